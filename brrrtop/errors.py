@@ -1,0 +1,42 @@
+"""Everything brrrtop raises at a person: what happened, and the next thing to try.
+
+    BrrrtopError               exit 1
+    ├── UsageError             exit 2
+    ├── NoTrainer              exit 3   no such trainer, or it exited
+    ├── NotPermitted           exit 4
+    ├── BadInput               exit 1   a file that cannot be read as what it should be
+    └── GateTripped            exit 5
+"""
+
+from __future__ import annotations
+
+
+class BrrrtopError(Exception):
+    """One sentence for the user, and the command or change that helps."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, action: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.action = action
+
+
+class UsageError(BrrrtopError):
+    exit_code = 2
+
+
+class NoTrainer(BrrrtopError):
+    exit_code = 3
+
+
+class NotPermitted(BrrrtopError):
+    exit_code = 4
+
+
+class GateTripped(BrrrtopError):
+    exit_code = 5
+
+
+class BadInput(BrrrtopError):
+    """A recording or trace that cannot be used."""

@@ -1,0 +1,453 @@
+"""The shapes of brrrtop's data: columns in, a frozen snapshot out. Computes nothing.
+
+Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not measured"; a
+measured zero is 0. Shares are 0..1. Columns are numpy arrays of one length per table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum, IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+I8 = npt.NDArray[np.int64]
+I4 = npt.NDArray[np.int32]
+U4 = npt.NDArray[np.uint32]
+U1 = npt.NDArray[np.uint8]
+F8 = npt.NDArray[np.float64]
+Bool = npt.NDArray[np.bool_]
+
+
+class StrEnum(str, Enum):
+    """Members are their values, also when printed (the standard one needs Python 3.11)."""
+
+    __str__ = str.__str__
+
+
+class ActivityType(IntEnum):
+    KERNEL = 0
+    COPY = 1
+    MEMSET = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The half-open interval `[t0_ns, t1_ns)`."""
+
+    t0_ns: int
+    t1_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        return self.t1_ns - self.t0_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What is known of one GPU; `None` where nobody said."""
+
+    device_id: int
+    name: str | None = None
+    sm_count: int | None = None
+    capability: tuple[int, int] | None = None
+    memory_bytes: int | None = None
+    max_threads_per_sm: int | None = None
+    registers_per_sm: int | None = None
+    shared_bytes_per_sm: int | None = None
+    sm_clock_max_hz: float | None = None
+    memory_clock_max_hz: float | None = None
+    bus_width_bits: int | None = None
+    uuid: str | None = None
+    mig: bool = False
+
+
+class Columns:
+    """A table: every field is an array of the same length."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def take(self, rows: Any) -> Any:
+        """The same table with only `rows` (an index array, mask or slice)."""
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activities(Columns):
+    """What the devices did: kernels, copies and memsets, sorted by start."""
+
+    starts_ns: I8
+    ends_ns: I8
+    types: U1
+    """`ActivityType`"""
+    device_ids: I4
+    stream_ids: I8
+    correlations: I8
+    """0: no launch known. Joins to `Calls.correlations` and `Links.correlations`."""
+    name_ids: I8
+    """Into `Window.names`."""
+    blocks: I8
+    """Thread blocks of the grid; 0 for copies."""
+    threads: I4
+    """Threads of a block; 0 for copies."""
+    registers: I4
+    shared_bytes: I8
+    graph_ids: I8
+    """0: not part of a CUDA graph launch."""
+    size_bytes: I8
+    """Bytes copied or set; -1 for kernels."""
+    copy_kinds: U1
+    src_kinds: U1
+    dst_kinds: U1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls(Columns):
+    """CUDA calls on the host, sorted by start."""
+
+    starts_ns: I8
+    ends_ns: I8
+    correlations: I8
+    tids: I8
+    name_ids: I8
+    classes: I4
+    """`collectors.wire.CallClass`"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Marks(Columns):
+    """What was seen in the trainer, sorted by start. Points have equal start and end."""
+
+    starts_ns: I8
+    ends_ns: I8
+    values: I8
+    tids: I8
+    name_ids: I8
+    classes: I4
+    """`collectors.wire.MarkClass`"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Links(Columns):
+    """Which op launched what, sorted by correlation."""
+
+    correlations: I8
+    op_ids: I8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gauges(Columns):
+    """Counter readings, sorted by time."""
+
+    times_ns: I8
+    device_ids: I4
+    metrics: I4
+    """`collectors.wire.Metric`"""
+    values: F8
+
+
+@dataclass(frozen=True, slots=True)
+class OpSignature:
+    """A framework op as called: name and the shapes, types and constants of its inputs."""
+
+    name: str
+    dims: tuple[Any, ...] = ()
+    """One entry an input: a tuple of ints, or a tuple of such tuples for a tensor list."""
+    types: tuple[str, ...] = ()
+    concrete: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A slice of one device's timeline, with everything an estimate may use.
+
+    Activities that straddle an edge are included whole; the account clips them. Calls and
+    marks are those of the whole process that touch the span (launches may come well before).
+    """
+
+    span: Span
+    device: Device
+    activities: Activities
+    calls: Calls
+    marks: Marks
+    links: Links
+    gauges: Gauges
+    names: tuple[str, ...]
+    ops: Mapping[int, OpSignature] = field(default_factory=dict)
+    observed: tuple[Span, ...] | None = None
+    """Traced spans, sorted and disjoint; None: all of it was traced."""
+    lost_records: int = 0
+    zero_timestamps: int = 0
+    hello: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Side(StrEnum):
+    """Which roof a kernel is under, or what else it is."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    UNDERFILLED = "underfilled"
+    COMM = "comm"
+    COPY = "copy"
+    UNKNOWN = "unknown"
+
+
+class Regime(StrEnum):
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    OVERHEAD = "overhead"
+    MIXED = "mixed"
+    UNKNOWN = "unknown"
+
+
+IDLE_CAUSES = (
+    "input",
+    "launch",
+    "sync",
+    "allocator",
+    "compile",
+    "gc",
+    "checkpoint",
+    "logging",
+    "evaluation",
+    "host",
+    "device",
+    "unknown",
+)
+"""Why nothing was resident. `launch`: the host was on its way to the next launch; `host`: it was
+elsewhere, nobody knows where; `device`: work was queued but waited on the device."""
+
+MECHANICAL_CLASSES = ("host_late", "launch", "back_to_back", "device_wait", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where the time of a window went, in ns. Every nanosecond is in exactly one bucket."""
+
+    duration_ns: int
+    compute_ns: int
+    memory_ns: int
+    underfilled_ns: int
+    exposed_comm_ns: int
+    """A collective was resident and no compute kernel was."""
+    exposed_copy_ns: int
+    idle_ns: Mapping[str, int]
+    """By cause, keys `IDLE_CAUSES`."""
+    unknown_ns: int
+    """Kernels nobody can class, and spans whose records were lost."""
+    mechanical_ns: Mapping[str, int]
+    """The idle time again, by how it came about; adds up to the idle total."""
+    busy_ns: int
+    """Union of all device activity."""
+
+    @property
+    def idle_total_ns(self) -> int:
+        return sum(self.idle_ns.values())
+
+    @property
+    def overhead_ns(self) -> int:
+        return (
+            self.underfilled_ns + self.exposed_comm_ns + self.exposed_copy_ns + self.idle_total_ns
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The three-way split of wall time plus what nobody knows; adds up to 1."""
+
+    compute: float
+    memory: float
+    overhead: float
+    unknown: float
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How far the host runs ahead. All `None` without launch records."""
+
+    lead_p50_ns: int | None = None
+    share_under_10us: float | None = None
+    rho: float | None = None
+    """Share of kernel time launched at least 10 us before it started: what GPU-side fixes can touch."""
+    count: int = 0
+    """Kernels whose launch is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Training iterations in the window."""
+
+    count: int | None = None
+    """Whole steps."""
+    step_ns: int | None = None
+    """Median duration."""
+    source: str | None = None
+    """`marks`, `annotations` or `period`."""
+    confidence: float = 0.0
+    spans: tuple[Span, ...] = ()
+    warming_up: bool = False
+    """These are the first three steps, or a compile ran in them: shown, never judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel name (and device function) over the window."""
+
+    name: str
+    family: str
+    side: Side
+    count: int
+    total_ns: int
+    share: float
+    """Of the summed kernel and copy time."""
+    evidence: str
+    """`L1`, `L1.5`, `L2`, `L3` or combinations such as `L2+L3`: the best behind most of its time."""
+    confidence: float
+    roof_share: float | None = None
+    """Achieved rate over the ceiling of its side."""
+    underfilled_share: float = 0.0
+    """Part of its time in which it does not fill the GPU."""
+    flop_per_s: float | None = None
+    bytes_per_s: float | None = None
+    precision: str | None = None
+    """`bf16`, `fp16`, `tf32`, `fp32`, `fp64`, `fp8`, … when the name or the shapes say."""
+    blocks_p50: int | None = None
+    compute_share: float = 0.0
+    """Part of its filled time charged to compute; the rest is memory (or unknown)."""
+
+    @property
+    def mean_ns(self) -> int:
+        return self.total_ns // self.count if self.count else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Advisory:
+    """One symptom, its evidence, one thing to try."""
+
+    kind: str
+    """The published id, `dataloader-stall` and so on."""
+    says: str
+    confidence: float
+    saves_at_most: float | None
+    """Share of wall time that could go at most; None for advice that saves nothing itself."""
+    evidence: Mapping[str, Any]
+    suggests: str
+    waste: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """Facts about one device in one window, and the verdict on them."""
+
+    span: Span
+    device: Device
+    account: Account
+    split: Split
+    regime: Regime
+    cause: str | None
+    """The largest reason for the regime: an idle cause, `exposed_comm`, `underfilled`, …"""
+    confidence: float
+    runner_up: Regime | None
+    launch: Launch
+    steps: Steps
+    kernels: tuple[KernelRow, ...]
+    """By total time, largest first."""
+    evidence_shares: Mapping[str, float]
+    """Share of kernel time by level of evidence."""
+    split_low: Split | None = None
+    split_high: Split | None = None
+    """Bounds of each share given what the evidence leaves open."""
+    host_cause_known: float | None = None
+    """Covered part of the idle time the host was late for."""
+    observed_share: float = 1.0
+
+
+class Freshness(StrEnum):
+    WAITING = "waiting"
+    LIVE = "live"
+    STALE = "stale"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """The split at one earlier time, for the graph."""
+
+    t_ns: int
+    split: Split
+    regime: Regime
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the regime-shift log."""
+
+    t_ns: int
+    kind: str
+    """`regime`, `stall`, `recompile`, `throttle`, `trainer`, `profiler`, …"""
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What watching costs this run."""
+
+    step_cost_share: float | None = None
+    step_cost_error_share: float | None = None
+    monitor_cpu_share: float | None = None
+    monitor_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """Where the frames come from."""
+
+    kind: str
+    """`live`, `recording`, `kineto` or `memory`."""
+    label: str
+    """File name or `pid 4711`."""
+    pid: int | None = None
+    rank: int | None = None
+    world: int | None = None
+    cmdline: str | None = None
+    torch: str | None = None
+    tier: str | None = None
+    """What feeds this: `trace`, `continuous`, `bursts`, `nvml`, …"""
+    notes: tuple[str, ...] = ()
+    """What a reader must know: truncated, recovered, converted from."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Everything a view may show at one instant."""
+
+    source: SourceInfo
+    freshness: Freshness
+    now_ns: int
+    """Time in the source."""
+    age_ns: int | None
+    """Since the newest frame; None while waiting."""
+    progress: float | None
+    """0..1 through a source of known length."""
+    estimate: Estimate | None
+    """Of the device shown; None until there is something to judge."""
+    devices: tuple[Estimate, ...] = ()
+    """All devices with activity, busiest first."""
+    advisories: tuple[Advisory, ...] = ()
+    gauges: Mapping[int, float] = field(default_factory=dict)
+    """Newest reading of each `Metric` of the device shown."""
+    gauge_history: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    history: tuple[HistoryPoint, ...] = ()
+    events: tuple[Event, ...] = ()
+    lost_records: int = 0
+    zero_timestamps: int = 0
+    overhead: Overhead = field(default_factory=Overhead)
+    paused: bool = False
+    speed: float | None = None
+    """Replay speed; None for live sources."""

@@ -1,0 +1,74 @@
+"""Numbers as people read them, and the one place that decides how "not measured" looks. No colour."""
+
+from __future__ import annotations
+
+UNMEASURED = "–"
+
+
+def share(value: float | None, digits: int = 0) -> str:
+    """0.314 → `31%`. Never rounds something that is there to 0 %, nor something less than all to 100 %."""
+    if value is None:
+        return UNMEASURED
+    percent = 100 * value
+    least = 10.0**-digits
+    if 0 < percent < least / 2:
+        return f"<{least:.{digits}f}%"
+    if 100 - least / 2 < percent < 100:
+        return f">{100 - least:.{digits}f}%"
+    return f"{percent:.{digits}f}%"
+
+
+def duration(value_ns: float | None) -> str:
+    """1234567 → `1.23 ms`: three significant digits."""
+    if value_ns is None:
+        return UNMEASURED
+    size = abs(value_ns)
+    for unit, scale in (("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)):
+        if size < 999.5 * scale or unit == "s":
+            scaled = value_ns / scale
+            return f"{_three(scaled)} {unit}" if unit != "ns" else f"{scaled:.0f} ns"
+    return UNMEASURED
+
+
+def _three(value: float) -> str:
+    size = abs(value)
+    if size >= 99.95:
+        return f"{value:.0f}"
+    if size >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:.2f}"
+
+
+def rate(value: float | None, unit: str) -> str:
+    """3.35e12, `B/s` → `3.35 TB/s`."""
+    if value is None:
+        return UNMEASURED
+    for prefix, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= scale * 0.9995:
+            return f"{_three(value / scale)} {prefix}{unit}"
+    return f"{_three(value)} {unit}"
+
+
+def size(value_bytes: float | None) -> str:
+    """150109880320 → `140 GiB`."""
+    if value_bytes is None:
+        return UNMEASURED
+    scaled = float(value_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(scaled) < 999.5:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{_three(scaled)} {unit}"
+        scaled /= 1024
+    return f"{_three(scaled)} TiB"
+
+
+def count(value: int | None) -> str:
+    """19370 → `19,370`."""
+    return UNMEASURED if value is None else f"{value:,}"
+
+
+def clock_time(seconds: float) -> str:
+    """754 → `12:34`; 3700 → `1:01:40`."""
+    whole = int(seconds)
+    hours, rest = divmod(whole, 3600)
+    minutes, secs = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"

@@ -1,0 +1,390 @@
+"""Frames to bytes and back. Knows nothing of sockets, files or what a frame means.
+
+A frame is a 16-byte header and a payload, little-endian::
+
+    u32 payload bytes | u16 kind | u16 flags | i64 sent_ns
+
+Record payloads are arrays of the packed structs below, so that the native agent writes them
+without conversion and `numpy.frombuffer` reads them without a copy. Every time is integer
+nanoseconds of the trainer's CLOCK_REALTIME, which is CUPTI's clock on Linux.
+
+Readers skip kinds they do not know. A `wire` number in the hello that is larger than
+`WIRE_VERSION` is refused: layouts only change with that number.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+WIRE_VERSION = 1
+HEADER = struct.Struct("<IHHq")
+MAX_PAYLOAD_BYTES = 64 << 20
+"""A longer payload is a sign of garbage: the agent's batches stay under 4 MiB."""
+
+_NAME = struct.Struct("<II")
+
+
+class Kind(IntEnum):
+    """What a frame carries. JSON kinds hold one object; the others are arrays of a dtype."""
+
+    HELLO = 1
+    """JSON: wire, agent, pid, rank, world, cmdline, torch, python, clock pair."""
+    NAMES = 2
+    """Repeated `u32 id, u32 bytes, utf-8`. An id is defined before it is used; 0 is the empty name."""
+    DEVICE = 3
+    """JSON: what is known of one GPU (`brrrtop.model.Device` by field name)."""
+    KERNELS = 4
+    COPIES = 5
+    CALLS = 6
+    MARKS = 7
+    OPS = 8
+    """JSON: list of `[id, name, dims, types, concrete]`; `dims` as recorded, nested lists."""
+    LINKS = 9
+    GAUGES = 10
+    OBSERVED = 11
+    """Spans in which device activity was traced; without any, the whole source was."""
+    LOSS = 12
+    """JSON: running totals `{place: count}` of what existed and did not arrive."""
+    STATUS = 13
+    """JSON: `{tier, state, says, ...}`: what the agent or monitor wants on the status line."""
+    END = 14
+    """JSON: `{reason}`; nothing follows from this side."""
+
+
+KERNEL = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("correlation", "<u4"),
+        ("name_id", "<u4"),
+        ("device", "<i4"),
+        ("stream", "<u4"),
+        ("grid", "<i4", (3,)),
+        ("block", "<i4", (3,)),
+        ("shared_bytes", "<u4"),
+        ("registers", "<u2"),
+        ("flags", "<u2"),
+        ("graph", "<u4"),
+        ("channel", "<u4"),
+        ("graph_node", "<u8"),
+    ]
+)
+"""One execution of a device function, 80 bytes. `correlation` 0: no launch known."""
+
+COPY = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("size_bytes", "<i8"),
+        ("correlation", "<u4"),
+        ("device", "<i4"),
+        ("stream", "<u4"),
+        ("copy_kind", "u1"),
+        ("src_kind", "u1"),
+        ("dst_kind", "u1"),
+        ("flags", "u1"),
+        ("graph", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+"""A memcpy, or with `copy_kind` 0 a memset, 48 bytes. Codes are CUPTI's (`CopyKind`, `MemoryKind`)."""
+
+CALL = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("correlation", "<u4"),
+        ("tid", "<u4"),
+        ("name_id", "<u4"),
+        ("call_class", "<u2"),
+        ("flags", "<u2"),
+    ]
+)
+"""A CUDA runtime or driver call on the host, 32 bytes."""
+
+MARK = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("value", "<i8"),
+        ("tid", "<u4"),
+        ("name_id", "<u4"),
+        ("mark_class", "<u2"),
+        ("flags", "<u2"),
+        ("reserved", "<u4"),
+    ]
+)
+"""Something seen in the trainer, 40 bytes; a point event has `end_ns == start_ns`."""
+
+LINK = np.dtype([("correlation", "<u4"), ("op_id", "<u4")])
+"""Which framework op launched what, 8 bytes."""
+
+GAUGE = np.dtype([("time_ns", "<i8"), ("value", "<f8"), ("device", "<i4"), ("metric", "<u4")])
+"""One reading of one counter, 24 bytes; `metric` is a `Metric`. Absent readings are not sent."""
+
+OBSERVED = np.dtype([("start_ns", "<i8"), ("end_ns", "<i8"), ("device", "<i4"), ("flags", "<u4")])
+"""A traced span, 24 bytes; device -1: all. Flag bit 0: records of it were lost."""
+
+DTYPES: dict[int, np.dtype[Any]] = {
+    Kind.KERNELS: KERNEL,
+    Kind.COPIES: COPY,
+    Kind.CALLS: CALL,
+    Kind.MARKS: MARK,
+    Kind.LINKS: LINK,
+    Kind.GAUGES: GAUGE,
+    Kind.OBSERVED: OBSERVED,
+}
+_JSON = {Kind.HELLO, Kind.DEVICE, Kind.OPS, Kind.LOSS, Kind.STATUS, Kind.END}
+
+
+class CopyKind(IntEnum):
+    """CUpti_ActivityMemcpyKind; 0 stands for a memset here."""
+
+    MEMSET = 0
+    HTOD = 1
+    DTOH = 2
+    HTOA = 3
+    ATOH = 4
+    ATOA = 5
+    ATOD = 6
+    DTOA = 7
+    DTOD = 8
+    HTOH = 9
+    PTOP = 10
+
+
+class MemoryKind(IntEnum):
+    """CUpti_ActivityMemoryKind."""
+
+    UNKNOWN = 0
+    PAGEABLE = 1
+    PINNED = 2
+    DEVICE = 3
+    ARRAY = 4
+    MANAGED = 5
+    DEVICE_STATIC = 6
+    MANAGED_STATIC = 7
+
+
+class CallClass(IntEnum):
+    """What a CUDA call does, as far as the account cares."""
+
+    OTHER = 0
+    LAUNCH = 1
+    GRAPH_LAUNCH = 2
+    SYNC = 3
+    """Blocks the host until the device reaches a point."""
+    ALLOC = 4
+    """cudaMalloc and kin, cudaFree, cuMem*: the allocator went to the driver."""
+    COPY = 5
+    EVENT = 6
+    MODULE = 7
+    """Loads device code: lazy loading, JIT."""
+
+
+class MarkClass(IntEnum):
+    """What a mark says the host was doing."""
+
+    OTHER = 0
+    STEP = 1
+    """One training iteration as an interval, or a point at its end."""
+    INPUT = 2
+    """Waiting for the next batch."""
+    COMPILE = 3
+    """torch.compile at work; value = recompile number, 0 for a first compile."""
+    GC = 4
+    """A collection; value = generation."""
+    CHECKPOINT = 5
+    ALLOCATOR = 6
+    """A caching-allocator retry; value = retries since the last mark."""
+    LOGGING = 7
+    EVALUATION = 8
+    OPTIMIZER = 9
+    STACK = 10
+    """A sample of the main thread's stack while the GPU idled; the name is `file:line function`."""
+    OP = 11
+    """A framework op on the host (dispatch)."""
+    PYTHON_SYNC = 12
+    """A Python call that waits for the device (`.item()`, `.cpu()`); the name is its line."""
+    ANNOTATION = 13
+    """A range the user named."""
+
+
+class Metric(IntEnum):
+    """Gauges. Shares are 0..1, measured over the time since the reading before."""
+
+    SMI_UTIL = 1
+    """nvidia-smi's GPU-Util: share of time with any kernel resident."""
+    MEMORY_USED_BYTES = 2
+    MEMORY_TOTAL_BYTES = 3
+    POWER_WATT = 4
+    POWER_LIMIT_WATT = 5
+    TEMPERATURE_C = 6
+    SM_CLOCK_HZ = 7
+    SM_CLOCK_MAX_HZ = 8
+    MEMORY_CLOCK_HZ = 9
+    CLOCK_EVENT_REASONS = 10
+    """NVML's clocks-event-reasons bit mask."""
+    PCIE_TX_BYTES_PER_S = 11
+    PCIE_RX_BYTES_PER_S = 12
+    NVLINK_TX_BYTES_PER_S = 13
+    NVLINK_RX_BYTES_PER_S = 14
+    ECC_UNCORRECTED_COUNT = 15
+    FOREIGN_PROCESS_COUNT = 16
+    """Compute processes on the device besides the trainer."""
+    XID = 17
+    MEMORY_TEMPERATURE_C = 18
+    SM_ACTIVE = 20
+    SM_OCCUPANCY = 21
+    TENSOR_ACTIVE = 22
+    DRAM_ACTIVE = 23
+    FP64_ACTIVE = 24
+    FP32_ACTIVE = 25
+    FP16_ACTIVE = 26
+    GRAPHICS_ACTIVE = 27
+    INTEGER_ACTIVE = 28
+    TRAINER_CPU_SHARE = 40
+    """CPU time of the trainer's process over wall time; 1 is one core."""
+    MONITOR_CPU_SHARE = 41
+    MONITOR_RSS_BYTES = 42
+    STEP_COST_SHARE = 43
+    """What watching adds to the step time, measured in this run by bursts on against off."""
+    STEP_COST_ERROR_SHARE = 44
+    """Half width of the 95 % interval of the reading before."""
+
+
+class WireError(Exception):
+    """The bytes of the other side make no sense. `action` says what a person can do."""
+
+    def __init__(self, message: str, action: str = "") -> None:
+        super().__init__(message)
+        self.action = action
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """One message. `body` is an array for record kinds, `dict[int, str]` for NAMES, else JSON data."""
+
+    kind: int
+    body: Any
+    sent_ns: int = 0
+    flags: int = 0
+
+
+def records(frame: Frame) -> npt.NDArray[np.void]:
+    """The structured array of a record frame."""
+    body: npt.NDArray[np.void] = frame.body
+    return body
+
+
+def _pack_names(names: dict[int, str]) -> bytes:
+    parts: list[bytes] = []
+    for name_id, name in names.items():
+        text = name.encode("utf-8", "surrogateescape")
+        parts += (_NAME.pack(name_id, len(text)), text)
+    return b"".join(parts)
+
+
+def _unpack_names(payload: bytes) -> dict[int, str]:
+    names: dict[int, str] = {}
+    at = 0
+    while at + _NAME.size <= len(payload):
+        name_id, size = _NAME.unpack_from(payload, at)
+        at += _NAME.size
+        if at + size > len(payload):
+            raise WireError("a name runs past the end of its frame")
+        names[name_id] = payload[at : at + size].decode("utf-8", "replace")
+        at += size
+    return names
+
+
+def encode(frame: Frame) -> bytes:
+    """The frame as bytes, header included."""
+    if frame.kind in DTYPES:
+        payload = np.ascontiguousarray(frame.body, DTYPES[frame.kind]).tobytes()
+    elif frame.kind == Kind.NAMES:
+        payload = _pack_names(frame.body)
+    elif frame.kind in _JSON:
+        payload = msgspec.json.encode(frame.body)
+    else:
+        payload = bytes(frame.body)
+    return HEADER.pack(len(payload), frame.kind, frame.flags, frame.sent_ns) + payload
+
+
+def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None:
+    if kind in DTYPES:
+        dtype = DTYPES[kind]
+        if len(payload) % dtype.itemsize:
+            raise WireError(f"a frame of kind {kind} is not a whole number of records")
+        return Frame(kind, np.frombuffer(payload, dtype), sent_ns, flags)
+    if kind == Kind.NAMES:
+        return Frame(kind, _unpack_names(payload), sent_ns, flags)
+    if kind in _JSON:
+        try:
+            return Frame(kind, msgspec.json.decode(payload), sent_ns, flags)
+        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            raise WireError(f"a frame of kind {kind} is not JSON: {fault}") from fault
+    return None
+
+
+class Decoder:
+    """Bytes in any pieces → whole frames, in order."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that became whole with `data`.
+
+        Raises:
+            WireError: A header or payload makes no sense, or the sender speaks a newer wire.
+        """
+        self._held += data
+        at = 0
+        held = self._held
+        try:
+            while len(held) - at >= HEADER.size:
+                size, kind, flags, sent_ns = HEADER.unpack_from(held, at)
+                if size > MAX_PAYLOAD_BYTES:
+                    raise WireError(f"a frame claims {size} bytes: this is not our wire format")
+                if len(held) - at - HEADER.size < size:
+                    break
+                payload = bytes(held[at + HEADER.size : at + HEADER.size + size])
+                at += HEADER.size + size
+                frame = _decode(kind, flags, sent_ns, payload)
+                if frame is None:
+                    continue
+                if frame.kind == Kind.HELLO:
+                    check_hello(frame.body)
+                yield frame
+        finally:
+            del held[:at]
+
+
+def check_hello(hello: Any) -> None:
+    """Refuses a sender we cannot understand.
+
+    Raises:
+        WireError: Not a hello, or one of a newer wire version.
+    """
+    version = hello.get("wire") if isinstance(hello, dict) else None
+    if not isinstance(version, int) or version < 1:
+        raise WireError("the hello has no wire version")
+    if version > WIRE_VERSION:
+        raise WireError(
+            f"wire version {version} is newer than {WIRE_VERSION}, the newest this brrrtop reads",
+            "upgrade brrrtop",
+        )
