@@ -341,6 +341,16 @@ class Advisory:
     waste: str
 
 
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """The rates this device cannot exceed, for the roofline view."""
+
+    flop_per_s: Mapping[str, float]
+    """By precision; a missing key means that nobody says."""
+    bytes_per_s: float | None
+    source: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
     """Facts about one device in one window, and the verdict on them."""
@@ -366,6 +376,7 @@ class Estimate:
     host_cause_known: float | None = None
     """Covered part of the idle time the host was late for."""
     observed_share: float = 1.0
+    roofs: Roofs | None = None
 
 
 class Freshness(StrEnum):
