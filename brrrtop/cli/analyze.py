@@ -1,0 +1,31 @@
+"""`brrrtop analyze FILE`: one report of a recording or a trace."""
+
+from __future__ import annotations
+
+from brrrtop.cli import gate, output
+from brrrtop.cli.options import Options
+from brrrtop.model import Snapshot
+
+
+def read(path: str, options: Options) -> Snapshot:
+    """The whole file (or `--steps` of it) as one snapshot of the chosen or busiest GPU.
+
+    Raises:
+        BadInput: The file cannot be used; says why.
+    """
+    from brrrtop.session.opening import open_source
+    from brrrtop.session.whole import analyze
+
+    source = open_source(path)
+    try:
+        return analyze(source, steps=options.steps, device=options.gpu)
+    finally:
+        source.close()
+
+
+def run(options: Options) -> int:
+    gates = gate.parse_all(options.fail_if)
+    snapshot = read(options.file, options)
+    output.report(snapshot, options)
+    gate.check(gates, snapshot)
+    return 0

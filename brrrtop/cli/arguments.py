@@ -1,0 +1,304 @@
+"""What may be typed: verbs, options, help. Parses and explains; does nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Sequence
+from typing import NoReturn
+
+from brrrtop.cli import values
+from brrrtop.cli.options import Options
+from brrrtop.errors import UsageError
+
+VERBS = {
+    "attach": "watch a training process that is already running",
+    "run": "start a training program and watch it",
+    "replay": "watch a recording or a profiler trace again",
+    "analyze": "one report of a recording or a profiler trace",
+    "compare": "two recordings or traces side by side: what changed",
+    "demo": "watch a recording of a real run; needs no GPU",
+    "doctor": "what can be watched here, and the command that fixes what cannot",
+}
+
+_TOP = """\
+Tells people watching a GPU training job, live, what holds it back: compute,
+memory bandwidth, or overhead; why; what to try; and what there is to win.
+
+Without a verb it looks for training processes on this host and opens the one
+it finds."""
+
+_TOP_EXAMPLES = """\
+examples:
+  brrrtop demo                         see it work, no GPU needed
+  brrrtop                              find a trainer on this host and watch it
+  brrrtop attach 4711                  watch that process
+  brrrtop run -- python train.py       start a program and watch it
+  brrrtop analyze trace.json.gz        a report of a torch.profiler trace
+  brrrtop analyze trace.json --json    the same for machines
+
+exit codes: 0 fine, 1 failure, 2 usage, 3 no such trainer or it exited,
+4 not permitted, 5 a --fail-if tripped, 130 interrupted"""
+
+_EXAMPLES = {
+    "attach": """\
+examples:
+  brrrtop attach 4711
+  brrrtop attach 4711 --once --json
+  brrrtop attach 4711 --record run.brrr
+  brrrtop attach 4711 --fail-if 'idle > 30%' --for 60s""",
+    "run": """\
+The program's exit code is passed on.
+
+examples:
+  brrrtop run -- python train.py --epochs 3
+  brrrtop run --record run.brrr -- torchrun --nproc-per-node 2 train.py""",
+    "replay": """\
+examples:
+  brrrtop replay run.brrr
+  brrrtop replay trace.json.gz --once""",
+    "analyze": """\
+Reads .brrr recordings and Kineto/Chrome traces (.json, .json.gz), judging all of
+the file, from the first device activity's start to the last one's end.
+
+examples:
+  brrrtop analyze trace.json.gz
+  brrrtop analyze run.brrr --steps 2-4 --gpu 1
+  brrrtop analyze run.brrr --json | jq .regime
+  brrrtop analyze run.brrr --fail-if 'idle.input > 20%'""",
+    "compare": """\
+examples:
+  brrrtop compare before.json.gz after.json.gz""",
+    "demo": """\
+examples:
+  brrrtop demo                 pick up a run that waits for its data
+  brrrtop demo --list          name the others""",
+    "doctor": """\
+examples:
+  brrrtop doctor
+  brrrtop doctor 4711""",
+}
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """argparse's help, 80 columns at most, without importing shutil to learn the width."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=_width())
+
+
+def _width() -> int:
+    try:
+        columns = int(os.environ.get("COLUMNS", "")) or os.get_terminal_size().columns
+    except (ValueError, OSError):
+        columns = 80
+    return max(40, min(columns, 80))
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-sentence errors that say what to type instead."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises UsageError where argparse would print its usage and exit."""
+        wrong_verb = re.match(r"argument VERB: invalid choice: '(.*?)' \(", message)
+        if wrong_verb:
+            raise _unknown_verb(wrong_verb[1])
+        raise UsageError(message.removeprefix("argument "), f"see `{self.prog} --help`")
+
+
+def _unknown_verb(word: str) -> UsageError:
+    """What somebody meant who typed `word` where a verb belongs."""
+    message = f"there is no `brrrtop {word}`"
+    if word.isdecimal():
+        return UsageError(message, f"to watch process {word}: `brrrtop attach {word}`")
+    if os.path.exists(word):
+        return UsageError(message, f"to see that file: `brrrtop replay {word}` (or `analyze`)")
+    near = _nearest(word, VERBS)
+    if near:
+        return UsageError(message, f"did you mean `brrrtop {near}`?")
+    return UsageError(message, "see `brrrtop --help`; to start a program: `brrrtop run -- COMMAND`")
+
+
+def _nearest(word: str, known: Sequence[str] | dict[str, str]) -> str | None:
+    from difflib import get_close_matches
+
+    found = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def _view_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what is shown")
+    group.add_argument("--once", action="store_true", help="one plain report, then exit")
+    group.add_argument(
+        "--interval", type=values.interval, metavar="SECONDS", help="between looks (default 0.5)"
+    )
+
+
+def _common_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("common")
+    group.add_argument("--json", action="store_true", help="JSON on stdout, one object a line")
+    group.add_argument("--gpu", type=values.gpu, metavar="N", help="this GPU, not the busiest")
+    group.add_argument("--no-color", action="store_true", help="no colour (also: NO_COLOR)")
+    group.add_argument("--ascii", action="store_true", help="nothing but ASCII characters")
+
+
+def _record_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--record", metavar="FILE", help="write what arrives to FILE (.brrr)")
+
+
+def _live_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("watching live")
+    group.add_argument("--yes", action="store_true", help="attach without asking")
+    group.add_argument(
+        "--max-overhead",
+        type=values.share,
+        metavar="SHARE",
+        help="step time that watching may cost (default 1%%)",
+    )
+    group.add_argument(
+        "--counters", action="store_true", help="hardware counters too, where permitted"
+    )
+    _record_option(group)  # type: ignore[arg-type]
+
+
+def _gate_options(parser: argparse.ArgumentParser, *, live: bool) -> None:
+    group = parser.add_argument_group("gates")
+    group.add_argument(
+        "--fail-if",
+        metavar="EXPR",
+        action="append",
+        help="exit 5 when this holds, e.g. 'idle > 30%%' or 'regime == overhead'",
+    )
+    if live:
+        group.add_argument(
+            "--for",
+            dest="hold_s",
+            type=values.seconds,
+            metavar="TIME",
+            help="… for at least this long (default: at once)",
+        )
+
+
+def _add_attach(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pid", type=values.pid, metavar="PID")
+    _view_options(parser)
+    _live_options(parser)
+    _gate_options(parser, live=True)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "brrrtop run [options] -- COMMAND …"
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    _view_options(parser)
+    _live_options(parser)
+    _gate_options(parser, live=True)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE")
+    _view_options(parser)
+    parser.add_argument("--speed", type=float, metavar="X", help="1 is as it happened (default)")
+    _record_option(parser)
+
+
+def _add_analyze(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    _gate_options(parser, live=False)
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("before", metavar="BEFORE")
+    parser.add_argument("after", metavar="AFTER")
+    parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="see --list")
+    parser.add_argument("--list", action="store_true", help="name the scenarios and exit")
+    _view_options(parser)
+    parser.add_argument("--speed", type=float, metavar="X", help="1 is as it happened (default)")
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pid", nargs="?", type=values.pid, metavar="PID")
+
+
+_ADDERS = {
+    "attach": _add_attach,
+    "run": _add_run,
+    "replay": _add_replay,
+    "analyze": _add_analyze,
+    "compare": _add_compare,
+    "demo": _add_demo,
+    "doctor": _add_doctor,
+}
+
+
+def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
+    """The parser and its verbs' own. Only `verb` gets its options: all of them cost start-up time."""
+    parser = Parser(
+        "brrrtop",
+        usage="brrrtop [options] [VERB …]",
+        description=_TOP,
+        epilog=_TOP_EXAMPLES,
+        formatter_class=Help,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument(
+        "--print-completion", metavar="SHELL", help="completion script for bash, zsh or tcsh"
+    )
+    _view_options(parser)
+    _common_options(parser)
+    _live_options(parser)
+    _gate_options(parser, live=True)
+    sub = parser.add_subparsers(
+        title="verbs", dest="verb", metavar="VERB", prog="brrrtop", parser_class=Parser
+    )
+    parsers: dict[str, Parser] = {}
+    for name, summary in VERBS.items():
+        one = parsers[name] = sub.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=_EXAMPLES[name],
+            formatter_class=Help,
+            argument_default=argparse.SUPPRESS,
+            allow_abbrev=False,
+        )
+        if verb in (name, "all"):
+            _ADDERS[name](one)
+            _common_options(one)
+    return parser, parsers
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """What was asked for.
+
+    Raises:
+        UsageError: It makes no sense; says what would.
+        SystemExit: Help was asked for, and printed.
+    """
+    verb = next((word for word in argv if word in VERBS), None)
+    head, tail = list(argv), []
+    if verb == "run" and "--" in head:
+        cut = head.index("--")
+        head, tail = head[:cut], head[cut + 1 :]
+    parser, parsers = build(verb)
+    spoken, extra = parser.parse_known_args(head)
+    if extra:
+        raise _unknown_option(extra[0], parsers.get(spoken.verb, parser))
+    given = {name: value for name, value in vars(spoken).items() if value is not None}
+    if spoken.verb == "run":
+        given["command"] = (*given.get("command", ()), *tail)
+    return Options(**given)
+
+
+def _unknown_option(word: str, parser: Parser) -> UsageError:
+    option = word.partition("=")[0]
+    near = _nearest(option, re.findall(r"--[a-z][a-z-]*", parser.format_help()))
+    message = f"`{parser.prog}` does not know `{option}`"
+    return UsageError(message, f"did you mean `{near}`?" if near else f"see `{parser.prog} --help`")

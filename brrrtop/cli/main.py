@@ -1,0 +1,100 @@
+"""The `brrrtop` command: parse, hand over to a verb, turn every failure into a sentence and an exit code.
+
+Imports next to nothing: what a verb needs is imported when that verb runs, so that `--help` is instant.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; never raises."""
+    try:
+        return _flushed(_run(sys.argv[1:] if argv is None else list(argv)))
+    except KeyboardInterrupt:
+        return _interrupted()
+    except BrokenPipeError:
+        return _reader_left()
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except Exception as fault:  # noqa: BLE001 - the fence: a person sees a sentence, not a traceback
+        return _failed(fault)
+
+
+def _run(argv: list[str]) -> int:
+    from brrrtop.cli.arguments import parse
+
+    options = parse(argv)
+    if options.version:
+        from importlib.metadata import version
+
+        print(f"brrrtop {version('brrrtop')}")
+        return 0
+    if options.print_completion:
+        from brrrtop.cli.completion import print_completion
+
+        return print_completion(options.print_completion)
+    _check_package()
+    from brrrtop.cli.verbs import run_verb
+
+    return run_verb(options)
+
+
+def _check_package() -> None:
+    """Refuses to go on when `collectors` would be somebody else's package of that name."""
+    from importlib.machinery import PathFinder
+
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    found = PathFinder.find_spec("collectors")
+    where = os.path.dirname(os.path.dirname(os.path.abspath(found.origin or ""))) if found else None
+    if where is None or os.path.realpath(where) != os.path.realpath(ours):
+        from brrrtop.errors import BrrrtopError
+
+        raise BrrrtopError(
+            f"{where}/collectors hides brrrtop's own package of that name"
+            if where
+            else "brrrtop's own package `collectors` is missing from this installation",
+            "start `brrrtop` by its command, from another folder, and without PYTHONPATH"
+            if where
+            else "install brrrtop again",
+        )
+
+
+def _flushed(code: int) -> int:
+    """Meets a closed pipe here, where it is quiet, and not while the interpreter shuts down."""
+    sys.stdout.flush()
+    return code
+
+
+def _interrupted() -> int:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return INTERRUPTED
+
+
+def _reader_left() -> int:
+    """Whoever read our output has seen enough (`| head`): that is no failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _failed(fault: Exception) -> int:
+    """Says what happened on stderr; the code is the error's own."""
+    if os.environ.get("BRRRTOP_TRACEBACK"):
+        import traceback
+
+        traceback.print_exception(fault)
+    from brrrtop.cli.failures import told
+
+    sentence, code = told(fault)
+    try:
+        print(sentence, file=sys.stderr)
+    except OSError:
+        pass
+    return code

@@ -1,0 +1,37 @@
+"""Everything a command line can ask for, as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was typed; a field the verb has no option for keeps its default."""
+
+    verb: str | None = None
+    version: bool = False
+    print_completion: str | None = None
+    once: bool = False
+    json: bool = False
+    interval: float = 0.5
+    """Seconds between two looks."""
+    gpu: int | None = None
+    no_color: bool = False
+    ascii: bool = False
+    yes: bool = False
+    max_overhead: float = 0.01
+    """Share of step time."""
+    counters: bool = False
+    record: str | None = None
+    fail_if: tuple[str, ...] | list[str] = ()
+    hold_s: float = 0.0
+    pid: int | None = None
+    command: tuple[str, ...] = ()
+    file: str = ""
+    before: str = ""
+    after: str = ""
+    scenario: str | None = None
+    list: bool = False
+    speed: float = 1.0
+    steps: tuple[int, int] | None = None

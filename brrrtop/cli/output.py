@@ -1,0 +1,39 @@
+"""Snapshots to stdout (data) and sentences to stderr (narration)."""
+
+from __future__ import annotations
+
+import sys
+
+from brrrtop.cli.options import Options
+from brrrtop.model import Snapshot
+
+
+def report_text(snapshot: Snapshot, options: Options) -> str:
+    """The report as asked for: JSON (indented for a person at a terminal) or text."""
+    from brrrtop.report import to_json, to_text
+
+    if options.json:
+        indent = 2 if sys.stdout.isatty() and options.once else None
+        return to_json(snapshot, indent=indent)
+    return to_text(snapshot, ascii_only=options.ascii or not _speaks_unicode())
+
+
+def _speaks_unicode() -> bool:
+    """Whether stdout's encoding can carry the signs of the report."""
+    try:
+        "–█·".encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def report(snapshot: Snapshot, options: Options) -> None:
+    """Writes one report to stdout, whole, and lets a reader at a pipe have it at once."""
+    sys.stdout.write(report_text(snapshot, options).rstrip("\n") + "\n")
+    sys.stdout.flush()
+
+
+def say(sentence: str) -> None:
+    """Narration, for whoever watches; silent when nobody can."""
+    if sys.stderr is not None:
+        print(sentence, file=sys.stderr, flush=True)

@@ -1,0 +1,80 @@
+"""Option values as people write them: `500ms`, `1%`, `2-4`. For argparse's `type=`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+SHORTEST_INTERVAL_S = 0.1
+LONGEST_INTERVAL_S = 3600.0
+
+
+def seconds(text: str) -> float:
+    """`0.5`, `500ms`, `60s`, `5m` → seconds."""
+    number = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = text.strip()[len(number) :]
+    try:
+        value = float(number) * _SECONDS[unit or "s"]
+    except (ValueError, KeyError):
+        raise ArgumentTypeError(f"{text!r} is not a time: write 0.5, 500ms, 60s or 5m") from None
+    if not 0 <= value < 1e9:
+        raise ArgumentTypeError(f"{text!r} is not a time that can be waited for")
+    return value
+
+
+def interval(text: str) -> float:
+    """Seconds between two looks, within what is sensible."""
+    value = seconds(text)
+    if not SHORTEST_INTERVAL_S <= value <= LONGEST_INTERVAL_S:
+        raise ArgumentTypeError(
+            f"{text!r} is outside {SHORTEST_INTERVAL_S:g} s to {LONGEST_INTERVAL_S:g} s"
+        )
+    return value
+
+
+def share(text: str) -> float:
+    """`1%` or `0.01` → 0.01."""
+    stripped = text.strip()
+    try:
+        value = float(stripped[:-1]) / 100 if stripped.endswith("%") else float(stripped)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a share: write 1% or 0.01") from None
+    if not 0 <= value <= 1:
+        raise ArgumentTypeError(f"{text!r} is not between 0% and 100%")
+    return value
+
+
+def steps(text: str) -> tuple[int, int]:
+    """`2-4` or `3` → first and last step, counted from 1."""
+    first, dash, last = text.strip().partition("-")
+    try:
+        chosen = (int(first), int(last) if dash else int(first))
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a range of steps: write 2-4 or 3") from None
+    if not 1 <= chosen[0] <= chosen[1]:
+        raise ArgumentTypeError(f"{text!r} is no range: steps count from 1, the smaller one first")
+    return chosen
+
+
+def gpu(text: str) -> int:
+    """A device number."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a GPU number") from None
+    if value < 0:
+        raise ArgumentTypeError("GPUs are numbered from 0")
+    return value
+
+
+def pid(text: str) -> int:
+    """A process id."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"{text!r} is not a process id; `brrrtop` alone lists the trainers of this host"
+        ) from None
+    if not 0 < value < 1 << 31:
+        raise ArgumentTypeError(f"{text} is not a process id")
+    return value

@@ -1,0 +1,165 @@
+"""A snapshot as JSON (schema `brrrtop.report/1`) or as plain text. The second view; computes nothing.
+
+The JSON's keys are a contract: fields may be added, none changes its meaning without a new
+schema number. What nobody measured is `null`. The text has no escape codes and fits 80 columns.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from brrrtop.model import (
+    IDLE_CAUSES,
+    Account,
+    Advisory,
+    Estimate,
+    KernelRow,
+    Launch,
+    Regime,
+    Snapshot,
+    Steps,
+)
+from brrrtop.report_text import to_text as to_text
+
+SCHEMA = "brrrtop.report/1"
+_ACCOUNT_KEYS = ("compute_ns", "memory_ns", "underfilled_ns", "exposed_comm_ns", "exposed_copy_ns")
+
+
+def to_json(snapshot: Snapshot, indent: int | None = None) -> str:
+    """One object as text; on one line unless `indent` is given."""
+    return json.dumps(document(snapshot), indent=indent, allow_nan=False)
+
+
+def document(snapshot: Snapshot) -> dict[str, Any]:
+    """The whole report as plain data. Several devices: `devices`, and the top speaks of the one shown."""
+    whole = _of_device(snapshot, snapshot.estimate, snapshot.advisories)
+    source = snapshot.source
+    whole["freshness"] = snapshot.freshness.value
+    whole["now_ns"] = snapshot.now_ns
+    whole["source"] |= {"label": source.label, "tier": source.tier, "world": source.world}
+    whole["notes"] = list(source.notes)
+    whole["overhead"] = {
+        "step_cost_share": _plain(snapshot.overhead.step_cost_share),
+        "step_cost_error_share": _plain(snapshot.overhead.step_cost_error_share),
+    }
+    if len(snapshot.devices) > 1:
+        whole["devices"] = [
+            _of_device(snapshot, one, snapshot.advisories if one is snapshot.estimate else None)
+            for one in snapshot.devices
+        ]
+    return whole
+
+
+def _of_device(
+    snapshot: Snapshot, estimate: Estimate | None, advice: Sequence[Advisory] | None
+) -> dict[str, Any]:
+    """One device's report. `advice` None: this device was not asked about, so it is null."""
+    account = estimate.account if estimate else None
+    return {
+        "schema": SCHEMA,
+        "source": {
+            "kind": snapshot.source.kind,
+            "device": estimate.device.name if estimate else None,
+            "device_id": estimate.device.device_id if estimate else None,
+            "pid": snapshot.source.pid,
+            "rank": snapshot.source.rank,
+        },
+        "window": _window(estimate),
+        "split": _split(estimate),
+        "account": _account(account),
+        "busy_ns": int(account.busy_ns) if account else None,
+        "regime": (estimate.regime if estimate else Regime.UNKNOWN).value,
+        "cause": estimate.cause if estimate else None,
+        "confidence": _plain(estimate.confidence) if estimate else None,
+        "launch": _launch(estimate.launch if estimate else Launch()),
+        "kernels": [_kernel(row) for row in estimate.kernels] if estimate else [],
+        "advisories": None if advice is None else [_advisory(one) for one in advice],
+        "losses": {
+            "records": snapshot.lost_records,
+            "zero_timestamps": snapshot.zero_timestamps,
+        },
+    }
+
+
+def _window(estimate: Estimate | None) -> dict[str, Any]:
+    steps = estimate.steps if estimate else Steps()
+    return {
+        "duration_ns": int(estimate.account.duration_ns) if estimate else None,
+        "steps": steps.count,
+        "step_ms": None if steps.step_ns is None else steps.step_ns / 1e6,
+        "steps_source": steps.source,
+        "warming_up": steps.warming_up,
+        "observed_share": _plain(estimate.observed_share) if estimate else None,
+    }
+
+
+def _split(estimate: Estimate | None) -> dict[str, Any]:
+    names = ("compute", "memory", "overhead", "unknown")
+    return {name: _plain(getattr(estimate.split, name)) if estimate else None for name in names}
+
+
+def _account(account: Account | None) -> dict[str, Any]:
+    if account is None:
+        nothing: dict[str, Any] = dict.fromkeys((*_ACCOUNT_KEYS, "idle_ns", "unknown_ns"))
+        return nothing | {"idle_ns": dict.fromkeys(IDLE_CAUSES)}
+    booked: dict[str, Any] = {key: int(getattr(account, key)) for key in _ACCOUNT_KEYS}
+    idle = {cause: int(account.idle_ns.get(cause, 0)) for cause in IDLE_CAUSES}
+    return booked | {"idle_ns": idle, "unknown_ns": int(account.unknown_ns)}
+
+
+def _launch(launch: Launch) -> dict[str, Any]:
+    return {
+        "lead_p50_ns": _plain(launch.lead_p50_ns),
+        "share_under_10us": _plain(launch.share_under_10us),
+        "rho": _plain(launch.rho),
+        "count": int(launch.count),
+    }
+
+
+def _kernel(row: KernelRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "family": row.family,
+        "side": row.side.value,
+        "count": int(row.count),
+        "total_ns": int(row.total_ns),
+        "mean_ns": int(row.mean_ns),
+        "share": _plain(row.share),
+        "evidence": row.evidence,
+        "confidence": _plain(row.confidence),
+        "roof_share": _plain(row.roof_share),
+        "underfilled_share": _plain(row.underfilled_share),
+        "flop_per_s": _plain(row.flop_per_s),
+        "bytes_per_s": _plain(row.bytes_per_s),
+        "precision": row.precision,
+    }
+
+
+def _advisory(advisory: Advisory) -> dict[str, Any]:
+    return {
+        "id": advisory.kind,
+        "confidence": _plain(advisory.confidence),
+        "saves_at_most": _plain(advisory.saves_at_most),
+        "says": advisory.says,
+        "evidence": _plain(advisory.evidence),
+        "try": advisory.suggests,
+        "waste": advisory.waste,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numpy scalars, tuples and mappings as what JSON knows; a float that is no number is null."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return _plain(value.tolist()) if hasattr(value, "tolist") else str(value)

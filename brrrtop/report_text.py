@@ -1,0 +1,205 @@
+"""A snapshot as a plain report for people: verdict first, 80 columns, no escape codes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from brrrtop import units, words
+from brrrtop.model import Advisory, Estimate, KernelRow, Regime, Snapshot, Split
+
+WIDTH = 80
+_BAR_WIDTH = 28
+_KERNELS_SHOWN = 12
+_SIGNS = {"compute": "█", "memory": "▓", "overhead": "░", "unknown": "·"}
+_ASCII_SIGNS = {"compute": "C", "memory": "M", "overhead": "o", "unknown": "?"}
+_ASCII = {"█": "#", "·": "-", "–": "-", "…": "...", "≤": "<=", "≥": ">=", "×": "x", "→": "->"}
+_KINDS = {"live": "live", "recording": "recording", "kineto": "profiler trace", "memory": "memory"}
+
+
+def to_text(snapshot: Snapshot, ascii_only: bool = False) -> str:
+    """The report, ending in a newline."""
+    signs = _ASCII_SIGNS if ascii_only else _SIGNS
+    text = "\n".join(line.rstrip() for line in _lines(snapshot, signs)) + "\n"
+    return _in_ascii(text) if ascii_only else text
+
+
+def _in_ascii(text: str) -> str:
+    for sign, plain in _ASCII.items():
+        text = text.replace(sign, plain)
+    return text.encode("ascii", "replace").decode("ascii")
+
+
+def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
+    estimate = snapshot.estimate
+    yield from _heading(snapshot)
+    if estimate is None:
+        yield ""
+        yield "Nothing to judge yet: no GPU activity has been seen."
+    else:
+        yield from _verdict(estimate, signs)
+        yield from _account(estimate)
+        yield from _launching(estimate)
+        yield from _kernels(estimate)
+        yield from _advice(snapshot)
+        yield from _other_devices(snapshot)
+    yield from _notes(snapshot)
+
+
+def _heading(snapshot: Snapshot) -> Iterator[str]:
+    source, estimate = snapshot.source, snapshot.estimate
+    facts = [source.label, _KINDS.get(source.kind, source.kind)]
+    if estimate is not None:
+        name = estimate.device.name or "GPU of unknown model"
+        facts.append(f"{name} (GPU {estimate.device.device_id})")
+    if source.rank is not None:
+        facts.append(f"rank {source.rank}" + (f" of {source.world}" if source.world else ""))
+    yield from _wrapped(" · ".join(facts), "")
+
+
+def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
+    steps = estimate.steps
+    judged = f"{units.duration(estimate.account.duration_ns)} judged"
+    if steps.count:
+        judged += f", {steps.count} steps of {units.duration(steps.step_ns)}"
+        if steps.source == "period":
+            judged += " (steps inferred from the kernel sequence)"
+    yield judged + (", still warming up" if steps.warming_up else "")
+    yield ""
+    sure = units.share(estimate.confidence)
+    if estimate.regime is Regime.UNKNOWN:
+        near = f"; nearest: {estimate.runner_up}" if estimate.runner_up else ""
+        yield from _wrapped(f"{words.verdict(estimate)}: {words.because(estimate)}{near}", "")
+    else:
+        line = f"{words.verdict(estimate)}, {sure} sure: {words.because(estimate)}"
+        yield from _wrapped(line, "")
+    yield ""
+    yield "  " + split_bar(estimate.split, WIDTH - 4, signs)
+    yield "  " + "   ".join(
+        f"{signs[name]} {label} {units.share(getattr(estimate.split, name))}"
+        for name, label in (
+            ("compute", "compute"),
+            ("memory", "memory"),
+            ("overhead", "overhead"),
+            ("unknown", "not classed"),
+        )
+    )
+
+
+def split_bar(split: Split, width: int, signs: dict[str, str]) -> str:
+    """`width` characters divided among the four shares; whatever is there gets at least its rounding."""
+    bar, reached = "", 0.0
+    for name, sign in signs.items():
+        reached += getattr(split, name)
+        bar += sign * (round(min(reached, 1.0) * width) - len(bar))
+    return bar.ljust(width)
+
+
+def _account(estimate: Estimate) -> Iterator[str]:
+    account = estimate.account
+    whole = account.duration_ns
+    rows = [(key, time_ns) for key, time_ns in words.buckets(account) if time_ns]
+    yield ""
+    yield f"Where the time went{'share':>45}{'time':>11}"
+    for key, time_ns in sorted(rows, key=lambda row: -row[1]):
+        part = time_ns / whole
+        bar = "█" * round(part * _BAR_WIDTH)
+        times = f"{units.share(part, 1):>8}{units.duration(time_ns):>11}"
+        yield f"  {words.cause(key):<26}{bar:<{_BAR_WIDTH}}{times}"
+    busy = units.share(account.busy_ns / whole if whole else None, 1)
+    yield f"  The GPU held any work for {busy} of the time."
+
+
+def _launching(estimate: Estimate) -> Iterator[str]:
+    launch = estimate.launch
+    if launch.lead_p50_ns is None:
+        return
+    yield ""
+    line = f"Launching: a kernel starts {units.duration(launch.lead_p50_ns)} after its launch (median)"
+    if launch.share_under_10us is not None:
+        line += f"; {units.share(launch.share_under_10us)} of them within 10 us"
+    if launch.rho is not None:
+        line += f". Faster kernels could shorten {units.share(launch.rho)} of the kernel time"
+    yield from _wrapped(line + ".", "")
+
+
+def _kernels(estimate: Estimate) -> Iterator[str]:
+    if not estimate.kernels:
+        return
+    yield ""
+    yield f"{'Kernels by time':<44}side  by     count      mean  share"
+    for row in estimate.kernels[:_KERNELS_SHOWN]:
+        yield _kernel(row)
+    rest = estimate.kernels[_KERNELS_SHOWN:]
+    if rest:
+        yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
+    yield "  C compute, M memory, U part-empty, N communication, H copy; by: kind of evidence"
+
+
+def _kernel(row: KernelRow) -> str:
+    name = row.name if len(row.name) <= 41 else row.name[:40] + "…"
+    name = "".join(char if char.isprintable() else "?" for char in name)
+    letter = words.SIDE_LETTERS[row.side]
+    figures = f"{units.count(row.count):>7}{units.duration(row.mean_ns):>10}"
+    return f"  {name:<42} {letter}   {row.evidence:<6}{figures}{units.share(row.share):>7}"
+
+
+def _advice(snapshot: Snapshot) -> Iterator[str]:
+    if not snapshot.advisories:
+        return
+    yield ""
+    yield "What to try"
+    for place, advisory in enumerate(snapshot.advisories, 1):
+        yield from _advisory(place, advisory)
+
+
+def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
+    head = f"{place:>3} {advisory.kind}"
+    if advisory.saves_at_most is not None:
+        head += f": saves at most {units.share(advisory.saves_at_most)} of the time"
+    yield f"{head} ({units.share(advisory.confidence)} sure)"
+    yield from _wrapped(advisory.says, "    ")
+    yield from _wrapped(advisory.suggests, "    try    ")
+    yield from _wrapped(advisory.waste, "    waste  ")
+
+
+def _other_devices(snapshot: Snapshot) -> Iterator[str]:
+    if len(snapshot.devices) < 2:
+        return
+    yield ""
+    yield f"{'All GPUs':<28}compute  memory  overhead  not classed"
+    for one in snapshot.devices:
+        split = one.split
+        name = f"GPU {one.device.device_id} {one.regime}"
+        shares = f"{units.share(split.compute):>7}{units.share(split.memory):>8}"
+        yield f"  {name:<26}{shares}{units.share(split.overhead):>10}{units.share(split.unknown):>13}"
+
+
+def _notes(snapshot: Snapshot) -> Iterator[str]:
+    notes = list(snapshot.source.notes)
+    estimate = snapshot.estimate
+    if snapshot.lost_records:
+        notes.append(f"{units.count(snapshot.lost_records)} records were lost on the way.")
+    if snapshot.zero_timestamps:
+        notes.append(f"{units.count(snapshot.zero_timestamps)} records carried no time.")
+    if estimate is not None and estimate.observed_share < 1:
+        notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
+    if notes:
+        yield ""
+        yield "Good to know"
+        for note in notes:
+            yield from _wrapped(note, "  ")
+
+
+def _wrapped(text: str, lead: str) -> Iterator[str]:
+    """`text` on lines of at most `WIDTH`; the first begins with `lead`, the others line up with it."""
+    if not text:
+        return
+    clean = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    yield from textwrap.wrap(
+        clean,
+        WIDTH,
+        initial_indent=lead,
+        subsequent_indent=" " * len(lead) if lead else "  ",
+        break_on_hyphens=False,
+    )
