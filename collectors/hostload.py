@@ -1,0 +1,90 @@
+"""Says what the monitor itself costs the host, and how busy the trainer's CPU is."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from collectors.wire import GAUGE, Metric
+
+
+class CpuShare:
+    """CPU time of one process over wall time; 1 is one core."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self._before: tuple[float, float] | None = None
+        try:
+            self._process: psutil.Process | None = psutil.Process(pid)
+        except psutil.Error:
+            self._process = None
+        self.share()
+
+    def share(self) -> float | None:
+        """The share since the call before; None when there is nobody to ask."""
+        if self._process is None:
+            return None
+        try:
+            times = self._process.cpu_times()
+        except psutil.Error:
+            return None
+        now_s, spent_s = time.monotonic(), float(times.user + times.system)
+        before, self._before = self._before, (now_s, spent_s)
+        if before is None or now_s <= before[0]:
+            return None
+        return max(0.0, spent_s - before[1]) / (now_s - before[0])
+
+    @property
+    def rss_bytes(self) -> int | None:
+        if self._process is None:
+            return None
+        try:
+            return int(self._process.memory_info().rss)
+        except psutil.Error:
+            return None
+
+    @property
+    def running(self) -> bool:
+        """Whether it is still the same process, and not a zombie."""
+        if self._process is None:
+            return False
+        try:
+            return bool(
+                self._process.is_running()
+                and self._process.status() != psutil.STATUS_ZOMBIE
+            )
+        except psutil.Error:
+            return False
+
+
+class HostLoad:
+    """Gauges of this process and of the trainer."""
+
+    def __init__(self, trainer: int | None = None) -> None:
+        self._own = CpuShare()
+        self._trainer = CpuShare(trainer) if trainer is not None else None
+
+    @property
+    def trainer_running(self) -> bool | None:
+        """None when there is no trainer to look at."""
+        return None if self._trainer is None else self._trainer.running
+
+    def sample(self) -> npt.NDArray[np.void]:
+        """Readings since the call before, as an array of `wire.GAUGE`; device -1 is the host."""
+        found = [
+            (Metric.MONITOR_CPU_SHARE, self._own.share()),
+            (Metric.MONITOR_RSS_BYTES, self._own.rss_bytes),
+            (
+                Metric.TRAINER_CPU_SHARE,
+                self._trainer.share() if self._trainer else None,
+            ),
+        ]
+        at_ns = time.time_ns()
+        rows = [
+            (at_ns, value, -1, int(metric))
+            for metric, value in found
+            if value is not None
+        ]
+        return np.array(rows, GAUGE)

@@ -1,0 +1,160 @@
+"""Puts questions to NVML, through `pynvml`, from the monitor. Knows nothing of frames or threads.
+
+NVML takes locks in the driver that the trainer's own calls wait for, so two rules hold for every
+question: one that is not supported here is asked once and never again, and none may spend more
+than `DUTY_SHARE` of wall time inside the driver, however slow this machine turns out to be.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from collectors.errors import CollectorError
+
+T = TypeVar("T")
+
+DUTY_SHARE = 0.005
+"""No question is asked again before it has paid for the time it took at this rate."""
+REFUSED_RETRY_NS = 60_000_000_000
+"""Permissions come and go in containers (NVIDIA/DCGM issue 214): ask again after a minute."""
+TRANSIENT_LIMIT = 5
+"""This many passing faults in a row rest a question like a refusal."""
+
+# nvmlReturn_t, NVML API reference, "Device Enums".
+UNINITIALIZED = 1
+NO_PERMISSION = 4
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+_NEVER = frozenset({2, 3, 13, 22, 25, 26})
+"""Invalid argument, not supported, no such function, vGPU ECC, argument version, deprecated."""
+_LOST = frozenset({UNINITIALIZED, GPU_IS_LOST, RESET_REQUIRED, 28})
+
+_OPENING: dict[int, tuple[str, str]] = {
+    4: ("NVML refuses this user", "run brrrtop as a user who may open /dev/nvidiactl"),
+    9: (
+        "the NVIDIA driver is not loaded",
+        "load it with `modprobe nvidia` and see `nvidia-smi`",
+    ),
+    12: (
+        "libnvidia-ml.so.1 is not here: no NVIDIA driver, or a container started without it",
+        "start the container with `--gpus all`, or run brrrtop on the host",
+    ),
+    18: (
+        "the NVIDIA driver and its libraries are of different versions",
+        "reboot, or reload the driver, after an update",
+    ),
+    20: ("NVML has no memory left", "see `dmesg`"),
+    27: ("the NVIDIA driver is not ready yet", "wait a moment and try again"),
+}
+
+
+class NvmlUnavailable(CollectorError):
+    """There is nothing to ask."""
+
+
+def open_nvml() -> Any:
+    """The initialised `pynvml` module; `close_nvml` undoes it.
+
+    Raises:
+        NvmlUnavailable: No library, no driver, no permission.
+    """
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError as fault:
+        raise NvmlUnavailable(
+            "the Python package nvidia-ml-py is missing",
+            "install it: `pip install nvidia-ml-py`",
+        ) from fault
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as fault:
+        code = code_of(fault)
+        message, action = _OPENING.get(
+            code, (f"NVML does not start: {fault}", "try `nvidia-smi`")
+        )
+        raise NvmlUnavailable(message, action) from fault
+    except (OSError, AttributeError) as fault:
+        raise NvmlUnavailable(
+            f"libnvidia-ml.so.1 cannot be used: {fault}", "try `nvidia-smi`"
+        ) from fault
+    return nvml
+
+
+def close_nvml(nvml: Any) -> None:
+    """Gives NVML back; a driver that is already gone is no fault."""
+    try:
+        nvml.nvmlShutdown()
+    except nvml.NVMLError:
+        return
+
+
+def code_of(fault: BaseException) -> int:
+    """The `nvmlReturn_t` of a `pynvml.NVMLError`; 999 (unknown) for anything else."""
+    value = getattr(fault, "value", None)
+    return value if isinstance(value, int) else 999
+
+
+def text(value: Any) -> str:
+    """A string of NVML, which older bindings return as bytes."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+class Questions:
+    """Asks about one device, and remembers what needs no further asking."""
+
+    def __init__(
+        self, nvml: Any, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._nvml = nvml
+        self._now_ns = now_ns
+        self._not_before_ns: dict[str, int] = {}
+        self._faults: dict[str, int] = {}
+        self.absent: dict[str, str] = {}
+        """Why a question is not asked any more, by its key."""
+        self.refused: dict[str, str] = {}
+        """What was refused for want of permission, and is tried again."""
+        self.lost: str | None = None
+        """Why the whole device no longer answers."""
+
+    def may(self, key: str) -> bool:
+        """Whether `key` would be asked right now."""
+        if self.lost is not None or key in self.absent:
+            return False
+        return self._now_ns() >= self._not_before_ns.get(key, 0)
+
+    def ask(self, key: str, question: Callable[[], T]) -> T | None:
+        """The answer, or None when there is none now (or never: then this never asks again)."""
+        if not self.may(key):
+            return None
+        began_ns = self._now_ns()
+        try:
+            answer = question()
+        except self._nvml.NVMLError as fault:
+            self.remember(key, code_of(fault), str(fault))
+            return None
+        ended_ns = self._now_ns()
+        self._not_before_ns[key] = ended_ns + int((ended_ns - began_ns) / DUTY_SHARE)
+        self._faults.pop(key, None)
+        self.refused.pop(key, None)
+        return answer
+
+    def rest(self, key: str, duration_ns: int) -> None:
+        """Leaves `key` alone for that long."""
+        self._not_before_ns[key] = self._now_ns() + duration_ns
+
+    def remember(self, key: str, code: int, says: str) -> None:
+        """Takes note of a question that got `code` (an `nvmlReturn_t`) for an answer."""
+        if code in _NEVER:
+            self.absent[key] = says
+        elif code in _LOST:
+            self.lost = f"the driver no longer answers for this GPU: {says}"
+        elif code == NO_PERMISSION:
+            self.refused[key] = says
+            self.rest(key, REFUSED_RETRY_NS)
+        else:
+            self._faults[key] = self._faults.get(key, 0) + 1
+            if self._faults[key] >= TRANSIENT_LIMIT:
+                self.rest(key, REFUSED_RETRY_NS)

@@ -1,0 +1,93 @@
+"""Counts who else computes on a GPU. Reads the process list of NVML and /proc, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """Who shares a GPU with the trainer."""
+
+    foreign_count: int | None
+    """Compute processes besides the trainer and its children; None: cannot be told apart."""
+    trainer_here: bool | None
+    says: str | None = None
+
+
+def tenants(
+    pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()
+) -> Tenants:
+    """Who is who among the compute processes of a device.
+
+    NVML may name processes by the pids of another namespace than ours (a container's view of
+    its host), so the trainer is looked for under each of its `NSpid` names.
+
+    Args:
+        pids: As NVML lists them.
+        trainer: Its pid as we see it.
+        own: Pids that are ours, never foreign.
+    """
+    listed = set(pids) - set(own)
+    if trainer is None:
+        return Tenants(len(listed), None, _mps(listed))
+    names = set(namespace_pids(trainer))
+    here = bool(names & listed)
+    others = listed - names
+    if not here and others and not any(Path(f"/proc/{pid}").exists() for pid in others):
+        says = (
+            f"{len(others)} compute processes on this GPU, named by the pids of another pid "
+            "namespace: who they are cannot be told from in here"
+        )
+        return Tenants(None, None, says)
+    foreign = {pid for pid in others if not (names & set(ancestors(pid)))}
+    return Tenants(len(foreign), here, _mps(listed))
+
+
+def _mps(pids: Iterable[int]) -> str | None:
+    if any(_name_of(pid) == "nvidia-cuda-mps" for pid in pids):
+        return (
+            "this GPU is shared through MPS: its counters are those of all clients together, "
+            "not of this trainer"
+        )
+    return None
+
+
+def namespace_pids(pid: int) -> list[int]:
+    """The pids of one process, outermost namespace that we can see first."""
+    for line in _status_lines(pid):
+        if line.startswith("NSpid:"):
+            return [int(word) for word in line.split()[1:] if word.isdigit()] or [pid]
+    return [pid]
+
+
+def ancestors(pid: int, limit: int = 32) -> list[int]:
+    """Parents of a process, nearest first."""
+    found: list[int] = []
+    while len(found) < limit:
+        parent = 0
+        for line in _status_lines(pid):
+            if line.startswith("PPid:"):
+                parent = int(line.split()[1])
+                break
+        if parent <= 1:
+            break
+        found.append(parent)
+        pid = parent
+    return found
+
+
+def _name_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _status_lines(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return []
