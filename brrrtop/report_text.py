@@ -81,7 +81,7 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
             ("compute", "compute"),
             ("memory", "memory"),
             ("overhead", "overhead"),
-            ("unknown", "not classed"),
+            ("unknown", "unknown"),
         )
     )
 
@@ -100,12 +100,12 @@ def _account(estimate: Estimate) -> Iterator[str]:
     whole = account.duration_ns
     rows = [(key, time_ns) for key, time_ns in words.buckets(account) if time_ns]
     yield ""
-    yield f"Where the time went{'share':>45}{'time':>11}"
+    yield f"{'Where the time went':<51}{'share':>8}{'time':>11}"
     for key, time_ns in sorted(rows, key=lambda row: -row[1]):
         part = time_ns / whole
         bar = "█" * round(part * _BAR_WIDTH)
         times = f"{units.share(part, 1):>8}{units.duration(time_ns):>11}"
-        yield f"  {words.cause(key):<26}{bar:<{_BAR_WIDTH}}{times}"
+        yield f"  {words.bucket(key):<21}{bar:<{_BAR_WIDTH}}{times}"
     busy = units.share(account.busy_ns / whole if whole else None, 1)
     yield f"  The GPU held any work for {busy} of the time."
 
@@ -133,7 +133,7 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
     rest = estimate.kernels[_KERNELS_SHOWN:]
     if rest:
         yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
-    yield "  C compute, M memory, U part-empty, N communication, H copy; by: kind of evidence"
+    yield "  C compute, M memory, U underfilled, X collective, x copy; by: level of evidence"
 
 
 def _kernel(row: KernelRow) -> str:
@@ -167,12 +167,12 @@ def _other_devices(snapshot: Snapshot) -> Iterator[str]:
     if len(snapshot.devices) < 2:
         return
     yield ""
-    yield f"{'All GPUs':<28}compute  memory  overhead  not classed"
+    yield f"{'All GPUs':<28}compute  memory  overhead  unknown"
     for one in snapshot.devices:
         split = one.split
         name = f"GPU {one.device.device_id} {one.regime}"
         shares = f"{units.share(split.compute):>7}{units.share(split.memory):>8}"
-        yield f"  {name:<26}{shares}{units.share(split.overhead):>10}{units.share(split.unknown):>13}"
+        yield f"  {name:<26}{shares}{units.share(split.overhead):>10}{units.share(split.unknown):>9}"
 
 
 def _notes(snapshot: Snapshot) -> Iterator[str]:

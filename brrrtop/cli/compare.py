@@ -48,7 +48,7 @@ def lines(before: Estimate, after: Estimate, labels: tuple[str, str]) -> list[st
     for key in {**old, **new}:
         row = (_part(before, old.get(key, 0), per_step), _part(after, new.get(key, 0), per_step))
         if any(row):
-            text.append(f"  {words.cause(key):<34}" + _figures(row, per_step))
+            text.append(f"  {words.bucket(key):<34}" + _figures(row, per_step))
     return text
 
 

@@ -1,0 +1,210 @@
+"""Sets everything up and starts it, with nothing but Python: `python3 dev.py demo`, `python3 dev.py test`.
+
+    python3 dev.py demo [SCENARIO …]   brrrtop's demo (any other brrrtop verb works as well)
+    python3 dev.py test [PYTEST …]     linters, types, import contracts and all tests;
+                                       with arguments only pytest, with those arguments
+
+Each makes its own environment under `.venvs/` at first use and again when the build changes.
+Nothing outside this folder is touched. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent
+ENVIRONMENTS = ROOT / ".venvs"
+OLDEST, NEWEST = (3, 10), (3, 14)
+TORCH = "torch==2.13.0"
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+PIP_ZIPAPP = "https://bootstrap.pypa.io/pip/pip.pyz"
+CHECKS = (
+    ("ruff", "check", "."),
+    ("ruff", "format", "--check", "."),
+    ("mypy",),
+    ("lint-imports", "--no-logo"),
+)
+
+
+def main(argv: list[str]) -> int:
+    """Runs `demo`, `test` or a brrrtop verb; returns its exit code."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(__doc__)
+        return 0 if argv else 2
+    suit_python(argv)
+    os.chdir(ROOT)
+    try:
+        return test(argv[1:]) if argv[0] == "test" else start(argv)
+    except KeyboardInterrupt:
+        return 130
+
+
+def suit_python(argv: list[str]) -> None:
+    """Goes on in a Python that fits, or says which ones do."""
+    if OLDEST <= sys.version_info[:2] <= NEWEST:
+        return
+    for minor in range(NEWEST[1], OLDEST[1] - 1, -1):
+        other = shutil.which(f"python3.{minor}")
+        if other and subprocess.call([other, "-c", ""], stderr=subprocess.DEVNULL) == 0:
+            os.execv(other, [other, str(Path(__file__).resolve()), *argv])
+    fail(
+        f"this is Python {sys.version.split()[0]}; brrrtop needs 3.{OLDEST[1]} to 3.{NEWEST[1]}",
+        "install one of them, e.g. `uv python install 3.12` or your system's package",
+    )
+
+
+def start(argv: list[str]) -> int:
+    """brrrtop with `argv`, from an environment with what it needs to run."""
+    folder = environment("run", extra="")
+    program = str(folder / "bin" / "brrrtop")
+    sys.stdout.flush()
+    os.execv(program, [program, *argv])
+
+
+def test(pytest_arguments: list[str]) -> int:
+    """All checks, or only pytest when it is given arguments. The exit code of the first failure."""
+    if not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")):
+        fail(
+            "the tests build C libraries that stand in for NVIDIA's, and there is no C compiler",
+            "`apt-get install gcc libc6-dev` (Debian, Ubuntu)",
+        )
+    folder = environment("test", extra="[test]", torch=True)
+    checks = () if pytest_arguments else CHECKS
+    failed = 0
+    for check in (*checks, ("pytest", *(pytest_arguments or ("-q", "--durations=10")))):
+        say(" ".join(check))
+        code = subprocess.call([str(folder / "bin" / check[0]), *check[1:]])
+        failed = failed or code
+    if not pytest_arguments:
+        say("everything passed" if not failed else "something failed: see above")
+    return failed
+
+
+def environment(name: str, extra: str, torch: bool = False) -> Path:
+    """The folder of a ready environment; makes it, or brings it up to date, where needed."""
+    folder = ENVIRONMENTS / name
+    wanted = stamp(extra, torch)
+    mark = folder / "brrrtop.stamp"
+    if mark.is_file() and mark.read_text() == wanted:
+        return folder
+    began = time.monotonic()
+    say(f"preparing {folder.relative_to(ROOT)} (once; a minute or two)")
+    mark.unlink(missing_ok=True)
+    make(folder)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    install(pip, ["-e", f".{extra}"], "brrrtop and what it needs")
+    if torch:
+        install_torch(pip)
+    mark.write_text(wanted)
+    say(f"ready after {time.monotonic() - began:.0f} s")
+    return folder
+
+
+def stamp(extra: str, torch: bool) -> str:
+    """Changes when the environment must be made up to date: interpreter, requirements, native code."""
+    digest = hashlib.sha256(f"{sys.version}{sys.executable}{ROOT}{extra}{torch}".encode())
+    native = sorted((ROOT / "collectors" / "agent" / "native").glob("*.[ch]"))
+    for path in (ROOT / "pyproject.toml", ROOT / "hatch_build.py", Path(__file__), *native):
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
+
+
+def make(folder: Path) -> None:
+    """An environment with pip, by the first way that works here (Debian splits venv from Python)."""
+    python = folder / "bin" / "python"
+    if python.exists() and works([str(python), "-m", "pip", "--version"]):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    if works([sys.executable, "-m", "venv", str(folder)]):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    uv = shutil.which("uv")
+    if uv and works([uv, "venv", "--seed", "--python", sys.executable, str(folder)]):
+        return
+    if works([sys.executable, "-m", "virtualenv", str(folder)]):
+        return
+    if works([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
+        host_pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "pip"]
+        if works(host_pip) or fetched_pip(python):
+            return
+    shutil.rmtree(folder, ignore_errors=True)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    fail(
+        f"{sys.executable} cannot make an environment with pip, and none could be fetched",
+        f"`apt-get install python{version}-venv` (Debian, Ubuntu), or install uv",
+    )
+
+
+def fetched_pip(python: Path) -> bool:
+    """Installs pip with PyPA's zip application; False where that cannot be had."""
+    from urllib.request import urlopen
+
+    zipapp = python.parent.parent / "pip.pyz"
+    say(f"no ensurepip in this Python: fetching pip from {PIP_ZIPAPP}")
+    try:
+        with urlopen(PIP_ZIPAPP, timeout=60) as answer:
+            zipapp.write_bytes(answer.read())
+    except OSError as fault:
+        say(f"that failed: {fault}")
+        return False
+    return works([str(python), str(zipapp), "install", "pip"])
+
+
+def install_torch(pip: list[str]) -> None:
+    """torch for the tests, where it comes without gigabytes of CUDA; without it their tests skip."""
+    plan = subprocess.run(
+        [*pip, "install", "--dry-run", "--quiet", "--report", "-", TORCH],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    light = plan.returncode == 0 and b"nvidia-" not in plan.stdout
+    source = [TORCH] if light else [TORCH, "--index-url", TORCH_CPU_INDEX]
+    if not install(pip, source, "torch for the CPU, for tests only", needed=False):
+        say("no torch: the tests that train with it will be skipped")
+
+
+def install(pip: list[str], arguments: list[str], what: str, needed: bool = True) -> bool:
+    """Runs pip, showing what it downloads; on failure shows all it said.
+
+    Returns:
+        Whether it worked; when `needed`, failure ends the program instead.
+    """
+    say(f"installing {what}")
+    command = [*pip, "install", "--no-input", "--progress-bar", "off", *arguments]
+    said: list[str] = []
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as running:
+        for line in running.stdout or ():
+            said.append(line)
+            if line.lstrip().startswith(("Downloading", "Building", "Installing")):
+                print(f"    {line.strip()[:110]}", file=sys.stderr, flush=True)
+    if running.returncode and needed:
+        sys.stderr.write("".join(said[-40:]))
+        fail(f"pip could not install {what}", "see above; is the package index reachable?")
+    return running.returncode == 0
+
+
+def works(command: list[str]) -> bool:
+    quiet = subprocess.DEVNULL
+    return subprocess.call(command, stdout=quiet, stderr=quiet, stdin=quiet) == 0
+
+
+def say(sentence: str) -> None:
+    print(f"dev: {sentence}", file=sys.stderr, flush=True)
+
+
+def fail(message: str, action: str) -> NoReturn:
+    sys.exit(f"dev: {message}\n  {action}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
