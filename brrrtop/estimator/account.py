@@ -1,0 +1,98 @@
+"""Books every nanosecond of a window exactly once, for one device.
+
+Busy time by the sweep line, idle time by cause; the buckets add up to the window to the
+nanosecond, and cutting a window in two gives the same totals (regime theory study, 1.1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.estimator import idle, intervals, sweep
+from brrrtop.estimator.intervals import Cover
+from brrrtop.estimator.labels import Labels
+from brrrtop.model import Account, Calls, Marks, Span, Split, Window
+
+I8 = npt.NDArray[np.int64]
+
+
+class _Clock:
+    """Maps source time to observed time: spans nobody traced take none."""
+
+    def __init__(self, spans: tuple[Span, ...]) -> None:
+        starts = np.array([s.t0_ns for s in spans], np.int64)
+        ends = np.array([s.t1_ns for s in spans], np.int64)
+        self._cover = Cover(starts, ends)
+
+    def map(self, times: I8) -> I8:
+        return self._cover.up_to(times)
+
+
+def book(window: Window, labels: Labels, call_rows: I8) -> Account:
+    """The account of a window.
+
+    Args:
+        window: One device's slice.
+        labels: Of `window.activities`.
+        call_rows: Launching call of each activity, -1 unknown.
+    """
+    span = window.span
+    acts, calls, marks = window.activities, window.calls, window.marks
+    low, high = span.t0_ns, span.t1_ns
+    if window.observed is not None:
+        clock = _Clock(window.observed)
+        acts = type(acts)(
+            clock.map(acts.starts_ns), clock.map(acts.ends_ns),
+            *(getattr(acts, f) for f in list(acts.__slots__)[2:]),
+        )  # fmt: skip
+        calls = _mapped(calls, clock)
+        marks = _mapped(marks, clock)
+        low, high = (int(t) for t in clock.map(np.array([low, high], np.int64)))
+    starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
+    charges = sweep.charge(starts, ends, labels)
+    gaps = idle.book(acts, calls, marks, call_rows, charges.busy, (low, high))
+    buckets = charges.buckets_ns
+    causes, unknown_ns = _with_losses(gaps.causes_ns, buckets["unknown"], window, len(acts))
+    return Account(
+        duration_ns=high - low,
+        compute_ns=buckets["compute"],
+        memory_ns=buckets["memory"],
+        underfilled_ns=buckets["underfilled"],
+        exposed_comm_ns=buckets["comm"],
+        exposed_copy_ns=buckets["copy"],
+        idle_ns=causes,
+        unknown_ns=unknown_ns,
+        mechanical_ns=gaps.mechanical_ns,
+        busy_ns=intervals.total(*charges.busy),
+    )
+
+
+def _mapped(table: Calls | Marks, clock: _Clock) -> Calls | Marks:
+    rest = [getattr(table, f) for f in list(table.__slots__)[2:]]
+    return type(table)(clock.map(table.starts_ns), clock.map(table.ends_ns), *rest)
+
+
+def _with_losses(
+    causes: dict[str, int], unknown_ns: int, window: Window, records: int
+) -> tuple[dict[str, int], int]:
+    """Idle time less the part that lost records may have filled, which is nobody's to name."""
+    lost = window.lost_records
+    if not lost or not records:
+        return causes, unknown_ns
+    share = lost / (lost + records)
+    kept = {cause: value - int(value * share) for cause, value in causes.items()}
+    return kept, unknown_ns + sum(causes.values()) - sum(kept.values())
+
+
+def split_of(account: Account) -> Split:
+    """The three-way split; all unknown for an empty window."""
+    whole = account.duration_ns
+    if whole <= 0:
+        return Split(0.0, 0.0, 0.0, 1.0)
+    return Split(
+        account.compute_ns / whole,
+        account.memory_ns / whole,
+        account.overhead_ns / whole,
+        account.unknown_ns / whole,
+    )

@@ -1,0 +1,55 @@
+"""The method's table of contents: a window in, an estimate out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.ceilings import Ceilings, ceilings_for
+from brrrtop.estimator import account, labels, launches, regimes, steps, table
+from brrrtop.estimator.labels import Labels
+from brrrtop.model import I8, Estimate, Window
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """An estimate with the per-activity labels behind it, for what digs deeper."""
+
+    estimate: Estimate
+    window: Window
+    labels: Labels
+    call_rows: I8
+    ceilings: Ceilings | None
+
+
+def estimate(window: Window) -> Judged:
+    """Account, kernel table and verdict of one device's window."""
+    ceilings = ceilings_for(window.device)
+    acts = window.activities
+    call_rows = launches.call_of(acts, window.calls)
+    labelled = labels.label(window, ceilings)
+    booked = account.book(window, labelled, call_rows)
+    split = account.split_of(booked)
+    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
+    certainty = table.overall_certainty(labelled, durations)
+    verdict = regimes.judge(booked, split, certainty, len(acts))
+    late = booked.mechanical_ns["host_late"]
+    nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
+    found = Estimate(
+        span=window.span,
+        device=window.device,
+        account=booked,
+        split=split,
+        regime=verdict.regime,
+        cause=verdict.cause,
+        confidence=verdict.confidence,
+        runner_up=verdict.runner_up,
+        launch=launches.launch_lead(acts, window.calls, call_rows),
+        steps=steps.find_steps(window, call_rows),
+        kernels=table.rows_of(labelled, durations),
+        evidence_shares=table.evidence_shares(labelled, durations),
+        host_cause_known=max(0.0, 1 - nameless / late) if late else None,
+        observed_share=booked.duration_ns / window.span.duration_ns if window.span.duration_ns else 1.0,
+    )
+    return Judged(found, window, labelled, call_rows, ceilings)

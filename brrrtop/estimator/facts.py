@@ -1,0 +1,127 @@
+"""What advice needs beyond the estimate: facts about one window, each extracted on its own.
+
+Nothing is judged here, and nothing here knows an advisory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.estimator.attention import EagerAttention, eager_attention
+from brrrtop.estimator.chains import Chains, chains
+from brrrtop.estimator.hosts import Hosts, hosts
+from brrrtop.estimator.joined import Joined, joined
+from brrrtop.estimator.optimizers import Optimizer, optimizer
+from brrrtop.estimator.precision import Precision, precision
+from brrrtop.estimator.readings import Readings, readings
+from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
+from brrrtop.estimator.syncs import Syncs, syncs
+from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
+from brrrtop.estimator.traits import Role
+from brrrtop.model import Estimate, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Collectives:
+    """Collectives of the window on this rank."""
+
+    count: int
+    total_ns: int
+    short: int
+    """Under 50 us each: too little to be worth a launch of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Numbers about one window; None is "not seen", a zero was looked for and not there."""
+
+    kernels: int
+    kernel_ns: int
+    kernel_p50_ns: int | None
+    chains: Chains | None
+    attention: EagerAttention | None
+    eager_norm_ns: int
+    precision: Precision
+    transfers: Transfers
+    waits: Waits | None
+    syncs: Syncs | None
+    optimizer: Optimizer | None
+    hosts: Hosts
+    collectives: Collectives
+    readings: Readings
+    repeats: Repeats | None
+    recomputed_ns: int | None
+    graph_kernels: int
+    devices: int
+    lost_share: float
+    """Records lost over records there were."""
+
+
+def facts(window: Window, estimate: Estimate) -> Facts:
+    """The facts of a window.
+
+    Args:
+        window: Of one device, as the estimate was made from.
+        estimate: Of that window; only its steps are used.
+    """
+    seen = joined(window)
+    attention = eager_attention(seen)
+    excluded = seen.in_optimizer.copy()
+    if attention is not None:
+        excluded[attention.rows] = True
+    kernels = seen.kernels
+    lengths = seen.durations_ns[kernels]
+    records = len(window.activities) + window.lost_records
+    return Facts(
+        kernels=int(kernels.sum()),
+        kernel_ns=int(lengths.sum()),
+        kernel_p50_ns=int(np.median(lengths)) if len(lengths) else None,
+        chains=chains(seen, excluded),
+        attention=attention,
+        eager_norm_ns=_eager_norm_ns(seen),
+        precision=precision(seen),
+        transfers=transfers(seen),
+        waits=waits(seen),
+        syncs=syncs(seen),
+        optimizer=optimizer(seen),
+        hosts=hosts(seen),
+        collectives=_collectives(seen),
+        readings=readings(window),
+        repeats=repeats(seen, estimate.steps),
+        recomputed_ns=recomputed_ns(seen),
+        graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
+        devices=len(np.unique(window.activities.device_ids)),
+        lost_share=window.lost_records / records if records else 0.0,
+    )
+
+
+def _collectives(seen: Joined) -> Collectives:
+    rows = seen.is_role(Role.COMM) & seen.kernels
+    length = seen.durations_ns[rows]
+    return Collectives(int(rows.sum()), int(length.sum()), int((length < 50_000).sum()))
+
+
+def _eager_norm_ns(seen: Joined) -> int:
+    """Time of norms written out: a mean between pointwise kernels with `rsqrt` right after it.
+
+    Fingerprint of regime-theory, section 2.2: pow, mean, add, rsqrt, mul, mul.
+    """
+    window = seen.window
+    rsqrt = np.zeros(len(window.names), np.bool_)
+    mean = np.zeros(len(window.names), np.bool_)
+    for name_id in np.unique(window.activities.name_ids[seen.is_role(Role.POINTWISE, Role.REDUCTION)]):
+        rsqrt[name_id] = "rsqrt" in window.names[name_id]
+        mean[name_id] = "MeanOps" in window.names[name_id]
+    at = np.flatnonzero(seen.kernels)
+    names = window.activities.name_ids[at]
+    centre = np.flatnonzero(rsqrt[names])
+    found = np.zeros(len(at), np.bool_)
+    for step in range(1, 4):
+        near = centre[centre >= step]
+        hit = near[mean[names[near - step]]]
+        for offset in range(-step - 1, 4):
+            found[np.clip(hit + offset, 0, len(at) - 1)] = True
+    plain = seen.is_role(Role.POINTWISE, Role.REDUCTION)[at]
+    return int(seen.durations_ns[at][found & plain].sum())

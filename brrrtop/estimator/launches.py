@@ -1,0 +1,60 @@
+"""How far ahead of the GPU the host runs: launch lead, and rho.
+
+lead = kernel start - end of the call that launched it. Below 10 us nothing was queued: the GPU
+waited for the host, or was about to (regime theory study, 1.3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model import Activities, ActivityType, Calls, Launch
+
+I8 = npt.NDArray[np.int64]
+
+AHEAD_NS = 10_000
+
+
+def call_of(activities: Activities, calls: Calls) -> I8:
+    """Row of the launching call of each activity, shape (n,); -1 where none is known.
+
+    A correlation id that several calls claim belongs to the last of them that began before the
+    activity did.
+    """
+    found = np.full(len(activities), -1, np.int64)
+    if not len(calls) or not len(activities):
+        return found
+    order = np.argsort(calls.correlations, kind="stable")
+    ids = calls.correlations[order]
+    at = np.searchsorted(ids, activities.correlations, "right") - 1
+    held = np.maximum(at, 0)
+    hit = (at >= 0) & (ids[held] == activities.correlations) & (activities.correlations != 0)
+    rows = order[held]
+    # Walk back over duplicates that began after the activity; ids repeat rarely, so few rounds.
+    for _ in range(8):
+        late = hit & (calls.starts_ns[rows] > activities.starts_ns) & (held > 0)
+        late &= ids[np.maximum(held - 1, 0)] == activities.correlations
+        if not late.any():
+            break
+        held = np.where(late, held - 1, held)
+        rows = order[held]
+    found[hit] = rows[hit]
+    return found
+
+
+def launch_lead(activities: Activities, calls: Calls, call_rows: I8) -> Launch:
+    """Lead and rho over the kernels whose launch is known; all `None` when none is."""
+    known = (call_rows >= 0) & (activities.types == ActivityType.KERNEL)
+    if not known.any():
+        return Launch()
+    leads = activities.starts_ns[known] - calls.ends_ns[call_rows[known]]
+    durations = activities.ends_ns[known] - activities.starts_ns[known]
+    ahead = leads >= AHEAD_NS
+    total = int(durations.sum())
+    return Launch(
+        lead_p50_ns=int(np.median(leads)),
+        share_under_10us=float(np.count_nonzero(~ahead) / len(leads)),
+        rho=float(durations[ahead].sum() / total) if total else None,
+        count=len(leads),
+    )

@@ -1,0 +1,123 @@
+"""What a kernel's name says besides its family: precision, tensor cores, geometry of its work.
+
+Grammar of GEMM names and work per thread of ATen's pointwise kernels: regime theory study,
+sections 1.6 and 2.2; the per-thread counts were checked against recorded shapes on H100, H200
+(torch 2.11) and B200 traces.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_NVJET_LETTER = {"h": "fp16", "t": "bf16", "s": "tf32", "q": "fp8", "o": "fp4", "d": "fp64"}
+_PRECISIONS: tuple[tuple[str, str], ...] = (
+    (r"e4m3|e5m2|E4m3|E5m2|fp8|_qq", "fp8"),
+    (r"e2m1|E2m1|fp4|nvf4|mxf4", "fp4"),
+    (r"i8|imma|int8|s8|i16832|i8816", "int8"),
+    (r"tf32|s1688(?!\w*(f16|bf16|fp16))|tensor16x8x8", "tf32"),
+    (r"bf16|BFloat16|bfloat16|s16816\w*bf16", "bf16"),
+    (r"f16|fp16|half|__half|h884|s884|hgemm|hmma|s16816", "fp16"),
+    (r"d884|dgemm|f64|double|dmma", "fp64"),
+    (r"sgemm|scudnn|ffma|simt|f32|float", "fp32"),
+)
+_SIMT = re.compile(r"sgemm|simt|[s]cudnn(?!\w*tensor)|ffma|f32f32_f32f32|_engine<float|winograd")
+_TENSOR = re.compile(r"nvjet|tensorop|xmma|wgmma|mma|s16816|s1688|s884|h884|i16832|flash|fmha|sdpa|hmma|imma")
+_VECTORIZED = re.compile(r"vectorized_elementwise_kernel<\s*(\d+)")
+_PLAIN = re.compile(r"\belementwise_kernel<\s*(\d+)\s*,\s*(\d+)")
+_UNROLLED = re.compile(r"unrolled_elementwise_kernel<")
+_TENSORS = re.compile(r"(?:std::array|at::detail::Array)<char ?\*, ?(\d+)")
+_BINARY = re.compile(r"BinaryFunctor|CUDAFunctor_add|_add<|MulFunctor<.*BinaryFunctor|binary")
+_SIZES = {
+    "c10::BFloat16": 2, "c10::Half": 2, "__nv_bfloat16": 2, "__half": 2, "float": 4, "double": 8,
+    "long": 8, "int": 4, "bool": 1, "unsigned char": 1, "signed char": 1, "short": 2,
+    "c10::complex<float>": 8, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
+}  # fmt: skip
+_TYPE = re.compile("|".join(sorted((rf"(?<![\w:]){re.escape(t)}\b" for t in _SIZES), key=len, reverse=True)))
+_OPAQUE = re.compile(r"OpaqueType<(\d+)")
+_ALIGN = re.compile(r"align(\d+)")
+_TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x\d+)?[_]")
+
+
+@dataclass(frozen=True, slots=True)
+class NameFacts:
+    """What one kernel name says."""
+
+    precision: str | None = None
+    tensor_cores: bool | None = None
+    """None where the name does not say."""
+    element_bytes: int | None = None
+    """Size of the dominant element type of a pointwise kernel."""
+    elements_per_thread: int | None = None
+    """For ATen pointwise kernels: elements = blocks x threads x this."""
+    tensor_count: int | None = None
+    """Tensors a pointwise kernel reads and writes."""
+    strided: bool = False
+    """ATen's general pointwise kernel: computes an offset per element, so it is often bound by
+    instructions and not by bytes."""
+    alignment: int | None = None
+    """Elements per vector load of a CUTLASS GEMM."""
+    tile: tuple[int, int] | None = None
+    fused_ops: int | None = None
+    """ATen ops inside an Inductor kernel."""
+
+
+def _precision(name: str) -> str | None:
+    nvjet = re.search(r"nvjet_(?:sm\d+_)?([a-z])([a-z])([a-z])_", name)
+    if nvjet:
+        return _NVJET_LETTER.get(nvjet.group(1))
+    for pattern, precision in _PRECISIONS:
+        if re.search(pattern, name):
+            return precision
+    return None
+
+
+def _per_thread(name: str, element: int | None, torch_new: bool) -> int | None:
+    found = _VECTORIZED.search(name)
+    if found:
+        width = int(found.group(1))
+        if width >= 8 or torch_new:
+            return 16 if element == 1 and width >= 8 else 8
+        return 4
+    found = _PLAIN.search(name)
+    if found:
+        return int(found.group(2))
+    return 4 if _UNROLLED.search(name) else None
+
+
+@lru_cache(maxsize=65536)
+def name_facts(name: str, torch_new: bool = True) -> NameFacts:
+    """Facts of one name.
+
+    Args:
+        name: As CUPTI or a trace gives it, demangled.
+        torch_new: Whether this process's torch gives each thread of a vectorised kernel 8
+            elements whatever its vector width (seen from 2.7 on), or 4.
+    """
+    types = _TYPE.findall(name)
+    element = _SIZES[types[0]] if types else None
+    opaque = _OPAQUE.search(name)
+    if opaque:
+        element = int(opaque.group(1))
+    tensors = _TENSORS.search(name)
+    count = int(tensors.group(1)) if tensors else None
+    plain = _PLAIN.search(name)
+    if plain and count is None:
+        count = 3 if _BINARY.search(name) else 2
+    align = _ALIGN.search(name)
+    tile = _TILE.search(name)
+    simt = bool(_SIMT.search(name))
+    tensor = False if simt else (True if _TENSOR.search(name) else None)
+    fused = name.count("_") - 2 if name.startswith("triton_") and "fused" in name else None
+    return NameFacts(
+        precision=("fp32" if simt and "64" not in name[:6] else _precision(name)),
+        tensor_cores=tensor,
+        element_bytes=element,
+        elements_per_thread=_per_thread(name, element, torch_new),
+        tensor_count=count,
+        strided=bool(plain or _UNROLLED.search(name)),
+        alignment=int(align.group(1)) if align else None,
+        tile=(int(tile.group(1)), int(tile.group(2))) if tile else None,
+        fused_ops=fused,
+    )

@@ -1,0 +1,205 @@
+"""Evidence L2: FLOPs and bytes of a framework op from the shapes it was called with.
+
+Formulas: regime theory study, section 1.6. Bytes are the least an op can move (each input read
+once, each output written once), so an achieved rate is a floor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from brrrtop.model import OpSignature
+
+TYPE_BYTES = {
+    "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "long": 8,
+    "int": 4, "bool": 1, "unsigned char": 1, "signed char": 1, "short": 2, "short int": 2,
+    "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "c10::complex<float>": 8,
+}  # fmt: skip
+TYPE_PRECISION = {
+    "float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
+    "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "signed char": "int8",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one main kernel of the op has to do."""
+
+    flop: float
+    size_bytes: float
+    precision: str | None
+    families: frozenset[str]
+    """Kernel families that do this work; the op's other kernels (layout, reduce) are not it."""
+    inner: tuple[int, ...] = ()
+    """M, N, K of a product, where there is one."""
+
+
+GEMMS = frozenset({"gemm", "gemm-skinny", "gemm-grouped"})
+CONVS = frozenset({"conv", "gemm"})
+ATTENTION = frozenset({"attention"})
+STREAMING = frozenset({"elementwise", "reduction", "norm", "softmax", "concat", "activation",
+                       "index", "random", "pool", "fused", "copy", "layout"})  # fmt: skip
+
+
+def _shape(dims: Any) -> tuple[int, ...] | None:
+    if isinstance(dims, (tuple, list)) and all(isinstance(d, int) for d in dims):
+        return tuple(dims)
+    return None
+
+
+def _shapes(op: OpSignature) -> list[tuple[int, ...]]:
+    return [shape for d in op.dims if (shape := _shape(d))]
+
+
+def _bytes_of(op: OpSignature, index: int, default: int = 4) -> int:
+    return TYPE_BYTES.get(op.types[index], default) if index < len(op.types) else default
+
+
+def _first_type(op: OpSignature) -> tuple[str | None, int]:
+    for kind in op.types:
+        if kind in TYPE_PRECISION:
+            return TYPE_PRECISION[kind], TYPE_BYTES[kind]
+    return None, 4
+
+
+def product(m: int, n: int, k: int, batch: int, element: int, precision: str | None) -> Work:
+    """A dense product: 2·b·M·N·K FLOPs over both inputs and the output."""
+    size = element * batch * (m * k + k * n + m * n)
+    return Work(2.0 * batch * m * n * k, float(size), precision, GEMMS, (m, n, k))
+
+
+def _mm(op: OpSignature) -> Work | None:
+    shapes = [s for s in _shapes(op) if len(s) >= 2]
+    if len(shapes) < 2:
+        return None
+    precision, element = _first_type(op)
+    # addmm and baddbmm carry the added tensor first; the last two matrices are the product's.
+    a, b = shapes[-2:] if op.name.startswith(("aten::addmm", "aten::baddbmm")) else shapes[:2]
+    if op.name == "aten::linear":
+        m, k, n = math.prod(a[:-1]), a[-1], b[0]
+        return product(m, n, k, 1, element, precision)
+    if a[-1] != b[-2]:
+        return None
+    batch = math.prod(a[:-2])
+    return product(a[-2], b[-1], a[-1], batch, element, precision)
+
+
+def _conv(op: OpSignature) -> Work | None:
+    shapes = _shapes(op)
+    backward = "backward" in op.name
+    need = 3 if backward else 2
+    if len(shapes) < need:
+        return None
+    out: tuple[int, ...]
+    if backward:
+        out, image, weight = shapes[0], shapes[1], shapes[2]
+    else:
+        image, weight = shapes[0], shapes[1]
+        spatial = _conv_output(op, image, weight)
+        if spatial is None:
+            return None
+        out = (image[0], weight[0], *spatial)
+    if len(image) < 3 or len(weight) != len(image) or len(out) != len(image):
+        return None
+    precision, element = _first_type(op)
+    taps = math.prod(weight[2:])
+    flop = 2.0 * out[0] * weight[0] * math.prod(out[2:]) * weight[1] * taps
+    size = element * (math.prod(image) + math.prod(weight) + math.prod(out))
+    return Work(flop, float(size), precision, CONVS, (math.prod(out[2:]) * out[0], weight[0], weight[1] * taps))
+
+
+def _ints(text: str) -> list[int] | None:
+    try:
+        return [int(part) for part in text.strip("[]() ").split(",") if part.strip()]
+    except ValueError:
+        return None
+
+
+def _conv_output(
+    op: OpSignature, image: tuple[int, ...], weight: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    lists = [v for text in op.concrete if text.startswith("[") and (v := _ints(text))]
+    lists = [v for v in lists if len(v) == len(image) - 2]
+    stride, padding, dilation = (
+        lists[:3] if len(lists) >= 3 else ([1] * (len(image) - 2),) * 3
+    )
+    if len(lists) < 3:
+        # Without the constants the usual case: same padding, stride one.
+        return tuple(image[2:])
+    return tuple(
+        (i + 2 * p - d * (k - 1) - 1) // s + 1
+        for i, k, s, p, d in zip(image[2:], weight[2:], stride, padding, dilation, strict=False)
+    )
+
+
+def _attention(op: OpSignature) -> Work | None:
+    shapes = [s for s in _shapes(op) if len(s) == 4]
+    backward = "backward" in op.name
+    if len(shapes) < (4 if backward else 3):
+        return None
+    q, k = shapes[1:3] if backward else shapes[0:2]
+    if "_flash_attention" in op.name or "_efficient_attention" in op.name:
+        q, k = (q[0], q[2], q[1], q[3]), (k[0], k[2], k[1], k[3])
+    precision, element = _first_type(op)
+    batch, heads, sq, d = q
+    sk = k[2]
+    causal = 0.5 if "True" in op.concrete and sq == sk else 1.0
+    flop = (10.0 if backward else 4.0) * batch * heads * sq * sk * d * causal
+    size = element * batch * heads * d * (2 * sq + 2 * sk) * (2.5 if backward else 1.0)
+    return Work(flop, float(size), precision, ATTENTION)
+
+
+def _numels(op: OpSignature) -> Iterable[tuple[int, int]]:
+    for index, dims in enumerate(op.dims):
+        shape = _shape(dims)
+        if shape:
+            yield math.prod(shape), _bytes_of(op, index)
+
+
+def _streaming(op: OpSignature) -> Work | None:
+    tensors = list(_numels(op))
+    if not tensors:
+        return None
+    largest, element = max(tensors)
+    read = sum(n * s for n, s in tensors)
+    name = op.name.rsplit("::", 1)[-1]
+    if name.startswith(("sum", "mean", "amax", "max", "norm", "argmax", "var", "std", "nll")):
+        written = 0
+    elif name in ("embedding", "index_select", "gather"):
+        rows = tensors[1][0] if len(tensors) > 1 else 0
+        table = _shape(op.dims[0]) or (0, 0)
+        return Work(0.0, 2.0 * rows * table[-1] * tensors[0][1], None, STREAMING)
+    else:
+        written = largest * element
+    if name in ("copy_", "fill_", "zero_"):
+        read, written = sum(n * s for n, s in tensors), 0
+        if name != "copy_":
+            written = 0
+    return Work(float(largest), float(read + written), None, STREAMING)
+
+
+_EXACT: dict[str, Callable[[OpSignature], Work | None]] = {
+    "aten::mm": _mm, "aten::addmm": _mm, "aten::bmm": _mm, "aten::baddbmm": _mm,
+    "aten::linear": _mm, "aten::_addmm_activation": _mm, "aten::addmm_": _mm,
+    "aten::_scaled_mm": _mm, "aten::matmul": _mm,
+}  # fmt: skip
+
+
+@lru_cache(maxsize=65536)
+def work_of(op: OpSignature) -> Work | None:
+    """FLOPs and least bytes of one call; None where the shapes do not say."""
+    exact = _EXACT.get(op.name)
+    if exact:
+        return exact(op)
+    lower = op.name.lower()
+    if "conv" in lower and "aten::" in lower:
+        return _conv(op)
+    if "attention" in lower:
+        return _attention(op)
+    if lower.startswith("aten::") and "foreach" not in lower and "fused" not in lower:
+        return _streaming(op)
+    return None

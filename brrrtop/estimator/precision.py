@@ -1,0 +1,134 @@
+"""Which number formats and layouts the time runs in, from names and recorded shapes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.estimator.joined import Joined
+from brrrtop.estimator.traits import Role, Trait
+from brrrtop.model import Bool, OpSignature
+from collectors.wire import CopyKind
+
+BIG_BLOCKS = 16
+"""GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Kernel time of the window by what its units and layouts are; sums, ns."""
+
+    matrix_ns: int
+    """All matrix products and convolutions."""
+    conv_ns: int
+    simt_gemm_ns: int
+    simt_conv_ns: int
+    tf32_ns: int
+    half_ns: int
+    double_ns: int
+    double_kernels: int
+    float_streaming_ns: int
+    """Pointwise, norm and reduction kernels over fp32 tensors."""
+    streaming_ns: int
+    cast_ns: int
+    copying_ns: int
+    """Kernels that only move elements, on-device copies included."""
+    layout_ns: int
+    """Conversions between channels-first and channels-last."""
+    nchw_ns: int
+    """Convolutions that read channels-first tensors, or ran as such."""
+    old_conv_ns: int
+    misaligned_ns: int
+    misaligned_names: tuple[str, ...]
+    odd_sizes: tuple[int, ...]
+    """Inner sizes that are no multiple of 8, from recorded shapes, most frequent first."""
+    attention_ns: int
+    old_attention_ns: int
+    skinny_ns: int
+    index_ns: int
+
+
+def precision(joined: Joined) -> Precision:
+    """Sums by precision and layout; zero where there is none."""
+    kernels = joined.kernels
+    matrix = joined.is_role(Role.GEMM, Role.CONV, Role.SKINNY) & kernels
+    conv = joined.is_role(Role.CONV) & kernels
+    simt = joined.has(Trait.SIMT)
+    streaming = kernels & joined.is_role(
+        Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS
+    )
+    misaligned = _misaligned(joined, matrix & ~conv)
+    layout = joined.is_role(Role.LAYOUT) & kernels
+    on_device = np.asarray(joined.window.activities.copy_kinds == CopyKind.DTOD)
+    total = joined.total_ns
+    return Precision(
+        matrix_ns=total(matrix),
+        conv_ns=total(conv),
+        simt_gemm_ns=total(matrix & ~conv & simt),
+        simt_conv_ns=total(conv & simt),
+        tf32_ns=total(matrix & joined.has(Trait.TF32)),
+        half_ns=total(matrix & joined.has(Trait.HALF)),
+        double_ns=total(kernels & joined.has(Trait.DOUBLE)),
+        double_kernels=int((kernels & joined.has(Trait.DOUBLE)).sum()),
+        float_streaming_ns=total(streaming & joined.has(Trait.FP32_STORAGE) & ~joined.has(Trait.HALF)),
+        streaming_ns=total(streaming),
+        cast_ns=total(kernels & joined.has(Trait.CAST)),
+        copying_ns=total((kernels & joined.has(Trait.COPYING)) | on_device),
+        layout_ns=total(layout),
+        nchw_ns=total(conv & joined.has(Trait.NCHW)),
+        old_conv_ns=total(conv & joined.has(Trait.OLD_CONV)),
+        misaligned_ns=total(misaligned),
+        misaligned_names=_names(joined, misaligned),
+        odd_sizes=_odd_sizes(joined, misaligned),
+        attention_ns=total(kernels & joined.is_role(Role.ATTENTION)),
+        old_attention_ns=total(kernels & joined.has(Trait.FLASH2)),
+        skinny_ns=total(kernels & joined.is_role(Role.SKINNY)),
+        index_ns=total(kernels & joined.is_role(Role.INDEX)),
+    )
+
+
+def _misaligned(joined: Joined, products: Bool) -> Bool:
+    """Tensor-core products that load one or two elements at a time, small ones left out."""
+    return np.asarray(
+        products & joined.has(Trait.MISALIGNED) & (joined.window.activities.blocks >= BIG_BLOCKS)
+    )
+
+
+def _names(joined: Joined, rows: Bool) -> tuple[str, ...]:
+    ids, inverse = np.unique(joined.window.activities.name_ids[rows], return_inverse=True)
+    if not len(ids):
+        return ()
+    time = np.zeros(len(ids), np.int64)
+    np.add.at(time, inverse, joined.durations_ns[rows])
+    return tuple(joined.window.names[ids[i]] for i in np.argsort(-time)[:3])
+
+
+def _odd_sizes(joined: Joined, rows: Bool) -> tuple[int, ...]:
+    links = joined.window.links
+    if not len(links):
+        return ()
+    wanted = joined.window.activities.correlations[rows]
+    at = np.minimum(np.searchsorted(links.correlations, wanted), len(links) - 1)
+    op_ids, counts = np.unique(
+        links.op_ids[at[links.correlations[at] == wanted]], return_counts=True
+    )
+    sizes: Counter[int] = Counter()
+    for op_id, count in zip(op_ids.tolist(), counts.tolist(), strict=True):
+        op = joined.window.ops.get(op_id)
+        for size in _sizes(op):
+            sizes[size] += count
+    return tuple(size for size, _ in sizes.most_common(4))
+
+
+def _sizes(op: OpSignature | None) -> set[int]:
+    if op is None:
+        return set()
+    return {
+        int(size)
+        for dims in op.dims
+        if isinstance(dims, tuple) and len(dims) >= 2
+        for size in dims[-2:]
+        if isinstance(size, int) and size % 8 and size > 8
+    }

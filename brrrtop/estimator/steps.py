@@ -1,0 +1,102 @@
+"""Where training steps begin and end: from marks, else from the period of the kernel sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model import Activities, ActivityType, Calls, Marks, Span, Steps, Window
+from collectors.wire import MarkClass
+
+I8 = npt.NDArray[np.int64]
+
+WARM_UP_STEPS = 3
+_LEAST_KERNELS = 12
+_MATCH_SHARE = 0.9
+
+
+def find_steps(window: Window, call_rows: I8) -> Steps:
+    """The whole steps of the window; empty when nothing repeats."""
+    marks = window.marks
+    rows = np.flatnonzero(marks.classes == MarkClass.STEP)
+    compiled = bool((marks.classes == MarkClass.COMPILE).any())
+    if len(rows) >= 1:
+        points = marks.starts_ns[rows] == marks.ends_ns[rows]
+        if not points.all():
+            rows = rows[~points]
+            return _from_ranges(marks, rows, window, call_rows, compiled)
+        if len(rows) >= 2:
+            return _from_points(marks, rows, compiled)
+    return _from_period(window.activities)
+
+
+def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8, compiled: bool) -> Steps:
+    starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
+    gpu = _gpu_boundaries(window.activities, window.calls, call_rows, starts)
+    last = int(window.activities.ends_ns.max()) if len(window.activities) else int(ends[-1])
+    spans = [
+        Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)
+    ]
+    durations = ends - starts
+    return Steps(
+        count=len(rows),
+        step_ns=int(np.median(durations)),
+        source="annotations",
+        confidence=1.0 if len(rows) > 1 else 0.8,
+        spans=tuple(spans),
+        warming_up=compiled,
+    )
+
+
+def _gpu_boundaries(activities: Activities, calls: Calls, call_rows: I8, times: I8) -> list[int]:
+    """Start on the device of the first work launched at or after each host time."""
+    known = np.flatnonzero(call_rows >= 0)
+    if not len(known):
+        return [int(t) for t in times]
+    launched = calls.starts_ns[call_rows[known]]
+    order = np.argsort(launched, kind="stable")
+    starts = activities.starts_ns[known[order]]
+    earliest = np.minimum.accumulate(starts[::-1])[::-1]
+    at = np.searchsorted(launched[order], times)
+    return [
+        int(earliest[i]) if i < len(earliest) else int(t) for i, t in zip(at, times, strict=True)
+    ]
+
+
+def _from_points(marks: Marks, rows: I8, compiled: bool) -> Steps:
+    times = np.sort(marks.ends_ns[rows])
+    gaps = np.diff(times)
+    spans = tuple(Span(int(a), int(b)) for a, b in zip(times[:-1], times[1:], strict=True))
+    return Steps(len(gaps), int(np.median(gaps)), "marks", 1.0, spans, compiled)
+
+
+def _from_period(activities: Activities) -> Steps:
+    """Steps from a kernel that comes once an iteration.
+
+    Kernels are tried from the rarest name on: the first whose distances in the sequence are all
+    alike, and whose distance maps the whole sequence onto itself, marks the step. Repeated layers
+    have shorter periods, but never as rare a name.
+    """
+    rows = np.flatnonzero(activities.types == ActivityType.KERNEL)
+    if len(rows) < _LEAST_KERNELS:
+        return Steps()
+    key = activities.name_ids[rows] * 1_000_003 + activities.blocks[rows]
+    names, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+    for name in np.argsort(counts, kind="stable")[:64]:
+        if counts[name] < 3:
+            continue
+        at = np.flatnonzero(inverse == name)
+        gaps = np.diff(at)
+        period = int(np.median(gaps))
+        regular = float(np.mean(np.abs(gaps - period) <= max(1, period // 50)))
+        if period < 2 or regular < _MATCH_SHARE:
+            continue
+        match = float(np.mean(inverse[:-period] == inverse[period:]))
+        if match < _MATCH_SHARE:
+            continue
+        times = activities.starts_ns[rows[at]]
+        spans = tuple(Span(int(a), int(b)) for a, b in zip(times[:-1], times[1:], strict=True))
+        return Steps(
+            len(gaps), int(np.median(np.diff(times))), "period", round(match * regular * 0.9, 3), spans
+        )
+    return Steps()

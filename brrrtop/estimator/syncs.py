@@ -1,0 +1,136 @@
+"""Waits of the host for the device: how many, how long, what the refill after them costs, and where.
+
+A wait for a full queue costs nothing by itself: without it the host would wait elsewhere. What it
+can cost is the idle time it leads to, and never more than the host was blocked (A16).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.estimator import intervals
+from brrrtop.estimator.joined import LATE_NS, Joined
+from brrrtop.model import I8, Bool, Window
+from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
+
+WAITING_OPS = frozenset(
+    {"aten::item", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::_to_copy"}
+)
+"""Framework ops that read a value back; each holds the others it is made of."""
+SHADOW = 8
+"""Launches after a wait that find the device idle because of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Syncs:
+    """Waits of threads that launch work, less those for an upload to end."""
+
+    count: int
+    blocked_ns: int
+    """Host time inside them."""
+    refill_ns: int
+    """Device idle before the launches that follow a wait, until the queue fills again."""
+    for_uploads: int
+    """Waits left out: they end with a pageable host-to-device copy."""
+    lines: tuple[tuple[str, int, int], ...]
+    """Where: Python line or op, count, ns; dearest first, at most five. Empty: nobody knows."""
+
+
+def syncs(joined: Joined) -> Syncs | None:
+    """Waits in the window; None without call records."""
+    window = joined.window
+    calls = window.calls
+    if not len(calls):
+        return None
+    waits = _waits(window)
+    last_launch = int(joined.launched_ns.max()) if len(joined.launched_ns) else 0
+    waits &= calls.ends_ns <= last_launch
+    uploads = _for_uploads(joined)
+    real = waits & ~uploads
+    starts, ends = calls.starts_ns[real], calls.ends_ns[real]
+    low, high = intervals.clip(starts, ends, window.span.t0_ns, window.span.t1_ns)
+    merged = intervals.merge(low, high)
+    return Syncs(
+        count=int(((high > low) | (starts >= window.span.t0_ns)).sum()),
+        blocked_ns=intervals.total(*merged),
+        refill_ns=_refill_ns(joined, ends),
+        for_uploads=int((waits & uploads).sum()),
+        lines=_lines(window, starts, ends),
+    )
+
+
+def _waits(window: Window) -> Bool:
+    """Synchronising calls of threads that also launch, and blocking copies."""
+    calls = window.calls
+    launching = np.unique(
+        calls.tids[np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH))]
+    )
+    return np.asarray((calls.classes == CallClass.SYNC) & np.isin(calls.tids, launching))
+
+
+def _for_uploads(joined: Joined) -> Bool:
+    """Calls during or just before which the newest finished activity was a pageable upload."""
+    window = joined.window
+    activities = window.activities
+    found = np.zeros(len(window.calls), np.bool_)
+    if not len(activities):
+        return found
+    order = np.argsort(activities.ends_ns, kind="stable")
+    ends = activities.ends_ns[order]
+    at = np.searchsorted(ends, window.calls.ends_ns, "right") - 1
+    row = order[np.maximum(at, 0)]
+    upload = (activities.copy_kinds[row] == CopyKind.HTOD) & (
+        activities.src_kinds[row] == MemoryKind.PAGEABLE
+    )
+    return np.asarray((at >= 0) & upload)
+
+
+def _refill_ns(joined: Joined, ends: I8) -> int:
+    """Idle ended by one of the first launches after a wait that drained the device.
+
+    A wait drains the device when nothing was queued behind what it waited for: the next launch
+    comes after the wait, so the gap before that launch starts before the wait ends. The few
+    launches after it find the device idle too; `SHADOW` of them are charged to the wait, more would
+    blame a wait for a loop that is launch-bound anyway.
+    """
+    if not len(ends) or not len(joined.gap_rows):
+        return 0
+    known = joined.launch_rows[joined.gap_rows] >= 0
+    rows = joined.gap_rows[known]
+    launched = joined.launched_ns[rows]
+    late = np.minimum(joined.gap_ends_ns[known], launched)
+    length = np.maximum(late - joined.gap_starts_ns[known], 0)
+    ends = np.sort(ends)
+    every = np.sort(joined.launched_ns[joined.launch_rows >= 0])
+    last = np.searchsorted(ends, launched, "right") - 1
+    since = np.searchsorted(every, launched) - np.searchsorted(every, ends[np.maximum(last, 0)])
+    charged = (last >= 0) & (since < SHADOW) & (joined.leads_ns[rows] < LATE_NS)
+    return int(length[charged].sum())
+
+
+def _lines(window: Window, starts: I8, ends: I8) -> tuple[tuple[str, int, int], ...]:
+    marks = window.marks
+    rows = np.flatnonzero(marks.classes == MarkClass.PYTHON_SYNC)
+    if not len(rows):
+        ops = np.flatnonzero(marks.classes == MarkClass.OP)
+        used = np.unique(marks.name_ids[ops])
+        waiting = [i for i in used if window.names[i] in WAITING_OPS]
+        rows = ops[np.isin(marks.name_ids[ops], waiting)]
+        held = intervals.Cover(*intervals.merge_unsorted(starts, ends))
+        rows = rows[held.between(marks.starts_ns[rows], marks.ends_ns[rows]) > 0]
+    return dearest_names(window, rows, 5)
+
+
+def dearest_names(window: Window, rows: I8, most: int) -> tuple[tuple[str, int, int], ...]:
+    """`(name, count, ns)` of mark `rows` grouped by name, dearest first."""
+    if not len(rows):
+        return ()
+    marks = window.marks
+    ids, inverse = np.unique(marks.name_ids[rows], return_inverse=True)
+    time = np.zeros(len(ids), np.int64)
+    np.add.at(time, inverse, (marks.ends_ns - marks.starts_ns)[rows])
+    counts = np.bincount(inverse, minlength=len(ids))
+    order = np.lexsort((-counts, -time))[:most]
+    return tuple((window.names[ids[i]], int(counts[i]), int(time[i])) for i in order)

@@ -1,0 +1,101 @@
+"""Copies between host and device, batches that arrive late, and how much of it the device sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.estimator import intervals
+from brrrtop.estimator.joined import Joined, mark_spans
+from brrrtop.model import Bool
+from collectors.wire import CopyKind, MarkClass, MemoryKind
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of one direction and kind of host memory."""
+
+    count: int = 0
+    size_bytes: int = 0
+    total_ns: int = 0
+    exposed_ns: int = 0
+    """With no kernel beside them."""
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Achieved rate; None for nothing copied."""
+        return self.size_bytes * 1e9 / self.total_ns if self.total_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Host and on-device copies of the window."""
+
+    pageable_up: Copies
+    pinned_up: Copies
+    pageable_down: Copies
+    pinned_down: Copies
+    on_device: Copies
+    set_ns: int
+    """Memsets."""
+    set_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Waits for the next batch, from input marks."""
+
+    count: int
+    total_ns: int
+    p50_ns: int
+    p90_ns: int
+    largest_ns: int
+
+
+def transfers(joined: Joined) -> Transfers:
+    """Copies by direction and memory; all zero where none ran."""
+    activities = joined.window.activities
+    kernels = joined.kernels
+    cover = intervals.Cover(
+        *intervals.merge(activities.starts_ns[kernels], activities.ends_ns[kernels])
+    )
+    hidden = cover.between(activities.starts_ns, activities.ends_ns)
+    pageable_source = activities.src_kinds == MemoryKind.PAGEABLE
+    pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
+    up = (activities.copy_kinds == CopyKind.HTOD) & ~kernels
+    down = (activities.copy_kinds == CopyKind.DTOH) & ~kernels
+
+    def copies(rows: Bool) -> Copies:
+        length = activities.ends_ns[rows] - activities.starts_ns[rows]
+        return Copies(
+            count=int(rows.sum()),
+            size_bytes=int(np.maximum(activities.size_bytes[rows], 0).sum()),
+            total_ns=int(length.sum()),
+            exposed_ns=int((length - hidden[rows]).sum()),
+        )
+
+    sets = activities.types == 2
+    return Transfers(
+        pageable_up=copies(np.asarray(up & pageable_source)),
+        pinned_up=copies(np.asarray(up & ~pageable_source)),
+        pageable_down=copies(np.asarray(down & pageable_target)),
+        pinned_down=copies(np.asarray(down & ~pageable_target)),
+        on_device=copies(np.asarray(activities.copy_kinds == CopyKind.DTOD)),
+        set_ns=joined.total_ns(np.asarray(sets)),
+        set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
+    )
+
+
+def waits(joined: Joined) -> Waits | None:
+    """Waits for input that touch the window; None when the trainer showed none."""
+    starts, ends = mark_spans(joined.window, MarkClass.INPUT)
+    if not len(starts):
+        return None
+    low, high = intervals.clip(starts, ends, joined.window.span.t0_ns, joined.window.span.t1_ns)
+    length = high - low
+    length = length[length > 0]
+    if not len(length):
+        return None
+    p50, p90 = np.percentile(length, (50, 90))
+    return Waits(len(length), int(length.sum()), int(p50), int(p90), int(length.max()))

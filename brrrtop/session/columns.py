@@ -1,0 +1,162 @@
+"""Wire records → the model's columns. One function a table; no state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model import Activities, ActivityType, Calls, Columns, Gauges, Links, Marks, OpSignature
+from collectors.wire import CopyKind, MemoryKind
+
+Records = npt.NDArray[np.void]
+I8 = npt.NDArray[np.int64]
+Translate = Callable[[Any], I8]
+
+_COPY_NAMES = {
+    CopyKind.HTOD: "HtoD", CopyKind.DTOH: "DtoH", CopyKind.HTOA: "HtoA", CopyKind.ATOH: "AtoH",
+    CopyKind.ATOA: "AtoA", CopyKind.ATOD: "AtoD", CopyKind.DTOA: "DtoA", CopyKind.DTOD: "DtoD",
+    CopyKind.HTOH: "HtoH", CopyKind.PTOP: "PtoP",
+}  # fmt: skip
+_MEMORY_NAMES = {
+    MemoryKind.PAGEABLE: "Pageable", MemoryKind.PINNED: "Pinned", MemoryKind.DEVICE: "Device",
+    MemoryKind.ARRAY: "Array", MemoryKind.MANAGED: "Managed", MemoryKind.DEVICE_STATIC: "Device Static",
+    MemoryKind.MANAGED_STATIC: "Managed Static",
+}  # fmt: skip
+
+
+def copy_name(copy_kind: int, src_kind: int, dst_kind: int) -> str:
+    """A copy's name as Kineto writes it: `Memcpy HtoD (Pageable -> Device)`."""
+    if copy_kind == CopyKind.MEMSET:
+        return "Memset (Device)"
+    way = _COPY_NAMES.get(CopyKind(copy_kind), "") if copy_kind <= CopyKind.PTOP else "?"
+    source = _MEMORY_NAMES.get(MemoryKind(src_kind), "Unknown") if src_kind <= 7 else "Unknown"
+    target = _MEMORY_NAMES.get(MemoryKind(dst_kind), "Unknown") if dst_kind <= 7 else "Unknown"
+    return f"Memcpy {way} ({source} -> {target})"
+
+
+def _long(column: Any) -> I8:
+    return np.ascontiguousarray(column).astype(np.int64)
+
+
+def kernels(rows: Records, names: Translate) -> Activities:
+    """Kernel records as activities."""
+    none = np.zeros(len(rows), np.uint8)
+    grid = rows["grid"].astype(np.int64)
+    block = rows["block"].astype(np.int64)
+    return Activities(
+        starts_ns=_long(rows["start_ns"]),
+        ends_ns=_long(rows["end_ns"]),
+        types=np.full(len(rows), ActivityType.KERNEL, np.uint8),
+        device_ids=rows["device"].astype(np.int32),
+        stream_ids=_long(rows["stream"]),
+        correlations=_long(rows["correlation"]),
+        name_ids=names(rows["name_id"]),
+        blocks=grid[:, 0] * grid[:, 1] * grid[:, 2],
+        threads=(block[:, 0] * block[:, 1] * block[:, 2]).astype(np.int32),
+        registers=rows["registers"].astype(np.int32),
+        shared_bytes=_long(rows["shared_bytes"]),
+        graph_ids=_long(rows["graph"]),
+        size_bytes=np.full(len(rows), -1, np.int64),
+        copy_kinds=none,
+        src_kinds=none,
+        dst_kinds=none,
+    )
+
+
+def copies(rows: Records, name_of: Callable[[int, int, int], int]) -> Activities:
+    """Copy and memset records as activities; `name_of` interns a name for a triple of kinds."""
+    kinds, src, dst = rows["copy_kind"], rows["src_kind"], rows["dst_kind"]
+    triples = (kinds.astype(np.int64) << 16) | (src.astype(np.int64) << 8) | dst
+    found, inverse = np.unique(triples, return_inverse=True)
+    ids = np.array([name_of(int(t) >> 16, (int(t) >> 8) & 255, int(t) & 255) for t in found], np.int64)
+    zero = np.zeros(len(rows), np.int64)
+    types = np.where(kinds == CopyKind.MEMSET, ActivityType.MEMSET, ActivityType.COPY)
+    return Activities(
+        starts_ns=_long(rows["start_ns"]),
+        ends_ns=_long(rows["end_ns"]),
+        types=types.astype(np.uint8),
+        device_ids=rows["device"].astype(np.int32),
+        stream_ids=_long(rows["stream"]),
+        correlations=_long(rows["correlation"]),
+        name_ids=ids[inverse] if len(rows) else zero,
+        blocks=zero,
+        threads=zero.astype(np.int32),
+        registers=zero.astype(np.int32),
+        shared_bytes=zero,
+        graph_ids=_long(rows["graph"]),
+        size_bytes=_long(rows["size_bytes"]),
+        copy_kinds=np.ascontiguousarray(kinds),
+        src_kinds=np.ascontiguousarray(src),
+        dst_kinds=np.ascontiguousarray(dst),
+    )
+
+
+def calls(rows: Records, names: Translate) -> Calls:
+    """Call records as a table."""
+    return Calls(
+        _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["correlation"]),
+        _long(rows["tid"]), names(rows["name_id"]), rows["call_class"].astype(np.int32),
+    )  # fmt: skip
+
+
+def marks(rows: Records, names: Translate) -> Marks:
+    """Mark records as a table."""
+    return Marks(
+        _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["value"]),
+        _long(rows["tid"]), names(rows["name_id"]), rows["mark_class"].astype(np.int32),
+    )  # fmt: skip
+
+
+def links(rows: Records) -> Links:
+    """Link records as a table."""
+    return Links(_long(rows["correlation"]), _long(rows["op_id"]))
+
+
+def gauges(rows: Records) -> Gauges:
+    """Gauge records as a table."""
+    return Gauges(
+        _long(rows["time_ns"]), rows["device"].astype(np.int32),
+        rows["metric"].astype(np.int32), rows["value"].astype(np.float64),
+    )  # fmt: skip
+
+
+def signature(row: Any) -> OpSignature:
+    """An OPS row `[id, name, dims, types, concrete]` as a hashable signature."""
+    _, name, dims, types, concrete = row
+    return OpSignature(
+        str(name), _frozen(dims), tuple(str(t) for t in types), tuple(str(c) for c in concrete)
+    )
+
+
+def _frozen(dims: Any) -> tuple[Any, ...]:
+    return tuple(_frozen(d) if isinstance(d, (list, tuple)) else d for d in dims)
+
+
+def joined(tables: list[Any], empty: type[Columns]) -> Any:
+    """Tables of one kind, one after the other."""
+    if len(tables) == 1:
+        return tables[0]
+    if not tables:
+        return _empty(empty)
+    fields = list(type(tables[0]).__slots__)
+    return type(tables[0])(*(np.concatenate([getattr(t, f) for t in tables]) for f in fields))
+
+
+def _empty(kind: type[Columns]) -> Any:
+    no_rows: dict[type[Columns], Any] = {
+        Activities: lambda: kernels(_rows("KERNEL"), _long),
+        Calls: lambda: calls(_rows("CALL"), _long),
+        Marks: lambda: marks(_rows("MARK"), _long),
+        Links: lambda: links(_rows("LINK")),
+        Gauges: lambda: gauges(_rows("GAUGE")),
+    }
+    return no_rows[kind]()
+
+
+def _rows(dtype: str) -> Records:
+    from collectors import wire
+
+    return np.empty(0, getattr(wire, dtype))

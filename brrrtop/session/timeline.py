@@ -1,0 +1,257 @@
+"""Frames → bounded columns of the last minutes. Knows shapes, judges nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model import (
+    Activities,
+    Calls,
+    Columns,
+    Device,
+    Gauges,
+    Links,
+    Marks,
+    OpSignature,
+    Span,
+    Window,
+)
+from brrrtop.session import columns
+from collectors.wire import Frame, Kind, MarkClass
+
+I8 = npt.NDArray[np.int64]
+
+REACH_NS = 2_000_000_000
+"""How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold
+about 1,024 launches, and a step of seconds may be queued at once."""
+
+
+@dataclass(slots=True)
+class _Track:
+    """Chunks of one table, each with the times it spans."""
+
+    kind: type[Columns]
+    chunks: list[tuple[int, int, Any]] = field(default_factory=list)
+
+    def add(self, table: Any, starts: I8, ends: I8) -> None:
+        if len(starts):
+            self.chunks.append((int(starts.min()), int(ends.max()), table))
+
+    def forget(self, before_ns: int) -> None:
+        self.chunks = [chunk for chunk in self.chunks if chunk[1] >= before_ns]
+
+    def between(self, low: int, high: int) -> Any:
+        """Rows of chunks that touch `[low, high)`, unsorted."""
+        return columns.joined([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
+
+
+class Timeline:
+    """What a source has said so far, at most `keep_ns` of it."""
+
+    def __init__(self, keep_ns: int | None = None) -> None:
+        self._keep_ns = keep_ns
+        self._activities = _Track(Activities)
+        self._calls = _Track(Calls)
+        self._marks = _Track(Marks)
+        self._links = _Track(Links)
+        self._gauges = _Track(Gauges)
+        self._names: list[str] = [""]
+        self._by_name: dict[str, int] = {"": 0}
+        self._wire_ids = np.zeros(1, np.int64)
+        self._copy_ids: dict[tuple[int, int, int], int] = {}
+        self._frozen_names: tuple[str, ...] = ("",)
+        self.ops: dict[int, OpSignature] = {}
+        self.devices: dict[int, Device] = {}
+        self.hello: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
+        self.losses: dict[str, int] = {}
+        self.observed: list[Span] | None = None
+        self.first_ns: int | None = None
+        """Start of the first device activity."""
+        self.last_ns: int | None = None
+        """End of the last device activity."""
+        self.newest_ns: int | None = None
+        """Time of the newest frame."""
+        self.ended: str | None = None
+
+    # --- in ---------------------------------------------------------------
+
+    def add(self, frame: Frame) -> None:
+        """Takes in one frame; kinds it does not know are skipped."""
+        if frame.sent_ns:
+            self.newest_ns = max(self.newest_ns or 0, frame.sent_ns)
+        take = {
+            Kind.KERNELS: self._add_kernels, Kind.COPIES: self._add_copies, Kind.CALLS: self._add_calls,
+            Kind.MARKS: self._add_marks, Kind.LINKS: self._add_links, Kind.GAUGES: self._add_gauges,
+            Kind.NAMES: self._add_names, Kind.OPS: self._add_ops, Kind.DEVICE: self._add_device,
+            Kind.OBSERVED: self._add_observed,
+        }.get(Kind(frame.kind) if frame.kind in Kind._value2member_map_ else Kind.HELLO)  # fmt: skip
+        if take is not None:
+            take(frame.body)
+        elif frame.kind == Kind.HELLO:
+            self.hello = {**self.hello, **frame.body}
+        elif frame.kind == Kind.STATUS:
+            self.status = {**self.status, **frame.body}
+        elif frame.kind == Kind.LOSS:
+            self.losses = {str(k): int(v) for k, v in frame.body.items() if isinstance(v, (int, float))}
+        elif frame.kind == Kind.END:
+            self.ended = str(frame.body.get("reason", "ended"))
+        if self._keep_ns and self.newest_ns:
+            self._forget(self.newest_ns - self._keep_ns)
+
+    def _forget(self, before_ns: int) -> None:
+        for track in (self._activities, self._calls, self._marks, self._links, self._gauges):
+            track.forget(before_ns)
+        if self.observed is not None:
+            self.observed = [s for s in self.observed if s.t1_ns >= before_ns]
+
+    def _intern(self, name: str) -> int:
+        known = self._by_name.get(name)
+        if known is None:
+            known = self._by_name[name] = len(self._names)
+            self._names.append(name)
+        return known
+
+    def _add_names(self, names: dict[int, str]) -> None:
+        most = max(names, default=0)
+        if most >= len(self._wire_ids):
+            grown = np.zeros(max(most + 1, 2 * len(self._wire_ids)), np.int64)
+            grown[: len(self._wire_ids)] = self._wire_ids
+            self._wire_ids = grown
+        for wire_id, name in names.items():
+            self._wire_ids[wire_id] = self._intern(name)
+
+    def _translate(self, wire_ids: Any) -> I8:
+        ids = np.asarray(wire_ids, np.int64)
+        return self._wire_ids[np.where(ids < len(self._wire_ids), ids, 0)]
+
+    def _copy_name(self, copy_kind: int, src: int, dst: int) -> int:
+        key = (copy_kind, src, dst)
+        if key not in self._copy_ids:
+            self._copy_ids[key] = self._intern(columns.copy_name(*key))
+        return self._copy_ids[key]
+
+    def _add_activities(self, table: Activities) -> None:
+        if not len(table):
+            return
+        self._activities.add(table, table.starts_ns, table.ends_ns)
+        first, last = int(table.starts_ns.min()), int(table.ends_ns.max())
+        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
+
+    def _add_kernels(self, rows: Any) -> None:
+        self._add_activities(columns.kernels(rows, self._translate))
+
+    def _add_copies(self, rows: Any) -> None:
+        self._add_activities(columns.copies(rows, self._copy_name))
+
+    def _add_calls(self, rows: Any) -> None:
+        table = columns.calls(rows, self._translate)
+        self._calls.add(table, table.starts_ns, table.ends_ns)
+
+    def _add_marks(self, rows: Any) -> None:
+        table = columns.marks(rows, self._translate)
+        self._marks.add(table, table.starts_ns, table.ends_ns)
+
+    def _add_links(self, rows: Any) -> None:
+        now = np.full(len(rows), self.newest_ns or 0, np.int64)
+        self._links.add(columns.links(rows), now, now)
+
+    def _add_gauges(self, rows: Any) -> None:
+        table = columns.gauges(rows)
+        self._gauges.add(table, table.times_ns, table.times_ns)
+
+    def _add_ops(self, rows: Any) -> None:
+        for row in rows:
+            self.ops[int(row[0])] = columns.signature(row)
+
+    def _add_device(self, facts: dict[str, Any]) -> None:
+        known = {f.name for f in fields(Device)}
+        device_id = int(facts.get("device_id", 0))
+        held = self.devices.get(device_id)
+        merged: dict[str, Any] = (
+            {f.name: getattr(held, f.name) for f in fields(Device)} if held else {}
+        )
+        merged.update({k: v for k, v in facts.items() if k in known and v is not None})
+        if isinstance(merged.get("capability"), list):
+            merged["capability"] = tuple(merged["capability"])
+        merged["device_id"] = device_id
+        self.devices[device_id] = Device(**merged)
+
+    def _add_observed(self, rows: Any) -> None:
+        spans = [Span(int(r["start_ns"]), int(r["end_ns"])) for r in rows if r["end_ns"] > r["start_ns"]]
+        held = sorted([*(self.observed or []), *spans], key=lambda s: s.t0_ns)
+        merged: list[Span] = []
+        for span in held:
+            if merged and span.t0_ns <= merged[-1].t1_ns:
+                merged[-1] = Span(merged[-1].t0_ns, max(merged[-1].t1_ns, span.t1_ns))
+            else:
+                merged.append(span)
+        self.observed = merged
+
+    # --- out --------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        if len(self._frozen_names) != len(self._names):
+            self._frozen_names = tuple(self._names)
+        return self._frozen_names
+
+    def active_devices(self, span: Span) -> list[int]:
+        """Devices with activity in the span, busiest first."""
+        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns)
+        inside = (acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns)
+        ids, inverse = np.unique(acts.device_ids[inside], return_inverse=True)
+        busy = np.bincount(inverse, (acts.ends_ns - acts.starts_ns)[inside], len(ids))
+        return [int(ids[i]) for i in np.argsort(-busy, kind="stable")]
+
+    def window(self, span: Span, device_id: int) -> Window:
+        """One device's slice, sorted, with the calls and marks that may explain it."""
+        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns)
+        keep = (acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns) & (acts.device_ids == device_id)
+        acts = _sorted(acts, keep, acts.starts_ns)
+        calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
+        calls = _sorted(calls, calls.starts_ns < span.t1_ns, calls.starts_ns)
+        marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
+        marks = _sorted(marks, (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns), marks.starts_ns)
+        links: Links = self._links.between(0, 1 << 62)
+        links = _sorted(links, slice(None), links.correlations)
+        gauges: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
+        here = (gauges.device_ids == device_id) | (gauges.device_ids < 0)
+        gauges = _sorted(gauges, here & (gauges.times_ns >= span.t0_ns), gauges.times_ns)
+        observed = None
+        if self.observed is not None:
+            observed = tuple(
+                Span(max(s.t0_ns, span.t0_ns), min(s.t1_ns, span.t1_ns))
+                for s in self.observed
+                if s.t1_ns > span.t0_ns and s.t0_ns < span.t1_ns
+            )
+        return Window(
+            span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links, gauges,
+            self.names, self.ops, observed, self.losses.get("records", 0),
+            self.losses.get("zero_timestamps", 0), self.hello,
+        )  # fmt: skip
+
+    def marks_between(self, span: Span, mark_class: MarkClass) -> Marks:
+        """Marks of one class that touch the span, sorted by start."""
+        marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
+        keep = (marks.classes == mark_class) & (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns)
+        return _sorted(marks, keep, marks.starts_ns)  # type: ignore[no-any-return]
+
+    def gauges_between(self, span: Span) -> Gauges:
+        """Gauge readings of all devices in the span, sorted by time."""
+        table: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
+        keep = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
+        return _sorted(table, keep, table.times_ns)  # type: ignore[no-any-return]
+
+
+def _sorted(table: Any, keep: Any, key: I8) -> Any:
+    picked = table.take(keep)
+    order_key = key[keep]
+    if len(order_key) > 1 and (order_key[1:] < order_key[:-1]).any():
+        return picked.take(np.argsort(order_key, kind="stable"))
+    return picked

@@ -1,0 +1,69 @@
+"""A finished source as a whole: one snapshot of everything in it, for `analyze`."""
+
+from __future__ import annotations
+
+from brrrtop.advisories.advise import advise
+from brrrtop.errors import BadInput
+from brrrtop.estimator.estimate import Judged, estimate
+from brrrtop.model import Freshness, Snapshot, Span
+from brrrtop.session.source import Source
+from brrrtop.session.timeline import Timeline
+
+
+def analyze(
+    source: Source, steps: tuple[int, int] | None = None, device: int | None = None
+) -> Snapshot:
+    """One snapshot from the first device activity's start to the last one's end.
+
+    Args:
+        source: Read to its end.
+        steps: First and last step to judge, counted from 1; None: all of the file.
+        device: The GPU to speak of; None: the busiest.
+
+    Raises:
+        BadInput: No device activity, no such device, or no such steps.
+    """
+    timeline = Timeline()
+    for frame in source.frames():
+        timeline.add(frame)
+    if timeline.first_ns is None or timeline.last_ns is None:
+        raise BadInput(
+            f"{source.info.label} has no GPU activity in it",
+            "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU",
+        )
+    span = Span(timeline.first_ns, timeline.last_ns)
+    ids = timeline.active_devices(span)
+    if device is not None and device not in ids:
+        listed = ", ".join(str(i) for i in sorted(ids))
+        raise BadInput(f"{source.info.label} has no activity on GPU {device}", f"it has GPU {listed}")
+    if steps is not None:
+        span = _span_of_steps(timeline, span, ids[0] if device is None else device, steps)
+    judged = [estimate(timeline.window(span, i)) for i in ids]
+    shown = judged[0] if device is None else judged[ids.index(device)]
+    return _snapshot(source, timeline, shown, judged)
+
+
+def _span_of_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int, int]) -> Span:
+    found = estimate(timeline.window(span, device)).estimate.steps.spans
+    first, last = steps
+    if not found:
+        raise BadInput("no steps can be told apart in this file", "leave out --steps")
+    if not 1 <= first <= last <= len(found):
+        raise BadInput(f"there are steps 1-{len(found)}, not {first}-{last}", "choose among them")
+    return Span(found[first - 1].t0_ns, found[last - 1].t1_ns)
+
+
+def _snapshot(source: Source, timeline: Timeline, shown: Judged, judged: list[Judged]) -> Snapshot:
+    span = shown.estimate.span
+    return Snapshot(
+        source=source.info,
+        freshness=Freshness.ENDED,
+        now_ns=span.t1_ns,
+        age_ns=0,
+        progress=1.0,
+        estimate=shown.estimate,
+        devices=tuple(j.estimate for j in judged),
+        advisories=advise(shown),
+        lost_records=timeline.losses.get("records", 0),
+        zero_timestamps=timeline.losses.get("zero_timestamps", 0),
+    )

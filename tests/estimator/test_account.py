@@ -1,0 +1,213 @@
+"""The account balances, whatever the records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.estimator.build import ADD, D2H, GEMM, H2D, NCCL, C, K, M, window
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brrrtop.estimator import account, idle, labels, launches
+from brrrtop.estimator.estimate import estimate
+from brrrtop.model import Account, Span, Window
+from collectors.wire import CallClass, MarkClass
+
+NAMES = [GEMM, ADD, NCCL, H2D, D2H, "_my_kernel"]
+
+
+def booked(w: Window) -> Account:
+    rows = launches.call_of(w.activities, w.calls)
+    return account.book(w, labels.label(w, None), rows)
+
+
+def total(a: Account) -> int:
+    return (
+        a.compute_ns + a.memory_ns + a.underfilled_ns + a.exposed_comm_ns + a.exposed_copy_ns
+        + sum(a.idle_ns.values()) + a.unknown_ns
+    )  # fmt: skip
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> Window:
+    n = draw(st.integers(1, 25))
+    kernels, calls = [], []
+    for i in range(n):
+        start = draw(st.integers(0, 400_000))
+        kernels.append(
+            K(
+                start, start + draw(st.integers(1, 60_000)), draw(st.sampled_from(NAMES)),
+                corr=draw(st.integers(0, n)), stream=draw(st.integers(1, 3)), blocks=draw(st.integers(1, 4000)),
+            )
+        )  # fmt: skip
+        if draw(st.booleans()):
+            at = draw(st.integers(0, 400_000))
+            calls.append(C(at, at + draw(st.integers(1, 30_000)), i, draw(st.sampled_from(list(CallClass)))))
+    marks = []
+    for _ in range(draw(st.integers(0, 5))):
+        at = draw(st.integers(0, 400_000))
+        marks.append(M(at, at + draw(st.integers(0, 90_000)), draw(st.sampled_from(list(MarkClass)))))
+    low = draw(st.integers(0, 200_000))
+    return window(kernels, calls, marks, (low, low + draw(st.integers(1, 300_000))))
+
+
+@given(windows())
+@settings(deadline=None, max_examples=150)
+def test_every_nanosecond_is_booked_exactly_once(w: Window) -> None:
+    a = booked(w)
+    assert total(a) == w.span.duration_ns == a.duration_ns
+    assert sum(a.mechanical_ns.values()) == a.duration_ns - a.busy_ns == a.idle_total_ns
+
+
+@given(windows())
+@settings(deadline=None, max_examples=100)
+def test_no_bucket_is_negative(w: Window) -> None:
+    a = booked(w)
+    assert min(a.compute_ns, a.memory_ns, a.underfilled_ns, a.exposed_comm_ns, a.exposed_copy_ns) >= 0
+    assert min(a.unknown_ns, *a.idle_ns.values(), *a.mechanical_ns.values()) >= 0
+
+
+@given(windows(), st.floats(0.01, 0.99))
+@settings(deadline=None, max_examples=100)
+def test_two_halves_add_up_to_the_whole(w: Window, at: float) -> None:
+    cut = w.span.t0_ns + int(at * w.span.duration_ns)
+    whole, left, right = (
+        booked(replace(w, span=Span(*s)))
+        for s in ((w.span.t0_ns, w.span.t1_ns), (w.span.t0_ns, cut), (cut, w.span.t1_ns))
+    )
+    for field in ("compute_ns", "memory_ns", "underfilled_ns", "exposed_comm_ns", "exposed_copy_ns"):
+        parts = getattr(left, field) + getattr(right, field)
+        assert abs(getattr(whole, field) - parts) <= 3
+    assert whole.busy_ns == left.busy_ns + right.busy_ns
+
+
+@given(windows(), st.randoms())
+@settings(deadline=None, max_examples=60)
+def test_the_order_of_records_does_not_matter(w: Window, random: object) -> None:
+    order = np.random.default_rng(random.randrange(1 << 30)).permutation(len(w.activities))  # type: ignore[attr-defined]
+    shuffled = w.activities.take(order)
+    back = shuffled.take(np.argsort(shuffled.starts_ns, kind="stable"))
+    a, b = booked(w), booked(replace(w, activities=back))
+    assert (a.busy_ns, a.exposed_comm_ns, a.idle_total_ns) == (b.busy_ns, b.exposed_comm_ns, b.idle_total_ns)
+    assert abs(a.compute_ns - b.compute_ns) <= 1
+
+
+@given(windows())
+@settings(deadline=None, max_examples=60)
+def test_renaming_streams_and_adding_an_idle_one_changes_nothing(w: Window) -> None:
+    renamed = replace(w.activities, stream_ids=w.activities.stream_ids * 17 + 3)
+    assert booked(w) == booked(replace(w, activities=renamed))
+
+
+@given(windows(), st.integers(-(10**15), 10**15))
+@settings(deadline=None, max_examples=60)
+def test_shifting_the_clock_changes_nothing(w: Window, shift: int) -> None:
+    def moved(table: object) -> object:
+        return replace(table, starts_ns=table.starts_ns + shift, ends_ns=table.ends_ns + shift)  # type: ignore[attr-defined,type-var]
+
+    other = replace(
+        w, span=Span(w.span.t0_ns + shift, w.span.t1_ns + shift), activities=moved(w.activities),
+        calls=moved(w.calls), marks=moved(w.marks),
+    )  # fmt: skip
+    assert booked(w) == booked(other)
+
+
+def test_a_kernel_under_a_longer_one_adds_no_wall_time() -> None:
+    alone = booked(window([K(0, 100_000)]))
+    both = booked(window([K(0, 100_000), K(20_000, 40_000, ADD, stream=9, blocks=4000)], span=(0, 100_000)))
+    assert alone.busy_ns == both.busy_ns == 100_000
+
+
+def test_a_collective_beside_compute_is_hidden() -> None:
+    a = booked(window([K(0, 50_000), K(10_000, 80_000, NCCL, stream=9)]))
+    assert a.exposed_comm_ns == 30_000
+    assert a.compute_ns == 50_000
+
+
+def test_a_copy_under_a_collective_is_not_booked_twice() -> None:
+    a = booked(window([K(0, 50_000, NCCL), K(10_000, 70_000, H2D, stream=9)]))
+    assert (a.exposed_comm_ns, a.exposed_copy_ns) == (50_000, 20_000)
+
+
+def test_a_kernel_that_reaches_few_sms_is_underfilled() -> None:
+    a = booked(window([K(0, 50_000, ADD, blocks=2, threads=128)]))
+    assert a.underfilled_ns == 50_000
+
+
+def test_lost_records_make_idle_time_unknown_in_proportion() -> None:
+    kernels = [K(0, 10_000), K(90_000, 100_000)]
+    a = booked(window(kernels, lost=2))
+    assert a.unknown_ns == 40_000
+    assert total(a) == 100_000
+
+
+def test_untraced_spans_take_no_time() -> None:
+    kernels = [K(0, 10_000), K(15_000, 20_000), K(1_000_000, 1_010_000)]
+    a = booked(window(kernels, observed=(Span(0, 20_000), Span(1_000_000, 1_010_000))))
+    assert a.duration_ns == 30_000
+    assert a.busy_ns == 25_000
+
+
+LATE = [K(0, 10_000, corr=1), K(60_000, 70_000, corr=2)]
+
+
+def test_the_host_being_late_is_told_from_the_launch_itself() -> None:
+    a = booked(window(LATE, [C(-9_000, -5_000, 1), C(50_000, 58_000, 2)]))
+    assert a.mechanical_ns["host_late"] == 40_000
+    assert a.mechanical_ns["launch"] == 10_000
+    assert a.idle_ns["launch"] == 50_000
+
+
+def test_queued_work_that_starts_late_waited_on_the_device() -> None:
+    a = booked(window(LATE, [C(-9_000, -5_000, 1), C(-5_000, -1_000, 2)]))
+    assert a.idle_ns["device"] == 50_000
+
+
+def test_a_loader_wait_is_input_and_a_collection_inside_it_is_gc() -> None:
+    marks = [M(12_000, 48_000, MarkClass.INPUT), M(20_000, 25_000, MarkClass.GC)]
+    a = booked(window(LATE, [C(-9_000, -5_000, 1), C(50_000, 58_000, 2)], marks))
+    assert (a.idle_ns["input"], a.idle_ns["gc"]) == (31_000, 5_000)
+    assert a.idle_ns["launch"] == 14_000
+
+
+def test_the_refill_after_a_synchronisation_is_charged_to_it() -> None:
+    kernels = [K(0, 100_000, corr=1), K(130_000, 140_000, corr=2)]
+    calls = [C(-9_000, -5_000, 1), C(5_000, 101_000, 0, CallClass.SYNC), C(120_000, 125_000, 2)]
+    a = booked(window(kernels, calls))
+    assert a.idle_ns["sync"] == 30_000
+
+
+def test_a_synchronisation_that_waited_for_nothing_owes_nothing() -> None:
+    kernels = [K(0, 10_000, corr=1), K(130_000, 140_000, corr=2)]
+    calls = [C(-9_000, -5_000, 1), C(50_000, 51_000, 0, CallClass.SYNC), C(120_000, 125_000, 2)]
+    a = booked(window(kernels, calls))
+    assert a.idle_ns["sync"] == 0
+    assert a.idle_ns["launch"] == 120_000
+
+
+def test_debts_end_when_the_host_is_ahead_again() -> None:
+    waits = (np.array([0]), np.array([1000]))
+    gaps = (np.array([10, 20, 40]), np.array([100, 200, 300]))
+    assert idle._spend(waits, np.array([30]), gaps).tolist() == [100, 200, 0]
+    assert idle._spend(waits, np.array([], np.int64), gaps).tolist() == [100, 200, 300]
+    assert idle._spend((np.array([0]), np.array([250])), np.array([], np.int64), gaps).tolist() == [100, 150, 0]
+
+
+def test_a_long_unexplained_absence_is_the_hosts_and_said_so() -> None:
+    kernels = [K(0, 10_000, corr=1), K(2_000_000, 2_010_000, corr=2)]
+    a = booked(window(kernels, [C(-9_000, -5_000, 1), C(1_990_000, 1_995_000, 2)]))
+    assert a.idle_ns["host"] == 1_980_000
+
+
+def test_without_launch_records_idle_time_is_unknown() -> None:
+    a = booked(window([K(0, 10_000), K(60_000, 70_000)]))
+    assert a.idle_ns["unknown"] == 50_000
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_a_handful_of_records_gives_no_verdict(n: int) -> None:
+    found = estimate(window([K(i * 10, i * 10 + 5) for i in range(n)], span=(0, 100))).estimate
+    assert found.regime == "unknown"
+    assert total(found.account) == 100
