@@ -172,13 +172,17 @@ def _synced(
 ) -> tuple[I8, I8]:
     """Charges the refill after a wait to the wait; returns what is left of host and launch parts.
 
-    While the host waited for W ns of device work it could have run ahead by W ns. The gaps that
+    The gap in which the wait ended is its own: the host slept until the queue was empty. Besides,
+    while it waited for W ns of device work it could have run ahead by W ns, so the gaps that
     follow are charged to it up to W, until the host is ahead again (a lead of 10 us).
     """
     starts, rest, launch_part = gaps
     waits = np.flatnonzero(blocking(activities, calls, call_rows))
     if not len(waits):
         return rest, launch_part
+    drained = _drained(calls, waits, starts, rest)
+    causes["sync"] += int(drained.sum())
+    rest = rest - drained
     debts = Cover(*busy).between(calls.starts_ns[waits], calls.ends_ns[waits])
     known = np.flatnonzero(call_rows >= 0)
     leads = activities.starts_ns[known] - calls.ends_ns[call_rows[known]]
@@ -188,6 +192,15 @@ def _synced(
     causes["sync"] += int(charged.sum())
     from_host = np.minimum(charged, rest)
     return rest - from_host, launch_part - (charged - from_host)
+
+
+def _drained(calls: Calls, waits: I8, starts: I8, rest: I8) -> I8:
+    """The host's part of gaps in which a blocking call came back, shape of the gaps."""
+    began = calls.starts_ns[waits]
+    reach = np.maximum.accumulate(calls.ends_ns[waits])
+    at = np.searchsorted(began, starts, "right") - 1
+    returned = reach[np.maximum(at, 0)]
+    return np.where((at >= 0) & (returned >= starts), rest, 0)
 
 
 def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:

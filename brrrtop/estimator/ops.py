@@ -124,15 +124,15 @@ def _conv_output(
 ) -> tuple[int, ...] | None:
     lists = [v for text in op.concrete if text.startswith("[") and (v := _ints(text))]
     lists = [v for v in lists if len(v) == len(image) - 2]
-    stride, padding, dilation = (
-        lists[:3] if len(lists) >= 3 else ([1] * (len(image) - 2),) * 3
-    )
-    if len(lists) < 3:
-        # Without the constants the usual case: same padding, stride one.
+    if len(lists) < 3 or any("True" in text for text in op.concrete[6:7]):
+        # Without the constants, or transposed: same padding, stride one.
         return tuple(image[2:])
+    stride, padding, dilation = lists[:3]
+    if "cudnn" in op.name or "miopen" in op.name:
+        padding, stride = stride, padding
     return tuple(
-        (i + 2 * p - d * (k - 1) - 1) // s + 1
-        for i, k, s, p, d in zip(image[2:], weight[2:], stride, padding, dilation, strict=False)
+        max(1, (i + 2 * p - d * (k - 1) - 1) // max(s, 1) + 1)
+        for i, k, s, p, d in zip(image[2:], weight[2:], stride, padding, dilation, strict=True)
     )
 
 

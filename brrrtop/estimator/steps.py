@@ -37,7 +37,7 @@ def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8, compiled
     spans = [
         Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)
     ]
-    durations = ends - starts
+    durations = np.array([s.duration_ns for s in spans], np.int64)
     return Steps(
         count=len(rows),
         step_ns=int(np.median(durations)),
