@@ -1,0 +1,156 @@
+"""The control thread: hooks the probes in while a monitor watches, and out when none does."""
+
+from __future__ import annotations
+
+import time
+from _thread import LockType, allocate_lock, start_new_thread
+from typing import Any, Dict, List, Optional, Set
+
+from . import facts
+from .allocator import Allocator
+from .collecting import Collecting
+from .compiling import Compiling
+from .fence import Fence
+from .loader import Loader
+from .native import CONNECTED, DEVICE, ENDED, GONE, HELLO, STACKS_OFF, STACKS_ON, STATUS, STOP, Native
+from .neighbour import Neighbour
+from .probe import Probe
+from .saving import Saving
+from .stacks import PERIOD_MS, Stacks
+from .steps import Steps
+
+_ROUND_MS = 500
+"""With a monitor: a look at what has been imported since, and the probes' own wake-up."""
+_DORMANT_MS = 10_000
+_FACTS_NS = 5_000_000_000
+
+
+class Control:
+    """One run of the agent, from start to detach. Probes are in place only while a monitor is."""
+
+    def __init__(self, native: Native, wanted: Optional[Set[str]] = None) -> None:
+        self.native, self.fence = native, Fence()
+        steps = Steps(native, self.fence)
+        self.stacks = Stacks(native, self.fence, steps)
+        probes: List[Probe] = [
+            Neighbour(native, self.fence),  # first, so that nobody is disturbed for a moment
+            steps,
+            Loader(native, self.fence, steps),
+            Compiling(native, self.fence),
+            Collecting(native, self.fence),
+            Allocator(native, self.fence),
+            Saving(native, self.fence),
+            self.stacks,
+        ]
+        self.probes = [p for p in probes if wanted is None or p.name in wanted]
+        self.hooked = self.ended = False
+        self._off: Set[str] = set()
+        self._lock: LockType = allocate_lock()
+        self._round_ns = self._facts_ns = 0
+        self._told: Dict[Any, Any] = {}
+
+    def begin(self) -> None:
+        """Start the thread: a raw one, which the trainer's `threading.enumerate` does not list."""
+        start_new_thread(self._run, ())
+
+    def hook(self) -> None:
+        """Put every probe in place, as far as what it needs has been imported."""
+        with self._lock:
+            self.hooked = not self.ended
+            if self.hooked:
+                self._each("install")
+
+    def unhook(self) -> None:
+        """Take every probe out. Comes back when the trainer is as it was."""
+        with self._lock:
+            self.hooked = False
+            self._each("remove")
+
+    def end(self) -> None:
+        """Take everything out and stop the library, for good."""
+        self.ended = True
+        self.unhook()
+        self.native.stop()
+
+    def forked(self) -> None:
+        """In the child: this thread and the library's stayed with the parent."""
+        self.native.disarm()
+        self.ended, self._lock = True, allocate_lock()
+        self.unhook()
+
+    def _each(self, what: str, *given: Any) -> None:
+        for probe in self.probes:
+            if what == "remove" or probe.name not in self._off:
+                self.fence.guard(probe.name, getattr(probe, what))(*given)
+
+    def _run(self) -> None:
+        heed = self.fence.guard("control", self._heed)
+        while not self.ended:
+            asked = time.monotonic()
+            patience_ms = PERIOD_MS if self.stacks.sampling else _ROUND_MS
+            bits = self.native.wait(patience_ms if self.hooked else _DORMANT_MS)
+            if self.ended:
+                return
+            if bits < 0 or bits & ENDED:
+                self.ended = True
+                self.unhook()
+                return
+            heed(bits)
+            if not bits and time.monotonic() - asked < PERIOD_MS / 2e3:
+                time.sleep(PERIOD_MS / 1e3)  # whatever the library does, this loop must not spin
+
+    def _heed(self, bits: int) -> None:
+        if bits & STOP:
+            self.unhook()
+            if not bits & GONE:
+                self.end()
+                return
+        if bits & CONNECTED:
+            self.hook()
+            self._told.clear()
+            self._facts_ns = 0
+        if bits & (STACKS_ON | STACKS_OFF):
+            self.stacks.turn(bool(bits & STACKS_ON))
+        if not self.hooked:
+            return
+        now_ns = time.time_ns()
+        if self.stacks.sampling and self.stacks.name not in self._off:
+            self.fence.guard(self.stacks.name, self.stacks.sample)(now_ns)
+        if bits or now_ns - self._round_ns >= _ROUND_MS * 900_000:
+            self._round_ns = now_ns
+            self._round(now_ns)
+
+    def _round(self, now_ns: int) -> None:
+        if now_ns - self._facts_ns >= _FACTS_NS:
+            self._facts_ns = now_ns
+            self._tell()
+        self.hook()
+        self._each("wake", now_ns)
+        self._retire()
+
+    def _tell(self) -> None:
+        """Send what has changed of the hello and the devices: torch or CUDA may have come since."""
+        hello = facts.hello()
+        if {**hello, "clock": 0} != self._told.get("hello"):
+            self._told["hello"] = {**hello, "clock": 0}
+            self.native.frame(HELLO, hello)
+        for device in facts.devices():
+            if device != self._told.get(device["device_id"]):
+                self._told[device["device_id"]] = device
+                self.native.frame(DEVICE, device)
+
+    def _retire(self) -> None:
+        """Take out probes that have failed too often, and all of them when all together have."""
+        for probe in self.probes:
+            if probe.name not in self._off and self.fence.spent(probe.name):
+                self._off.add(probe.name)
+                with self._lock:
+                    self.fence.guard(probe.name, probe.remove)()
+                fault = self.fence.last.get(probe.name, "too many faults elsewhere")
+                self._say("probe", f"the {probe.name} probe is off: {fault}", probe=probe.name)
+        if self.fence.tripped:
+            self._say("agent", f"the agent is off: faults in {', '.join(sorted(self.fence.faults))}")
+            self.end()
+
+    def _say(self, tier: str, says: str, **more: Any) -> None:
+        self.native.frame(STATUS, {"tier": tier, "state": "off", "says": says, **more})

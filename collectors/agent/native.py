@@ -1,0 +1,115 @@
+"""The C library as Python calls. Knows nothing of probes, nor of what a mark is for."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from _thread import get_ident, get_native_id  # type: ignore[attr-defined]
+from typing import Any, Dict, List
+
+# Frame kinds and mark classes by number, as in `collectors/wire.py`, which is not in the trainer.
+HELLO, DEVICE, STATUS = 1, 3, 13
+INPUT, COMPILE, GC, CHECKPOINT, ALLOCATOR, LOGGING, EVALUATION, OPTIMIZER, STACK = range(2, 11)
+
+# What `wait` answers, bit by bit.
+STOP, STACKS_ON, STACKS_OFF, CONNECTED, GONE, ENDED = 1, 2, 4, 8, 16, 256
+"""STOP with GONE: nobody watches, unhook and wait. STOP alone: the monitor asked to detach."""
+
+_U16, _I64, _U32, _TEXT = ctypes.c_uint16, ctypes.c_int64, ctypes.c_uint32, ctypes.c_char_p
+_NAME_LIMIT = 4096
+
+
+class NativeError(Exception):
+    """The library cannot be loaded or refused to start."""
+
+
+class Native:
+    """One loaded library.
+
+    Calls from hooks go through `PyDLL`: letting go of the GIL and taking it again would cost the
+    training thread far more than the call. Calls that may wait go through `CDLL`.
+    """
+
+    def __init__(self, library_path: str) -> None:
+        try:
+            quick, slow = ctypes.PyDLL(library_path), ctypes.CDLL(library_path)
+            self.mark = _typed(quick.brrr_mark, None, _U16, _I64, _I64, _I64, _U32, _U32)
+            self.step = _typed(quick.brrr_step, None, _I64, _U32)
+            self._name = _typed(quick.brrr_name, _U32, _TEXT)
+            self._json = _typed(slow.brrr_json, None, _U16, _TEXT)
+            self._start = _typed(slow.brrr_start, ctypes.c_int, _TEXT, _TEXT, _TEXT)
+            self._error = _typed(slow.brrr_last_error, _TEXT)
+            self._yield = _typed(slow.brrr_yield, None, _TEXT)
+            self._stats = _typed(quick.brrr_stats, None, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
+            self.wait = _typed(slow.brrr_wait, ctypes.c_int, ctypes.c_int)
+            self.resume = _typed(slow.brrr_resume, None)
+            self.stop = _typed(slow.brrr_stop, None)
+        except (OSError, AttributeError) as fault:
+            raise NativeError(f"the agent library cannot be used: {fault}") from fault
+        self._names: Dict[str, int] = {}
+        self._threads: Dict[int, int] = {}
+
+    def start(self, socket_path: str, hello: Dict[str, Any], options: str) -> None:
+        """Begin to listen at `socket_path`.
+
+        Raises:
+            NativeError: With the library's own reason.
+        """
+        told = self._start(os.fsencode(socket_path), packed(hello), options.encode())
+        if told != 0:
+            reason = (self._error() or b"no reason given").decode("utf-8", "replace")
+            raise NativeError(reason)
+
+    def name(self, text: str) -> int:
+        """The id of a name, asking the library once per name."""
+        found = self._names.get(text)
+        if found is None:
+            if len(self._names) >= _NAME_LIMIT:
+                self._names.clear()
+            found = self._name(text.encode("utf-8", "replace").replace(b"\0", b""))
+            self._names[text] = found
+        return found
+
+    def thread(self) -> int:
+        """The kernel's id of the calling thread, asked once per thread: it is a system call."""
+        ident = get_ident()
+        found = self._threads.get(ident)
+        if found is None:
+            if len(self._threads) >= _NAME_LIMIT:
+                self._threads.clear()
+            found = self._threads[ident] = get_native_id()
+        return found
+
+    def frame(self, kind: int, body: Dict[str, Any]) -> None:
+        """Send one JSON frame."""
+        self._json(kind, packed(body))
+
+    def give_way(self, who: str) -> None:
+        """Take our hands off CUPTI; comes back when that is done."""
+        self._yield(who.encode())
+
+    def stats(self, count: int = 16) -> List[int]:
+        """The library's own counters, in its order."""
+        out = (ctypes.c_uint64 * count)()
+        self._stats(out, count)
+        return list(out)
+
+    def disarm(self) -> None:
+        """In a forked child: the library's threads did not come along, so nothing may call it."""
+        for call in ("mark", "step", "_name", "_json", "_yield", "wait", "resume", "stop"):
+            setattr(self, call, _nothing)
+
+
+def packed(body: Dict[str, Any]) -> bytes:
+    """JSON without lone surrogates, which no reader would take."""
+    return json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _typed(call: Any, result: Any, *arguments: Any) -> Any:
+    call.restype, call.argtypes = result, list(arguments)
+    return call
+
+
+def _nothing(*_: Any) -> int:
+    return 0

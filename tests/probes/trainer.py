@@ -1,0 +1,80 @@
+"""Inside a child process: the agent folder under its private name, over a library that only remembers.
+
+Used by the scripts of these tests. Not a fake in the product: `Recorder` stands in for the C library,
+with the same methods as `Native`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+AGENT = Path(__file__).resolve().parents[2] / "collectors" / "agent"
+
+
+def load_agent() -> None:
+    """What the bootstrap does, without its thread."""
+    spec = importlib.util.spec_from_file_location(
+        "_brrrtop_agent", AGENT / "__init__.py", submodule_search_locations=[str(AGENT)]
+    )
+    assert spec is not None and spec.loader is not None
+    sys.modules["_brrrtop_agent"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+class Recorder:
+    """Remembers what was marked: `(class, start_ns, end_ns, value, name)`."""
+
+    def __init__(self) -> None:
+        self.marks: list[tuple[int, int, int, int, str]] = []
+        self.steps: list[int] = []
+        self.frames: list[tuple[int, dict[str, Any]]] = []
+        self.calls: list[str] = []
+        self._names: list[str] = [""]
+
+    def mark(self, cls: int, start: int, end: int, value: int, name: int, tid: int) -> None:
+        assert tid == threading.get_native_id() or cls == 10 or cls == 3
+        assert start <= end
+        self.marks.append((cls, start, end, value, self._names[name]))
+
+    def step(self, t_ns: int, tid: int) -> None:
+        self.steps.append(t_ns)
+
+    def name(self, text: str) -> int:
+        if text not in self._names:
+            self._names.append(text)
+        return self._names.index(text)
+
+    def thread(self) -> int:
+        return threading.get_native_id()
+
+    def frame(self, kind: int, body: dict[str, Any]) -> None:
+        self.frames.append((kind, body))
+
+    def give_way(self, who: str) -> None:
+        self.calls.append("yield")
+
+    def resume(self) -> None:
+        self.calls.append("resume")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def disarm(self) -> None:
+        self.calls.append("disarm")
+
+    def of(self, cls: int) -> list[tuple[int, int, int, int, str]]:
+        return [mark for mark in self.marks if mark[0] == cls]
+
+
+def control(*probes: str) -> tuple[Any, Recorder]:
+    """A Control over a Recorder, its thread not started: a test wakes it by hand."""
+    if "_brrrtop_agent" not in sys.modules:
+        load_agent()
+    from _brrrtop_agent.control import Control  # type: ignore[import-not-found]
+
+    native = Recorder()
+    return Control(native, set(probes) or None), native
