@@ -133,7 +133,7 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
     rest = estimate.kernels[_KERNELS_SHOWN:]
     if rest:
         yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
-    yield "  C compute, M memory, U underfilled, X collective, x copy; by: level of evidence"
+    yield "  C compute, M memory, U underfilled, X collective, x copy. by: evidence level"
 
 
 def _kernel(row: KernelRow) -> str:

@@ -59,8 +59,8 @@ examples:
   brrrtop replay run.brrr
   brrrtop replay trace.json.gz --once""",
     "analyze": """\
-Reads .brrr recordings and Kineto/Chrome traces (.json, .json.gz), judging all of
-the file, from the first device activity's start to the last one's end.
+Reads .brrr recordings and Kineto/Chrome traces (.json, .json.gz) and judges all
+of the file, from the first device activity's start to the last one's end.
 
 examples:
   brrrtop analyze trace.json.gz

@@ -1,0 +1,133 @@
+"""Whatever is typed is either understood or answered with a sentence that helps."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from brrrtop.cli.arguments import VERBS, parse
+from brrrtop.cli.main import main
+from brrrtop.errors import UsageError
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_no_verb_looks_for_trainers() -> None:
+    assert parse([]).verb is None
+
+
+@pytest.mark.parametrize(
+    "argv", [["--json", "analyze", "x"], ["analyze", "--json", "x"], ["analyze", "x", "--json"]]
+)
+def test_common_options_work_before_and_after_the_verb(argv: list[str]) -> None:
+    options = parse(argv)
+    assert (options.verb, options.json, options.file) == ("analyze", True, "x")
+
+
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["run", "--", "python", "t.py", "--json"], ("python", "t.py", "--json")),
+        (["run", "python", "t.py", "--once"], ("python", "t.py", "--once")),
+        (["run", "--record", "f", "--", "sh", "-c", "a -- b"], ("sh", "-c", "a -- b")),
+        (["run", "--", "a", "--", "b"], ("a", "--", "b")),
+    ],
+)
+def test_the_command_of_run_stays_as_it_is(argv: list[str], command: tuple[str, ...]) -> None:
+    options = parse(argv)
+    assert tuple(options.command) == command
+    assert not options.json
+    assert not options.once
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0.5", 0.5), ("500ms", 0.5), ("2s", 2.0), ("1m", 60.0)]
+)
+def test_intervals_are_read_with_and_without_units(text: str, seconds: float) -> None:
+    assert parse(["--interval", text]).interval == seconds
+
+
+@pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("0.02", 0.02), ("0%", 0.0)])
+def test_overhead_is_a_share(text: str, share: float) -> None:
+    assert parse(["--max-overhead", text]).max_overhead == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["analyse", "x"], "brrrtop analyze"),
+        (["atach", "1"], "brrrtop attach"),
+        (["4711"], "brrrtop attach 4711"),
+        (["analyze", "--jsn", "x"], "--json"),
+        (["--onec"], "--once"),
+        (["attach", "python"], "`brrrtop` alone lists"),
+        (["attach", "-1"], "--help"),
+        (["attach", "0"], "--help"),
+        (["analyze"], "--help"),
+        (["analyze", "x", "--steps", "4-2"], "count from 1"),
+        (["analyze", "x", "--steps", "0-2"], "count from 1"),
+        (["analyze", "x", "--steps", "a"], "2-4"),
+        (["--interval", "0.001"], "0.1 s"),
+        (["--interval", "soon"], "500ms"),
+        (["--interval", "nan"], "time"),
+        (["--gpu", "-1"], "--help"),
+        (["--gpu", "zero"], "GPU number"),
+        (["--max-overhead", "200%"], "between 0% and 100%"),
+        (["nonsense-entirely"], "brrrtop --help"),
+    ],
+)
+def test_mistakes_are_answered_with_what_to_type(argv: list[str], hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse(argv)
+    assert hint in f"{caught.value.message} {caught.value.action}"
+
+
+def test_a_file_for_a_verb_is_recognised(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "trace.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        parse(["trace.json"])
+    assert "brrrtop replay trace.json" in caught.value.action
+
+
+@pytest.mark.parametrize("verb", [None, *VERBS])
+def test_help_has_examples_and_fits_a_terminal(
+    verb: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*([verb] if verb else []), "--help"]) == 0
+    said = capsys.readouterr().out
+    assert "examples:" in said or verb == "doctor"
+    assert max(map(len, said.splitlines())) <= 80
+    assert "\x1b" not in said
+
+
+def test_help_of_the_program_names_every_verb_and_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["--help"])
+    said = capsys.readouterr().out
+    assert all(verb in said for verb in VERBS)
+    assert all(code in said for code in ("2 usage", "3 no such", "4 not", "5 a --fail-if", "130"))
+
+
+def test_version_is_one_line(brrrtop: Run) -> None:
+    done = brrrtop("--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("brrrtop 0.")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_scripts_know_the_verbs(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--print-completion", shell]) == 0
+    said = capsys.readouterr().out
+    assert all(verb in said for verb in VERBS)
+    assert "--max-overhead" in said
+
+
+def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--print-completion", "fish9"]) == 2
+    assert "bash, zsh" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""`--fail-if`: what trips, what holds, what cannot be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from brrrtop.cli import gate
+from brrrtop.errors import BrrrtopError, GateTripped, UsageError
+from brrrtop.model import Launch, Snapshot
+
+MakeSnapshot = Callable[..., Snapshot]
+
+
+@pytest.mark.parametrize(
+    ("text", "trips"),
+    [
+        ("idle > 30%", True),
+        ("idle > 0.53", False),
+        ("idle.input >= 50%", True),
+        ("idle.input > 50%", False),
+        ("idle.gc > 0", False),
+        ("compute < 0.5", True),
+        ("overhead <= 10%", False),
+        ("underfilled > 2%", True),
+        ("exposed_comm < 1%", False),
+        ("busy < 50%", True),
+        ("rho < 0.1", True),
+        ("lost > 0", False),
+        ("regime == overhead", True),
+        ("regime = overhead", True),
+        ("regime != overhead", False),
+        ("cause == input", True),
+        ("advisory == dataloader-stall", True),
+        ("advisory == sync-point", False),
+        ("idle > 30% and regime == overhead", True),
+        ("idle > 30% and regime == compute", False),
+    ],
+)
+def test_conditions_read_the_snapshot(text: str, trips: bool, make_snapshot: MakeSnapshot) -> None:
+    (one,) = gate.parse_all([text])
+    assert one.trips(make_snapshot()) is trips
+
+
+def test_a_gate_must_hold_without_a_break(make_snapshot: MakeSnapshot) -> None:
+    (one,) = gate.parse_all(["idle > 30%"], hold_s=10)
+    calm = {"cause": None, "account": make_snapshot().estimate.account}  # type: ignore[union-attr]
+    busy = make_snapshot(now_ns=12_000_000_000)
+    quiet_account = type(calm["account"])(**{
+        **{name: getattr(calm["account"], name) for name in calm["account"].__slots__},
+        "idle_ns": {},
+    })  # type: ignore[union-attr, misc]  # fmt: skip
+    assert not one.trips(make_snapshot(now_ns=0))
+    assert not one.trips(make_snapshot(now_ns=9_000_000_000))
+    assert one.trips(busy)
+    assert not one.trips(make_snapshot({"account": quiet_account}, now_ns=13_000_000_000))
+    assert not one.trips(make_snapshot(now_ns=14_000_000_000))
+
+
+def test_what_nobody_measured_is_no_pass(make_snapshot: MakeSnapshot) -> None:
+    gates = gate.parse_all(["rho < 0.5"])
+    with pytest.raises(BrrrtopError, match="could not be judged") as caught:
+        gate.check(gates, make_snapshot({"launch": Launch()}))
+    assert not isinstance(caught.value, GateTripped)
+
+
+def test_a_tripped_gate_has_its_own_exit_code(make_snapshot: MakeSnapshot) -> None:
+    with pytest.raises(GateTripped) as caught:
+        gate.check(gate.parse_all(["idle > 1%"]), make_snapshot())
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    "text", ["", "idle", "idle > much", "idle == 3", "regime > compute", "speed > 3", "idle > 3 %%"]
+)
+def test_nonsense_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError):
+        gate.parse_all([text])

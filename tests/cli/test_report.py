@@ -1,0 +1,129 @@
+"""The report: JSON as the contract has it, text that a stranger can read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from brrrtop.model import Launch, Regime, Snapshot, Split, Steps
+from brrrtop.report import document, to_json, to_text
+
+MakeSnapshot = Callable[..., Snapshot]
+KEYS = {
+    "schema", "source", "window", "split", "account", "busy_ns", "regime", "cause", "confidence",
+    "launch", "kernels", "advisories", "losses",
+}  # fmt: skip
+
+
+def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
+    report = json.loads(to_json(make_snapshot()))
+    assert report.keys() >= KEYS
+    assert report["schema"] == "brrrtop.report/1"
+    assert report["source"].keys() >= {"kind", "device", "pid", "rank"}
+    assert report["window"].keys() >= {"duration_ns", "steps", "step_ms"}
+    assert report["split"].keys() == {"compute", "memory", "overhead", "unknown"}
+    assert report["launch"].keys() >= {"lead_p50_ns", "share_under_10us", "rho"}
+    assert report["kernels"][0].keys() >= {
+        "name", "family", "side", "count", "total_ns", "mean_ns", "share", "evidence",
+    }  # fmt: skip
+    assert report["advisories"][0].keys() == {
+        "id", "confidence", "saves_at_most", "says", "evidence", "try", "waste",
+    }  # fmt: skip
+    assert report["losses"].keys() == {"records", "zero_timestamps"}
+
+
+def test_the_account_adds_up_to_the_window(make_snapshot: MakeSnapshot) -> None:
+    report = document(make_snapshot())
+    account = report["account"]
+    booked = sum(value for key, value in account.items() if key != "idle_ns")
+    assert booked + sum(account["idle_ns"].values()) == report["window"]["duration_ns"] == 1000
+    assert all(type(value) is int for value in account["idle_ns"].values())
+
+
+def test_what_was_not_measured_is_null_everywhere(make_snapshot: MakeSnapshot) -> None:
+    report = document(replace(make_snapshot(), estimate=None, devices=(), advisories=()))
+    assert report.keys() >= KEYS
+    assert set(report["split"].values()) == {None}
+    assert set(report["account"]["idle_ns"].values()) == {None}
+    assert report["account"]["compute_ns"] is None
+    assert report["busy_ns"] is None
+    assert report["regime"] == "unknown"
+    assert report["window"]["step_ms"] is None
+    unknown = document(make_snapshot({"launch": Launch(), "steps": Steps()}))
+    assert unknown["launch"] == {
+        "lead_p50_ns": None, "share_under_10us": None, "rho": None, "count": 0,
+    }  # fmt: skip
+    assert unknown["window"]["steps"] is None
+
+
+def test_json_is_one_line_of_plain_numbers(make_snapshot: MakeSnapshot) -> None:
+    snapshot = make_snapshot({"split": Split(np.float64(0.5), 0.5, 0.0, float("nan"))})  # type: ignore[arg-type]
+    advice = replace(
+        snapshot.advisories[0],
+        evidence={"n": np.int64(3), "odd": float("inf"), "spans": (np.float32(0.5),)},
+    )
+    text = to_json(replace(snapshot, advisories=(advice,)))
+    assert "\n" not in text
+    report = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} in JSON"))
+    assert report["split"]["unknown"] is None
+    assert report["advisories"][0]["evidence"] == {"n": 3, "odd": None, "spans": [0.5]}
+
+
+def test_several_devices_are_listed_and_the_top_speaks_of_one(make_snapshot: MakeSnapshot) -> None:
+    one = make_snapshot()
+    assert one.estimate is not None
+    other = replace(one.estimate, device=replace(one.estimate.device, device_id=1))
+    report = document(replace(one, devices=(one.estimate, other)))
+    assert [device["source"]["device_id"] for device in report["devices"]] == [0, 1]
+    assert all(device.keys() == KEYS for device in report["devices"])
+    assert "devices" not in document(one)
+
+
+def test_text_leads_with_the_verdict_and_fits(make_snapshot: MakeSnapshot) -> None:
+    text = to_text(make_snapshot())
+    lines = text.splitlines()
+    assert any("OVERHEAD-BOUND (input), 90% sure" in line for line in lines[:5])
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in text
+    for fact in ("idle: input", "50.0%", "dataloader-stall", "saves at most 50%", "more loader"):
+        assert fact in text
+    assert "idle: gc" not in text
+
+
+def test_ascii_means_ascii(make_snapshot: MakeSnapshot) -> None:
+    text = to_text(make_snapshot(), ascii_only=True)
+    assert text.isascii()
+    assert "CCCC" in text
+
+
+def test_kernel_names_cannot_write_to_the_terminal(make_snapshot: MakeSnapshot) -> None:
+    snapshot = make_snapshot()
+    assert snapshot.estimate is not None
+    evil = replace(snapshot.estimate.kernels[0], name="\x1b[2Jboo\nrow\udcff")
+    text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=(evil,))))
+    assert "\x1b" not in text
+    text.encode()
+    to_json(replace(snapshot, estimate=replace(snapshot.estimate, kernels=(evil,)))).encode()
+
+
+def test_an_unknown_regime_says_so_without_a_confidence(make_snapshot: MakeSnapshot) -> None:
+    text = to_text(make_snapshot({"regime": Regime.UNKNOWN, "confidence": 0.1}))
+    assert "UNKNOWN: not enough evidence" in text
+    assert "10% sure" not in text
+
+
+def test_losses_and_notes_are_told(make_snapshot: MakeSnapshot) -> None:
+    snapshot = make_snapshot(lost_records=1234)
+    source = replace(snapshot.source, notes=("the file ends in the middle of an event",))
+    text = to_text(replace(snapshot, source=source))
+    assert "1,234 records were lost" in text
+    assert "in the middle of an event" in text
+
+
+def test_a_window_with_nothing_in_it_is_no_verdict(make_snapshot: MakeSnapshot) -> None:
+    text = to_text(replace(make_snapshot(), estimate=None, devices=(), advisories=()))
+    assert "Nothing to judge yet" in text

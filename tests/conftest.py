@@ -1,0 +1,81 @@
+"""What every test gets: no environment of the machine's, and nothing left behind."""
+
+from __future__ import annotations
+
+import gc
+import locale
+import os
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_REMOVED = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "TERM", "PYTHONPATH")
+_LEAK_PATIENCE_S = 3.0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Cuts the machine out before any module reads its environment."""
+    for name in _REMOVED:
+        os.environ.pop(name, None)
+    for name in [name for name in os.environ if name.startswith("BRRRTOP_")]:
+        if name != "BRRRTOP_TRACES":
+            del os.environ[name]
+    os.environ["LC_ALL"] = "C.UTF-8"
+    locale.setlocale(locale.LC_ALL, "C.UTF-8")
+
+
+@pytest.fixture
+def traces() -> Path:
+    """The folder of recorded traces of known workloads, where this machine has it."""
+    named = os.environ.get("BRRRTOP_TRACES")
+    if not named or not Path(named).is_dir():
+        pytest.skip("BRRRTOP_TRACES names no folder of recorded traces")
+    return Path(named)
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configuration, cache and state folders of the test's own."""
+    home = tmp_path_factory.getbasetemp() / "home"
+    home.mkdir(exist_ok=True)
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(home / name.lower()))
+
+
+def _threads() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.is_alive()}
+
+
+def _sockets() -> set[str]:
+    """Open sockets of this process, as the kernel names them."""
+    found = set()
+    for entry in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").is_dir() else ():
+        try:
+            name = os.readlink(entry)
+        except OSError:
+            continue
+        if name.startswith("socket:"):
+            found.add(name)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves threads or sockets behind; `leaves_threads` excuses one."""
+    if request.node.get_closest_marker("leaves_threads"):
+        yield
+        return
+    threads, sockets = _threads(), _sockets()
+    yield
+    deadline = time.monotonic() + _LEAK_PATIENCE_S
+    while (left := (_threads() - threads, _sockets() - sockets)) != (set(), set()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"left behind: {sorted(map(str, left[0]))} {sorted(left[1])}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        time.sleep(0.02)

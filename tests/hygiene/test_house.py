@@ -1,0 +1,95 @@
+"""Is it still the same house: sizes, names, fences, promised ids."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = (ROOT / "brrrtop", ROOT / "collectors")
+MODULE_LINES = 400
+LONGER = {"brrrtop/model.py": 500}
+"""All shapes on one page, a third of it docstrings."""
+FUNCTION_LINES = 60
+FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "base", "manager", "core"}
+ADVISORY_IDS = """
+    dataloader-stall launch-bound-compile sync-point fuse-pointwise enable-tf32-or-amp channels-last
+    flash-attention pin-memory fused-optimizer tensor-core-alignment bigger-batch
+    activation-checkpointing checkpoint-stall logging-stall recompilation gc-pause allocator-retries
+    exposed-communication straggler throttled idle-clocks shared-gpu warming-up fusion-ceiling
+    misleading-util none-healthy
+""".split()
+"""Published in README.md: an id, once published, stays."""
+
+
+def modules() -> list[Path]:
+    return sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Each function with its length in lines."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+@pytest.mark.parametrize("path", modules(), ids=named)
+def test_modules_and_functions_stay_readable(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= LONGER.get(named(path), MODULE_LINES)
+    long = {name: lines for name, lines in functions(path) if lines > FUNCTION_LINES}
+    assert long == {}
+
+
+@pytest.mark.parametrize("path", modules(), ids=named)
+def test_modules_say_what_they_are(path: Path) -> None:
+    if path.name == "__init__.py":
+        assert path.read_text() == "", "packages stay empty: importing one imports nothing"
+    else:
+        assert ast.get_docstring(ast.parse(path.read_text())), "a one-line job title is missing"
+        assert path.stem not in FORBIDDEN_NAMES
+
+
+def test_no_native_source_grows_past_reading() -> None:
+    long = {
+        named(path): lines
+        for path in (ROOT / "collectors").rglob("*.[ch]")
+        if (lines := len(path.read_text().splitlines())) > 2 * MODULE_LINES
+    }
+    assert long == {}
+
+
+def test_blind_excepts_are_fences_and_say_so() -> None:
+    """Each `except Exception` outside the agent carries its reason on the line."""
+    bare = re.compile(r"except (Base)?Exception\b(?!.*noqa: BLE001 - \w)")
+    found = [
+        f"{named(path)}:{number}"
+        for path in modules()
+        if "agent" not in path.parts and path.name != "bootstrap.py"
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if bare.search(line)
+    ]
+    assert found == []
+
+
+def test_every_published_advisory_is_in_the_catalogue() -> None:
+    written = "\n".join(path.read_text() for path in (ROOT / "brrrtop/advisories").rglob("*.py"))
+    assert [kind for kind in ADVISORY_IDS if f'"{kind}"' not in written] == []
+
+
+def test_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 250
+
+
+def test_the_program_never_calls_home() -> None:
+    """Nothing in the packages opens a connection over the network."""
+    imports = r"^\s*(from|import) (urllib|http|requests|httpx|aiohttp|ssl)\b"
+    calls = re.compile(imports + r"|\bAF_INET6?\b|\bcreate_connection\(", re.MULTILINE)
+    assert [named(path) for path in modules() if calls.search(path.read_text())] == []
