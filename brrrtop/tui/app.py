@@ -1,0 +1,262 @@
+"""Wires the feed to the screens and keys to requests. Draws nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.theme import Theme
+
+from brrrtop.model import Freshness, Snapshot, SourceInfo
+from brrrtop.tui import driver as abilities
+from brrrtop.tui.driver import Driver
+from brrrtop.tui.feed import Feed, Request
+from brrrtop.tui.filters import Asciified, Colourless
+from brrrtop.tui.look import DARK, LIGHT, Look
+from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
+from brrrtop.tui.screens.main import MainView
+from brrrtop.tui.screens.view import View
+from brrrtop.tui.widgets.kernel_table import KernelTable
+from brrrtop.tui.widgets.status import Status
+
+if TYPE_CHECKING:
+    from textual.filter import LineFilter
+
+SAYS_S = 5.0
+"""How long an answer stays on the status line."""
+
+
+def theme(name: str, dark: bool) -> Theme:
+    palette = DARK if dark else LIGHT
+    return Theme(
+        name=name,
+        dark=dark,
+        primary=palette["compute"],
+        secondary=palette["memory"],
+        error=palette["alarm"],
+        success=palette["good"],
+        foreground=palette["text"],
+        background=palette["background"],
+        surface=palette["raised"],
+        panel=palette["raised"],
+    )
+
+
+class BrrrtopApp(App[int]):
+    """The screens over one driver, which it owns from here on.
+
+    Args:
+        interval_s: Between two snapshots.
+        label: What is being opened, shown until the first snapshot is there.
+
+    `fault` is what ended it early, None after an ordinary quit.
+    """
+
+    CSS_PATH = "brrrtop.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,f10,ctrl+c", "quit", show=False, priority=True),
+        Binding("question_mark,h,f1", "help", show=False),
+        Binding("space", "pause", show=False),
+        Binding("right,full_stop", "step(1)", show=False),
+        Binding("left,comma", "step(-1)", show=False),
+        Binding("right_square_bracket", "seek(0.1)", show=False),
+        Binding("left_square_bracket", "seek(-0.1)", show=False),
+        Binding("plus,equals_sign", "speed(1)", show=False),
+        Binding("minus", "speed(-1)", show=False),
+        Binding("d", "device", show=False),
+        Binding("m", "baseline", show=False),
+        Binding("c", "continuous", show=False),
+        Binding("S", "save", show=False),
+        Binding("t", "theme", show=False),
+        Binding("1", "main", show=False),
+        Binding("2,r", "roofline", show=False),
+        Binding("3,a", "advice", show=False),
+        Binding("4,l", "log", show=False),
+    ]
+
+    def __init__(
+        self,
+        driver: Driver,
+        *,
+        interval_s: float = 0.5,
+        look: Look | None = None,
+        label: str = "",
+    ) -> None:
+        super().__init__()
+        self.look = look or Look()
+        if self.no_color:
+            self.look = replace(self.look, colour=False)
+        self._colourless, self._asciified = Colourless(), Asciified()
+        self.fault: BaseException | None = None
+        self.snapshot = Snapshot(
+            SourceInfo("", label, notes=("opening",)), Freshness.WAITING, 0, None, None, None
+        )
+        self._can = driver.can
+        self._feed = Feed(driver, self.post_message, interval_s)
+        self._frozen = False
+        self._continuous = False
+        self.animation_level = "none"
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = list(super().get_line_filters())
+        if not self.look.colour:
+            filters.append(self._colourless)
+        if self.look.ascii:
+            filters.append(self._asciified)
+        return filters
+
+    def get_default_screen(self) -> MainView:
+        return MainView(id="main")
+
+    def on_mount(self) -> None:
+        self.register_theme(theme("brrrtop-dark", True))
+        self.register_theme(theme("brrrtop-light", False))
+        self._apply_theme()
+        self._show()
+        self._feed.start()
+
+    def on_unmount(self) -> None:
+        self._feed.stop()
+
+    def _apply_theme(self) -> None:
+        self.theme = "brrrtop-dark" if self.look.dark else "brrrtop-light"
+
+    def on_snapshot_ready(self, message: SnapshotReady) -> None:
+        newest = message.snapshot
+        if self._frozen:
+            newest = replace(
+                self.snapshot, freshness=newest.freshness, age_ns=newest.age_ns, paused=True
+            )
+        self.snapshot = newest
+        self._show()
+        self._feed.seen()
+
+    def _show(self) -> None:
+        if isinstance(self.screen, View):
+            self.screen.show(self.snapshot)
+
+    def on_screen_resume(self) -> None:
+        self._show()
+
+    def on_feed_failed(self, message: FeedFailed) -> None:
+        self.fault = message.fault
+        self.exit(return_code=getattr(message.fault, "exit_code", 1))
+
+    def on_answered(self, message: Answered) -> None:
+        self.say(message.says, message.failed)
+
+    def say(self, says: str, failed: bool = False) -> None:
+        """Shows a sentence on the status line for a while."""
+        for status in self.screen.query(Status):
+            status.say(says, failed)
+            self.set_timer(SAYS_S, lambda line=status: line.say(None))
+
+    def ask(self, ability: str, request: Request, otherwise: str) -> None:
+        """Has the driver do something, or says why this source cannot."""
+        if ability in self._can:
+            self._feed.ask(request)
+        else:
+            self.say(otherwise, failed=True)
+
+    def action_pause(self) -> None:
+        """Stops the source where that is possible, else the screen."""
+        paused = self.snapshot.paused
+        if abilities.PAUSE in self._can:
+            self._feed.ask(lambda d: d.resume() if paused else d.pause())
+        else:
+            self._frozen = not self._frozen
+            self.snapshot = replace(self.snapshot, paused=self._frozen)
+            self._show()
+
+    def action_step(self, count: int) -> None:
+        self.ask(abilities.STEP, lambda d: d.step(count), "only a replay can step")
+
+    def action_seek(self, by: float) -> None:
+        goal = min(1.0, max(0.0, (self.snapshot.progress or 0.0) + by))
+        self.ask(abilities.SEEK, lambda d: d.seek(goal), "only a replay can seek")
+
+    def action_speed(self, direction: int) -> None:
+        self.ask(
+            abilities.SPEED,
+            lambda d: d.faster() if direction > 0 else d.slower(),
+            "only a replay has a speed",
+        )
+
+    def action_device(self) -> None:
+        """The next device with activity."""
+        ids = sorted(e.device.device_id for e in self.snapshot.devices)
+        if self.snapshot.estimate is None or len(ids) < 2:
+            self.say("only one GPU has activity here", failed=True)
+            return
+        shown = self.snapshot.estimate.device.device_id
+        following = ids[(ids.index(shown) + 1) % len(ids)] if shown in ids else ids[0]
+        self.ask(
+            abilities.DEVICE, lambda d: d.select_device(following), "this source has one GPU only"
+        )
+
+    def action_baseline(self) -> None:
+        self.ask(abilities.BASELINE, lambda d: d.mark_baseline(), "this source takes no baseline")
+
+    def action_continuous(self) -> None:
+        self._continuous = not self._continuous
+        on = self._continuous
+        self.ask(abilities.CONTINUOUS, lambda d: d.continuous(on), "only a live trainer is traced")
+
+    def action_save(self) -> None:
+        if abilities.SAVE not in self._can:
+            self.say("this source cannot be saved", failed=True)
+            return
+        from brrrtop.tui.screens.save import SaveDialog
+
+        self.push_screen(SaveDialog(), self._save_to)
+
+    def _save_to(self, path: str | None) -> None:
+        if path:
+            self._feed.ask(lambda d: d.save(path))
+
+    def action_theme(self) -> None:
+        self.look = Look(not self.look.dark, self.look.colour, self.look.ascii)
+        self._apply_theme()
+        for screen in self.screen_stack:
+            if isinstance(screen, View):
+                screen.redraw()
+
+    def action_main(self) -> None:
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+
+    def _open(self, view: View) -> None:
+        self.action_main()
+        self.push_screen(view)
+
+    def action_help(self) -> None:
+        from brrrtop.tui.screens.help import HelpView
+
+        self._open(HelpView())
+
+    def action_roofline(self) -> None:
+        from brrrtop.tui.screens.roofline import RooflineView
+
+        self._open(RooflineView())
+
+    def action_advice(self) -> None:
+        from brrrtop.tui.screens.advice import AdviceView
+
+        self._open(AdviceView())
+
+    def action_log(self) -> None:
+        from brrrtop.tui.screens.log import LogView
+
+        self._open(LogView())
+
+    def on_advice_opened(self) -> None:
+        self.action_advice()
+
+    def on_kernel_table_opened(self, message: KernelTable.Opened) -> None:
+        from brrrtop.tui.screens.kernel import KernelView
+
+        self._open(KernelView(message.kernel))

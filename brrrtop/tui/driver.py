@@ -1,0 +1,63 @@
+"""What the screens need from whoever feeds them. Knows nothing of sources or sessions.
+
+Every method is called from one thread, the feed's, never from the screen's. Only `advance` and
+`close` must work; the others are called when their word is in `can`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from brrrtop.model import Snapshot
+
+PAUSE, STEP, SEEK, SPEED = "pause", "step", "seek", "speed"
+DEVICE, BASELINE, CONTINUOUS, SAVE = "device", "baseline", "continuous", "save"
+
+
+class Driver(Protocol):
+    """One source played into snapshots."""
+
+    @property
+    def can(self) -> frozenset[str]:
+        """Which of `pause`, `step`, `seek`, `speed`, `device`, `baseline`, `continuous`, `save` work."""
+
+    def advance(self) -> Snapshot:
+        """The state as of now.
+
+        Raises:
+            BrrrtopError: The source cannot go on; the screen closes and shows the sentence.
+        """
+
+    def pause(self) -> None:
+        """Time in the source stands still until `resume`."""
+
+    def resume(self) -> None: ...
+
+    def step(self, count: int) -> None:
+        """Moves by `count` intervals, backwards when negative, and stays paused."""
+
+    def seek(self, share: float) -> None:
+        """Goes to 0..1 of a source of known length."""
+
+    def faster(self) -> None: ...
+
+    def slower(self) -> None: ...
+
+    def select_device(self, device_id: int) -> None:
+        """The next snapshots speak of this device."""
+
+    def mark_baseline(self) -> str:
+        """Remembers the present estimate to compare with; returns what was done, as a sentence."""
+
+    def continuous(self, on: bool) -> str:
+        """Traces without pauses, or in bursts again; returns what was done, as a sentence."""
+
+    def save(self, path: str) -> str:
+        """Writes what was seen so far; returns what was done, as a sentence.
+
+        Raises:
+            BrrrtopError: The file cannot be written, or already exists.
+        """
+
+    def close(self) -> None:
+        """Lets go of the source. Called once, last."""

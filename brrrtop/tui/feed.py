@@ -1,0 +1,86 @@
+"""The thread that owns the driver: advances it, posts snapshots, carries out requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+
+from textual.message import Message
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.tui.driver import Driver
+from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
+
+Request = Callable[[Driver], "str | None"]
+UNSEEN_S = 5.0
+"""A screen that has not drawn the last snapshot for this long gets the next one all the same."""
+
+
+class Feed(Thread):
+    """Advances a driver every `interval_s` and hands each snapshot to `post`.
+
+    The next snapshot is made only when the one before was seen (or after `UNSEEN_S`), so that a
+    slow screen never builds a queue. Requests are carried out at once.
+
+    Args:
+        post: Thread-safe; takes a message.
+    """
+
+    def __init__(self, driver: Driver, post: Callable[[Message], object], interval_s: float) -> None:
+        super().__init__(name="brrrtop-feed", daemon=True)
+        self._driver = driver
+        self._post = post
+        self._interval_s = interval_s
+        self._requests: SimpleQueue[Request] = SimpleQueue()
+        self._wake = Event()
+        self._seen = Event()
+        self._stopping = False
+
+    def seen(self) -> None:
+        """The screen has drawn the last snapshot."""
+        self._seen.set()
+
+    def ask(self, request: Request) -> None:
+        """Has `request` carried out on the feed's thread, then a snapshot taken."""
+        self._requests.put(request)
+        self._wake.set()
+
+    def stop(self, timeout_s: float = 2.0) -> None:
+        """Ends the thread and closes the driver; returns when both are done or time is up."""
+        self._stopping = True
+        self._wake.set()
+        self._seen.set()
+        if self.is_alive():
+            self.join(timeout_s)
+
+    def run(self) -> None:
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                self._carry_out()
+                self._seen.clear()
+                self._post(SnapshotReady(self._driver.advance()))
+                self._wake.wait(self._interval_s)
+                if not self._wake.is_set():
+                    self._seen.wait(UNSEEN_S)
+        except Exception as fault:  # noqa: BLE001 - handed to the screen, which raises it
+            if not self._stopping:
+                self._post(FeedFailed(fault))
+        finally:
+            self._driver.close()
+
+    def _carry_out(self) -> None:
+        while not self._stopping:
+            try:
+                request = self._requests.get_nowait()
+            except Empty:
+                return
+            try:
+                says = request(self._driver)
+            except BrrrtopError as fault:
+                hint = f" – {fault.action}" if fault.action else ""
+                self._post(Answered(f"{fault.message}{hint}", failed=True))
+            else:
+                if says:
+                    self._post(Answered(says))

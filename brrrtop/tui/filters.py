@@ -1,0 +1,51 @@
+"""The last look at every line before it reaches the terminal: no colour, no glyph beyond ASCII."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
+
+from brrrtop.tui.look import to_ascii
+
+
+@lru_cache(1024)
+def _weight_only(style: Style) -> Style:
+    return Style(
+        bold=style.bold,
+        reverse=style.reverse,
+        underline=style.underline,
+        italic=style.italic,
+        meta=style.meta or None,
+    )
+
+
+class Colourless(LineFilter):
+    """Keeps bold, underline and reverse, and drops every colour, the background's too."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            Segment(text, _weight_only(style) if style else style, control)
+            for text, style, control in segments
+        ]
+
+
+class Asciified(LineFilter):
+    """Replaces every glyph beyond ASCII by one or two of the same width."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            segment if segment.text.isascii() else _asciified(segment) for segment in segments
+        ]
+
+
+def _asciified(segment: Segment) -> Segment:
+    text = "".join(
+        character if character.isascii() else to_ascii(character).ljust(cell_len(character), "?")
+        for character in segment.text
+    )
+    return Segment(text, segment.style, segment.control)

@@ -1,0 +1,217 @@
+"""Colours, letters and glyphs: how one meaning looks everywhere. Every meaning has a letter too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from rich.style import Style
+
+from brrrtop.model import Regime, Side
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How one bucket of time is told apart without colour."""
+
+    letter: str
+    fill: str
+    ascii_fill: str
+    hue: str
+    """Key of the palette."""
+
+
+MARKS: Mapping[str, Mark] = MappingProxyType(
+    {
+        "compute": Mark("C", "█", "#", "compute"),
+        "memory": Mark("M", "▓", "=", "memory"),
+        "overhead": Mark("O", "░", ".", "overhead"),
+        "underfilled": Mark("U", "▒", "u", "underfilled"),
+        "comm": Mark("X", "╳", "X", "comm"),
+        "copy": Mark("x", "×", "x", "copy"),
+        "input": Mark("i", "i", "i", "idle1"),
+        "launch": Mark("l", "l", "l", "idle2"),
+        "sync": Mark("s", "s", "s", "idle1"),
+        "allocator": Mark("a", "a", "a", "idle2"),
+        "compile": Mark("j", "j", "j", "idle1"),
+        "gc": Mark("g", "g", "g", "idle2"),
+        "checkpoint": Mark("k", "k", "k", "idle1"),
+        "logging": Mark("o", "o", "o", "idle2"),
+        "evaluation": Mark("e", "e", "e", "idle1"),
+        "host": Mark("h", "h", "h", "idle2"),
+        "device": Mark("d", "d", "d", "idle1"),
+        "idle": Mark("n", "n", "n", "idle3"),
+        "unknown": Mark("?", "·", "?", "unknown"),
+        "mixed": Mark("+", "▒", "+", "text"),
+    }
+)
+
+SIDE_LETTERS: Mapping[Side, str] = MappingProxyType(
+    {side: MARKS[side.value].letter for side in Side}
+)
+
+DARK: Mapping[str, str] = MappingProxyType(
+    {
+        "background": "#101418",
+        "raised": "#1b222a",
+        "cursor": "#2c3a4a",
+        "text": "#d7dde4",
+        "muted": "#8d99a6",
+        "rule": "#46525f",
+        "on_fill": "#0b0e11",
+        "compute": "#56b4e9",
+        "memory": "#f0a030",
+        "overhead": "#f079a8",
+        "underfilled": "#b79bf2",
+        "comm": "#e8d44d",
+        "copy": "#c3b23a",
+        "idle1": "#f079a8",
+        "idle2": "#d65c8c",
+        "idle3": "#b5718f",
+        "unknown": "#8a94a0",
+        "good": "#3fc59d",
+        "alarm": "#ff6b5e",
+    }
+)
+LIGHT: Mapping[str, str] = MappingProxyType(
+    {
+        "background": "#fbfbf9",
+        "raised": "#edeeec",
+        "cursor": "#d3e2f0",
+        "text": "#1c2126",
+        "muted": "#5a636d",
+        "rule": "#a9b0b8",
+        "on_fill": "#ffffff",
+        "compute": "#00639e",
+        "memory": "#9a5200",
+        "overhead": "#b3175f",
+        "underfilled": "#6a3fb5",
+        "comm": "#6d6200",
+        "copy": "#7b6f14",
+        "idle1": "#b3175f",
+        "idle2": "#922055",
+        "idle3": "#8c4667",
+        "unknown": "#626b75",
+        "good": "#00734f",
+        "alarm": "#c1121f",
+    }
+)
+"""Hues after Okabe and Ito, which the common colour-blindnesses tell apart; each has at least 4.5:1
+on its background, and `on_fill` at least 4.5:1 on it (WCAG 2.1, 1.4.3)."""
+
+ASCII_FOR = str.maketrans(
+    {
+        **dict.fromkeys("–—─━╌┄╴╶▔▁‐‑−", "-"),
+        **dict.fromkeys("│┃▏▎▍▌▐▕┆", "|"),
+        **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯", "+"),
+        **dict.fromkeys("█▉▊▋▇▆▅▄▃▂", "#"),
+        **dict.fromkeys("•●◆■▪○◇□", "*"),
+        **dict.fromkeys("’‘", "'"),
+        **dict.fromkeys("“”", '"'),
+        "▓": "=",
+        "▒": "%",
+        "░": ".",
+        "·": ".",
+        "…": "~",
+        "→": ">",
+        "←": "<",
+        "↑": "^",
+        "↓": "v",
+        "▲": "^",
+        "▼": "v",
+        "▸": ">",
+        "▶": ">",
+        "×": "x",
+        "╳": "X",
+        "≥": ">",
+        "≤": "<",
+        "±": "~",
+        "≈": "~",
+        "µ": "u",
+        "°": "d",
+        "⚠": "!",
+        "✓": "v",
+        "╱": "/",
+        "╲": "\\",
+        "\u00a0": " ",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One way of drawing: dark or light, in colour or not, all of Unicode or ASCII."""
+
+    dark: bool = True
+    colour: bool = True
+    ascii: bool = False
+    _styles: dict[str, Style] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def palette(self) -> Mapping[str, str]:
+        return DARK if self.dark else LIGHT
+
+    def style(self, hue: str, *, bold: bool = False) -> Style:
+        """Text in the hue of a bucket or role; without colour only the weight stays."""
+        key = f"{hue}{bold:d}"
+        if key not in self._styles:
+            colour = self.palette[_hue(hue)] if self.colour else None
+            self._styles[key] = Style(color=colour, bold=bold or None)
+        return self._styles[key]
+
+    def filled(self, bucket: str) -> Style:
+        """Text on a field of the bucket's hue; without colour, plain."""
+        key = f"on {bucket}"
+        if key not in self._styles:
+            self._styles[key] = (
+                Style(color=self.palette["on_fill"], bgcolor=self.palette[_hue(bucket)])
+                if self.colour
+                else Style()
+            )
+        return self._styles[key]
+
+    @property
+    def cursor(self) -> Style:
+        """Lies under the chosen row."""
+        return Style(bgcolor=self.palette["cursor"]) if self.colour else Style(reverse=True)
+
+    def boundary(self, below: str, above: str) -> Style:
+        """The lower part of a cell in one hue, the rest in another."""
+        return Style(color=self.palette[_hue(below)], bgcolor=self.palette[_hue(above)])
+
+    def fill(self, bucket: str) -> str:
+        """The character that fills a bar where colour is not to carry the meaning."""
+        mark = MARKS[bucket]
+        return mark.ascii_fill if self.ascii else mark.fill
+
+    def plain(self, text: str) -> str:
+        """`text` with nothing beyond ASCII in it, when that is asked for."""
+        return to_ascii(text) if self.ascii else text
+
+
+def _hue(name: str) -> str:
+    mark = MARKS.get(name)
+    return mark.hue if mark else name
+
+
+def letter(bucket: str) -> str:
+    return MARKS[bucket].letter
+
+
+def to_ascii(text: str) -> str:
+    """`text` in ASCII, a cell for a cell where the glyph is known; `?` for what is not."""
+    if text.isascii():
+        return text
+    return text.translate(ASCII_FOR).encode("ascii", "replace").decode("ascii")
+
+
+REGIME_WORDS: Mapping[Regime, str] = MappingProxyType(
+    {
+        Regime.COMPUTE: "COMPUTE-BOUND",
+        Regime.MEMORY: "MEMORY-BOUND",
+        Regime.OVERHEAD: "OVERHEAD-BOUND",
+        Regime.MIXED: "MIXED",
+        Regime.UNKNOWN: "UNKNOWN",
+    }
+)

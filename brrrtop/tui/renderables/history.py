@@ -1,0 +1,83 @@
+"""The split over time as a stacked area, newest at the right; and sparklines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from brrrtop.model import HistoryPoint, Split
+from brrrtop.tui.look import Look
+
+LAYERS = ("compute", "memory", "overhead", "unknown")
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+ASCII_LEVELS = " .:-=+*#"
+
+
+def shares(split: Split) -> tuple[float, float, float, float]:
+    """In the order of `LAYERS`."""
+    return (split.compute, split.memory, split.overhead, split.unknown)
+
+
+def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
+    """The newest points that fit, each repeated where there is room for all of them several times."""
+    if not history or width <= 0:
+        return []
+    newest = list(history[-width:])
+    times = min(3, width // len(newest))
+    return [point for point in newest for _ in range(times)]
+
+
+def stacked_area(
+    history: Sequence[HistoryPoint], look: Look, width: int, height: int
+) -> list[Text]:
+    """`height` lines: compute at the bottom, then memory, overhead, unknown."""
+    points = columns(history, width)
+    lines = []
+    for row in range(height):
+        line = Text.styled(" " * (width - len(points)), no_wrap=True)
+        low, high = (height - 1 - row) / height, (height - row) / height
+        for point in points:
+            _cell(line, shares(point.split), low, high, look)
+        lines.append(line)
+    return lines
+
+
+def _cell(line: Text, parts: Sequence[float], low: float, high: float, look: Look) -> None:
+    """One cell of a column: the layers of the stack between `low` and `high`."""
+    inside: list[tuple[float, str]] = []
+    edge = 0.0
+    for layer, part in zip(LAYERS, parts, strict=True):
+        covered = min(edge + part, high) - max(edge, low)
+        if covered > 0:
+            inside.append((covered, layer))
+        edge += part
+    if not inside:
+        line.append(" ")
+        return
+    if not look.colour or len(inside) == 1:
+        layer = max(inside)[1]
+        line.append(look.fill(layer) if not look.colour else "█", look.style(layer))
+        return
+    below, above = _two_largest(inside)
+    eighths = round(8 * below[0] / (below[0] + above[0]))
+    if look.ascii or eighths in (0, 8):
+        layer = max(below, above)[1]
+        line.append(" ", look.filled(layer)) if look.ascii else line.append("█", look.style(layer))
+    else:
+        line.append(EIGHTHS[eighths], look.boundary(below[1], above[1]))
+
+
+def _two_largest(inside: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The two layers that cover most of a cell, in stacking order."""
+    largest = sorted(inside, reverse=True)[:2]
+    return [entry for entry in inside if entry in largest][:2]
+
+
+def sparkline(values: Sequence[float], look: Look, width: int, hue: str = "text") -> Text:
+    """The newest values of 0..1, one a cell, at the right edge."""
+    newest = values[-width:] if width > 0 else ()
+    levels = ASCII_LEVELS if look.ascii else EIGHTHS[1:]
+    top = len(levels) - 1
+    glyphs = "".join(levels[min(top, max(0, round(value * top)))] for value in newest)
+    return Text.styled(glyphs.rjust(max(0, width)), look.style(hue))

@@ -1,0 +1,114 @@
+"""Fitting text into a number of cells, and the small pieces that lines are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from brrrtop.tui.look import Look
+
+
+def fitted(text: str, width: int) -> str:
+    """`text` over exactly `width` cells, cut with an ellipsis or padded."""
+    if width <= 0:
+        return ""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(set_cell_size(text, width - 1) + "…", width)
+
+
+def clipped(text: Text, width: int) -> Text:
+    """`text` over at most `width` cells, cut with an ellipsis."""
+    if text.cell_len > width:
+        text = text.copy()
+        text.truncate(max(0, width), overflow="ellipsis")
+    text.no_wrap = True
+    return text
+
+
+def stacked(lines: Iterable[Text], width: int) -> list[Text]:
+    """The lines, none wider than `width`."""
+    return [clipped(line, width) for line in lines]
+
+
+def sided(left: Text, right: Text, width: int) -> Text:
+    """One line with `right` at its right edge; where both do not fit, `left` is cut."""
+    room = width - right.cell_len - 1
+    if room < 8:
+        return clipped(left, width)
+    text = clipped(left, room).copy()
+    text.append(" " * (width - text.cell_len - right.cell_len))
+    return text.append_text(right)
+
+
+def joined(pieces: Iterable[Text], width: int, gap: str = "   ") -> Text:
+    """As many whole pieces as fit on one line, most important first."""
+    text = Text(no_wrap=True)
+    for piece in pieces:
+        spaced = len(gap) if text else 0
+        if text.cell_len + spaced + piece.cell_len > width:
+            continue
+        text.append(gap if spaced else "")
+        text.append_text(piece)
+    return text
+
+
+def rows(pieces: Iterable[Text], width: int, count: int, gap: str = "   ") -> list[Text]:
+    """Pieces flowed over at most `count` lines, in order; what does not fit is left out."""
+    lines = [Text(no_wrap=True)]
+    for piece in pieces:
+        spaced = len(gap) if lines[-1] else 0
+        if lines[-1].cell_len + spaced + piece.cell_len > width and lines[-1]:
+            if len(lines) == count:
+                break
+            lines.append(Text(no_wrap=True))
+            spaced = 0
+        lines[-1].append(gap if spaced else "")
+        lines[-1].append_text(piece)
+    return lines
+
+
+def rule(title: str, note: str, look: Look, width: int) -> Text:
+    """`── title ───────────── note ──`: what begins here."""
+    dash = "-" if look.ascii else "─"
+    text = Text(no_wrap=True)
+    text.append(dash * 2 + " ", look.style("rule"))
+    text.append(title, look.style("text", bold=True))
+    text.append(" ")
+    tail = f" {note} " if note else ""
+    room = width - text.cell_len - cell_len(tail) - 2
+    if room < 1:
+        tail, room = "", max(0, width - text.cell_len - 2)
+    text.append(dash * room, look.style("rule"))
+    text.append(tail, look.style("muted"))
+    text.append(dash * 2, look.style("rule"))
+    return clipped(text, width)
+
+
+def labelled(label: str, value: str, look: Look, hue: str = "text") -> Text:
+    """`label value`, the label muted."""
+    text = Text(no_wrap=True)
+    text.append(f"{label} ", look.style("muted"))
+    return text.append(value, look.style(hue, bold=hue != "text"))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Words flowed over lines of at most `width` cells; longer words are broken."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        while cell_len(word) > width > 0:
+            if line:
+                lines.append(line)
+                line = ""
+            head = set_cell_size(word, width).rstrip() or word[:1]
+            lines.append(head)
+            word = word[len(head) :]
+        if line and cell_len(line) + 1 + cell_len(word) > width:
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*lines, line] if line else lines

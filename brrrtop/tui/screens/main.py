@@ -1,0 +1,96 @@
+"""The screen people keep open."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container
+from textual.widgets import Input
+
+from brrrtop.tui.screens.view import TooSmall, View
+from brrrtop.tui.widgets.account_pane import AccountPane
+from brrrtop.tui.widgets.advice import Advice
+from brrrtop.tui.widgets.banner import Banner
+from brrrtop.tui.widgets.gauges import Gauges
+from brrrtop.tui.widgets.history_graph import HistoryGraph
+from brrrtop.tui.widgets.kernel_table import KernelTable
+from brrrtop.tui.widgets.key_line import Key, KeyLine
+from brrrtop.tui.widgets.pace import Pace
+from brrrtop.tui.widgets.status import Status
+from brrrtop.tui.widgets.title import Title
+
+KEYS: tuple[Key, ...] = (
+    ("?", "help", "app.help"),
+    ("q", "quit", "app.quit"),
+    ("space", "pause", "app.pause"),
+    ("/", "filter", "screen.filter"),
+    ("s", "sort", "screen.sort(1)"),
+    ("enter", "kernel", "screen.open"),
+    ("a", "advice", "app.advice"),
+    ("r", "roofline", "app.roofline"),
+    ("l", "log", "app.log"),
+)
+
+
+class MainView(View):
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash,f3", "filter", show=False),
+        Binding("escape", "clear_filter", show=False),
+        Binding("s,greater_than_sign,f6", "sort(1)", show=False),
+        Binding("less_than_sign", "sort(-1)", show=False),
+        Binding("I", "reverse", show=False),
+    ]
+
+    def compose(self) -> ComposeResult:
+        yield TooSmall()
+        yield Title()
+        yield Banner()
+        yield HistoryGraph()
+        yield AccountPane()
+        yield Gauges()
+        yield Pace()
+        with Container(id="body"):
+            yield KernelTable()
+            yield Advice()
+        yield Input(placeholder="words in a kernel's name, family or side", id="filter")
+        yield Status()
+        yield KeyLine(KEYS)
+
+    def on_mount(self) -> None:
+        self.table.focus()
+
+    @property
+    def table(self) -> KernelTable:
+        return self.query_one(KernelTable)
+
+    @property
+    def filter_line(self) -> Input:
+        return self.query_one("#filter", Input)
+
+    def action_filter(self) -> None:
+        self.filter_line.display = True
+        self.filter_line.focus()
+
+    def action_clear_filter(self) -> None:
+        self.filter_line.value = ""
+        self.filter_line.display = False
+        self.table.filter("")
+        self.table.focus()
+
+    def action_sort(self, by: int) -> None:
+        self.table.cycle_sort(by)
+
+    def action_reverse(self) -> None:
+        self.table.sort_by(self.table.sort_key, not self.table.reverse)
+
+    def action_open(self) -> None:
+        self.table.action_open()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        self.table.filter(event.value)
+
+    def on_input_submitted(self) -> None:
+        self.filter_line.display = bool(self.filter_line.value)
+        self.table.focus()

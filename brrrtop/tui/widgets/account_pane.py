@@ -1,0 +1,69 @@
+"""Where the window's time went: one bar, and every bucket in % and ms."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from brrrtop import units
+from brrrtop.model import Estimate, Snapshot
+from brrrtop.tui.look import Look, letter
+from brrrtop.tui.parts import Booked, booked
+from brrrtop.tui.renderables.bar import bar
+from brrrtop.tui.renderables.line import rows, stacked
+from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.wording import BUCKETS
+
+
+class AccountPane(Pane):
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        estimate = snapshot.estimate
+        if estimate is None:
+            return []
+        parts = booked(estimate.account)
+        lines = [account_bar(parts, self.look, width)]
+        lines += legend(parts, self.look, width, height - 1)
+        return stacked(lines[:height], width)
+
+
+def account_bar(parts: tuple[Booked, ...], look: Look, width: int) -> Text:
+    labels = [f"{letter(p.bucket)} {BUCKETS[p.bucket]} {units.share(p.share)}" for p in parts]
+    return bar([(part.bucket, part.share) for part in parts], look, width, labels)
+
+
+def legend(parts: tuple[Booked, ...], look: Look, width: int, count: int) -> list[Text]:
+    """Buckets by size over at most `count` lines; those that do not fit are summed up at the end."""
+    if count <= 0:
+        return []
+    largest = sorted(parts, key=lambda part: -part.share)
+    for left_out in range(len(largest) + 1):
+        shown = largest[: len(largest) - left_out]
+        pieces = [_entry(part, look) for part in shown]
+        rest = largest[len(shown) :]
+        if rest:
+            pieces.append(_rest(rest, look))
+        lines = rows(pieces, width, count + 1)
+        if len(lines) <= count:
+            return lines
+    return []
+
+
+def _entry(part: Booked, look: Look) -> Text:
+    text = Text.styled(f"{letter(part.bucket)}", look.filled(part.bucket))
+    if not look.colour:
+        text = Text.styled(letter(part.bucket), "bold")
+    text.append(f" {BUCKETS[part.bucket]} ", look.style("text"))
+    text.append(units.share(part.share), look.style(part.bucket, bold=True))
+    return text.append(f" {units.duration(part.spent_ns)}", look.style("muted"))
+
+
+def _rest(parts: list[Booked], look: Look) -> Text:
+    share = units.share(sum(part.share for part in parts))
+    return Text.styled(f"{len(parts)} more {share}", look.style("muted"))
+
+
+def booked_note(estimate: Estimate) -> str:
+    """Length of the window and how much of it was traced."""
+    note = f"window {units.duration(estimate.account.duration_ns)}"
+    if estimate.observed_share < 1:
+        note += f", {units.share(estimate.observed_share)} traced"
+    return note

@@ -1,0 +1,132 @@
+"""At most three things to try, ranked by what they can win."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.events import Click
+from textual.message import Message
+
+from brrrtop import units
+from brrrtop.model import Advisory, Snapshot
+from brrrtop.tui.look import Look
+from brrrtop.tui.renderables.line import clipped, rule, sided, stacked, wrapped
+from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.wording import sureness
+
+MOST = 3
+
+
+class Advice(Pane, can_focus=True):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", show=False)]
+
+    class Opened(Message):
+        """All advice is wanted."""
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        look = self.look
+        total = len(snapshot.advisories)
+        note = f"{MOST} of {total}, a: all" if total > MOST else ""
+        lines = [rule("advice", note, look, width)]
+        if not total:
+            lines.append(Text.styled(self._none(snapshot), look.style("muted")))
+        shown = snapshot.advisories[:MOST]
+        lines += blocks(shown, look, width, height - 1)
+        return stacked(lines[:height], width)
+
+    def _none(self, snapshot: Snapshot) -> str:
+        if snapshot.estimate is None:
+            return "Advice needs a whole window of device activity first."
+        if snapshot.estimate.steps.warming_up:
+            return "Warming up: the first steps are shown, never judged."
+        return "No advice: no rule has enough evidence to speak."
+
+    def action_open(self) -> None:
+        self.post_message(self.Opened())
+
+    def on_click(self, _event: Click) -> None:
+        self.post_message(self.Opened())
+
+
+def blocks(advisories: tuple[Advisory, ...], look: Look, width: int, height: int) -> list[Text]:
+    """As much of each advisory as there is room for: a line each first, then what to try, the rest."""
+    heads = [headline(advisory, look, width) for advisory in advisories]
+    if height <= len(heads):
+        return heads[: max(0, height)]
+    details = [detail_lines(advisory, look, width) for advisory in advisories]
+    left = height - len(heads)
+    kept: list[list[Text]] = [[] for _ in heads]
+    for depth in range(max((len(lines) for lines in details), default=0)):
+        for mine, lines in zip(kept, details, strict=True):
+            if depth < len(lines) and left > 0:
+                mine.append(lines[depth])
+                left -= 1
+    return [line for head, lines in zip(heads, kept, strict=True) for line in (head, *lines)]
+
+
+def headline(advisory: Advisory, look: Look, width: int) -> Text:
+    """`saves up to 42%  the symptom      very sure 92%`."""
+    text = Text(no_wrap=True)
+    if advisory.saves_at_most is None:
+        text.append(" note      ", look.style("muted"))
+    else:
+        text.append(f" {units.share(advisory.saves_at_most):>4} less ", look.style("good", bold=True))
+    text.append(advisory.says, look.style("text", bold=True))
+    sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
+    return sided(text, Text.styled(sure, look.style("muted")), width)
+
+
+def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
+    """What to try, the evidence, what would be a waste: each labelled, wrapped to the width."""
+    pieces = (
+        ("try", advisory.suggests, "good"),
+        ("evidence", evidence_text(advisory.evidence), "muted"),
+        ("waste", advisory.waste, "muted"),
+    )
+    lines = []
+    for label, words, hue in pieces:
+        for i, line in enumerate(wrapped(words, max(10, width - 12))):
+            text = Text.styled(f"{label if not i else '':>9}  ", look.style(hue))
+            lines.append(clipped(text.append(line, look.style("text" if hue == "good" else hue)), width))
+    return lines
+
+
+def evidence_text(evidence: Mapping[str, Any]) -> str:
+    """`input share 42%, step ms 36.6`: units from the key's suffix."""
+    return ", ".join(f"{label} {value}" for label, value in evidence_pairs(evidence))
+
+
+def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+    pairs = []
+    for key, value in evidence.items():
+        label, shown = key, str(value)
+        if value is None:
+            shown = units.UNMEASURED
+        elif isinstance(value, bool):
+            shown = "yes" if value else "no"
+        elif isinstance(value, int | float):
+            label, shown = _measured(key, value)
+        pairs.append((label.replace("_", " "), shown))
+    return pairs
+
+
+def _measured(key: str, value: float) -> tuple[str, str]:
+    for suffix, form in (
+        ("_ns", units.duration),
+        ("_bytes_per_s", lambda v: units.rate(v, "B/s")),
+        ("_flop_per_s", lambda v: units.rate(v, "FLOP/s")),
+        ("_bytes", units.size),
+        ("_hz", lambda v: units.rate(v, "Hz")),
+        ("_ms", lambda v: units.duration(v * 1e6)),
+        ("_s", lambda v: units.duration(v * 1e9)),
+        ("_share", units.share),
+        ("_sol", units.share),
+    ):
+        if key.endswith(suffix):
+            return key.removesuffix(suffix), form(value)
+    if key in ("share", "rho", "smi_util", "sm_active", "confidence"):
+        return key, units.share(value)
+    return key, units.count(value) if isinstance(value, int) else f"{value:.3g}"

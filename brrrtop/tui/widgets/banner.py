@@ -1,0 +1,66 @@
+"""The verdict: which regime, why, how sure, and the three-way split behind it."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from brrrtop import units
+from brrrtop.model import Estimate, Regime, Snapshot
+from brrrtop.tui.look import REGIME_WORDS, Look
+from brrrtop.tui.parts import split_parts
+from brrrtop.tui.renderables.bar import bar
+from brrrtop.tui.renderables.line import sided, stacked
+from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.wording import CAUSES, REGIMES, sureness
+
+
+class Banner(Pane):
+    """Two lines: the verdict and the split."""
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        estimate = snapshot.estimate
+        if estimate is None:
+            return stacked([nothing_yet(snapshot, self.look)], width)
+        lines = [
+            sided(verdict(estimate, self.look), confidence(estimate, self.look), width),
+            split_bar(estimate, self.look, width),
+        ]
+        return stacked(lines[:height], width)
+
+
+def nothing_yet(snapshot: Snapshot, look: Look) -> Text:
+    text = Text.styled("WAITING ", look.style("text", bold=True))
+    notes = "; ".join(snapshot.source.notes)
+    return text.append(notes or "for the first whole window of device activity", look.style("muted"))
+
+
+def verdict(estimate: Estimate, look: Look) -> Text:
+    """The regime as a badge, and its reason in words."""
+    regime = estimate.regime
+    badge = look.filled(regime.value) if look.colour else look.style("text", bold=True)
+    if regime is Regime.MIXED and look.colour:
+        badge = look.style("text", bold=True)
+    text = Text.styled(f" {REGIME_WORDS[regime]} ", badge)
+    text.stylize("bold")
+    text.append("  ")
+    reason = CAUSES.get(estimate.cause or "", estimate.cause) or REGIMES[regime]
+    if estimate.cause and estimate.cause not in ("compute", "memory"):
+        text.append(f"{estimate.cause.replace('_', ' ')}", look.style("text", bold=True))
+        text.append(": ", look.style("muted"))
+    text.append(reason, look.style("text"))
+    if estimate.steps.warming_up:
+        text.append("  (warming up: shown, not judged)", look.style("muted"))
+    return text
+
+
+def confidence(estimate: Estimate, look: Look) -> Text:
+    text = Text.styled(f"{sureness(estimate.confidence)} ", look.style("text"))
+    text.append(units.share(estimate.confidence), look.style("text", bold=True))
+    if estimate.runner_up is not None and estimate.confidence < 0.7:
+        text.append(f", or {estimate.runner_up.value}", look.style("muted"))
+    return text
+
+
+def split_bar(estimate: Estimate, look: Look, width: int) -> Text:
+    parts = split_parts(estimate.split)
+    return bar(parts, look, width, [f"{name} {units.share(share)}" for name, share in parts])

@@ -1,0 +1,173 @@
+"""The kernels of the window: sorted, filtered, with a cursor. Draws only what is in view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.strip import Strip
+
+from brrrtop.model import KernelRow, Snapshot
+from brrrtop.tui.renderables.line import rule
+from brrrtop.tui.widgets.pane import Pane, strip_of
+from brrrtop.tui.widgets.table_columns import (
+    SORTABLE,
+    column,
+    column_at,
+    header_line,
+    kernel_line,
+    matching,
+    ordered,
+)
+
+HEAD_LINES = 2
+"""A rule that says what is shown, and the column titles."""
+
+
+class KernelTable(Pane, can_focus=True):
+    """Keys move the cursor, `Opened` says which kernel was chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home,g", "edge(0)", show=False),
+        Binding("end,G", "edge(1)", show=False),
+        Binding("enter", "open", show=False),
+    ]
+
+    @dataclass
+    class Opened(Message):
+        kernel: KernelRow
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.sort_key = "total"
+        self.reverse = False
+        self.wanted = ""
+        self._kernels: list[KernelRow] = []
+        self._known = 0
+        self._first = 0
+        self._chosen: str | None = None
+        """Name of the kernel under the cursor; None: the first."""
+
+    @property
+    def kernels(self) -> list[KernelRow]:
+        """As shown: filtered and sorted."""
+        return self._kernels
+
+    @property
+    def cursor(self) -> int:
+        """Number of the chosen kernel among those shown."""
+        for i, kernel in enumerate(self._kernels):
+            if kernel.name == self._chosen:
+                return i
+        return 0
+
+    def sort_by(self, key: str, reverse: bool = False) -> None:
+        self.sort_key, self.reverse = key, reverse
+        self.redraw()
+
+    def cycle_sort(self, by: int = 1) -> None:
+        """The next column, or with -1 the one before."""
+        at = SORTABLE.index(self.sort_key)
+        self.sort_by(SORTABLE[(at + by) % len(SORTABLE)])
+
+    def filter(self, wanted: str) -> None:
+        self.wanted = wanted
+        self._first = 0
+        self.redraw()
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        known = snapshot.estimate.kernels if snapshot.estimate else ()
+        self._known = len(known)
+        self._kernels = ordered(matching(known, self.wanted), self.sort_key, self.reverse)
+        room = max(0, height - HEAD_LINES)
+        self._first = max(0, min(self._first, len(self._kernels) - room))
+        self._follow_cursor(room)
+        lines = [rule("kernels", self._note(room), self.look, width)]
+        lines.append(header_line(width, self.sort_key, self.reverse, self.look))
+        for kernel in self._kernels[self._first : self._first + room]:
+            lines.append(kernel_line(kernel, width, self.look))
+        if not self._kernels:
+            lines.append(Text.styled(self._nothing(snapshot), self.look.style("muted")))
+        return lines
+
+    def _follow_cursor(self, room: int) -> None:
+        if room and self._chosen is not None:
+            cursor = self.cursor
+            self._first = min(max(self._first, cursor - room + 1), cursor)
+
+    def _note(self, room: int) -> str:
+        count = len(self._kernels)
+        note = f"by {column(self.sort_key).title.strip() or 'side'}"
+        if self.wanted:
+            note = f'"{self.wanted}" {count} of {self._known}, {note}'
+        if count > room > 0:
+            note = f"{self._first + 1}–{self._first + room} of {count}, {note}"
+        return note
+
+    def _nothing(self, snapshot: Snapshot) -> str:
+        if self.wanted and self._known:
+            return f'No kernel matches "{self.wanted}"; Esc clears the filter.'
+        return "No kernels seen." if snapshot.estimate else "No kernels yet."
+
+    def render_line(self, y: int) -> Strip:
+        row = y - HEAD_LINES + self._first
+        if self.has_focus and y >= HEAD_LINES and row == self.cursor and row < len(self._kernels):
+            look = self.look
+            base = self.rich_style + look.cursor
+            return strip_of(self._lines[y], self.content_size.width, base)
+        return super().render_line(y)
+
+    def on_focus(self) -> None:
+        self.refresh()
+
+    def on_blur(self) -> None:
+        self.refresh()
+
+    def _choose(self, row: int) -> None:
+        if not self._kernels:
+            return
+        row = max(0, min(row, len(self._kernels) - 1))
+        self._chosen = self._kernels[row].name if row else None
+        if not row:
+            self._first = 0
+        self.redraw()
+        self.refresh()
+
+    def action_move(self, by: int) -> None:
+        self._choose(self.cursor + by)
+
+    def action_page(self, by: int) -> None:
+        self._choose(self.cursor + by * max(1, self.content_size.height - HEAD_LINES - 1))
+
+    def action_edge(self, last: int) -> None:
+        self._choose(len(self._kernels) - 1 if last else 0)
+
+    def action_open(self) -> None:
+        if self._kernels:
+            self.post_message(self.Opened(self._kernels[self.cursor]))
+
+    def on_click(self, event: events.Click) -> None:
+        if event.y == HEAD_LINES - 1:
+            key = column_at(event.x, self.content_size.width)
+            if key:
+                self.sort_by(key, key == self.sort_key and not self.reverse)
+        elif event.y >= HEAD_LINES:
+            self._choose(event.y - HEAD_LINES + self._first)
+            if event.chain == 2:
+                self.action_open()
+
+    def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
+        self.action_move(3)
+
+    def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
+        self.action_move(-3)
+
+

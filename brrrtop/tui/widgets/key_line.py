@@ -1,0 +1,43 @@
+"""The bottom line: the keys that matter here. Each can be clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.style import Style
+from rich.text import Text
+
+from brrrtop.model import Snapshot
+from brrrtop.tui.renderables.line import joined
+from brrrtop.tui.widgets.pane import Pane
+
+Key = tuple[str, str, str]
+"""Key as shown, what it does, the action behind it."""
+
+
+class KeyLine(Pane):
+    """Needs no snapshot; keys that do not fit are left out from the end."""
+
+    def __init__(self, keys: Sequence[Key], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._keys = tuple(keys)
+
+    def offer(self, keys: Sequence[Key]) -> None:
+        if tuple(keys) != self._keys:
+            self._keys = tuple(keys)
+            self.redraw()
+
+    def redraw(self) -> None:
+        self.put([self.line(self.content_size.width)])
+
+    def line(self, width: int) -> Text:
+        pieces = []
+        for shown, does, action in self._keys:
+            click = Style(meta={"@click": action})
+            piece = Text.styled(f" {shown} ", self.look.style("text", bold=True) + click)
+            piece.append(f"{does} ", self.look.style("muted") + click)
+            pieces.append(piece)
+        return joined(pieces, width, "")
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        return [self.line(width)]

@@ -1,0 +1,75 @@
+"""How fast it trains, and whether the host runs ahead of the GPU."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from brrrtop import units
+from brrrtop.model import Estimate, Snapshot, Steps
+from brrrtop.tui.look import Look
+from brrrtop.tui.parts import jitter, steps_per_s
+from brrrtop.tui.renderables.line import rows, stacked
+from brrrtop.tui.widgets.pane import Pane
+
+SOURCES = {
+    "marks": "from the optimizer",
+    "annotations": "from annotations",
+    "period": "from the kernels' period",
+}
+
+
+class Pace(Pane):
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        if snapshot.estimate is None:
+            return []
+        pieces = [*steps_pieces(snapshot.estimate, self.look)]
+        pieces += launch_pieces(snapshot.estimate, self.look)
+        return stacked(rows(pieces, width, height, "  "), width)
+
+
+def steps_pieces(estimate: Estimate, look: Look) -> list[Text]:
+    steps = estimate.steps
+    text = Text.styled("step ", look.style("muted"))
+    if steps.step_ns is None:
+        text.append(units.UNMEASURED)
+        return [text.append(" no steps seen", look.style("muted"))]
+    text.append(units.duration(steps.step_ns), look.style("text", bold=True))
+    rate = steps_per_s(estimate)
+    text.append(f" ({rate:.3g}/s)" if rate else "", look.style("muted"))
+    pieces = [text]
+    wobble = jitter(estimate)
+    if wobble is not None:
+        pieces.append(_pair("slowest", f"+{units.share(max(0.0, wobble))}", look))
+    pieces.append(Text(_provenance(steps), look.style("muted")))
+    if steps.warming_up:
+        pieces.insert(0, Text.styled("warming up", look.style("memory", bold=True)))
+    return pieces
+
+
+def _provenance(steps: Steps) -> str:
+    where = SOURCES.get(steps.source or "", steps.source or "")
+    doubt = "" if steps.confidence >= 0.7 else f", {units.share(steps.confidence)} sure"
+    return f"{where}{doubt}"
+
+
+def launch_pieces(estimate: Estimate, look: Look) -> list[Text]:
+    """Lead, how often it is too short, and what GPU-side fixes can touch."""
+    launch = estimate.launch
+    if launch.lead_p50_ns is None:
+        text = Text.styled("launch lead ", look.style("muted")).append(units.UNMEASURED)
+        return [text.append(" no launch records", look.style("muted"))]
+    ahead = launch.rho is not None and launch.rho >= 0.5
+    word = "host runs ahead" if ahead else "host is late"
+    pieces = [
+        _pair("launch lead", units.duration(launch.lead_p50_ns), look),
+        _pair("under 10 us", units.share(launch.share_under_10us), look),
+        _pair("rho", units.share(launch.rho), look),
+    ]
+    if launch.rho is not None:
+        pieces.append(Text(word, look.style("good" if ahead else "overhead", bold=True)))
+    return pieces
+
+
+def _pair(label: str, value: str, look: Look) -> Text:
+    text = Text.styled(f"{label} ", look.style("muted"))
+    return text.append(value, look.style("text", bold=True))

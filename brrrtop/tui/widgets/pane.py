@@ -1,0 +1,92 @@
+"""What all panes share: a snapshot in, lines out, and only lines that changed are drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.events import Resize
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from brrrtop.model import Snapshot
+from brrrtop.tui.look import Look
+
+_CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows=False)
+"""Only turns texts into segments; prints nothing."""
+
+
+class Shown(Protocol):
+    """What a pane knows of the program around it."""
+
+    look: Look
+    snapshot: Snapshot
+
+
+def strip_of(text: Text, width: int, base: Style) -> Strip:
+    """One line of a widget: `text` on the widget's own style, over exactly `width` cells."""
+    segments = Segment.apply_style(text.render(_CONSOLE, end=""), base)
+    return Strip(segments).adjust_cell_length(width, base)
+
+
+def changed(old: Sequence[Text], new: Sequence[Text]) -> list[int]:
+    """Numbers of the lines in which the two differ."""
+    shared = min(len(old), len(new))
+    differing = [y for y in range(shared) if old[y] != new[y]]
+    return differing + list(range(shared, max(len(old), len(new))))
+
+
+class Pane(Widget):
+    """Draws lines from the newest snapshot. Subclasses say how in `draw`."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._snapshot: Snapshot | None = None
+        self._lines: list[Text] = []
+
+    @property
+    def look(self) -> Look:
+        return cast("Shown", self.app).look
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        return self._snapshot
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Takes the snapshot over; redraws what that changes."""
+        self._snapshot = snapshot
+        self.redraw()
+
+    def redraw(self) -> None:
+        if self._snapshot is None or not self.display:
+            return
+        width, height = self.content_size
+        self.put(self.draw(self._snapshot, width, height)[:height] if width and height else [])
+
+    def put(self, lines: list[Text]) -> None:
+        """Shows these lines; those that are the same as before cost nothing."""
+        for y in changed(self._lines, lines):
+            self.refresh(Region(0, y, self.size.width, 1))
+        self._lines = lines
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        """The lines for this many cells. Pure: the same snapshot and size give the same lines."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.show(cast("Shown", self.app).snapshot)
+
+    def on_resize(self, _event: Resize) -> None:
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        base = self.rich_style
+        width = self.content_size.width
+        if y >= len(self._lines):
+            return Strip.blank(width, base)
+        return strip_of(self._lines[y], width, base)

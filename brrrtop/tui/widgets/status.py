@@ -1,0 +1,83 @@
+"""The last line but one: where the numbers come from, how old they are, what was lost, what it costs."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from brrrtop import units
+from brrrtop.model import Freshness, Overhead, Snapshot
+from brrrtop.tui.look import Look
+from brrrtop.tui.renderables.line import joined
+from brrrtop.tui.widgets.pane import Pane
+
+
+class Status(Pane):
+    """One line; what fits, most important first."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._says: tuple[str, bool] | None = None
+
+    def say(self, says: str | None, failed: bool = False) -> None:
+        """Shows a sentence instead of the facts; None brings them back."""
+        self._says = (says, failed) if says else None
+        self.redraw()
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        if self._says:
+            says, failed = self._says
+            piece = Text.styled(says, self.look.style("alarm" if failed else "good", bold=True))
+            piece.truncate(width, overflow="ellipsis")
+            return [piece]
+        return [joined(pieces(snapshot, self.look), width)]
+
+
+def pieces(snapshot: Snapshot, look: Look) -> list[Text]:
+    source = snapshot.source
+    facts = [Text.styled(source.kind, look.style("text", bold=True))]
+    if source.tier:
+        facts[0].append(f"/{source.tier}", look.style("muted"))
+    if snapshot.lost_records:
+        lost = f"⚠ {units.count(snapshot.lost_records)} records lost"
+        facts.append(Text(lost, look.style("alarm", bold=True)))
+    if source.kind == "live" and snapshot.freshness is not Freshness.WAITING:
+        facts.append(_pair("age", units.duration(snapshot.age_ns), look))
+    if snapshot.estimate is not None:
+        facts.append(_pair("window", window(snapshot), look))
+    facts += cost(snapshot.overhead, look) if source.kind == "live" else []
+    if not snapshot.lost_records:
+        facts.append(_pair("lost", "0", look))
+    if snapshot.zero_timestamps:
+        facts.append(_pair("without times", units.count(snapshot.zero_timestamps), look))
+    facts += [Text.styled(note, look.style("muted")) for note in source.notes]
+    return facts
+
+
+def window(snapshot: Snapshot) -> str:
+    assert snapshot.estimate is not None
+    estimate = snapshot.estimate
+    text = units.duration(estimate.account.duration_ns)
+    if estimate.steps.count:
+        text += f" ({estimate.steps.count} steps)"
+    if estimate.observed_share < 1:
+        text += f", {units.share(estimate.observed_share)} traced"
+    return text
+
+
+def cost(overhead: Overhead, look: Look) -> list[Text]:
+    """What watching costs: the trainer's steps, and this process."""
+    value = units.share(overhead.step_cost_share, 1)
+    if overhead.step_cost_error_share is not None and overhead.step_cost_share is not None:
+        value += f" ±{units.share(overhead.step_cost_error_share, 1)}"
+    facts = [_pair("cost to the trainer", value, look)]
+    if overhead.monitor_cpu_share is not None:
+        own = f"{units.share(overhead.monitor_cpu_share)} CPU"
+        if overhead.monitor_rss_bytes is not None:
+            own += f" {units.size(overhead.monitor_rss_bytes)}"
+        facts.append(_pair("brrrtop", own, look))
+    return facts
+
+
+def _pair(label: str, value: str, look: Look) -> Text:
+    text = Text.styled(f"{label} ", look.style("muted"))
+    return text.append(value, look.style("text"))

@@ -1,0 +1,125 @@
+"""The columns of the kernel table: what each shows, sorts by, and when there is room for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.text import Text
+
+from brrrtop import units
+from brrrtop.model import KernelRow
+from brrrtop.tui.look import SIDE_LETTERS, Look
+from brrrtop.tui.renderables.bar import meter
+from brrrtop.tui.renderables.kernel_name import short_name
+from brrrtop.tui.renderables.line import fitted
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    key: str
+    title: str
+    width: int
+    """0: what is left."""
+    from_width: int
+    """Table width from which there is room for it."""
+    order: Callable[[KernelRow], Any]
+    text: Callable[[KernelRow], str]
+    descending: bool = True
+    right: bool = True
+
+
+COLUMNS = (
+    Column("side", "", 1, 0, lambda k: SIDE_LETTERS[k.side], lambda k: SIDE_LETTERS[k.side], False),
+    Column("share", "share", 6, 0, lambda k: k.share, lambda k: units.share(k.share)),
+    Column("bar", "", 10, 130, lambda k: k.share, lambda k: ""),
+    Column("total", "total", 8, 0, lambda k: k.total_ns, lambda k: units.duration(k.total_ns)),
+    Column("mean", "mean", 8, 64, lambda k: k.mean_ns, lambda k: units.duration(k.mean_ns)),
+    Column("count", "count", 7, 50, lambda k: k.count, lambda k: units.count(k.count)),
+    Column("roof", "roof", 6, 56, lambda k: k.roof_share or -1, lambda k: units.share(k.roof_share)),
+    Column("rate", "rate", 12, 150, lambda k: k.bytes_per_s or -1, lambda k: rate(k)),
+    Column("evidence", "evid", 5, 72, lambda k: k.evidence, lambda k: k.evidence, True),
+    Column("sure", "sure", 5, 100, lambda k: k.confidence, lambda k: units.share(k.confidence)),
+    Column("family", "family", 12, 92, lambda k: k.family, lambda k: k.family, False, False),
+    Column("name", "kernel", 0, 0, lambda k: short_name(k.name), lambda k: "", False, False),
+)
+SORTABLE = tuple(c.key for c in COLUMNS if c.key not in ("bar", "rate"))
+
+
+def rate(kernel: KernelRow) -> str:
+    """The rate that its side of the roof is about."""
+    if kernel.side.value == "memory" or kernel.flop_per_s is None:
+        return units.rate(kernel.bytes_per_s, "B/s")
+    return units.rate(kernel.flop_per_s, "FLOP/s")
+
+
+def column(key: str) -> Column:
+    return next(c for c in COLUMNS if c.key == key)
+
+
+def fitting(width: int) -> list[tuple[Column, int]]:
+    """The columns there is room for, with their widths."""
+    shown = [c for c in COLUMNS if width >= c.from_width]
+    fixed = sum(c.width + 1 for c in shown)
+    return [(c, c.width or max(0, width - fixed)) for c in shown]
+
+
+def ordered(kernels: Iterable[KernelRow], key: str, reverse: bool) -> list[KernelRow]:
+    """The kernels in a column's usual order, or the other way round."""
+    chosen = column(key)
+    return sorted(kernels, key=chosen.order, reverse=chosen.descending != reverse)
+
+
+def matching(kernels: Iterable[KernelRow], query: str) -> list[KernelRow]:
+    """Kernels in whose name, family or side every word of the query occurs."""
+    words = query.casefold().split()
+    return [
+        kernel
+        for kernel in kernels
+        if all(w in f"{kernel.name} {kernel.family} {kernel.side}".casefold() for w in words)
+    ]
+
+
+def header_line(width: int, key: str, reverse: bool, look: Look) -> Text:
+    """Column titles, an arrow at the one that sorts."""
+    text = Text(no_wrap=True)
+    for col, cells in fitting(width):
+        title = col.title
+        sorts = col.key == key
+        if sorts and cells > 1:
+            title += "▼" if col.descending != reverse else "▲"
+        style = look.style("text", bold=True) if sorts else look.style("muted")
+        text.append(f"{title:>{cells}} " if col.right else fitted(title, cells) + " ", style)
+    return text
+
+
+def kernel_line(kernel: KernelRow, width: int, look: Look) -> Text:
+    """One kernel."""
+    text = Text(no_wrap=True)
+    side = kernel.side.value
+    for col, cells in fitting(width):
+        if col.key == "side":
+            text.append(SIDE_LETTERS[kernel.side], look.filled(side))
+        elif col.key == "bar":
+            text.append_text(meter(kernel.share, look, cells, side))
+        elif col.key == "name":
+            text.append(fitted(short_name(kernel.name), cells), look.style(side))
+        elif col.key == "share":
+            text.append(f"{col.text(kernel):>{cells}}", look.style("text", bold=True))
+        else:
+            words = col.text(kernel)
+            hue = "muted" if words == units.UNMEASURED else "text"
+            text.append(f"{words:>{cells}}" if col.right else fitted(words, cells), look.style(hue))
+        text.append(" ")
+    return text
+
+
+def column_at(x: int, width: int) -> str | None:
+    """The column under a cell of the header."""
+    edge = 0
+    for col, cells in fitting(width):
+        edge += cells + 1
+        if x < edge:
+            return col.key if col.key in SORTABLE else None
+    return None

@@ -1,0 +1,61 @@
+"""The first line: what is watched, and whether it is still there."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from brrrtop import units
+from brrrtop.model import Freshness, Snapshot
+from brrrtop.tui.look import Look
+from brrrtop.tui.renderables.line import sided
+from brrrtop.tui.widgets.pane import Pane
+
+STATES = {
+    Freshness.WAITING: ("○", "waiting for data", "muted"),
+    Freshness.LIVE: ("●", "live", "good"),
+    Freshness.STALE: ("▲", "stale", "alarm"),
+    Freshness.ENDED: ("■", "ended", "memory"),
+}
+
+
+class Title(Pane):
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        return [sided(subject(snapshot, self.look), state(snapshot, self.look), width)]
+
+
+def subject(snapshot: Snapshot, look: Look) -> Text:
+    """brrrtop, the source, its rank and its device."""
+    source, estimate = snapshot.source, snapshot.estimate
+    text = Text.styled("brrrtop ", look.style("text", bold=True))
+    text.append(source.label, look.style("compute", bold=True))
+    facts = []
+    if source.rank is not None and (source.world or 1) > 1:
+        facts.append(f"rank {source.rank} of {source.world}")
+    if estimate is not None:
+        device = estimate.device
+        number = f"GPU {device.device_id}" if len(snapshot.devices) > 1 else ""
+        facts.append(" ".join(word for word in (number, device.name or "unnamed GPU") if word))
+    if source.cmdline:
+        facts.append(source.cmdline)
+    text.append("".join(f" · {fact}" for fact in facts), look.style("muted"))
+    return text
+
+
+def state(snapshot: Snapshot, look: Look) -> Text:
+    """Freshness in a word, with the age where that matters; pause and position of a replay."""
+    glyph, word, hue = STATES[snapshot.freshness]
+    text = Text()
+    if snapshot.freshness is Freshness.LIVE and snapshot.source.kind != "live":
+        glyph, word, hue = "▶", "replay", "good"
+    if snapshot.freshness in (Freshness.STALE, Freshness.ENDED) and snapshot.age_ns is not None:
+        if snapshot.source.kind == "live":
+            word = f"{word}, last seen {units.duration(snapshot.age_ns)} ago"
+    if snapshot.paused:
+        text.append(" PAUSED ", look.filled("memory") if look.colour else look.style("text", bold=True))
+        text.append(" ")
+    text.append(f"{glyph} {word}", look.style(hue, bold=True))
+    if snapshot.progress is not None:
+        text.append(f" {units.share(snapshot.progress)}", look.style("muted"))
+    if snapshot.speed is not None and snapshot.speed != 1:
+        text.append(f" ×{snapshot.speed:g}", look.style("muted"))
+    return text

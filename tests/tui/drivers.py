@@ -1,0 +1,79 @@
+"""A driver over prepared snapshots, that writes down what it was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Event
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.model import Snapshot
+
+ALL = frozenset(
+    {"pause", "step", "seek", "speed", "device", "baseline", "continuous", "save"}
+)
+
+
+class ListDriver:
+    """Hands out its snapshots in turn, the last one for ever."""
+
+    def __init__(
+        self,
+        snapshots: Sequence[Snapshot],
+        can: frozenset[str] = ALL,
+        fails: BaseException | None = None,
+    ) -> None:
+        self._snapshots = list(snapshots)
+        self._at = -1
+        self._fails = fails
+        self.can = can
+        self.asked: list[str] = []
+        self.closed = Event()
+        self.paused = False
+
+    def advance(self) -> Snapshot:
+        if self._at >= len(self._snapshots) - 1 and self._fails is not None:
+            raise self._fails
+        if not self.paused:
+            self._at = min(self._at + 1, len(self._snapshots) - 1)
+        return replace(self._snapshots[max(0, self._at)], paused=self.paused)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+
+    def step(self, count: int) -> None:
+        self.asked.append(f"step {count}")
+        self.paused = True
+        self._at = max(0, min(self._at + count, len(self._snapshots) - 1))
+
+    def seek(self, share: float) -> None:
+        self.asked.append(f"seek {share:.2f}")
+
+    def faster(self) -> None:
+        self.asked.append("faster")
+
+    def slower(self) -> None:
+        self.asked.append("slower")
+
+    def select_device(self, device_id: int) -> None:
+        self.asked.append(f"device {device_id}")
+
+    def mark_baseline(self) -> str:
+        self.asked.append("baseline")
+        return "baseline marked"
+
+    def continuous(self, on: bool) -> str:
+        self.asked.append(f"continuous {on}")
+        return "tracing without pauses" if on else "tracing in bursts"
+
+    def save(self, path: str) -> str:
+        if path == "taken.brrr":
+            raise BrrrtopError("taken.brrr is there already", "choose another name")
+        self.asked.append(f"save {path}")
+        return f"saved to {path}"
+
+    def close(self) -> None:
+        self.closed.set()

@@ -1,0 +1,277 @@
+"""Prepared snapshots: what a view is shown in tests and pictures. Made up, and consistent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from brrrtop.model import (
+    IDLE_CAUSES,
+    MECHANICAL_CLASSES,
+    Account,
+    Advisory,
+    Device,
+    Estimate,
+    Event,
+    Freshness,
+    HistoryPoint,
+    KernelRow,
+    Launch,
+    Overhead,
+    Regime,
+    Roofs,
+    Side,
+    Snapshot,
+    SourceInfo,
+    Span,
+    Split,
+    Steps,
+)
+
+T0_NS = 1_760_000_000_000_000_000
+MS = 1_000_000
+H200 = Device(
+    0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, sm_clock_max_hz=1.98e9, uuid="GPU-0"
+)
+ROOFS = Roofs({"bf16": 989e12, "tf32": 494e12, "fp32": 67e12}, 4.8e12, "NVIDIA H200 datasheet")
+
+
+def account(
+    duration_ms: float = 100.0,
+    compute: float = 0.0,
+    memory: float = 0.0,
+    underfilled: float = 0.0,
+    comm: float = 0.0,
+    copy: float = 0.0,
+    unknown: float = 0.0,
+    **idle: float,
+) -> Account:
+    """An account by shares; what is left over is idle of unknown cause."""
+    total = round(duration_ms * MS)
+    parts = {k: round(total * v) for k, v in idle.items()}
+    shares = (compute, memory, underfilled, comm, copy, unknown)
+    fixed = [round(total * value) for value in shares]
+    left = total - sum(fixed) - sum(parts.values())
+    assert left >= 0, "the shares add up to more than the window"
+    idle_ns = {cause: parts.get(cause, 0) for cause in IDLE_CAUSES}
+    idle_ns["unknown"] += left
+    mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
+    mechanical["host_late"] = sum(idle_ns.values())
+    return Account(total, *fixed[:5], idle_ns, fixed[5], mechanical, total - sum(idle_ns.values()))
+
+
+def split_of(acc: Account) -> Split:
+    d = acc.duration_ns
+    return Split(
+        acc.compute_ns / d, acc.memory_ns / d, acc.overhead_ns / d, acc.unknown_ns / d
+    )
+
+
+def kernel(name: str, family: str, side: Side, share: float, count: int, **more: Any) -> KernelRow:
+    fields: dict[str, Any] = {"evidence": "L2", "confidence": 0.9, **more}
+    return KernelRow(name, family, side, count, round(share * 90 * MS), share, **fields)
+
+
+KERNELS = (
+    kernel(
+        "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "gemm", Side.COMPUTE, 0.31, 96,
+        roof_share=0.74, flop_per_s=7.3e14, bytes_per_s=1.1e12, precision="bf16", blocks_p50=264,
+        compute_share=1.0,
+    ),
+    kernel(
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+        "std::array<char*, 3ul> >(int, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul>)",
+        "elementwise", Side.MEMORY, 0.18, 240, roof_share=0.81, flop_per_s=3e11, bytes_per_s=3.9e12,
+        precision="fp32", evidence="L1.5", blocks_p50=6144,
+    ),
+    kernel(
+        "pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, "
+        "false, false, cutlass::bfloat16_t>, false, true>(pytorch_flash::Flash_fwd_params)",
+        "attention", Side.COMPUTE, 0.12, 24, roof_share=0.55, flop_per_s=4.1e14,
+        bytes_per_s=0.6e12, precision="bf16", compute_share=0.9,
+    ),
+    kernel(
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, false>(...)",
+        "gemm", Side.UNDERFILLED, 0.04, 48, confidence=0.6, underfilled_share=0.8, evidence="L1",
+        blocks_p50=12,
+    ),
+    kernel(
+        "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "collective", Side.COMM, 0.09, 12, evidence="L1", blocks_p50=24,
+    ),
+    kernel("Memcpy HtoD (Pageable -> Device)", "copy", Side.COPY, 0.05, 3, evidence="L1"),
+    kernel(
+        "triton_poi_fused_native_dropout_native_layer_norm_7", "triton", Side.MEMORY, 0.07, 24,
+        roof_share=0.66, bytes_per_s=3.1e12, evidence="L1", confidence=0.55,
+    ),
+    kernel("my_custom_kernel_日本語(float*)", "other", Side.UNKNOWN, 0.02, 7, confidence=0.0,
+           evidence="L1"),
+)  # fmt: skip
+
+ADVISORIES = (
+    Advisory(
+        "dataloader-stall",
+        "The GPU waits for the next batch in 42% of the time",
+        0.92,
+        0.42,
+        {"input_share": 0.42, "step_ms": 36.6, "waits": "96 of 100 steps", "worker_state": "D"},
+        "Raise num_workers of the DataLoader (now 0), or keep decoded samples",
+        "A faster GPU, bf16 or torch.compile: the GPU is not the limit",
+    ),
+    Advisory(
+        "fuse-pointwise",
+        "Pointwise kernels move the same tensors again and again: 18% of the time",
+        0.71,
+        0.09,
+        {"pointwise_share": 0.18, "chain_length": 4},
+        "torch.compile(model), which fuses chains of pointwise ops",
+        "TF32 for matmuls",
+    ),
+    Advisory(
+        "sync-point",
+        "The host waits for the GPU each step",
+        0.55,
+        0.03,
+        {"syncs_per_step": 2.0, "line": "train.py:88 loss.item()"},
+        "Call loss.item() every 50 steps only",
+        "More DataLoader workers",
+    ),
+    Advisory(
+        "misleading-util",
+        "nvidia-smi says 98% while the SMs are active 45% of the time",
+        0.9,
+        None,
+        {"smi_util": 0.98, "sm_active": 0.45},
+        "Read the split above instead",
+        "Tuning towards GPU-Util",
+    ),
+)
+
+GAUGES = {
+    1: 0.98, 2: 41.2 * 2**30, 3: 139.8 * 2**30, 4: 512.0, 5: 700.0, 6: 61.0, 7: 1.755e9, 8: 1.98e9,
+    10: 0.0, 20: 0.45, 21: 0.21, 22: 0.19, 23: 0.31,
+}  # fmt: skip
+
+
+def estimate(acc: Account | None = None, **more: Any) -> Estimate:
+    acc = acc or account(
+        compute=0.30, memory=0.15, underfilled=0.02, comm=0.03, copy=0.02, unknown=0.01,
+        input=0.42, launch=0.03, sync=0.012, gc=0.004,
+    )  # fmt: skip
+    fields: dict[str, Any] = {
+        "span": Span(T0_NS, T0_NS + acc.duration_ns),
+        "device": H200,
+        "account": acc,
+        "split": split_of(acc),
+        "regime": Regime.OVERHEAD,
+        "cause": "input",
+        "confidence": 0.92,
+        "runner_up": Regime.COMPUTE,
+        "launch": Launch(184_000, 0.12, 0.88, 454),
+        "steps": Steps(4, 36_600_000, "marks", 0.97, _steps(acc)),
+        "kernels": KERNELS,
+        "evidence_shares": {"L1": 0.2, "L1.5": 0.2, "L2": 0.6},
+        "host_cause_known": 0.91,
+        "roofs": ROOFS,
+        **more,
+    }
+    return Estimate(**fields)
+
+
+def _steps(acc: Account) -> tuple[Span, ...]:
+    lengths = (0.24, 0.25, 0.23, 0.26)
+    spans, at = [], T0_NS
+    for length in lengths:
+        spans.append(Span(at, at + round(length * acc.duration_ns)))
+        at = spans[-1].t1_ns
+    return tuple(spans)
+
+
+def history(count: int = 60, end_ns: int = T0_NS) -> tuple[HistoryPoint, ...]:
+    """A run that turns from compute-bound to input-bound."""
+    points = []
+    for i in range(count):
+        waits = 0.05 + 0.5 * (i / count) ** 2 + (0.08 if i % 7 == 0 else 0.0)
+        unknown = 0.02
+        rest = 1 - waits - unknown
+        split = Split(rest * 0.66, rest * 0.34, waits, unknown)
+        regime = Regime.OVERHEAD if waits > 0.4 else Regime.COMPUTE
+        points.append(HistoryPoint(end_ns - (count - i) * 500 * MS, split, regime))
+    return tuple(points)
+
+
+EVENTS = (
+    Event(T0_NS - 21_000 * MS, "trainer", "first whole step seen"),
+    Event(T0_NS - 9_000 * MS, "regime", "compute → overhead (input)"),
+    Event(T0_NS - 4_000 * MS, "stall", "input for 8.2 s, loader workers in disk wait"),
+)
+
+
+def snapshot(**more: Any) -> Snapshot:
+    """A live run, input-bound, with everything measured."""
+    fields: dict[str, Any] = {
+        "source": SourceInfo(
+            "live", "pid 4711", 4711, 0, 8, "python train.py --batch 32", "2.13.0", "bursts"
+        ),
+        "freshness": Freshness.LIVE,
+        "now_ns": T0_NS,
+        "age_ns": 320 * MS,
+        "progress": None,
+        "estimate": estimate(),
+        "advisories": ADVISORIES,
+        "gauges": GAUGES,
+        "gauge_history": {20: tuple(0.4 + 0.1 * (i % 5) / 5 for i in range(60))},
+        "history": history(),
+        "events": EVENTS,
+        "overhead": Overhead(0.004, 0.002, 0.031, 94 * 2**20),
+        **more,
+    }
+    fields.setdefault("devices", (fields["estimate"],) if fields["estimate"] else ())
+    return Snapshot(**fields)
+
+
+def waiting() -> Snapshot:
+    return snapshot(
+        freshness=Freshness.WAITING, age_ns=None, estimate=None, advisories=(), gauges={},
+        gauge_history={}, history=(), events=(), overhead=Overhead(),
+    )  # fmt: skip
+
+
+def replayed(progress: float = 0.4, **more: Any) -> Snapshot:
+    """A recording without gauges, half way through."""
+    source = SourceInfo(
+        "recording", "slow_loader.brrr", tier="trace", notes=("converted from a Kineto trace",)
+    )
+    return snapshot(
+        source=source, progress=progress, speed=1.0, gauges={}, gauge_history={},
+        overhead=Overhead(), **more,
+    )  # fmt: skip
+
+
+def healthy() -> Snapshot:
+    acc = account(compute=0.72, memory=0.22, underfilled=0.02, launch=0.01, unknown=0.03)
+    good = Advisory(
+        "none-healthy", "Nothing worth changing: the GPU computes nearly all the time", 0.9, None,
+        {"compute_share": 0.72}, "Leave it alone", "Anything that speeds up Python",
+    )  # fmt: skip
+    est = estimate(
+        acc, regime=Regime.COMPUTE, cause=None, confidence=0.95, runner_up=Regime.MEMORY
+    )
+    return snapshot(estimate=est, advisories=(good,))
+
+
+def unmeasured() -> Snapshot:
+    """A source without launches, steps, gauges or known kernels."""
+    acc = account(unknown=0.9)
+    rows = tuple(
+        replace(row, side=Side.UNKNOWN, roof_share=None, flop_per_s=None, bytes_per_s=None)
+        for row in KERNELS
+    )
+    est = estimate(
+        acc, regime=Regime.UNKNOWN, cause=None, confidence=0.1, runner_up=None, launch=Launch(),
+        steps=Steps(), kernels=rows, roofs=None, host_cause_known=None,
+    )  # fmt: skip
+    return snapshot(
+        estimate=est, advisories=(), gauges={}, gauge_history={}, lost_records=1204,
+        overhead=Overhead(), history=(),
+    )  # fmt: skip
