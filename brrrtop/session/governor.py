@@ -1,0 +1,336 @@
+"""Decides when the agent traces, so that watching stays within `--max-overhead`. No I/O, no clock.
+
+Time earns credit: `max_overhead` of every second. A burst spends what a burst is believed to cost,
+and the next one comes when the debt is paid. What it costs is measured in this very run
+(`step_cost`); until then a burst is taken to cost what the worst loop on an H200 cost.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop import units
+from brrrtop.session.jumps import GaugeJump, step_moved
+from brrrtop.session.step_cost import CostEstimate, StepCost
+from collectors.wire import Metric
+
+I8 = npt.NDArray[np.int64]
+SECOND = 1_000_000_000
+
+WATCHED = frozenset({Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE})
+"""Gauges in which a jump starts a burst."""
+
+# What a burst costs before this run has said so: the launch-bound worst case of an H200 with
+# driver 580 (kernel kind and launch rows: 6.1 → 6.7-7.4 ms a step; first enable: up to 20 ms).
+_PRIOR_SHARE = 0.10
+_PRIOR_STALL_NS = 15_000_000
+_NS_PER_RECORD = 1_500
+"""Cost of a traced kernel or copy to the launching thread: 0.7-1.1 us, launch rows 0.2 (H200)."""
+
+_GOLDEN = 0.618034
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the governor keeps to."""
+
+    max_overhead: float = 0.01
+    pause_least_ns: int = 2 * SECOND
+    pause_most_ns: int = 60 * SECOND
+    burst_ns: int = 60_000_000
+    """About how long a burst should be; whole steps decide."""
+    steps_most: int = 16
+    stepless_burst_ns: int = 200_000_000
+    """Length of a burst when no steps are seen."""
+    steps_gone_ns: int = 20 * SECOND
+    """Without a step for this long (and ten times its length), bursts go by time."""
+    trigger_gap_ns: int = 1 * SECOND
+    trigger_rest_ns: int = 10 * SECOND
+    quiet_ns: int = 200_000_000
+    """A burst is over when no more of it was reported for this long."""
+    answer_ns: int = 5 * SECOND
+    """An agent that has not reported a burst this long after its end will not."""
+
+
+class Act(Enum):
+    """What to tell the agent."""
+
+    BURST = "burst"
+    CONTINUOUS_ON = "continuous on"
+    CONTINUOUS_OFF = "continuous off"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One order for the agent, and why."""
+
+    act: Act
+    says: str
+    steps: int = 0
+    """Whole steps of a burst; 0: by time."""
+    longest_ns: int = 0
+
+
+class Governor:
+    """Steps, traced spans and gauges in; decisions out."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.cost = StepCost()
+        self._credit_ns = 0.0
+        self._clock_ns: int | None = None
+        self._asked_ns: int | None = None
+        """When a burst was ordered whose end has not been reported yet."""
+        self._asked_longest_ns = 0
+        self._charged_ns = 0.0
+        self._ended_ns: int | None = None
+        self._observed: tuple[int, int] | None = None
+        self._observed_seen_ns: int | None = None
+        self._arrived = 0
+        self._records: int | None = None
+        """Of the last burst."""
+        self._pause_ns = 0
+        self._bursts = 0
+        self._unanswered = 0
+        self._jumps: dict[tuple[int, int], GaugeJump] = {}
+        self._wanted: str | None = None
+        """Why a burst is wanted before its time."""
+        self._asked_by_hand = False
+        self._triggered_ns: int | None = None
+        self._continuous = False
+        self._continuous_sent = False
+
+    # --- in -------------------------------------------------------------------
+
+    def add_steps(self, ends_ns: I8) -> None:
+        """Ends of training steps, from the agent's marks."""
+        self.cost.add_steps(ends_ns)
+
+    def add_observed(self, start_ns: int, end_ns: int) -> None:
+        """A span that the agent reports as traced."""
+        if self._continuous or self._continuous_sent or end_ns <= start_ns:
+            return
+        if self._asked_ns is None:
+            self.cost.add_foreign(start_ns, end_ns)
+            return
+        self._observed_seen_ns = self._clock_ns
+        held = self._observed
+        self._observed = (
+            (start_ns, end_ns) if held is None else (min(held[0], start_ns), max(held[1], end_ns))
+        )
+
+    def add_records(self, count: int) -> None:
+        """Kernels and copies that arrived."""
+        self._arrived += count
+
+    def add_gauge(self, device: int, metric: int, value: float) -> None:
+        """A reading between 0 and 1; those of other metrics are ignored."""
+        if metric not in WATCHED or self._asked_ns is not None:
+            return
+        jump = self._jumps.setdefault((device, metric), GaugeJump())
+        if jump.moved(value):
+            self._want(f"{Metric(metric).name.lower().replace('_', ' ')} jumped")
+
+    def want_burst(self) -> None:
+        """Somebody pressed the key: the next decision is a burst, whatever the credit."""
+        self._wanted, self._asked_by_hand = "asked for", True
+
+    def want_continuous(self, on: bool) -> None:
+        """Trace everything from now on, and let the budget be the user's business."""
+        self._continuous = on
+
+    def _want(self, why: str) -> None:
+        if self._wanted is None:
+            self._wanted = why
+
+    # --- out ------------------------------------------------------------------
+
+    def decide(self, now_ns: int) -> Decision | None:
+        """The order to give now, if any."""
+        self._earn(now_ns)
+        if self._continuous != self._continuous_sent:
+            return self._switch(now_ns)
+        if self._continuous or self.limits.max_overhead <= 0 and not self._asked_by_hand:
+            return None
+        if self._asked_ns is not None and not self._is_over(now_ns):
+            return None
+        self._settle(now_ns)
+        if self._bursts and step_moved(self.cost.untraced(48)):
+            self._want("the step time changed")
+        why = self._reason(now_ns)
+        return self._burst(now_ns, why) if why else None
+
+    def estimate(self, now_ns: int) -> CostEstimate | None:
+        """What watching has cost of late; None until it could be measured."""
+        return self.cost.estimate(now_ns, self._pause_ns + self.limits.burst_ns)
+
+    def says(self, now_ns: int) -> str:
+        """One sentence: what is being done, and why."""
+        if self._continuous:
+            return "tracing every step, as asked: the overhead limit does not apply"
+        limit = units.share(self.limits.max_overhead, 2).replace(".00%", "%")
+        if self.limits.max_overhead <= 0:
+            return "an overhead limit of 0 allows no tracing: counters only"
+        if self._unanswered >= 3:
+            return f"the agent has not reported the last {self._unanswered} bursts"
+        if not self._bursts:
+            return "about to trace the first steps"
+        pause = units.duration(self._pause_ns)
+        if self._pause_ns > self.limits.pause_most_ns:
+            charge = units.duration(self._charge(self._plan()[0]))
+            return (
+                f"a burst costs about {charge}, more than {limit} allows once a minute: "
+                f"counters only for {pause}"
+            )
+        steps, longest_ns = self._plan()
+        length = f"{steps} step{'s' * (steps > 1)}" if steps else units.duration(longest_ns)
+        if not steps:
+            return (
+                f"no steps seen: {length} of tracing, then a pause of {pause}; what that costs "
+                "cannot be measured, so the worst known case is assumed"
+            )
+        return f"bursts of {length}, a pause of {pause}, to stay under {limit} of step time"
+
+    @property
+    def pause_ns(self) -> int:
+        """The pause after the last burst, as planned now."""
+        return self._pause_ns
+
+    @property
+    def tracing(self) -> bool:
+        """A burst is under way, or everything is traced."""
+        return self._asked_ns is not None or self._continuous_sent
+
+    # --- the account of credit --------------------------------------------------
+
+    def _earn(self, now_ns: int) -> None:
+        if self._clock_ns is not None and now_ns > self._clock_ns:
+            self._credit_ns += self.limits.max_overhead * (now_ns - self._clock_ns)
+            self._credit_ns = min(self._credit_ns, 0.0)  # no saving up for a storm of bursts
+        self._clock_ns = max(now_ns, self._clock_ns or now_ns)
+
+    def _charge(self, steps: int) -> float:
+        """What a burst of that many steps is believed to cost, on the safe side, in ns.
+
+        Belief and measurement, each weighted by how sure it is (normal prior, normal mean), plus
+        one standard error: noisy steps do not make a cheap burst look dear, nor a dear one cheap.
+        """
+        step_ns = self.cost.step_ns
+        length = steps * step_ns if steps and step_ns else self.limits.stepless_burst_ns
+        prior = _PRIOR_SHARE * length
+        if steps and self._records is not None:
+            prior = _NS_PER_RECORD * self._records
+        prior += _PRIOR_STALL_NS
+        count = len(self.cost.measured)
+        if not steps or not count:
+            return prior
+        mean_ns, error_ns = self.cost.mean_extra()
+        error_ns = max(math.hypot(error_ns, 0.5 * mean_ns / count), 1.0)
+        trust = prior**2 / (prior**2 + error_ns**2)
+        believed = trust * mean_ns + (1 - trust) * prior
+        return max(believed, 0.0) + error_ns * math.sqrt(trust)
+
+    def _plan(self) -> tuple[int, int]:
+        """Steps of the next burst (0: by time), and the longest it may take."""
+        limits = self.limits
+        step_ns, last_ns = self.cost.step_ns, self.cost.last_step_ns
+        now_ns = self._clock_ns or 0
+        if step_ns is None or last_ns is None or step_ns <= 0:
+            return 0, limits.stepless_burst_ns
+        if now_ns - last_ns > max(limits.steps_gone_ns, 10 * step_ns):
+            return 0, limits.stepless_burst_ns
+        steps = -(-limits.burst_ns // step_ns)
+        least = 3 if step_ns < limits.burst_ns * 3 else 1
+        steps = min(max(steps, least), limits.steps_most)
+        if self._pause_ns >= limits.pause_most_ns:
+            steps = 1
+        return steps, min(max(4 * (steps + 1) * step_ns, limits.stepless_burst_ns), 60 * SECOND)
+
+    # --- bursts -----------------------------------------------------------------
+
+    def _burst(self, now_ns: int, why: str) -> Decision:
+        steps, longest_ns = self._plan()
+        if self._bursts and self._arrived:
+            self._records = self._arrived
+        self._arrived = 0
+        self._charged_ns = self._charge(steps)
+        self._credit_ns -= self._charged_ns
+        self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
+        self._observed, self._wanted, self._asked_by_hand = None, None, False
+        self._bursts += 1
+        return Decision(Act.BURST, why, steps, longest_ns)
+
+    def _is_over(self, now_ns: int) -> bool:
+        """Whether the burst under way has ended; takes note of how."""
+        asked_ns = self._asked_ns or now_ns
+        if self._observed is not None:
+            if now_ns - (self._observed_seen_ns or now_ns) < self.limits.quiet_ns:
+                return False
+            start_ns, end_ns = self._observed
+            self.cost.add_burst(start_ns, end_ns)
+            self._ended_ns, self._unanswered = max(end_ns, asked_ns), 0
+        elif now_ns - asked_ns > self._asked_longest_ns + self.limits.answer_ns:
+            self._ended_ns, self._unanswered = now_ns, self._unanswered + 1
+        else:
+            return False
+        self._asked_ns = None
+        self._plan_pause()
+        return True
+
+    def _plan_pause(self) -> None:
+        """The debt, as time; it may grow at once and shrinks by a third a burst at most."""
+        budget = self.limits.max_overhead
+        needed_ns = int(-self._credit_ns / budget) if budget > 0 else self.limits.pause_most_ns
+        if self._unanswered:
+            needed_ns = max(needed_ns, self.limits.pause_least_ns * 2 ** min(self._unanswered, 5))
+            needed_ns = min(needed_ns, self.limits.pause_most_ns)
+        careful_ns = max(needed_ns, int(0.67 * self._pause_ns))
+        self._pause_ns = max(careful_ns, self.limits.pause_least_ns)
+
+    def _settle(self, now_ns: int) -> None:
+        """Books what bursts really cost where that is clearly more than was charged."""
+        for cost in self.cost.settle(now_ns):
+            beyond_ns = cost.extra_ns - cost.error_ns - self._charged_ns
+            if beyond_ns > 0:
+                self._credit_ns -= beyond_ns
+                self._plan_pause()
+
+    def _reason(self, now_ns: int) -> str | None:
+        """Why a burst is due now; None while it is not."""
+        if self._asked_by_hand:
+            return self._wanted
+        if self._ended_ns is None:
+            return "the first look"
+        rested_ns = now_ns - self._ended_ns
+        if self._wanted is not None and self._may_trigger(now_ns, rested_ns):
+            self._triggered_ns = now_ns
+            return self._wanted
+        # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
+        jitter = 1 + 0.2 * ((self._bursts * _GOLDEN) % 1.0)
+        due = rested_ns >= self._pause_ns * jitter and self._credit_ns >= 0
+        return "its time has come" if due else None
+
+    def _may_trigger(self, now_ns: int, rested_ns: int) -> bool:
+        limits = self.limits
+        if rested_ns < limits.trigger_gap_ns:
+            return False
+        recently = (
+            self._triggered_ns is not None
+            and now_ns - self._triggered_ns < limits.trigger_rest_ns
+        )
+        in_debt = self._credit_ns < -self._charge(self._plan()[0])
+        return not (recently or in_debt)
+
+    def _switch(self, now_ns: int) -> Decision:
+        self._continuous_sent = self._continuous
+        self.cost.continuous_since(now_ns if self._continuous else None)
+        if self._continuous:
+            self._asked_ns, self._wanted = None, None
+            return Decision(Act.CONTINUOUS_ON, "asked for")
+        self._ended_ns, self._observed = now_ns, None
+        return Decision(Act.CONTINUOUS_OFF, "asked for")

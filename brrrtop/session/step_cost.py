@@ -1,0 +1,237 @@
+"""Measures what watching adds to the trainer's steps, by comparing traced steps with their neighbours.
+
+The baseline of a burst are the untraced steps right before and after it, so that slow drift
+cancels. Very long steps (checkpoint, evaluation) are cut off at the same length on both sides, so
+that they cannot decide the comparison, and equal distributions still give zero on average.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+I8 = npt.NDArray[np.int64]
+
+MARGIN_BEFORE_NS = 30_000_000
+"""The first enable of a burst stalls up to 20 ms before anything is traced (H200, driver 580)."""
+MARGIN_AFTER_NS = 10_000_000
+"""Disabling and flushing reach a little past the last traced record."""
+NEIGHBOURS = 40
+"""Untraced steps looked at on each side of a burst."""
+AFTER_LEAST = 8
+SETTLE_NS = 5_000_000_000
+"""Long steps: no longer than this do we wait for neighbours behind a burst."""
+KEPT_BURSTS = 24
+KEPT_STEPS = 20_000
+_FADE = 0.88
+"""A burst counts this much less than the next one: half as much after five."""
+_CUT_FACTOR = 2.5
+_CUT_EXTRA_NS = 300_000_000
+"""Longer than any stall that tracing was seen to cause (20 ms), so that a new one is not hidden."""
+
+# Student's t, 97.5 %, for 1, 2, … degrees of freedom. Any table of the distribution.
+_T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+
+
+@dataclass(frozen=True, slots=True)
+class BurstCost:
+    """What one burst added to the steps it touched."""
+
+    start_ns: int
+    end_ns: int
+    steps: int
+    extra_ns: float
+    """May be negative: the steps' own noise is larger than the cost."""
+    error_ns: float
+    """Standard error of `extra_ns` from the spread of the untraced steps."""
+    worst_step_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class CostEstimate:
+    """What watching added, as a share of the time it watched."""
+
+    share: float
+    error_share: float
+    """Half width of the 95 % interval."""
+    bursts: int
+    worst_step_ns: int | None
+    """The longest step that a burst touched; None in continuous mode."""
+
+
+class StepCost:
+    """Steps and bursts in, costs out. No clock of its own."""
+
+    def __init__(self) -> None:
+        self._ends: I8 = np.zeros(0, np.int64)
+        self._open: list[tuple[int, int]] = []
+        self._touched: list[tuple[int, int]] = []
+        self.measured: list[BurstCost] = []
+        self._continuous_ns: int | None = None
+
+    # --- in -------------------------------------------------------------------
+
+    def add_steps(self, ends_ns: I8) -> None:
+        """Ends of steps, in any order between calls."""
+        if not len(ends_ns):
+            return
+        joined = np.concatenate([self._ends, np.asarray(ends_ns, np.int64)])
+        if len(joined) > 1 and (joined[1:] <= joined[:-1]).any():
+            joined = np.unique(joined)
+        self._ends = joined[-KEPT_STEPS:]
+
+    def add_burst(self, start_ns: int, end_ns: int) -> None:
+        """A traced span; measured once its neighbours are known."""
+        self._open.append((start_ns, end_ns))
+        self._touched = [*self._touched, (start_ns, end_ns)][-4 * KEPT_BURSTS :]
+
+    def add_foreign(self, start_ns: int, end_ns: int) -> None:
+        """A span traced on somebody else's order: no baseline, and none of our cost."""
+        self._touched = [*self._touched, (start_ns, end_ns)][-4 * KEPT_BURSTS :]
+
+    def continuous_since(self, start_ns: int | None) -> None:
+        """Everything from here on is traced; None: no longer."""
+        if start_ns is None and self._continuous_ns is not None:
+            last = int(self._ends[-1]) if len(self._ends) else self._continuous_ns
+            self._touched.append((self._continuous_ns, max(last, self._continuous_ns)))
+        self._continuous_ns = start_ns
+
+    # --- out ------------------------------------------------------------------
+
+    @property
+    def step_ns(self) -> int | None:
+        """Median of the last untraced steps (of all, while there are no untraced ones)."""
+        durations = np.diff(self._ends[-2 * NEIGHBOURS :])
+        if not len(durations):
+            return None
+        off = durations[~self._traced(self._ends[-2 * NEIGHBOURS :])]
+        return int(np.median(off if len(off) else durations))
+
+    @property
+    def last_step_ns(self) -> int | None:
+        """When the newest step ended."""
+        return int(self._ends[-1]) if len(self._ends) else None
+
+    def untraced(self, most: int) -> I8:
+        """Durations of the newest untraced steps, oldest first."""
+        ends = self._ends[-(most + 1) - 2 * NEIGHBOURS :]
+        return np.diff(ends)[~self._traced(ends)][-most:]
+
+    def settle(self, now_ns: int) -> list[BurstCost]:
+        """The bursts that could be measured since the call before."""
+        found: list[BurstCost] = []
+        still_open: list[tuple[int, int]] = []
+        for start_ns, end_ns in self._open:
+            after = int((self._ends > end_ns + MARGIN_AFTER_NS).sum())
+            if after <= AFTER_LEAST and now_ns - end_ns < SETTLE_NS:
+                still_open.append((start_ns, end_ns))
+                continue
+            cost = self._measure(start_ns, end_ns)
+            if cost is not None:
+                found.append(cost)
+        self._open = still_open
+        self.measured = [*self.measured, *found][-KEPT_BURSTS:]
+        return found
+
+    def estimate(self, now_ns: int, cycle_ns: int) -> CostEstimate | None:
+        """The share of time that watching cost of late; None before anything could be compared.
+
+        Args:
+            now_ns: On the steps' clock.
+            cycle_ns: How long a burst and its pause are planned to last; used for a lone burst.
+        """
+        if self._continuous_ns is not None:
+            return self._continuous(self._continuous_ns)
+        if not self.measured:
+            return None
+        starts = [one.start_ns for one in self.measured]
+        last_ns = max(now_ns, starts[-1] + cycle_ns)
+        weights = self._weights()
+        wall_ns = float((np.diff([*starts, last_ns]) * weights).sum())
+        mean_ns, error_ns = self.mean_extra()
+        return CostEstimate(
+            mean_ns / wall_ns,
+            error_ns * _t95(len(starts)) / wall_ns,
+            len(starts),
+            max(one.worst_step_ns for one in self.measured),
+        )
+
+    def mean_extra(self) -> tuple[float, float]:
+        """Mean cost of the measured bursts, newer ones counting more, and its standard error; ns."""
+        weights = self._weights()
+        extras = np.array([one.extra_ns for one in self.measured])
+        errors = np.array([one.error_ns for one in self.measured])
+        mean = float((weights * extras).sum())
+        within = float(np.sqrt(((weights * errors) ** 2).sum()))
+        if len(extras) < 3:
+            return mean, within
+        variance = float((weights * (extras - mean) ** 2).sum()) * len(extras) / (len(extras) - 1)
+        between = math.sqrt(variance * float((weights**2).sum()))
+        return mean, max(between, within / 2)
+
+    def _weights(self) -> npt.NDArray[np.float64]:
+        """Of the measured bursts, oldest first; they add up to 1."""
+        weights = _FADE ** np.arange(len(self.measured), dtype=float)[::-1]
+        return weights / weights.sum()
+
+    # --- arithmetic -----------------------------------------------------------
+
+    def _touched_by(
+        self, ends: I8, spans: list[tuple[int, int]]
+    ) -> npt.NDArray[np.bool_]:
+        """Which of the steps between consecutive `ends` the spans may have slowed."""
+        starts, stops = ends[:-1], ends[1:]
+        hit = np.zeros(max(len(ends) - 1, 0), np.bool_)
+        for start_ns, end_ns in spans:
+            hit |= (stops > start_ns - MARGIN_BEFORE_NS) & (starts < end_ns + MARGIN_AFTER_NS)
+        return hit
+
+    def _traced(self, ends: I8) -> npt.NDArray[np.bool_]:
+        spans = list(self._touched)
+        if self._continuous_ns is not None:
+            spans.append((self._continuous_ns, 1 << 62))
+        return self._touched_by(ends, spans)
+
+    def _measure(self, start_ns: int, end_ns: int) -> BurstCost | None:
+        low = int(np.searchsorted(self._ends, start_ns - MARGIN_BEFORE_NS, "right"))
+        high = int(np.searchsorted(self._ends, end_ns + MARGIN_AFTER_NS, "left"))
+        ends = self._ends[max(low - NEIGHBOURS - 1, 0) : high + NEIGHBOURS + 1]
+        durations = np.diff(ends)
+        on = (ends[1:] > start_ns - MARGIN_BEFORE_NS) & (ends[:-1] < end_ns + MARGIN_AFTER_NS)
+        off = durations[~self._touched_by(ends, self._touched)]
+        traced = durations[on]
+        if len(off) < 3 or not len(traced):
+            return None
+        cut = _CUT_FACTOR * float(np.median(off)) + _CUT_EXTRA_NS
+        plain = np.minimum(off, cut)
+        slowed = np.minimum(traced, cut)
+        extra = float(slowed.sum() - len(slowed) * plain.mean())
+        spread = float(plain.std(ddof=1))
+        error = spread * math.sqrt(len(slowed) * (1 + len(slowed) / len(plain)))
+        return BurstCost(start_ns, end_ns, len(slowed), extra, error, int(traced.max()))
+
+    def _continuous(self, since_ns: int) -> CostEstimate | None:
+        """All of the newest steps against the untraced ones before."""
+        traced_from = int(np.searchsorted(self._ends, since_ns, "right"))
+        traced = np.diff(self._ends[traced_from + 1 :])[-10 * NEIGHBOURS :]
+        before = self._ends[max(traced_from - 5 * NEIGHBOURS, 0) : traced_from]
+        off = np.diff(before)[~self._touched_by(before, self._touched)]
+        if len(off) < 3 or len(traced) < 3:
+            return None
+        cut = _CUT_FACTOR * float(np.median(off)) + _CUT_EXTRA_NS
+        plain, slowed = np.minimum(off, cut), np.minimum(traced, cut)
+        share = float(slowed.mean() / plain.mean()) - 1
+        variance = slowed.var(ddof=1) / len(slowed) + plain.var(ddof=1) / len(plain)
+        error = _t95(min(len(off), len(traced))) * math.sqrt(float(variance)) / float(plain.mean())
+        return CostEstimate(share, error, 0, None)
+
+
+def _t95(count: int) -> float:
+    """Student's 97.5 % quantile for `count` values; a single one has no spread of its own."""
+    freedom = max(count - 1, 1)
+    if count <= 1:
+        return 1.96
+    return _T[freedom - 1] if freedom <= len(_T) else 1.96 + 2.5 / freedom
