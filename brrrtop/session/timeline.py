@@ -77,6 +77,7 @@ class Timeline:
         self.newest_ns: int | None = None
         """Time of the newest frame."""
         self.ended: str | None = None
+        self.gauges_seen = False
 
     # --- in ---------------------------------------------------------------
 
@@ -163,6 +164,7 @@ class Timeline:
 
     def _add_gauges(self, rows: Any) -> None:
         table = columns.gauges(rows)
+        self.gauges_seen |= len(table) > 0
         self._gauges.add(table, table.times_ns, table.times_ns)
 
     def _add_ops(self, rows: Any) -> None:
@@ -208,6 +210,12 @@ class Timeline:
         ids, inverse = np.unique(acts.device_ids[inside], return_inverse=True)
         busy = np.bincount(inverse, (acts.ends_ns - acts.starts_ns)[inside], len(ids))
         return [int(ids[i]) for i in np.argsort(-busy, kind="stable")]
+
+    def activity_count(self, span: Span) -> int:
+        """About how many activities the span holds, counted by whole chunks."""
+        return sum(
+            len(t) for a, b, t in self._activities.chunks if b >= span.t0_ns and a < span.t1_ns
+        )
 
     def window(self, span: Span, device_id: int) -> Window:
         """One device's slice, sorted, with the calls and marks that may explain it."""

@@ -1,0 +1,104 @@
+"""Plays a finished source into snapshots: pause, step, seek, speed.
+
+A trace of a few steps lasts milliseconds, so short sources are slowed down until somebody can
+watch them; the speed shown is the true one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.model import Snapshot, Span
+from brrrtop.session.state import Session
+
+WATCHABLE_S = 30.0
+"""A source shorter than this is stretched to it."""
+STEPS_A_SECOND = 2
+CAN = frozenset({"pause", "step", "seek", "speed", "device"})
+
+
+class Replay:
+    """A session with a playhead. Implements what the screens ask of a driver."""
+
+    def __init__(
+        self, session: Session, *, speed: float = 1.0, loop: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._session = session
+        self._loop = loop
+        self._clock = clock
+        span = session.source.span
+        if span is None:
+            raise BrrrtopError("this source is still growing and cannot be replayed", "wait for it to end")
+        self._span = span
+        seconds = span.duration_ns / 1e9
+        self._speed = speed * min(1.0, seconds / WATCHABLE_S if seconds else 1.0)
+        # The first picture shows something: a twentieth of the source, at most a window.
+        self._head_ns = float(span.t0_ns + min(span.duration_ns // 20, 10**10))
+        self._last_s = clock()
+        self._paused = False
+
+    @property
+    def can(self) -> frozenset[str]:
+        return CAN
+
+    @property
+    def span(self) -> Span:
+        return self._span
+
+    def advance(self) -> Snapshot:
+        """The state where the playhead is now; it stands still at the end, or starts over."""
+        now_s = self._clock()
+        if not self._paused:
+            self._head_ns += (now_s - self._last_s) * 1e9 * self._speed
+        self._last_s = now_s
+        if self._head_ns > self._span.t1_ns:
+            over = self._head_ns - self._span.t1_ns
+            rest_ns = 2e9 * self._speed
+            restart = self._loop and over > rest_ns
+            self._head_ns = float(self._span.t0_ns + 1 if restart else self._span.t1_ns + (over if self._loop else 0))
+        head = min(int(self._head_ns), self._span.t1_ns)
+        snapshot = self._session.advance(head)
+        return replace(snapshot, paused=self._paused, speed=self._speed)
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._last_s = self._clock()
+        self._paused = False
+
+    def step(self, count: int) -> None:
+        self._paused = True
+        self._move(self._head_ns + count * 1e9 * self._speed / STEPS_A_SECOND)
+
+    def seek(self, share: float) -> None:
+        self._move(self._span.t0_ns + share * self._span.duration_ns)
+
+    def _move(self, head_ns: float) -> None:
+        self._head_ns = float(min(max(head_ns, self._span.t0_ns + 1), self._span.t1_ns))
+        self._last_s = self._clock()
+
+    def faster(self) -> None:
+        self._speed *= 2
+
+    def slower(self) -> None:
+        self._speed /= 2
+
+    def select_device(self, device_id: int) -> None:
+        self._session.select_device(device_id)
+
+    def mark_baseline(self) -> str:
+        raise BrrrtopError("a replay has no baseline to mark", "compare two files: brrrtop compare A B")
+
+    def continuous(self, on: bool) -> str:
+        raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")
+
+    def save(self, path: str) -> str:
+        raise BrrrtopError("this is already a file", "copy it")
+
+    def close(self) -> None:
+        self._session.source.close()

@@ -1,0 +1,180 @@
+"""The one object with state: reads a source, keeps its timeline, and makes snapshots of it.
+
+Single-threaded by contract: whoever calls it owns it. A live socket, a recording and an imported
+trace go through the same lines.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from brrrtop.advisories.advise import advise
+from brrrtop.advisories.steady import Steady
+from brrrtop.estimator.estimate import Judged, estimate
+from brrrtop.model import (
+    Estimate,
+    Freshness,
+    Gauges,
+    HistoryPoint,
+    Overhead,
+    Snapshot,
+    SourceInfo,
+    Span,
+)
+from brrrtop.session import spans
+from brrrtop.session.events import EventLog
+from brrrtop.session.source import Source
+from brrrtop.session.timeline import Timeline
+from collectors.wire import Metric
+
+HISTORY_POINTS = 600
+GAUGE_POINTS = 120
+STALE_NS = 5_000_000_000
+KEEP_NS = 120_000_000_000
+"""How much of a live timeline is kept in columns; the frames themselves are kept longer."""
+
+
+class Session:
+    """A source, what it said so far, and the verdict on it."""
+
+    def __init__(
+        self, source: Source, *, window_ns: int = spans.WINDOW_NS, keep_ns: int | None = KEEP_NS,
+        silenced: frozenset[str] = frozenset(), device_id: int | None = None,
+    ) -> None:  # fmt: skip
+        self.source = source
+        self._window_ns = window_ns
+        self._keep_ns = keep_ns
+        self._silenced = silenced
+        self._device_id = device_id
+        self._begin()
+
+    def _begin(self) -> None:
+        self.timeline = Timeline(self._keep_ns)
+        self._history: deque[HistoryPoint] = deque(maxlen=HISTORY_POINTS)
+        self._log = EventLog()
+        self._steady = Steady(self._silenced)
+        self._judged_to_ns = 0
+        self._read_to_ns = 0
+        self.judged: Judged | None = None
+        self._others: tuple[Estimate, ...] = ()
+
+    def select_device(self, device_id: int | None) -> None:
+        """The device that the next snapshots speak of; None: the busiest."""
+        if device_id != self._device_id:
+            self._device_id = device_id
+            self._history.clear()
+            self._judged_to_ns = 0
+
+    def advance(self, now_ns: int | None = None, wall_ns: int | None = None) -> Snapshot:
+        """The state at `now_ns` in the source's time.
+
+        Args:
+            now_ns: Frames up to here are read; None: all there are. Earlier than before: the
+                source is read again from its start.
+            wall_ns: The present on the source's clock, to tell how old its newest frame is; None
+                for sources that are not live.
+        """
+        if now_ns is not None and now_ns < self._read_to_ns:
+            self.source.seek(now_ns)
+            self._begin()
+        for frame in self.source.frames(now_ns):
+            self.timeline.add(frame)
+        now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
+        self._read_to_ns = now
+        span = spans.current(self.timeline, now, self._window_ns)
+        if span is not None and span.t1_ns > self._judged_to_ns:
+            self._judge(span)
+        self._log.look(self.timeline, self.judged.estimate if self.judged else None, now)
+        return self._snapshot(now, wall_ns)
+
+    def _judge(self, span: Span) -> None:
+        ids = self.timeline.active_devices(span)
+        if not ids:
+            return
+        shown = self._device_id if self._device_id in ids else ids[0]
+        everyone = {i: estimate(self.timeline.window(span, i)) for i in ids}
+        self.judged = everyone[shown]
+        self._others = tuple(everyone[i].estimate for i in ids)
+        self._remember(span, shown)
+        self._steady.look(advise(self.judged))
+        self._judged_to_ns = span.t1_ns
+
+    def _remember(self, span: Span, device_id: int) -> None:
+        """One more point of the split's history: the part of the span that is new."""
+        assert self.judged is not None
+        fresh = Span(max(span.t0_ns, self._judged_to_ns), span.t1_ns)
+        part = self.judged.estimate
+        if fresh.t0_ns > span.t0_ns:
+            part = estimate(self.timeline.window(fresh, device_id)).estimate
+        if part.account.duration_ns:
+            self._history.append(HistoryPoint(span.t1_ns, part.split, part.regime))
+
+    def _snapshot(self, now: int, wall_ns: int | None) -> Snapshot:
+        gauges = self._gauges(now)
+        latest = {int(m): float(v) for m, v in zip(gauges.metrics, gauges.values, strict=True)}
+        span = self.source.span
+        newest = self.timeline.newest_ns
+        age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
+        return Snapshot(
+            source=self._info(),
+            freshness=self._freshness(age, now),
+            now_ns=now,
+            age_ns=age,
+            progress=_progress(span, now),
+            estimate=self.judged.estimate if self.judged else None,
+            devices=self._others,
+            advisories=self._steady.current if self.judged else (),
+            gauges=latest,
+            gauge_history=_history(gauges),
+            history=tuple(self._history),
+            events=self._log.events,
+            lost_records=self.timeline.losses.get("records", 0),
+            zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
+            overhead=Overhead(
+                latest.get(Metric.STEP_COST_SHARE),
+                latest.get(Metric.STEP_COST_ERROR_SHARE),
+                latest.get(Metric.MONITOR_CPU_SHARE),
+                int(latest[Metric.MONITOR_RSS_BYTES]) if Metric.MONITOR_RSS_BYTES in latest else None,
+            ),
+        )
+
+    def _gauges(self, now: int) -> Gauges:
+        """Readings of the last minute for the device shown and for no device in particular."""
+        table = self.timeline.gauges_between(Span(now - 60_000_000_000, now + 1))
+        shown = self.judged.estimate.device.device_id if self.judged else self._device_id
+        if shown is None and len(table):
+            shown = int(table.device_ids.max())
+        here = (table.device_ids == (shown or 0)) | (table.device_ids < 0)
+        kept: Gauges = table.take(here)
+        return kept
+
+    def _info(self) -> SourceInfo:
+        return self.source.info
+
+    def _freshness(self, age: int | None, now: int) -> Freshness:
+        if self.source.ended or self.timeline.ended:
+            span = self.source.span
+            if span is None or now >= span.t1_ns:
+                return Freshness.ENDED
+        if self.timeline.newest_ns is None:
+            return Freshness.WAITING
+        if age is not None and age > STALE_NS:
+            return Freshness.STALE
+        return Freshness.LIVE if self.judged or self.timeline.gauges_seen else Freshness.WAITING
+
+
+def _progress(span: Span | None, now: int) -> float | None:
+    if span is None or span.duration_ns <= 0:
+        return None
+    return min(1.0, max(0.0, (now - span.t0_ns) / span.duration_ns))
+
+
+def _history(gauges: Gauges) -> dict[int, tuple[float, ...]]:
+    found: dict[int, tuple[float, ...]] = {}
+    for metric in np.unique(gauges.metrics):
+        found[int(metric)] = tuple(
+            float(v) for v in gauges.values[gauges.metrics == metric][-GAUGE_POINTS:]
+        )
+    return found
