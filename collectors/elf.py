@@ -1,0 +1,190 @@
+"""Finds symbols and byte patterns in ELF64 files. Knows nothing of processes beyond a load bias.
+
+Source of the layouts: System V ABI, "Object Files" (ELF-64), sections 4-7.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from collectors.errors import Unsupported
+
+_EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
+_PHDR = struct.Struct("<IIQQQQQQ")
+_SHDR = struct.Struct("<IIQQQQIIQQ")
+_SYM = struct.Struct("<IBBHQQ")
+_PT_LOAD, _PT_INTERP, _PT_NOTE = 1, 3, 4
+_SHT_SYMTAB, _SHT_DYNSYM = 2, 11
+_ET_EXEC = 2
+_EXECUTABLE = 1
+_NT_GNU_BUILD_ID = 3
+MACHINES = {62: "x86_64", 183: "aarch64"}
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A PT_LOAD header: where a piece of the file lies in memory, before the bias."""
+
+    flags: int
+    offset: int
+    address: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The part of an ELF file that looking up addresses takes."""
+
+    machine: str
+    fixed: bool
+    """ET_EXEC: linked for one address, so its bias is 0."""
+    segments: tuple[Segment, ...]
+    build_id: str
+    interpreter: str
+    symbols: dict[str, int]
+    """Wanted names that the file defines → address before the bias."""
+
+    def bias(self, map_start: int, map_offset: int) -> int:
+        """What to add to this file's addresses, from an executable mapping of it.
+
+        Args:
+            map_start: First address of the mapping, as /proc/PID/maps gives it.
+            map_offset: File offset of that mapping.
+        """
+        if self.fixed:
+            return 0
+        code = [s for s in self.segments if s.flags & _EXECUTABLE] or list(self.segments)
+        # Two segments may share a file page, so the one that begins on it comes before one that
+        # merely reaches into it.
+        for segment in sorted(code, key=lambda s: s.offset & ~(mmap.PAGESIZE - 1) != map_offset):
+            first_page = segment.offset & ~(mmap.PAGESIZE - 1)
+            if first_page <= map_offset < segment.offset + max(segment.file_bytes, 1):
+                return map_start - map_offset - (segment.address - segment.offset)
+        return map_start - map_offset
+
+
+def _segments(data: mmap.mmap, at: int, size: int, count: int) -> list[tuple[int, Segment]]:
+    found = []
+    for index in range(count):
+        kind, flags, offset, address, _, file_bytes, _, _ = _PHDR.unpack_from(
+            data, at + index * size
+        )
+        found.append((kind, Segment(flags, offset, address, file_bytes)))
+    return found
+
+
+def _build_id(data: mmap.mmap, notes: list[Segment]) -> str:
+    for note in notes:
+        at, end = note.offset, min(note.offset + note.file_bytes, len(data))
+        while at + 12 <= end:
+            name_bytes, desc_bytes, kind = struct.unpack_from("<III", data, at)
+            desc_at = at + 12 + (name_bytes + 3 & ~3)
+            if kind == _NT_GNU_BUILD_ID and data[at + 12 : at + 15] == b"GNU":
+                return data[desc_at : desc_at + desc_bytes].hex()
+            at = desc_at + (desc_bytes + 3 & ~3)
+    return ""
+
+
+def _defined(data: mmap.mmap, name: bytes, table: tuple[int, ...], texts: tuple[int, int]) -> int:
+    """The address of `name`, 0 if undefined; by way of the string table, not of every symbol.
+
+    Linkers let one name end another, so every place where the text occurs is a candidate.
+    """
+    offset, size = table[4], table[5]
+    at = data.find(name + b"\0", *texts)
+    while at >= 0:
+        needle = struct.pack("<I", at - texts[0])
+        found = data.find(needle, offset, offset + size)
+        while found >= 0:
+            if (found - offset) % _SYM.size == 0:
+                _, _, _, section, value, _ = _SYM.unpack_from(data, found)
+                if section and value:
+                    return int(value)
+            found = data.find(needle, found + 1, offset + size)
+        at = data.find(name + b"\0", at + 1, texts[1])
+    return 0
+
+
+def _symbols(data: mmap.mmap, header: tuple[int, ...], wanted: frozenset[str]) -> dict[str, int]:
+    sections_at, entry, count = header[6], header[11], header[12]
+    sections = [_SHDR.unpack_from(data, sections_at + i * entry) for i in range(count)]
+    found: dict[str, int] = {}
+    for table in sections:
+        if table[1] not in (_SHT_DYNSYM, _SHT_SYMTAB) or table[6] >= count:
+            continue
+        strings = sections[table[6]]
+        texts = (strings[4], strings[4] + strings[5])
+        for name in wanted - found.keys():
+            value = _defined(data, name.encode(), table, texts)
+            if value:
+                found[name] = value
+    return found
+
+
+_cache: dict[tuple[int, int, int, int, frozenset[str]], Image] = {}
+
+
+def read(path: str | Path, wanted: frozenset[str] = frozenset()) -> Image:
+    """The image of the ELF file at `path`, with the addresses of `wanted`.
+
+    Cached by device, inode, size and change time, so a second trainer of the same Python costs
+    nothing.
+
+    Raises:
+        Unsupported: Not a little-endian ELF64 file, or cut short.
+        OSError: Not readable.
+    """
+    with open(path, "rb") as file:
+        stat = os.fstat(file.fileno())
+        key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, wanted)
+        if key in _cache:
+            return _cache[key]
+        if stat.st_size < _EHDR.size:
+            raise Unsupported(f"{path} is too short for an ELF file")
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            try:
+                image = _parse(data, str(path), wanted)
+            except (struct.error, IndexError) as fault:
+                raise Unsupported(f"{path} is a damaged ELF file: {fault}") from fault
+    _cache[key] = image
+    return image
+
+
+def _parse(data: mmap.mmap, path: str, wanted: frozenset[str]) -> Image:
+    header = _EHDR.unpack_from(data, 0)
+    if header[0][:6] != b"\x7fELF\x02\x01":
+        raise Unsupported(f"{path} is not a 64-bit little-endian ELF file")
+    parts = _segments(data, header[5], header[9], header[10])
+    named = [s for kind, s in parts if kind == _PT_INTERP]
+    interpreter = ""
+    if named:
+        interpreter = data[named[0].offset : named[0].offset + named[0].file_bytes].rstrip(b"\0")
+        interpreter = interpreter.decode("utf-8", "replace")
+    return Image(
+        machine=MACHINES.get(header[2], f"machine {header[2]}"),
+        fixed=header[1] == _ET_EXEC,
+        segments=tuple(s for kind, s in parts if kind == _PT_LOAD),
+        build_id=_build_id(data, [s for kind, s in parts if kind == _PT_NOTE]),
+        interpreter=interpreter,
+        symbols=_symbols(data, header, wanted) if wanted else {},
+    )
+
+
+def gadget(path: str | Path, pattern: bytes, align: int = 1) -> int | None:
+    """The address, before the bias, of the first `pattern` in the file's code; None: not there."""
+    image = read(path)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+        for segment in image.segments:
+            if not segment.flags & _EXECUTABLE:
+                continue
+            end = segment.offset + segment.file_bytes
+            at = data.find(pattern, segment.offset, end)
+            while at >= 0 and (at - segment.offset + segment.address) % align:
+                at = data.find(pattern, at + 1, end)
+            if at >= 0:
+                return at - segment.offset + segment.address
+    return None

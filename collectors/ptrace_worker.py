@@ -1,0 +1,103 @@
+"""The short-lived process that touches the trainer: one job on stdin, one answer on stdout, as JSON.
+
+A process of its own, because the monitor has threads that would take the GIL away while a thread
+of the trainer is held, and because it can be killed or interrupted at any moment; this one has its
+own session, blocks every signal that can be blocked, and ends within seconds whatever happens.
+When it ends, the kernel lets go of whatever it still holds.
+
+Started as `python -I -S`: nothing but the standard library and its siblings in this folder.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import sys
+import time
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from collectors import ptrace, ptrace_threads
+from collectors.ptrace_visit import Visit, VisitFailed
+
+_PAGE = 4096
+_CODE_BYTES = 256
+
+
+def _pending(visit: Visit, job: dict[str, Any], _: ModuleType) -> None:
+    """Asks the interpreter to run the text when its main thread next evaluates bytecode."""
+    functions = job["functions"]
+    if not visit.call(functions["Py_IsInitialized"]):
+        raise VisitFailed("the interpreter has not started yet")
+    text = job["text"].encode() + b"\0"
+    address = visit.map(-(-len(text) // _PAGE) * _PAGE)
+    visit.write(address, text)
+    if visit.call(functions["Py_AddPendingCall"], functions["PyRun_SimpleString"], address):
+        raise VisitFailed("the interpreter's queue of pending calls is full")
+
+
+def _thread(visit: Visit, job: dict[str, Any], arch: ModuleType) -> None:
+    """Starts a thread of our own that waits for the GIL, runs the text and ends."""
+    functions = job["functions"]
+    if not visit.call(functions["Py_IsInitialized"]):
+        raise VisitFailed("the interpreter has not started yet")
+    text = job["text"].encode() + b"\0"
+    start = visit.map(-(-(_CODE_BYTES + len(text)) // _PAGE) * _PAGE, executable=True)
+    code = arch.thread_code(functions, start + _CODE_BYTES)
+    visit.write_code(start, code.ljust(_CODE_BYTES, b"\0") + text)
+    failed = visit.call(functions["pthread_create"], visit.slot, 0, start, 0)
+    if failed:
+        raise VisitFailed(f"the trainer could not start a thread (error {failed})")
+
+
+def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
+    pid = job["pid"]
+    parked = ptrace_threads.parked(pid, arch.PARKED_CALLS)
+    if job["do"] == "pending" and pid not in parked:
+        parked.append(pid)
+    return parked
+
+
+def _enter(job: dict[str, Any]) -> dict[str, Any]:
+    arch = import_module(f"collectors.ptrace_{job['machine']}")
+    act = _pending if job["do"] == "pending" else _thread
+    tries: list[dict[str, Any]] = []
+    deadline = time.monotonic() + job["limit_s"]
+    for tid in _candidates(job, arch):
+        if time.monotonic() > deadline or len(tries) >= 4:
+            break
+        visit = Visit(arch, job["pid"], tid, job["gadgets"], deadline - time.monotonic())
+        report: dict[str, Any] = {"tid": tid, "says": "", "errno": 0}
+        try:
+            with visit:
+                act(visit, job, arch)
+        except (VisitFailed, ptrace.TimedOut, ptrace.Gone) as fault:
+            report["says"] = str(fault)
+        except OSError as fault:
+            report["says"], report["errno"] = str(fault), fault.errno or 0
+        report["stopped_ns"] = visit.stopped_ns
+        tries.append(report)
+        if not report["says"]:
+            return {"ok": True, "tries": tries}
+        if report["errno"]:
+            break
+    return {"ok": False, "tries": tries}
+
+
+def _probe(job: dict[str, Any]) -> dict[str, Any]:
+    """May we trace it? Seizing stops nobody, and ends with this process."""
+    try:
+        ptrace.request(ptrace.SEIZE, job["pid"])
+    except OSError as fault:
+        return {"ok": False, "tries": [{"says": str(fault), "errno": fault.errno or 0}]}
+    return {"ok": True, "tries": []}
+
+
+def main() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    gc.disable()
+    job = json.load(sys.stdin)
+    answer = _probe(job) if job["do"] == "probe" else _enter(job)
+    json.dump(answer, sys.stdout)
