@@ -6,11 +6,14 @@ import argparse
 import os
 import re
 from collections.abc import Sequence
-from typing import NoReturn
 
 from brrrtop.cli import values
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
+
+TYPE_CHECKING = False  # typing itself would take a tenth of the start-up time
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 VERBS = {
     "attach": "watch a training process that is already running",
