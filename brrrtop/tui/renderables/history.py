@@ -35,7 +35,7 @@ def stacked_area(
     points = columns(history, width)
     lines = []
     for row in range(height):
-        line = Text.styled(" " * (width - len(points)), no_wrap=True)
+        line = Text(" " * (width - len(points)), no_wrap=True)
         low, high = (height - 1 - row) / height, (height - row) / height
         for point in points:
             _cell(line, shares(point.split), low, high, look)

@@ -40,7 +40,7 @@ def steps_pieces(estimate: Estimate, look: Look) -> list[Text]:
     wobble = jitter(estimate)
     if wobble is not None:
         pieces.append(_pair("slowest", f"+{units.share(max(0.0, wobble))}", look))
-    pieces.append(Text(_provenance(steps), look.style("muted")))
+    pieces.append(Text.styled(_provenance(steps), look.style("muted")))
     if steps.warming_up:
         pieces.insert(0, Text.styled("warming up", look.style("memory", bold=True)))
     return pieces
@@ -66,7 +66,7 @@ def launch_pieces(estimate: Estimate, look: Look) -> list[Text]:
         _pair("rho", units.share(launch.rho), look),
     ]
     if launch.rho is not None:
-        pieces.append(Text(word, look.style("good" if ahead else "overhead", bold=True)))
+        pieces.append(Text.styled(word, look.style("good" if ahead else "overhead", bold=True)))
     return pieces
 
 

@@ -39,7 +39,7 @@ def pieces(snapshot: Snapshot, look: Look) -> list[Text]:
         facts[0].append(f"/{source.tier}", look.style("muted"))
     if snapshot.lost_records:
         lost = f"⚠ {units.count(snapshot.lost_records)} records lost"
-        facts.append(Text(lost, look.style("alarm", bold=True)))
+        facts.append(Text.styled(lost, look.style("alarm", bold=True)))
     if source.kind == "live" and snapshot.freshness is not Freshness.WAITING:
         facts.append(_pair("age", units.duration(snapshot.age_ns), look))
     if snapshot.estimate is not None:
