@@ -15,7 +15,7 @@ _NVJET_LETTER = {"h": "fp16", "t": "bf16", "s": "tf32", "q": "fp8", "o": "fp4", 
 _PRECISIONS: tuple[tuple[str, str], ...] = (
     (r"e4m3|e5m2|E4m3|E5m2|fp8|_qq", "fp8"),
     (r"e2m1|E2m1|fp4|nvf4|mxf4", "fp4"),
-    (r"i8|imma|int8|s8|i16832|i8816", "int8"),
+    (r"i8i8|_i8|imma|int8|s8s8|i16832|i8816", "int8"),
     (r"tf32|s1688(?!\w*(f16|bf16|fp16))|tensor16x8x8", "tf32"),
     (r"bf16|BFloat16|bfloat16|s16816\w*bf16", "bf16"),
     (r"f16|fp16|half|__half|h884|s884|hgemm|hmma|s16816", "fp16"),

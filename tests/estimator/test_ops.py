@@ -1,0 +1,104 @@
+"""FLOPs and bytes by hand against those from shapes."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.ceilings import by_formula, ceilings_for, table
+from brrrtop.estimator.ops import work_of
+from brrrtop.model import Device, OpSignature
+
+BF = "c10::BFloat16"
+
+
+def op(name: str, *dims: tuple[int, ...], kind: str = BF, concrete: tuple[str, ...] = ()) -> OpSignature:
+    return OpSignature(name, dims, (kind,) * len(dims), concrete)
+
+
+@pytest.mark.parametrize(
+    ("call", "flop", "size"),
+    [
+        (op("aten::mm", (4, 8), (8, 16)), 2 * 4 * 8 * 16, 2 * (32 + 128 + 64)),
+        (op("aten::addmm", (16,), (4, 8), (8, 16)), 2 * 4 * 8 * 16, 2 * (32 + 128 + 64)),
+        (op("aten::bmm", (3, 4, 8), (3, 8, 16)), 3 * 2 * 4 * 8 * 16, 3 * 2 * (32 + 128 + 64)),
+        (op("aten::linear", (2, 5, 8), (16, 8), (16,)), 2 * 10 * 8 * 16, 2 * (80 + 128 + 160)),
+        (op("aten::add", (10, 10), (10, 10)), 100, 600),
+        (op("aten::sum", (10, 10), kind="float"), 100, 400),
+    ],
+)
+def test_work_is_what_the_formula_says(call: OpSignature, flop: float, size: float) -> None:
+    work = work_of(call)
+    assert work is not None
+    assert (work.flop, work.size_bytes) == (flop, size)
+
+
+def test_a_convolution_counts_its_taps_and_strides() -> None:
+    call = op(
+        "aten::cudnn_convolution", (2, 3, 8, 8), (16, 3, 3, 3), kind="float",
+        concrete=("", "", "[1, 1]", "[2, 2]", "[1, 1]", "1"),
+    )  # fmt: skip
+    work = work_of(call)
+    assert work is not None
+    assert work.flop == 2 * 2 * 16 * 4 * 4 * 3 * 9
+    assert work.size_bytes == 4 * (2 * 3 * 64 + 16 * 3 * 9 + 2 * 16 * 16)
+
+
+def test_each_half_of_a_convolutions_backward_is_one_forward() -> None:
+    work = work_of(op("aten::convolution_backward", (2, 16, 4, 4), (2, 3, 8, 8), (16, 3, 3, 3)))
+    assert work is not None
+    assert work.flop == 2 * 2 * 16 * 16 * 3 * 9
+
+
+def test_attention_counts_both_products_and_halves_them_when_causal() -> None:
+    qkv = ((2, 4, 128, 64),) * 3
+    full = work_of(op("aten::_scaled_dot_product_cudnn_attention", *qkv))
+    causal = work_of(op("aten::_scaled_dot_product_cudnn_attention", *qkv, concrete=("", "", "", "True")))
+    assert full is not None
+    assert causal is not None
+    assert full.flop == 4 * 2 * 4 * 128 * 128 * 64
+    assert causal.flop == full.flop / 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        op("aten::mm"), op("aten::mm", (4, 8)), op("aten::mm", (4, 8), (9, 16)), op("aten::convolution", (1,), (2,)),
+        OpSignature("aten::cat", (((2, 2), (3, 2)), ()), ("TensorList", ""), ("", "0")),
+        OpSignature("my::op", ((2,),), (BF,)), OpSignature("aten::_fused_adamw_", (((5,),),), ("TensorList",)),
+        op("aten::conv2d", (1, 1, 4, 4), (1, 1, 3, 3), concrete=("", "", "", "[0, 0]", "[0, 0]", "[0, 0]", "1")),
+    ],
+)  # fmt: skip
+def test_shapes_that_do_not_fit_say_nothing_and_never_raise(call: OpSignature) -> None:
+    work = work_of(call)
+    assert work is None or work.size_bytes >= 0
+
+
+def test_the_formula_agrees_with_every_confident_row_of_the_table() -> None:
+    cut = {"H800", "H20", "B300", "A10G", "L40\\b"}
+    for pattern, row in table():
+        if row.confidence != "high" or pattern.pattern in cut or not row.sm_count or not row.tensor_clock_hz:
+            continue
+        name = "GeForce" if "RTX" in row.part and "Ada" not in row.part and "A6000" not in row.part else "x"
+        device = Device(0, f"{name} Laptop", sm_count=row.sm_count, capability=row.capability, sm_clock_max_hz=row.tensor_clock_hz)
+        found = by_formula(device)
+        if found is None or "fp16" not in row.flop_per_s:
+            continue
+        assert found.flop_per_s["fp16"] == pytest.approx(row.flop_per_s["fp16"], rel=0.03), row.part
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("NVIDIA H200", "H200 SXM"), ("NVIDIA H100 80GB HBM3", "H100 SXM5 80GB (name ends 'HBM3')"),
+        ("NVIDIA A100-SXM4-80GB", "A100 SXM4 80GB"), ("NVIDIA A100-PG509-200", "A100 SXM4 40GB"),
+        ("Tesla V100-SXM2-32GB", "V100 SXM2 (also DGXS)"), ("NVIDIA H100 PCIe", "H100 PCIe 80GB"),
+    ],
+)  # fmt: skip
+def test_real_device_names_find_their_part(name: str, part: str) -> None:
+    found = ceilings_for(Device(0, name))
+    assert found is not None
+    assert found.part == part
+
+
+def test_an_unknown_gpu_without_facts_has_no_ceilings() -> None:
+    assert ceilings_for(Device(0, "Mystery 9000")) is None

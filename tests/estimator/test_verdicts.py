@@ -1,0 +1,128 @@
+"""Windows with a known answer get it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from tests.estimator.build import ADD, GEMM, NCCL, C, K, M, window
+
+from brrrtop.estimator import labels, launches, steps, table
+from brrrtop.estimator.estimate import estimate
+from brrrtop.model import Device, Links, OpSignature, Regime, Side
+from collectors.wire import MarkClass
+
+US = 1000
+
+
+def stream(count: int, length: int, gap: int, name: str = GEMM, blocks: int = 132, lead: int = 50 * US) -> tuple[list[K], list[C]]:
+    kernels, calls = [], []
+    for i in range(count):
+        at = i * (length + gap)
+        kernels.append(K(at, at + length, name, corr=i + 1, blocks=blocks))
+        calls.append(C(at - lead - 4 * US, at - lead, i + 1))
+    return kernels, calls
+
+
+def test_long_tensor_core_products_back_to_back_are_compute() -> None:
+    found = estimate(window(*stream(50, 500 * US, 1 * US))).estimate
+    assert found.regime is Regime.COMPUTE
+    assert found.launch.rho == 1.0
+
+
+def test_streaming_kernels_are_memory() -> None:
+    found = estimate(window(*stream(50, 200 * US, 1 * US, ADD, blocks=131072))).estimate
+    assert found.regime is Regime.MEMORY
+    assert found.kernels[0].side is Side.MEMORY
+
+
+def test_tiny_kernels_launched_one_by_one_are_overhead_by_launch() -> None:
+    found = estimate(window(*stream(200, 2 * US, 8 * US, ADD, blocks=2, lead=1 * US))).estimate
+    assert (found.regime, found.cause) == (Regime.OVERHEAD, "launch")
+    assert found.launch.share_under_10us == 1.0
+
+
+def test_halves_of_each_are_mixed() -> None:
+    a, ca = stream(20, 500 * US, 1 * US)
+    b, cb = stream(20, 500 * US, 1 * US, ADD, blocks=131072)
+    shift = a[-1].end + US
+    b = [replace(k, start=k.start + shift, end=k.end + shift, corr=k.corr + 100) for k in b]
+    cb = [replace(c, start=c.start + shift, end=c.end + shift, corr=c.corr + 100) for c in cb]
+    assert estimate(window(a + b, ca + cb)).estimate.regime is Regime.MIXED
+
+
+def test_kernels_of_no_known_name_are_unknown_and_said_so() -> None:
+    found = estimate(window(*stream(50, 500 * US, 1 * US, "_my_kernel"))).estimate
+    assert found.regime is Regime.UNKNOWN
+    assert found.split.unknown > 0.9
+
+
+def test_a_waiting_collective_is_not_work() -> None:
+    found = estimate(window(*stream(50, 500 * US, 1 * US, NCCL, blocks=24))).estimate
+    assert (found.regime, found.cause) == (Regime.OVERHEAD, "exposed_comm")
+
+
+def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name() -> None:
+    w = window(*stream(20, 60 * US, 1 * US))
+    op = OpSignature("aten::mm", ((8, 16384), (16384, 16384)), ("c10::BFloat16",) * 2)
+    n = len(w.activities)
+    linked = replace(w, ops={1: op}, links=Links(np.arange(1, n + 1), np.ones(n, np.int64)))
+    by_name, by_shape = estimate(w).estimate, estimate(linked).estimate
+    assert by_name.kernels[0].side is Side.COMPUTE
+    assert by_shape.kernels[0].side is Side.MEMORY
+    assert by_shape.kernels[0].evidence == "L2"
+    assert by_shape.regime is Regime.MEMORY
+
+
+def test_removing_the_device_never_makes_a_side_more_certain() -> None:
+    w = window(*stream(20, 200 * US, 1 * US, ADD, blocks=131072))
+    known, blind = estimate(w), estimate(replace(w, device=Device(0)))
+    each = [table.certainty(g) for j in (known, blind) for g in j.labels.groups]
+    assert each[1] <= each[0]
+
+
+def test_duplicate_correlation_ids_go_to_the_launch_that_came_before() -> None:
+    kernels = [K(100, 200, corr=5), K(1000, 1100, corr=5)]
+    calls = [C(50, 60, 5), C(950, 960, 5)]
+    w = window(kernels, calls)
+    assert launches.call_of(w.activities, w.calls).tolist() == [0, 1]
+
+
+def test_steps_come_from_marks_when_there_are_any() -> None:
+    kernels, calls = stream(40, 10 * US, 1 * US)
+    marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)]
+    found = estimate(window(kernels, calls, marks)).estimate.steps
+    assert (found.count, found.step_ns, found.source) == (3, 110 * US, "marks")
+
+
+def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
+    kernels = []
+    at = 0
+    for _ in range(6):
+        for name, length in (("embedding_kernel", 5), *[(GEMM, 30), (ADD, 10)] * 8, ("nll_loss_kernel", 4)):
+            kernels.append(K(at, at + length * US, name))
+            at += (length + 1) * US
+    w = window(kernels)
+    found = steps.find_steps(w, launches.call_of(w.activities, w.calls))
+    assert found.source == "period"
+    assert found.count == 5
+    assert found.step_ns == at // 6
+
+
+def test_noise_has_no_steps() -> None:
+    rng = np.random.default_rng(3)
+    kernels = [K(i * 20, i * 20 + 10, f"k{rng.integers(40)}_gemm") for i in range(400)]
+    w = window(kernels)
+    assert steps.find_steps(w, launches.call_of(w.activities, w.calls)).count is None
+
+
+def test_a_compile_in_the_window_means_warming_up() -> None:
+    kernels, calls = stream(40, 10 * US, 1 * US)
+    marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)] + [M(5, 90, MarkClass.COMPILE)]
+    assert estimate(window(kernels, calls, marks)).estimate.steps.warming_up
+
+
+def test_labels_have_one_row_an_activity() -> None:
+    w = window(*stream(7, 10 * US, 1 * US))
+    found = labels.label(w, None)
+    assert len(found.classes) == len(found.underfilled) == len(found.weights) == 7
