@@ -1,0 +1,309 @@
+"""A Kineto or Chrome trace of torch.profiler as a `Source`."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.errors import BadInput
+from brrrtop.model import SourceInfo, Span
+from brrrtop.session import kineto_events, kineto_text
+from brrrtop.session.kineto_columns import Collected
+from brrrtop.session.kineto_events import Torn
+from brrrtop.session.kineto_records import Records, build
+from collectors.wire import WIRE_VERSION, Frame, Kind
+
+Array = npt.NDArray[Any]
+
+SLICE_NS = 100_000_000
+_MOST_SLICES = 4_000
+_DEVICE_FIELDS = {
+    "name": "name",
+    "numSms": "sm_count",
+    "totalGlobalMem": "memory_bytes",
+    "maxThreadsPerMultiprocessor": "max_threads_per_sm",
+    "regsPerMultiprocessor": "registers_per_sm",
+    "sharedMemPerMultiprocessor": "shared_bytes_per_sm",
+}
+_HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+
+
+class KinetoSource:
+    """The frames of a trace, cut by the time things ended, as if they had come over the wire.
+
+    The file is opened at once and read whole when frames or times are first asked for.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Raises: BadInput: The file cannot be read at all."""
+        self._path = Path(path)
+        file, _ = kineto_text.open_trace(self._path)
+        file.close()
+        self._info = SourceInfo(kind="kineto", label=self._path.name, tier="trace")
+        self._frames: list[Frame] | None = None
+        self._next = 0
+
+    @property
+    def info(self) -> SourceInfo:
+        return self._info
+
+    @property
+    def span(self) -> Span | None:
+        frames = self._all()
+        return Span(frames[0].sent_ns, frames[-1].sent_ns)
+
+    @property
+    def ended(self) -> bool:
+        return self._frames is not None and self._next >= len(self._frames)
+
+    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
+        """The next frames.
+
+        Raises:
+            BadInput: Not a trace, or one without work of an NVIDIA GPU.
+        """
+        frames = self._all()
+        while self._next < len(frames):
+            frame = frames[self._next]
+            if until_ns is not None and frame.sent_ns > until_ns:
+                return
+            self._next += 1
+            yield frame
+
+    def seek(self, t_ns: int) -> None:
+        self._next = 0
+
+    def close(self) -> None:
+        self._frames = []
+        self._next = 0
+
+    def _all(self) -> list[Frame]:
+        if self._frames is None:
+            was_on = gc.isenabled()
+            gc.disable()  # a million events live for a moment: looking through them costs half the time
+            try:
+                self._frames = self._read()
+            finally:
+                if was_on:
+                    gc.enable()
+        return self._frames
+
+    def _read(self) -> list[Frame]:
+        collected, facts, notes = read(self._path)
+        _refuse_without_gpu_work(self._path.name, collected, facts)
+        records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
+        if not len(records.kernels) and not len(records.copies):
+            raise BadInput(
+                f"{self._path.name} has GPU activity only at impossible times", "record it again"
+            )
+        lost = sum(count for place, count in collected.losses.items() if place != "records")
+        if lost:
+            notes.append(
+                f"{lost} events were left out: "
+                + ", ".join(sorted(set(collected.losses) - {"records"}))
+            )
+        distributed = facts.get("distributedInfo")
+        distributed = distributed if isinstance(distributed, dict) else {}
+        hello = {
+            "wire": WIRE_VERSION,
+            "origin": "kineto",
+            "pid": next((pid for pid in collected.pids if isinstance(pid, int)), None),
+            "rank": _int(distributed.get("rank")),
+            "world": _int(distributed.get("world_size")),
+            "backend": distributed.get("backend"),
+            "cuda_driver": _int(facts.get("cuda_driver_version")),
+            "cuda_runtime": _int(facts.get("cuda_runtime_version")),
+            "shapes": bool(facts.get("record_shapes")),
+            "trace_id": facts.get("trace_id"),
+            "notes": notes,
+        }
+        self._info = replace(
+            self._info,
+            pid=hello["pid"],
+            rank=hello["rank"],
+            world=hello["world"],
+            notes=tuple(notes),
+        )
+        return list(_frames(records, hello, _devices(facts, records), collected.losses))
+
+
+def read(path: Path) -> tuple[Collected, dict[str, Any], list[str]]:
+    """Columns, everything around `traceEvents`, and notes on what is missing.
+
+    Raises:
+        BadInput: Not a trace.
+    """
+    file, size_bytes = kineto_text.open_trace(path)
+    with file:
+        inflater = kineto_text.Inflater(file, size_bytes)
+        blocks = kineto_text.ahead(inflater.blocks())
+        try:
+            return _read_runs(kineto_text.Runs(blocks, path.name), inflater, path.name)
+        except OSError as fault:
+            raise BadInput(f"{path} cannot be read: {fault.strerror}", "copy it again") from fault
+        finally:
+            blocks.close()  # type: ignore[attr-defined]
+
+
+def _read_runs(
+    runs: kineto_text.Runs, inflater: kineto_text.Inflater, label: str
+) -> tuple[Collected, dict[str, Any], list[str]]:
+    collected = Collected()
+    facts: dict[str, Any] = {}
+    try:
+        runs.start()
+        if not runs.bare:
+            facts.update(kineto_events.decode_object(runs.head + b"]}"))
+    except Torn:
+        raise BadInput(
+            f"{label} is not JSON before its traceEvents", "export the trace again"
+        ) from None
+    except BadInput as fault:
+        if inflater.fault:
+            raise BadInput(
+                f"{label}: {inflater.fault}, before any event", "copy it again"
+            ) from fault
+        raise
+    facts.pop("traceEvents", None)
+    for run in runs:
+        try:
+            take(collected, run)
+        except Torn:
+            runs.refuse(run)
+    notes = _read_rest(runs, collected, facts, inflater.fault)
+    if not collected.event_count:
+        if notes:
+            raise BadInput(f"{label} breaks off before its first whole event", "record it again")
+        raise BadInput(f"{label} has no events", _HOW_TO_RECORD)
+    return collected, facts, notes
+
+
+def take(collected: Collected, run: bytes) -> None:
+    """Adds the events of a run.
+
+    Raises:
+        Torn: It is no list of whole events.
+    """
+    events, odd = kineto_events.decode_run(run)
+    try:
+        collected.add(events, lambda: kineto_events.decode_times(run))
+    except (OverflowError, TypeError):
+        events, odd = kineto_events.decode_tidily(run)
+        collected.add(events, lambda: kineto_events.decode_times(run))
+    collected.lose("events that make no sense", odd)
+
+
+def _read_rest(
+    runs: kineto_text.Runs, collected: Collected, facts: dict[str, Any], fault: str | None
+) -> list[str]:
+    """The last events and what follows them; returns notes."""
+    rest = runs.rest
+    try:
+        if runs.bare:
+            take(collected, _without_end(rest))
+        else:
+            run, after = kineto_events.decode_rest(rest)
+            take(collected, run)
+            facts.update(after)
+        return [] if fault is None else [f"{fault}; nothing seems to be missing"]
+    except Torn:
+        pass
+    for start in kineto_text.without_torn_end(rest):
+        try:
+            take(collected, start)
+            break
+        except Torn:
+            continue
+    why = fault or "the text breaks off"
+    return [f"{why}: what came after event {collected.event_count:,} is missing"]
+
+
+def _without_end(text: bytes) -> bytes:
+    """A bare list's rest without its bracket or last comma, which Chrome lets writers leave out."""
+    text = text.rstrip()
+    text = text[:-1].rstrip() if text.endswith(b"]") else text
+    return text[:-1] if text.endswith(b",") else text
+
+
+def _refuse_without_gpu_work(label: str, collected: Collected, facts: dict[str, Any]) -> None:
+    properties = facts.get("deviceProperties")
+    properties = properties if isinstance(properties, list) else []
+    gpus = [str(p.get("name", "")) for p in properties if isinstance(p, dict)]
+    hip = any(name.startswith("hip") for name in collected.names)
+    if hip or any(gpu.startswith("AMD") for gpu in gpus):
+        raise BadInput(
+            f"{label} is from an AMD GPU (ROCm), which brrrtop does not support yet",
+            "give a trace of an NVIDIA GPU",
+        )
+    if not len(collected.kernels) and not len(collected.copies):
+        raise BadInput(f"{label} has no GPU activity in it", _HOW_TO_RECORD)
+
+
+def _int(value: Any) -> int | None:
+    good = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return value if good else None
+
+
+def _devices(facts: dict[str, Any], records: Records) -> list[dict[str, Any]]:
+    active = np.unique(np.concatenate([records.kernels["device"], records.copies["device"]]))
+    properties = facts.get("deviceProperties")
+    known = {
+        p.get("id"): p
+        for p in (properties if isinstance(properties, list) else [])
+        if isinstance(p, dict)
+    }
+    found = []
+    for device_id in active.tolist():
+        said = known.get(device_id, {})
+        device: dict[str, Any] = {"device_id": device_id}
+        for theirs, ours in _DEVICE_FIELDS.items():
+            value = said.get(theirs)
+            if isinstance(value, str if ours == "name" else int):
+                device[ours] = value
+        major, minor = _int(said.get("computeMajor")), _int(said.get("computeMinor"))
+        if major is not None and minor is not None:
+            device["capability"] = [major, minor]
+        found.append(device)
+    return found
+
+
+def _frames(
+    records: Records, hello: dict[str, Any], devices: list[dict[str, Any]], losses: dict[str, int]
+) -> Iterator[Frame]:
+    """All frames in order: what is known from the start, then slices by the time things ended."""
+    tables: list[tuple[Kind, Array, Array]] = [
+        (kind, rows, np.ascontiguousarray(rows["end_ns"]))
+        for kind, rows in (
+            (Kind.CALLS, records.calls),
+            (Kind.MARKS, records.marks),
+            (Kind.KERNELS, records.kernels),
+            (Kind.COPIES, records.copies),
+        )
+    ]
+    tables.insert(1, (Kind.LINKS, records.links, records.link_times))
+    first = min(int(t[1]["start_ns"].min()) for t in tables if t[0] != Kind.LINKS and len(t[1]))
+    last = max(int(times[-1]) for _, _, times in tables if len(times))
+    yield Frame(Kind.HELLO, hello, first)
+    for device in devices:
+        yield Frame(Kind.DEVICE, device, first)
+    yield Frame(Kind.NAMES, records.names, first)
+    yield Frame(Kind.OPS, records.ops, first)
+    yield Frame(Kind.LOSS, losses, first)
+    step = max(SLICE_NS, -(-(last - first) // _MOST_SLICES))
+    edges = np.arange(first + step, last + step, step, dtype=np.int64)
+    edges = np.minimum(edges, last) if len(edges) else np.array([last], np.int64)
+    cuts = [np.searchsorted(times, edges, "right") for _, _, times in tables]
+    low = [0] * len(tables)
+    for index, edge in enumerate(edges.tolist()):
+        for which, (kind, rows, _) in enumerate(tables):
+            high = int(cuts[which][index])
+            if high > low[which]:
+                yield Frame(kind, rows[low[which] : high], edge)
+            low[which] = high
+    yield Frame(Kind.END, {"reason": "the trace ends here"}, last)

@@ -1,0 +1,204 @@
+"""Text of trace events → typed events. The fast way first, then the forgiving one."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+ABSENT = Raw()
+
+
+class Args(Struct, frozen=True, gc=False):
+    """The arguments of an event that brrrtop uses; old traces write `external id` small."""
+
+    external: int = field(name="External id", default=0)
+    old_external: int = field(name="external id", default=0)
+    device: int = field(name="device", default=-1)
+    stream: int = field(name="stream", default=0)
+    correlation: int = field(name="correlation", default=0)
+    registers: int = field(name="registers per thread", default=0)
+    shared_bytes: int = field(name="shared memory", default=0)
+    grid: tuple[int, int, int] = (0, 0, 0)
+    block: tuple[int, int, int] = (0, 0, 0)
+    size_bytes: int = field(name="bytes", default=0)
+    graph: int = field(name="graph id", default=0)
+    graph_node: int = field(name="graph node id", default=0)
+    dims: Raw = field(name="Input Dims", default=ABSENT)
+    types: Raw = field(name="Input type", default=ABSENT)
+    concrete: Raw = field(name="Concrete Inputs", default=ABSENT)
+
+
+class Event(Struct, gc=False):
+    """One entry of `traceEvents`. Times are microseconds; `dur_us` is negative when absent."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = 0
+    tid: int | str = 0
+    ts_us: float = field(name="ts", default=-1.0)
+    dur_us: float = field(name="dur", default=-1.0)
+    args: Args = Args()
+
+
+class _Times(Struct, gc=False):
+    """The times of an event as they are written."""
+
+    ts: Raw = ABSENT
+    dur: Raw = ABSENT
+
+
+_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_events = msgspec.json.Decoder(list[Event])
+_loose = msgspec.json.Decoder(list[Raw])
+_event = msgspec.json.Decoder(Event)
+_anything = msgspec.json.Decoder()
+_parts = msgspec.json.Decoder(dict[str, Raw])
+_times = msgspec.json.Decoder(list[_Times])
+
+# What json.dumps writes for numbers that JSON does not have; only tried on text that does not parse.
+_NOT_A_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|nan|Infinity|inf)(?=\s*[,\]}])")
+_LONE_HIGH = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
+_LONE_LOW = re.compile(
+    rb"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_INT_ARGS = {f.encode_name: f.name for f in msgspec.structs.fields(Args) if f.type is int}
+
+
+class Torn(Exception):
+    """The text is not a list of whole events."""
+
+
+def decode_run(run: bytes) -> tuple[list[Event], int]:
+    """The events of a run, and how many could not be understood.
+
+    Raises:
+        Torn: Not a list of whole values, even with odd encodings and numbers put right.
+    """
+    text = b"[" + run + b"]"
+    try:
+        return _events.decode(text), 0
+    except _FAULTS:
+        text = mended(text)
+    try:
+        return _events.decode(text), 0
+    except _FAULTS:
+        pass
+    try:
+        raws = _loose.decode(text)
+    except _FAULTS as fault:
+        raise Torn from fault
+    return _one_by_one(raws)
+
+
+def decode_times(run: bytes) -> tuple[list[Raw], list[Raw]]:
+    """`ts` and `dur` of every event of a run that parsed, as text."""
+    rows = _times.decode(b"[" + run + b"]")
+    return [row.ts for row in rows], [row.dur for row in rows]
+
+
+def decode_object(text: bytes) -> dict[str, Any]:
+    """A JSON object of any shape.
+
+    Raises:
+        Torn: It is none.
+    """
+    try:
+        value = _anything.decode(mended(text))
+    except _FAULTS as fault:
+        raise Torn from fault
+    if not isinstance(value, dict):
+        raise Torn
+    return value
+
+
+def mended(text: bytes) -> bytes:
+    """The text with bytes that are not UTF-8, lone surrogates and NaNs replaced."""
+    text = text.decode("utf-8", "replace").encode()
+    text = _NOT_A_NUMBER.sub(b"null", text)
+    return _LONE_LOW.sub(rb"\1\\ufffd", _LONE_HIGH.sub(rb"\1\\ufffd", text))
+
+
+def _one_by_one(raws: list[Raw]) -> tuple[list[Event], int]:
+    events: list[Event] = []
+    odd = 0
+    for raw in raws:
+        try:
+            events.append(_event.decode(raw))
+            continue
+        except _FAULTS:
+            pass
+        event = _tidied(raw)
+        if event is None:
+            odd += 1
+        else:
+            events.append(event)
+    return events, odd
+
+
+def _tidied(raw: Raw) -> Event | None:
+    """The event with the arguments it got wrong left out; None when its core makes no sense."""
+    try:
+        found = _anything.decode(raw)
+        text = {key: str(found.get(key) or "") for key in ("ph", "cat", "name")}
+        ids = {key: found[key] for key in ("pid", "tid") if type(found.get(key)) in (int, str)}
+        times = {key + "_us": float(found[key]) for key in ("ts", "dur") if key in found}
+        return Event(**text, **ids, **times, args=_tidied_args(found.get("args")))
+    except (*_FAULTS, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+
+
+def _tidied_args(found: Any) -> Args:
+    if not isinstance(found, dict):
+        return Args()
+    good: dict[str, Any] = {
+        name: value
+        for key, name in _INT_ARGS.items()
+        if type(value := found.get(key)) is int and abs(value) < 1 << 63
+    }
+    for key in ("grid", "block"):
+        value = found.get(key)
+        if isinstance(value, list) and len(value) == 3 and all(type(v) is int for v in value):
+            good[key] = tuple(value)
+    for key, name in (
+        ("Input Dims", "dims"),
+        ("Input type", "types"),
+        ("Concrete Inputs", "concrete"),
+    ):
+        if isinstance(found.get(key), list):
+            good[name] = Raw(msgspec.json.encode(found[key]))
+    return Args(**good)
+
+
+def decode_tidily(run: bytes) -> tuple[list[Event], int]:
+    """As `decode_run`, for a run whose ids are beyond 64 bits: those ids are left out."""
+    raws = _loose.decode(mended(b"[" + run + b"]"))
+    tidied = [_tidied(raw) for raw in raws]
+    events = [event for event in tidied if event is not None]
+    return events, len(raws) - len(events)
+
+
+def decode_rest(rest: bytes) -> tuple[bytes, dict[str, Any]]:
+    """The last run, and what follows `traceEvents` in the file.
+
+    Raises:
+        Torn: The file does not end where it should.
+    """
+    text = b'{"traceEvents":[' + rest
+    try:
+        parts = _parts.decode(text)
+    except _FAULTS:
+        try:
+            parts = _parts.decode(mended(text))
+        except _FAULTS as fault:
+            raise Torn from fault
+    run = bytes(parts.pop("traceEvents")).strip()
+    facts: dict[str, Any] = {}
+    for key, raw in parts.items():
+        with contextlib.suppress(*_FAULTS):
+            facts[key] = _anything.decode(mended(bytes(raw)))
+    return run[1:-1], facts
