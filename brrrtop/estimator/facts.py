@@ -18,8 +18,8 @@ from brrrtop.estimator.precision import Precision, precision
 from brrrtop.estimator.readings import Readings, readings
 from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
 from brrrtop.estimator.syncs import Syncs, syncs
-from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
 from brrrtop.estimator.traits import Role
+from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
 from brrrtop.model import Estimate, Window
 
 
@@ -111,7 +111,9 @@ def _eager_norm_ns(seen: Joined) -> int:
     window = seen.window
     rsqrt = np.zeros(len(window.names), np.bool_)
     mean = np.zeros(len(window.names), np.bool_)
-    for name_id in np.unique(window.activities.name_ids[seen.is_role(Role.POINTWISE, Role.REDUCTION)]):
+    for name_id in np.unique(
+        window.activities.name_ids[seen.is_role(Role.POINTWISE, Role.REDUCTION)]
+    ):
         rsqrt[name_id] = "rsqrt" in window.names[name_id]
         mean[name_id] = "MeanOps" in window.names[name_id]
     at = np.flatnonzero(seen.kernels)

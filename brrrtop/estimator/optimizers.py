@@ -41,7 +41,8 @@ def optimizer(joined: Joined) -> Optimizer | None:
         rows = joined.in_optimizer & joined.kernels
     else:
         rows = joined.kernels & (
-            joined.is_role(Role.OPTIMIZER) | (joined.has(Trait.ADAM_PART) & ~joined.has(Trait.FOREACH))
+            joined.is_role(Role.OPTIMIZER)
+            | (joined.has(Trait.ADAM_PART) & ~joined.has(Trait.FOREACH))
         )
     if not rows.any():
         return None

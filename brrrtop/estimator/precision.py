@@ -72,7 +72,9 @@ def precision(joined: Joined) -> Precision:
         half_ns=total(matrix & joined.has(Trait.HALF)),
         double_ns=total(kernels & joined.has(Trait.DOUBLE)),
         double_kernels=int((kernels & joined.has(Trait.DOUBLE)).sum()),
-        float_streaming_ns=total(streaming & joined.has(Trait.FP32_STORAGE) & ~joined.has(Trait.HALF)),
+        float_streaming_ns=total(
+            streaming & joined.has(Trait.FP32_STORAGE) & ~joined.has(Trait.HALF)
+        ),
         streaming_ns=total(streaming),
         cast_ns=total(kernels & joined.has(Trait.CAST)),
         copying_ns=total((kernels & joined.has(Trait.COPYING)) | on_device),

@@ -49,5 +49,9 @@ def readings(window: Window) -> Readings:
             means[int(metric)] = float(values.mean())
             largest[int(metric)] = float(values.max())
     bits = gauges.values[mine & (gauges.metrics == Metric.CLOCK_EVENT_REASONS)].astype(np.int64)
-    shares = {name: float(((bits & bit) != 0).mean()) for name, bit in REASONS.items()} if len(bits) else {}
+    shares = (
+        {name: float(((bits & bit) != 0).mean()) for name, bit in REASONS.items()}
+        if len(bits)
+        else {}
+    )
     return Readings(means, largest, shares)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait
-from brrrtop.model import I8, Steps
+from brrrtop.model import Steps
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -50,12 +51,12 @@ def repeats(joined: Joined, steps: Steps) -> Repeats | None:
     return Repeats(len(hashes), int(commonest.max()), int(np.median(counts)), ratio)
 
 
-def _keys(joined: Joined) -> I8:
+def _keys(joined: Joined) -> npt.NDArray[np.uint64]:
     activities = joined.window.activities
     key = activities.name_ids.astype(np.uint64) * _MIX
     key ^= activities.blocks.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
     key ^= activities.threads.astype(np.uint64) * np.uint64(0x165667B19E3779F9)
-    return key  # type: ignore[return-value]
+    return np.asarray(key, np.uint64)
 
 
 def recomputed_ns(joined: Joined) -> int | None:

@@ -1,4 +1,4 @@
-"""Waits of the host for the device: how many, how long, what the refill after them costs, and where.
+"""Waits of the host for the device: how many, how long, what the refill costs, and where.
 
 A wait for a full queue costs nothing by itself: without it the host would wait elsewhere. What it
 can cost is the idle time it leads to, and never more than the host was blocked (A16).

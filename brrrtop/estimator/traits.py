@@ -133,7 +133,11 @@ _TRAITS: tuple[tuple[Trait, re.Pattern[str]], ...] = tuple(
         ),
         (Trait.FLASH2, r"flash_fwd_\w*kernel|flash_bwd_\w*kernel|fmha_cutlass|sm80_flash"),
         (Trait.EPILOGUE, r"splitK|SplitK"),
-        (Trait.BACKWARD, r"[bB]ackward|_bwd|bprop|dgrad|wgrad|threshold_kernel_impl"),
+        (
+            Trait.BACKWARD,
+            r"[bB]ackward|_bwd|bn_bw_|bprop|dgrad|wgrad|grad_input|grad_weight|GammaBeta|compute_dot_do_o"
+            r"|convert_dq",
+        ),
         (Trait.DOUBLE, r"<double\b|lambda\(double\b|f64f64|dgemm|_d884"),
     )
 )

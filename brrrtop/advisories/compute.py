@@ -1,0 +1,205 @@
+"""Rules about arithmetic: the unit it runs on, shapes and layouts that keep it off the fast one.
+
+A-numbers: regime-theory, section 4.2.
+"""
+
+from __future__ import annotations
+
+from brrrtop import units
+from brrrtop.advisories.context import Context, advisory
+from brrrtop.model import Advisory
+
+FLASH_FLOP = 14 / 12
+"""A fused backward recomputes the scores: 4 + 10 bhSSd instead of 4 + 8 (regime-theory, 1.6)."""
+FLASH_SHARE = 0.6
+"""Of the dense peak, reached by fused attention kernels of the device's own generation."""
+
+
+def _peak(context: Context, precision: str) -> float | None:
+    return context.ceilings.flop_per_s.get(precision) if context.ceilings else None
+
+
+def _is_geforce(context: Context) -> bool:
+    return "GeForce" in (context.estimate.device.name or "")
+
+
+def _speedup(context: Context, old: str, new: str) -> float | None:
+    """Peak of `new` over `old`; None when the device has no such unit."""
+    before, after = _peak(context, old), _peak(context, new)
+    return after / before if before and after else None
+
+
+def enable_tf32_or_amp(context: Context) -> Advisory | None:
+    """A40: fp32 products on the CUDA cores of a device that has tensor cores for them."""
+    used = context.facts.precision
+    spent = used.simt_gemm_ns + used.simt_conv_ns
+    if context.share(spent) < context.limits.simt_share or context.capability < (7, 0):
+        return None
+    tf32 = context.capability >= (8, 0) and not _is_geforce(context)
+    best = _speedup(context, "fp32", "bf16" if context.capability >= (8, 0) else "fp16") or 8.0
+    if best < 1.5:
+        return None
+    setting = (
+        "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.allow_tf32 = True — or "
+        "with torch.autocast('cuda', torch.bfloat16):"
+        if tf32
+        else "with torch.autocast('cuda', torch.float16): and a GradScaler"
+    )
+    return advisory(
+        context,
+        "enable-tf32-or-amp",
+        says=f"fp32 products on the CUDA cores take {units.share(context.share(spent))} of the "
+        "time; the tensor cores idle",
+        suggests=setting,
+        waste="fusing or less Python: the slow unit sets the pace",
+        confidence=0.95,
+        saves=context.device_side(spent * (1 - 1 / best)),
+        simt_gemm_share=context.share(used.simt_gemm_ns),
+        simt_conv_share=context.share(used.simt_conv_ns),
+        peak_ratio=best,
+    )
+
+
+def use_bf16(context: Context) -> Advisory | None:
+    """A41: TF32 products could run in 16 bit."""
+    used = context.facts.precision
+    if context.share(used.tf32_ns) < context.limits.tf32_share or context.capability < (8, 0):
+        return None
+    ratio = _speedup(context, "tf32", "bf16") or 2.0
+    return advisory(
+        context,
+        "use-bf16",
+        says=f"TF32 products take {units.share(context.share(used.tf32_ns))} of the time; bf16 "
+        f"runs up to {ratio:.0f} times as fast and moves half the bytes",
+        suggests="with torch.autocast('cuda', torch.bfloat16):",
+        confidence=0.7,
+        saves=context.device_side(used.tf32_ns * (1 - 1 / ratio)),
+        tf32_share=context.share(used.tf32_ns),
+        peak_ratio=ratio,
+    )
+
+
+def tensor_core_alignment(context: Context) -> Advisory | None:
+    """A43: 16-bit products whose rows are no multiple of 16 bytes."""
+    used = context.facts.precision
+    if context.share(used.misaligned_ns) < context.limits.misaligned_share:
+        return None
+    sizes = ", ".join(str(size) for size in used.odd_sizes)
+    return advisory(
+        context,
+        "tensor-core-alignment",
+        says=f"{units.share(context.share(used.misaligned_ns))} of the time goes to products that "
+        "load one or two elements at a time" + (f" (sizes {sizes})" if sizes else ""),
+        suggests="pad rows to a multiple of 8, better 64: "
+        "nn.Linear(d, -(-out // 64) * 64), vocabulary and sequence too",
+        waste="switching AMP on or off: the rows stay odd",
+        confidence=0.9 if used.odd_sizes else 0.8,
+        saves=context.device_side(0.75 * used.misaligned_ns),
+        misaligned_share=context.share(used.misaligned_ns),
+        odd_sizes=list(used.odd_sizes),
+        kernel=used.misaligned_names[0] if used.misaligned_names else None,
+    )
+
+
+def flash_attention(context: Context) -> Advisory | None:
+    """A46: attention written out, its score matrix through memory several times."""
+    found = context.facts.attention
+    if found is None or context.share(found.total_ns) < context.limits.attention_share:
+        return None
+    peak = _peak(context, "bf16") or _peak(context, "fp16")
+    floor = (
+        found.flop * FLASH_FLOP / (FLASH_SHARE * peak) * 1e9
+        if found.flop and peak
+        else 0.5 * found.product_ns
+    )
+    shape = found.shape
+    return advisory(
+        context,
+        "flash-attention",
+        says=f"attention written out takes {units.share(context.share(found.total_ns))} of the time"
+        + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
+        suggests="torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)",
+        waste="compiling the layers around it: the score matrix still goes through memory",
+        confidence=0.95 if shape else 0.8,
+        saves=context.device_side(found.total_ns - min(floor, found.total_ns)),
+        attention_share=context.share(found.total_ns),
+        product_share=context.share(found.product_ns),
+        score_shape=list(shape) if shape else None,
+        calls_a_step=context.a_step(found.count),
+    )
+
+
+def fusion_ceiling(context: Context) -> Advisory | None:
+    """A47: attention kernels written for an older generation than the device's."""
+    used = context.facts.precision
+    share = context.share(used.old_attention_ns)
+    if share < context.limits.backend_share or context.capability < (9, 0):
+        return None
+    return advisory(
+        context,
+        "fusion-ceiling",
+        says=f"{units.share(share)} of the time is fused attention written for Ampere: on this GPU "
+        "it reaches about a third of the peak, where matmuls reach 80 %",
+        suggests="with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION): — or "
+        "FlashAttention 3",
+        waste="fusing more around it: a kernel of the last generation has its own ceiling",
+        confidence=0.5,
+        saves=context.device_side(0.5 * used.old_attention_ns),
+        attention_share=share,
+    )
+
+
+def skinny_products(context: Context) -> Advisory | None:
+    """A45: matrix-vector products: the weights go through memory for a few rows."""
+    rows = [r for r in context.estimate.kernels if "gemv" in r.name or "dot_kernel" in r.name]
+    spent = sum(r.total_ns for r in rows)
+    if context.share(spent) < context.limits.skinny_share:
+        return None
+    return advisory(
+        context,
+        "skinny-products",
+        says=f"{units.share(context.share(spent))} of the time multiplies matrices with a vector: "
+        "the weights are read for a few rows",
+        suggests="batch more rows, pack sequences, or merge the projections into one product",
+        waste="tensor-core tuning: these products move bytes",
+        confidence=0.6,
+        saves=context.device_side(spent / 2),
+        skinny_share=context.share(spent),
+    )
+
+
+def cudnn_benchmark(context: Context) -> Advisory | None:
+    """A48: direct and transform convolutions where implicit GEMMs exist."""
+    spent = context.facts.precision.old_conv_ns
+    if context.share(spent) < context.limits.old_conv_share:
+        return None
+    return advisory(
+        context,
+        "cudnn-benchmark",
+        says=f"{units.share(context.share(spent))} of the time runs convolution algorithms that no "
+        "one would pick today",
+        suggests="torch.backends.cudnn.benchmark = True (fixed shapes), 16-bit and channels-last",
+        waste="benchmark mode where shapes vary: it would search again and again",
+        confidence=0.5,
+        saves=context.device_side(spent / 2),
+        old_conv_share=context.share(spent),
+    )
+
+
+def double_precision(context: Context) -> Advisory | None:
+    """A49: fp64 by accident."""
+    used = context.facts.precision
+    if context.share(used.double_ns) < context.limits.double_share:
+        return None
+    return advisory(
+        context,
+        "double-precision",
+        says=f"{used.double_kernels} fp64 kernels take "
+        f"{units.share(context.share(used.double_ns))} of the time",
+        suggests="torch.as_tensor(x, dtype=torch.float32): numpy arrays and Python scalars bring "
+        "float64 in",
+        confidence=0.75,
+        saves=context.device_side(used.double_ns / 2),
+        double_share=context.share(used.double_ns),
+        double_kernels=used.double_kernels,
+    )

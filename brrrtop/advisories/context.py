@@ -1,0 +1,118 @@
+"""What a rule sees, and the arithmetic all rules share: Amdahl, with what each side can win.
+
+A saving of device time counts only as far as the device sets the pace (rho); a saving of host
+time only as far as the device idled for it (regime-theory, section 4.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from brrrtop.advisories.thresholds import Thresholds
+from brrrtop.ceilings import Ceilings
+from brrrtop.estimator.facts import Facts
+from brrrtop.model import Advisory, Estimate
+
+WASTE: Mapping[str, str] = {
+    "compute": "cutting Python overhead or fusing pointwise kernels: the tensor cores set the pace",
+    "memory": "a GPU with more FLOPS, or TF32 for matmuls that are not there",
+    "overhead": "a faster GPU: it would only wait more",
+    "mixed": "several changes at once: nobody will know which one helped",
+    "unknown": "several changes at once: nobody will know which one helped",
+}
+"""What is a waste of time in each regime. Source: Horace He, Making Deep Learning Go Brrrr."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One judged window and its facts."""
+
+    estimate: Estimate
+    facts: Facts
+    limits: Thresholds
+    ceilings: Ceilings | None
+
+    @property
+    def wall_ns(self) -> int:
+        """The window's accounted time, at least 1."""
+        return max(self.estimate.account.duration_ns, 1)
+
+    @property
+    def steps(self) -> int | None:
+        """Whole steps in the window; None when unknown or none."""
+        return self.estimate.steps.count or None
+
+    @property
+    def rho(self) -> float:
+        """Share of kernel time that sets the pace; the busy share where no launch is known."""
+        rho = self.estimate.launch.rho
+        return rho if rho is not None else self.estimate.account.busy_ns / self.wall_ns
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability; (0, 0) when nobody said."""
+        return self.estimate.device.capability or (0, 0)
+
+    def share(self, time_ns: float) -> float:
+        """Part of the wall."""
+        return time_ns / self.wall_ns
+
+    def idle(self, *causes: str) -> float:
+        """Share of the wall the device idled for these causes."""
+        return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
+
+    def a_step(self, amount: float) -> float:
+        """`amount` per step, or for the whole window when steps are unknown."""
+        return amount / (self.steps or 1)
+
+    @property
+    def per(self) -> str:
+        """What `a_step` amounts are per."""
+        return "a step" if self.steps else "in this window"
+
+    def device_side(self, saved_ns: float) -> float:
+        """Most of the wall that `saved_ns` less of kernel time can win."""
+        return min(self.rho, 1.0) * self.share(saved_ns)
+
+    def worth(self, saves: float) -> bool:
+        """Whether a bound is worth showing at all."""
+        least = max(
+            self.limits.worth_share,
+            self.share(self.limits.worth_step_ns * (self.steps or 1)),
+        )
+        return saves >= least
+
+
+def advisory(
+    context: Context,
+    kind: str,
+    *,
+    says: str,
+    suggests: str,
+    confidence: float,
+    saves: float | None = None,
+    waste: str | None = None,
+    **evidence: Any,
+) -> Advisory | None:
+    """The advisory, or None when its bound is not worth the edit.
+
+    Args:
+        saves: Most it can win, share of the wall; None for advice that saves nothing itself.
+        waste: Defaults to the regime's own waste of time.
+        evidence: Numbers behind it, units in the names.
+    """
+    if saves is not None:
+        saves = min(max(saves, 0.0), 0.99)
+        if not context.worth(saves):
+            return None
+    return Advisory(
+        kind=kind,
+        says=says,
+        confidence=round(min(max(confidence, 0.0), 0.99), 3),
+        saves_at_most=None if saves is None else round(saves, 4),
+        evidence=dict(evidence),
+        suggests=suggests,
+        waste=waste or WASTE[str(context.estimate.regime)],
+    )

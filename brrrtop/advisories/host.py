@@ -1,0 +1,204 @@
+"""Rules about the host's other business while the device idles: compiles, saves, logs."""
+
+from __future__ import annotations
+
+from brrrtop import units
+from brrrtop.advisories.context import Context, advisory
+from brrrtop.model import Advisory
+
+
+def recompilation(context: Context) -> Advisory | None:
+    """A03: torch.compile compiles again in steady state."""
+    hosts = context.facts.hosts
+    if not hosts.recompiles:
+        return None
+    lost = max(context.idle("compile"), context.share(hosts.compiles.idle_ns))
+    return advisory(
+        context,
+        "recompilation",
+        says=f"torch.compile ran {hosts.recompiles} more times in this window and cost "
+        f"{units.share(lost)} of the time",
+        suggests="torch._dynamo.mark_dynamic(x, 0) or torch.compile(dynamic=True), or pad lengths "
+        "to a few buckets; TORCH_LOGS=recompiles names the guard",
+        waste="mode='max-autotune': each recompile would take longer still",
+        confidence=0.9,
+        saves=lost,
+        recompiles=hosts.recompiles,
+        compile_ns=hosts.compiles.total_ns,
+        where=[name for name, _, _ in hosts.compiles.names],
+    )
+
+
+def gc_pause(context: Context) -> Advisory | None:
+    """A23: Python's collector stops the loop."""
+    seen = context.facts.hosts.gc
+    lost = max(context.idle("gc"), context.share(seen.idle_ns))
+    long = seen.largest_ns >= context.limits.gc_pause_ns and seen.idle_ns > 0
+    if not seen.count or not (lost >= context.limits.gc_idle or long):
+        return None
+    return advisory(
+        context,
+        "gc-pause",
+        says=f"{seen.count} garbage collections, the longest {units.duration(seen.largest_ns)}, "
+        f"idle the GPU {units.share(lost)} of the time",
+        suggests="gc.collect(); gc.freeze() after warm-up, or gc.disable() and a manual "
+        "gc.collect() every N steps on all ranks together",
+        waste="fewer Python temporaries here and there: the collector walks all live objects",
+        confidence=0.9,
+        saves=lost,
+        collections=seen.count,
+        largest_ns=seen.largest_ns,
+        generation=seen.value,
+    )
+
+
+def allocator_retries(context: Context) -> Advisory | None:
+    """A24: the caching allocator ran out, freed everything and tried again."""
+    retries = context.facts.hosts.retries
+    if not retries:
+        return None
+    lost = max(context.idle("allocator"), context.share(context.facts.hosts.allocs.idle_ns))
+    return advisory(
+        context,
+        "allocator-retries",
+        says=f"the allocator ran out of memory and retried {retries} times in this window: each "
+        "time it waits for all streams and gives memory back",
+        suggests="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or a batch a notch smaller",
+        waste="AMP for speed: fragmentation stays",
+        confidence=0.9,
+        saves=max(lost, 1.01 * context.limits.worth_share)
+        if context.steps and retries / context.steps >= 0.01
+        else lost,
+        retries=retries,
+        allocator_idle_share=lost,
+    )
+
+
+def allocation_churn(context: Context) -> Advisory | None:
+    """A25: the driver is asked for memory in steady state."""
+    seen = context.facts.hosts.allocs
+    lost = max(context.idle("allocator"), context.share(seen.idle_ns))
+    if context.facts.hosts.retries or context.a_step(seen.count) < 1:
+        return None
+    if lost < context.limits.alloc_idle:
+        return None
+    return advisory(
+        context,
+        "allocation-churn",
+        says=f"{context.a_step(seen.count):.0f} driver allocations or frees {context.per} idle "
+        f"the GPU {units.share(lost)} of the time",
+        suggests="remove torch.cuda.empty_cache() from the loop, and keep shapes to a few sizes",
+        confidence=0.8,
+        saves=lost,
+        calls=[name for name, _, _ in seen.names],
+        calls_a_step=context.a_step(seen.count),
+    )
+
+
+def checkpoint_stall(context: Context) -> Advisory | None:
+    """A22: saving holds the loop up."""
+    seen = context.facts.hosts.checkpoint
+    lost = max(context.idle("checkpoint"), context.share(seen.idle_ns))
+    long = seen.largest_ns >= context.limits.checkpoint_stall_ns and seen.idle_ns > 0
+    if not (lost >= context.limits.checkpoint_idle or long):
+        return None
+    return advisory(
+        context,
+        "checkpoint-stall",
+        says=f"saving took {units.duration(seen.largest_ns or None)} at a time and idled the GPU "
+        f"{units.share(lost)} of the time",
+        suggests="torch.distributed.checkpoint.async_save(state), or copy the state to pinned "
+        "memory and write it from a thread; save less often",
+        waste="faster kernels: the loop stands still while the file is written",
+        confidence=0.9,
+        saves=lost,
+        largest_ns=seen.largest_ns,
+        saves_seen=seen.count,
+    )
+
+
+def logging_stall(context: Context) -> Advisory | None:
+    """A21: writing metrics holds the loop up."""
+    seen = context.facts.hosts.logging
+    lost = max(context.idle("logging"), context.share(seen.idle_ns))
+    if lost < context.limits.logging_idle:
+        return None
+    where = f" in {seen.names[0][0]}" if seen.names else ""
+    return advisory(
+        context,
+        "logging-stall",
+        says=f"logging{where} idles the GPU {units.share(lost)} of the time",
+        suggests="log every 50 steps, from a background thread, and values that are on the host",
+        waste="a faster GPU: the loop waits for its own log",
+        confidence=0.85,
+        saves=lost,
+        logging_idle_share=lost,
+        calls_a_step=context.a_step(seen.count),
+        where=[name for name, _, _ in seen.names],
+    )
+
+
+def evaluation_stall(context: Context) -> Advisory | None:
+    """Evaluation in the window idles the device: shown so that nobody averages over it."""
+    lost = context.idle("evaluation")
+    if lost < context.limits.logging_idle:
+        return None
+    return advisory(
+        context,
+        "evaluation-idle",
+        says=f"an evaluation phase idles the GPU {units.share(lost)} of this window: its loop "
+        "waits for the host",
+        suggests="collect predictions on the device and read them once at the end",
+        confidence=0.6,
+        saves=lost,
+        evaluation_idle_share=lost,
+    )
+
+
+def python_overhead(context: Context) -> Advisory | None:
+    """A14: the launching thread is in Python, and samples say where."""
+    hosts = context.facts.hosts
+    lost = context.idle("host", "launch")
+    if hosts.stack_samples < 20 or not hosts.stacks or lost < context.limits.launch_idle:
+        return None
+    line, samples, _ = hosts.stacks[0]
+    part = samples / hosts.stack_samples
+    if part < 0.25:
+        return None
+    return advisory(
+        context,
+        "python-overhead",
+        says=f"while the GPU idled, the main thread was at {line} in {units.share(part)} of "
+        f"{hosts.stack_samples} samples",
+        suggests=f"move the work at {line} off the loop: vectorise it, cache it, or give it to a "
+        "worker process",
+        waste="tuning kernels: the GPU waits for Python",
+        confidence=0.6,
+        saves=lost * part,
+        line=line,
+        samples_share=part,
+        idle_share=lost,
+    )
+
+
+def graph_breaks(context: Context) -> Advisory | None:
+    """A04: compiled, yet most pointwise work runs outside compiled graphs."""
+    found = context.facts.chains
+    if found is None or found.fused_ns <= 0 or found.kernels < 8:
+        return None
+    loose = found.total_ns
+    if found.fused_ns > 0.25 * loose or context.share(loose) < 2 * context.limits.chain_share:
+        return None
+    return advisory(
+        context,
+        "graph-breaks",
+        says=f"part of the model is compiled, but {units.share(context.share(loose))} of the time "
+        "is pointwise work outside the compiled graphs",
+        suggests="TORCH_LOGS=graph_breaks python train.py; then remove .item(), print and "
+        "data-dependent ifs, or use fullgraph=True to list them",
+        waste="fusing by hand first",
+        confidence=0.55,
+        saves=context.device_side(found.fusable_ns),
+        fused_ns=found.fused_ns,
+        loose_ns=loose,
+    )

@@ -1,0 +1,245 @@
+"""Rules about whether what is seen can be trusted, and about the hardware. A01-A08, A54-A55."""
+
+from __future__ import annotations
+
+from brrrtop import units
+from brrrtop.advisories.context import Context, advisory
+from brrrtop.model import Advisory, Regime
+from collectors.wire import Metric
+
+
+def warming_up(context: Context) -> Advisory | None:
+    """A01, A02: the first steps, or a compile in them, say nothing about the run."""
+    if not context.estimate.steps.warming_up:
+        return None
+    compiles = context.facts.hosts.compiles
+    spent = units.duration(compiles.total_ns)
+    compiling = f"; torch.compile took {spent}" if compiles.count else ""
+    return advisory(
+        context,
+        "warming-up",
+        says="the first steps load modules, tune and allocate" + compiling,
+        suggests="wait three steps, then judge",
+        waste="concluding anything from the first call: a compiled model's first call is slower "
+        "than eager",
+        confidence=0.95,
+        compile_ns=compiles.total_ns,
+        module_loads=context.facts.hosts.modules.count,
+    )
+
+
+def records_lost(context: Context) -> Advisory | None:
+    """4.1: too many records are missing to judge kernels."""
+    if context.facts.lost_share <= context.limits.lost_share:
+        return None
+    return advisory(
+        context,
+        "records-lost",
+        says=f"{units.share(context.facts.lost_share)} of the records were lost: shares are "
+        "uncertain and nothing else is advised",
+        suggests="shorter bursts, or a bigger buffer: brrrtop attach --max-overhead 2%",
+        confidence=0.9,
+        lost_share=context.facts.lost_share,
+    )
+
+
+def useful_share(context: Context) -> float | None:
+    """Busy time weighted by achieved share of the roof; None when too little of it is known."""
+    known = [r for r in context.estimate.kernels if r.roof_share is not None]
+    time = sum(r.total_ns for r in known)
+    total = sum(r.total_ns for r in context.estimate.kernels)
+    if not total or time < 0.5 * total:
+        return None
+    mean = sum(r.total_ns * min(r.roof_share or 0.0, 1.0) for r in known) / time
+    return mean * context.share(context.estimate.account.busy_ns)
+
+
+def misleading_util(context: Context) -> Advisory | None:
+    """A05: nvidia-smi counts a resident kernel as full use."""
+    util = context.facts.readings.mean(Metric.SMI_UTIL)
+    useful = useful_share(context)
+    if useful is None:
+        active = context.facts.readings.mean(Metric.SM_ACTIVE)
+        work = context.share(
+            context.estimate.account.compute_ns + context.estimate.account.memory_ns
+        )
+        useful = min(active, work) if active is not None else None
+    if util is None or useful is None or util < context.limits.misled_util:
+        return None
+    if useful >= context.limits.misled_useful:
+        return None
+    return advisory(
+        context,
+        "misleading-util",
+        says=f"nvidia-smi says {units.share(util)}, but only {units.share(useful)} of what this "
+        "GPU can do is done: that figure says a kernel was resident, not that it was useful",
+        suggests="follow the first advisory here and ignore GPU-Util",
+        waste="concluding from a high GPU-Util that the GPU is the limit",
+        confidence=0.9,
+        smi_util=util,
+        useful_share=useful,
+    )
+
+
+def throttled(context: Context) -> Advisory | None:
+    """A54: heat or a hardware slowdown holds the clocks; a power cap alone is normal."""
+    reasons = context.facts.readings.reason_shares
+    hot = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
+    worst = max(hot, key=lambda name: reasons.get(name, 0.0))
+    if reasons.get(worst, 0.0) < context.limits.throttled_share:
+        return None
+    clock = context.facts.readings.mean(Metric.SM_CLOCK_HZ)
+    most = context.facts.readings.mean(Metric.SM_CLOCK_MAX_HZ)
+    lost = 1 - clock / most if clock and most and clock < most else 0.0
+    compute = context.share(context.estimate.account.compute_ns)
+    return advisory(
+        context,
+        "throttled",
+        says=f"the clocks are held down ({worst}) in {units.share(reasons[worst])} of the readings"
+        + (f", by {units.share(lost)}" if lost else ""),
+        suggests="check airflow and cooling, then the power limit: nvidia-smi -q -d PERFORMANCE",
+        waste="changing code: the same kernels run slower",
+        confidence=0.85,
+        saves=compute * lost if compute * lost >= context.limits.worth_share else None,
+        reason=worst,
+        reason_share=reasons[worst],
+        sm_clock_hz=clock,
+        temperature_c=context.facts.readings.mean(Metric.TEMPERATURE_C),
+    )
+
+
+def idle_clocks(context: Context) -> Advisory | None:
+    """A28: clocks far below the most while the device works, by setting or by idling."""
+    readings = context.facts.readings
+    clock, most = readings.mean(Metric.SM_CLOCK_HZ), readings.mean(Metric.SM_CLOCK_MAX_HZ)
+    reasons = readings.reason_shares
+    if not clock or not most or clock >= context.limits.low_clock * most or not reasons:
+        return None
+    held, idle = reasons.get("application clocks", 0.0), reasons.get("gpu idle", 0.0)
+    if max(held, idle) < 0.5 or context.share(context.estimate.account.busy_ns) < 0.05:
+        return None
+    by_setting = held >= idle
+    lost = context.share(context.estimate.account.compute_ns) * (1 - clock / most)
+    return advisory(
+        context,
+        "idle-clocks",
+        says=f"the SMs run at {units.rate(clock, 'Hz')} of {units.rate(most, 'Hz')}: "
+        + ("application clocks hold them" if by_setting else "the GPU idles between bursts"),
+        suggests="nvidia-smi -rac (as root)"
+        if by_setting
+        else "close the gaps between launches first; the clocks follow",
+        waste="tuning kernels before the clocks are up",
+        confidence=0.7,
+        saves=lost if by_setting and context.worth(lost) else None,
+        sm_clock_hz=clock,
+        sm_clock_max_hz=most,
+    )
+
+
+def shared_gpu(context: Context) -> Advisory | None:
+    """A55: somebody else computes on this device."""
+    readings = context.facts.readings
+    others = readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
+    util = readings.mean(Metric.SMI_UTIL)
+    busy = context.share(context.estimate.account.busy_ns)
+    foreign = util - busy if util is not None else None
+    if not others or foreign is None or foreign < context.limits.foreign_util:
+        return None
+    return advisory(
+        context,
+        "shared-gpu",
+        says=f"{others:.0f} other processes compute on this GPU: it is in use {units.share(util)} "
+        f"of the time, by this trainer {units.share(busy)}",
+        suggests="nvidia-smi --query-compute-apps=pid,used_memory --format=csv, then move one of "
+        "them",
+        waste="kernel tuning: the neighbour takes turns with you",
+        confidence=0.8,
+        others=others,
+        smi_util=util,
+        busy_share=busy,
+    )
+
+
+def gpu_faults(context: Context) -> Advisory | None:
+    """Uncorrected memory errors: results and speed are both in doubt."""
+    errors = context.facts.readings.largest.get(int(Metric.ECC_UNCORRECTED_COUNT))
+    xid = context.facts.readings.largest.get(int(Metric.XID))
+    if not errors and not xid:
+        return None
+    return advisory(
+        context,
+        "gpu-faults",
+        says=f"the GPU reports {errors or 0:.0f} uncorrected memory errors"
+        + (f" and XID {xid:.0f}" if xid else ""),
+        suggests="drain this GPU: nvidia-smi -q -d ECC,PAGE_RETIREMENT",
+        waste="tuning anything on this device",
+        confidence=0.8,
+        uncorrected=errors,
+        xid=xid,
+    )
+
+
+def monitor_cost(context: Context) -> Advisory | None:
+    """4.3: what watching costs is part of what is seen."""
+    cost = context.facts.readings.mean(Metric.STEP_COST_SHARE)
+    error = context.facts.readings.mean(Metric.STEP_COST_ERROR_SHARE) or 0.0
+    if cost is None or cost - error < context.limits.monitor_cost:
+        return None
+    return advisory(
+        context,
+        "monitor-cost",
+        says=f"watching adds {units.share(cost)} to each step of this run",
+        suggests="brrrtop attach --max-overhead 1%, or NVML only",
+        confidence=0.8,
+        step_cost_share=cost,
+        error_share=error,
+    )
+
+
+def intensity_tie_breaker(context: Context) -> Advisory | None:
+    """A08: the side of much of the time is a coin toss."""
+    open_ns = sum(
+        r.total_ns * (1 - r.underfilled_share)
+        for r in context.estimate.kernels
+        if r.confidence < 0.2 and r.evidence in ("L0", "L1")
+    )
+    if context.estimate.regime is not Regime.MIXED or context.share(open_ns) < 0.1:
+        return None
+    return advisory(
+        context,
+        "intensity-tie-breaker",
+        says=f"names alone cannot say whether {units.share(context.share(open_ns))} of the time is "
+        "compute or memory",
+        suggests="record shapes or counters for some steps: brrrtop attach --counters",
+        waste="guessing: the two sides want opposite fixes",
+        confidence=0.5,
+        open_share=context.share(open_ns),
+    )
+
+
+def none_healthy(context: Context) -> Advisory | None:
+    """A50: roofs set the pace and are well used; only called when nothing else is worth it."""
+    estimate, limits = context.estimate, context.limits
+    worked = estimate.split.compute + estimate.split.memory
+    if worked < 1 - limits.busy_overhead - estimate.split.unknown or estimate.split.unknown > 0.2:
+        return None
+    if estimate.regime is Regime.UNKNOWN and estimate.confidence < 0.2:
+        return None
+    useful = useful_share(context)
+    if useful is not None and useful < limits.healthy_roof:
+        return None
+    fp8 = context.capability >= (8, 9) and estimate.split.compute >= 0.7
+    return advisory(
+        context,
+        "none-healthy",
+        says=f"{units.share(worked)} of the time the GPU works under its own roofs"
+        + (f", at {units.share(useful)} of them" if useful is not None else "")
+        + "; nothing seen is worth an edit",
+        suggests="stop tuning and train"
+        + ("; what is left is fp8, another architecture or more GPUs" if fp8 else ""),
+        waste="Python overhead and fusion by hand: torch.compile gave 0.94x on a Llama 8B at 8k",
+        confidence=min(0.95, 0.55 + 0.4 * worked),
+        compute_share=estimate.split.compute,
+        memory_share=estimate.split.memory,
+        useful_share=useful,
+    )

@@ -1,0 +1,247 @@
+"""Rules about time spent moving bytes on the device. A-numbers: regime-theory, section 4.2."""
+
+from __future__ import annotations
+
+from brrrtop import units
+from brrrtop.advisories.context import Context, advisory
+from brrrtop.model import Advisory, Side
+from collectors.wire import Metric
+
+
+def fuse_pointwise(context: Context) -> Advisory | None:
+    """A30: runs of unfused pointwise kernels, each reading what the one before wrote."""
+    found = context.facts.chains
+    if found is None or not found.count:
+        return None
+    saved = context.device_side(found.fusable_ns)
+    long = found.length_p50 >= context.limits.chain_length
+    if saved < context.limits.chain_share or not (long or saved >= context.limits.strong_chain):
+        return None
+    return advisory(
+        context,
+        "fuse-pointwise",
+        says=f"{units.share(context.share(found.total_ns))} of the time goes to runs of unfused "
+        f"kernels, typically {found.length_p50:.0f} pointwise ones in a row: each reads and "
+        "writes the whole tensor again",
+        suggests="torch.compile the block, or one Triton kernel for the run",
+        waste="TF32, tensor cores or a GPU with more FLOPS: these kernels move bytes",
+        confidence=0.9 if long and saved >= 2 * context.limits.chain_share else 0.6,
+        saves=saved,
+        chains_a_step=context.a_step(found.count),
+        chain_length_p50=found.length_p50,
+        longest=found.longest,
+        chain_share=context.share(found.total_ns),
+        chain=[name[:80] for name in found.names],
+    )
+
+
+def fused_norm(context: Context) -> Advisory | None:
+    """A31: a norm written out as seven kernels."""
+    spent = context.facts.eager_norm_ns
+    if context.share(spent) < context.limits.norm_share:
+        return None
+    return advisory(
+        context,
+        "fused-norm",
+        says=f"a norm written out (square, mean, rsqrt, multiply) takes "
+        f"{units.share(context.share(spent))} of the time",
+        suggests="torch.nn.functional.rms_norm(x, x.shape[-1:], weight) or nn.LayerNorm",
+        waste="a GPU with more FLOPS: a norm moves bytes",
+        confidence=0.7,
+        saves=context.device_side(0.75 * spent),
+        norm_share=context.share(spent),
+    )
+
+
+def low_precision_storage(context: Context) -> Advisory | None:
+    """A32: memory-bound on fp32 tensors."""
+    moved = context.facts.precision
+    memory = context.share(context.estimate.account.memory_ns)
+    if memory < context.limits.storage_memory or not moved.streaming_ns:
+        return None
+    if moved.float_streaming_ns < 0.6 * moved.streaming_ns:
+        return None
+    return advisory(
+        context,
+        "low-precision-storage",
+        says=f"{units.share(memory)} of the time moves bytes, most of them fp32",
+        suggests="with torch.autocast('cuda', torch.bfloat16): — or bf16 parameters",
+        waste="concluding from a small gain that bf16 is useless: halved bytes win at most 2x",
+        confidence=0.65,
+        saves=context.device_side(moved.float_streaming_ns / 2),
+        memory_share=memory,
+        fp32_share=moved.float_streaming_ns / moved.streaming_ns,
+    )
+
+
+def cast_churn(context: Context) -> Advisory | None:
+    """A33: autocast converts the same tensors again and again."""
+    spent = context.facts.precision.cast_ns
+    if context.share(spent) < context.limits.cast_share:
+        return None
+    return advisory(
+        context,
+        "cast-churn",
+        says=f"{units.share(context.share(spent))} of the time converts between float types",
+        suggests="keep the parameters in bf16 (model.to(torch.bfloat16)), or enter autocast once "
+        "around the whole forward so that its weight cache works",
+        confidence=0.6,
+        saves=context.device_side(spent),
+        cast_share=context.share(spent),
+    )
+
+
+def channels_last(context: Context) -> Advisory | None:
+    """A34: convolutions on channels-first tensors, converted on the way."""
+    used = context.facts.precision
+    if context.share(used.conv_ns) < context.limits.conv_share or context.capability < (7, 0):
+        return None
+    first = used.nchw_ns + used.layout_ns
+    if first < context.limits.nchw_part * (used.conv_ns + used.layout_ns) and (
+        context.share(used.layout_ns) < 0.03
+    ):
+        return None
+    return advisory(
+        context,
+        "channels-last",
+        says=f"{units.share(context.share(used.nchw_ns))} of the time convolves channels-first "
+        f"tensors, {units.share(context.share(used.layout_ns))} converts layouts",
+        suggests="model = model.to(memory_format=torch.channels_last); the same for the images",
+        waste="cudnn.benchmark alone: the layout stays",
+        confidence=0.75,
+        saves=context.device_side(used.layout_ns + 0.35 * used.nchw_ns),
+        conv_share=context.share(used.conv_ns),
+        nchw_share=context.share(used.nchw_ns),
+        layout_share=context.share(used.layout_ns),
+    )
+
+
+def needless_copies(context: Context) -> Advisory | None:
+    """A35: kernels that only move elements."""
+    attention = context.facts.attention
+    spent = context.facts.precision.copying_ns
+    if attention is not None or context.share(spent) < context.limits.copying_share:
+        return None
+    return advisory(
+        context,
+        "needless-copies",
+        says=f"{units.share(context.share(spent))} of the time only moves elements: contiguous(), "
+        "cat, transposes",
+        suggests="write into a preallocated tensor instead of torch.cat, and drop .contiguous() "
+        "where the next op takes strides",
+        confidence=0.55,
+        saves=context.device_side(spent),
+        copying_share=context.share(spent),
+    )
+
+
+def inefficient_kernel(context: Context) -> Advisory | None:
+    """A36: a full-grid memory kernel far under its roof."""
+    tuned = {"norm", "softmax", "elementwise", "reduction", "activation"}
+    for row in context.estimate.kernels[:20]:
+        share = context.share(row.total_ns)
+        if share < context.limits.weak_share:
+            return None
+        far = row.roof_share is not None and row.roof_share < context.limits.weak_roof
+        full = row.underfilled_share < 0.1 and row.side is Side.MEMORY
+        if far and full and row.family in tuned and row.evidence not in ("L0", "L1"):
+            assert row.roof_share is not None
+            return advisory(
+                context,
+                "inefficient-kernel",
+                says=f"{row.family} kernels take {units.share(share)} of the time at "
+                f"{units.share(row.roof_share)} of the memory bandwidth",
+                suggests="pad the innermost size to a multiple of 16 bytes, or use the fused op "
+                "that PyTorch has for this",
+                waste="fusing its neighbours first",
+                confidence=0.55,
+                saves=context.device_side(row.total_ns * (1 - row.roof_share / 0.9)),
+                kernel=row.name,
+                roof_share=row.roof_share,
+            )
+    return None
+
+
+def _memory_used(context: Context) -> float | None:
+    """Largest share of device memory in use; None without readings."""
+    total = context.facts.readings.mean(Metric.MEMORY_TOTAL_BYTES)
+    used = context.facts.readings.largest.get(int(Metric.MEMORY_USED_BYTES))
+    return used / total if total and used is not None else None
+
+
+def activation_checkpointing(context: Context) -> Advisory | None:
+    """A37: memory is full and bandwidth, not arithmetic, sets the pace."""
+    used = _memory_used(context)
+    account = context.estimate.account
+    if used is None or used < context.limits.memory_full:
+        return None
+    if account.memory_ns < account.compute_ns or context.facts.recomputed_ns:
+        return None
+    return advisory(
+        context,
+        "activation-checkpointing",
+        says=f"{units.share(used)} of the device memory is in use and bytes set the pace: "
+        "recomputing cheap activations buys memory for little time",
+        suggests="torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) around "
+        "pointwise-heavy blocks",
+        waste="offloading activations to the host: PCIe is slower still",
+        confidence=0.6,
+        memory_used_share=used,
+        memory_share=context.share(account.memory_ns),
+        compute_share=context.share(account.compute_ns),
+    )
+
+
+def remove_checkpointing(context: Context) -> Advisory | None:
+    """A38: activations are recomputed although memory is free."""
+    spent, used = context.facts.recomputed_ns, _memory_used(context)
+    if not spent or used is None or used > context.limits.memory_roomy:
+        return None
+    if context.share(spent) < context.limits.recompute_share:
+        return None
+    return advisory(
+        context,
+        "remove-checkpointing",
+        says=f"the backward pass runs forward kernels again although {units.share(1 - used)} of "
+        "the memory is free",
+        suggests="switch activation checkpointing off, or keep it for the largest blocks only",
+        confidence=0.65,
+        saves=context.device_side(min(4 * spent, 0.25 * context.wall_ns)),
+        recomputed_share=context.share(spent),
+        memory_used_share=used,
+    )
+
+
+def embedding_sort(context: Context) -> Advisory | None:
+    """A39: sorting and scattering indices."""
+    spent = context.facts.precision.index_ns
+    if context.share(spent) < context.limits.index_share:
+        return None
+    return advisory(
+        context,
+        "embedding-sort",
+        says=f"{units.share(context.share(spent))} of the time sorts, gathers and scatters indices",
+        suggests="nn.Embedding(..., sparse=True) with SparseAdam, or a fused embedding-bag kernel",
+        waste="tensor-core settings: nothing here multiplies matrices",
+        confidence=0.55,
+        saves=context.device_side(spent / 2),
+        index_share=context.share(spent),
+    )
+
+
+def zero_grad_fill(context: Context) -> Advisory | None:
+    """A27: large buffers are filled with zeros every step."""
+    moved = context.facts.transfers
+    if context.share(moved.set_ns) < context.limits.fill_share:
+        return None
+    if context.a_step(moved.set_bytes) < 64 << 20:
+        return None
+    return advisory(
+        context,
+        "zero-grad-fill",
+        says=f"{units.size(context.a_step(moved.set_bytes))} {context.per} are set to zero",
+        suggests="optimizer.zero_grad(set_to_none=True)",
+        confidence=0.55,
+        saves=context.device_side(moved.set_ns),
+        bytes_a_step=context.a_step(moved.set_bytes),
+    )

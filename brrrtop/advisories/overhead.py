@@ -1,0 +1,283 @@
+"""Rules about time the device waits: input, launches, syncs, the host's other business.
+
+Each abstains when its signal is missing. A-numbers refer to regime-theory, section 4.2.
+"""
+
+from __future__ import annotations
+
+from brrrtop import units
+from brrrtop.advisories.context import Context, advisory
+from brrrtop.model import Advisory
+
+
+def dataloader_stall(context: Context) -> Advisory | None:
+    """A17: the device idles while the loop waits for its next batch."""
+    stalled = context.idle("input")
+    if stalled < context.limits.input_idle:
+        return None
+    waits = context.facts.waits
+    wait_ns = waits.p50_ns if waits else None
+    return advisory(
+        context,
+        "dataloader-stall",
+        says=f"{units.share(stalled)} of the time the GPU waits for the next batch"
+        + (f", {units.duration(wait_ns)} each time" if wait_ns else ""),
+        suggests="DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4); "
+        "raise num_workers until the wait is gone, then look at the decode itself",
+        waste="a bigger batch, compile or AMP: the next batch would be as late",
+        confidence=0.95,
+        saves=stalled,
+        input_idle_share=stalled,
+        wait_p50_ns=wait_ns,
+        wait_p90_ns=waits.p90_ns if waits else None,
+        waits_a_step=context.a_step(waits.count) if waits else None,
+    )
+
+
+def sync_shadow(context: Context) -> float:
+    """Share of the wall the device idles because the host had waited for it."""
+    found = context.facts.syncs
+    shadow = context.share(found.refill_ns) if found and found.count else 0.0
+    return max(shadow, context.idle("sync"))
+
+
+def sync_point(context: Context) -> Advisory | None:
+    """A16: the loop reads values back; each read drains the queue and the device waits for more."""
+    found = context.facts.syncs
+    if found is None or not found.count:
+        return None
+    saved = min(sync_shadow(context), context.share(context.estimate.account.idle_total_ns))
+    if saved < context.limits.sync_idle:
+        return None
+    where = f", most in {found.lines[0][0]}" if found.lines else ""
+    count = context.a_step(found.count)
+    return advisory(
+        context,
+        "sync-point",
+        says=f"{count:.0f} waits for the GPU {context.per}{where}; "
+        f"{units.share(saved)} of the time goes into filling the queue again",
+        suggests="keep values on the device (total += loss.detach()) and read them every N steps; "
+        "torch.cuda.set_sync_debug_mode('warn') names each line",
+        waste="a faster GPU or a bigger batch: every read would still drain the queue",
+        confidence=0.9 if found.lines or count >= 2 else 0.7,
+        saves=saved,
+        waits_a_step=count,
+        blocked_ns_a_step=context.a_step(found.blocked_ns),
+        refill_ns_a_step=context.a_step(found.refill_ns),
+        lines=[line for line, _, _ in found.lines],
+    )
+
+
+def launch_idle(context: Context) -> float:
+    """Idle before launches, less what syncs, input and the like explain."""
+    late = context.idle("launch", "host", "unknown")
+    return max(late - max(sync_shadow(context) - context.idle("sync"), 0.0), 0.0)
+
+
+def launch_bound(context: Context) -> bool:
+    """Launching, and nothing else, sets the pace."""
+    small = context.facts.kernel_p50_ns
+    return (
+        context.estimate.launch.rho is not None
+        and 1 - context.rho > context.limits.host_bound
+        and small is not None
+        and small < context.limits.small_kernel_ns
+        and launch_idle(context) >= context.limits.launch_idle
+        and launch_idle(context)
+        >= context.idle("input") + context.share(context.estimate.account.exposed_copy_ns)
+    )
+
+
+def launch_bound_compile(context: Context) -> Advisory | None:
+    """A10: each kernel ends before the next is launched."""
+    if not launch_bound(context):
+        return None
+    facts, account = context.facts, context.estimate.account
+    waiting = launch_idle(context)
+    kernels = context.a_step(facts.kernels)
+    syncing = sync_shadow(context) > max(context.limits.sync_idle, 0.25 * waiting)
+    return advisory(
+        context,
+        "launch-bound-compile",
+        says=f"{kernels:.0f} kernels {context.per}, half of them under "
+        f"{units.duration(facts.kernel_p50_ns)}: the GPU waits {units.share(waiting)} of the time "
+        "for the next launch",
+        suggests="model = torch.compile(model, mode='reduce-overhead')",
+        waste="a faster GPU, bf16, or fusing one op by hand: launches set the pace",
+        confidence=0.55 if syncing else 0.9,
+        saves=waiting + context.share(account.underfilled_ns),
+        kernels_a_step=kernels,
+        kernel_p50_ns=facts.kernel_p50_ns,
+        launch_idle_share=waiting,
+        lead_p50_ns=context.estimate.launch.lead_p50_ns,
+        rho=context.rho,
+    )
+
+
+def cuda_graphs(context: Context) -> Advisory | None:
+    """A11: launch-bound, and every step launches the same kernels."""
+    same, facts = context.facts.repeats, context.facts
+    if not launch_bound(context) or same is None or same.steps < 3 or facts.graph_kernels:
+        return None
+    clean = facts.syncs is not None and not facts.syncs.count and not facts.hosts.allocs.count
+    if same.identical < same.steps or not clean:
+        return None
+    saved = launch_idle(context) - context.share(500.0 * facts.kernels)
+    return advisory(
+        context,
+        "cuda-graphs",
+        says=f"each of {same.steps} steps launches the same {same.kernels_p50} kernels with no "
+        "sync between: one graph launch could replace them",
+        suggests="torch.cuda.make_graphed_callables(model, (sample,)) or a torch.cuda.CUDAGraph",
+        waste="graphs where shapes change from step to step: each shape is captured again",
+        confidence=0.6,
+        saves=saved,
+        identical_steps=same.identical,
+        kernels_a_step=same.kernels_p50,
+    )
+
+
+def fused_optimizer(context: Context) -> Advisory | None:
+    """A26: the optimizer launches several kernels for every parameter."""
+    found = context.facts.optimizer
+    if found is None or not found.single:
+        return None
+    updates = found.updates or context.steps or 1
+    single = found.single / updates
+    if single < context.limits.optimizer_kernels:
+        return None
+    if found.single < 2 * (found.foreach + found.fused):
+        return None
+    kept = 2_000 * updates
+    spent = found.span_ns if 1 - context.rho > context.limits.host_bound else found.total_ns
+    return advisory(
+        context,
+        "fused-optimizer",
+        says=f"the optimizer launches {single:.0f} single-tensor kernels an update and takes "
+        f"{units.duration(spent / updates)}",
+        suggests="torch.optim.AdamW(model.parameters(), lr, fused=True)",
+        waste="compiling the model only: it does not cover optimizer.step()",
+        confidence=0.9 if found.marked else 0.75,
+        saves=context.share(spent - kept) * (0.95 if spent == found.span_ns else context.rho),
+        kernels_an_update=single,
+        span_ns_an_update=found.span_ns / updates,
+        kernel_ns_an_update=found.total_ns / updates,
+        host_ns_an_update=found.host_ns / updates if found.host_ns is not None else None,
+    )
+
+
+def pin_memory(context: Context) -> Advisory | None:
+    """A18: uploads from pageable memory, staged by the driver while the host waits."""
+    up = context.facts.transfers.pageable_up
+    if context.a_step(up.size_bytes) < context.limits.pageable_bytes or not up.total_ns:
+        return None
+    reachable = 50e9 if context.capability >= (9, 0) else 24e9
+    rate = up.bytes_per_s or 0.0
+    saved = up.exposed_ns * max(1 - rate / reachable, 0.0)
+    return advisory(
+        context,
+        "pin-memory",
+        says=f"{units.size(context.a_step(up.size_bytes))} {context.per} from pageable memory at "
+        f"{units.rate(rate, 'B/s')}, {units.share(context.share(up.exposed_ns))} of the time with "
+        "the GPU idle",
+        suggests="DataLoader(..., pin_memory=True), or tensor.pin_memory(), and "
+        ".to(device, non_blocking=True)",
+        waste="more workers or compile: the copy itself is slow",
+        confidence=0.9,
+        saves=context.share(saved),
+        bytes_a_step=context.a_step(up.size_bytes),
+        bytes_per_s=rate,
+        exposed_share=context.share(up.exposed_ns),
+    )
+
+
+def overlap_copies(context: Context) -> Advisory | None:
+    """A19: pinned uploads that no kernel hides."""
+    up = context.facts.transfers.pinned_up
+    exposed = context.share(up.exposed_ns)
+    if exposed < context.limits.exposed_copy:
+        return None
+    return advisory(
+        context,
+        "overlap-copies",
+        says=f"{units.size(context.a_step(up.size_bytes))} {context.per} are uploaded while no "
+        f"kernel runs: {units.share(exposed)} of the time",
+        suggests="prefetch the next batch on a side stream: with torch.cuda.stream(copies): "
+        "batch = batch.to(device, non_blocking=True)",
+        waste="faster kernels: the copies stand beside them",
+        confidence=0.75,
+        saves=exposed,
+        exposed_share=exposed,
+        bytes_per_s=up.bytes_per_s,
+    )
+
+
+def readback_traffic(context: Context) -> Advisory | None:
+    """A20: downloads that no kernel hides."""
+    found = context.facts.transfers
+    exposed = found.pageable_down.exposed_ns + found.pinned_down.exposed_ns
+    size = found.pageable_down.size_bytes + found.pinned_down.size_bytes
+    if context.share(exposed) < context.limits.readback:
+        return None
+    if context.a_step(size) < context.limits.pageable_bytes:
+        return None
+    return advisory(
+        context,
+        "readback-traffic",
+        says=f"{units.size(context.a_step(size))} {context.per} are copied back to the host, "
+        f"{units.share(context.share(exposed))} of the time with nothing beside it",
+        suggests="reduce on the device first, and copy to pinned memory with non_blocking=True",
+        confidence=0.75,
+        saves=context.share(exposed),
+        bytes_a_step=context.a_step(size),
+        exposed_share=context.share(exposed),
+    )
+
+
+def underfilled_kernels(context: Context) -> Advisory | None:
+    """A59: kernels too small for the device, while the host keeps up."""
+    share = context.share(context.estimate.account.underfilled_ns)
+    if share < context.limits.underfilled or context.idle("launch", "host", "sync") > share:
+        return None
+    rows = context.estimate.kernels
+    worst = max(rows, key=lambda r: r.total_ns * r.underfilled_share, default=None)
+    return advisory(
+        context,
+        "underfilled-kernels",
+        says=f"{units.share(share)} of the time kernels run that do not fill the GPU"
+        + (f", most in {worst.family}" if worst else ""),
+        suggests="a bigger batch, or torch.compile / grouped ops to make fewer, larger kernels",
+        waste="tuning these kernels: they have too little to do",
+        confidence=0.65,
+        saves=share,
+        underfilled_share=share,
+        kernel=worst.name if worst else None,
+    )
+
+
+def bigger_batch(context: Context) -> Advisory | None:
+    """A12: overhead that a step pays once, and memory for twice the batch."""
+    used = context.facts.readings
+    from_total = used.means.get(3)
+    in_use = used.largest.get(2)
+    if not from_total or in_use is None or in_use / from_total > context.limits.memory_roomy:
+        return None
+    account = context.estimate.account
+    fixed = launch_idle(context) + context.share(account.underfilled_ns)
+    if fixed < context.limits.batch_overhead or context.idle("input") > fixed:
+        return None
+    filled = context.share(account.compute_ns + account.memory_ns)
+    return advisory(
+        context,
+        "bigger-batch",
+        says=f"{units.share(fixed)} of a step does not grow with the batch, and "
+        f"{units.share(1 - in_use / from_total)} of the memory is free",
+        suggests=f"double the batch: expect a step {1 + filled:.2f} times as long for twice the "
+        "work (rescale the learning rate)",
+        waste="gradient accumulation: the same kernels, run twice",
+        confidence=0.7,
+        saves=fixed / 2,
+        fixed_share=fixed,
+        memory_used_share=in_use / from_total,
+        predicted_step_ratio=1 + filled,
+    )
