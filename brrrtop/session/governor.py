@@ -155,7 +155,7 @@ class Governor:
         self._earn(now_ns)
         if self._continuous != self._continuous_sent:
             return self._switch(now_ns)
-        if self._continuous or self.limits.max_overhead <= 0 and not self._asked_by_hand:
+        if self._continuous or (self.limits.max_overhead <= 0 and not self._asked_by_hand):
             return None
         if self._asked_ns is not None and not self._is_over(now_ns):
             return None
@@ -195,6 +195,11 @@ class Governor:
                 "cannot be measured, so the worst known case is assumed"
             )
         return f"bursts of {length}, a pause of {pause}, to stay under {limit} of step time"
+
+    @property
+    def continuous(self) -> bool:
+        """Everything is to be traced."""
+        return self._continuous
 
     @property
     def pause_ns(self) -> int:
@@ -320,8 +325,7 @@ class Governor:
         if rested_ns < limits.trigger_gap_ns:
             return False
         recently = (
-            self._triggered_ns is not None
-            and now_ns - self._triggered_ns < limits.trigger_rest_ns
+            self._triggered_ns is not None and now_ns - self._triggered_ns < limits.trigger_rest_ns
         )
         in_debt = self._credit_ns < -self._charge(self._plan()[0])
         return not (recently or in_debt)

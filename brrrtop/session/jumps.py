@@ -1,4 +1,4 @@
-"""Notices that the trainer began to behave differently, from cheap signals alone. No clock, no I/O."""
+"""Notices that the trainer began to behave differently, from cheap signals. No clock, no I/O."""
 
 from __future__ import annotations
 

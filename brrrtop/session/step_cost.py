@@ -1,4 +1,4 @@
-"""Measures what watching adds to the trainer's steps, by comparing traced steps with their neighbours.
+"""Measures what watching adds to the steps, by comparing traced steps with their neighbours.
 
 The baseline of a burst are the untraced steps right before and after it, so that slow drift
 cancels. Very long steps (checkpoint, evaluation) are cut off at the same length on both sides, so
@@ -160,7 +160,7 @@ class StepCost:
         )
 
     def mean_extra(self) -> tuple[float, float]:
-        """Mean cost of the measured bursts, newer ones counting more, and its standard error; ns."""
+        """Mean cost of a burst, newer ones counting more, and its standard error; ns."""
         weights = self._weights()
         extras = np.array([one.extra_ns for one in self.measured])
         errors = np.array([one.error_ns for one in self.measured])
@@ -175,13 +175,11 @@ class StepCost:
     def _weights(self) -> npt.NDArray[np.float64]:
         """Of the measured bursts, oldest first; they add up to 1."""
         weights = _FADE ** np.arange(len(self.measured), dtype=float)[::-1]
-        return weights / weights.sum()
+        return np.asarray(weights / weights.sum())
 
     # --- arithmetic -----------------------------------------------------------
 
-    def _touched_by(
-        self, ends: I8, spans: list[tuple[int, int]]
-    ) -> npt.NDArray[np.bool_]:
+    def _touched_by(self, ends: I8, spans: list[tuple[int, int]]) -> npt.NDArray[np.bool_]:
         """Which of the steps between consecutive `ends` the spans may have slowed."""
         starts, stops = ends[:-1], ends[1:]
         hit = np.zeros(max(len(ends) - 1, 0), np.bool_)

@@ -1,0 +1,391 @@
+"""A running trainer as a source: the agent's frames, the GPU's gauges and our own, as one stream.
+
+Whoever reads it gets what has arrived and never waits. Nothing here judges what a frame means,
+except as far as the governor needs it to order the next burst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.model import SourceInfo, Span
+from brrrtop.session.governor import Act, Governor
+from brrrtop.session.pulse import Pulse
+from brrrtop.session.ring import FrameRing
+from collectors.control import Op, encode_order
+from collectors.errors import CollectorError
+from collectors.hostload import HostLoad
+from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClass, Metric, WireError
+
+SECOND = 1_000_000_000
+IDLE_BELOW = 0.8
+"""With the SMs active for less than this, the main thread's stacks are worth looking at."""
+BUSY_ABOVE = 0.9
+
+
+class Agent(Protocol):
+    """The other end of the agent's socket."""
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will come."""
+        ...
+
+    def frames(self) -> Iterable[Frame]:
+        """What has arrived since the call before; never waits.
+
+        Raises:
+            WireError: The bytes make no sense.
+        """
+        ...
+
+    def send(self, data: bytes) -> None:
+        """Sends one order; safe from any thread.
+
+        Raises:
+            OSError, CollectorError: Nobody listens any more.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Feed(Protocol):
+    """Something that samples beside us: `collectors.nvml_thread`, `collectors.counters`."""
+
+    @property
+    def says(self) -> list[str]:
+        """What a reader of its gauges must know."""
+        ...
+
+    def drain(self) -> list[Frame]: ...
+
+    def close(self) -> object: ...
+
+
+class Sink(Protocol):
+    """Where a copy of every frame goes."""
+
+    def add(self, frame: Frame) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class LiveSource:
+    """Implements `Source` for one trainer, or for GPUs alone.
+
+    Args:
+        agent: None: counters only.
+        pid: The trainer; None: nobody in particular.
+        feeds: Started samplers; closed with the source.
+        load: What this process and the trainer cost the host.
+        governor: When to trace.
+        sink: Gets every frame, for `--record`.
+        now_ns: CLOCK_REALTIME.
+        cmdline: Of the trainer, for the label when there is no agent to say it.
+    """
+
+    def __init__(
+        self,
+        agent: Agent | None,
+        pid: int | None = None,
+        feeds: Sequence[Feed] = (),
+        load: HostLoad | None = None,
+        governor: Governor | None = None,
+        sink: Sink | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+        cmdline: str | None = None,
+    ) -> None:
+        self.governor = governor or Governor()
+        self.ring = FrameRing()
+        self._agent = agent
+        self._pid = pid
+        self._feeds = list(feeds)
+        self._load = load or HostLoad(pid)
+        self._sink = sink
+        self._now_ns = now_ns
+        self._hello: dict[str, Any] = {"cmdline": cmdline} if cmdline else {}
+        self._pending: list[Frame] = []
+        self._last_ns = 0
+        self._second_ns = 0
+        self._ended: str | None = None
+        self._status: dict[str, Any] = {}
+        self._agent_lost: str | None = None
+        self._stacks: bool | None = None
+        self._uuids: dict[int, str] = {}
+        self._closed = False
+        self._put_opening(now_ns())
+        self._pulse = Pulse(self._beat) if agent is not None else None
+        if self._pulse is not None:
+            self._pulse.start()
+
+    # --- Source -----------------------------------------------------------------
+
+    @property
+    def info(self) -> SourceInfo:
+        hello = self._hello
+        label = f"pid {self._pid}" if self._pid is not None else "this machine's GPUs"
+        return SourceInfo(
+            kind="live",
+            label=label,
+            pid=self._pid,
+            rank=hello.get("rank"),
+            world=hello.get("world"),
+            cmdline=hello.get("cmdline"),
+            torch=hello.get("torch"),
+            tier=self.tier,
+            notes=tuple(self._notes()),
+        )
+
+    @property
+    def span(self) -> Span | None:
+        return None
+
+    @property
+    def ended(self) -> bool:
+        return self._ended is not None and not self._pending
+
+    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
+        """What has arrived, in order; each frame is also kept and recorded."""
+        if not self._closed and self._ended is None:
+            self._gather()
+        self._pending.sort(key=lambda frame: frame.sent_ns)
+        while self._pending:
+            if until_ns is not None and self._pending[0].sent_ns > until_ns:
+                return
+            yield self._let_out(self._pending.pop(0))
+
+    def seek(self, t_ns: int) -> None:
+        raise BrrrtopError("a live source has no past to go to", "save it and replay the file")
+
+    def close(self) -> None:
+        """Detaches and lets go of everything; takes 3 s at the longest."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._pulse is not None:
+            self._pulse.close()
+        if self._agent is not None:
+            self._order(Op.DETACH)
+            with contextlib.suppress(OSError, CollectorError):
+                self._agent.close()
+        for feed in self._feeds:
+            feed.close()
+        if self._sink is not None:
+            if self._ended is None:
+                self._record(Frame(Kind.END, {"reason": "the monitor left"}, self._now_ns()))
+            self._close_sink()
+
+    # --- what a person may ask for ------------------------------------------------
+
+    @property
+    def tier(self) -> str:
+        """`continuous`, `bursts`, or `nvml` without an agent."""
+        if self._agent is None or self._agent_lost is not None:
+            return "nvml"
+        return "continuous" if self.governor.continuous else "bursts"
+
+    def continuous(self, on: bool) -> str:
+        """Traces without pauses, or in bursts again; says what was done."""
+        if self._agent is None or self._agent_lost is not None:
+            raise BrrrtopError(
+                "there is no agent in the trainer to trace with", "attach: brrrtop attach PID"
+            )
+        self.governor.want_continuous(on)
+        self._govern(self._now_ns())
+        return "tracing every step" if on else "tracing in bursts again"
+
+    # --- gathering ------------------------------------------------------------------
+
+    def _gather(self) -> None:
+        now_ns = self._now_ns()
+        for frame in self._from_agent():
+            self._take(frame, now_ns)
+        for feed in self._feeds:
+            for frame in feed.drain():
+                self._take(frame, now_ns)
+        self._govern(now_ns)
+        if now_ns - self._second_ns >= SECOND:
+            self._second_ns = now_ns
+            self._each_second(now_ns)
+
+    def _from_agent(self) -> list[Frame]:
+        if self._agent is None or self._agent_lost is not None:
+            return []
+        found: list[Frame] = []
+        try:
+            found.extend(self._agent.frames())
+        except (WireError, OSError, CollectorError) as fault:
+            self._lose_agent(str(fault))
+            return found
+        if self._agent.closed:
+            self._lose_agent("the agent's socket closed")
+        return found
+
+    def _take(self, frame: Frame, now_ns: int) -> None:
+        if frame.kind == Kind.END:
+            self._lose_agent(str(frame.body.get("reason", "the agent ended")))
+            return
+        if frame.kind == Kind.HELLO:
+            self._hello = {**self._hello, **frame.body}
+        elif frame.kind == Kind.DEVICE:
+            self._learn_device(frame.body)
+        elif frame.kind == Kind.MARKS:
+            rows = frame.body
+            steps = rows["end_ns"][rows["mark_class"] == MarkClass.STEP]
+            self.governor.add_steps(steps)
+        elif frame.kind == Kind.OBSERVED:
+            for row in frame.body:
+                self.governor.add_observed(int(row["start_ns"]), int(row["end_ns"]))
+        elif frame.kind in (Kind.KERNELS, Kind.COPIES):
+            self.governor.add_records(len(frame.body))
+        elif frame.kind == Kind.GAUGES:
+            self._weigh(frame.body)
+        self._pending.append(frame if frame.sent_ns else replace(frame, sent_ns=now_ns))
+
+    def _learn_device(self, facts: dict[str, Any]) -> None:
+        uuid = facts.get("uuid")
+        if not uuid or "device_id" not in facts:
+            return
+        self._uuids[int(facts["device_id"])] = str(uuid)
+        for feed in self._feeds:
+            match = getattr(feed, "match", None)
+            if match is not None:
+                match(dict(self._uuids))
+
+    def _weigh(self, rows: Any) -> None:
+        active = []
+        for row in rows:
+            metric, value = int(row["metric"]), float(row["value"])
+            self.governor.add_gauge(int(row["device"]), metric, value)
+            if metric == Metric.SM_ACTIVE:
+                active.append(value)
+        if active:
+            self._look_at_stacks(max(active))
+
+    def _look_at_stacks(self, active: float) -> None:
+        """Asks for stacks only while the GPU has time to spare: they cost the trainer a little."""
+        wanted = True if active < IDLE_BELOW else False if active > BUSY_ABOVE else self._stacks
+        if wanted is not None and wanted != self._stacks:
+            self._stacks = wanted
+            self._order(Op.STACKS, int(wanted))
+
+    # --- orders -----------------------------------------------------------------------
+
+    def _govern(self, now_ns: int) -> None:
+        if self._agent is None or self._agent_lost is not None:
+            return
+        decision = self.governor.decide(now_ns)
+        if decision is None:
+            return
+        if decision.act is Act.BURST:
+            self._order(Op.BURST, decision.steps, decision.longest_ns)
+        else:
+            self._order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
+
+    def _order(self, op: Op, a: int = 0, b: int = 0) -> bool:
+        if self._agent is None or self._agent_lost is not None:
+            return False
+        try:
+            self._agent.send(encode_order(op, a, b))
+        except (OSError, CollectorError):
+            return False  # the next look at the socket says why
+        return True
+
+    def _beat(self) -> bool:
+        if self._closed or self._agent is None or self._agent_lost is not None:
+            return False
+        self._order(Op.PING)
+        return True
+
+    # --- our own frames ---------------------------------------------------------------
+
+    def _put(self, kind: Kind, body: Any, now_ns: int) -> None:
+        self._pending.append(Frame(kind, body, now_ns))
+
+    def _put_opening(self, now_ns: int) -> None:
+        if self._agent is None:
+            self._put(Kind.HELLO, {"wire": WIRE_VERSION, "pid": self._pid, **self._hello}, now_ns)
+        # Says that this source is traced in spans, so that silence is not taken for idleness.
+        self._put(Kind.OBSERVED, np.zeros(0, OBSERVED), now_ns)
+        if self._agent is None:
+            says = "counters only: what holds the trainer back needs an agent in it"
+            self._put_status({"tier": "nvml", "state": "watching", "says": says}, now_ns)
+
+    def _put_status(self, status: dict[str, Any], now_ns: int) -> None:
+        fresh = {name: value for name, value in status.items() if self._status.get(name) != value}
+        if fresh:
+            self._status.update(fresh)
+            self._put(Kind.STATUS, fresh, now_ns)
+
+    def _each_second(self, now_ns: int) -> None:
+        rows = self._load.sample()
+        if len(rows):
+            self._put(Kind.GAUGES, rows, now_ns)
+        estimate = self.governor.estimate(now_ns)
+        if estimate is not None:
+            found = [
+                (now_ns, estimate.share, -1, int(Metric.STEP_COST_SHARE)),
+                (now_ns, estimate.error_share, -1, int(Metric.STEP_COST_ERROR_SHARE)),
+            ]
+            self._put(Kind.GAUGES, np.array(found, GAUGE), now_ns)
+        status: dict[str, Any] = {"tier": self.tier, "gauges": self._notes()}
+        if self.tier != "nvml":
+            status["sampling"] = self.governor.says(now_ns)
+        self._put_status(status, now_ns)
+        if self._load.trainer_running is False:
+            self._end(f"the trainer (pid {self._pid}) exited", now_ns)
+
+    def _notes(self) -> list[str]:
+        lost = [self._agent_lost] if self._agent_lost is not None else []
+        said = [line for feed in self._feeds for line in feed.says]
+        return list(dict.fromkeys([*lost, *said]))
+
+    def _lose_agent(self, why: str) -> None:
+        if self._agent_lost is not None:
+            return
+        now_ns = self._now_ns()
+        if self._load.trainer_running is False:
+            self._agent_lost = "the trainer exited"
+            self._end(f"the trainer (pid {self._pid}) exited", now_ns)
+            return
+        self._agent_lost = f"the agent is gone ({why}): counters only"
+        self._put_status({"tier": "nvml", "state": "lost", "says": self._agent_lost}, now_ns)
+
+    def _end(self, reason: str, now_ns: int) -> None:
+        if self._ended is None:
+            self._ended = reason
+            self._put(Kind.END, {"reason": reason}, now_ns)
+
+    # --- out --------------------------------------------------------------------------
+
+    def _let_out(self, frame: Frame) -> Frame:
+        if frame.sent_ns < self._last_ns:  # came late: its place in the stream is now
+            frame = replace(frame, sent_ns=self._last_ns)
+        self._last_ns = frame.sent_ns
+        self.ring.add(frame)
+        self._record(frame)
+        return frame
+
+    def _record(self, frame: Frame) -> None:
+        if self._sink is None:
+            return
+        try:
+            self._sink.add(frame)
+        except (BrrrtopError, OSError) as fault:
+            self._close_sink()
+            says = f"recording stopped: {fault}"
+            self._put_status({"recording": says, "says": says}, self._now_ns())
+
+    def _close_sink(self) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            with contextlib.suppress(BrrrtopError, OSError):
+                sink.close()
