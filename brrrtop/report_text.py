@@ -115,7 +115,9 @@ def _launching(estimate: Estimate) -> Iterator[str]:
     if launch.lead_p50_ns is None:
         return
     yield ""
-    line = f"Launching: a kernel starts {units.duration(launch.lead_p50_ns)} after its launch (median)"
+    line = (
+        f"Launching: a kernel starts {units.duration(launch.lead_p50_ns)} after its launch (median)"
+    )
     if launch.share_under_10us is not None:
         line += f"; {units.share(launch.share_under_10us)} of them within 10 us"
     if launch.rho is not None:

@@ -241,7 +241,7 @@ _ADDERS = {
 
 
 def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
-    """The parser and its verbs' own. Only `verb` gets its options: all of them cost start-up time."""
+    """The parser and its verbs' own. Only `verb` gets its options: all would cost start-up time."""
     parser = Parser(
         "brrrtop",
         usage="brrrtop [options] [VERB …]",

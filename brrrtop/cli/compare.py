@@ -14,7 +14,8 @@ from brrrtop.report import document
 
 
 def run(options: Options) -> int:
-    snapshots = [read(path, options) for path in (options.before, options.after)]
+    labels = (options.before, options.after)
+    snapshots = [read(path, options) for path in labels]
     if options.json:
         pair = {"schema": "brrrtop.compare/1"} | dict(
             zip(("before", "after"), map(document, snapshots), strict=True)
@@ -22,11 +23,11 @@ def run(options: Options) -> int:
         sys.stdout.write(json.dumps(pair, allow_nan=False) + "\n")
         return 0
     estimates = []
-    for path, snapshot in zip((options.before, options.after), snapshots, strict=True):
+    for path, snapshot in zip(labels, snapshots, strict=True):
         if snapshot.estimate is None:
             raise BadInput(f"{path}: no GPU activity to compare")
         estimates.append(snapshot.estimate)
-    sys.stdout.write("\n".join(lines(*estimates, (options.before, options.after))) + "\n")
+    sys.stdout.write("\n".join(lines(estimates[0], estimates[1], labels)) + "\n")
     return 0
 
 

@@ -19,7 +19,9 @@ def print_completion(shell: str) -> int:
     try:
         import shtab
     except ImportError:
-        raise BrrrtopError("completion scripts are written by shtab", "`pip install shtab`") from None
+        raise BrrrtopError(
+            "completion scripts are written by shtab", "`pip install shtab`"
+        ) from None
     from brrrtop.cli.arguments import build
 
     parser, verbs = build("all")

@@ -1,6 +1,7 @@
-"""The `brrrtop` command: parse, hand over to a verb, turn every failure into a sentence and an exit code.
+"""The `brrrtop` command: parse, hand over to a verb, turn every failure into a sentence and a code.
 
-Imports next to nothing: what a verb needs is imported when that verb runs, so that `--help` is instant.
+Imports next to nothing: what a verb needs is imported when that verb runs, so that `--help` is
+instant.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def _reader_left() -> int:
 
 def _failed(fault: Exception) -> int:
     """Says what happened on stderr; the code is the error's own."""
+    from contextlib import suppress
+
     if os.environ.get("BRRRTOP_TRACEBACK"):
         import traceback
 
@@ -93,8 +96,6 @@ def _failed(fault: Exception) -> int:
     from brrrtop.cli.failures import told
 
     sentence, code = told(fault)
-    try:
+    with suppress(OSError):
         print(sentence, file=sys.stderr)
-    except OSError:
-        pass
     return code

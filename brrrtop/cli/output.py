@@ -15,10 +15,10 @@ def report_text(snapshot: Snapshot, options: Options) -> str:
     if options.json:
         indent = 2 if sys.stdout.isatty() and options.once else None
         return to_json(snapshot, indent=indent)
-    return to_text(snapshot, ascii_only=options.ascii or not _speaks_unicode())
+    return to_text(snapshot, ascii_only=options.ascii or not speaks_unicode())
 
 
-def _speaks_unicode() -> bool:
+def speaks_unicode() -> bool:
     """Whether stdout's encoding can carry the signs of the report."""
     try:
         "–█·".encode(sys.stdout.encoding or "ascii")

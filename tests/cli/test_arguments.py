@@ -119,9 +119,7 @@ def test_version_is_one_line(brrrtop: Run) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
-def test_completion_scripts_know_the_verbs(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_completion_scripts_know_the_verbs(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--print-completion", shell]) == 0
     said = capsys.readouterr().out
     assert all(verb in said for verb in VERBS)

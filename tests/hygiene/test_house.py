@@ -15,7 +15,17 @@ MODULE_LINES = 400
 LONGER = {"brrrtop/model.py": 500}
 """All shapes on one page, a third of it docstrings."""
 FUNCTION_LINES = 60
-FORBIDDEN_NAMES = {"utils", "util", "common", "helpers", "helper", "misc", "base", "manager", "core"}
+FORBIDDEN_NAMES = {
+    "utils",
+    "util",
+    "common",
+    "helpers",
+    "helper",
+    "misc",
+    "base",
+    "manager",
+    "core",
+}
 ADVISORY_IDS = """
     dataloader-stall launch-bound-compile sync-point fuse-pointwise enable-tf32-or-amp channels-last
     flash-attention pin-memory fused-optimizer tensor-core-alignment bigger-batch

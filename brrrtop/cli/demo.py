@@ -1,0 +1,46 @@
+"""`brrrtop demo [SCENARIO]`: the screen over a recording of a real run that ships with brrrtop."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+import brrrtop.data
+from brrrtop.cli import output, show
+from brrrtop.cli.options import Options
+from brrrtop.errors import BrrrtopError, UsageError
+
+FOLDER = "demos"
+FIRST = "input-bound"
+"""Opened when none is named: its cause is the one people know best."""
+
+
+def scenarios() -> dict[str, Path]:
+    """The shipped recordings by name."""
+    folder = Path(brrrtop.data.__path__[0]) / FOLDER
+    return {path.stem: path for path in sorted(folder.glob("*.brrr"))}
+
+
+def run(options: Options) -> int:
+    known = scenarios()
+    if not known:
+        raise BrrrtopError("no demo recording is installed", "install brrrtop again")
+    if options.list:
+        print("\n".join(known))
+        return 0
+    name = options.scenario or (FIRST if FIRST in known else next(iter(known)))
+    if name not in known:
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"one of {', '.join(known)}"
+        raise UsageError(f"there is no demo {name!r}", hint)
+    if options.scenario is None:
+        output.say(
+            f"demo `{name}`; the others: {', '.join(other for other in known if other != name)}"
+        )
+    from brrrtop.session.opening import open_source
+
+    source = open_source(str(known[name]))
+    try:
+        return show.finished(source, options, loop=True)
+    finally:
+        source.close()

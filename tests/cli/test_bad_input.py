@@ -1,0 +1,141 @@
+"""Input that cannot be used: a sentence with what to do, the right exit code, never a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Write = Callable[[Path], None]
+
+
+def an_event(**changes: Any) -> dict[str, Any]:
+    event = {
+        "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 5.0,
+        "args": {"device": 0, "stream": 7, "correlation": 1, "grid": [1, 1, 1], "block": [32, 1, 1]},
+    }  # fmt: skip
+    return event | changes
+
+
+def a_trace(*events: dict[str, Any]) -> str:
+    return json.dumps({"traceEvents": list(events)})
+
+
+def truncated_gzip(path: Path) -> None:
+    events = [an_event(ts=10.0 * n, args={"device": 0, "stream": n}) for n in range(20_000)]
+    whole = gzip.compress(a_trace(*events).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+BAD: dict[str, Write] = {
+    "empty.json": lambda path: path.write_bytes(b"") and None,
+    "empty.json.gz": lambda path: path.write_bytes(b"") and None,
+    "empty.brrr": lambda path: path.write_bytes(b"") and None,
+    "text.json": lambda path: path.write_text("step 3 loss 0.4\n") and None,
+    "half.json": lambda path: path.write_text('{"traceEvents": [') and None,
+    "number.json": lambda path: path.write_text("3") and None,
+    "other.json": lambda path: path.write_text('{"rows": []}') and None,
+    "null.json": lambda path: path.write_text('{"traceEvents": null}') and None,
+    "nothing.json": lambda path: path.write_text(a_trace()) and None,
+    "cpu.json": lambda path: path.write_text(a_trace(an_event(cat="cpu_op"))) and None,
+    "not-gzip.json.gz": lambda path: path.write_bytes(b"\x1f\x8b" + bytes(40)) and None,
+    "noise.brrr": lambda path: path.write_bytes(bytes(range(256)) * 8) and None,
+    "noise.json": lambda path: path.write_bytes(bytes(range(256)) * 8) and None,
+    "folder.json": lambda path: path.mkdir(),
+}
+
+
+def assert_a_sentence(done: subprocess.CompletedProcess[str], code: int) -> None:
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.startswith("brrrtop: ")
+    assert "Traceback" not in done.stderr
+    assert "fault of brrrtop's own" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 4
+
+
+@pytest.mark.parametrize("verb", ["analyze", "replay"])
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_gets_a_sentence(name: str, verb: str, brrrtop: Run, tmp_path: Path) -> None:
+    BAD[name](tmp_path / name)
+    done = brrrtop(verb, name)
+    assert_a_sentence(done, 1)
+    assert name in done.stderr
+
+
+def test_a_missing_file_is_named(brrrtop: Run) -> None:
+    done = brrrtop("analyze", "nowhere.json")
+    assert_a_sentence(done, 1)
+    assert "nowhere.json" in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_an_unreadable_file_is_a_sentence(brrrtop: Run, tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_text("{}")
+    (tmp_path / "secret.json").chmod(0)
+    assert brrrtop("analyze", "secret.json").returncode in (1, 4)
+
+
+def test_a_truncated_gzip_is_used_as_far_as_it_goes(brrrtop: Run, tmp_path: Path) -> None:
+    truncated_gzip(tmp_path / "cut.json.gz")
+    done = brrrtop("analyze", "--json", "cut.json.gz")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["notes"], "what was lost must be said"
+    assert report["busy_ns"] > 0
+
+
+def test_a_missing_device_or_step_is_named_with_those_there_are(
+    brrrtop: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "t.json").write_text(a_trace(an_event()))
+    done = brrrtop("analyze", "t.json", "--gpu", "3")
+    assert_a_sentence(done, 1)
+    assert "GPU 0" in done.stderr
+    assert_a_sentence(brrrtop("analyze", "t.json", "--steps", "90-95"), 1)
+
+
+def test_odd_names_survive(brrrtop: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_bytes(
+        b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k\xff\xfe\\u0000\\ud800",'
+        b' "pid": 0, "tid": 7, "ts": 1, "dur": 5, "args": {"device": 0, "stream": 7}}]}'
+    )
+    for ascii_locale in ({}, {"env": os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}}):
+        done = brrrtop("analyze", "t.json", **ascii_locale)  # type: ignore[arg-type]
+        assert "Traceback" not in done.stderr
+        assert "fault of brrrtop's own" not in done.stderr
+        assert "\x00" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["demo", "no-such-scenario"], 2),
+        (["replay", "x.json", "--speed", "0"], 2),
+        (["analyze", "x.json", "--fail-if", "speed > 3"], 2),
+        (["compare", "a.json"], 2),
+        (["compare", "a.json", "b.json"], 1),
+        (["run"], 2),
+        (["attach"], 2),
+        (["attach", "2147483646", "--once"], 3),
+    ],
+)
+def test_a_command_that_cannot_work_says_so(argv: list[str], code: int, brrrtop: Run) -> None:
+    assert_a_sentence(brrrtop(*argv), code)
+
+
+def test_a_hostile_collectors_folder_is_refused(brrrtop: Run, tmp_path: Path) -> None:
+    hostile = tmp_path / "collectors"
+    hostile.mkdir()
+    (hostile / "__init__.py").write_text("raise SystemExit('ran somebody else')")
+    (tmp_path / "t.json").write_text("{}")
+    done = brrrtop("analyze", "t.json")
+    assert_a_sentence(done, 1)
+    assert "collectors hides" in done.stderr

@@ -1,0 +1,130 @@
+"""A closed pipe is quiet, `^C` is 130, and off a terminal there are no escape codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Four steps of three kernels and a wait, long enough in text to fill a pipe."""
+    events = []
+    for number in range(4000):
+        args = {"device": 0, "stream": 7, "correlation": number + 1}
+        events.append(
+            {"ph": "X", "cat": "kernel", "name": f"kernel_{number % 97}_{'x' * 60}", "pid": 0,
+             "tid": 7, "ts": 20.0 * number, "dur": 12.0,
+             "args": args | {"grid": [512, 1, 1], "block": [256, 1, 1]}}
+        )  # fmt: skip
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    return path
+
+
+def start(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "brrrtop", *arguments],
+        cwd=ROOT, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, **options,  # type: ignore[call-overload]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_reader_that_leaves_early_is_no_failure(trace: Path, form: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    child = start("analyze", str(trace), *form, stdout=writing)
+    os.close(writing)
+    _, narration = child.communicate(timeout=50)
+    assert (child.returncode, narration) == (0, b"")
+
+
+def test_a_closed_stdout_is_no_traceback(trace: Path) -> None:
+    command = f"exec {sys.executable} -m brrrtop analyze {trace} >&-"
+    done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, timeout=50)
+    assert b"Traceback" not in done.stderr
+    assert done.returncode in (0, 1)
+
+
+def test_a_full_disk_is_a_sentence(trace: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with Path("/dev/full").open("wb") as full:
+        child = start("analyze", str(trace), stdout=full)
+        _, narration = child.communicate(timeout=50)
+    assert child.returncode == 1
+    assert b"no space left" in narration
+    assert b"Traceback" not in narration
+
+
+@pytest.mark.parametrize("after_s", [0.03, 0.08, 0.15, 0.25, 0.4])
+def test_interrupting_is_130_at_any_moment(tmp_path: Path, after_s: float) -> None:
+    """The file is a pipe that nobody fills, so that reading it would last for ever."""
+    never = tmp_path / "never.json"
+    os.mkfifo(never)
+    holder = os.open(never, os.O_RDWR)
+    try:
+        child = start("analyze", str(never), stdout=subprocess.DEVNULL)
+        _wait_until_ours(child.pid)
+        time.sleep(after_s)
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+        _, narration = child.communicate(timeout=20)
+    finally:
+        os.close(holder)
+    assert b"Traceback" not in narration
+    assert child.returncode in (130, 1), narration
+
+
+def _wait_until_ours(pid: int) -> None:
+    """Until Python itself has started: before that, the signal is nobody's to handle."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        masks = Path(f"/proc/{pid}/status").read_text()
+        caught = int(masks.partition("SigCgt:")[2].split()[0], 16)
+        if caught & (1 << (signal.SIGINT - 1)):
+            return
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize("verb", ["analyze", "replay"])
+def test_off_a_terminal_there_is_one_plain_report(verb: str, trace: Path, brrrtop: Run) -> None:
+    done = brrrtop(verb, str(trace))
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "Where the time went" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_json_lines_of_a_replay_are_one_object_each(trace: Path, brrrtop: Run) -> None:
+    done = brrrtop("replay", str(trace), "--json", "--interval", "0.1")
+    assert done.returncode == 0, done.stderr
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {report["schema"] for report in reports} == {"brrrtop.report/1"}
+
+
+def test_a_gate_decides_the_exit_code_and_the_report_comes_all_the_same(
+    trace: Path, brrrtop: Run
+) -> None:
+    done = brrrtop("analyze", str(trace), "--json", "--fail-if", "idle > 10%")
+    assert done.returncode == 5
+    assert "the gate tripped: idle > 10%" in done.stderr
+    assert json.loads(done.stdout)["schema"] == "brrrtop.report/1"
+    assert brrrtop("analyze", str(trace), "--fail-if", "idle > 90%").returncode == 0
+
+
+def test_compare_speaks_of_both(trace: Path, brrrtop: Run) -> None:
+    done = brrrtop("compare", str(trace), str(trace))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(trace.name) >= 2
