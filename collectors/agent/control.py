@@ -28,8 +28,8 @@ _FACTS_NS = 5_000_000_000
 class Control:
     """One run of the agent, from start to detach. Probes are in place only while a monitor is."""
 
-    def __init__(self, native: Native, wanted: Optional[Set[str]] = None) -> None:
-        self.native, self.fence = native, Fence()
+    def __init__(self, native: Native, socket_path: str, wanted: Optional[Set[str]] = None) -> None:
+        self.native, self.socket_path, self.fence = native, socket_path, Fence()
         steps = Steps(native, self.fence)
         self.stacks = Stacks(native, self.fence, steps)
         probes: List[Probe] = [

@@ -42,7 +42,11 @@ def start(library_path: str, socket_path: str, options: str = "", version: str =
         )
     with _lock:
         if _control is not None and not _control.ended:
-            return ""
+            if socket_path == _control.socket_path:
+                return ""
+            if os.path.exists(_control.socket_path):
+                return f"the agent listens at {_control.socket_path} already"
+            _control.end()  # its folder is gone, nobody can reach it there
         wanted, rest = _split(options)
         try:
             native = Native(library_path)
@@ -50,7 +54,7 @@ def start(library_path: str, socket_path: str, options: str = "", version: str =
         except NativeError as fault:
             return str(fault)
         _watch_forks()
-        _control = Control(native, wanted)
+        _control = Control(native, socket_path, wanted)
         _control.begin()
         return ""
 

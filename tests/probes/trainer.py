@@ -77,4 +77,12 @@ def control(*probes: str) -> tuple[Any, Recorder]:
     from _brrrtop_agent.control import Control  # type: ignore[import-not-found]
 
     native = Recorder()
-    return Control(native, set(probes) or None), native
+    return Control(native, "", set(probes) or None), native
+
+
+def watched(control: Any) -> None:
+    """Makes this Control the process's agent, as `entry.start` does, so that forks are noticed."""
+    from _brrrtop_agent import entry
+
+    entry._control = control
+    entry._watch_forks()

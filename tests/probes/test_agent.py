@@ -1,0 +1,193 @@
+"""The whole agent in a child: the control thread, a monitor that comes and goes, forks, and no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import AGENT, HERE, PREAMBLE, Script, clean_environment, other_python
+
+CHILD = f"""
+import gc, os, sys, threading, time
+sys.path.insert(0, {str(HERE)!r})
+from trainer import load_agent
+load_agent()
+from _brrrtop_agent import entry
+before = list(gc.callbacks)
+def say(*what): print(*what, flush=True)
+def ask(): return [entry.start(LIBRARY, SOCKET, "probes=gc,steps,stacks"), entry.start(LIBRARY, SOCKET)]
+LIBRARY, SOCKET = sys.argv[1:3]
+say(ask(), entry.start(LIBRARY, SOCKET, "", "9.9.9"))
+for line in sys.stdin:
+    if line == "hooks\\n": say(len(gc.callbacks) - len(before))
+    if line == "threads\\n": say(len(threading.enumerate()), len(os.listdir("/proc/self/task")))
+    if line == "stop\\n": entry.stop(); say("stopped")
+    if line.startswith("elsewhere"): say(repr(entry.start(LIBRARY, SOCKET + (line.split()[1:] or ["2"])[0])))
+    if line == "fork\\n":
+        pid = os.fork()
+        if not pid: say(len(gc.callbacks) - len(before), entry._control); os._exit(0)
+        os.waitpid(pid, 0)
+"""
+
+
+class Trainer:
+    """A child with the agent in it, spoken to line by line, and its library's events and log."""
+
+    def __init__(self, folder: Path, library: Path) -> None:
+        self.log, fifo = folder / "log", folder / "events"
+        self.socket = str(folder / "socket")
+        os.mkfifo(fifo)
+        self._events = os.open(fifo, os.O_RDWR)
+        self.child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(library), self.socket],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=clean_environment(BRRRTOP_TEST_LOG=str(self.log), BRRRTOP_TEST_EVENTS=str(fifo)),
+        )
+        self.started = self.hear()
+
+    def hear(self) -> str:
+        assert self.child.stdout is not None
+        return self.child.stdout.readline().strip()
+
+    def ask(self, what: str) -> str:
+        assert self.child.stdin is not None
+        self.child.stdin.write(what + "\n")
+        self.child.stdin.flush()
+        return self.hear()
+
+    def event(self, bits: int) -> None:
+        os.write(self._events, f"{bits}\n".encode())
+
+    def hooks(self, wanted: str) -> str:
+        """The number of gc hooks once it is `wanted`, or what it still is after two seconds."""
+        end = time.monotonic() + 2
+        while (now := self.ask("hooks")) != wanted and time.monotonic() < end:
+            time.sleep(0.02)
+        return now
+
+    def close(self) -> None:
+        assert self.child.stdin is not None and self.child.stdout is not None
+        self.child.stdin.close()
+        assert self.child.wait(10) == 0
+        self.child.stdout.close()
+        os.close(self._events)
+
+
+@pytest.fixture
+def trainer(tmp_path: Path, library: Path) -> Iterator[Trainer]:
+    made = Trainer(tmp_path, library)
+    yield made
+    made.close()
+
+
+def test_starting_twice_starts_once_and_another_version_is_refused(trainer: Trainer) -> None:
+    assert trainer.started.startswith("['', ''] brrrtop 0.1.0 is loaded in this process already")
+    assert trainer.log.read_text().count("start ") == 1
+
+
+def test_an_agent_that_nobody_can_reach_any_more_moves_to_the_new_socket(trainer: Trainer) -> None:
+    assert trainer.ask("elsewhere") == "''"
+    assert [line.split()[0] for line in trainer.log.read_text().splitlines()] == ["start", "stop", "start"]
+    Path(trainer.socket + "2").touch()
+    assert "listens at" in trainer.ask("elsewhere 3"), "somebody may be watching there"
+
+
+def test_probes_come_and_go_with_the_monitor(trainer: Trainer) -> None:
+    assert trainer.hooks("0") == "0"
+    for _ in range(2):
+        trainer.event(8)
+        assert trainer.hooks("1") == "1"
+        trainer.event(1 | 16)
+        assert trainer.hooks("0") == "0"
+    trainer.event(1 | 8 | 16)  # one left and the next came before we looked
+    assert trainer.hooks("1") == "1"
+    assert trainer.ask("threads") == "1 2", "our thread is not one of the trainer's"
+    kinds = [line.split()[1] for line in trainer.log.read_text().splitlines() if line.startswith("json")]
+    assert kinds == ["1", "1", "1"], "each monitor hears the newest hello"
+
+
+def test_stacks_are_sampled_between_on_and_off(trainer: Trainer) -> None:
+    trainer.event(8 | 2)
+    time.sleep(0.5)
+    trainer.event(4)
+    time.sleep(0.1)
+    seen = trainer.log.read_text().count("mark 10 ")
+    time.sleep(0.3)
+    assert 5 <= seen <= 30 and trainer.log.read_text().count("mark 10 ") == seen
+
+
+def test_a_detach_stops_the_library_and_ends_the_thread(trainer: Trainer) -> None:
+    trainer.event(8)
+    assert trainer.hooks("1") == "1"
+    trainer.event(1)
+    assert trainer.hooks("0") == "0"
+    time.sleep(0.1)
+    assert trainer.log.read_text().splitlines()[-1] == "stop"
+    assert trainer.ask("threads") == "1 1"
+
+
+def test_stop_undoes_everything_and_a_forked_child_has_nothing(trainer: Trainer) -> None:
+    trainer.event(8)
+    assert trainer.hooks("1") == "1"
+    assert trainer.ask("fork") == "0 None"
+    assert trainer.ask("hooks") == "1", "the parent keeps its probes"
+    assert trainer.ask("stop") == "stopped" and trainer.ask("hooks") == "0"
+
+
+def test_the_agent_loads_only_the_standard_library(tmp_path: Path, library: Path) -> None:
+    program = f"""
+import sys
+before = set(sys.modules)
+sys.path.insert(0, {str(HERE)!r})
+from trainer import load_agent
+load_agent()
+from _brrrtop_agent import entry
+assert entry.start({str(library)!r}, {str(tmp_path / "s")!r}) == ""
+c = entry._control; c.hook(); c._round(1); c.unhook(); entry.stop()
+new = {{name.partition(".")[0] for name in set(sys.modules) - before}} - {{"trainer"}}
+print(sorted(new - set(sys.stdlib_module_names)))
+"""
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert out.stdout.strip() == "['_brrrtop_agent']", out.stderr
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.13"])
+def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
+    preamble = PREAMBLE.replace("from trainer", "from __future__ import annotations\nfrom trainer")
+    hello, faults, marks = script(
+        """
+        import gc
+        c, n = control(); c.hook(); keep = [[i] for i in range(400_000)]; gc.collect()
+        c._round(time.time_ns()); c.stacks.turn(True); c.stacks.sample(time.time_ns()); c.unhook()
+        answer([n.frames[0][1], c.fence.faults, sorted({m[0] for m in n.marks})])
+        """,
+        python=other_python(version),
+        preamble="from __future__ import annotations\n" + PREAMBLE,
+    )
+    assert preamble and faults == {} and marks == [4, 10]
+    assert hello["python"].startswith(version) and "torch" not in hello and "settings" not in hello
+
+
+def test_the_hello_knows_its_rank_and_keeps_secrets() -> None:
+    program = f"""
+import sys; sys.path.insert(0, {str(AGENT.parents[1])!r})
+from collectors.agent import facts, native
+import json; print(json.dumps(json.loads(native.packed(facts.hello()))))
+"""
+    known = {"SLURM_PROCID": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "x", "NCCL_DEBUG": "INFO", "WANDB_API_KEY": "s"}
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, env=clean_environment(**known)
+    )
+    hello = json.loads(out.stdout)
+    assert (hello["rank"], hello["world"]) == (3, 8) and "local_rank" not in hello
+    assert hello["environment"]["NCCL_DEBUG"] == "INFO" and "WANDB" not in str(hello["environment"])
+    assert abs(hello["clock"]["realtime_ns"] - time.time_ns()) < 60e9

@@ -1,0 +1,115 @@
+"""Compiles, collections, saves, the allocator: what makes a training thread pause."""
+
+from __future__ import annotations
+
+from .conftest import Script
+
+
+def test_recompiles_carry_their_number_and_reason_and_survive_a_reset(script: Script) -> None:
+    marks, left = script(
+        """
+        import torch
+        c, n = control("compile"); c.hook()  # dynamo is not imported yet
+        f = torch.compile(lambda x: x * 2, backend="eager")
+        import torch._dynamo
+        c._round(time.time_ns())
+        f(torch.ones(3)); f(torch.ones(3, 3)); c._round(time.time_ns())
+        torch._dynamo.reset(); c._round(time.time_ns())
+        f(torch.ones(5)); c._round(time.time_ns())
+        c.unhook(); handler = torch._dynamo.callback.callback_handler
+        answer([n.of(3), len(handler.start_callbacks) + len(handler.end_callbacks)])
+        """
+    )
+    assert [mark[3] for mark in marks] == [0, 1, 0] and left == 0
+    assert marks[1][4].startswith("DYNAMO 0/1 <lambda> | ") and "rank mismatch" in marks[1][4]
+    assert all(end - start > 1_000_000 for _, start, end, _, _ in marks)
+
+
+def test_only_collections_that_take_time_are_marked(script: Script) -> None:
+    marks, left = script(
+        """
+        import gc
+        gc.disable(); before = list(gc.callbacks)
+        c, n = control("gc"); gc.collect(); c.hook(); c.hook()
+        gc.collect(0)
+        keep = [[i] for i in range(300_000)]; gc.collect()
+        c.unhook(); gc.collect()
+        answer([n.of(4), gc.callbacks == before])
+        """
+    )
+    assert [mark[3] for mark in marks] == [2] and left
+
+
+def test_saves_and_loggers_are_timed_and_put_back(script: Script) -> None:
+    classes, names, same, pickled, length = script(
+        """
+        import torch, types, pickle, io
+        board = types.ModuleType("torch.utils.tensorboard.writer")
+        class SummaryWriter:
+            def add_scalar(self, name, value): time.sleep(.01); return value
+        board.SummaryWriter = SummaryWriter; sys.modules[board.__name__] = board
+        before = torch.save, torch.serialization.save, dict(vars(SummaryWriter))
+        writer = SummaryWriter(); c, n = control("saving"); c.hook(); c.hook()
+        torch.save({}, io.BytesIO()); assert writer.add_scalar("loss", 7) == 7
+        try: torch.save()
+        except TypeError: pass
+        pickled = pickle.loads(pickle.dumps(torch.save)) is torch.save
+        c.unhook(); torch.save({}, io.BytesIO())
+        same = before == (torch.save, torch.serialization.save, dict(vars(SummaryWriter)))
+        answer([[m[0] for m in n.marks], [m[4] for m in n.marks], same, pickled, n.marks[1][2] - n.marks[1][1]])
+        """
+    )
+    assert classes == [5, 7, 5] and same and pickled and length > 9_000_000
+    assert names[:2] == ["torch.save", "torch.utils.tensorboard.writer.SummaryWriter.add_scalar"]
+
+
+def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) -> None:
+    marks, frames, asked = script(
+        """
+        import torch
+        asked = []; stats = {"num_alloc_retries": 2, "reserved_bytes": {"all": {"current": 64, "peak": 128}}}
+        torch._C._cuda_memoryStats = lambda d: asked.append(d) or dict(stats)
+        torch._C._cuda_getDeviceCount = lambda: 2
+        torch._C._cuda_hasPrimaryContext = lambda d: d == 1
+        c, n = control("allocator"); c.hook(); at = time.time_ns()
+        c._each("wake", at); assert not asked, "CUDA is not initialised"
+        torch.cuda.is_initialized = lambda: True
+        for second in range(1, 5):
+            if second == 3: stats["num_alloc_retries"] = 7
+            c._each("wake", at + second * 1_100_000_000)
+            c._each("wake", at + second * 1_100_000_000 + 1)
+        answer([n.marks, n.frames, asked])
+        """
+    )
+    assert asked == [1, 1, 1, 1], "at most once a second"
+    assert [(mark[0], mark[3]) for mark in marks] == [(6, 5)]
+    assert [body["alloc_retry_count"] for _, body in frames] == [2, 7]
+    assert frames[0][1]["reserved_bytes"] == 64 and frames[0][1]["allocated_bytes"] is None
+
+
+def test_stacks_name_the_users_line_and_only_while_asked(script: Script) -> None:
+    marks, quiet, running = script(
+        """
+        import threading
+        import torch
+        def train_step():
+            done.wait(2)  # stands for loss.item()
+        done = threading.Event(); c, n = control("stacks")
+        from _brrrtop_agent.native import CONNECTED, GONE, STACKS_OFF, STACKS_ON, STOP
+        def sample():
+            time.sleep(.1); c._heed(CONNECTED); c._heed(0); before = len(n.marks)
+            c._heed(STACKS_ON)
+            for _ in range(2): time.sleep(.01); c._heed(0)
+            c._heed(STACKS_OFF); c._heed(0); seen = len(n.marks)
+            c._heed(STACKS_ON); c._heed(STOP | GONE); c._heed(0)
+            out.append([before, len(n.marks) - seen - 1]); done.set()
+        out = []; threading.Thread(target=sample).start(); train_step()
+        answer([n.of(10)[:3], out[0], c.stacks.sampling])
+        """
+    )
+    assert quiet == [0, 0] and not running and len(marks) == 3
+    place, _, source = marks[1][4].partition(" | ")
+    assert source == "done.wait(2)  # stands for loss.item()"
+    own, _, leaf = place.partition(" > ")
+    assert own.endswith("train_step") and "train.py:" in own and "wait" in leaf
+    assert marks[0][3] == 0 and 10_000_000 <= marks[1][3] < 1_000_000_000

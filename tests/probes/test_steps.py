@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from .conftest import Script
+
+LOOP = """
+import torch
+from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+def model(): torch.manual_seed(0); return torch.nn.Linear(4, 4)
+def loss(m): return m(torch.ones(2, 4)).sum()
+"""
+
+
+def test_each_optimizer_step_is_marked_once_and_in_order(script: Script) -> None:
+    steps, fresh, hooks = script(
+        LOOP
+        + """
+m = model(); o = torch.optim.AdamW(m.parameters()); s = torch.optim.lr_scheduler.StepLR(o, 1)
+def go():
+    o.zero_grad(); loss(m).backward(); o.step(); s.step()
+go()
+c, n = control("steps"); c.hook(); c.hook()
+for _ in range(5): go()
+c.unhook(); before = len(n.steps); go()
+answer([n.steps, len(n.steps) - before, len(hooks)])
+"""
+    )
+    assert len(steps) == 5 and steps == sorted(steps)
+    assert fresh == 0 and hooks == 0
+
+
+def test_of_two_optimizers_the_even_one_is_the_step(script: Script) -> None:
+    step_count, other_count, name, moved = script(
+        LOOP
+        + """
+m = model(); uneven = torch.optim.SGD(m.parameters(), lr=.1); even = torch.optim.AdamW(m.parameters())
+c, n = control("steps"); c.hook()
+for i in range(12):
+    loss(m).backward()
+    for _ in range(1 + i % 3): uneven.step()
+    time.sleep(.004); even.step()
+first = len(n.steps); c._round(time.time_ns()); n.steps.clear(); n.marks.clear()
+for i in range(4): uneven.step(); even.step(); uneven.step()
+answer([len(n.steps), len(n.of(9)), n.of(9)[0][4], first])
+"""
+    )
+    assert step_count == 4 and other_count == 8 and name.startswith("SGD")
+    assert moved == 24, "before the rhythm was known the first optimizer seen was the step"
+
+
+def test_a_step_that_the_grad_scaler_skips_is_a_step(script: Script) -> None:
+    assert script(
+        LOOP
+        + """
+m = model(); o = torch.optim.SGD(m.parameters(), lr=.1)
+c, n = control("steps"); c.hook()
+scaler = torch.amp.GradScaler("cpu")
+for i in range(4):
+    o.zero_grad(); l = loss(m) * (float("inf") if i == 2 else 1)
+    scaler.scale(l).backward(); scaler.step(o); scaler.update()
+c.unhook()
+answer([len(n.steps), "brrrtop" in torch.amp.GradScaler._maybe_opt_step.__qualname__])
+"""
+    ) == [4, False]
+
+
+def test_compiled_optimizers_are_seen_and_nothing_recompiles(script: Script) -> None:
+    for early in (False, True):
+        seen, recompiles = script(
+            LOOP
+            + f"""
+import torch._dynamo
+m = model(); o = torch.optim.SGD(m.parameters(), lr=.1); loss(m).backward()
+c, n = control()
+step = torch.compile(lambda: o.step(), backend="eager")
+if {early}: c.hook()
+for _ in range(3): step()
+c.hook(); seen = len(n.steps)
+for _ in range(3): step()
+seen = len(n.steps) - seen
+c.unhook()
+for _ in range(3): step()
+reasons = [m.recompile_reason for m in torch._dynamo.utils.get_compilation_metrics()]
+answer([seen, [r for r in reasons if r]])
+"""
+        )
+        assert seen == 3 and recompiles == []
