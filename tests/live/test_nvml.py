@@ -1,0 +1,222 @@
+"""The sampler, against a stand-in NVML in a process of its own."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from collectors.nvml_devices import NvmlDevice, bare_uuid, match_uuids, visible_to
+from collectors.nvml_fields import Rate
+from tests.live.conftest import Ask
+
+GPM = "1=100,2=96,3=14,5=93.5,10=16,20=1,60=2"
+
+
+def test_every_reading_has_its_unit(ask: Ask) -> None:
+    last = ask("readings", FAKE_NVML_GPM=GPM, FAKE_NVML_PIDS="1")["rounds"]
+    steady = last[0]
+    assert steady["SMI_UTIL"] == 0.37
+    assert steady["POWER_WATT"] == 512
+    assert steady["POWER_LIMIT_WATT"] == 700
+    assert steady["SM_CLOCK_HZ"] == steady["SM_CLOCK_MAX_HZ"] == 1.98e9
+    assert steady["MEMORY_TOTAL_BYTES"] == 141 << 30
+    assert steady["MEMORY_TEMPERATURE_C"] == 71
+    assert steady["ECC_UNCORRECTED_COUNT"] == 0
+    assert steady["CLOCK_EVENT_REASONS"] == 4
+    assert last[1]["TENSOR_ACTIVE"] == pytest.approx(0.935)
+    assert last[1]["SM_OCCUPANCY"] == pytest.approx(0.14)
+    assert last[1]["PCIE_TX_BYTES_PER_S"] == 1 << 20
+    assert last[1]["NVLINK_RX_BYTES_PER_S"] == 2 << 20
+
+
+def test_an_unsupported_question_is_asked_once(ask: Ask) -> None:
+    got = ask("often", FAKE_NVML_FAIL="nvmlDeviceGetTemperature=3,nvmlDeviceGetPowerUsage=3",
+              FAKE_NVML_FIELD_FAIL="186=3")  # fmt: skip
+    assert got["calls"]["nvmlDeviceGetTemperature"] == 1
+    assert got["calls"]["nvmlDeviceGetPowerUsage"] == 1
+    assert all("TEMPERATURE_C" not in one and "POWER_WATT" not in one for one in got["rounds"])
+    assert all(one["SMI_UTIL"] == 0.37 for one in got["rounds"])
+
+
+def test_power_falls_back_to_the_mean_of_a_second(ask: Ask) -> None:
+    got = ask("readings", FAKE_NVML_FIELD_FAIL="186=3")
+    assert [one["POWER_WATT"] for one in got["rounds"]] == [400, 400]
+
+
+def test_reasons_fall_back_to_their_older_name(ask: Ask) -> None:
+    got = ask("readings", FAKE_NVML_FAIL="nvmlDeviceGetCurrentClocksEventReasons=13")
+    assert got["rounds"][1]["CLOCK_EVENT_REASONS"] == 0x40
+    assert got["calls"]["nvmlDeviceGetCurrentClocksEventReasons"] == 1
+
+
+def test_a_slow_call_is_asked_rarely(ask: Ask) -> None:
+    got = ask("often", FAKE_NVML_SLOW_US="nvmlDeviceGetTemperature=5000")
+    assert got["calls"]["nvmlDeviceGetTemperature"] == 1
+    assert got["calls"]["nvmlDeviceGetUtilizationRates"] > 8
+
+
+def test_a_slow_field_rests_and_leaves_the_others_alone(ask: Ask) -> None:
+    got = ask("often", FAKE_NVML_FIELD_SLOW_US="197=20000")
+    assert sum("PCIE_TX_BYTES_PER_S" in one for one in got["rounds"]) == 0
+    assert sum("PCIE_RX_BYTES_PER_S" in one for one in got["rounds"]) > 8
+
+
+def test_costly_questions_are_asked_once_or_seldom(ask: Ask) -> None:
+    calls = ask("often", FAKE_NVML_PIDS="1")["calls"]
+    assert calls["nvmlDeviceGetComputeRunningProcesses_v3"] == 2  # one reading: size, then list
+    assert calls["nvmlDeviceGetMaxClockInfo"] == 1
+
+
+def test_without_gpm_traffic_comes_from_field_values(ask: Ask) -> None:
+    got = ask("readings")
+    assert got["rounds"][1]["PCIE_RX_BYTES_PER_S"] == pytest.approx(1e9, rel=0.2)
+    assert got["rounds"][1]["NVLINK_TX_BYTES_PER_S"] == pytest.approx(1e9, rel=0.2)
+    assert "SM_ACTIVE" not in got["rounds"][1]
+    assert got["says"] == ["this GPU has no GPM counters (Hopper and newer have them)"]
+
+
+def test_gpm_values_that_are_no_numbers_are_absent(ask: Ask) -> None:
+    last = ask("readings", FAKE_NVML_GPM="2=96,5=nan,10=inf")["rounds"][1]
+    assert last["SM_ACTIVE"] == pytest.approx(0.96)
+    assert "TENSOR_ACTIVE" not in last
+    assert "DRAM_ACTIVE" not in last
+
+
+def test_gpm_samples_are_never_taken_too_close(ask: Ask) -> None:
+    got = ask("early", FAKE_NVML_GPM=GPM)
+    assert got["calls"]["nvmlGpmSampleGet"] <= 2
+    assert got["live_samples"] == 0
+
+
+def test_gpm_refused_is_said_and_not_hammered(ask: Ask) -> None:
+    got = ask("readings", FAKE_NVML_GPM=GPM, FAKE_NVML_FAIL="nvmlGpmSampleGet=4")
+    assert got["calls"]["nvmlGpmSampleGet"] == 1
+    assert any("Permission" in line for line in got["says"])
+    assert got["live_samples"] == 0
+
+
+def test_a_mig_device_uses_the_sample_call_of_its_instance(ask: Ask) -> None:
+    got = ask("readings", FAKE_NVML_MIG="2", FAKE_NVML_GPM=GPM)
+    assert got["calls"]["nvmlGpmMigSampleGet"] == 2
+    assert got["calls"]["nvmlGpmSampleGet"] == 0
+    assert got["rounds"][1]["SM_ACTIVE"] == pytest.approx(0.96)
+    assert "SMI_UTIL" not in got["rounds"][1]
+    assert any("MIG" in line for line in got["says"])
+
+
+def test_a_lost_gpu_is_said_and_left_alone(ask: Ask) -> None:
+    got = ask("often", FAKE_NVML_FAIL="nvmlDeviceGetUtilizationRates=15")
+    assert got["calls"]["nvmlDeviceGetUtilizationRates"] == 1
+    assert "no longer answers" in got["lost"]
+    assert got["rounds"][-1] == {}
+
+
+def test_an_xid_is_told_when_it_happens(ask: Ask) -> None:
+    rounds = ask("readings", FAKE_NVML_XID="79")["rounds"]
+    assert rounds[0]["XID"] == 79
+    assert "XID" not in rounds[1]
+
+
+def test_the_trainer_is_not_foreign_to_itself(ask: Ask) -> None:
+    me = os.getpid()  # the child's parent
+    got = ask(f"own:{me}", FAKE_NVML_PIDS=f"{me},1")
+    assert got["rounds"][0]["FOREIGN_PROCESS_COUNT"] == 1
+
+
+def test_pids_of_another_namespace_are_not_counted(ask: Ask) -> None:
+    got = ask(f"own:{os.getpid()}", FAKE_NVML_PIDS="4194400,4194401")
+    assert "FOREIGN_PROCESS_COUNT" not in got["rounds"][0]
+    assert any("namespace" in line for line in got["says"])
+
+
+def test_device_facts_speak_the_models_language(ask: Ask) -> None:
+    got = ask("facts", FAKE_NVML_DEVICES="2", CUDA_VISIBLE_DEVICES="1")
+    assert list(got["visible"]) == ["0"]
+    one = got["visible"]["0"]
+    assert one["uuid"].startswith("GPU-abcdef01")
+    assert (one["device_id"], one["sm_count"], one["capability"]) == (0, 132, [9, 0])
+    assert one["bus_width_bits"] == 6144
+    assert one["mig"] is False
+
+
+def test_no_library_is_a_sentence_with_an_action(ask: Ask) -> None:
+    message, action = ask("unavailable", FAKE_NVML_FAIL="nvmlInitWithFlags=9")
+    assert "driver is not loaded" in message
+    assert "modprobe" in action
+    message, _ = ask("unavailable", FAKE_NVML_FAIL="nvmlInitWithFlags=18")
+    assert "different versions" in message
+
+
+def test_the_thread_brings_facts_and_gauges_at_its_pace(ask: Ask) -> None:
+    got = ask("thread", FAKE_NVML_GPM=GPM)
+    assert [one["name"] for one in got["devices"]] == ["NVIDIA Fake"]
+    assert {"SM_ACTIVE", "SMI_UTIL", "POWER_WATT", "FOREIGN_PROCESS_COUNT"} <= set(got["metrics"])
+    assert 3 <= got["sm"] <= 6
+    assert 2 <= got["util"] <= 4
+    assert got["late_s"] < 5
+    assert got["ended"]
+
+
+def test_a_driver_that_hangs_does_not_hold_the_monitor(ask: Ask) -> None:
+    got = ask("hangs", FAKE_NVML_SLOW_US="nvmlDeviceGetUtilizationRates=20000000")
+    assert got["ended"] is False
+    assert got["waited_s"] < 1
+
+
+def board(index: int, name: str = "H200") -> NvmlDevice:
+    return NvmlDevice(index, None, f"GPU-{index}{index}aa-bb", name, "")
+
+
+def slice_of(parent: NvmlDevice, at: int) -> NvmlDevice:
+    return NvmlDevice(parent.index, None, f"MIG-{at}ffff-1", parent.name, "", at, 0, parent)
+
+
+@pytest.mark.parametrize(
+    ("visible", "indices"),
+    [
+        (None, [0, 1, 2]),
+        ("2,0", [2, 0]),
+        ("1,-1,0", [1]),
+        ("", []),
+        ("1,9,0", [1]),
+        ("GPU-22aa", [2]),
+        ("GPU-zz", []),
+    ],
+)
+def test_devices_are_numbered_as_cuda_does(visible: str | None, indices: list[int]) -> None:
+    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    found, caveat = visible_to([board(0), board(1), board(2)], environment)
+    assert [one.index for one in found.values()] == indices
+    assert list(found) == list(range(len(indices)))
+    assert caveat is None
+
+
+def test_a_process_sees_one_mig_device() -> None:
+    parent = board(0)
+    devices = [parent, slice_of(parent, 1), slice_of(parent, 2)]
+    assert visible_to(devices, {})[0][0].gpu_instance == 1
+    named = {"CUDA_VISIBLE_DEVICES": "MIG-2ffff-1"}
+    assert visible_to(devices, named)[0][0].gpu_instance == 2
+    old = {"CUDA_VISIBLE_DEVICES": f"MIG-{parent.uuid}/2/0"}
+    assert visible_to(devices, old)[0][0].gpu_instance == 2
+
+
+def test_mixed_gpus_carry_a_caveat_until_the_order_is_certain() -> None:
+    mixed = [board(0, "T4"), board(1, "H200")]
+    assert visible_to(mixed, {})[1] is not None
+    assert visible_to(mixed, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})[1] is None
+
+
+def test_uuids_of_torch_match_those_of_nvml() -> None:
+    assert bare_uuid("GPU-22AA-bb") == "22aa-bb"
+    found = match_uuids([board(0), board(1)], {0: "11aa-bb", 1: "unknown"})
+    assert {number: one.index for number, one in found.items()} == {0: 1}
+
+
+def test_a_counter_that_starts_over_gives_no_rate() -> None:
+    rate = Rate()
+    assert rate.per_s(0, 100) is None
+    assert rate.per_s(500_000_000, 200) == 200
+    assert rate.per_s(1_000_000_000, 50) is None
+    assert rate.per_s(2_000_000_000, 60) == 10
