@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from brrrtop.session import kineto_events, kineto_text
 from brrrtop.session.kineto_columns import Collected
 from brrrtop.session.kineto_events import Torn
 from brrrtop.session.kineto_records import Records, build
+from brrrtop.session.memory import informed
 from collectors.wire import WIRE_VERSION, Frame, Kind
 
 Array = npt.NDArray[Any]
@@ -86,7 +86,7 @@ class KinetoSource:
     def _all(self) -> list[Frame]:
         if self._frames is None:
             was_on = gc.isenabled()
-            gc.disable()  # a million events live for a moment: looking through them costs half the time
+            gc.disable()  # looking through a million short-lived events for cycles takes long
             try:
                 self._frames = self._read()
             finally:
@@ -113,6 +113,7 @@ class KinetoSource:
         hello = {
             "wire": WIRE_VERSION,
             "origin": "kineto",
+            "tier": "trace",
             "pid": next((pid for pid in collected.pids if isinstance(pid, int)), None),
             "rank": _int(distributed.get("rank")),
             "world": _int(distributed.get("world_size")),
@@ -123,13 +124,7 @@ class KinetoSource:
             "trace_id": facts.get("trace_id"),
             "notes": notes,
         }
-        self._info = replace(
-            self._info,
-            pid=hello["pid"],
-            rank=hello["rank"],
-            world=hello["world"],
-            notes=tuple(notes),
-        )
+        self._info = informed(self._info, hello)
         return list(_frames(records, hello, _devices(facts, records), collected.losses))
 
 

@@ -60,7 +60,7 @@ _anything = msgspec.json.Decoder()
 _parts = msgspec.json.Decoder(dict[str, Raw])
 _times = msgspec.json.Decoder(list[_Times])
 
-# What json.dumps writes for numbers that JSON does not have; only tried on text that does not parse.
+# What json.dumps writes for numbers JSON does not have; only tried on text that does not parse.
 _NOT_A_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|nan|Infinity|inf)(?=\s*[,\]}])")
 _LONE_HIGH = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _LONE_LOW = re.compile(

@@ -34,7 +34,7 @@ def told_apart(
     A correlation that several calls carry (merged traces, counters that wrapped) gets a new number
     for each call; its activities go to the nearest launching call before them, else the first.
     """
-    known, first, counts = np.unique(calls, return_index=True, return_counts=True)
+    known, counts = np.unique(calls, return_counts=True)
     again = known[(counts > 1) & (known != 0)]
     if not len(again):
         return calls, acts

@@ -88,7 +88,8 @@ def build(collected: Collected, base_ns: int) -> Records:
 
 def _empty() -> Columns:
     ids = ("name_id", "tid", "device", "stream", "correlation", "external", "graph", "registers",
-           "shared_bytes", "graph_node", "size_bytes", "signature", "start_ns", "end_ns")  # fmt: skip
+           "shared_bytes", "graph_node", "size_bytes", "signature", "start_ns",
+           "end_ns")  # fmt: skip
     columns: Columns = {key: np.zeros(0, np.int64) for key in ids}
     return {**columns, "grid": np.zeros((0, 3), np.int64), "block": np.zeros((0, 3), np.int64)}
 
@@ -174,7 +175,7 @@ def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[Array, I8,
 
 
 def _signatures(collected: Collected) -> tuple[Bool, list[list[Any]]]:
-    """Which signatures say something of tensors, and all of them as `[name, dims, types, concrete]`."""
+    """Which signatures speak of tensors, and all as `[name, dims, types, concrete]`."""
     rows: list[list[Any]] = []
     for name, *texts in collected.signatures:
         rows.append([name, *(_list(text) for text in texts)])

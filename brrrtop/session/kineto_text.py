@@ -99,7 +99,7 @@ def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
                 if stop.is_set():
                     break
                 ready.put(block)
-        except BaseException as fault:  # handed to the consumer, whose business it is
+        except BaseException as fault:  # noqa: BLE001  handed to the consumer
             last = fault
         ready.put(last)
 
@@ -204,11 +204,9 @@ def last_cut(text: bytes) -> int | None:
     reach = 1 << 14
     while True:
         start = max(len(text) - reach, 0)
-        found = None
-        for found in _CUT.finditer(text, start):
-            pass
-        if found is not None:
-            return found.start()
+        found = [match.start() for match in _CUT.finditer(text, start)]
+        if found:
+            return found[-1]
         if start == 0:
             return None
         reach *= 8

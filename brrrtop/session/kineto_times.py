@@ -10,8 +10,9 @@ import numpy as np
 
 from brrrtop.model import F8, I8, Bool
 
-EXACT_BELOW_US = 2.0**42
-"""Half the spacing of doubles below this is under 0.25 ns: the nearest nanosecond is the written one."""
+EXACT_BELOW_US = 2.0**43
+"""Doubles below this are less than 0.49 ns off: the nearest nanosecond is the written one. Traces
+with a base time stay below it, since the base is moved every three months."""
 _LARGEST_US = 9.0e15
 BAD = np.iinfo(np.int64).min
 """Stands for a time that is no time; `plausible` in kineto_columns drops it."""
