@@ -219,7 +219,7 @@ class StepCost:
         off = np.diff(before)[~self._touched_by(before, self._touched)]
         if len(off) < 3 or len(traced) < 3:
             return None
-        cut = _CUT_FACTOR * float(np.median(off)) + _CUT_EXTRA_NS
+        cut = _CUT_FACTOR * float(np.median(off))
         plain, slowed = np.minimum(off, cut), np.minimum(traced, cut)
         share = float(slowed.mean() / plain.mean()) - 1
         variance = slowed.var(ddof=1) / len(slowed) + plain.var(ddof=1) / len(plain)

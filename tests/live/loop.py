@@ -1,0 +1,118 @@
+"""A training loop made of numbers, to let the governor loose on. Time is simulated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from brrrtop.session.governor import Act, Decision, Governor
+
+SECOND = 1_000_000_000
+START_NS = 1_700_000_000 * SECOND
+
+
+@dataclass
+class Loop:
+    """What the trainer does, and what tracing does to it.
+
+    A traced step takes `cost_share` longer; the first of a burst also stalls. `cost_until_s`
+    ends both.
+    """
+
+    step_s: float
+    noise: float = 0.03
+    cost_share: float = 0.1
+    stall_s: float = 0.02
+    outlier_share: float = 0.0
+    drift: float = 0.0
+    cost_until_s: float | None = None
+    has_steps: bool = True
+    answers: bool = True
+    seed: int = 0
+
+
+@dataclass
+class Run:
+    """What came of it. Seconds count from the start."""
+
+    governor: Governor
+    end_ns: int
+    bursts_s: list[float] = field(default_factory=list)
+    extra_s: list[float] = field(default_factory=list)
+    """Truly added by each burst."""
+    orders: list[tuple[float, Decision]] = field(default_factory=list)
+
+    def true_share(self, from_s: float = 0.0, to_s: float = 1e18) -> float:
+        """What tracing truly added between two times, over that time without it."""
+        end_s = min(to_s, (self.end_ns - START_NS) / SECOND)
+        pairs = zip(self.bursts_s, self.extra_s, strict=True)
+        added = sum(extra for at, extra in pairs if from_s <= at < end_s)
+        return added / (end_s - from_s)
+
+    @property
+    def gaps_s(self) -> list[float]:
+        """Between the orders of bursts."""
+        times = [at for at, decision in self.orders if decision.act is Act.BURST]
+        return list(np.diff(times))
+
+
+def run(loop: Loop, governor: Governor, seconds: float) -> Run:
+    """Trains for that long, with the governor looking four times a second."""
+    rng = np.random.default_rng(loop.seed)
+    done = Run(governor, START_NS)
+    now = look = 0.0
+    ends: list[int] = []
+    reports: list[tuple[float, int, int, int]] = []
+    ordered = left = 0
+    began = extra = 0.0
+    while now < seconds:
+        costs = loop.cost_until_s is None or now < loop.cost_until_s
+        length = loop.step_s * (1 + loop.drift * np.sin(now / 20))
+        length *= np.exp(rng.normal(0, loop.noise) - loop.noise**2 / 2)
+        if rng.random() < loop.outlier_share:
+            length *= rng.uniform(2, 10)
+        if ordered and not left:
+            left, ordered, began, extra = ordered, 0, now, 0.0
+            extra += loop.stall_s * rng.uniform(0.3, 1.0) * costs
+            length += extra
+        if left:
+            slower = length * loop.cost_share * costs
+            length, extra, left = length + slower, extra + slower, left - 1
+            if not left:
+                done.bursts_s.append(began)
+                done.extra_s.append(extra)
+                records = int((now + length - began) * loop.cost_share * 1e6)
+                reports.append((now + length + 0.15, *_ns(began, now + length), records))
+        now += length
+        ends.append(*_ns(now))
+        while look <= now:
+            ends = _tell(loop, governor, look, ends, reports)
+            decision = governor.decide(START_NS + int(look * SECOND))
+            if decision is not None:
+                done.orders.append((look, decision))
+                by_time = decision.longest_ns / SECOND / loop.step_s
+                ordered = decision.steps or max(1, int(by_time))
+            look += 0.25
+    done.end_ns = START_NS + int(now * SECOND)
+    return done
+
+
+def _ns(*seconds: float) -> tuple[int, ...]:
+    return tuple(START_NS + int(one * SECOND) for one in seconds)
+
+
+def _tell(
+    loop: Loop, governor: Governor, look: float, ends: list[int],
+    reports: list[tuple[float, int, int, int]],
+) -> list[int]:  # fmt: skip
+    """Reports what has arrived by now; returns the steps that have not."""
+    now_ns = START_NS + int(look * SECOND)
+    if loop.has_steps:
+        governor.add_steps(np.array([end for end in ends if end <= now_ns], np.int64))
+    for report in [one for one in reports if one[0] <= look]:
+        reports.remove(report)
+        if loop.answers:
+            governor.add_records(report[3])
+            governor.add_observed(report[1], report[2])
+    return [end for end in ends if end > now_ns]

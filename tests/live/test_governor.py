@@ -1,0 +1,216 @@
+"""The governor keeps the budget, whatever the loop does, and says what it does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brrrtop.session.governor import Act, Governor, Limits
+from brrrtop.session.jumps import GaugeJump, step_moved
+from brrrtop.session.step_cost import StepCost
+from collectors.wire import Metric
+from tests.live.loop import SECOND, START_NS, Loop, run
+
+LAUNCH_BOUND = Loop(0.006, cost_share=0.1)
+GPU_BOUND = Loop(0.05, cost_share=0.002, stall_s=0.01)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    step_s=st.floats(0.005, 0.4),
+    noise=st.floats(0.005, 0.15),
+    cost_share=st.floats(0.0, 0.3),
+    stall_s=st.floats(0.0, 0.04),
+    outlier_share=st.sampled_from([0.0, 0.01]),
+    drift=st.sampled_from([0.0, 0.2]),
+    seed=st.integers(0, 1000),
+)
+def test_the_budget_holds(
+    step_s: float, noise: float, cost_share: float, stall_s: float, outlier_share: float,
+    drift: float, seed: int,
+) -> None:  # fmt: skip
+    loop = Loop(step_s, noise, cost_share, stall_s, outlier_share, drift, seed=seed)
+    done = run(loop, Governor(), 240)
+    dearest_s = max(done.extra_s)
+    # One burst is always paid for afterwards: the last may still be owed.
+    assert done.true_share() <= 0.01 + dearest_s / 240
+    assert done.true_share(120) <= 0.01 + 2 * dearest_s / 120
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    step_s=st.floats(0.005, 0.3), noise=st.floats(0.005, 0.1), cost_share=st.floats(0.0, 0.2),
+    seed=st.integers(0, 1000),
+)  # fmt: skip
+def test_pauses_stay_between_two_seconds_and_a_minute(
+    step_s: float, noise: float, cost_share: float, seed: int
+) -> None:
+    done = run(Loop(step_s, noise, cost_share, seed=seed), Governor(), 240)
+    assert min(done.gaps_s) >= 2.0
+    assert max(done.gaps_s) <= 60 * 1.2 + 5
+
+
+@pytest.mark.parametrize("limit", [0.001, 0.003, 0.03])
+def test_another_budget_holds_too(limit: float) -> None:
+    done = run(LAUNCH_BOUND, Governor(Limits(max_overhead=limit)), 400)
+    assert done.true_share(100) <= limit + max(done.extra_s) / 300
+    assert len(done.bursts_s) > 5
+
+
+def test_a_launch_bound_loop_is_still_looked_at_often() -> None:
+    done = run(LAUNCH_BOUND, Governor(), 120)
+    assert float(np.median(done.gaps_s)) < 6
+
+
+def test_a_gpu_bound_loop_gets_the_shortest_pause() -> None:
+    done = run(GPU_BOUND, Governor(), 120)
+    assert float(np.median(done.gaps_s[3:])) < 3
+    assert done.true_share() < 0.003
+
+
+def test_the_pause_shrinks_when_the_cost_vanishes() -> None:
+    loop = Loop(0.1, 0.02, cost_share=0.3, stall_s=0.1, cost_until_s=150)
+    done = run(loop, Governor(), 420)
+    before = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if b < 150]
+    after = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if a > 300]
+    assert float(np.median(before[3:])) > 8
+    assert float(np.median(after)) < 4
+
+
+def test_a_budget_nothing_fits_into_means_counters_only() -> None:
+    governor = Governor(Limits(max_overhead=0.0001))
+    done = run(Loop(0.02), governor, 300)
+    assert len(done.bursts_s) <= 2
+    assert "counters only" in governor.says(done.end_ns)
+    none = run(Loop(0.02), Governor(Limits(max_overhead=0)), 60)
+    assert none.orders == []
+
+
+def test_the_cost_shown_is_the_cost_paid() -> None:
+    done = run(Loop(0.006, 0.02, cost_share=0.15, stall_s=0.02, seed=3), Governor(), 300)
+    shown = done.governor.estimate(done.end_ns)
+    assert shown is not None
+    assert abs(shown.share - done.true_share(240)) < shown.error_share + 0.002
+    assert 0 < shown.error_share < 0.005
+    assert shown.worst_step_ns is not None
+    assert shown.worst_step_ns > 10_000_000
+
+
+def test_no_cost_is_shown_as_none_within_its_error() -> None:
+    inside = 0
+    for seed in range(10):
+        loop = Loop(0.02, 0.05, cost_share=0.0, stall_s=0.0, seed=seed)
+        done = run(loop, Governor(), 90)
+        shown = done.governor.estimate(done.end_ns)
+        assert shown is not None
+        inside += abs(shown.share) <= shown.error_share
+    assert inside >= 8
+
+
+def test_without_steps_bursts_go_by_time_and_no_cost_is_claimed() -> None:
+    governor = Governor()
+    done = run(Loop(0.05, has_steps=False), governor, 60)
+    assert len(done.bursts_s) > 5
+    assert {decision.steps for _, decision in done.orders} == {0}
+    assert governor.estimate(done.end_ns) is None
+    assert "cannot be measured" in governor.says(done.end_ns)
+
+
+def test_an_agent_that_never_reports_is_asked_ever_less() -> None:
+    governor = Governor()
+    done = run(Loop(0.05, answers=False), governor, 200)
+    assert done.gaps_s[-1] > done.gaps_s[0]
+    assert "has not reported" in governor.says(done.end_ns)
+
+
+def test_bursts_are_whole_steps_of_about_the_wanted_length() -> None:
+    def steps_of(step_s: float) -> int:
+        done = run(Loop(step_s, cost_share=0.001, stall_s=0.001), Governor(), 60)
+        return done.orders[-1][1].steps
+
+    assert steps_of(0.006) == 10 or steps_of(0.006) == 11
+    assert steps_of(0.05) == 3
+    assert steps_of(2.0) == 1
+
+
+def test_a_jump_in_a_gauge_starts_a_burst_now() -> None:
+    governor = Governor(Limits(max_overhead=0.001))
+    done = run(LAUNCH_BOUND, governor, 60)
+    pause_s = governor.pause_ns / SECOND
+    assert pause_s > 10
+    now = done.end_ns
+    decided = None
+    for at in range(200):
+        now += SECOND // 4
+        governor.add_gauge(0, Metric.SM_ACTIVE, 0.9 if at < 100 else 0.3)
+        governor.add_steps(np.arange(now - SECOND // 4, now, 6_000_000))
+        decided = governor.decide(now)
+        if decided is not None and "jump" in decided.says:
+            break
+        if decided is not None:
+            governor.add_observed(now, now + 60_000_000)
+    assert decided is not None
+    assert decided.says == "sm active jumped"
+    assert 100 <= at <= 110
+
+
+def test_continuous_mode_is_switched_once_each_way() -> None:
+    governor = Governor()
+    run(LAUNCH_BOUND, governor, 20)
+    governor.want_continuous(True)
+    now = START_NS + 20 * SECOND
+    first = governor.decide(now)
+    assert first is not None and first.act is Act.CONTINUOUS_ON
+    assert governor.decide(now + SECOND) is None
+    assert "does not apply" in governor.says(now)
+    governor.add_steps(np.arange(now, now + 20 * SECOND, 7_000_000))
+    estimate = governor.estimate(now + 20 * SECOND)
+    assert estimate is not None
+    assert estimate.share == pytest.approx(7 / 6 - 1, abs=0.05)
+    governor.want_continuous(False)
+    last = governor.decide(now + 20 * SECOND)
+    assert last is not None and last.act is Act.CONTINUOUS_OFF
+
+
+def test_steps_may_arrive_in_any_batches() -> None:
+    ends = START_NS + np.cumsum(np.full(400, 10_000_000))
+    ends[200:] += 5_000_000
+    shares = []
+    for size in (1, 7, 400):
+        cost = StepCost()
+        for at in range(0, 400, size):
+            cost.add_steps(ends[at : at + size])
+        cost.add_burst(int(ends[199]) + 1, int(ends[201]))
+        cost.settle(int(ends[-1]) + 10 * SECOND)
+        shares.append(cost.measured[0].extra_ns)
+    assert shares[0] == shares[1] == shares[2]
+    assert shares[0] == pytest.approx(5_000_000)
+
+
+def test_a_checkpoint_in_a_burst_is_not_taken_for_its_cost() -> None:
+    durations = np.full(200, 20_000_000)
+    durations[101] = 30 * SECOND
+    ends = START_NS + np.cumsum(durations)
+    cost = StepCost()
+    cost.add_steps(ends)
+    cost.add_burst(int(ends[100]), int(ends[102]))
+    (measured,) = cost.settle(int(ends[-1]) + 10 * SECOND)
+    assert measured.extra_ns < 0.4 * SECOND
+    assert measured.worst_step_ns == 30 * SECOND
+
+
+def test_a_gauge_that_only_trembles_does_not_jump() -> None:
+    rng = np.random.default_rng(1)
+    watch = GaugeJump()
+    assert not any(watch.moved(float(v)) for v in rng.normal(0.6, 0.05, 2000).clip(0, 1))
+    assert [watch.moved(0.05), watch.moved(0.05)] == [False, True]
+
+
+def test_a_step_time_that_changed_for_good_is_noticed() -> None:
+    steady = np.full(40, 10_000_000)
+    assert not step_moved(steady)
+    assert step_moved(np.concatenate([steady, np.full(6, 14_000_000)]))
+    one_slow = np.concatenate([steady, [40_000_000], np.full(5, 10_000_000)])
+    assert not step_moved(one_slow)
