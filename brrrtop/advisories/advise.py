@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from brrrtop.advisories import compute, distributed, host, hygiene, memory, overhead
 from brrrtop.advisories.context import Context
+from brrrtop.advisories.steady import rank
 from brrrtop.advisories.thresholds import DEFAULT, Thresholds
-from brrrtop.ceilings import ceilings_for
-from brrrtop.estimator.facts import Facts, facts
-from brrrtop.model import Advisory, Estimate, Window
+from brrrtop.estimator.estimate import Judged
+from brrrtop.estimator.facts import facts
+from brrrtop.model import Advisory
 
 Rule = Callable[[Context], Advisory | None]
 
@@ -76,33 +77,27 @@ COVERED: dict[str, tuple[str, ...]] = {
 """Advice that another one includes: shown once, as the larger."""
 
 
-def advise(
-    estimate: Estimate,
-    window: Window,
-    seen: Facts | None = None,
-    thresholds: Thresholds = DEFAULT,
-) -> tuple[Advisory, ...]:
+def advise(judged: Judged, thresholds: Thresholds = DEFAULT) -> tuple[Advisory, ...]:
     """Advice on one window: largest bound times confidence first, what saves nothing last.
 
     Args:
-        estimate: The verdict on the window.
-        window: What it was made from.
-        seen: Facts of the window, extracted here when None.
+        judged: The verdict, with the window it is about.
         thresholds: Limits of the rules.
     """
-    if not len(window.activities):
+    if not len(judged.window.activities):
         return ()
-    context = Context(
-        estimate=estimate,
-        facts=seen if seen is not None else facts(window, estimate),
-        limits=thresholds,
-        ceilings=ceilings_for(estimate.device),
+    return advise_on(
+        Context(
+            estimate=judged.estimate,
+            facts=facts(judged.window, judged.estimate, judged.call_rows),
+            limits=thresholds,
+            ceilings=judged.ceilings,
+        )
     )
-    return advise_on(context)
 
 
 def advise_on(context: Context) -> tuple[Advisory, ...]:
-    """The same, for a context that exists already."""
+    """The same, for a context that exists already: all rules, gates first."""
     for gate in GATES:
         found = gate(context)
         if found is not None:
@@ -116,9 +111,4 @@ def advise_on(context: Context) -> tuple[Advisory, ...]:
         healthy = hygiene.none_healthy(context)
         if healthy is not None:
             sure.append(healthy)
-    return tuple(sorted(sure, key=_rank))
-
-
-def _rank(advisory: Advisory) -> tuple[float, float, str]:
-    won = (advisory.saves_at_most or 0.0) * advisory.confidence
-    return (-won, -advisory.confidence, advisory.kind)
+    return tuple(sorted(sure, key=rank))

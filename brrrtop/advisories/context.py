@@ -41,8 +41,8 @@ class Context:
 
     @property
     def steps(self) -> int | None:
-        """Whole steps in the window; None when unknown or none."""
-        return self.estimate.steps.count or None
+        """Whole steps in the traced part of the window; None when unknown or none."""
+        return self.facts.steps
 
     @property
     def rho(self) -> float:

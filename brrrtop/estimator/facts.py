@@ -20,7 +20,7 @@ from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
 from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
-from brrrtop.model import Estimate, Window
+from brrrtop.model import I8, Estimate, Span, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Collectives:
 class Facts:
     """Numbers about one window; None is "not seen", a zero was looked for and not there."""
 
+    steps: int | None
+    """Whole steps within the traced part of the window: what per-step figures divide by."""
     kernels: int
     kernel_ns: int
     kernel_p50_ns: int | None
@@ -59,14 +61,15 @@ class Facts:
     """Records lost over records there were."""
 
 
-def facts(window: Window, estimate: Estimate) -> Facts:
+def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
     """The facts of a window.
 
     Args:
         window: Of one device, as the estimate was made from.
         estimate: Of that window; only its steps are used.
+        call_rows: Row of each activity's launching call, -1 where unknown.
     """
-    seen = joined(window)
+    seen = joined(window, call_rows)
     attention = eager_attention(seen)
     excluded = seen.in_optimizer.copy()
     if attention is not None:
@@ -75,6 +78,7 @@ def facts(window: Window, estimate: Estimate) -> Facts:
     lengths = seen.durations_ns[kernels]
     records = len(window.activities) + window.lost_records
     return Facts(
+        steps=_steps(window, estimate),
         kernels=int(kernels.sum()),
         kernel_ns=int(lengths.sum()),
         kernel_p50_ns=int(np.median(lengths)) if len(lengths) else None,
@@ -95,6 +99,20 @@ def facts(window: Window, estimate: Estimate) -> Facts:
         devices=len(np.unique(window.activities.device_ids)),
         lost_share=window.lost_records / records if records else 0.0,
     )
+
+
+def _steps(window: Window, estimate: Estimate) -> int | None:
+    """Steps that were traced; with bursts a part of those that the marks count."""
+    steps = estimate.steps
+    if not steps.count or window.observed is None or not steps.spans:
+        return steps.count or None
+    traced = sum(_overlap(step, window.observed) for step in steps.spans)
+    whole = sum(step.duration_ns for step in steps.spans)
+    return max(1, round(steps.count * traced / whole)) if traced and whole else None
+
+
+def _overlap(step: Span, observed: tuple[Span, ...]) -> int:
+    return sum(max(0, min(step.t1_ns, o.t1_ns) - max(step.t0_ns, o.t0_ns)) for o in observed)
 
 
 def _collectives(seen: Joined) -> Collectives:

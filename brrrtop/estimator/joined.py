@@ -12,7 +12,7 @@ import numpy as np
 from brrrtop.estimator import intervals
 from brrrtop.estimator.traits import tables
 from brrrtop.model import I8, ActivityType, Bool, Window
-from collectors.wire import CallClass, MarkClass
+from collectors.wire import MarkClass
 
 LATE_NS = 10_000
 """A launch that ends less than this before its kernel starts found the device waiting
@@ -67,43 +67,35 @@ def mark_spans(window: Window, mark_class: int) -> tuple[I8, I8]:
     return intervals.merge_unsorted(window.marks.starts_ns[rows], window.marks.ends_ns[rows])
 
 
-def launches(window: Window) -> I8:
-    """Row of the call that launched each activity, (n,); -1 where none is known.
-
-    Where runtime and driver calls share a correlation, the first to start wins.
-    """
-    calls = window.calls
-    wanted = np.isin(
-        calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.COPY, CallClass.OTHER)
-    ) & (calls.correlations > 0)
-    rows = np.flatnonzero(wanted)
-    found = np.full(len(window.activities), -1, np.int64)
-    if not len(rows):
-        return found
-    order = np.argsort(calls.correlations[rows], kind="stable")
-    keys = calls.correlations[rows][order]
-    at = np.searchsorted(keys, window.activities.correlations)
-    at = np.minimum(at, len(keys) - 1)
-    match = (keys[at] == window.activities.correlations) & (window.activities.correlations > 0)
-    found[match] = rows[order][at[match]]
-    return found
-
-
 def gaps(window: Window) -> tuple[I8, I8, I8]:
-    """Idle gaps between activities: rows that end them, their starts and their ends, each (g,)."""
+    """Idle gaps between activities: rows that end them, their starts and their ends, each (g,).
+
+    Time that was not traced is no gap.
+    """
     starts, ends = window.activities.starts_ns, window.activities.ends_ns
     if len(starts) < 2:
         return intervals.EMPTY, intervals.EMPTY, intervals.EMPTY
     reach = np.maximum.accumulate(ends)[:-1]
     rows = np.flatnonzero(starts[1:] > reach) + 1
-    return rows, reach[rows - 1], starts[rows]
+    low, high = reach[rows - 1], starts[rows]
+    if window.observed is not None:
+        traced = np.array([(s.t0_ns, s.t1_ns) for s in window.observed], np.int64).reshape(-1, 2)
+        cover = intervals.Cover(*intervals.merge(traced[:, 0], traced[:, 1]))
+        seen = cover.between(low, high) == high - low
+        rows, low, high = rows[seen], low[seen], high[seen]
+    return rows, low, high
 
 
-def joined(window: Window) -> Joined:
-    """The window's activities with everything a fact extractor may need beside them."""
+def joined(window: Window, call_rows: I8) -> Joined:
+    """The window's activities with everything a fact extractor may need beside them.
+
+    Args:
+        window: Of one device.
+        call_rows: Row of each activity's launching call, -1 where unknown.
+    """
     activities = window.activities
     roles, traits = tables(window)
-    rows = launches(window)
+    rows = call_rows
     known = rows >= 0
     at = np.maximum(rows, 0)
     if len(window.calls):
@@ -111,7 +103,6 @@ def joined(window: Window) -> Joined:
         leads = np.where(known, np.maximum(activities.starts_ns - window.calls.ends_ns[at], 0), -1)
     else:
         launched, leads = activities.starts_ns, np.full(len(activities), -1, np.int64)
-    cover = intervals.Cover(*mark_spans(window, MarkClass.OPTIMIZER))
     low, high = intervals.clip(
         activities.starts_ns, activities.ends_ns, window.span.t0_ns, window.span.t1_ns
     )
@@ -124,8 +115,40 @@ def joined(window: Window) -> Joined:
         launch_rows=rows,
         launched_ns=launched,
         leads_ns=leads,
-        in_optimizer=known & (cover.between(launched, launched + 1) > 0),
+        in_optimizer=known & _in_optimizer(window, rows, launched),
         gap_rows=gap_rows,
         gap_starts_ns=gap_starts,
         gap_ends_ns=gap_ends,
     )
+
+
+def _in_optimizer(window: Window, call_rows: I8, launched: I8) -> Bool:
+    """Rows launched within an optimizer range, or between the backward pass and an update's end.
+
+    A live trainer only marks where updates end. Autograd launches the backward pass from threads
+    of its own, so what the marking thread launches between the last of those and the mark is the
+    optimizer, with what little comes before it (clipping, unscaling).
+    """
+    marks, calls = window.marks, window.calls
+    starts, ends = mark_spans(window, MarkClass.OPTIMIZER)
+    if len(starts):
+        return np.asarray(intervals.Cover(starts, ends).between(launched, launched + 1) > 0)
+    found = np.zeros(len(launched), np.bool_)
+    point = np.isin(marks.classes, (MarkClass.STEP, MarkClass.OPTIMIZER))
+    point &= marks.starts_ns == marks.ends_ns
+    if not point.any() or not len(calls):
+        return found
+    stepping = marks.tids[np.flatnonzero(point)[-1]]
+    points = marks.starts_ns[point & (marks.tids == stepping)]
+    tids = calls.tids[np.maximum(call_rows, 0)]
+    others = np.sort(launched[(call_rows >= 0) & (tids != stepping)])
+    if not len(others):
+        return found
+    ended = np.searchsorted(points, launched)
+    within = ended < len(points)
+    end = points[np.minimum(ended, len(points) - 1)]
+    last = np.searchsorted(others, end) - 1
+    backward = np.where(last >= 0, others[np.maximum(last, 0)], -1)
+    before = np.where(ended > 0, points[np.maximum(ended - 1, 0)], -1)
+    inside = within & (last >= 0) & (backward > before) & (launched > backward)
+    return np.asarray(inside & (tids == stepping))

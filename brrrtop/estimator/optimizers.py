@@ -9,6 +9,7 @@ import numpy as np
 from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
 from brrrtop.estimator.traits import Role, Trait
+from brrrtop.model import Bool
 from collectors.wire import MarkClass
 
 
@@ -30,46 +31,46 @@ class Optimizer:
     host_ns: int | None
     """Host time in its ranges; None without marks."""
     span_ns: int
-    """Device wall time from the first to the last kernel of each update, gaps included."""
+    """Their time on the device with the gaps between neighbours."""
 
 
 def optimizer(joined: Joined) -> Optimizer | None:
     """The optimizer in the window; None when neither marks nor kernels show one."""
     starts, ends = mark_spans(joined.window, MarkClass.OPTIMIZER)
-    marked = bool(joined.in_optimizer.any())
-    if marked:
-        rows = joined.in_optimizer & joined.kernels
-    else:
-        rows = joined.kernels & (
-            joined.is_role(Role.OPTIMIZER)
-            | (joined.has(Trait.ADAM_PART) & ~joined.has(Trait.FOREACH))
-        )
+    ranged = bool(len(starts)) and bool(joined.in_optimizer.any())
+    foreach, fused = joined.has(Trait.FOREACH), joined.has(Trait.FUSED_STEP)
+    parts = joined.has(Trait.ADAM_PART) & ~foreach & ~joined.is_role(Role.FUSED)
+    rows = joined.in_optimizer & joined.kernels
+    if not ranged and not _believable(rows, parts, foreach | fused):
+        rows = joined.kernels & (joined.is_role(Role.OPTIMIZER) | parts)
     if not rows.any():
         return None
-    foreach = joined.has(Trait.FOREACH) & rows
-    fused = joined.has(Trait.FUSED_STEP) & rows
     low, high = intervals.clip(starts, ends, joined.window.span.t0_ns, joined.window.span.t1_ns)
+    single = rows & ~foreach & ~fused & joined.is_role(Role.POINTWISE)
     return Optimizer(
-        marked=marked,
-        updates=len(starts) if marked else None,
+        marked=ranged,
+        updates=len(starts) if ranged else None,
         kernels=int(rows.sum()),
-        single=int((rows & ~foreach & ~fused).sum()),
-        foreach=int((foreach & ~fused).sum()),
-        fused=int(fused.sum()),
+        single=int(single.sum()),
+        foreach=int((rows & foreach & ~fused).sum()),
+        fused=int((rows & fused).sum()),
         total_ns=joined.total_ns(rows),
-        host_ns=intervals.total(low, high) if marked else None,
-        span_ns=_span_ns(joined, rows, starts, ends) if marked else joined.total_ns(rows),
+        host_ns=intervals.total(low, high) if ranged else None,
+        span_ns=_span_ns(joined, rows),
     )
 
 
-def _span_ns(joined: Joined, rows: object, starts: object, ends: object) -> int:
-    """First start to last end of the kernels launched within each optimizer range."""
-    at = np.flatnonzero(np.asarray(rows))
-    update = np.searchsorted(np.asarray(starts), joined.launched_ns[at], "right")
+def _believable(rows: Bool, parts: Bool, lists: Bool) -> bool:
+    """Whether rows found without ranges look like an update, not like clipping or logging."""
+    if not rows.any() or (rows & lists).any():
+        return False
+    return bool((rows & parts).sum() * 10 >= rows.sum())
+
+
+def _span_ns(joined: Joined, rows: Bool) -> int:
+    """Kernel time of `rows` and the gaps between neighbours of them, not those to other work."""
+    at = np.flatnonzero(rows)
     activities = joined.window.activities
-    order = np.argsort(update, kind="stable")
-    at, update = at[order], update[order]
-    first = np.flatnonzero(np.diff(update, prepend=-1))
-    low = np.minimum.reduceat(activities.starts_ns[at], first)
-    high = np.maximum.reduceat(activities.ends_ns[at], first)
-    return int((high - low).sum())
+    near = np.diff(at) == 1
+    gaps = (activities.starts_ns[at[1:]] - activities.ends_ns[at[:-1]])[near]
+    return joined.total_ns(rows) + int(np.maximum(gaps, 0).sum())

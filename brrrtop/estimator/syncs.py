@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.estimator import intervals
+from brrrtop.estimator.idle import blocking
 from brrrtop.estimator.joined import LATE_NS, Joined
 from brrrtop.model import I8, Bool, Window
 from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
@@ -44,7 +45,7 @@ def syncs(joined: Joined) -> Syncs | None:
     calls = window.calls
     if not len(calls):
         return None
-    waits = _waits(window)
+    waits = _waits(joined)
     last_launch = int(joined.launched_ns.max()) if len(joined.launched_ns) else 0
     waits &= calls.ends_ns <= last_launch
     uploads = _for_uploads(joined)
@@ -52,8 +53,10 @@ def syncs(joined: Joined) -> Syncs | None:
     starts, ends = calls.starts_ns[real], calls.ends_ns[real]
     low, high = intervals.clip(starts, ends, window.span.t0_ns, window.span.t1_ns)
     merged = intervals.merge(low, high)
+    inside = (ends > window.span.t0_ns) & (starts < window.span.t1_ns)
+    called = inside & (calls.classes[real] == CallClass.SYNC)
     return Syncs(
-        count=int(((high > low) | (starts >= window.span.t0_ns)).sum()),
+        count=int(called.sum()) or int(inside.sum()),
         blocked_ns=intervals.total(*merged),
         refill_ns=_refill_ns(joined, ends),
         for_uploads=int((waits & uploads).sum()),
@@ -61,13 +64,14 @@ def syncs(joined: Joined) -> Syncs | None:
     )
 
 
-def _waits(window: Window) -> Bool:
-    """Synchronising calls of threads that also launch, and blocking copies."""
-    calls = window.calls
+def _waits(joined: Joined) -> Bool:
+    """Calls of launching threads that made the host wait: synchronisations and blocking copies."""
+    calls = joined.window.calls
     launching = np.unique(
         calls.tids[np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH))]
     )
-    return np.asarray((calls.classes == CallClass.SYNC) & np.isin(calls.tids, launching))
+    waits = blocking(joined.window.activities, calls, joined.launch_rows)
+    return np.asarray(waits & np.isin(calls.tids, launching))
 
 
 def _for_uploads(joined: Joined) -> Bool:
@@ -111,15 +115,20 @@ def _refill_ns(joined: Joined, ends: I8) -> int:
 
 
 def _lines(window: Window, starts: I8, ends: I8) -> tuple[tuple[str, int, int], ...]:
+    """Who waited: marked Python calls, else ops that hold a wait, else stack samples within one."""
     marks = window.marks
     rows = np.flatnonzero(marks.classes == MarkClass.PYTHON_SYNC)
+    held = intervals.Cover(*intervals.merge_unsorted(starts, ends))
     if not len(rows):
         ops = np.flatnonzero(marks.classes == MarkClass.OP)
         used = np.unique(marks.name_ids[ops])
         waiting = [i for i in used if window.names[i] in WAITING_OPS]
         rows = ops[np.isin(marks.name_ids[ops], waiting)]
-        held = intervals.Cover(*intervals.merge_unsorted(starts, ends))
         rows = rows[held.between(marks.starts_ns[rows], marks.ends_ns[rows]) > 0]
+    if not len(rows):
+        rows = np.flatnonzero(marks.classes == MarkClass.STACK)
+        at = marks.starts_ns[rows]
+        rows = rows[held.between(at, at + 1) > 0]
     return dearest_names(window, rows, 5)
 
 

@@ -1,0 +1,85 @@
+"""Advice that does not flicker: appears when it stays, disappears when it stays away.
+
+A pure state machine: `look` takes what one window says, `current` is what a screen shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from brrrtop.model import Advisory
+
+APPEARS_AFTER = 2
+"""Windows in a row; windows overlap, so one odd step fills one or two."""
+SURE = 0.8
+"""Confidence from which one window is enough."""
+DISAPPEARS_AFTER = 3
+ALONE = frozenset({"warming-up", "records-lost"})
+"""These silence everything else at once: what was advised before no longer stands on facts."""
+HEALTHY = "none-healthy"
+
+
+@dataclass(slots=True)
+class _Seen:
+    advisory: Advisory
+    positives: int = 0
+    negatives: int = 0
+    shown: bool = False
+
+
+class Steady:
+    """Hysteresis over the advice of consecutive windows, and what the user has silenced."""
+
+    def __init__(self, silenced: Iterable[str] = ()) -> None:
+        self._silenced = set(silenced)
+        self._seen: dict[str, _Seen] = {}
+
+    @property
+    def silenced(self) -> frozenset[str]:
+        """Kinds the user does not want to see."""
+        return frozenset(self._silenced)
+
+    def silence(self, kind: str) -> None:
+        """Never show `kind` again, until `hear`."""
+        self._silenced.add(kind)
+
+    def hear(self, kind: str) -> None:
+        """Show `kind` again when it is given."""
+        self._silenced.discard(kind)
+
+    def forget(self) -> None:
+        """Drop all history, as after a seek or a restart of the trainer; silence stays."""
+        self._seen.clear()
+
+    def look(self, given: Iterable[Advisory]) -> None:
+        """What one more window says, best first."""
+        latest = {advisory.kind: advisory for advisory in given}
+        if ALONE & latest.keys():
+            self._seen = {kind: s for kind, s in self._seen.items() if kind in ALONE}
+        for kind, advisory in latest.items():
+            seen = self._seen.setdefault(kind, _Seen(advisory))
+            seen.advisory = advisory
+            seen.positives += 1
+            seen.negatives = 0
+            sure = advisory.confidence >= SURE
+            seen.shown = seen.shown or sure or seen.positives >= APPEARS_AFTER
+        for kind in self._seen.keys() - latest.keys():
+            seen = self._seen[kind]
+            seen.positives = 0
+            seen.negatives += 1
+        self._seen = {kind: s for kind, s in self._seen.items() if s.negatives < DISAPPEARS_AFTER}
+
+    @property
+    def current(self) -> tuple[Advisory, ...]:
+        """What to show now: largest bound times confidence first; healthy only when alone."""
+        shown = [s.advisory for k, s in self._seen.items() if s.shown and k not in self._silenced]
+        if any(a.saves_at_most for a in shown):
+            shown = [a for a in shown if a.kind != HEALTHY]
+        return tuple(sorted(shown, key=rank))
+
+
+def rank(advisory: Advisory) -> tuple[float, float, str]:
+    """Order of advice: largest bound times confidence first, what saves nothing last."""
+    won = (advisory.saves_at_most or 0.0) * advisory.confidence
+    return (-won, -advisory.confidence, advisory.kind)
