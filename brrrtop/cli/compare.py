@@ -67,3 +67,15 @@ def _figures(row: tuple[float, float], per_step: bool) -> str:
     else:
         shown = [units.share(value, 1) for value in (*row, abs(change))]
     return f"{shown[0]:>10}{shown[1]:>10}{sign + shown[2]:>10}"
+
+
+def in_a_line(before: Estimate, after: Estimate) -> str:
+    """The change in one sentence, for a status line."""
+    old, new = before.steps.step_ns, after.steps.step_ns
+    if old and new:
+        change = f"{units.share(abs(1 - new / old), 1)} {'shorter' if new <= old else 'longer'}"
+        step = f"step {units.duration(old)} to {units.duration(new)}, {change}; "
+    else:
+        step = ""
+    overhead = f"{units.share(before.split.overhead)} to {units.share(after.split.overhead)}"
+    return f"{step}overhead {overhead}; now {words.verdict(after)}"

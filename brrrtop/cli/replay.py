@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from brrrtop.cli import show
+from brrrtop.cli import output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
+from brrrtop.session.source import Source
 
 
 def run(options: Options) -> int:
@@ -14,6 +15,18 @@ def run(options: Options) -> int:
         raise UsageError(f"--speed {options.speed:g} is not above 0", "1 is as it happened")
     source = open_source(options.file)
     try:
+        if options.record:
+            _convert(source, options.record)
         return show.finished(source, options)
     finally:
         source.close()
+
+
+def _convert(source: Source, path: str) -> None:
+    """Writes all of a source into a recording, and rewinds it."""
+    from brrrtop.session.converting import convert
+
+    span = source.span
+    convert(source, path)
+    source.seek(span.t0_ns if span else 0)
+    output.say(f"written to {path}")

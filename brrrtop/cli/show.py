@@ -42,8 +42,6 @@ def screen(driver: Driver, options: Options, label: str) -> int:
 
 def finished(source: Source, options: Options, *, loop: bool = False) -> int:
     """A recording or trace: the screen, or off a terminal one report of the whole."""
-    from brrrtop.session.state import Session
-
     if options.json and not options.once:
         return _lines(source, options)
     if options.once or not on_a_terminal():
@@ -52,6 +50,7 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
         output.report(analyze(source, device=options.gpu), options)
         return 0
     from brrrtop.session.replay import Replay
+    from brrrtop.session.state import Session
 
     session = Session(source, keep_ns=None, device_id=options.gpu)
     return screen(Replay(session, speed=options.speed, loop=loop), options, source.info.label)

@@ -1,0 +1,186 @@
+"""A running trainer, opened as the options say, and shown: screen, report, JSON lines or gates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from brrrtop.cli import gate, output, show
+from brrrtop.cli.options import Options
+from brrrtop.errors import BrrrtopError, NoTrainer
+from brrrtop.model import Estimate, Freshness, Snapshot
+from brrrtop.session.live import LiveSource
+from brrrtop.session.state import Session
+
+if TYPE_CHECKING:
+    from brrrtop.session.live import Agent, Feed
+
+FIRST_VERDICT_S = 20.0
+"""How long `--once` waits for a window that can be judged."""
+COUNTERS_S = 3.0
+"""How long `--once` waits where only counters are to be had: they judge nothing."""
+
+
+def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: str) -> LiveSource:
+    """The source for a trainer with (or, `agent` None, without) an agent in it.
+
+    Raises:
+        BrrrtopError: The file of `--record` cannot be written.
+    """
+    from brrrtop.session.governor import Governor, Limits
+
+    sink = Recorder(options.record) if options.record else None
+    return LiveSource(
+        agent,
+        pid,
+        feeds=_feeds(pid, options),
+        governor=Governor(Limits(max_overhead=options.max_overhead)),
+        sink=sink,
+        cmdline=cmdline or None,
+    )
+
+
+class Recorder:
+    """A copy of every frame into a new file, as `LiveSource` wants to hand them over."""
+
+    def __init__(self, path: str) -> None:
+        from brrrtop.session.recording import RecordingWriter
+
+        self._writer = RecordingWriter(path)
+        self.add = self._writer.write
+        self.close = self._writer.close
+
+
+def _feeds(pid: int | None, options: Options) -> list[Feed]:
+    from collectors.nvml_thread import GaugeThread
+
+    gauges = GaugeThread(pid)
+    gauges.start()
+    feeds: list[Feed] = [gauges]
+    if options.counters:
+        from collectors.counters import CounterThread
+
+        counters = CounterThread(pid)
+        counters.start()
+        feeds.append(counters)
+    return feeds
+
+
+class LiveDriver:
+    """Plays a live source into snapshots. Implements what the screen asks of a driver."""
+
+    def __init__(self, source: LiveSource, device_id: int | None = None) -> None:
+        self._source = source
+        self._session = Session(source, device_id=device_id)
+        self._baseline: Estimate | None = None
+
+    @property
+    def can(self) -> frozenset[str]:
+        always = {"device", "baseline", "save"}
+        return frozenset(always if self._source.tier == "nvml" else {*always, "continuous"})
+
+    def advance(self) -> Snapshot:
+        """The state now."""
+        return self._session.advance(wall_ns=time.time_ns())
+
+    def select_device(self, device_id: int) -> None:
+        self._session.select_device(device_id)
+
+    def mark_baseline(self) -> str:
+        """Marks the present window, or compares the present one with the one marked before."""
+        if self._session.judged is None:
+            raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
+        now = self._session.judged.estimate
+        before, self._baseline = self._baseline, now
+        if before is None:
+            return "baseline marked; the key again compares with it"
+        from brrrtop.cli.compare import in_a_line
+
+        return in_a_line(before, now)
+
+    def continuous(self, on: bool) -> str:
+        return self._source.continuous(on)
+
+    def save(self, path: str) -> str:
+        """Writes the last ten minutes."""
+        from brrrtop.session.recording import RecordingWriter
+
+        frames = self._source.ring.frames()
+        with RecordingWriter(path) as writer:
+            for frame in frames:
+                writer.write(frame)
+        return f"saved to {path}"
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def step(self, count: int) -> None: ...
+    def seek(self, share: float) -> None: ...
+    def faster(self) -> None: ...
+    def slower(self) -> None: ...
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def watch(
+    source: LiveSource, options: Options, gates: Sequence[gate.Gate] = (),
+    done: Callable[[], bool] = lambda: False,
+) -> int:  # fmt: skip
+    """Shows a live source in the way the options and the terminal ask for, then closes it.
+
+    Args:
+        done: True ends watching, where no person would.
+
+    Raises:
+        GateTripped: A gate held for long enough.
+    """
+    driver = LiveDriver(source, options.gpu)
+    try:
+        if options.once or not (options.json or gates or show.on_a_terminal()):
+            return _once(driver, source, options, gates)
+        if options.json or gates:
+            return _lines(driver, options, gates, done)
+        return show.screen(driver, options, source.info.label)
+    finally:
+        with suppress(KeyboardInterrupt):
+            driver.close()
+
+
+def _once(
+    driver: LiveDriver, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
+) -> int:
+    """One report, as soon as there is a verdict."""
+    output.say(f"watching {source.info.label} until there is something to judge")
+    began = time.monotonic()
+    while True:
+        snapshot = driver.advance()
+        patience_s = COUNTERS_S if source.tier == "nvml" else FIRST_VERDICT_S
+        if snapshot.freshness is Freshness.ENDED and snapshot.estimate is None:
+            raise NoTrainer(f"{source.info.label} ended before it could be judged")
+        if snapshot.estimate is not None or time.monotonic() - began > patience_s:
+            break
+        time.sleep(options.interval)
+    output.report(snapshot, options)
+    gate.check(gates, snapshot)
+    return 0
+
+
+def _lines(
+    driver: LiveDriver, options: Options, gates: Sequence[gate.Gate], done: Callable[[], bool]
+) -> int:
+    """A line of JSON each interval until the trainer ends; gates are judged on the way."""
+    next_s = time.monotonic()
+    while True:
+        snapshot = driver.advance()
+        if options.json:
+            output.report(snapshot, options)
+        for one in gates:
+            if one.trips(snapshot):
+                raise gate.tripped(one)
+        if snapshot.freshness is Freshness.ENDED or done():
+            gate.finish(gates)
+            return 0
+        next_s = max(next_s + options.interval, time.monotonic())
+        time.sleep(max(0.0, next_s - time.monotonic()))
