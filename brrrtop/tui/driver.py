@@ -12,6 +12,7 @@ from brrrtop.model import Snapshot
 
 PAUSE, STEP, SEEK, SPEED = "pause", "step", "seek", "speed"
 DEVICE, BASELINE, CONTINUOUS, SAVE = "device", "baseline", "continuous", "save"
+"""What a driver may be able to do."""
 
 
 class Driver(Protocol):
@@ -19,7 +20,7 @@ class Driver(Protocol):
 
     @property
     def can(self) -> frozenset[str]:
-        """Which of `pause`, `step`, `seek`, `speed`, `device`, `baseline`, `continuous`, `save` work."""
+        """The abilities above that this source has."""
 
     def advance(self) -> Snapshot:
         """The state as of now.

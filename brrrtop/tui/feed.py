@@ -27,7 +27,9 @@ class Feed(Thread):
         post: Thread-safe; takes a message.
     """
 
-    def __init__(self, driver: Driver, post: Callable[[Message], object], interval_s: float) -> None:
+    def __init__(
+        self, driver: Driver, post: Callable[[Message], object], interval_s: float
+    ) -> None:
         super().__init__(name="brrrtop-feed", daemon=True)
         self._driver = driver
         self._post = post

@@ -38,9 +38,7 @@ class Asciified(LineFilter):
     """Replaces every glyph beyond ASCII by one or two of the same width."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [
-            segment if segment.text.isascii() else _asciified(segment) for segment in segments
-        ]
+        return [segment if segment.text.isascii() else _asciified(segment) for segment in segments]
 
 
 def _asciified(segment: Segment) -> Segment:

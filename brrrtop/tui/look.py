@@ -8,8 +8,6 @@ from types import MappingProxyType
 
 from rich.style import Style
 
-from brrrtop.model import Regime, Side
-
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -22,34 +20,36 @@ class Mark:
     """Key of the palette."""
 
 
+_COMM = Mark("X", "╳", "X", "comm")
+_COPY = Mark("x", "×", "x", "copy")
 MARKS: Mapping[str, Mark] = MappingProxyType(
     {
         "compute": Mark("C", "█", "#", "compute"),
         "memory": Mark("M", "▓", "=", "memory"),
         "overhead": Mark("O", "░", ".", "overhead"),
         "underfilled": Mark("U", "▒", "u", "underfilled"),
-        "comm": Mark("X", "╳", "X", "comm"),
-        "copy": Mark("x", "×", "x", "copy"),
-        "input": Mark("i", "i", "i", "idle1"),
-        "launch": Mark("l", "l", "l", "idle2"),
-        "sync": Mark("s", "s", "s", "idle1"),
-        "allocator": Mark("a", "a", "a", "idle2"),
-        "compile": Mark("j", "j", "j", "idle1"),
-        "gc": Mark("g", "g", "g", "idle2"),
-        "checkpoint": Mark("k", "k", "k", "idle1"),
-        "logging": Mark("o", "o", "o", "idle2"),
-        "evaluation": Mark("e", "e", "e", "idle1"),
-        "host": Mark("h", "h", "h", "idle2"),
-        "device": Mark("d", "d", "d", "idle1"),
-        "idle": Mark("n", "n", "n", "idle3"),
+        "comm": _COMM,
+        "copy": _COPY,
+        "exposed_comm": _COMM,
+        "exposed_copy": _COPY,
+        "idle_input": Mark("i", "i", "i", "idle1"),
+        "idle_launch": Mark("l", "l", "l", "idle2"),
+        "idle_sync": Mark("s", "s", "s", "idle1"),
+        "idle_allocator": Mark("a", "a", "a", "idle2"),
+        "idle_compile": Mark("j", "j", "j", "idle1"),
+        "idle_gc": Mark("g", "g", "g", "idle2"),
+        "idle_checkpoint": Mark("k", "k", "k", "idle1"),
+        "idle_logging": Mark("o", "o", "o", "idle2"),
+        "idle_evaluation": Mark("e", "e", "e", "idle1"),
+        "idle_host": Mark("h", "h", "h", "idle2"),
+        "idle_device": Mark("d", "d", "d", "idle1"),
+        "idle_unknown": Mark("n", "n", "n", "idle3"),
         "unknown": Mark("?", "·", "?", "unknown"),
         "mixed": Mark("+", "▒", "+", "text"),
     }
 )
 
-SIDE_LETTERS: Mapping[Side, str] = MappingProxyType(
-    {side: MARKS[side.value].letter for side in Side}
-)
+"""Sides of kernels, and the buckets of `words.buckets` and of the split."""
 
 DARK: Mapping[str, str] = MappingProxyType(
     {
@@ -204,14 +204,3 @@ def to_ascii(text: str) -> str:
     if text.isascii():
         return text
     return text.translate(ASCII_FOR).encode("ascii", "replace").decode("ascii")
-
-
-REGIME_WORDS: Mapping[Regime, str] = MappingProxyType(
-    {
-        Regime.COMPUTE: "COMPUTE-BOUND",
-        Regime.MEMORY: "MEMORY-BOUND",
-        Regime.OVERHEAD: "OVERHEAD-BOUND",
-        Regime.MIXED: "MIXED",
-        Regime.UNKNOWN: "UNKNOWN",
-    }
-)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from brrrtop.model import Account, Estimate, Split
-
-IDLE_UNKNOWN = "idle"
-"""The bucket of idle time without a cause, apart from `unknown`: time nobody can class."""
+from brrrtop import words
+from brrrtop.model import Account, Estimate, KernelRow, Roofs, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +19,15 @@ class Booked:
 
 
 def booked(account: Account) -> tuple[Booked, ...]:
-    """The non-empty buckets: device work first, then idle by cause (largest first), then unknown."""
-    work = (
-        ("compute", account.compute_ns),
-        ("memory", account.memory_ns),
-        ("underfilled", account.underfilled_ns),
-        ("comm", account.exposed_comm_ns),
-        ("copy", account.exposed_copy_ns),
-    )
-    idle = sorted(
-        ((IDLE_UNKNOWN if cause == "unknown" else cause, ns) for cause, ns in account.idle_ns.items()),
-        key=lambda entry: -entry[1],
-    )
+    """The non-empty buckets: device work, then idle by cause (largest first), then unknown."""
     total = account.duration_ns or 1
-    entries = (*work, *idle, ("unknown", account.unknown_ns))
-    return tuple(Booked(bucket, ns, ns / total) for bucket, ns in entries if ns)
+    entries = [Booked(key, ns, ns / total) for key, ns in words.buckets(account) if ns]
+    return tuple(sorted(entries, key=_place))
+
+
+def _place(part: Booked) -> tuple[int, int]:
+    idle = part.bucket.startswith("idle_")
+    return (1 if idle else 2 if part.bucket == "unknown" else 0, -part.spent_ns if idle else 0)
 
 
 def split_parts(split: Split) -> tuple[tuple[str, float], ...]:
@@ -57,3 +50,37 @@ def jitter(estimate: Estimate) -> float | None:
     if len(spans) < 3 or not step_ns:
         return None
     return max(span.duration_ns for span in spans) / step_ns - 1
+
+
+def intensity(kernel: KernelRow) -> float | None:
+    """FLOP per byte moved; None when either rate is not known."""
+    if kernel.flop_per_s is None or not kernel.bytes_per_s:
+        return None
+    return kernel.flop_per_s / kernel.bytes_per_s
+
+
+def roof_of(kernel: KernelRow, roofs: Roofs | None) -> float | None:
+    """The compute ceiling of the kernel's precision; None when either is not known."""
+    if roofs is None or kernel.precision is None:
+        return None
+    return roofs.flop_per_s.get(kernel.precision)
+
+
+def ridge(kernel: KernelRow, roofs: Roofs | None) -> float | None:
+    """FLOP per byte at which the kernel's two roofs meet."""
+    top = roof_of(kernel, roofs)
+    if roofs is None or top is None or not roofs.bytes_per_s:
+        return None
+    return top / roofs.bytes_per_s
+
+
+def whole_step(kernels: Iterable[KernelRow]) -> tuple[float, float] | None:
+    """Intensity and FLOP/s of all kernels with known rates together, weighted by their time."""
+    flop = moved = spent_s = 0.0
+    for kernel in kernels:
+        if kernel.flop_per_s is not None and kernel.bytes_per_s:
+            seconds = kernel.total_ns / 1e9
+            flop += kernel.flop_per_s * seconds
+            moved += kernel.bytes_per_s * seconds
+            spent_s += seconds
+    return (flop / moved, flop / spent_s) if flop and moved and spent_s else None

@@ -9,9 +9,7 @@ from threading import Event
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Snapshot
 
-ALL = frozenset(
-    {"pause", "step", "seek", "speed", "device", "baseline", "continuous", "save"}
-)
+ALL = frozenset({"pause", "step", "seek", "speed", "device", "baseline", "continuous", "save"})
 
 
 class ListDriver:

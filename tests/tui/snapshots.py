@@ -30,9 +30,7 @@ from brrrtop.model import (
 
 T0_NS = 1_760_000_000_000_000_000
 MS = 1_000_000
-H200 = Device(
-    0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, sm_clock_max_hz=1.98e9, uuid="GPU-0"
-)
+H200 = Device(0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, sm_clock_max_hz=1.98e9, uuid="GPU-0")
 ROOFS = Roofs({"bf16": 989e12, "tf32": 494e12, "fp32": 67e12}, 4.8e12, "NVIDIA H200 datasheet")
 
 
@@ -62,9 +60,7 @@ def account(
 
 def split_of(acc: Account) -> Split:
     d = acc.duration_ns
-    return Split(
-        acc.compute_ns / d, acc.memory_ns / d, acc.overhead_ns / d, acc.unknown_ns / d
-    )
+    return Split(acc.compute_ns / d, acc.memory_ns / d, acc.overhead_ns / d, acc.unknown_ns / d)
 
 
 def kernel(name: str, family: str, side: Side, share: float, count: int, **more: Any) -> KernelRow:
@@ -254,9 +250,7 @@ def healthy() -> Snapshot:
         "none-healthy", "Nothing worth changing: the GPU computes nearly all the time", 0.9, None,
         {"compute_share": 0.72}, "Leave it alone", "Anything that speeds up Python",
     )  # fmt: skip
-    est = estimate(
-        acc, regime=Regime.COMPUTE, cause=None, confidence=0.95, runner_up=Regime.MEMORY
-    )
+    est = estimate(acc, regime=Regime.COMPUTE, cause=None, confidence=0.95, runner_up=Regime.MEMORY)
     return snapshot(estimate=est, advisories=(good,))
 
 

@@ -20,7 +20,7 @@ def shares(split: Split) -> tuple[float, float, float, float]:
 
 
 def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
-    """The newest points that fit, each repeated where there is room for all of them several times."""
+    """The newest points that fit; each several times where there is room for all of them so."""
     if not history or width <= 0:
         return []
     newest = list(history[-width:])

@@ -56,13 +56,13 @@ def joined(pieces: Iterable[Text], width: int, gap: str = "   ") -> Text:
 
 
 def rows(pieces: Iterable[Text], width: int, count: int, gap: str = "   ") -> list[Text]:
-    """Pieces flowed over at most `count` lines, in order; what does not fit is left out."""
+    """Pieces flowed over at most `count` lines; on the last one, those that still fit."""
     lines = [Text(no_wrap=True)]
     for piece in pieces:
         spaced = len(gap) if lines[-1] else 0
         if lines[-1].cell_len + spaced + piece.cell_len > width and lines[-1]:
-            if len(lines) == count:
-                break
+            if len(lines) >= count:
+                continue
             lines.append(Text(no_wrap=True))
             spaced = 0
         lines[-1].append(gap if spaced else "")

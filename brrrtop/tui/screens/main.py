@@ -47,10 +47,10 @@ class MainView(View):
         yield TooSmall()
         yield Title()
         yield Banner()
-        yield HistoryGraph()
-        yield AccountPane()
-        yield Gauges()
         yield Pace()
+        yield HistoryGraph()
+        yield Gauges()
+        yield AccountPane()
         with Container(id="body"):
             yield KernelTable()
             yield Advice()

@@ -5,14 +5,29 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rich.text import Text
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from brrrtop import words
 from brrrtop.model import Snapshot
-from brrrtop.tui.look import REGIME_WORDS
+from brrrtop.tui.widgets.key_line import Key, KeyLine
 from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.tui.widgets.status import Status
+from brrrtop.tui.widgets.title import Title
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
+KEYS: tuple[Key, ...] = (
+    ("esc", "back", "app.main"),
+    ("q", "quit", "app.quit"),
+    ("space", "pause", "app.pause"),
+    ("1", "main", "app.main"),
+    ("2", "roofline", "app.roofline"),
+    ("3", "advice", "app.advice"),
+    ("4", "log", "app.log"),
+    ("?", "help", "app.help"),
+)
 
 
 class TooSmall(Pane):
@@ -21,20 +36,20 @@ class TooSmall(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         lines = [f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} needed"]
         if snapshot.estimate is not None:
-            lines.insert(0, REGIME_WORDS[snapshot.estimate.regime])
+            lines.insert(0, words.HEADLINES[snapshot.estimate.regime])
         return [Text(line[:width]) for line in lines]
 
 
 class View(Screen[None]):
     """A screen over the newest snapshot."""
 
-    HORIZONTAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - typed by Screen, not as a class variable
         (0, "-tiny-width"),
         (LEAST_WIDTH, "-narrow"),
         (100, "-wide"),
         (160, "-huge"),
     ]
-    VERTICAL_BREAKPOINTS: ClassVar[list[tuple[int, str]] | None] = [
+    VERTICAL_BREAKPOINTS = [  # noqa: RUF012 - as above
         (0, "-tiny-height"),
         (LEAST_HEIGHT, "-low"),
         (20, "-short"),
@@ -57,5 +72,20 @@ class SubView(View):
     """A view opened from the main one; Esc leads back."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "app.main", "back", show=False),
+        Binding("escape,backspace", "app.main", show=False),
     ]
+
+    def body(self) -> Pane:
+        """The pane that this view is about."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        yield TooSmall()
+        yield Title()
+        yield self.body()
+        yield Status()
+        yield KeyLine(KEYS)
+
+    def on_mount(self) -> None:
+        for pane in self.query(Scrolled):
+            pane.focus()

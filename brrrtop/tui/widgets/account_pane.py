@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.model import Estimate, Snapshot
+from brrrtop import units, words
+from brrrtop.model import Snapshot
 from brrrtop.tui.look import Look, letter
 from brrrtop.tui.parts import Booked, booked
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import rows, stacked
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.wording import BUCKETS
 
 
 class AccountPane(Pane):
@@ -26,12 +25,12 @@ class AccountPane(Pane):
 
 
 def account_bar(parts: tuple[Booked, ...], look: Look, width: int) -> Text:
-    labels = [f"{letter(p.bucket)} {BUCKETS[p.bucket]} {units.share(p.share)}" for p in parts]
+    labels = [f"{letter(p.bucket)} {words.bucket(p.bucket)} {units.share(p.share)}" for p in parts]
     return bar([(part.bucket, part.share) for part in parts], look, width, labels)
 
 
 def legend(parts: tuple[Booked, ...], look: Look, width: int, count: int) -> list[Text]:
-    """Buckets by size over at most `count` lines; those that do not fit are summed up at the end."""
+    """Buckets by size over at most `count` lines; what does not fit is summed up at the end."""
     if count <= 0:
         return []
     largest = sorted(parts, key=lambda part: -part.share)
@@ -41,7 +40,7 @@ def legend(parts: tuple[Booked, ...], look: Look, width: int, count: int) -> lis
         rest = largest[len(shown) :]
         if rest:
             pieces.append(_rest(rest, look))
-        lines = rows(pieces, width, count + 1)
+        lines = rows(pieces, width, len(pieces))
         if len(lines) <= count:
             return lines
     return []
@@ -51,7 +50,7 @@ def _entry(part: Booked, look: Look) -> Text:
     text = Text.styled(f"{letter(part.bucket)}", look.filled(part.bucket))
     if not look.colour:
         text = Text.styled(letter(part.bucket), "bold")
-    text.append(f" {BUCKETS[part.bucket]} ", look.style("text"))
+    text.append(f" {words.bucket(part.bucket)} ", look.style("text"))
     text.append(units.share(part.share), look.style(part.bucket, bold=True))
     return text.append(f" {units.duration(part.spent_ns)}", look.style("muted"))
 
@@ -59,11 +58,3 @@ def _entry(part: Booked, look: Look) -> Text:
 def _rest(parts: list[Booked], look: Look) -> Text:
     share = units.share(sum(part.share for part in parts))
     return Text.styled(f"{len(parts)} more {share}", look.style("muted"))
-
-
-def booked_note(estimate: Estimate) -> str:
-    """Length of the window and how much of it was traced."""
-    note = f"window {units.duration(estimate.account.duration_ns)}"
-    if estimate.observed_share < 1:
-        note += f", {units.share(estimate.observed_share)} traced"
-    return note

@@ -52,7 +52,7 @@ class Advice(Pane, can_focus=True):
 
 
 def blocks(advisories: tuple[Advisory, ...], look: Look, width: int, height: int) -> list[Text]:
-    """As much of each advisory as there is room for: a line each first, then what to try, the rest."""
+    """As much of each advisory as fits: a line each first, then what to try, then the rest."""
     heads = [headline(advisory, look, width) for advisory in advisories]
     if height <= len(heads):
         return heads[: max(0, height)]
@@ -68,12 +68,13 @@ def blocks(advisories: tuple[Advisory, ...], look: Look, width: int, height: int
 
 
 def headline(advisory: Advisory, look: Look, width: int) -> Text:
-    """`saves up to 42%  the symptom      very sure 92%`."""
+    """`saves ≤42%  the symptom      very sure 92%`."""
     text = Text(no_wrap=True)
     if advisory.saves_at_most is None:
-        text.append(" note      ", look.style("muted"))
+        text.append("to know    ", look.style("muted"))
     else:
-        text.append(f" {units.share(advisory.saves_at_most):>4} less ", look.style("good", bold=True))
+        prize = f"saves ≤{units.share(advisory.saves_at_most):<3} "
+        text.append(prize, look.style("good", bold=True))
     text.append(advisory.says, look.style("text", bold=True))
     sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
     return sided(text, Text.styled(sure, look.style("muted")), width)
@@ -90,7 +91,8 @@ def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     for label, words, hue in pieces:
         for i, line in enumerate(wrapped(words, max(10, width - 12))):
             text = Text.styled(f"{label if not i else '':>9}  ", look.style(hue))
-            lines.append(clipped(text.append(line, look.style("text" if hue == "good" else hue)), width))
+            text.append(line, look.style("text" if hue == "good" else hue))
+            lines.append(clipped(text, width))
     return lines
 
 

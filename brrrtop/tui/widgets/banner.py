@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units
+from brrrtop import units, words
 from brrrtop.model import Estimate, Regime, Snapshot
-from brrrtop.tui.look import REGIME_WORDS, Look
+from brrrtop.tui.look import Look
 from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import sided, stacked
 from brrrtop.tui.widgets.pane import Pane
-from brrrtop.tui.wording import CAUSES, REGIMES, sureness
+from brrrtop.tui.wording import sureness
 
 
 class Banner(Pane):
@@ -30,8 +30,8 @@ class Banner(Pane):
 
 def nothing_yet(snapshot: Snapshot, look: Look) -> Text:
     text = Text.styled("WAITING ", look.style("text", bold=True))
-    notes = "; ".join(snapshot.source.notes)
-    return text.append(notes or "for the first whole window of device activity", look.style("muted"))
+    notes = "; ".join(snapshot.source.notes) or "for the first whole window of device activity"
+    return text.append(notes, look.style("muted"))
 
 
 def verdict(estimate: Estimate, look: Look) -> Text:
@@ -40,14 +40,14 @@ def verdict(estimate: Estimate, look: Look) -> Text:
     badge = look.filled(regime.value) if look.colour else look.style("text", bold=True)
     if regime is Regime.MIXED and look.colour:
         badge = look.style("text", bold=True)
-    text = Text.styled(f" {REGIME_WORDS[regime]} ", badge)
+    text = Text.styled(f" {words.HEADLINES[regime]} ", badge)
     text.stylize("bold")
     text.append("  ")
-    reason = CAUSES.get(estimate.cause or "", estimate.cause) or REGIMES[regime]
-    if estimate.cause and estimate.cause not in ("compute", "memory"):
-        text.append(f"{estimate.cause.replace('_', ' ')}", look.style("text", bold=True))
+    cause = estimate.cause
+    if cause and cause != regime.value and regime is not Regime.UNKNOWN:
+        text.append(cause.replace("_", " "), look.style("text", bold=True))
         text.append(": ", look.style("muted"))
-    text.append(reason, look.style("text"))
+    text.append(words.because(estimate), look.style("text"))
     if estimate.steps.warming_up:
         text.append("  (warming up: shown, not judged)", look.style("muted"))
     return text

@@ -9,11 +9,12 @@ from rich.text import Text
 from brrrtop import units
 from brrrtop.model import Snapshot
 from brrrtop.tui.look import Look
-from brrrtop.tui.metrics import Gauge, throttle
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
 from brrrtop.tui.renderables.line import rows, stacked
+from brrrtop.tui.throttle import throttle
 from brrrtop.tui.widgets.pane import Pane
+from collectors.wire import Metric
 
 Readings = Mapping[int, float]
 
@@ -26,10 +27,11 @@ class Gauges(Pane):
         wide = width >= 110
         pieces = [
             *activity(snapshot, look, 8 if wide else 0),
-            *state(snapshot.gauges, look),
+            *state(snapshot.gauges, look, labels=wide),
         ]
-        if wide and (trend := snapshot.gauge_history.get(Gauge.SM_ACTIVE)):
-            pieces.append(Text.styled("SMs, lately ", look.style("muted")) + sparkline(trend, look, 20, "good"))
+        if wide and (trend := snapshot.gauge_history.get(Metric.SM_ACTIVE)):
+            label = Text.styled("SMs, lately ", look.style("muted"))
+            pieces.append(label.append_text(sparkline(trend, look, 20, "good")))
         return stacked(rows(pieces, width, height, "  "), width)
 
 
@@ -47,35 +49,43 @@ def activity(snapshot: Snapshot, look: Look, bar_width: int) -> list[Text]:
     """SMs, tensor pipes and DRAM as they worked, and what nvidia-smi makes of it."""
     gauges = snapshot.gauges
     entries = (
-        ("SM active", Gauge.SM_ACTIVE, "good"),
-        ("tensor", Gauge.TENSOR_ACTIVE, "compute"),
-        ("DRAM", Gauge.DRAM_ACTIVE, "memory"),
-        ("nvidia-smi says", Gauge.SMI_UTIL, "muted"),
+        ("SM active" if bar_width else "SM", Metric.SM_ACTIVE, "good"),
+        ("tensor", Metric.TENSOR_ACTIVE, "compute"),
+        ("DRAM", Metric.DRAM_ACTIVE, "memory"),
+        ("nvidia-smi says" if bar_width else "nvidia-smi", Metric.SMI_UTIL, "muted"),
     )
     pieces = []
     for label, gauge, hue in entries:
         value = gauges.get(gauge)
         text = Text.styled(f"{label} ", look.style("muted"))
-        if bar_width and gauge is not Gauge.SMI_UTIL:
+        if bar_width and gauge is not Metric.SMI_UTIL:
             text.append_text(meter(value, look, bar_width, hue)).append(" ")
         pieces.append(text.append(units.share(value), look.style(hue, bold=True)))
     return pieces
 
 
-def state(gauges: Readings, look: Look) -> list[Text]:
+def state(gauges: Readings, look: Look, labels: bool) -> list[Text]:
     """Memory, power, clock, temperature and what holds the clocks down."""
-    celsius = gauges.get(Gauge.TEMPERATURE_C)
+    celsius = gauges.get(Metric.TEMPERATURE_C)
     pieces = [
-        _of("mem", gauges, Gauge.MEMORY_USED_BYTES, Gauge.MEMORY_TOTAL_BYTES, units.size, look),
-        _of("power", gauges, Gauge.POWER_WATT, Gauge.POWER_LIMIT_WATT, watts, look),
-        _of("clock", gauges, Gauge.SM_CLOCK_HZ, Gauge.SM_CLOCK_MAX_HZ, hertz, look),
-        Text.styled(units.UNMEASURED if celsius is None else f"{celsius:.0f} °C", look.style("text")),
+        _of(
+            "mem" * labels,
+            gauges,
+            Metric.MEMORY_USED_BYTES,
+            Metric.MEMORY_TOTAL_BYTES,
+            units.size,
+            look,
+        ),
+        _of("power" * labels, gauges, Metric.POWER_WATT, Metric.POWER_LIMIT_WATT, watts, look),
+        _of("clock" * labels, gauges, Metric.SM_CLOCK_HZ, Metric.SM_CLOCK_MAX_HZ, hertz, look),
+        Text.styled(degrees(celsius), look.style("text")),
     ]
-    reason = throttle(gauges.get(Gauge.CLOCK_EVENT_REASONS))
+    reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
     if reason not in (None, "none"):
         pieces.insert(0, Text.styled(f"⚠ throttled: {reason}", look.style("alarm", bold=True)))
-    if strangers := gauges.get(Gauge.FOREIGN_PROCESS_COUNT):
-        pieces.insert(0, Text.styled(f"⚠ shared with {strangers:.0f}", look.style("alarm", bold=True)))
+    if strangers := gauges.get(Metric.FOREIGN_PROCESS_COUNT):
+        words = f"⚠ shared with {strangers:.0f}"
+        pieces.insert(0, Text.styled(words, look.style("alarm", bold=True)))
     return pieces
 
 
@@ -83,18 +93,22 @@ def watts(value: float | None) -> str:
     return units.UNMEASURED if value is None else f"{value:.0f} W"
 
 
+def degrees(value: float | None) -> str:
+    return units.UNMEASURED if value is None else f"{value:.0f} °C"
+
+
 def hertz(value: float | None) -> str:
     return units.UNMEASURED if value is None else units.rate(value, "Hz")
 
 
 def _of(
-    label: str, gauges: Readings, used: Gauge, total: Gauge, form: object, look: Look
+    label: str, gauges: Readings, used: Metric, total: Metric, form: object, look: Look
 ) -> Text:
     """`label used/total unit`, the unit once."""
     assert callable(form)
     value, limit = form(gauges.get(used)), form(gauges.get(total))
     if value.split(" ")[-1] == limit.split(" ")[-1]:
         value = value.rsplit(" ", 1)[0]
-    text = Text.styled(f"{label} ", look.style("muted"))
+    text = Text.styled(f"{label} " if label else "", look.style("muted"))
     text.append(value, look.style("text", bold=True))
     return text.append(f"/{limit}" if limit != units.UNMEASURED else "", look.style("muted"))

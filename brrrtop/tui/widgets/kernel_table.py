@@ -45,8 +45,8 @@ class KernelTable(Pane, can_focus=True):
     class Opened(Message):
         kernel: KernelRow
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self.sort_key = "total"
         self.reverse = False
         self.wanted = ""
@@ -92,8 +92,8 @@ class KernelTable(Pane, can_focus=True):
         self._follow_cursor(room)
         lines = [rule("kernels", self._note(room), self.look, width)]
         lines.append(header_line(width, self.sort_key, self.reverse, self.look))
-        for kernel in self._kernels[self._first : self._first + room]:
-            lines.append(kernel_line(kernel, width, self.look))
+        inside = self._kernels[self._first : self._first + room]
+        lines += [kernel_line(kernel, width, self.look) for kernel in inside]
         if not self._kernels:
             lines.append(Text.styled(self._nothing(snapshot), self.look.style("muted")))
         return lines
@@ -169,5 +169,3 @@ class KernelTable(Pane, can_focus=True):
 
     def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
         self.action_move(-3)
-
-

@@ -18,8 +18,8 @@ Key = tuple[str, str, str]
 class KeyLine(Pane):
     """Needs no snapshot; keys that do not fit are left out from the end."""
 
-    def __init__(self, keys: Sequence[Key], *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, keys: Sequence[Key]) -> None:
+        super().__init__()
         self._keys = tuple(keys)
 
     def offer(self, keys: Sequence[Key]) -> None:

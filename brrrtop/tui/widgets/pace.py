@@ -18,31 +18,42 @@ SOURCES = {
 }
 
 
+AHEAD_FROM = 0.5
+"""With half of the kernel time launched in good time, the GPU more often than not has work queued."""
+
+
 class Pace(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         if snapshot.estimate is None:
             return []
-        pieces = [*steps_pieces(snapshot.estimate, self.look)]
-        pieces += launch_pieces(snapshot.estimate, self.look)
+        estimate, look = snapshot.estimate, self.look
+        pieces = [step_piece(estimate, look), *launch_pieces(estimate, look)]
+        pieces += step_notes(estimate, look)
         return stacked(rows(pieces, width, height, "  "), width)
 
 
-def steps_pieces(estimate: Estimate, look: Look) -> list[Text]:
+def step_piece(estimate: Estimate, look: Look) -> Text:
     steps = estimate.steps
-    text = Text.styled("step ", look.style("muted"))
+    text = Text()
+    if steps.warming_up:
+        text.append("warming up ", look.style("memory", bold=True))
+    text.append("step ", look.style("muted"))
     if steps.step_ns is None:
-        text.append(units.UNMEASURED)
-        return [text.append(" no steps seen", look.style("muted"))]
+        return text.append(units.UNMEASURED).append(" no steps seen", look.style("muted"))
     text.append(units.duration(steps.step_ns), look.style("text", bold=True))
     rate = steps_per_s(estimate)
-    text.append(f" ({rate:.3g}/s)" if rate else "", look.style("muted"))
-    pieces = [text]
-    wobble = jitter(estimate)
-    if wobble is not None:
-        pieces.append(_pair("slowest", f"+{units.share(max(0.0, wobble))}", look))
-    pieces.append(Text.styled(_provenance(steps), look.style("muted")))
-    if steps.warming_up:
-        pieces.insert(0, Text.styled("warming up", look.style("memory", bold=True)))
+    return text.append(f" ({rate:.3g}/s)" if rate else "", look.style("muted"))
+
+
+def step_notes(estimate: Estimate, look: Look) -> list[Text]:
+    """How uneven the steps are, and how they were found."""
+    if estimate.steps.step_ns is None:
+        return []
+    pieces = []
+    longest = jitter(estimate)
+    if longest is not None:
+        pieces.append(_pair("slowest", f"+{units.share(max(0.0, longest))}", look))
+    pieces.append(Text.styled(f"steps {_provenance(estimate.steps)}", look.style("muted")))
     return pieces
 
 
@@ -58,16 +69,13 @@ def launch_pieces(estimate: Estimate, look: Look) -> list[Text]:
     if launch.lead_p50_ns is None:
         text = Text.styled("launch lead ", look.style("muted")).append(units.UNMEASURED)
         return [text.append(" no launch records", look.style("muted"))]
-    ahead = launch.rho is not None and launch.rho >= 0.5
-    word = "host runs ahead" if ahead else "host is late"
-    pieces = [
-        _pair("launch lead", units.duration(launch.lead_p50_ns), look),
-        _pair("under 10 us", units.share(launch.share_under_10us), look),
-        _pair("rho", units.share(launch.rho), look),
-    ]
+    lead = _pair("launch lead", units.duration(launch.lead_p50_ns), look)
+    rho = _pair("rho", units.share(launch.rho), look)
     if launch.rho is not None:
-        pieces.append(Text.styled(word, look.style("good" if ahead else "overhead", bold=True)))
-    return pieces
+        ahead = launch.rho >= AHEAD_FROM
+        words = " host runs ahead" if ahead else " host is late"
+        rho.append(words, look.style("good" if ahead else "overhead", bold=True))
+    return [lead, rho, _pair("under 10 us", units.share(launch.share_under_10us), look)]
 
 
 def _pair(label: str, value: str, look: Look) -> Text:

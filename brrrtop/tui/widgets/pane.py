@@ -44,8 +44,8 @@ def changed(old: Sequence[Text], new: Sequence[Text]) -> list[int]:
 class Pane(Widget):
     """Draws lines from the newest snapshot. Subclasses say how in `draw`."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._snapshot: Snapshot | None = None
         self._lines: list[Text] = []
 

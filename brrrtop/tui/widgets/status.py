@@ -1,4 +1,4 @@
-"""The last line but one: where the numbers come from, how old they are, what was lost, what it costs."""
+"""Where the numbers come from, how old they are, what was lost, and what it costs to get them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from brrrtop.tui.widgets.pane import Pane
 class Status(Pane):
     """One line; what fits, most important first."""
 
-    def __init__(self, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self) -> None:
+        super().__init__()
         self._says: tuple[str, bool] | None = None
 
     def say(self, says: str | None, failed: bool = False) -> None:
@@ -44,7 +44,9 @@ def pieces(snapshot: Snapshot, look: Look) -> list[Text]:
         facts.append(_pair("age", units.duration(snapshot.age_ns), look))
     if snapshot.estimate is not None:
         facts.append(_pair("window", window(snapshot), look))
-    facts += cost(snapshot.overhead, look) if source.kind == "live" else []
+    if source.kind == "live":
+        facts.append(cost(snapshot.overhead, look))
+    facts += own_use(snapshot.overhead, look) if source.kind == "live" else []
     if not snapshot.lost_records:
         facts.append(_pair("lost", "0", look))
     if snapshot.zero_timestamps:
@@ -64,18 +66,22 @@ def window(snapshot: Snapshot) -> str:
     return text
 
 
-def cost(overhead: Overhead, look: Look) -> list[Text]:
-    """What watching costs: the trainer's steps, and this process."""
+def cost(overhead: Overhead, look: Look) -> Text:
+    """What watching adds to the trainer's steps."""
     value = units.share(overhead.step_cost_share, 1)
     if overhead.step_cost_error_share is not None and overhead.step_cost_share is not None:
         value += f" ±{units.share(overhead.step_cost_error_share, 1)}"
-    facts = [_pair("cost to the trainer", value, look)]
-    if overhead.monitor_cpu_share is not None:
-        own = f"{units.share(overhead.monitor_cpu_share)} CPU"
-        if overhead.monitor_rss_bytes is not None:
-            own += f" {units.size(overhead.monitor_rss_bytes)}"
-        facts.append(_pair("brrrtop", own, look))
-    return facts
+    return _pair("cost", value, look)
+
+
+def own_use(overhead: Overhead, look: Look) -> list[Text]:
+    """What this process itself uses."""
+    if overhead.monitor_cpu_share is None:
+        return []
+    own = f"{units.share(overhead.monitor_cpu_share)} CPU"
+    if overhead.monitor_rss_bytes is not None:
+        own += f" {units.size(overhead.monitor_rss_bytes)}"
+    return [_pair("brrrtop", own, look)]
 
 
 def _pair(label: str, value: str, look: Look) -> Text:

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
-from brrrtop import units
+from brrrtop import units, words
 from brrrtop.model import KernelRow
-from brrrtop.tui.look import SIDE_LETTERS, Look
+from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.kernel_name import short_name
 from brrrtop.tui.renderables.line import fitted
@@ -31,13 +31,23 @@ class Column:
 
 
 COLUMNS = (
-    Column("side", "", 1, 0, lambda k: SIDE_LETTERS[k.side], lambda k: SIDE_LETTERS[k.side], False),
+    Column(
+        "side",
+        "",
+        1,
+        0,
+        lambda k: words.SIDE_LETTERS[k.side],
+        lambda k: words.SIDE_LETTERS[k.side],
+        False,
+    ),
     Column("share", "share", 6, 0, lambda k: k.share, lambda k: units.share(k.share)),
     Column("bar", "", 10, 130, lambda k: k.share, lambda k: ""),
     Column("total", "total", 8, 0, lambda k: k.total_ns, lambda k: units.duration(k.total_ns)),
     Column("mean", "mean", 8, 64, lambda k: k.mean_ns, lambda k: units.duration(k.mean_ns)),
     Column("count", "count", 7, 50, lambda k: k.count, lambda k: units.count(k.count)),
-    Column("roof", "roof", 6, 56, lambda k: k.roof_share or -1, lambda k: units.share(k.roof_share)),
+    Column(
+        "roof", "roof", 6, 56, lambda k: k.roof_share or -1, lambda k: units.share(k.roof_share)
+    ),
     Column("rate", "rate", 12, 150, lambda k: k.bytes_per_s or -1, lambda k: rate(k)),
     Column("evidence", "evid", 5, 72, lambda k: k.evidence, lambda k: k.evidence, True),
     Column("sure", "sure", 5, 100, lambda k: k.confidence, lambda k: units.share(k.confidence)),
@@ -100,7 +110,7 @@ def kernel_line(kernel: KernelRow, width: int, look: Look) -> Text:
     side = kernel.side.value
     for col, cells in fitting(width):
         if col.key == "side":
-            text.append(SIDE_LETTERS[kernel.side], look.filled(side))
+            text.append(words.SIDE_LETTERS[kernel.side], look.filled(side))
         elif col.key == "bar":
             text.append_text(meter(kernel.share, look, cells, side))
         elif col.key == "name":
@@ -108,9 +118,9 @@ def kernel_line(kernel: KernelRow, width: int, look: Look) -> Text:
         elif col.key == "share":
             text.append(f"{col.text(kernel):>{cells}}", look.style("text", bold=True))
         else:
-            words = col.text(kernel)
-            hue = "muted" if words == units.UNMEASURED else "text"
-            text.append(f"{words:>{cells}}" if col.right else fitted(words, cells), look.style(hue))
+            value = col.text(kernel)
+            hue = "muted" if value == units.UNMEASURED else "text"
+            text.append(f"{value:>{cells}}" if col.right else fitted(value, cells), look.style(hue))
         text.append(" ")
     return text
 

@@ -47,11 +47,12 @@ def state(snapshot: Snapshot, look: Look) -> Text:
     text = Text()
     if snapshot.freshness is Freshness.LIVE and snapshot.source.kind != "live":
         glyph, word, hue = "▶", "replay", "good"
-    if snapshot.freshness in (Freshness.STALE, Freshness.ENDED) and snapshot.age_ns is not None:
-        if snapshot.source.kind == "live":
-            word = f"{word}, last seen {units.duration(snapshot.age_ns)} ago"
+    gone = snapshot.freshness in (Freshness.STALE, Freshness.ENDED)
+    if gone and snapshot.age_ns is not None and snapshot.source.kind == "live":
+        word = f"{word}, last seen {units.duration(snapshot.age_ns)} ago"
     if snapshot.paused:
-        text.append(" PAUSED ", look.filled("memory") if look.colour else look.style("text", bold=True))
+        badge = look.filled("memory") if look.colour else look.style("text", bold=True)
+        text.append(" PAUSED ", badge)
         text.append(" ")
     text.append(f"{glyph} {word}", look.style(hue, bold=True))
     if snapshot.progress is not None:

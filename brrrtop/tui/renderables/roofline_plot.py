@@ -1,0 +1,164 @@
+"""FLOP/s against FLOP per byte, both logarithmic: roofs as lines, kernels as their letters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.style import Style
+from rich.text import Text
+
+from brrrtop import units, words
+from brrrtop.model import KernelRow, Roofs
+from brrrtop.tui.look import Look
+from brrrtop.tui.parts import intensity
+
+X_LOW, X_HIGH = -2.0, 4.0
+"""Powers of ten of FLOP per byte: from copies with a little arithmetic to the largest matmuls."""
+DECADES = 4.5
+"""Height of the plot below a little above the highest roof."""
+GUTTER = 13
+"""Cells for the labels of the vertical axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Maps intensity and rate to cells."""
+
+    width: int
+    height: int
+    y_high: float
+    """Power of ten of the upper edge."""
+
+    def x(self, flop_per_byte: float) -> int:
+        place = (math.log10(flop_per_byte) - X_LOW) / (X_HIGH - X_LOW)
+        return round(place * (self.width - 1))
+
+    def y(self, flop_per_s: float) -> int:
+        place = (self.y_high - math.log10(flop_per_s)) / DECADES
+        return round(place * (self.height - 1))
+
+    def intensity(self, x: int) -> float:
+        return float(10 ** (X_LOW + (X_HIGH - X_LOW) * x / max(1, self.width - 1)))
+
+    def holds(self, x: int, y: int) -> bool:
+        return 0 <= x < self.width and 0 <= y < self.height
+
+
+Canvas = dict[tuple[int, int], tuple[str, Style]]
+
+
+def plotted(kernels: Sequence[KernelRow]) -> list[KernelRow]:
+    """Kernels whose FLOP and byte rates are both known, least time first."""
+    known = [k for k in kernels if k.flop_per_s and intensity(k)]
+    return sorted(known, key=lambda kernel: kernel.total_ns)
+
+
+def roofline(
+    kernels: Sequence[KernelRow],
+    roofs: Roofs,
+    trail: Sequence[tuple[float, float]],
+    look: Look,
+    width: int,
+    height: int,
+) -> list[Text]:
+    """`height` lines of `width` cells, the lower two being the axis.
+
+    Args:
+        trail: Intensity and FLOP/s of all kernels together, oldest first; the last is now.
+    """
+    highest = max(roofs.flop_per_s.values(), default=1e15)
+    frame = Frame(max(8, width - GUTTER), max(3, height - 2), math.log10(highest) + 0.3)
+    canvas: Canvas = {}
+    _roofs(canvas, frame, roofs, used(kernels, roofs), look)
+    for place, point in enumerate(trail):
+        now = place == len(trail) - 1
+        _dot(canvas, frame, point, "◆" if now else "·", look.style("text", bold=now))
+    for kernel in plotted(kernels):
+        assert kernel.flop_per_s is not None
+        point = (intensity(kernel) or 0.0, kernel.flop_per_s)
+        _dot(canvas, frame, point, words.SIDE_LETTERS[kernel.side], look.filled(kernel.side.value))
+    return [*_grid(canvas, frame, look), *_axis(frame, look)]
+
+
+def used(kernels: Sequence[KernelRow], roofs: Roofs) -> list[str]:
+    """The precisions whose roof is drawn: those in use, else the fastest; highest first."""
+    seen = {k.precision for k in kernels if k.precision in roofs.flop_per_s}
+    rates = roofs.flop_per_s
+    if not seen and rates:
+        seen = {max(rates, key=lambda name: rates[name])}
+    return sorted((name for name in seen if name), key=lambda name: -rates[name])
+
+
+def _roofs(canvas: Canvas, frame: Frame, roofs: Roofs, names: list[str], look: Look) -> None:
+    compute, memory = look.style("compute"), look.style("memory")
+    top = max((roofs.flop_per_s[name] for name in names), default=None)
+    slope = roofs.bytes_per_s
+    for name in names:
+        rate = roofs.flop_per_s[name]
+        y = frame.y(rate)
+        first = max(0, frame.x(rate / slope)) if slope else 0
+        for x in range(first, frame.width):
+            canvas[x, y] = ("─", compute)
+        label = f" {name} {units.rate(rate, 'FLOP/s')} "
+        _write(canvas, max(0, frame.width - len(label) - 1), y, label, compute)
+    if slope is None:
+        return
+    for x in range(frame.width):
+        rate = frame.intensity(x) * slope
+        if top is None or rate <= top:
+            y = frame.y(rate)
+            if frame.holds(x, y):
+                canvas[x, y] = ("╱", memory)
+    label = f" memory {units.rate(slope, 'B/s')} "
+    x = frame.width // 8
+    y = frame.y(frame.intensity(x) * slope) + 1
+    _write(canvas, x + 2, min(frame.height - 1, y), label, memory)
+
+
+def _write(canvas: Canvas, x: int, y: int, label: str, style: Style) -> None:
+    for offset, character in enumerate(label):
+        canvas[x + offset, y] = (character, style)
+
+
+def _dot(canvas: Canvas, frame: Frame, point: tuple[float, float], sign: str, style: Style) -> None:
+    """A point; outside the plot it sits at the edge."""
+    if point[0] <= 0 or point[1] <= 0:
+        return
+    x = min(max(frame.x(point[0]), 0), frame.width - 1)
+    y = min(max(frame.y(point[1]), 0), frame.height - 1)
+    canvas[x, y] = (sign, style)
+
+
+def _grid(canvas: Canvas, frame: Frame, look: Look) -> list[Text]:
+    marks = {
+        frame.y(10.0**power): units.rate(10.0**power, "FLOP/s").replace(".00", "").replace(".0", "")
+        for power in range(int(frame.y_high - DECADES), int(frame.y_high) + 1)
+    }
+    lines = []
+    for y in range(frame.height):
+        line = Text(no_wrap=True)
+        line.append(f"{marks.get(y, ''):>{GUTTER - 2}} ", look.style("muted"))
+        line.append("┤" if y in marks else "│", look.style("rule"))
+        for x in range(frame.width):
+            character, style = canvas.get((x, y), (" ", Style.null()))
+            line.append(character, style)
+        lines.append(line)
+    return lines
+
+
+def _axis(frame: Frame, look: Look) -> list[Text]:
+    edge = Text(no_wrap=True).append(" " * (GUTTER - 1))
+    labels = [" "] * (GUTTER + frame.width)
+    stroke = ["─"] * frame.width
+    for power in range(int(X_LOW), int(X_HIGH) + 1):
+        x = frame.x(10.0**power)
+        stroke[x] = "┬"
+        number = f"{10.0**power:g}"
+        at = min(GUTTER + x, len(labels) - len(number))
+        labels[at : at + len(number)] = number
+    edge.append("└" + "".join(stroke), look.style("rule"))
+    title = "FLOP/byte"
+    labels[: len(title)] = title
+    return [edge, Text.styled("".join(labels), look.style("muted"))]

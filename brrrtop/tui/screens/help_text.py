@@ -1,0 +1,99 @@
+"""The words of the help screen.
+
+The regime table and the facts follow Horace He, "Making Deep Learning Go Brrrr From First
+Principles" (2022).
+"""
+
+from __future__ import annotations
+
+KEYS: tuple[tuple[str, str], ...] = (
+    ("?  h  F1", "this help"),
+    ("q  Ctrl-C", "quit; the trainer goes on"),
+    ("space", "pause and go on: a replay stands still, a live screen is frozen"),
+    ("← →", "step a replay back and forth"),
+    ("[ ]", "jump a tenth of a replay back and forth"),
+    ("+ -", "replay faster, slower"),
+    ("↑ ↓  j k", "move in the kernel table; Home, End, PgUp, PgDn too"),
+    ("enter", "the chosen kernel in depth"),
+    ("s  < >", "sort by the next or previous column; a click on a title does too"),
+    ("I", "reverse the order"),
+    ("/", "show only kernels with these words in name, family or side; Esc clears"),
+    ("1 2 3 4", "main screen, roofline, all advice, log (also r, a, l)"),
+    ("d", "the next GPU"),
+    ("m", "mark a baseline to compare with"),
+    ("c", "trace without pauses, or in bursts again; costs the trainer more"),
+    ("S", "save what was seen so far as a recording"),
+    ("t", "dark or light"),
+)
+
+REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (
+    (
+        "compute",
+        "the arithmetic units set the pace",
+        "tensor cores (bf16, fp16, TF32), bigger batches, better matmul shapes, FlashAttention, a "
+        "faster GPU",
+        "less Python, fusing pointwise kernels",
+    ),
+    (
+        "memory",
+        "moving tensors between memory and chip sets the pace",
+        "fusion (torch.compile, Triton), activation checkpointing, lower precision, channels-last",
+        "a GPU with more FLOPS, TF32 for matmuls that are not there",
+    ),
+    (
+        "overhead",
+        "the GPU waits for Python, launches, data, copies or other GPUs",
+        "compiling, CUDA graphs, larger batches, no Python loops in the hot path, a better input "
+        "pipeline",
+        "a faster GPU",
+    ),
+)
+
+TERMS: tuple[tuple[str, str], ...] = (
+    ("window", "the span of time the figures are about: a whole number of steps where possible"),
+    ("split", "shares of wall time. Overhead is everything that is neither arithmetic nor memory "
+     "traffic: idle, underfilled, exposed collectives and copies"),
+    ("account", "every nanosecond of the window booked exactly once; the buckets add up to it"),
+    ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "
+     "another bucket"),
+    ("idle", "nothing resident on the GPU, by cause: input, launch, sync, allocator, compile, gc, "
+     "checkpoint, logging, evaluation, host (elsewhere), device (queued work that waited)"),
+    ("exposed", "a collective or a copy with no compute kernel beside it"),
+    ("underfilled", "the part of a kernel's time in which it does not fill the GPU"),
+    ("roof", "achieved rate over the ceiling of the kernel's side: 74% of what this GPU can do"),
+    ("evid", "evidence for the side of a kernel. L1: name and grid. L1.5: bytes from the op's name "
+     "and grid. L2: shapes against the ceilings. L3: hardware counters"),
+    ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence"),
+    ("launch lead", "kernel start minus launch end. Long: the host runs ahead and the GPU never "
+     "waits for it. Under 10 us: the GPU waits for launches"),
+    ("rho", "share of kernel time launched at least 10 us before it started: the most that faster "
+     "kernels can touch"),
+    ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
+     "period of the kernel sequence"),
+    ("warming up", "the first three steps, or a compile ran: shown, never judged"),
+    ("nvidia-smi", "its utilisation says that a kernel was resident, not that it was useful; a "
+     "bandwidth-bound job shows 95% and wastes most of the chip"),
+    ("saves at most", "share of wall time that could go if the cause vanished (Amdahl's law)"),
+    ("cost", "what watching adds to a step, measured in this run with tracing on and off"),
+    ("lost", "records that existed and did not arrive"),
+    ("–", "not measured; a 0 is a measured 0"),
+)  # fmt: skip
+
+FACTS: tuple[str, ...] = (
+    "Change one thing at a time, then measure again: else nobody knows which one helped.",
+    "Matmuls are nearly all FLOPs (99.8% in BERT), yet not all the time: normalisation and "
+    "pointwise kernels reach 250 to 700 times fewer FLOPS, because they move bytes.",
+    "Fusing two unary kernels halves their traffic and so their time. A fused chain costs what "
+    "one kernel costs.",
+    "Recomputing can be faster than storing: checkpointing a fusable chain trades free "
+    "arithmetic for saved traffic.",
+    "Double the batch: if the step grows by far less than the work, the job is overhead-bound. "
+    "(A bigger batch raises the intensity too.)",
+    "FP32 to BF16: a large gain says that compute mattered; up to 2x can come from halved "
+    "bytes; none says overhead.",
+    "Overhead hides as long as the host runs ahead of the GPU. About 10 us a launch is a fair "
+    "price of an eager op.",
+    "Achieved FLOPS over peak is a floor: 80% of peak means at least 80% compute-bound.",
+    "The ridge, where memory-bound turns compute-bound, moves with every GPU generation.",
+    "Toy shapes show other bottlenecks than real ones.",
+)

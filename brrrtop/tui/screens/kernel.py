@@ -1,0 +1,152 @@
+"""One kernel in depth: where it is under the roof, why we think so, what would help."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from brrrtop import units, words
+from brrrtop.model import KernelRow, Side, Snapshot
+from brrrtop.tui.look import Look
+from brrrtop.tui.parts import intensity, ridge, roof_of
+from brrrtop.tui.renderables.bar import bar
+from brrrtop.tui.renderables.line import wrapped
+from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.tui.wording import SIDES, evidence, sureness
+
+HELPS = {
+    Side.COMPUTE: (
+        "lower precision on tensor cores, better shapes, a faster GPU",
+        "fusing it, less Python",
+    ),
+    Side.MEMORY: (
+        "fusing it with its neighbours, lower precision, channels-last",
+        "a GPU with more FLOPS, TF32",
+    ),
+    Side.UNDERFILLED: (
+        "larger batches, or several small ones in one launch; CUDA graphs for the launches",
+        "a faster GPU: it would be even emptier",
+    ),
+    Side.COMM: (
+        "overlapping it with compute, larger buckets, fewer ranks in a group",
+        "anything on the compute side while it waits for other ranks",
+    ),
+    Side.COPY: (
+        "pinned memory and non_blocking=True, copying on another stream, copying less",
+        "faster kernels while they wait for the copy",
+    ),
+    Side.UNKNOWN: ("more evidence: shapes in the trace, or hardware counters", "guessing"),
+}
+
+
+class KernelPane(Scrolled):
+    topic = "kernel"
+
+    def __init__(self, kernel: KernelRow) -> None:
+        super().__init__()
+        self._kernel = kernel
+
+    def content(self, snapshot: Snapshot, width: int) -> list[Text]:
+        estimate = snapshot.estimate
+        kernels = estimate.kernels if estimate else ()
+        gone = True
+        for rank, kernel in enumerate(kernels, 1):
+            if kernel.name == self._kernel.name:
+                self._kernel, gone = kernel, False
+                place = f"number {rank} of {len(kernels)} by time"
+        if gone:
+            place = "not in this window; as last seen"
+        return kernel_lines(self._kernel, snapshot, place, self.look, width)
+
+
+def kernel_lines(
+    kernel: KernelRow, snapshot: Snapshot, place: str, look: Look, width: int
+) -> list[Text]:
+    """Everything known of one kernel."""
+    lines = [
+        Text.styled(part, look.style(kernel.side.value, bold=True))
+        for part in wrapped(kernel.name, width)
+    ]
+    side = f"{words.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
+    sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
+    lines.append(Text())
+    lines += _fact("side", f"{side}, {sure}", look, width)
+    lines += _fact("evidence", f"{kernel.evidence}: {evidence(kernel.evidence)}", look, width)
+    lines += _fact("family", kernel.family, look, width)
+    times = f"{units.count(kernel.count)} × {units.duration(kernel.mean_ns)}"
+    lines += _fact("time", f"{times} = {units.duration(kernel.total_ns)}, {place}", look, width)
+    lines += _fact("share", f"{units.share(kernel.share, 1)} of kernel and copy time", look, width)
+    lines += _charged(kernel, look, width)
+    lines += _rates(kernel, snapshot, look, width)
+    helps, wastes = HELPS[kernel.side]
+    lines.append(Text())
+    lines += _fact("helps", helps, look, width)
+    lines += _fact("waste", wastes, look, width)
+    return lines
+
+
+def _charged(kernel: KernelRow, look: Look, width: int) -> list[Text]:
+    """How the account books this kernel's time."""
+    empty = kernel.underfilled_share
+    filled = 1 - empty
+    other = "memory" if kernel.side is not Side.UNKNOWN else "unknown"
+    if kernel.side in (Side.COMM, Side.COPY):
+        return []
+    parts = [
+        ("compute", filled * kernel.compute_share),
+        (other, filled * (1 - kernel.compute_share)),
+        ("underfilled", empty),
+    ]
+    text = Text(f"{'booked':>10}  ", look.style("muted"))
+    line = Text(no_wrap=True).append_text(text)
+    line.append_text(bar(parts, look, min(40, max(10, width - 12))))
+    return [line]
+
+
+def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> list[Text]:
+    """Achieved rates beside the roofs, and the intensity beside the ridge."""
+    roofs = snapshot.estimate.roofs if snapshot.estimate else None
+    lines = _fact("roof", _roof_words(kernel), look, width)
+    precision = kernel.precision or "precision not known"
+    top = roof_of(kernel, roofs)
+    flops = f"{units.rate(kernel.flop_per_s, 'FLOP/s')} ({precision}"
+    flops += f", roof {units.rate(top, 'FLOP/s')})" if top else ")"
+    lines += _fact("arithmetic", flops, look, width)
+    moved = units.rate(kernel.bytes_per_s, "B/s")
+    if roofs and roofs.bytes_per_s:
+        moved += f" (roof {units.rate(roofs.bytes_per_s, 'B/s')})"
+    lines += _fact("traffic", moved, look, width)
+    flop_per_byte, edge = intensity(kernel), ridge(kernel, roofs)
+    ratio = units.UNMEASURED if flop_per_byte is None else f"{flop_per_byte:.3g} FLOP per byte"
+    ratio += f", ridge at {edge:.3g}" if edge else ""
+    lines += _fact("intensity", ratio, look, width)
+    blocks = units.count(kernel.blocks_p50)
+    device = snapshot.estimate.device if snapshot.estimate else None
+    blocks += f" on {device.sm_count} SMs" if device and device.sm_count else ""
+    lines += _fact("blocks", blocks, look, width)
+    if roofs:
+        lines += _fact("roofs from", roofs.source, look, width)
+    return lines
+
+
+def _roof_words(kernel: KernelRow) -> str:
+    if kernel.roof_share is None:
+        return f"{units.UNMEASURED}  its FLOPs and bytes are not known from {kernel.evidence}"
+    return f"{units.share(kernel.roof_share)} of the ceiling of its side"
+
+
+def _fact(label: str, says: str, look: Look, width: int) -> list[Text]:
+    lines = []
+    for i, line in enumerate(wrapped(says, max(10, width - 12))):
+        text = Text(no_wrap=True).append(f"{label if not i else '':>10}  ", look.style("muted"))
+        lines.append(text.append(line, look.style("text")))
+    return lines
+
+
+class KernelView(SubView):
+    def __init__(self, kernel: KernelRow) -> None:
+        super().__init__()
+        self._kernel = kernel
+
+    def body(self) -> KernelPane:
+        return KernelPane(self._kernel)

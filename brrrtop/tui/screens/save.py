@@ -1,0 +1,33 @@
+"""Asks where to write the recording."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label
+
+
+class SaveDialog(ModalScreen[str | None]):
+    """Gives back a path, or None when it was left with Esc."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
+
+    def compose(self) -> ComposeResult:
+        now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+        with Vertical(id="dialog"):
+            yield Label("Save what was seen so far to (Enter saves, Esc leaves):")
+            yield Input(f"brrrtop-{now}.brrr", id="path")
+
+    def on_mount(self) -> None:
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value.strip() or None)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
