@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from brrrtop import units, words
+from brrrtop.kernel_names import fitted
 from brrrtop.model import Advisory, Estimate, KernelRow, Regime, Snapshot, Split
 
 WIDTH = 80
@@ -139,8 +140,7 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
 
 
 def _kernel(row: KernelRow) -> str:
-    name = row.name if len(row.name) <= 41 else row.name[:40] + "…"
-    name = "".join(char if char.isprintable() else "?" for char in name)
+    name = fitted(row.name, 41)
     letter = words.SIDE_LETTERS[row.side]
     figures = f"{units.count(row.count):>7}{units.duration(row.mean_ns):>10}"
     return f"  {name:<42} {letter}   {row.evidence:<6}{figures}{units.share(row.share):>7}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from brrrtop import units
@@ -111,7 +112,7 @@ def _refuse_taken_file(options: Options) -> None:
         return
     if os.path.lexists(options.record):
         raise UsageError(f"{options.record} exists already and brrrtop never overwrites it")
-    folder = os.path.dirname(os.path.abspath(options.record))
+    folder = Path(options.record).absolute().parent
     if not os.access(folder, os.W_OK):
         raise BrrrtopError(f"{options.record} cannot be made", f"`{folder}` must be writable")
 
