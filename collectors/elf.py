@@ -188,3 +188,14 @@ def gadget(path: str | Path, pattern: bytes, align: int = 1) -> int | None:
             if at >= 0:
                 return at - segment.offset + segment.address
     return None
+
+
+def code_at(path: str | Path, image: Image, address: int, size: int) -> bytes:
+    """Bytes of the file that lie at `address`, before the bias, in memory; empty: none do."""
+    for segment in image.segments:
+        offset = address - segment.address + segment.offset
+        if segment.offset <= offset < segment.offset + segment.file_bytes:
+            with open(path, "rb") as file:
+                file.seek(offset)
+                return file.read(size)
+    return b""

@@ -1,19 +1,20 @@
 """What can go wrong around a trainer, each with what to do about it. Standard library only.
 
-    CollectorError               exit 1
-    ├── NoSuchProcess            exit 3   never existed, exited, or its number went to another process
-    ├── NotPermitted             exit 4
-    ├── NotPython                the process runs no CPython that could load the agent
-    ├── NoTorch                  Python, and no torch in it
-    ├── NoCuda                   torch, and no CUDA context yet
-    ├── Unsupported              a build or platform nobody has made this work on
-    ├── TrainerStopped           stopped by a signal, or waiting in the kernel without end
-    ├── CuptiTaken               another tool holds, or would break, kernel tracing
-    ├── AttachFailed             every way in was tried; `attempts` says how each ended
-    ├── NoHandshake              the agent did not answer in time
-    ├── PeerTooOld, PeerTooNew   the two sides speak different wire versions
-    ├── NotWritable              a folder or file that has to be written cannot be
-    └── LaunchFailed             exit 127 or 126, the shell's codes   the command of `run` did not start
+CollectorError               exit 1
+├── NoSuchProcess            exit 3   never existed, exited, or its number went to another process
+├── NotPermitted             exit 4
+├── NotPython                the process runs no CPython that could load the agent
+├── NoTorch                  Python, and no torch in it
+├── NoCuda                   torch, and no CUDA context yet
+├── Unsupported              a build or platform nobody has made this work on
+├── TrainerStopped           stopped by a signal, or waiting in the kernel without end
+├── CuptiTaken               another tool holds, or would break, kernel tracing
+├── AttachFailed             every way in was tried; `attempts` says how each ended
+├── NoHandshake              the agent did not answer in time
+├── PeerGone                 the agent hung up
+├── PeerTooOld, PeerTooNew   the two sides speak different wire versions
+├── NotWritable              a folder or file that has to be written cannot be
+└── LaunchFailed             exit 127 or 126, the shell's codes   the command of `run` did not start
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ class AttachFailed(CollectorError):
 
 
 class NoHandshake(CollectorError):
+    pass
+
+
+class PeerGone(CollectorError):
     pass
 
 

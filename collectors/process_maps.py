@@ -1,4 +1,4 @@
-"""What is mapped into a process, from /proc/PID/maps: the Python in it, torch, CUDA, other tools."""
+"""What /proc/PID/maps tells: the Python in a process, torch, CUDA, other tools."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PythonBuild:
     """The interpreter of a process."""
 
     path: str
-    """libpython, or the executable when that holds the interpreter itself; as the trainer sees it."""
+    """libpython, or the executable where that holds the interpreter; as the trainer sees it."""
     version: tuple[int, int] | None
     static: bool
     free_threaded: bool

@@ -14,7 +14,8 @@ def thread_ids(pid: int) -> list[int]:
     return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
 
 
-def _place(pid: int, tid: int) -> str:
+def place(pid: int, tid: int) -> str:
+    """Where a thread waits in the kernel (call, arguments, stack), `running`, or empty: unknown."""
     try:
         return Path(f"/proc/{pid}/task/{tid}/syscall").read_text().strip()
     except OSError:
@@ -34,12 +35,12 @@ def parked(pid: int, calls: tuple[int, ...], at_most: int = 6) -> list[int]:
     A thread counts when two looks 2 ms apart find it at the same place with the same arguments.
     The CUDA driver's own threads come after all others but main.
     """
-    before = {tid: _place(pid, tid) for tid in thread_ids(pid)}
+    before = {tid: place(pid, tid) for tid in thread_ids(pid)}
     time.sleep(_APART_S)
     found = []
-    for tid, place in before.items():
-        number = place.split(" ", 1)[0]
-        if number.isdigit() and int(number) in calls and _place(pid, tid) == place:
+    for tid, first in before.items():
+        number = first.split(" ", 1)[0]
+        if number.isdigit() and int(number) in calls and place(pid, tid) == first:
             found.append((tid == pid, _driver_owned(pid, tid), calls.index(int(number)), tid))
     ordered = [entry[-1] for entry in sorted(found)]
     main = [tid for tid in ordered if tid == pid]

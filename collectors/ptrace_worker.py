@@ -1,4 +1,4 @@
-"""The short-lived process that touches the trainer: one job on stdin, one answer on stdout, as JSON.
+"""The short-lived process that touches the trainer: a job on stdin, an answer on stdout, in JSON.
 
 A process of its own, because the monitor has threads that would take the GIL away while a thread
 of the trainer is held, and because it can be killed or interrupted at any moment; this one has its
@@ -60,7 +60,22 @@ def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
     return parked
 
 
+def _changed(job: dict[str, Any]) -> str:
+    """Why the addresses cannot be trusted: the mapped file is not the one that was searched."""
+    for address, code in job["expected"]:
+        there = ptrace.read_memory(job["pid"], address, len(code) // 2)
+        if there.hex() != code:
+            return "the trainer's Python or C library was replaced on disk since it started"
+    return ""
+
+
 def _enter(job: dict[str, Any]) -> dict[str, Any]:
+    try:
+        changed = _changed(job)
+    except OSError as fault:
+        return {"ok": False, "tries": [{"says": str(fault), "errno": fault.errno or 0}]}
+    if changed:
+        return {"ok": False, "tries": [{"says": changed, "errno": 0}]}
     arch = import_module(f"collectors.ptrace_{job['machine']}")
     act = _pending if job["do"] == "pending" else _thread
     tries: list[dict[str, Any]] = []

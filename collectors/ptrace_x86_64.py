@@ -82,7 +82,7 @@ def save(tid: int) -> State:
     An epoll_wait that our interrupt cut short is made to restart, which the kernel by itself does
     not do: the trainer never sees the EINTR.
     """
-    general = dict(zip(_NAMES, _REGISTERS.unpack(ptrace.registers(tid, ptrace.NT_PRSTATUS))))
+    general = _peek(tid)
     if general["orig_rax"] in _EPOLL and general["rax"] == _EINTR:
         general["rax"] = _RESTART_NO_HANDLER
     extended = ptrace.registers(tid, ptrace.NT_X86_XSTATE)
@@ -95,7 +95,7 @@ def load_general(tid: int, general: dict[str, int]) -> None:
 
 
 def put_back(tid: int, state: State) -> None:
-    """Every register as it was; the general ones last, since until then the frame is the way back."""
+    """Every register as it was; general ones last: until then the frame is the way back."""
     ptrace.set_registers(tid, ptrace.NT_X86_XSTATE, state.extended)
     ptrace.set_signal_mask(tid, state.mask)
     load_general(tid, state.general)
@@ -121,7 +121,11 @@ def _extended_frame(extended: bytes) -> bytes:
 
 
 def _resumed(general: dict[str, int]) -> dict[str, int]:
-    """The registers with which an interrupted system call starts again, without the kernel's help."""
+    """Registers with which an interrupted system call starts again without the kernel's help.
+
+    Except that a timed wait of a thread that we left in the middle ends in EINTR, as a signal
+    would have made it.
+    """
     again = dict(general)
     if general["orig_rax"] != _NO_CALL:
         if general["rax"] in _RESTARTS:
@@ -159,10 +163,12 @@ def frame(state: State, gadgets: dict[str, int]) -> Frame:
     return Frame(base, base + 16, base + 24, slot, content)
 
 
-def aim_call(state: State, frame: Frame, address: int, arguments: tuple[int, ...]) -> dict[str, int]:
+def aim_call(
+    state: State, frame: Frame, address: int, arguments: tuple[int, ...]
+) -> dict[str, int]:
     """Registers that call the C function at `address` and keep its result in the slot."""
     regs = dict(state.general, rip=address, rsp=frame.call_sp, rbx=frame.slot, rax=0)
-    regs.update(zip(("rdi", "rsi", "rdx", "rcx", "r8", "r9"), arguments))
+    regs.update(zip(("rdi", "rsi", "rdx", "rcx", "r8", "r9"), arguments, strict=False))
     return dict(regs, orig_rax=_NO_CALL, eflags=regs["eflags"] & ~_BAD_FLAGS)
 
 
@@ -176,7 +182,7 @@ def aim_syscall(
 ) -> dict[str, int]:
     """Registers that make one system call; `at_door`: the thread is just entering another one."""
     regs = dict(state.general, rip=gadget, rsp=frame.syscall_sp, rax=number, orig_rax=_NO_CALL)
-    regs.update(zip(("rdi", "rsi", "rdx", "r10", "r8", "r9"), arguments))
+    regs.update(zip(("rdi", "rsi", "rdx", "r10", "r8", "r9"), arguments, strict=False))
     if at_door:
         regs.update(rip=gadget + _SYSCALL_BYTES, orig_rax=number)
     return dict(regs, eflags=regs["eflags"] & ~_BAD_FLAGS)
@@ -208,7 +214,8 @@ def call_result(pid: int, tid: int, frame: Frame) -> int:
 
 
 def _peek(tid: int) -> dict[str, int]:
-    return dict(zip(_NAMES, _REGISTERS.unpack(ptrace.registers(tid, ptrace.NT_PRSTATUS))))
+    packed = ptrace.registers(tid, ptrace.NT_PRSTATUS)
+    return dict(zip(_NAMES, _REGISTERS.unpack(packed), strict=True))
 
 
 def thread_code(functions: dict[str, int], text: int) -> bytes:

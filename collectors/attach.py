@@ -1,0 +1,231 @@
+"""Into a running trainer: finds an agent that is there already, else tries each way in, in order.
+
+    sys.remote_exec → pending call → parked thread → told to use `brrrtop run`
+
+Each way has a deadline, and each failure its reason. Nothing here ever leaves a trainer stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from collectors import attach_files, attach_preflight, bootstrap, client, ptrace_threads
+from collectors import process as processes
+from collectors.attach_files import AgentFiles, Place
+from collectors.attach_method import Attempt, Method
+from collectors.attach_ptrace import ParkedThread, PendingCall
+from collectors.attach_remote_exec import RemoteExec
+from collectors.client import Client
+from collectors.errors import AttachFailed, CollectorError, NoHandshake, NoSuchProcess, NotPermitted
+from collectors.process import Process
+
+METHODS: tuple[Method, ...] = (RemoteExec(), PendingCall(), ParkedThread())
+_MAIN_PATIENCE_S = 0.5
+_LOOK_EVERY_S = 0.1
+_RUN = "start the training with: brrrtop run -- CMD"
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A live connection to a trainer's agent, and how it came about."""
+
+    client: Client
+    process: Process
+    method: str
+    """`shared` when an agent was there already."""
+    attempts: tuple[Attempt, ...]
+    place: Place | None
+    """The folder made for this attach; None when the agent was there already."""
+    took_ns: int
+
+    @property
+    def shared(self) -> bool:
+        return self.method == "shared"
+
+    @property
+    def stopped_ns(self) -> int:
+        """For how long threads of the trainer were held, all attempts together."""
+        return sum(attempt.stopped_ns for attempt in self.attempts)
+
+    @property
+    def main_stopped_ns(self) -> int:
+        """For how long its main thread was; 0 when a sleeping thread could be used instead."""
+        stops = (stop for attempt in self.attempts for stop in attempt.stops)
+        return sum(stop.stopped_ns for stop in stops if stop.tid == self.process.pid)
+
+
+def find_agent(process: Process, limit_s: float = 1.0) -> Client | None:
+    """A connection to an agent that another monitor put there, or that started with the trainer.
+
+    Raises:
+        PeerTooOld, PeerTooNew: There is one, of another wire version.
+    """
+    try:
+        paths = client.listening_sockets(process.pid)
+    except OSError:
+        return None
+    for path in paths:
+        if path.endswith(attach_files.SOCKET_NAME) and "/brrrtop-" in path:
+            prefix = "" if attach_files.same_mounts(process) else process.root
+            try:
+                return client.connect(
+                    prefix + path, pid=process.pid, uid=process.uid, limit_s=limit_s
+                )
+            except (NoHandshake, NotPermitted):
+                continue
+    return None
+
+
+def attach(
+    pid: int,
+    files: AgentFiles,
+    options: str = "",
+    *,
+    limit_s: float = 20.0,
+    handshake_s: float | None = None,
+    need_torch: bool = True,
+    methods: Sequence[Method] = METHODS,
+    says: Callable[[str], None] = lambda _: None,
+) -> Attached:
+    """A connection to the agent in process `pid`, which is put there unless it is there already.
+
+    Args:
+        pid: The trainer.
+        files: Where the agent and its library lie on our side.
+        options: For the agent, `key=value;key=value`.
+        limit_s: For everything together.
+        handshake_s: How long each way may take from entering to the agent's hello; None: its own.
+        need_torch: Refuse a Python that has not loaded torch.
+        methods: Ways to try, in order.
+        says: Hears what is being done, for a status line.
+
+    Raises:
+        NoSuchProcess, NotPermitted, NotPython, NoTorch, TrainerStopped, Unsupported, NotWritable:
+            Known before, or the kernel said so.
+        AttachFailed: Every way was tried; `attempts` tells how each ended.
+    """
+    began = time.perf_counter_ns()
+    process = processes.read(pid)
+    attach_preflight.check(process, need_torch)
+    there = find_agent(process)
+    if there is not None:
+        took_ns = time.perf_counter_ns() - began
+        return Attached(there, process, "shared", (), None, took_ns)
+    place = attach_files.prepare(process, files)
+    entry = _Entry(process, place, options, handshake_s, time.monotonic() + limit_s, says)
+    try:
+        connection = entry.by_any(methods)
+    except BaseException:
+        place.remove()
+        raise
+    attempts = tuple(entry.attempts)
+    took_ns = time.perf_counter_ns() - began
+    return Attached(connection, process, attempts[-1].method, attempts, place, took_ns)
+
+
+class _Entry:
+    """One attach under way."""
+
+    def __init__(
+        self,
+        process: Process,
+        place: Place,
+        options: str,
+        handshake_s: float | None,
+        deadline: float,
+        says: Callable[[str], None],
+    ) -> None:
+        self._process, self._place, self._deadline = process, place, deadline
+        self._handshake_s, self._says = handshake_s, says
+        self._text = bootstrap.payload(
+            place.agent_inside, place.library_inside, place.socket_inside, options
+        )
+        self.attempts: list[Attempt] = []
+
+    def by_any(self, methods: Sequence[Method]) -> Client:
+        """A connection by the first way that works.
+
+        Raises:
+            CollectorError: No way can work, or all were tried.
+        """
+        for method in methods:
+            if time.monotonic() > self._deadline:
+                break
+            self._says(f"{method.name}: entering process {self._process.pid}")
+            connection = self._by(method)
+            if connection is not None:
+                return connection
+        reasons = "; ".join(f"{a.method}: {a.reason}" for a in self.attempts)
+        action = next((a.action for a in reversed(self.attempts) if a.action), _RUN)
+        pid = self._process.pid
+        raise AttachFailed(
+            f"no way into process {pid} worked ({reasons})", action, tuple(self.attempts)
+        )
+
+    def _by(self, method: Method) -> Client | None:
+        began = time.perf_counter_ns()
+        remaining_s = max(0.1, self._deadline - time.monotonic())
+        attempt = method.enter(self._process, self._text, self._place, min(5.0, remaining_s))
+        connection = None
+        if attempt.entered:
+            try:
+                connection = self._handshake(method)
+            except _Unanswered as silence:
+                attempt = replace(attempt, reason=str(silence))
+        took_ns = time.perf_counter_ns() - began
+        self.attempts.append(replace(attempt, took_ns=took_ns))
+        return connection
+
+    def _handshake(self, method: Method) -> Client:
+        limit_s = self._handshake_s or method.handshake_s
+        limit_s = min(limit_s, max(0.1, self._deadline - time.monotonic()))
+        watch = _Watch(self._process, self._place, method)
+        try:
+            return client.connect(
+                self._place.socket_outside,
+                pid=self._process.pid,
+                uid=self._process.uid,
+                limit_s=limit_s,
+                give_up=watch.look,
+            )
+        except NoHandshake as fault:
+            raise _Unanswered(watch.reason or f"entered, and no agent answered: {fault}") from fault
+
+
+class _Unanswered(Exception):
+    """The text was accepted and no agent came of it; another way may still work."""
+
+
+class _Watch:
+    """Looks, while we wait for the agent, whether waiting has become pointless."""
+
+    def __init__(self, process: Process, place: Place, method: Method) -> None:
+        self._process, self._place, self._method = process, place, method
+        self._began = self._looked = time.monotonic()
+        self._stuck_at: Any = ptrace_threads.place(process.pid, process.pid)
+        self.reason = ""
+
+    def look(self) -> None:
+        """Nothing, or an exception when no agent can be expected any more."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK_EVERY_S:
+            return
+        self._looked = now
+        if not self._process.still_the_same():
+            raise NoSuchProcess(
+                f"process {self._process.pid} exited during the attach",
+                "brrrtop lists the trainers",
+            )
+        refusal = self._place.text(attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX)
+        if refusal:
+            raise CollectorError(f"the agent does not start there: {refusal}", _RUN)
+        if not self._method.needs_main_thread:
+            return
+        place = ptrace_threads.place(self._process.pid, self._process.pid)
+        if place != self._stuck_at or not place[:1].isdigit():
+            self._stuck_at = ""
+        elif now - self._began > _MAIN_PATIENCE_S:
+            raise _Unanswered("its main thread sleeps in a system call and runs no Python")

@@ -1,0 +1,225 @@
+"""Two ways in by ptrace: a pending call of the interpreter, or a thread of our own beside it.
+
+What can be found out from files is found out here, before anything is stopped; the stopping is
+done by the short-lived process of `collectors.ptrace_worker`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from collectors import elf, process_access
+from collectors.attach_files import Place
+from collectors.attach_method import Attempt, Stop
+from collectors.errors import CollectorError, Unsupported
+from collectors.process import Process
+
+_FROM_PYTHON = ("Py_IsInitialized", "Py_AddPendingCall", "PyRun_SimpleString")
+_FROM_PYTHON_THREAD = ("Py_IsInitialized", "PyGILState_Ensure", "PyGILState_Release")
+_THREAD_CALLS = ("pthread_create", "pthread_self", "pthread_detach")
+_MACHINES = ("x86_64", "aarch64")
+_C_LIBRARIES = ("libc.so", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
+_CHECKED_BYTES = 16
+_GRACE_S = 5.0
+_WORKER = (
+    "import sys; sys.path.insert(0, {root!r}); from collectors.ptrace_worker import main; main()"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Addresses in the trainer, and the bytes that must be found there before they are used."""
+
+    machine: str
+    functions: dict[str, int]
+    gadgets: dict[str, int]
+    expected: dict[int, str]
+
+
+def make_plan(process: Process, wanted: frozenset[str]) -> Plan:
+    """Where the functions `wanted` and the pieces of C library code lie in the trainer.
+
+    Raises:
+        Unsupported: Another machine, hardware shadow stacks, or a build without these symbols.
+        NotPermitted: We may not look.
+    """
+    machine = platform.machine()
+    python = process.python
+    if machine not in _MACHINES or python is None:
+        raise Unsupported(f"entering a running process is not built for {machine}", _RUN)
+    if process.shadow_stack:
+        raise Unsupported("the trainer runs with hardware shadow stacks", _RUN)
+    arch = import_module(f"collectors.ptrace_{machine}")
+    found = _Search(process, machine, arch.GADGET_ALIGN)
+    for path in _in_order(process, python.path):
+        found.look(path, wanted, arch.GADGETS)
+    missing = sorted(wanted - found.functions.keys())
+    if missing:
+        raise Unsupported(
+            f"{python.says} of this trainer does not show {missing[0]}: stripped, or replaced on "
+            "disk since it started",
+            _RUN,
+        )
+    lacking = sorted(arch.GADGETS.keys() - found.gadgets.keys())
+    if lacking:
+        raise Unsupported(f"the trainer's C library is unknown to us (no {lacking[0]} code)", _RUN)
+    return Plan(machine, found.functions, found.gadgets, found.expected)
+
+
+_RUN = "start the training with: brrrtop run -- CMD"
+
+
+def _in_order(process: Process, python: str) -> list[str]:
+    """Files worth searching: the interpreter, then C libraries, each once."""
+    names = {path: path.rsplit("/", 1)[-1] for path in process.files}
+    libraries = [p for start in _C_LIBRARIES for p, n in names.items() if n.startswith(start)]
+    return list(dict.fromkeys((python, *libraries)))
+
+
+class _Search:
+    """Looks through mapped files, and remembers what was found where."""
+
+    def __init__(self, process: Process, machine: str, align: int) -> None:
+        self._process, self._machine, self._align = process, machine, align
+        self.functions: dict[str, int] = {}
+        self.gadgets: dict[str, int] = {}
+        self.expected: dict[int, str] = {}
+
+    def look(self, path: str, wanted: frozenset[str], patterns: dict[str, bytes]) -> None:
+        mapping = next((m for m in self._process.maps if m.path == path and m.executable), None)
+        if mapping is None:
+            return
+        ours = self._process.outside(path)
+        try:
+            image = elf.read(ours, wanted)
+            if image.machine != self._machine:
+                raise Unsupported(
+                    f"the trainer is built for {image.machine}, this machine's brrrtop for "
+                    f"{self._machine}",
+                    "use a brrrtop of the trainer's architecture",
+                )
+            bias = image.bias(mapping.start, mapping.offset)
+            for name, address in image.symbols.items():
+                self.functions.setdefault(name, address + bias)
+                self._expect(ours, image, address, bias)
+            for name, pattern in patterns.items():
+                if name not in self.gadgets:
+                    at = elf.gadget(ours, pattern, self._align)
+                    if at is not None:
+                        self.gadgets[name] = at + bias
+                        self.expected[at + bias] = pattern.hex()
+        except OSError:
+            return
+
+    def _expect(self, path: str, image: elf.Image, address: int, bias: int) -> None:
+        self.expected[address + bias] = elf.code_at(path, image, address, _CHECKED_BYTES).hex()
+
+
+def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    """The answer of a worker process, which always ends.
+
+    An interrupt of ours does not reach it: a stop once begun is finished first.
+    """
+    root = str(Path(__file__).resolve().parent.parent)
+    command = [sys.executable, "-I", "-S", "-c", _WORKER.format(root=root)]
+    worker = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        out, err = worker.communicate(json.dumps(job).encode(), timeout=limit_s + _GRACE_S)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        worker.communicate()
+        return {"ok": False, "tries": [{"says": "the tracing process hung", "errno": 0}]}
+    except BaseException:
+        try:
+            worker.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+        raise
+    try:
+        answer: dict[str, Any] = json.loads(out)
+    except ValueError:
+        last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
+        says = f"the tracing process failed: {last[0]}"
+        return {"ok": False, "tries": [{"says": says, "errno": 0}]}
+    return answer
+
+
+def probe(process: Process) -> CollectorError | None:
+    """Why the process may not be traced, by trying; None: it may. Nothing is stopped."""
+    answer = run_worker({"do": "probe", "pid": process.pid}, 2.0)
+    if answer["ok"]:
+        return None
+    first = answer["tries"][0]
+    if first["errno"]:
+        return process_access.refused(process, first["errno"])
+    return CollectorError(first["says"])
+
+
+class _Ptrace:
+    """What both have in common."""
+
+    name = ""
+    handshake_s = 6.0
+    needs_main_thread = False
+    wanted: frozenset[str] = frozenset()
+    job = ""
+
+    def enter(self, process: Process, text: str, place: Place | None, limit_s: float) -> Attempt:
+        try:
+            plan = make_plan(process, self.wanted)
+        except Unsupported as fault:
+            return Attempt(self.name, False, fault.message, fault.action)
+        job = {
+            "do": self.job,
+            "pid": process.pid,
+            "text": text,
+            "limit_s": limit_s,
+            "machine": plan.machine,
+            "functions": plan.functions,
+            "gadgets": plan.gadgets,
+            "expected": [[address, code] for address, code in plan.expected.items()],
+        }
+        return self._judged(process, run_worker(job, limit_s))
+
+    def _judged(self, process: Process, answer: dict[str, Any]) -> Attempt:
+        tries = answer["tries"]
+        stops = tuple(Stop(t["tid"], t["stopped_ns"], t["says"]) for t in tries if "tid" in t)
+        if answer["ok"]:
+            return Attempt(self.name, True, stops=stops)
+        last = tries[-1] if tries else {"says": self.nobody, "errno": 0}
+        if last["errno"] or not process.still_the_same():
+            raise process_access.refused(process, last["errno"])
+        return Attempt(self.name, False, last["says"], stops=stops)
+
+    nobody = "no thread of the trainer could be used"
+
+
+class PendingCall(_Ptrace):
+    """Queues the text with the interpreter, which runs it when its main thread comes by."""
+
+    name = "pending call"
+    needs_main_thread = True
+    wanted = frozenset(_FROM_PYTHON)
+    job = "pending"
+
+
+class ParkedThread(_Ptrace):
+    """Starts a thread in the trainer, from one that sleeps in the kernel, never a running one."""
+
+    name = "parked thread"
+    wanted = frozenset((*_FROM_PYTHON_THREAD, "PyRun_SimpleString", *_THREAD_CALLS))
+    job = "thread"
+    nobody = "no thread of the trainer sleeps in a system call from which one could be started"
