@@ -89,13 +89,13 @@ def verdict(estimate: Estimate) -> str:
     """The regime and its largest reason in one line, without numbers."""
     headline = HEADLINES[estimate.regime]
     reason = estimate.cause
-    if reason and reason != estimate.regime.value and estimate.regime is not Regime.UNKNOWN:
+    if reason and estimate.regime is Regime.OVERHEAD:
         headline += f" ({reason.replace('_', ' ')})"
     return headline
 
 
 def because(estimate: Estimate) -> str:
     """What the verdict means, as a sentence without its full stop."""
-    if estimate.regime in (Regime.OVERHEAD, Regime.MIXED) and estimate.cause in CAUSES:
+    if estimate.regime is Regime.OVERHEAD and estimate.cause in CAUSES:
         return CAUSES[estimate.cause]
     return REGIMES[estimate.regime]
