@@ -23,6 +23,7 @@ RULES: tuple[Rule, ...] = (
     overhead.sync_point,
     overhead.cuda_graphs,
     overhead.fused_optimizer,
+    overhead.host_stall,
     overhead.pin_memory,
     overhead.overlap_copies,
     overhead.readback_traffic,

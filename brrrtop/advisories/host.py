@@ -159,7 +159,11 @@ def python_overhead(context: Context) -> Advisory | None:
     """A14: the launching thread is in Python, and samples say where."""
     hosts = context.facts.hosts
     lost = context.idle("host", "launch")
-    if hosts.stack_samples < 20 or not hosts.stacks or lost < context.limits.launch_idle:
+    if (
+        hosts.stack_samples < context.limits.stack_samples
+        or not hosts.stacks
+        or lost < context.limits.launch_idle
+    ):
         return None
     line, samples, _ = hosts.stacks[0]
     part = samples / hosts.stack_samples

@@ -96,10 +96,8 @@ def channels_last(context: Context) -> Advisory | None:
     used = context.facts.precision
     if context.share(used.conv_ns) < context.limits.conv_share or context.capability < (7, 0):
         return None
-    first = used.nchw_ns + used.layout_ns
-    if first < context.limits.nchw_part * (used.conv_ns + used.layout_ns) and (
-        context.share(used.layout_ns) < 0.03
-    ):
+    first = used.nchw_ns + used.layout_ns + used.nchw_other_ns
+    if first < context.limits.nchw_part * (used.conv_ns + used.layout_ns + used.nchw_other_ns):
         return None
     return advisory(
         context,
@@ -109,10 +107,11 @@ def channels_last(context: Context) -> Advisory | None:
         suggests="model = model.to(memory_format=torch.channels_last); the same for the images",
         waste="cudnn.benchmark alone: the layout stays",
         confidence=0.75,
-        saves=context.device_side(used.layout_ns + 0.35 * used.nchw_ns),
+        saves=context.device_side(used.layout_ns + 0.3 * (used.nchw_ns + used.nchw_other_ns)),
         conv_share=context.share(used.conv_ns),
         nchw_share=context.share(used.nchw_ns),
         layout_share=context.share(used.layout_ns),
+        channels_first_norm_share=context.share(used.nchw_other_ns),
     )
 
 

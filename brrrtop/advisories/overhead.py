@@ -69,8 +69,8 @@ def sync_point(context: Context) -> Advisory | None:
 
 
 def launch_idle(context: Context) -> float:
-    """Idle before launches, less what syncs, input and the like explain."""
-    late = context.idle("launch", "host", "unknown")
+    """Idle before launches, less what waits for the device explain."""
+    late = context.idle("launch")
     return max(late - max(sync_shadow(context) - context.idle("sync"), 0.0), 0.0)
 
 
@@ -166,6 +166,26 @@ def fused_optimizer(context: Context) -> Advisory | None:
     )
 
 
+def host_stall(context: Context) -> Advisory | None:
+    """A14 without samples: long absences of the host that nothing names."""
+    lost = context.idle("host")
+    stacks = context.facts.hosts.stack_samples
+    if lost < context.limits.host_idle or stacks >= context.limits.stack_samples:
+        return None
+    return advisory(
+        context,
+        "host-stall",
+        says=f"{units.share(lost)} of the time the GPU waits while the host is elsewhere, in "
+        "nothing that was seen: a hand-made loader, a lock, file access",
+        suggests="py-spy dump --pid PID, or watch it live: stacks are sampled while the GPU idles",
+        waste="a faster GPU or compile: it would wait as long",
+        confidence=0.6,
+        saves=lost,
+        host_idle_share=lost,
+        host_cause_known=context.estimate.host_cause_known,
+    )
+
+
 def pin_memory(context: Context) -> Advisory | None:
     """A18: uploads from pageable memory, staged by the driver while the host waits."""
     up = context.facts.transfers.pageable_up
@@ -248,7 +268,7 @@ def underfilled_kernels(context: Context) -> Advisory | None:
         + (f", most in {worst.family}" if worst else ""),
         suggests="a bigger batch, or torch.compile / grouped ops to make fewer, larger kernels",
         waste="tuning these kernels: they have too little to do",
-        confidence=0.65,
+        confidence=0.7 if share >= 2 * context.limits.underfilled else 0.5,
         saves=share,
         underfilled_share=share,
         kernel=worst.name if worst else None,

@@ -26,6 +26,10 @@ class Thresholds:
     """Idle before launches below 15 % is the price of an eager loop, not its limit (A10)."""
     small_kernel_ns: int = 20_000
     """A launch costs 5-20 us of host time: kernels under 20 us cannot hide it (A10)."""
+    host_idle: float = 0.1
+    """Long absences of the host that nothing explains (A14)."""
+    stack_samples: int = 20
+    """Fewer samples put too wide an error on a line's share (1.4)."""
     input_idle: float = 0.05
     """TensorBoard's plugin draws the same line for loader time (A17)."""
     sync_idle: float = 0.03
@@ -60,8 +64,8 @@ class Thresholds:
     """Norms written out (A31)."""
     storage_memory: float = 0.4
     """Memory side of the wall before halving the bytes is the first thing to try (A32)."""
-    cast_share: float = 0.05
-    """(A33)"""
+    cast_share: float = 0.1
+    """Autocast over fp32 weights converts each weight once a step: 3-6 % is its price (A33)."""
     conv_share: float = 0.15
     """Convolution time below which a layout change cannot pay (A34)."""
     nchw_part: float = 0.3
@@ -118,8 +122,8 @@ class Thresholds:
     """Of the largest SM clock (A28)."""
     foreign_util: float = 0.15
     """Utilisation by others: nvidia-smi's less our own busy share (A55)."""
-    busy_overhead: float = 0.2
-    """A healthy run leaves at most this to overhead (A50)."""
+    busy_overhead: float = 0.25
+    """A healthy run leaves at most this to overhead; a ResNet's late layers take 10-15 % (A50)."""
     healthy_roof: float = 0.4
     """Mean achieved share of the roofs, where known, that passes as well used (A50)."""
     monitor_cost: float = 0.03

@@ -6,6 +6,7 @@ between the last product of the gradients into it and the first out of it (regim
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,11 +14,15 @@ import numpy as np
 from brrrtop.estimator.chains import stream_order
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait
-from brrrtop.model import I8, Bool, OpSignature
+from brrrtop.model import F8, I8, Bool, OpSignature
 
 _BATCHED = ("bmm", "baddbmm", "matmul", "einsum")
-_AROUND = 2
-"""Products on each side of the backward softmax that belong to it: dV, dP before, dQ, dK after."""
+_FORWARD = (0, 1)
+_BACKWARD = (-1, 0, 1, 2)
+"""Products around the softmax that belong to it, as offsets from the one before it: backward has
+dV and dP before, dQ and dK after."""
+_UNKNOWN, _PLAIN, _IS_BATCHED = 0, 1, 2
+_BETWEEN = (Role.POINTWISE, Role.SOFTMAX, Role.COPY, Role.SET, Role.FUSED, Role.REDUCTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +42,97 @@ class EagerAttention:
     """Of all its products; None where shapes are missing for some."""
 
 
-def _op(joined: Joined, row: int) -> OpSignature | None:
-    links = joined.window.links
-    correlation = int(joined.window.activities.correlations[row])
-    at = int(np.searchsorted(links.correlations, correlation))
-    if at >= len(links) or int(links.correlations[at]) != correlation:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Products:
+    """Matrix products in stream order, shape (p,)."""
+
+    at: I8
+    """Position in the order."""
+    kinds: I8
+    """`_UNKNOWN`, `_PLAIN` or `_IS_BATCHED`, from recorded shapes."""
+    flops: F8
+    op_ids: I8
+
+
+def eager_attention(joined: Joined) -> EagerAttention | None:
+    """Eager attention in the window; None when there is none."""
+    softmax = joined.is_role(Role.SOFTMAX) | _named(joined, Role.FUSED, _fused_softmax)
+    written = _named(joined, Role.POINTWISE, _exponential)
+    if not softmax.any() and not written.any():
         return None
-    return joined.window.ops.get(int(links.op_ids[at]))
+    order = stream_order(joined, ~joined.is_role(Role.SET))
+    found = _products(joined, order)
+    if len(found.at) < 2:
+        return None
+    at = np.flatnonzero((softmax | written)[order])
+    before = np.searchsorted(found.at, at) - 1
+    ok = (before >= 0) & (before + 1 < len(found.at))
+    at, before = at[ok], before[ok]
+    ok = _between_products(joined, order, found, before) & (found.kinds[before] != _PLAIN)
+    # Written with exp and sum, it is only believed where shapes show batched products around it.
+    ok &= softmax[order][at] | (
+        (found.kinds[before] == _IS_BATCHED) & (found.kinds[before + 1] == _IS_BATCHED)
+    )
+    at, before = at[ok], before[ok]
+    if not len(at):
+        return None
+    return _gather(joined, order, found, at, before)
 
 
-def _batched_shape(op: OpSignature | None) -> tuple[int, int, int, int] | None:
-    """Batch, M, K, N of a batched product, None when `op` is none."""
-    if op is None or not any(op.name.endswith(name) for name in _BATCHED):
+def _gather(joined: Joined, order: I8, found: _Products, at: I8, before: I8) -> EagerAttention:
+    """What lies from the first to the last product around each softmax."""
+    backward = joined.has(Trait.BACKWARD)[order][at]
+    streams = joined.window.activities.stream_ids[order]
+    edge = np.zeros(len(order) + 1, np.int64)
+    used = np.zeros(len(found.at), np.bool_)
+    low, high = found.at[before].copy(), found.at[before + 1].copy()
+    for offset in _BACKWARD:
+        index = np.clip(before + offset, 0, len(found.at) - 1)
+        mine = (backward | (offset in _FORWARD)) & (found.kinds[index] != _PLAIN)
+        mine &= (streams[found.at[index]] == streams[at]) & (index == before + offset)
+        used[index[mine]] = True
+        low = np.where(mine, np.minimum(low, found.at[index]), low)
+        high = np.where(mine, np.maximum(high, found.at[index]), high)
+    np.add.at(edge, low, 1)
+    np.add.at(edge, high + 1, -1)
+    rows = np.sort(order[np.cumsum(edge[:-1]) > 0])
+    flop = found.flops[used].sum()
+    return EagerAttention(
+        count=len(at),
+        total_ns=int(joined.durations_ns[rows].sum()),
+        product_ns=int(joined.durations_ns[order[found.at[used]]].sum()),
+        rows=rows,
+        shape=_score_shape(joined, found, before[~backward]),
+        flop=float(flop) if np.isfinite(flop) and flop > 0 else None,
+    )
+
+
+def _products(joined: Joined, order: I8) -> _Products:
+    """The products of the window, with FLOPs and batching where shapes were recorded."""
+    product = joined.is_role(Role.GEMM, Role.SKINNY) & ~joined.has(Trait.EPILOGUE)
+    at = np.flatnonzero(product[order])
+    links = joined.window.links
+    op_ids = np.full(len(at), -1, np.int64)
+    if len(links):
+        wanted = joined.window.activities.correlations[order[at]]
+        near = np.minimum(np.searchsorted(links.correlations, wanted), len(links) - 1)
+        hit = (links.correlations[near] == wanted) & (wanted != 0)
+        op_ids[hit] = links.op_ids[near[hit]]
+    kinds = np.zeros(len(at), np.int64)
+    flops = np.full(len(at), np.nan)
+    ids, inverse = np.unique(op_ids, return_inverse=True)
+    for place, op_id in enumerate(ids.tolist()):
+        op = joined.window.ops.get(op_id)
+        if op is not None:
+            size = _batched_size(op)
+            kinds[inverse == place] = _PLAIN if size is None else _IS_BATCHED
+            flops[inverse == place] = 2.0 * np.prod(size, dtype=float) if size else np.nan
+    return _Products(at, kinds, flops, op_ids)
+
+
+def _batched_size(op: OpSignature) -> tuple[int, int, int, int] | None:
+    """Batch, M, K, N of a batched product; None when `op` is none."""
+    if not any(op.name.endswith(name) for name in _BATCHED):
         return None
     dims = [d for d in op.dims if isinstance(d, tuple) and len(d) >= 3 and isinstance(d[0], int)]
     if len(dims) < 2:
@@ -57,79 +141,42 @@ def _batched_shape(op: OpSignature | None) -> tuple[int, int, int, int] | None:
     return int(np.prod(left[:-2])), int(left[-2]), int(left[-1]), int(right[-1])
 
 
-def eager_attention(joined: Joined) -> EagerAttention | None:
-    """Eager attention in the window; None when there is none."""
-    softmax = joined.is_role(Role.SOFTMAX) | _fused_softmax(joined)
-    if not softmax.any():
-        return None
-    order = stream_order(joined, ~joined.is_role(Role.SET))
+def _score_shape(joined: Joined, found: _Products, before: I8) -> tuple[int, int, int, int] | None:
+    """Batch x heads, queries, keys and head size of the first forward call with shapes."""
+    for index in before[found.kinds[before] == _IS_BATCHED][:1].tolist():
+        size = _batched_size(joined.window.ops[int(found.op_ids[index])])
+        if size is not None:
+            return size[0], size[1], size[3], size[2]
+    return None
+
+
+def _between_products(joined: Joined, order: I8, found: _Products, before: I8) -> Bool:
+    """Whether only pointwise work, softmax and copies lie between two products of one stream.
+
+    A loss, routing or a search between them means that the softmax is no attention.
+    """
+    other = ~joined.is_role(*_BETWEEN) & ~joined.is_role(Role.GEMM, Role.SKINNY)
+    other |= joined.has(Trait.GATHERING)
+    running = np.concatenate(([0], np.cumsum(other[order])))
+    low, high = found.at[before], found.at[before + 1]
     streams = joined.window.activities.stream_ids[order]
-    product = joined.is_role(Role.GEMM, Role.SKINNY)[order] & ~joined.has(Trait.EPILOGUE)[order]
-    products = np.flatnonzero(product)
-    found: list[I8] = []
-    flop: float | None = 0.0
-    shape: tuple[int, int, int, int] | None = None
-    count = 0
-    for at in np.flatnonzero(softmax[order]):
-        before = int(np.searchsorted(products, at)) - 1
-        if before < 0 or before + 1 >= len(products):
-            continue
-        near = (products[before], products[before + 1])
-        if streams[near[0]] != streams[at] or streams[near[1]] != streams[at]:
-            continue
-        between = order[near[0] + 1 : near[1]]
-        if not _plain(joined, between):
-            continue
-        backward = _is_backward(joined, int(order[at]))
-        reach = _AROUND if backward else 1
-        low = max(before - reach + 1, 0)
-        group = products[low : before + 1 + reach]
-        shapes = [_batched_shape(_op(joined, int(order[p]))) for p in group]
-        known = _op(joined, int(order[near[0]])) is not None
-        if known and _batched_shape(_op(joined, int(order[near[0]]))) is None:
-            continue
-        if known:
-            group = group[[s is not None for s in shapes]]
-            shapes = [s for s in shapes if s is not None]
-        count += 1
-        found.append(order[group[0] : group[-1] + 1])
-        sizes = [2.0 * b * m * k * n for b, m, k, n in (s for s in shapes if s is not None)]
-        flop = flop + sum(sizes) if flop is not None and len(sizes) == len(group) else None
-        first = shapes[0] if shapes else None
-        if first is not None and not backward and shape is None:
-            shape = (first[0], first[1], first[3], first[2])
-    if not found:
-        return None
-    rows = np.unique(np.concatenate(found))
-    is_product = joined.is_role(Role.GEMM, Role.SKINNY)
-    return EagerAttention(
-        count=count,
-        total_ns=int(joined.durations_ns[rows].sum()),
-        product_ns=int(joined.durations_ns[rows][is_product[rows]].sum()),
-        rows=rows,
-        shape=shape,
-        flop=flop if flop else None,
-    )
+    return np.asarray((running[high] == running[low]) & (streams[low] == streams[high]))
 
 
-def _fused_softmax(joined: Joined) -> Bool:
-    """Inductor kernels that hold a softmax and no loss."""
+def _named(joined: Joined, role: Role, test: Callable[[str], bool]) -> Bool:
+    """Rows of a role whose name passes a test."""
     window = joined.window
     found = np.zeros(len(window.names), np.bool_)
-    for name_id in np.unique(window.activities.name_ids[joined.is_role(Role.FUSED)]):
-        name = window.names[name_id].replace("prepare_softmax", "")
-        found[name_id] = "_softmax" in name and "log_softmax" not in name and "nll" not in name
+    for name_id in np.unique(window.activities.name_ids[joined.is_role(role)]):
+        found[name_id] = test(window.names[name_id])
     return np.asarray(found[window.activities.name_ids])
 
 
-def _plain(joined: Joined, rows: I8) -> bool:
-    """Nothing but pointwise work, softmax and copies: no loss, no routing, no search."""
-    roles = joined.roles[rows]
-    allowed = np.isin(
-        roles, [Role.POINTWISE, Role.SOFTMAX, Role.COPY, Role.SET, Role.FUSED, Role.REDUCTION]
-    )
-    return bool(allowed.all()) and not bool(joined.has(Trait.GATHERING)[rows].any())
+def _fused_softmax(name: str) -> bool:
+    """An Inductor kernel that holds a softmax and no loss."""
+    plain = name.replace("prepare_softmax", "")
+    return "_softmax" in plain and "log_softmax" not in plain and "nll" not in plain
 
 
-def _is_backward(joined: Joined, row: int) -> bool:
-    return bool(joined.traits[row] & int(Trait.BACKWARD))
+def _exponential(name: str) -> bool:
+    return "::exp_kernel" in name

@@ -31,7 +31,9 @@ class Chains:
     fusable_ns: int
     """Most that fusing each run could save of kernel time."""
     length_p50: float
-    """Pointwise kernels in a run, weighted by what fusing it could save."""
+    """Pointwise kernels of weight in a run, weighted by what fusing it could save.
+
+    Of weight: at least a tenth of the run's largest kernel; scalars and small vectors are not."""
     longest: int
     fused_ns: int
     """Kernels that a compiler has fused already."""
@@ -84,9 +86,14 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
 
     total = sums(time)
     anchors = sums(np.where(anchored, time, 0))
-    pointwise = sums(np.where(anchored, 0, 1))
     padded = np.append(time, 0)
     largest = np.maximum.reduceat(padded, bounds)[::2]
+    run = np.repeat(np.arange(len(first)), stop - first)
+    inside = np.arange(len(run)) - np.repeat(np.cumsum(stop - first) - (stop - first), stop - first)
+    inside += np.repeat(first, stop - first)
+    weighty = np.zeros(len(order), np.int64)
+    weighty[inside] = ~anchored[inside] & (time[inside] * 10 >= largest[run])
+    pointwise = sums(weighty)
     saved = np.maximum(total - np.maximum(largest, anchors), 0)
     dearest = int(np.argmax(saved))
     return Chains(

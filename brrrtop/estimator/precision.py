@@ -39,6 +39,8 @@ class Precision:
     """Conversions between channels-first and channels-last."""
     nchw_ns: int
     """Convolutions that read channels-first tensors, or ran as such."""
+    nchw_other_ns: int
+    """Norms and pools of channels-first images."""
     old_conv_ns: int
     misaligned_ns: int
     misaligned_names: tuple[str, ...]
@@ -80,6 +82,7 @@ def precision(joined: Joined) -> Precision:
         copying_ns=total((kernels & joined.has(Trait.COPYING)) | on_device),
         layout_ns=total(layout),
         nchw_ns=total(conv & joined.has(Trait.NCHW)),
+        nchw_other_ns=total(kernels & ~conv & ~layout & joined.has(Trait.NCHW)),
         old_conv_ns=total(conv & joined.has(Trait.OLD_CONV)),
         misaligned_ns=total(misaligned),
         misaligned_names=_names(joined, misaligned),

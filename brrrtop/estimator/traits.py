@@ -81,7 +81,7 @@ class Trait(IntFlag):
     OLD_ARCH = 32
     """Written for tensor cores before Hopper."""
     NCHW = 64
-    """Convolves channels-first tensors."""
+    """Works on channels-first images."""
     FOREACH = 128
     """One launch for many tensors."""
     FUSED_STEP = 256
@@ -113,7 +113,8 @@ _TRAITS: tuple[tuple[Trait, re.Pattern[str]], ...] = tuple(
         (
             Trait.NCHW,
             r"nchwkcrs|_nchw_|NCHW|dgrad_engine|wgrad_alg\d_engine|implicit_convolve|fft2d_|winograd"
-            r"|nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|bn_(fw|bw)_\w*1C11",
+            r"|nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|bn_(fw|bw)_\w*1C11|pool_\w+_nchw"
+            r"|batch_norm_(?!\w*channels_last)\w+kernel",
         ),
         (Trait.FOREACH, r"multi_tensor_apply|multi_tensor_(adam|lamb|sgd)"),
         (
