@@ -9,7 +9,7 @@ import numpy as np
 from brrrtop.ceilings import Ceilings, ceilings_for
 from brrrtop.estimator import account, labels, launches, regimes, steps, table
 from brrrtop.estimator.labels import Labels
-from brrrtop.model import I8, Estimate, Window
+from brrrtop.model import I8, Estimate, Roofs, Window
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,5 +51,12 @@ def estimate(window: Window) -> Judged:
         evidence_shares=table.evidence_shares(labelled, durations),
         host_cause_known=max(0.0, 1 - nameless / late) if late else None,
         observed_share=booked.duration_ns / window.span.duration_ns if window.span.duration_ns else 1.0,
+        roofs=_roofs(ceilings),
     )
     return Judged(found, window, labelled, call_rows, ceilings)
+
+
+def _roofs(ceilings: Ceilings | None) -> Roofs | None:
+    if ceilings is None:
+        return None
+    return Roofs(ceilings.flop_per_s, ceilings.bytes_per_s, ceilings.source)
