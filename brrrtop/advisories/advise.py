@@ -108,8 +108,14 @@ def advise_on(context: Context) -> tuple[Advisory, ...]:
     kinds = {a.kind for a in sure}
     covered = {kind for over in kinds for kind in COVERED.get(over, ())}
     sure = [a for a in sure if a.kind not in covered]
-    if not any(a.saves_at_most and a.confidence > context.limits.confidence for a in sure):
+    if not any(_matters(a, context.limits) for a in sure):
         healthy = hygiene.none_healthy(context)
         if healthy is not None:
             sure.append(healthy)
     return tuple(sorted(sure, key=rank))
+
+
+def _matters(advisory: Advisory, limits: Thresholds) -> bool:
+    """Whether a run with this advice can no longer be called healthy."""
+    saved = advisory.saves_at_most or 0.0
+    return saved > 0 and (advisory.confidence > limits.confidence or saved >= limits.large_share)

@@ -52,8 +52,8 @@ class Context:
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Compute capability; (0, 0) when nobody said."""
-        return self.estimate.device.capability or (0, 0)
+        """Compute capability, at least: from the kernels' names when the device is unknown."""
+        return self.estimate.device.capability or self.facts.architecture or (0, 0)
 
     def share(self, time_ns: float) -> float:
         """Part of the wall."""

@@ -9,6 +9,11 @@ from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.model import Advisory
 
+DENSE_WAITS = 4
+"""Waits a step from which the host does not get ahead between them."""
+READBACK_NS = 20_000
+"""Host time of one `.item()` besides the wait: op, copy call and return, eager PyTorch."""
+
 
 def dataloader_stall(context: Context) -> Advisory | None:
     """A17: the device idles while the loop waits for its next batch."""
@@ -51,6 +56,10 @@ def sync_point(context: Context) -> Advisory | None:
         return None
     where = f", most in {found.lines[0][0]}" if found.lines else ""
     count = context.a_step(found.count)
+    if count >= DENSE_WAITS:
+        # So dense that the host never gets ahead: without them it would not be blocked at all.
+        freed = context.share(found.blocked_ns + READBACK_NS * found.count)
+        saved = max(saved, min(freed, context.share(context.estimate.account.idle_total_ns)))
     return advisory(
         context,
         "sync-point",

@@ -5,6 +5,7 @@ Nothing is judged here, and nothing here knows an advisory.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
 from brrrtop.model import I8, Estimate, Span, Window
+
+_BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,8 @@ class Facts:
     repeats: Repeats | None
     recomputed_ns: int | None
     graph_kernels: int
-    devices: int
+    architecture: tuple[int, int] | None
+    """Newest compute capability that kernel names say they were built for."""
     lost_share: float
     """Records lost over records there were."""
 
@@ -96,9 +100,15 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         repeats=repeats(seen, estimate.steps),
         recomputed_ns=recomputed_ns(seen),
         graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
-        devices=len(np.unique(window.activities.device_ids)),
+        architecture=_architecture(window),
         lost_share=window.lost_records / records if records else 0.0,
     )
+
+
+def _architecture(window: Window) -> tuple[int, int] | None:
+    used = np.unique(window.activities.name_ids)
+    tags = [int(tag) for i in used for tag in _BUILT_FOR.findall(window.names[i])]
+    return divmod(max(tags), 10) if tags else None
 
 
 def _steps(window: Window, estimate: Estimate) -> int | None:
