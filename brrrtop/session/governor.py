@@ -33,6 +33,10 @@ _NS_PER_RECORD = 1_500
 """Cost of a traced kernel or copy to the launching thread: 0.7-1.1 us, launch rows 0.2 (H200)."""
 
 _GOLDEN = 0.618034
+"""Its multiples, modulo 1, keep apart from each other better than those of any other number."""
+
+UNABLE = frozenset({"waiting", "absent", "yielded", "blocked", "off"})
+"""States of the agent in which it traces nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,9 @@ class Limits:
     """Without a step for this long (and ten times its length), bursts go by time."""
     trigger_gap_ns: int = 1 * SECOND
     trigger_rest_ns: int = 10 * SECOND
-    quiet_ns: int = 200_000_000
-    """A burst is over when no more of it was reported for this long."""
+    quiet_ns: int = 700_000_000
+    """A burst is over when no more of it was reported for this long: the agent reports spans every
+    150 ms while it traces, and drains for 500 ms at most."""
     answer_ns: int = 5 * SECOND
     """An agent that has not reported a burst this long after its end will not."""
 
@@ -104,6 +109,7 @@ class Governor:
         self._triggered_ns: int | None = None
         self._continuous = False
         self._continuous_sent = False
+        self._able = True
 
     # --- in -------------------------------------------------------------------
 
@@ -127,6 +133,14 @@ class Governor:
     def add_records(self, count: int) -> None:
         """Kernels and copies that arrived."""
         self._arrived += count
+
+    def add_state(self, state: str) -> None:
+        """What the agent says of its tracing: no orders while it cannot trace."""
+        could, self._able = self._able, state not in UNABLE
+        if could and not self._able and self._asked_ns is not None:
+            self._asked_ns, self._ended_ns = None, self._clock_ns
+        if self._able and not could and self._bursts:
+            self._want("tracing is possible again")
 
     def add_gauge(self, device: int, metric: int, value: float) -> None:
         """A reading between 0 and 1; those of other metrics are ignored."""
@@ -157,7 +171,7 @@ class Governor:
             return self._switch(now_ns)
         if self._continuous or (self.limits.max_overhead <= 0 and not self._asked_by_hand):
             return None
-        if self._asked_ns is not None and not self._is_over(now_ns):
+        if not self._able or (self._asked_ns is not None and not self._is_over(now_ns)):
             return None
         self._settle(now_ns)
         if self._bursts and step_moved(self.cost.untraced(48)):
@@ -277,7 +291,8 @@ class Governor:
             if now_ns - (self._observed_seen_ns or now_ns) < self.limits.quiet_ns:
                 return False
             start_ns, end_ns = self._observed
-            self.cost.add_burst(start_ns, end_ns)
+            # The kinds are on from the order, not only from the first kernel that starts after.
+            self.cost.add_burst(min(start_ns, asked_ns), end_ns)
             self._ended_ns, self._unanswered = max(end_ns, asked_ns), 0
         elif now_ns - asked_ns > self._asked_longest_ns + self.limits.answer_ns:
             self._ended_ns, self._unanswered = now_ns, self._unanswered + 1

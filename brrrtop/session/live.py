@@ -7,20 +7,21 @@ except as far as the governor needs it to order the next burst.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import SourceInfo, Span
 from brrrtop.session.governor import Act, Governor
+from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
-from brrrtop.session.ring import FrameRing
+from brrrtop.session.tee import Sink, Tee
 from collectors.control import Op, encode_order
-from collectors.errors import CollectorError
 from collectors.hostload import HostLoad
 from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClass, Metric, WireError
 
@@ -28,54 +29,8 @@ SECOND = 1_000_000_000
 IDLE_BELOW = 0.8
 """With the SMs active for less than this, the main thread's stacks are worth looking at."""
 BUSY_ABOVE = 0.9
-
-
-class Agent(Protocol):
-    """The other end of the agent's socket."""
-
-    @property
-    def closed(self) -> bool:
-        """Nothing more will come."""
-        ...
-
-    def frames(self) -> Iterable[Frame]:
-        """What has arrived since the call before; never waits.
-
-        Raises:
-            WireError: The bytes make no sense.
-        """
-        ...
-
-    def send(self, data: bytes) -> None:
-        """Sends one order; safe from any thread.
-
-        Raises:
-            OSError, CollectorError: Nobody listens any more.
-        """
-        ...
-
-    def close(self) -> None: ...
-
-
-class Feed(Protocol):
-    """Something that samples beside us: `collectors.nvml_thread`, `collectors.counters`."""
-
-    @property
-    def says(self) -> list[str]:
-        """What a reader of its gauges must know."""
-        ...
-
-    def drain(self) -> list[Frame]: ...
-
-    def close(self) -> object: ...
-
-
-class Sink(Protocol):
-    """Where a copy of every frame goes."""
-
-    def add(self, frame: Frame) -> None: ...
-
-    def close(self) -> None: ...
+PARTS = frozenset({"probe", "compile", "allocator"})
+"""Parts of the agent whose state says nothing about its tracing."""
 
 
 class LiveSource:
@@ -104,16 +59,20 @@ class LiveSource:
         cmdline: str | None = None,
     ) -> None:
         self.governor = governor or Governor()
-        self.ring = FrameRing()
+        self.tee = Tee(sink)
         self._agent = agent
         self._pid = pid
         self._feeds = list(feeds)
         self._load = load or HostLoad(pid)
-        self._sink = sink
         self._now_ns = now_ns
-        self._hello: dict[str, Any] = {"cmdline": cmdline} if cmdline else {}
+        self._hello: dict[str, Any] = {"wire": WIRE_VERSION, "pid": pid}
+        if cmdline is not None:
+            self._hello["cmdline"] = cmdline
+        if agent is not None:
+            self._hello.update(agent.hello)
+        self._wire_lock = threading.Lock()
         self._pending: list[Frame] = []
-        self._last_ns = 0
+        self._floor_ns = 0
         self._second_ns = 0
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
@@ -121,6 +80,7 @@ class LiveSource:
         self._stacks: bool | None = None
         self._uuids: dict[int, str] = {}
         self._closed = False
+        self._hung_up = False
         self._put_opening(now_ns())
         self._pulse = Pulse(self._beat) if agent is not None else None
         if self._pulse is not None:
@@ -153,14 +113,19 @@ class LiveSource:
         return self._ended is not None and not self._pending
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """What has arrived, in order; each frame is also kept and recorded."""
+        """What has arrived, in order; each frame is also kept and recorded.
+
+        A frame that comes after a reader has passed its time is stamped with the present, so that
+        a replay lets every frame out at the same reading as here.
+        """
         if not self._closed and self._ended is None:
             self._gather()
         self._pending.sort(key=lambda frame: frame.sent_ns)
         while self._pending:
-            if until_ns is not None and self._pending[0].sent_ns > until_ns:
+            if until_ns is not None and max(self._pending[0].sent_ns, self._floor_ns) > until_ns:
                 return
             yield self._let_out(self._pending.pop(0))
+        self._floor_ns = max(self._floor_ns, until_ns + 1 if until_ns is not None else 0)
 
     def seek(self, t_ns: int) -> None:
         raise BrrrtopError("a live source has no past to go to", "save it and replay the file")
@@ -174,14 +139,13 @@ class LiveSource:
             self._pulse.close()
         if self._agent is not None:
             self._order(Op.DETACH)
-            with contextlib.suppress(OSError, CollectorError):
+            with contextlib.suppress(OSError):
                 self._agent.close()
         for feed in self._feeds:
             feed.close()
-        if self._sink is not None:
-            if self._ended is None:
-                self._record(Frame(Kind.END, {"reason": "the monitor left"}, self._now_ns()))
-            self._close_sink()
+        left_ns = max(self._now_ns(), self._floor_ns)
+        left = Frame(Kind.END, {"reason": "the monitor left"}, left_ns)
+        self.tee.close(None if self._ended is not None else left)
 
     # --- what a person may ask for ------------------------------------------------
 
@@ -208,6 +172,8 @@ class LiveSource:
         now_ns = self._now_ns()
         for frame in self._from_agent():
             self._take(frame, now_ns)
+        if self._hung_up:  # what it sent before comes first
+            self._lose_agent("its socket closed")
         for feed in self._feeds:
             for frame in feed.drain():
                 self._take(frame, now_ns)
@@ -221,12 +187,13 @@ class LiveSource:
             return []
         found: list[Frame] = []
         try:
-            found.extend(self._agent.frames())
-        except (WireError, OSError, CollectorError) as fault:
+            with self._wire_lock:
+                found.extend(self._agent.frames())
+        except (WireError, OSError) as fault:
             self._lose_agent(str(fault))
             return found
-        if self._agent.closed:
-            self._lose_agent("the agent's socket closed")
+        if self._agent.ended:
+            self._hung_up = True
         return found
 
     def _take(self, frame: Frame, now_ns: int) -> None:
@@ -244,6 +211,8 @@ class LiveSource:
         elif frame.kind == Kind.OBSERVED:
             for row in frame.body:
                 self.governor.add_observed(int(row["start_ns"]), int(row["end_ns"]))
+        elif frame.kind == Kind.STATUS:
+            self._learn_state(frame.body)
         elif frame.kind in (Kind.KERNELS, Kind.COPIES):
             self.governor.add_records(len(frame.body))
         elif frame.kind == Kind.GAUGES:
@@ -259,6 +228,11 @@ class LiveSource:
             match = getattr(feed, "match", None)
             if match is not None:
                 match(dict(self._uuids))
+
+    def _learn_state(self, status: dict[str, Any]) -> None:
+        state = status.get("state")
+        if isinstance(state, str) and status.get("tier") not in PARTS:
+            self.governor.add_state(state)
 
     def _weigh(self, rows: Any) -> None:
         active = []
@@ -294,10 +268,10 @@ class LiveSource:
         if self._agent is None or self._agent_lost is not None:
             return False
         try:
-            self._agent.send(encode_order(op, a, b))
-        except (OSError, CollectorError):
+            with self._wire_lock:
+                return self._agent.send(encode_order(op, a, b))
+        except OSError:
             return False  # the next look at the socket says why
-        return True
 
     def _beat(self) -> bool:
         if self._closed or self._agent is None or self._agent_lost is not None:
@@ -311,8 +285,7 @@ class LiveSource:
         self._pending.append(Frame(kind, body, now_ns))
 
     def _put_opening(self, now_ns: int) -> None:
-        if self._agent is None:
-            self._put(Kind.HELLO, {"wire": WIRE_VERSION, "pid": self._pid, **self._hello}, now_ns)
+        self._put(Kind.HELLO, dict(self._hello), now_ns)
         # Says that this source is traced in spans, so that silence is not taken for idleness.
         self._put(Kind.OBSERVED, np.zeros(0, OBSERVED), now_ns)
         if self._agent is None:
@@ -342,6 +315,9 @@ class LiveSource:
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(f"the trainer (pid {self._pid}) exited", now_ns)
+        self.tee.flush()
+        if self.tee.stopped is not None:
+            self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
     def _notes(self) -> list[str]:
         lost = [self._agent_lost] if self._agent_lost is not None else []
@@ -367,25 +343,8 @@ class LiveSource:
     # --- out --------------------------------------------------------------------------
 
     def _let_out(self, frame: Frame) -> Frame:
-        if frame.sent_ns < self._last_ns:  # came late: its place in the stream is now
-            frame = replace(frame, sent_ns=self._last_ns)
-        self._last_ns = frame.sent_ns
-        self.ring.add(frame)
-        self._record(frame)
+        if frame.sent_ns < self._floor_ns:
+            frame = replace(frame, sent_ns=self._floor_ns)
+        self._floor_ns = frame.sent_ns
+        self.tee.add(frame)
         return frame
-
-    def _record(self, frame: Frame) -> None:
-        if self._sink is None:
-            return
-        try:
-            self._sink.add(frame)
-        except (BrrrtopError, OSError) as fault:
-            self._close_sink()
-            says = f"recording stopped: {fault}"
-            self._put_status({"recording": says, "says": says}, self._now_ns())
-
-    def _close_sink(self) -> None:
-        sink, self._sink = self._sink, None
-        if sink is not None:
-            with contextlib.suppress(BrrrtopError, OSError):
-                sink.close()

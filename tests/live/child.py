@@ -1,4 +1,4 @@
-"""Asks the stand-in NVML, and prints what came of it as JSON. Run as a script, by `conftest.ask`."""
+"""Asks the stand-in NVML, and prints what came of it as JSON. Run as a script by `conftest.ask`."""
 
 from __future__ import annotations
 

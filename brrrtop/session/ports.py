@@ -1,0 +1,43 @@
+"""What a live source is plugged into: an agent's connection, and samplers beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from collectors.wire import Frame
+
+
+class Agent(Protocol):
+    """The other end of the agent's socket."""
+
+    hello: dict[str, Any]
+    ended: bool
+    """Nothing more will come."""
+
+    def frames(self) -> Iterable[Frame]:
+        """What has arrived since the call before; never waits.
+
+        Raises:
+            WireError: The bytes make no sense.
+        """
+        ...
+
+    def send(self, content: bytes) -> bool:
+        """Sends or keeps for later; False: nobody listens."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Feed(Protocol):
+    """Something that samples beside us: `collectors.nvml_thread`, `collectors.counters`."""
+
+    @property
+    def says(self) -> list[str]:
+        """What a reader of its gauges must know."""
+        ...
+
+    def drain(self) -> list[Frame]: ...
+
+    def close(self) -> object: ...

@@ -1,0 +1,82 @@
+"""Drives a session over a live source: what the screens and `--once` ask for, in real time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from brrrtop import units
+from brrrtop.errors import BrrrtopError
+from brrrtop.model import Snapshot
+from brrrtop.session.live import LiveSource
+from brrrtop.session.state import Session
+
+CAN = frozenset({"pause", "device", "continuous", "save"})
+
+
+class Watching:
+    """A session on the present. Implements what the screens ask of a driver."""
+
+    def __init__(
+        self, session: Session, source: LiveSource, now_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        self._session = session
+        self._source = source
+        self._now_ns = now_ns
+        self._last_ns = 0
+        self._frozen: Snapshot | None = None
+
+    @property
+    def can(self) -> frozenset[str]:
+        return CAN if self._source.tier != "nvml" else CAN - {"continuous"}
+
+    def advance(self) -> Snapshot:
+        """The state as of now; while paused, the one at which it was paused."""
+        # A clock that was set back must not look like a wish to go back in time.
+        self._last_ns = max(self._now_ns(), self._last_ns + 1)
+        snapshot = self._session.advance(self._last_ns, self._last_ns)
+        if self._frozen is None:
+            return snapshot
+        return replace(self._frozen, freshness=snapshot.freshness, paused=True)
+
+    def pause(self) -> None:
+        """The picture stands still; watching goes on behind it."""
+        if self._frozen is None:
+            self._frozen = self.advance()
+
+    def resume(self) -> None:
+        self._frozen = None
+
+    def step(self, count: int) -> None:
+        """The present has no next picture but now."""
+        self._frozen = None
+        self._frozen = self.advance()
+
+    def seek(self, share: float) -> None:
+        raise BrrrtopError("a live source has no past to go to", "save it and replay the file")
+
+    def faster(self) -> None:
+        raise BrrrtopError("the present has one speed", "save it and replay the file")
+
+    def slower(self) -> None:
+        self.faster()
+
+    def select_device(self, device_id: int) -> None:
+        self._session.select_device(device_id)
+
+    def mark_baseline(self) -> str:
+        raise BrrrtopError(
+            "no baseline can be marked here", "compare two files: brrrtop compare A B"
+        )
+
+    def continuous(self, on: bool) -> str:
+        return self._source.continuous(on)
+
+    def save(self, path: str) -> str:
+        """Writes the last minutes to a new file."""
+        count = self._source.tee.save(path)
+        return f"saved {units.count(count)} frames to {path}"
+
+    def close(self) -> None:
+        self._source.close()

@@ -1,0 +1,114 @@
+"""An agent that exists only in memory, with a trainer of numbers behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from collectors.control import CONTROL, Op
+from collectors.wire import GAUGE, KERNEL, MARK, OBSERVED, Frame, Kind, MarkClass, Metric
+
+SECOND = 1_000_000_000
+STEP_NS = 20_000_000
+KERNELS_A_STEP = 40
+
+
+def gauges(t_ns: int, *readings: tuple[Metric, float], device: int = 0) -> Frame:
+    """A frame of readings taken at one time."""
+    rows = [(t_ns, value, device, int(metric)) for metric, value in readings]
+    return Frame(Kind.GAUGES, np.array(rows, GAUGE), t_ns)
+
+
+class FakeAgent:
+    """Answers orders as the real one does, on a clock that the test moves."""
+
+    def __init__(self, now_ns: int, *, pid: int = 4711) -> None:
+        self.hello: dict[str, Any] = {"wire": 1, "pid": pid, "torch": "2.13", "cmdline": "train.py"}
+        self.ended = False
+        self.closed = False
+        self.orders: list[tuple[Op, int, int]] = []
+        self._now_ns = now_ns
+        self._stepped_ns = now_ns
+        self._out: list[Frame] = [
+            Frame(Kind.HELLO, self.hello, now_ns),
+            Frame(Kind.NAMES, {1: "ampere_bf16_gemm_128x128", 2: "elementwise_kernel"}, now_ns),
+            Frame(Kind.DEVICE, {"device_id": 0, "sm_count": 132, "uuid": "aa-bb"}, now_ns),
+        ]
+        self._tracing: tuple[int, int] | None = None
+
+    def frames(self) -> list[Frame]:
+        found, self._out = self._out, []
+        return found
+
+    def send(self, content: bytes) -> bool:
+        op, _, a, b = CONTROL.unpack(content)
+        self.orders.append((Op(op), a, b))
+        if op == Op.BURST:
+            self._tracing = (self._now_ns, self._now_ns + (a + 1) * STEP_NS)
+        return not self.ended
+
+    def close(self) -> None:
+        self.ended = self.closed = True
+
+    def count(self, op: Op) -> int:
+        """How often an order came."""
+        return sum(one[0] is op for one in self.orders)
+
+    def say(self, frame: Frame) -> None:
+        """Something the test wants on the wire."""
+        self._out.append(frame)
+
+    def move_to(self, now_ns: int) -> None:
+        """Trains up to then, and reports it."""
+        ends = np.arange(self._stepped_ns + STEP_NS, now_ns + 1, STEP_NS)
+        if len(ends):
+            marks = np.zeros(len(ends), MARK)
+            marks["start_ns"] = marks["end_ns"] = ends
+            marks["mark_class"] = MarkClass.STEP
+            self._out.append(Frame(Kind.MARKS, marks, now_ns))
+            self._stepped_ns = int(ends[-1])
+        self._now_ns = now_ns
+        if self._tracing is not None and now_ns >= self._tracing[1]:
+            self._report(*self._tracing)
+            self._tracing = None
+
+    def _report(self, start_ns: int, end_ns: int) -> None:
+        starts = np.arange(start_ns, end_ns, STEP_NS // KERNELS_A_STEP)
+        rows = np.zeros(len(starts), KERNEL)
+        rows["start_ns"], rows["end_ns"] = starts, starts + 300_000
+        rows["name_id"] = 1 + np.arange(len(starts)) % 2
+        rows["grid"], rows["block"], rows["stream"] = (256, 1, 1), (128, 1, 1), 7
+        self._out.append(Frame(Kind.KERNELS, rows, self._now_ns))
+        spans = np.array([(start_ns, end_ns, 0, 0)], OBSERVED)
+        self._out.append(Frame(Kind.OBSERVED, spans, self._now_ns))
+
+
+class FakeFeed:
+    """A sampler whose frames the test puts in."""
+
+    def __init__(self) -> None:
+        self.says: list[str] = []
+        self.held: list[Frame] = []
+        self.matched: dict[int, str] = {}
+        self.closed = False
+
+    def drain(self) -> list[Frame]:
+        found, self.held = self.held, []
+        return found
+
+    def match(self, uuids: dict[int, str]) -> None:
+        self.matched = uuids
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeLoad:
+    """A host on which the trainer runs until the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.trainer_running: bool | None = True
+
+    def sample(self) -> Any:
+        return np.zeros(0, GAUGE)

@@ -1,0 +1,330 @@
+"""A live source lets out all that arrives, in order; orders bursts; outlives its agent."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.model import Freshness, Snapshot
+from brrrtop.session.governor import Governor, Limits
+from brrrtop.session.live import LiveSource
+from brrrtop.session.memory import MemorySource
+from brrrtop.session.recording import RecordingSource, RecordingWriter
+from brrrtop.session.state import Session
+from brrrtop.session.watching import Watching
+from collectors.control import Op
+from collectors.hostload import HostLoad
+from collectors.wire import Frame, Kind, Metric, WireError
+from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad, gauges
+
+START_NS = 1_700_000_000 * SECOND
+TICK_NS = SECOND // 4
+
+
+class Bench:
+    """A live source with everything around it faked, on one clock."""
+
+    def __init__(self, *, agent: bool = True, path: Path | None = None) -> None:
+        self.now_ns = START_NS
+        self.agent = FakeAgent(START_NS) if agent else None
+        self.feed = FakeFeed()
+        self.load = FakeLoad()
+        self.source = LiveSource(
+            self.agent, 4711, [self.feed], self.load,  # type: ignore[arg-type]
+            Governor(Limits()), RecordingWriter(path) if path else None, lambda: self.now_ns,
+        )  # fmt: skip
+        self.session = Session(self.source)
+        self.driver = Watching(self.session, self.source, lambda: self.now_ns)
+
+    def tick(self) -> None:
+        self.now_ns += TICK_NS
+        if self.agent is not None and not self.agent.ended:
+            self.agent.move_to(self.now_ns)
+        sm, power = (Metric.SM_ACTIVE, 0.7), (Metric.POWER_WATT, 500.0)
+        self.feed.held.append(gauges(self.now_ns - 1, sm, power))
+
+    def read(self, seconds: float) -> list[Frame]:
+        """All frames of that time."""
+        found: list[Frame] = []
+        for _ in range(int(seconds * SECOND / TICK_NS)):
+            self.tick()
+            found += self.source.frames(self.now_ns)
+        return found
+
+    def watch(self, seconds: float) -> list[tuple[int, Snapshot]]:
+        """Snapshots of that time, with the time of each."""
+        found = []
+        for _ in range(int(seconds * SECOND / TICK_NS)):
+            self.tick()
+            found.append((self.now_ns, self.driver.advance()))
+        return found
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    one = Bench()
+    yield one
+    one.source.close()
+
+
+def kinds(frames: list[Frame]) -> set[int]:
+    return {frame.kind for frame in frames}
+
+
+def statuses(frames: list[Frame]) -> dict[str, object]:
+    """All that was said on the status line, later words over earlier ones."""
+    said: dict[str, object] = {}
+    for frame in frames:
+        if frame.kind == Kind.STATUS:
+            said.update(frame.body)
+    return said
+
+
+def test_frames_come_in_order_and_the_hello_first(bench: Bench) -> None:
+    frames = bench.read(8)
+    assert frames[0].kind == Kind.HELLO
+    assert frames[0].body["torch"] == "2.13"
+    times = [frame.sent_ns for frame in frames]
+    assert times == sorted(times)
+    assert {Kind.KERNELS, Kind.MARKS, Kind.GAUGES, Kind.OBSERVED, Kind.STATUS} <= kinds(frames)
+
+
+def test_nothing_is_taken_for_traced_before_a_burst(bench: Bench) -> None:
+    first = list(bench.source.frames(START_NS))
+    (observed,) = [frame for frame in first if frame.kind == Kind.OBSERVED]
+    assert len(observed.body) == 0
+
+
+def test_bursts_are_ordered_with_pauses_between(bench: Bench) -> None:
+    bench.read(20)
+    assert bench.agent is not None
+    assert 3 <= bench.agent.count(Op.BURST) <= 10
+    _, steps, longest_ns = next(one for one in bench.agent.orders if one[0] is Op.BURST)
+    assert steps >= 0
+    assert longest_ns > 0
+
+
+def test_the_agent_is_told_that_we_live_whatever_the_reader_does(bench: Bench) -> None:
+    agent = bench.agent
+    assert agent is not None
+    pinged = threading.Event()
+    while not pinged.is_set() and agent.count(Op.PING) < 2:
+        pinged.wait(0.05)  # nobody reads the source meanwhile
+    assert agent.count(Op.PING) >= 2
+
+
+def test_what_watching_costs_is_a_gauge(bench: Bench) -> None:
+    frames = bench.read(30)
+    metrics = {int(m) for f in frames if f.kind == Kind.GAUGES for m in f.body["metric"]}
+    assert {Metric.STEP_COST_SHARE, Metric.STEP_COST_ERROR_SHARE} <= metrics
+    assert "pause" in str(statuses(frames)["sampling"])
+
+
+def test_stacks_are_wanted_only_while_the_gpu_has_time(bench: Bench) -> None:
+    bench.read(1)
+    assert bench.agent is not None
+    bench.feed.held.append(gauges(bench.now_ns, (Metric.SM_ACTIVE, 0.99)))
+    list(bench.source.frames(bench.now_ns))
+    wanted = [a for op, a, _ in bench.agent.orders if op is Op.STACKS]
+    assert wanted == [1, 0]
+
+
+def test_the_gauges_learn_the_trainers_numbering(bench: Bench) -> None:
+    bench.read(1)
+    assert bench.feed.matched == {0: "aa-bb"}
+
+
+def test_continuous_is_an_order_and_a_tier(bench: Bench) -> None:
+    bench.read(3)
+    assert bench.agent is not None
+    assert bench.source.tier == "bursts"
+    assert "every step" in bench.driver.continuous(True)
+    assert bench.agent.orders[-1][:2] == (Op.CONTINUOUS, 1)
+    assert bench.source.info.tier == "continuous"
+    bench.driver.continuous(False)
+    assert bench.agent.orders[-1][:2] == (Op.CONTINUOUS, 0)
+
+
+def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
+    bench.read(3)
+    assert bench.agent is not None
+    bench.agent.ended = True
+    frames = bench.read(2)
+    said = statuses(frames)
+    assert said["tier"] == "nvml"
+    assert said["state"] == "lost"
+    assert "counters only" in str(said["says"])
+    assert Kind.GAUGES in kinds(frames)
+    assert Kind.END not in kinds(frames)
+    assert not bench.source.ended
+    with pytest.raises(BrrrtopError, match="no agent"):
+        bench.source.continuous(True)
+
+
+def test_an_agent_that_ends_while_the_trainer_runs_is_no_end(bench: Bench) -> None:
+    bench.read(1)
+    assert bench.agent is not None
+    bench.agent.say(Frame(Kind.END, {"reason": "switched off"}, bench.now_ns))
+    frames = bench.read(1)
+    assert "switched off" in str(statuses(frames)["says"])
+    assert Kind.END not in kinds(frames)
+
+
+def test_the_end_of_the_trainer_ends_the_source(bench: Bench) -> None:
+    bench.read(2)
+    bench.load.trainer_running = False
+    frames = bench.read(2)
+    assert frames[-1].kind == Kind.END
+    assert "exited" in frames[-1].body["reason"]
+    assert bench.source.ended
+    assert bench.watch(0.25)[0][1].freshness is Freshness.ENDED
+
+
+def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
+    bench.read(4)
+    assert bench.agent is not None
+    says = "torch.profiler is recording: kernel tracing waits"
+    body = {"tier": "trace", "state": "yielded", "says": says}
+    bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
+    bench.read(0.5)
+    before = bench.agent.count(Op.BURST)
+    bench.read(10)
+    assert bench.agent.count(Op.BURST) == before
+    bench.agent.say(Frame(Kind.STATUS, {**body, "state": "ready"}, bench.now_ns))
+    bench.read(1.5)
+    assert bench.agent.count(Op.BURST) == before + 1
+
+
+def test_garbage_from_the_agent_is_a_sentence(bench: Bench) -> None:
+    def broken() -> list[Frame]:
+        raise WireError("a frame claims 4294967295 bytes")
+
+    assert bench.agent is not None
+    bench.agent.frames = broken  # type: ignore[method-assign]
+    assert "claims" in str(statuses(bench.read(1))["says"])
+
+
+def test_gpus_alone_can_be_watched() -> None:
+    bench = Bench(agent=False)
+    frames = bench.read(3)
+    bench.source.close()
+    assert frames[0].kind == Kind.HELLO
+    assert bench.source.info.tier == "nvml"
+    assert {Kind.GAUGES, Kind.OBSERVED, Kind.STATUS} <= kinds(frames)
+    assert bench.driver.can.isdisjoint({"continuous"})
+
+
+def test_closing_detaches_once_and_lets_go(bench: Bench) -> None:
+    bench.read(1)
+    bench.source.close()
+    bench.source.close()
+    assert bench.agent is not None
+    assert bench.agent.count(Op.DETACH) == 1
+    assert bench.agent.orders[-1][0] is Op.DETACH
+    assert bench.agent.closed
+    assert bench.feed.closed
+
+
+def plain(snapshot: Snapshot) -> str:
+    """All that a snapshot shows of the trainer, and nothing of where the frames came from."""
+    return repr(
+        replace(
+            snapshot, source=None, freshness=None, age_ns=None, progress=None, speed=None,
+            paused=False,
+        )  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_recording_gives_the_snapshots_that_were_seen_live(tmp_path: Path) -> None:
+    bench = Bench(path=tmp_path / "run.brrr")
+    seen = bench.watch(25)
+    bench.source.close()
+    assert seen[-1][1].estimate is not None
+    replayed = RecordingSource(tmp_path / "run.brrr")
+    session = Session(replayed)
+    for now_ns, snapshot in seen:
+        assert plain(session.advance(now_ns)) == plain(snapshot)
+    assert replayed.info.torch == "2.13"
+    replayed.close()
+
+
+def test_what_is_in_memory_can_be_saved_and_replayed(tmp_path: Path, bench: Bench) -> None:
+    seen = bench.watch(12)
+    path = tmp_path / "saved.brrr"
+    assert str(path) in bench.driver.save(str(path))
+    replayed = RecordingSource(path)
+    session = Session(replayed)
+    for now_ns, _ in seen[:-1]:
+        session.advance(now_ns)
+    assert plain(session.advance(seen[-1][0])) == plain(seen[-1][1])
+    replayed.close()
+    with pytest.raises(BrrrtopError, match="exists"):
+        bench.driver.save(str(path))
+
+
+def test_a_full_disk_stops_the_recording_and_nothing_else(bench: Bench) -> None:
+    class Full:
+        def write(self, frame: Frame) -> None:
+            raise BrrrtopError("recording to run.brrr stopped: No space left on device")
+
+        def flush_if_due(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    source = LiveSource(
+        None,
+        None,
+        [bench.feed],
+        bench.load,
+        sink=Full(),
+        now_ns=lambda: bench.now_ns,  # type: ignore[arg-type]
+    )
+    frames = []
+    for _ in range(8):
+        bench.tick()
+        frames += source.frames(bench.now_ns)
+    source.close()
+    assert "No space left" in str(statuses(frames)["recording"])
+    assert Kind.GAUGES in kinds(frames)
+
+
+def test_a_clock_set_back_is_not_a_wish_to_go_back(bench: Bench) -> None:
+    bench.watch(2)
+    bench.now_ns -= 5 * SECOND
+    assert bench.driver.advance().freshness is not None
+
+
+def test_a_paused_picture_stands_still_while_frames_are_kept(bench: Bench) -> None:
+    bench.watch(4)
+    bench.driver.pause()
+    held = bench.watch(3)
+    assert all(one.paused for _, one in held)
+    assert len({one.now_ns for _, one in held}) == 1
+    bench.driver.resume()
+    ((now_ns, fresh),) = bench.watch(0.25)
+    assert fresh.now_ns == now_ns
+    newest = MemorySource(bench.source.tee.ring.frames()).span
+    assert newest is not None
+    assert newest.t1_ns == now_ns
+
+
+def test_the_hosts_load_is_measured() -> None:
+    load = HostLoad(os.getpid())
+    sum(range(2_000_000))
+    rows = load.sample()
+    found = {Metric(row["metric"]): float(row["value"]) for row in rows}
+    assert found[Metric.MONITOR_RSS_BYTES] > 1 << 20
+    assert found[Metric.TRAINER_CPU_SHARE] > 0.1
+    assert set(rows["device"].tolist()) == {-1}
+    assert load.trainer_running is True
+    gone = HostLoad(2**22 - 1)
+    assert gone.trainer_running is False
+    assert Metric.TRAINER_CPU_SHARE not in {int(m) for m in gone.sample()["metric"]}
+    assert np.isfinite(rows["value"]).all()
