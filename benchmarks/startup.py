@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 ROUNDS = 25
 SCREEN_ROUNDS = 5
-FIRST_FRAME_WORD = b"compute"
+FIRST_FRAME_WORD = b"-bound "
 LONGEST_S = 20.0
 
 

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
 
+FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
+"""Shares of a source at which a replay looks for its first verdict."""
+
 if TYPE_CHECKING:
+    from brrrtop.session.replay import Replay
     from brrrtop.session.source import Source
     from brrrtop.tui.driver import Driver
 
@@ -49,11 +53,22 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
 
         output.report(analyze(source, device=options.gpu), options)
         return 0
+    from brrrtop.cli.trimmed import FromFirstActivity
     from brrrtop.session.replay import Replay
     from brrrtop.session.state import Session
 
-    session = Session(source, keep_ns=None, device_id=options.gpu)
-    return screen(Replay(session, speed=options.speed, loop=loop), options, source.info.label)
+    session = Session(FromFirstActivity(source), keep_ns=None, device_id=options.gpu)
+    replay = Replay(session, speed=options.speed, loop=loop)
+    _to_first_verdict(replay)
+    return screen(replay, options, source.info.label)
+
+
+def _to_first_verdict(replay: Replay) -> None:
+    """Moves the playhead to where something has been judged, so that the screen opens on it."""
+    for share in FIRST_LOOKS:
+        replay.seek(share)
+        if replay.advance().estimate is not None:
+            return
 
 
 def _lines(source: Source, options: Options) -> int:
