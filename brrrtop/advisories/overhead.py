@@ -42,8 +42,9 @@ def dataloader_stall(context: Context) -> Advisory | None:
 def sync_shadow(context: Context) -> float:
     """Share of the wall the device idles because the host had waited for it."""
     found = context.facts.syncs
+    booked = context.idle("sync")
     shadow = context.share(found.refill_ns) if found and found.count else 0.0
-    return max(shadow, context.idle("sync"))
+    return min(max(shadow, booked), booked + context.idle("launch"))
 
 
 def sync_point(context: Context) -> Advisory | None:

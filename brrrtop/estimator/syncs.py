@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.estimator import intervals
-from brrrtop.estimator.idle import blocking
+from brrrtop.estimator.idle import DISPATCH_NS, blocking
 from brrrtop.estimator.joined import LATE_NS, Joined
 from brrrtop.model import I8, Bool, Window
 from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
@@ -111,7 +111,7 @@ def _refill_ns(joined: Joined, ends: I8) -> int:
     last = np.searchsorted(ends, launched, "right") - 1
     since = np.searchsorted(every, launched) - np.searchsorted(every, ends[np.maximum(last, 0)])
     charged = (last >= 0) & (since < SHADOW) & (joined.leads_ns[rows] < LATE_NS)
-    return int(length[charged].sum())
+    return int(np.minimum(length[charged], DISPATCH_NS).sum())
 
 
 def _lines(window: Window, starts: I8, ends: I8) -> tuple[tuple[str, int, int], ...]:

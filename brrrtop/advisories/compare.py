@@ -1,0 +1,275 @@
+"""Before and after: what a change won, per step, by bucket and by kernel, beside what was promised.
+
+Pure functions of two estimates; the command line and the screen show what comes back. Per step
+where both sides know their steps, else as shares of the wall, which cannot say how much faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from brrrtop import units
+from brrrtop.model import Account, Advisory, Estimate, KernelRow
+
+NOISE = 0.02
+"""A step time that moved less than 2 % has not moved."""
+GONE = 0.25
+"""Families whose time fell below this part of what it was count as replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of a comparison; times are ns a step, or ns per second of wall without steps."""
+
+    name: str
+    before_ns: float
+    after_ns: float
+
+    @property
+    def won_ns(self) -> float:
+        """What the change saved; negative: it cost."""
+        return self.before_ns - self.after_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one advisory promised, beside what was measured."""
+
+    kind: str
+    promised_share: float | None
+    """Of the wall before, at most."""
+    won_share: float | None
+    """Of the wall before, by the whole change; None without steps on both sides."""
+
+    @property
+    def kept_share(self) -> float | None:
+        """Measured over promised; over 1 the bound was wrong, or something else changed too."""
+        if self.won_share is None or not self.promised_share:
+            return None
+        return self.won_share / self.promised_share
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two estimates of one trainer, side by side."""
+
+    per_step: bool
+    before_ns: float
+    """Wall a step, or 1 s."""
+    after_ns: float
+    speedup: float | None
+    """Steps per second, after over before; None without steps on both sides."""
+    buckets: tuple[Change, ...]
+    """As in the account, in its order."""
+    families: tuple[Change, ...]
+    """By size of the change."""
+    kernels: tuple[Change, ...]
+    """By size of the change, at most twenty."""
+    promises: tuple[Kept, ...]
+    changes: tuple[str, ...]
+    """What is different in kind: precision, batch, compile, optimizer, layout. More than one:
+    nobody knows which helped."""
+    says: str
+
+
+def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()) -> Comparison:
+    """What changed from `before` to `after`.
+
+    Args:
+        before: The baseline.
+        after: After a change; another process, batch or GPU may lie between.
+        promised: Advice that was given for the baseline.
+    """
+    steps = (_steps(before), _steps(after))
+    per_step = steps[0] is not None and steps[1] is not None
+    scales = (
+        _scale(before, steps[0] if per_step else None),
+        _scale(after, steps[1] if per_step else None),
+    )
+    walls = (
+        before.account.duration_ns * scales[0],
+        after.account.duration_ns * scales[1],
+    )
+    speedup = walls[0] / walls[1] if per_step and walls[1] else None
+    won = 1 - walls[1] / walls[0] if per_step and walls[0] else None
+    changes = changes_in_kind(before, after)
+    return Comparison(
+        per_step=per_step,
+        before_ns=walls[0],
+        after_ns=walls[1],
+        speedup=speedup,
+        buckets=_buckets(before.account, after.account, scales),
+        families=_rows(before, after, scales, "family"),
+        kernels=_rows(before, after, scales, "name")[:20],
+        promises=tuple(Kept(a.kind, a.saves_at_most, won) for a in promised),
+        changes=changes,
+        says=_says(speedup, changes),
+    )
+
+
+def _steps(estimate: Estimate) -> float | None:
+    """Steps that the account covers: those of the window, less the part that was not traced."""
+    count = estimate.steps.count
+    return count * min(estimate.observed_share, 1.0) if count else None
+
+
+def _scale(estimate: Estimate, steps: float | None) -> float:
+    if steps:
+        return 1 / steps
+    return 1e9 / max(estimate.account.duration_ns, 1)
+
+
+def _buckets(before: Account, after: Account, scales: tuple[float, float]) -> tuple[Change, ...]:
+    pairs: list[tuple[str, int, int]] = [
+        ("compute", before.compute_ns, after.compute_ns),
+        ("memory", before.memory_ns, after.memory_ns),
+        ("underfilled", before.underfilled_ns, after.underfilled_ns),
+        ("exposed comm", before.exposed_comm_ns, after.exposed_comm_ns),
+        ("exposed copy", before.exposed_copy_ns, after.exposed_copy_ns),
+    ]
+    causes = dict.fromkeys([*before.idle_ns, *after.idle_ns])
+    pairs += [(f"idle: {c}", before.idle_ns.get(c, 0), after.idle_ns.get(c, 0)) for c in causes]
+    pairs.append(("unknown", before.unknown_ns, after.unknown_ns))
+    return tuple(Change(n, b * scales[0], a * scales[1]) for n, b, a in pairs if a or b)
+
+
+def _sums(rows: Iterable[KernelRow], by: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for row in rows:
+        key: str = getattr(row, by)
+        found[key] = found.get(key, 0) + row.total_ns
+    return found
+
+
+def _rows(
+    before: Estimate, after: Estimate, scales: tuple[float, float], by: str
+) -> tuple[Change, ...]:
+    old, new = _sums(before.kernels, by), _sums(after.kernels, by)
+    found = [
+        Change(name, old.get(name, 0) * scales[0], new.get(name, 0) * scales[1])
+        for name in dict.fromkeys([*old, *new])
+    ]
+    return tuple(sorted(found, key=lambda change: -abs(change.won_ns)))
+
+
+def changes_in_kind(before: Estimate, after: Estimate) -> tuple[str, ...]:
+    """Dimensions in which the two kernel streams differ: precision, fusion, batch, and so on.
+
+    Read off the kernels alone; what leaves no trace in them (a loader's workers) shows only in the
+    buckets (regime-theory, A07).
+    """
+    old, new = before.kernels, after.kernels
+    if not old or not new:
+        return ()
+    found = []
+    if before.device.name != after.device.name:
+        found.append(f"GPU: {before.device.name} to {after.device.name}")
+    precision = (_precision(old), _precision(new))
+    if None not in precision and precision[0] != precision[1]:
+        found.append(f"precision of the products: {precision[0]} to {precision[1]}")
+    fused = (_part(old, {"fused"}), _part(new, {"fused"}))
+    if abs(fused[1] - fused[0]) > 0.05:
+        found.append("torch.compile " + ("on" if fused[1] > fused[0] else "off"))
+    attention = (_part(old, {"attention"}), _part(new, {"attention"}))
+    if min(attention) < 0.01 and max(attention) > 0.03:
+        found.append("fused attention " + ("on" if attention[1] > attention[0] else "off"))
+    optimizer = (_optimizer(old), _optimizer(new))
+    if optimizer[0] != optimizer[1]:
+        found.append(f"optimizer: {optimizer[0]} to {optimizer[1]}")
+    blocks = _blocks_ratio(old, new)
+    if blocks is not None and not 0.75 < blocks < 1.33:
+        found.append(f"shapes or batch: {blocks:.2f} times the blocks in the same kernels")
+    layout = (_part(old, {"layout"}), _part(new, {"layout"}))
+    if max(layout) > 0.005 and min(layout) < GONE * max(layout) and len(found) == 0:
+        found.append("memory format")
+    return tuple(found)
+
+
+def _part(rows: tuple[KernelRow, ...], families: set[str]) -> float:
+    total = sum(row.total_ns for row in rows)
+    return sum(row.total_ns for row in rows if row.family in families) / total if total else 0.0
+
+
+def _precision(rows: tuple[KernelRow, ...]) -> str | None:
+    """Precision of most of the time in products and convolutions."""
+    time: dict[str, int] = {}
+    for row in rows:
+        if row.family.startswith(("gemm", "conv", "attention")) and row.precision:
+            time[row.precision] = time.get(row.precision, 0) + row.total_ns
+    return max(time, key=lambda p: time[p]) if time else None
+
+
+def _optimizer(rows: tuple[KernelRow, ...]) -> str:
+    names = [row.name for row in rows if row.family == "optimizer"]
+    if any("Fused" in name for name in names):
+        return "fused"
+    return "foreach" if names else "per tensor"
+
+
+def _blocks_ratio(old: tuple[KernelRow, ...], new: tuple[KernelRow, ...]) -> float | None:
+    """Median ratio of the typical grids of kernels on both sides; persistent ones say nothing."""
+    grids = {row.name: row.blocks_p50 for row in old if row.blocks_p50}
+    ratios = sorted(
+        row.blocks_p50 / grids[row.name]
+        for row in new
+        if row.blocks_p50 and row.name in grids and row.family in {"elementwise", "norm"}
+    )
+    return ratios[len(ratios) // 2] if len(ratios) >= 3 else None
+
+
+def _says(speedup: float | None, changes: tuple[str, ...]) -> str:
+    if speedup is None:
+        head = "steps are unknown on one side: only shares can be compared"
+    elif abs(speedup - 1) < NOISE:
+        head = "no difference beyond noise"
+    elif speedup > 1:
+        head = f"{speedup:.2f}x as fast: {units.share(1 - 1 / speedup)} of the step is gone"
+    else:
+        head = f"slower: a step takes {units.share(1 / speedup - 1)} longer"
+    if len(changes) > 1:
+        head += f". {len(changes)} things changed at once; nobody can tell which one it was"
+    return head
+
+
+def batch_test(comparison: Comparison, work_ratio: float) -> str:
+    """Reads the batch-doubling test: how far the step's time follows its work (A13).
+
+    Args:
+        comparison: Of the smaller batch with the larger one.
+        work_ratio: Samples a step, larger over smaller; over 1.
+    """
+    if comparison.speedup is None or work_ratio <= 1:
+        return "the test needs steps on both sides and a larger batch"
+    grew = 1 / comparison.speedup
+    if grew - 1 < 0.1 * (work_ratio - 1):
+        return (
+            f"{work_ratio:.1f} times the work in {grew:.2f} times the time: overhead set the pace"
+        )
+    if grew > 0.9 * work_ratio:
+        return (
+            f"{grew:.2f} times the time for {work_ratio:.1f} times the work: the GPU sets the pace"
+        )
+    return f"{grew:.2f} times the time for {work_ratio:.1f} times the work: partly overhead"
+
+
+def precision_test(comparison: Comparison, from_precision: str) -> str:
+    """Reads the 16-bit test (A42).
+
+    Args:
+        comparison: Of the wider with the 16-bit run.
+        from_precision: `fp32` or `tf32`: what the products ran in before.
+    """
+    gain = comparison.speedup
+    if gain is None:
+        return "the test needs steps on both sides"
+    if gain < 1.1:
+        return "no gain: neither arithmetic nor bytes set the pace; look at overhead"
+    if gain > 2.2 and from_precision == "fp32":
+        return f"{gain:.1f}x: fp32 arithmetic on the CUDA cores set the pace"
+    return f"{gain:.1f}x: halved bytes explain up to 2x, faster products the rest"
+
+
+def promises_by_kind(comparison: Comparison) -> Mapping[str, Kept]:
+    """Promises of a comparison by advisory id."""
+    return {kept.kind: kept for kept in comparison.promises}
