@@ -161,7 +161,7 @@ def op_of_launch(nest: Nest, op_externals: I8, launches: dict[str, Array]) -> I8
     external.
     """
     held = nest.holder(launches["tid"], launches["start_ns"], launches["end_ns"])
-    if not len(op_externals):
+    if not len(op_externals) or not len(held):
         return held
     externals = op_externals[nest.order]
     order = np.argsort(externals, kind="stable")

@@ -24,7 +24,7 @@ from brrrtop.errors import BadInput
 
 BLOCK_BYTES = 1 << 20
 """Of text. The events of one block stay in the cache while they are turned into columns."""
-_MOST_HELD_BYTES = 256 << 20
+MOST_HELD_BYTES = 256 << 20
 """No run of events is this long; a file that never shows a cut is not a trace."""
 _CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"[\w ]+"\s*:)')
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -158,9 +158,10 @@ class Runs:
             if stripped[:1] != b"{":
                 break
             if found := _EVENTS.search(text):
-                self.head, self._held = text[: found.end()], text[found.end() :]
+                self.head = text[: found.end()].removeprefix(_UTF8_MARK)
+                self._held = text[found.end() :]
                 return
-            if len(text) > _MOST_HELD_BYTES:
+            if len(text) > MOST_HELD_BYTES:
                 break
         stripped = text.removeprefix(_UTF8_MARK).lstrip(_SPACE)
         if not stripped:
@@ -185,7 +186,7 @@ class Runs:
             text = b"".join(pieces)
             cut = last_cut(text)
             if cut is None:
-                if size > _MOST_HELD_BYTES:
+                if size > MOST_HELD_BYTES:
                     raise BadInput(f"{self._label} has no events that end", _HOW_TO_TRACE)
                 pieces, self._try_at_bytes = [text], 2 * size
                 continue

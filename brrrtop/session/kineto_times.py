@@ -56,7 +56,8 @@ def from_text(texts: Sequence[Any]) -> I8:
         taken = is_digit & (decimals < 3)
         ns[taken] = ns[taken] * 10 + (column[taken] - 48)
         decimals[is_digit & (decimals >= 0)] += 1
-    odd |= width - np.sum(digits == 0, axis=0) > 22
+    length = width - np.sum(digits == 0, axis=0)
+    odd |= (length > 22) | (length == 0)
     scale = np.power(10, np.clip(3 - np.maximum(decimals, 0), 0, 3))
     ns = ns * scale + round_up
     for row in np.flatnonzero(odd | (ns < 0)):

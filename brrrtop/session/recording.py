@@ -34,7 +34,7 @@ _MOST_WINDOW_BYTES = 1 << 27
 
 
 class RecordingWriter:
-    """Frames into a new file. Never overwrites one; says so once and stops when the disk is full."""
+    """Frames into a new file. Never overwrites one; says so once and stops on a full disk."""
 
     def __init__(
         self,
@@ -166,8 +166,7 @@ class RecordingSource:
         self._span: Span | None = None
         self._fault: str | None = None
         self._closed = False
-        self._restart()
-        first = self._ahead
+        first = self._restart()
         if first is None:
             raise BadInput(
                 f"{self._path.name} has no whole frame in it",
@@ -212,13 +211,14 @@ class RecordingSource:
         if self._file is not None:
             self._file.close()
 
-    def _restart(self) -> None:
+    def _restart(self) -> Frame | None:
         if self._file is not None:
             self._file.close()
         self._fault = None
         self._file = _opened(self._path)
         self._decoded = self._decode(self._file)
         self._ahead = self._next()
+        return self._ahead
 
     def _next(self) -> Frame | None:
         return next(self._decoded, None)

@@ -1,0 +1,319 @@
+"""A recording gives back what was written, at any moment of its life, and overwrites nothing."""
+
+from __future__ import annotations
+
+import errno
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brrrtop.errors import BadInput, BrrrtopError, UsageError
+from brrrtop.model import SourceInfo
+from brrrtop.session import recording
+from brrrtop.session.converting import GPM_CADENCE_NS, convert
+from brrrtop.session.kineto import KinetoSource
+from brrrtop.session.memory import MemorySource
+from brrrtop.session.opening import open_source
+from brrrtop.session.recording import RecordingSource, RecordingWriter
+from brrrtop.session.taping import TapedSource
+from collectors import wire
+from collectors.wire import Frame, Kind, Metric, encode
+from tests.session.handmade import Said, kernel, launch, text_of, written
+
+HELLO = Frame(
+    Kind.HELLO, {"wire": 1, "pid": 4711, "rank": 2, "cmdline": ["python", "train.py"]}, 100
+)
+
+
+def _kernels(start: int, count: int) -> Any:
+    rows = np.zeros(count, wire.KERNEL)
+    rows["start_ns"] = start + np.arange(count) * 10
+    rows["end_ns"] = rows["start_ns"] + 7
+    return rows
+
+
+def _frames() -> list[Frame]:
+    body = [Frame(Kind.KERNELS, _kernels(t, 5), t + 100) for t in range(200, 900, 100)]
+    return [
+        HELLO,
+        Frame(Kind.NAMES, {1: "gemm"}, 100),
+        *body,
+        Frame(Kind.END, {"reason": "done"}, 1000),
+    ]
+
+
+def _write(path: Path, frames: list[Frame], **options: Any) -> Path:
+    with RecordingWriter(path, **options) as writer:
+        for frame in frames:
+            writer.write(frame)
+    return path
+
+
+def _bytes(frames: list[Frame]) -> list[bytes]:
+    return [encode(frame) for frame in frames]
+
+
+def test_what_was_written_comes_back(tmp_path: Path) -> None:
+    source = open_source(_write(tmp_path / "a.brrr", _frames()))
+    assert isinstance(source, RecordingSource)
+    assert (source.info.kind, source.info.pid, source.info.rank) == ("recording", 4711, 2)
+    assert source.info.cmdline == "python train.py"
+    assert source.span is not None and (source.span.t0_ns, source.span.t1_ns) == (100, 1000)
+    assert _bytes(list(source.frames())) == _bytes(_frames())
+    assert source.ended and source.info.notes == ()
+    source.close()
+
+
+def test_replay_stops_where_it_is_told_and_starts_again(tmp_path: Path) -> None:
+    source = RecordingSource(_write(tmp_path / "a.brrr", _frames()))
+    early = list(source.frames(400))
+    assert [f.sent_ns for f in early] == [100, 100, 300, 400]
+    assert list(source.frames(450)) == []
+    assert len(list(source.frames())) == len(_frames()) - 4
+    source.seek(400)
+    assert _bytes(list(source.frames(400))) == _bytes(early)
+    source.close()
+
+
+def test_every_truncation_reads_up_to_the_last_whole_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_FLUSH_BYTES", 1)
+    data = _write(tmp_path / "a.brrr", _frames()).read_bytes()
+    counts = []
+    for size in range(1, len(data)):
+        path = tmp_path / "cut.brrr"
+        path.write_bytes(data[:size])
+        try:
+            source = RecordingSource(path)
+        except BadInput as fault:
+            assert fault.action
+            counts.append(0)
+            continue
+        got = list(source.frames())
+        assert _bytes(got) == _bytes(_frames()[: len(got)])
+        assert len(got) == len(_frames()) or "cut off" in source.info.notes[-1]
+        counts.append(len(got))
+        source.close()
+    assert counts == sorted(counts)
+    assert set(counts) == set(range(len(_frames()) + 1))
+
+
+def test_every_damaged_byte_gives_frames_or_a_sentence(tmp_path: Path) -> None:
+    data = _write(tmp_path / "a.brrr", _frames()).read_bytes()
+    path = tmp_path / "bad.brrr"
+    for at in range(len(data)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0xFF]) + data[at + 1 :])
+        try:
+            source = open_source(path)
+            list(source.frames())
+            source.close()
+        except BrrrtopError as fault:
+            assert fault.message and fault.action  # noqa: PT017
+
+
+def test_a_file_still_being_written_is_readable_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_FLUSH_S", 0.0)
+    writer = RecordingWriter(tmp_path / "a.brrr")
+    for frame in _frames()[:4]:
+        writer.write(frame)
+    source = RecordingSource(tmp_path / "a.brrr")
+    assert len(list(source.frames())) == 4
+    assert "still being written" in source.info.notes[-1]
+    source.close()
+    writer.close()
+    source = RecordingSource(tmp_path / "a.brrr")
+    assert [f.kind for f in source.frames()][-1] == Kind.END
+    assert source.info.notes == ()
+    source.close()
+
+
+def test_frames_reach_the_file_within_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [50.0]
+    monkeypatch.setattr(recording.time, "monotonic", lambda: now[0])
+    path = tmp_path / "a.brrr"
+    writer = RecordingWriter(path)
+    writer.write(HELLO)
+    assert path.stat().st_size < 20
+    now[0] += 1.0
+    writer.flush_if_due()
+    source = RecordingSource(path)
+    assert source.info.pid == 4711
+    source.close()
+    writer.close()
+
+
+def test_an_existing_file_is_never_touched(tmp_path: Path) -> None:
+    path = tmp_path / "run.brrr"
+    path.write_bytes(b"precious")
+    with pytest.raises(UsageError, match="exists") as fault:
+        RecordingWriter(path)
+    assert "run-2.brrr" in fault.value.action
+    assert path.read_bytes() == b"precious"
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    for path in (tmp_path / "no" / "such" / "a.brrr", "a\0b"):
+        with pytest.raises(BrrrtopError, match="cannot be made"):
+            RecordingWriter(path)
+
+
+class _Disk(io.BytesIO):
+    """A disk with room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self.room = room
+
+    def write(self, data: Any) -> int:
+        size = min(len(data), self.room - self.tell())
+        if size <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(bytes(data)[:size])
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], _Disk]:
+    return _Disk
+
+
+def test_a_full_disk_is_said_once_and_leaves_a_readable_file(
+    tmp_path: Path, full_disk: Callable[[int], _Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_FLUSH_BYTES", 1)
+    whole = (_write(tmp_path / "a.brrr", _frames())).stat().st_size
+    disk = full_disk(whole - 40)
+    writer = RecordingWriter(disk)
+    with pytest.raises(BrrrtopError, match="No space left"):
+        for frame in _frames():
+            writer.write(frame)
+    writer.write(_frames()[2])
+    writer.close()
+    path = tmp_path / "b.brrr"
+    path.write_bytes(disk.getvalue())
+    source = RecordingSource(path)
+    got = list(source.frames())
+    assert 2 < len(got) < len(_frames())
+    source.close()
+
+
+def test_a_failing_recording_does_not_stop_the_watching(
+    full_disk: Callable[[int], _Disk], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "_FLUSH_BYTES", 1)
+    taped = TapedSource(MemorySource(_frames()), RecordingWriter(full_disk(200)))
+    assert len(list(taped.frames())) == len(_frames())
+    assert taped.ended and "No space left" in taped.info.notes[-1]
+    taped.close()
+
+
+def test_a_taped_source_is_recorded_as_it_was_seen(tmp_path: Path) -> None:
+    taped = TapedSource(MemorySource(_frames()), RecordingWriter(tmp_path / "a.brrr"))
+    seen = [*taped.frames(400), *taped.frames(700)]
+    taped.close()
+    source = RecordingSource(tmp_path / "a.brrr")
+    got = list(source.frames())
+    assert _bytes(got[:-1]) == _bytes(seen)
+    assert got[-1].kind == Kind.END
+    source.close()
+
+
+def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+    data = _write(tmp_path / "a.brrr", _frames()).read_bytes()
+    path = tmp_path / "new.brrr"
+    path.write_bytes(b"BRRR\x02\x00" + data[6:])
+    with pytest.raises(BadInput, match="new.brrr is a recording of format 2") as fault:
+        open_source(path)
+    assert fault.value.action == "upgrade brrrtop"
+
+
+def test_a_newer_wire_is_refused(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.brrr", [Frame(Kind.HELLO, {"wire": 99}, 1)])
+    with pytest.raises(BadInput, match="newer") as fault:
+        open_source(path)
+    assert fault.value.action == "upgrade brrrtop"
+
+
+def test_what_is_no_recording_is_refused(tmp_path: Path) -> None:
+    for number, data in enumerate(
+        (b"RIFF1234", b"BR", b"BRRR", b"BRRR\x00\x00\x00\x00", b"BRRR\x01\0\0\0")
+    ):
+        path = tmp_path / f"{number}.brrr"
+        path.write_bytes(data)
+        with pytest.raises(BadInput) as fault:
+            RecordingSource(path)
+        assert fault.value.action
+
+
+def test_frames_before_any_hello_get_one(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.brrr", [Frame(Kind.KERNELS, _kernels(200, 3), 300)])
+    source = RecordingSource(path)
+    assert [f.kind for f in source.frames()] == [Kind.HELLO, Kind.KERNELS, Kind.END]
+    source.close()
+
+
+def test_a_converted_trace_says_the_same_and_where_it_is_from(tmp_path: Path) -> None:
+    events = [
+        e for i in range(30) for e in (launch(i * 9000, 2, i + 1), kernel(i * 9000 + 5, 3, i + 1))
+    ]
+    trace = written(tmp_path, text_of(events, baseTimeNanoseconds=1790857026000000000))
+    convert(KinetoSource(trace), tmp_path / "a.brrr", {"torch": "2.13"})
+    source = RecordingSource(tmp_path / "a.brrr")
+    theirs, ours = Said(source), Said(KinetoSource(trace))
+    for table in ("kernels", "copies", "calls", "marks", "links"):
+        assert getattr(theirs, table).tobytes() == getattr(ours, table).tobytes()
+    assert theirs.names == ours.names and theirs.ops == ours.ops
+    assert theirs.hello["provenance"] == {
+        "converted_from": "t.json (kineto)", "date": "2026-10-01", "device": "NVIDIA H200", "torch": "2.13"
+    }  # fmt: skip
+    assert source.info.notes == (
+        "converted from t.json (kineto), NVIDIA H200, 2026-10-01, torch 2.13",
+    )
+    source.close()
+
+
+def test_counters_sampled_beside_a_trace_come_before_it_and_are_marked(tmp_path: Path) -> None:
+    trace = written(tmp_path, text_of([kernel(1, 2)], baseTimeNanoseconds=1790857026000000000))
+    windows = [{"sm_util": 50.0, "pcie_rx_mib_s": 2.0}, {"sm_util": 60.0, "pcie_rx_mib_s": None}]
+    meta = {
+        "nvml": {
+            "gpm_windows": windows,
+            "nvidia_smi": {"gpu_util_samples": [9, 8], "power_w": 300.5},
+        }
+    }
+    convert(KinetoSource(trace), tmp_path / "a.brrr", meta=meta)
+    source = RecordingSource(tmp_path / "a.brrr")
+    said = Said(source)
+    rows = said.rows(Kind.GAUGES)
+    first = int(said.kernels["start_ns"].min())
+    assert sorted(set(rows["time_ns"].tolist())) == [
+        first - 2 * GPM_CADENCE_NS,
+        first - GPM_CADENCE_NS,
+    ]
+    sm = rows[rows["metric"] == Metric.SM_ACTIVE]["value"].tolist()
+    assert sm == pytest.approx([0.5, 0.6])
+    assert rows[rows["metric"] == Metric.PCIE_RX_BYTES_PER_S]["value"].tolist() == [2.0 * 2**20]
+    assert rows[rows["metric"] == Metric.SMI_UTIL]["value"].tolist() == pytest.approx([0.09, 0.08])
+    assert rows[rows["metric"] == Metric.POWER_WATT]["value"].tolist() == [300.5]
+    assert "without the profiler" in said.hello["provenance"]["gauges"]
+    assert [f.sent_ns for f in said.frames] == sorted(f.sent_ns for f in said.frames)
+    source.close()
+
+
+def test_a_memory_source_gives_frames_by_time_and_again() -> None:
+    source = MemorySource(reversed(_frames()), SourceInfo("memory", "here"))
+    assert source.info.pid == 4711 and not source.ended
+    first = list(source.frames(300))
+    assert {f.sent_ns for f in first} == {100, 300}
+    rest = list(source.frames())
+    assert source.ended and len(first) + len(rest) == len(_frames())
+    source.seek(0)
+    assert len(list(source.frames())) == len(_frames())
