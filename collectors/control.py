@@ -1,34 +1,72 @@
-"""Orders to the agent as bytes. The other direction is `wire`.
-
-One order is 24 bytes, little-endian: `u32 op | u32 flags | i64 a | i64 b`.
-"""
+"""What a monitor may ask of the agent, as frames. Knows nothing of sockets."""
 
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
+import time
+from enum import IntEnum, IntFlag
 
-CONTROL = struct.Struct("<IIqq")
+from collectors.wire import HEADER
+
+CONTROL_KIND = 64
+_CONTROL = struct.Struct("<IIqq")
 
 
 class Op(IntEnum):
-    """What the agent shall do."""
+    """The wish; what `a` and `b` mean depends on it."""
 
     BURST = 1
-    """Trace `a` whole steps, for `b` ns at the longest; `a` 0: for `b` ns."""
+    """Trace `a` whole steps, and at most `b` nanoseconds whatever happens; `a` 0: for `b`."""
     BURST_END = 2
     CONTINUOUS = 3
-    """`a` 1: trace without pauses; 0: no longer."""
+    """Trace until told otherwise: `a` 1, else 0."""
     DETACH = 4
-    """Retract; flag bit 0: even while other monitors watch."""
+    """Leave the trainer. With other monitors there only this one leaves, unless `DETACH_ALL`."""
     PING = 5
-    """The monitor lives; an agent that hears none for 2 s retracts."""
+    """The monitor is awake. One that has pinged and then stays silent for 5 s gets no continuous
+    tracing, and after 30 s it is let go. `a` 1: answer with a STATUS frame."""
     STACKS = 6
-    """`a` 1: sample the main thread's stack while the GPU idles; 0: no longer."""
+    """Sample the main thread's stack while the GPU idles: `a` 1, else 0."""
     KINDS = 7
-    """`a`: bit set of what to trace."""
+    """Trace what the bits of `a` name (`Wanted`)."""
 
 
-def encode_order(op: Op, a: int = 0, b: int = 0, flags: int = 0) -> bytes:
-    """One order, ready to be sent."""
-    return CONTROL.pack(op, flags, a, b)
+class Wanted(IntFlag):
+    """What to trace. Several monitors: all that any of them wants."""
+
+    KERNELS = 1
+    COPIES = 2
+    LAUNCHES = 4
+    SYNCS = 8
+    ALLOCATIONS = 16
+    DEFAULT = 15
+
+
+DETACH_ALL = 1
+
+
+def control(op: Op, a: int = 0, b: int = 0, flags: int = 0) -> bytes:
+    """One wish as a frame, header included."""
+    header = HEADER.pack(_CONTROL.size, CONTROL_KIND, 0, time.time_ns())
+    return header + _CONTROL.pack(op, flags, a, b)
+
+
+def burst(steps: int, longest_ns: int) -> bytes:
+    """Ask for a burst of whole steps that ends after `longest_ns` in any case."""
+    return control(Op.BURST, steps, longest_ns)
+
+
+def continuous(wanted: bool) -> bytes:
+    return control(Op.CONTINUOUS, int(wanted))
+
+
+def stacks(wanted: bool) -> bytes:
+    return control(Op.STACKS, int(wanted))
+
+
+def kinds(wanted: Wanted) -> bytes:
+    return control(Op.KINDS, int(wanted))
+
+
+def detach(everybody: bool = False) -> bytes:
+    return control(Op.DETACH, flags=DETACH_ALL if everybody else 0)

@@ -1,0 +1,457 @@
+/* The agent's thread and the calls Python makes. */
+#include "agent.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "brrrtop_agent.h"
+#include "calls.h"
+#include "clock.h"
+#include "gate.h"
+#include "inbox.h"
+#include "lanes.h"
+#include "marks.h"
+#include "names.h"
+#include "observe.h"
+#include "options.h"
+#include "outbox.h"
+#include "pool.h"
+#include "report.h"
+#include "server.h"
+#include "switch.h"
+#include "trace.h"
+#include "walk.h"
+
+#define ANSWER_MS 2000
+#define BEAT_NS (100 * NS_PER_MS)
+#define DETACH_PATIENCE_NS (2 * NS_PER_S)
+#define STACK_BYTES (1u << 20)
+
+static atomic_int wake_fd = -1;
+static atomic_bool awake, exiting, thread_lives;
+static _Atomic uint64_t step_count, sent_marks;
+static _Atomic uint64_t published[BRRR_ST_COUNT];
+static char last_error[512] = "no error yet";
+static pthread_mutex_t error_lock = PTHREAD_MUTEX_INITIALIZER;
+static int64_t detach_ns, idle_ns;
+static struct options options;
+
+int agent_fail(int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&error_lock);
+    vsnprintf(last_error, sizeof last_error, format, arguments);
+    pthread_mutex_unlock(&error_lock);
+    va_end(arguments);
+    return code;
+}
+
+void agent_wake(void)
+{
+    int fd = atomic_load(&wake_fd);
+    if (fd < 0 || atomic_exchange(&awake, true))
+        return;
+    int kept = errno;
+    uint64_t one = 1;
+    ssize_t ignored = write(fd, &one, sizeof one);
+    (void)ignored;
+    errno = kept;
+}
+
+void agent_raise(int bits) { gate_raise(bits); }
+
+void agent_detach(void)
+{
+    trace_detach();
+    if (detach_ns == 0)
+        detach_ns = mono_ns() + DETACH_PATIENCE_NS;
+    gate_raise(BRRR_EV_STOP);
+}
+
+static void send_marks(void)
+{
+    struct wire_mark mark;
+    uint64_t count = 0;
+    while (marks_take(&mark)) {
+        struct wire_mark *out = lane_next(LANE_MARKS, sizeof *out);
+        if (out != NULL)
+            *out = mark;
+        count++;
+    }
+    atomic_fetch_add_explicit(&sent_marks, count, memory_order_relaxed);
+}
+
+static void send_parcels(void)
+{
+    struct parcel *next;
+    for (struct parcel *parcel = inbox_take(); parcel != NULL; parcel = next) {
+        next = parcel->next;
+        if (parcel->kind == WIRE_HELLO) {
+            char *copy = strndup(parcel->payload, parcel->bytes);
+            if (copy != NULL)
+                report_hello(copy);
+            report_hello_again();
+        } else {
+            if (parcel->kind == WIRE_DEVICE)
+                report_keep_device(parcel->payload, parcel->bytes);
+            lanes_flush(); /* in the order of their making */
+            server_send(parcel->kind, parcel->payload, parcel->bytes, parcel->records, false);
+        }
+        free(parcel);
+    }
+}
+
+static void publish(void)
+{
+    struct pool_counts pool;
+    pool_count(&pool);
+    const uint64_t now[BRRR_ST_COUNT] = {
+        [BRRR_ST_STATE] = trace_state(),
+        [BRRR_ST_CLIENTS] = (uint64_t)server_clients(),
+        [BRRR_ST_KERNELS] = walked.kernels,
+        [BRRR_ST_COPIES] = walked.copies,
+        [BRRR_ST_CALLS] = walked.calls,
+        [BRRR_ST_MARKS] = atomic_load(&sent_marks),
+        [BRRR_ST_LOST] = report_lost(),
+        [BRRR_ST_FAULTS] = cupti_faults(),
+        [BRRR_ST_POOL_MAPPED] = pool.mapped_bytes,
+        [BRRR_ST_POOL_LENT] = pool.lent,
+        [BRRR_ST_OUTBOX_BYTES] = outbox_bytes(),
+        [BRRR_ST_NAME_BYTES] = names_bytes(),
+        [BRRR_ST_BURSTS] = trace_bursts(),
+        [BRRR_ST_CPU_NS] = (uint64_t)clock_ns(CLOCK_THREAD_CPUTIME_ID),
+        [BRRR_ST_REQUESTS] = pool.requests,
+        [BRRR_ST_FOREIGN] = pool.foreign,
+    };
+    for (int i = 0; i < BRRR_ST_COUNT; i++)
+        atomic_store_explicit(&published[i], now[i], memory_order_relaxed);
+}
+
+/* True: the thread ends. */
+static bool heed_requests(void)
+{
+    char who[128];
+    uint64_t ticket;
+    int asked = gate_asked(who, sizeof who, &ticket);
+    if (asked & ASK_YIELD)
+        trace_yield(who);
+    if (asked & ASK_RESUME)
+        trace_resume();
+    if (asked & ~ASK_STOP)
+        gate_answer(ticket);
+    return asked & ASK_STOP;
+}
+
+static void heed_monitors(int64_t now_ns)
+{
+    if (!server_changed())
+        return;
+    if (server_clients() == 0) {
+        trace_retract();
+        idle_ns = options.idle_retract_ms ? now_ns + options.idle_retract_ms * NS_PER_MS : INT64_MAX;
+    } else {
+        idle_ns = INT64_MAX;
+        trace_want(server_wants_continuous(), server_wanted_kinds());
+    }
+}
+
+static int until(int64_t due_ns, int64_t now_ns)
+{
+    if (due_ns == INT64_MAX)
+        return -1;
+    if (due_ns <= now_ns)
+        return 0;
+    int64_t ms = (due_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
+    return ms < 60000 ? (int)ms : 60000;
+}
+
+static int64_t sooner(int64_t one, int64_t other) { return one < other ? one : other; }
+
+static void sleep_and_serve(int64_t due_ns)
+{
+    struct pollfd fds[SERVER_FDS + 1];
+    server_watch(fds);
+    fds[SERVER_FDS] = (struct pollfd){atomic_load(&wake_fd), POLLIN, 0};
+    if (poll(fds, SERVER_FDS + 1, until(due_ns, mono_ns())) < 0)
+        for (int i = 0; i < SERVER_FDS; i++)
+            fds[i].revents = 0;
+    uint64_t count;
+    atomic_store(&awake, false);
+    ssize_t ignored = read(fds[SERVER_FDS].fd, &count, sizeof count);
+    (void)ignored;
+    server_serve(fds, mono_ns());
+}
+
+static const char *work(void)
+{
+    idle_ns = options.idle_retract_ms ? mono_ns() + options.idle_retract_ms * NS_PER_MS : INT64_MAX;
+    detach_ns = 0;
+    for (;;) {
+        int64_t now_ns = mono_ns();
+        if (atomic_load(&exiting))
+            return "the trainer exits";
+        if (heed_requests() || (detach_ns != 0 && now_ns >= detach_ns))
+            return "detached";
+        if (server_clients() == 0 && now_ns >= idle_ns)
+            return "nobody watched";
+        heed_monitors(now_ns);
+        trace_pump();
+        int64_t due_ns = sooner(trace_tick(now_ns), idle_ns);
+        send_marks();
+        lanes_flush();
+        send_parcels();
+        report_losses(now_ns);
+        publish();
+        if (server_clients() != 0)
+            due_ns = sooner(due_ns, now_ns + BEAT_NS);
+        if (detach_ns != 0)
+            due_ns = sooner(due_ns, detach_ns);
+        sleep_and_serve(due_ns);
+    }
+}
+
+static void *run(void *unused)
+{
+    (void)unused;
+    pthread_setname_np(pthread_self(), "brrrtop-agent");
+    calls_name();
+    names_use_demangler((int)options.demangle);
+    const char *reason = work();
+    trace_detach();
+    send_marks();
+    lanes_flush();
+    server_close(reason, atomic_load(&exiting) ? 50 : 200);
+    pool_trim();
+    publish();
+    int fd = atomic_exchange(&wake_fd, -1);
+    close(fd);
+    atomic_store(&thread_lives, false);
+    gate_ended();
+    return NULL;
+}
+
+static int begin_thread(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    gate_started();
+    atomic_store(&thread_lives, true);
+    int fault = pthread_create(&thread, &attributes, run, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (fault == 0)
+        return BRRR_OK;
+    atomic_store(&thread_lives, false);
+    return agent_fail(BRRR_E_THREAD, "no thread for the agent: %s", strerror(fault));
+}
+
+/* Before the libraries we call begin to take themselves apart. Never waits for long. */
+static void at_exit(void)
+{
+    atomic_store(&exiting, true);
+    cupti_close(200);
+    agent_wake();
+    int64_t until_ns = mono_ns() + 100 * NS_PER_MS;
+    while (atomic_load(&thread_lives) && mono_ns() < until_ns)
+        nanosleep(&(struct timespec){0, NS_PER_MS / 2}, NULL);
+}
+
+/* Only this thread is in the child: nothing of ours may run or be reachable there. */
+static void in_child(void)
+{
+    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    error_lock = fresh;
+    int fd = atomic_exchange(&wake_fd, -1);
+    if (fd >= 0)
+        close(fd);
+    server_forked();
+    outbox_forked();
+    lanes_forked();
+    inbox_forked();
+    names_forked();
+    marks_init();
+    pool_forked();
+    switch_forked();
+    cupti_forked();
+    trace_forked();
+    report_forked();
+    gate_forked();
+    atomic_store(&awake, false);
+    atomic_store(&thread_lives, false);
+    atomic_store(&step_count, 0);
+}
+
+static void once_per_process(void)
+{
+    marks_init();
+    pthread_atfork(NULL, NULL, in_child);
+    atexit(at_exit);
+}
+
+static bool is_object(const char *json)
+{
+    size_t bytes = strlen(json);
+    while (bytes > 0 && strchr(" \t\r\n", json[bytes - 1]) != NULL)
+        bytes--;
+    size_t start = strspn(json, " \t\r\n");
+    return bytes >= start + 2 && json[start] == '{' && json[bytes - 1] == '}';
+}
+
+static int prepare(const char *socket_path, const char *hello_json)
+{
+    char *hello = strdup(hello_json);
+    if (hello == NULL)
+        return agent_fail(BRRR_E_MEMORY, "no memory for the hello");
+    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) {
+        free(hello);
+        return agent_fail(BRRR_E_SOCKET, "no eventfd: %s", strerror(errno));
+    }
+    int code = server_open(socket_path);
+    if (code != BRRR_OK) {
+        free(hello);
+        close(fd);
+        return code;
+    }
+    report_hello(hello);
+    atomic_store(&awake, false);
+    atomic_store(&wake_fd, fd);
+    pool_configure(&(struct pool_options){options.buffer_bytes, options.max_buffers});
+    outbox_limit(options.outbox_bytes);
+    trace_init(&(struct trace_options){options.pool_limit, options.drain_ms, options.flush_ms,
+                                       options.require_context != 0});
+    return BRRR_OK;
+}
+
+int brrr_start(const char *socket_path, const char *hello_json, const char *option_text)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (socket_path == NULL || *socket_path == '\0')
+        return agent_fail(BRRR_E_ARGUMENT, "no socket path was given");
+    if (hello_json == NULL || !is_object(hello_json))
+        return agent_fail(BRRR_E_ARGUMENT, "the hello is not a JSON object");
+    pthread_once(&once, once_per_process);
+    if (atomic_load(&exiting))
+        return agent_fail(BRRR_E_BUSY, "the process is exiting");
+    switch (gate_enter()) {
+    case GATE_RUNNING:
+        return BRRR_OK;
+    case GATE_BUSY:
+        return agent_fail(BRRR_E_BUSY, "the agent is just starting or stopping: try again");
+    case GATE_MINE:
+        break;
+    }
+    int code = options_read(option_text, &options);
+    if (code == BRRR_OK)
+        code = prepare(socket_path, hello_json);
+    if (code == BRRR_OK && (code = begin_thread()) != BRRR_OK) {
+        server_close("no thread", 0);
+        close(atomic_exchange(&wake_fd, -1));
+    }
+    if (code != BRRR_OK)
+        gate_ended();
+    return code;
+}
+
+int brrr_stop(void)
+{
+    return gate_ask(ASK_STOP, NULL, ANSWER_MS)
+               ? BRRR_OK
+               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
+}
+
+int brrr_yield(const char *who)
+{
+    return gate_ask(ASK_YIELD, who != NULL ? who : "another profiler", ANSWER_MS)
+               ? BRRR_OK
+               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
+}
+
+int brrr_resume(void)
+{
+    return gate_ask(ASK_RESUME, NULL, ANSWER_MS)
+               ? BRRR_OK
+               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
+}
+
+const char *brrr_last_error(void)
+{
+    static _Thread_local char copy[sizeof last_error];
+    pthread_mutex_lock(&error_lock);
+    memcpy(copy, last_error, sizeof copy);
+    pthread_mutex_unlock(&error_lock);
+    return copy;
+}
+
+int brrr_wait(int timeout_ms) { return gate_wait(timeout_ms); }
+
+void brrr_mark(uint16_t mark_class, int64_t start_ns, int64_t end_ns, int64_t value, uint32_t name_id,
+               uint32_t tid)
+{
+    if (server_clients() == 0)
+        return;
+    struct wire_mark mark = {start_ns, end_ns, value, tid, name_id, mark_class, 0, 0};
+    marks_put(&mark);
+}
+
+void brrr_step(int64_t t_ns, uint32_t tid)
+{
+    uint64_t count = atomic_fetch_add_explicit(&step_count, 1, memory_order_relaxed) + 1;
+    brrr_mark(MARK_STEP, t_ns, t_ns, (int64_t)count, 0, tid);
+    trace_step(count);
+}
+
+uint32_t brrr_name(const char *utf8)
+{
+    return utf8 == NULL ? 0 : names_add(utf8, strlen(utf8));
+}
+
+int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t records)
+{
+    bool kept = kind == WIRE_HELLO || kind == WIRE_DEVICE;
+    if (payload == NULL || atomic_load(&wake_fd) < 0 || (server_clients() == 0 && !kept))
+        return agent_fail(BRRR_E_BUSY, "nobody listens");
+    if (!inbox_put(kind, payload, bytes, records))
+        return agent_fail(BRRR_E_MEMORY, "the queue to the agent's thread is full");
+    agent_wake();
+    return BRRR_OK;
+}
+
+int brrr_json(uint16_t kind, const char *json)
+{
+    if (json == NULL || (kind == WIRE_HELLO && !is_object(json)))
+        return agent_fail(BRRR_E_ARGUMENT, "not a JSON object");
+    return brrr_frame(kind, json, (uint32_t)strlen(json), 0);
+}
+
+int brrr_stats(uint64_t *out, int n)
+{
+    for (int i = 0; out != NULL && i < n && i < BRRR_ST_COUNT; i++)
+        out[i] = i == BRRR_ST_STEPS ? atomic_load(&step_count)
+                                    : atomic_load_explicit(&published[i], memory_order_relaxed);
+    return BRRR_ST_COUNT;
+}
+
+int brrr_abi(void) { return BRRR_ABI; }
+
+#ifndef BRRR_FINGERPRINT
+#define BRRR_FINGERPRINT "unknown"
+#endif
+
+/* Found in the file by whoever asks whether it is older than its sources. */
+__attribute__((used)) static const char fingerprint[] = "brrrtop-sources:" BRRR_FINGERPRINT;

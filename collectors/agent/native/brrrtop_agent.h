@@ -1,0 +1,107 @@
+/* What the Python side may call. All of it is safe from any thread, and does nothing
+ * (or answers a negative code) where the agent is not running.
+ *
+ * Times are integer nanoseconds of CLOCK_REALTIME. Strings are UTF-8 and copied.
+ */
+#ifndef BRRRTOP_AGENT_H
+#define BRRRTOP_AGENT_H
+
+#include <stdint.h>
+
+#define BRRR_API __attribute__((visibility("default")))
+
+#define BRRR_ABI 1
+
+enum brrr_code {
+    BRRR_OK = 0,
+    BRRR_E_ARGUMENT = -1, /* a null or empty path, an unknown option */
+    BRRR_E_SOCKET = -2,   /* directory or socket refused; the sentence says why */
+    BRRR_E_MEMORY = -3,
+    BRRR_E_THREAD = -4,
+    BRRR_E_BUSY = -5,     /* another start or a stop is under way */
+    BRRR_E_TIMEOUT = -6   /* the agent's thread did not answer in time */
+};
+
+/* Bits of brrr_wait. */
+enum brrr_event {
+    BRRR_EV_STOP = 1,           /* unhook; after DETACH also call brrr_stop */
+    BRRR_EV_STACKS_ON = 2,
+    BRRR_EV_STACKS_OFF = 4,
+    BRRR_EV_MONITOR = 8,        /* a monitor connected: hook again if unhooked */
+    BRRR_EV_MONITOR_GONE = 16,  /* the last one left; comes with BRRR_EV_STOP */
+    BRRR_EV_CHECKPOINTS = 32,   /* reserved, never raised */
+    BRRR_EV_TRACING = 64,       /* a burst or continuous tracing began */
+    BRRR_EV_TRACED = 128,       /* it ended */
+    BRRR_EV_ENDED = 256         /* the agent's thread is gone; brrr_start may be called again */
+};
+
+/* Starts the agent: one detached thread that listens on `socket_path`.
+ *
+ * `hello_json` is one JSON object; the agent adds `wire` when absent and a `cupti` member.
+ * `options` is "key=value;key=value" or NULL:
+ *   buffer_bytes (1048576)  max_buffers (16)  pool_limit (8)  outbox_bytes (8388608)
+ *   idle_retract_ms (600000; 0 = never)  drain_ms (500)  flush_ms (150)
+ *   require_context (1: wait for a CUDA context, 0: a mapped libcuda is enough)
+ *   demangle (1)
+ * Running already: 0 again, whatever the arguments. */
+BRRR_API int brrr_start(const char *socket_path, const char *hello_json, const char *options);
+
+/* Flushes, disables the kinds this agent enabled, closes the socket, ends the thread.
+ * The library stays mapped and its callbacks stay registered. At most 2 s. */
+BRRR_API int brrr_stop(void);
+
+/* The sentence for the last negative code; never NULL. */
+BRRR_API const char *brrr_last_error(void);
+
+/* The bits raised since the last call, or 0 after `timeout_ms`. Release the GIL around it. */
+BRRR_API int brrr_wait(int timeout_ms);
+
+/* One mark (wire MARK). Dropped without a trace when no monitor is connected. */
+BRRR_API void brrr_mark(uint16_t mark_class, int64_t start_ns, int64_t end_ns, int64_t value,
+                        uint32_t name_id, uint32_t tid);
+
+/* An optimizer step ended: a STEP point mark whose value counts steps, and the beat of bursts. */
+BRRR_API void brrr_step(int64_t t_ns, uint32_t tid);
+
+/* The id of a name, the same for the same text; 0 for the empty name or when the table is full. */
+BRRR_API uint32_t brrr_name(const char *utf8);
+
+/* Sends one JSON frame. Kind HELLO replaces the stored hello; DEVICE is sent to later monitors
+ * too. Returns 0, or negative when nobody listens or the queue is full. */
+BRRR_API int brrr_json(uint16_t kind, const char *json);
+
+/* The same for any payload; `records` is what a loss would count. */
+BRRR_API int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t records);
+
+/* Another profiler (`who`) is about to use CUPTI: back within 2 s with our kinds off and the
+ * attributes restored. brrr_resume takes the callbacks again at the next burst. */
+BRRR_API int brrr_yield(const char *who);
+BRRR_API int brrr_resume(void);
+
+/* Running counters, in the order of enum brrr_stat; writes at most n. Returns how many there are. */
+BRRR_API int brrr_stats(uint64_t *out, int n);
+
+BRRR_API int brrr_abi(void);
+
+enum brrr_stat {
+    BRRR_ST_STATE,        /* enum trace_state */
+    BRRR_ST_CLIENTS,
+    BRRR_ST_STEPS,
+    BRRR_ST_KERNELS,
+    BRRR_ST_COPIES,
+    BRRR_ST_CALLS,
+    BRRR_ST_MARKS,
+    BRRR_ST_LOST,         /* all places together */
+    BRRR_ST_FAULTS,       /* CUPTI calls that returned an error */
+    BRRR_ST_POOL_MAPPED,  /* bytes */
+    BRRR_ST_POOL_LENT,    /* buffers CUPTI holds */
+    BRRR_ST_OUTBOX_BYTES,
+    BRRR_ST_NAME_BYTES,
+    BRRR_ST_BURSTS,
+    BRRR_ST_CPU_NS,       /* CPU time of the agent's thread */
+    BRRR_ST_REQUESTS,     /* buffers CUPTI asked for */
+    BRRR_ST_FOREIGN,      /* buffers it gave back that were not ours */
+    BRRR_ST_COUNT
+};
+
+#endif

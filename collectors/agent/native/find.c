@@ -1,0 +1,206 @@
+/* Which libcupti this process has mapped, and whether CUDA is awake. */
+#include "cupti.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONTEXTS_LOOKED_AT 16
+#define CANDIDATES 4
+
+/* Tools that bring a CUPTI, or a driver interface, of their own: two in one process fight. */
+static const char *const OTHERS[] = {
+    "libToolsInjection", "libcuda-injection", "TreeLauncher", "libsanitizer-collection",
+};
+
+struct seen {
+    char cupti[CANDIDATES][512];
+    size_t count;
+    char torch[512], other[512];
+};
+
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static void keep(char *into, size_t room, const char *path)
+{
+    if (into[0] == '\0')
+        snprintf(into, room, "%s", path);
+}
+
+static void look_at(struct seen *seen, char *path)
+{
+    char *deleted = strstr(path, " (deleted)");
+    if (deleted != NULL)
+        *deleted = '\0';
+    const char *base = base_name(path);
+    if (strncmp(base, "libtorch_cpu.so", 15) == 0)
+        keep(seen->torch, sizeof seen->torch, path);
+    for (size_t i = 0; i < sizeof OTHERS / sizeof OTHERS[0]; i++)
+        if (strncmp(base, OTHERS[i], strlen(OTHERS[i])) == 0)
+            keep(seen->other, sizeof seen->other, path);
+    /* Triton carries a copy that only its own profiler uses. */
+    if (strncmp(base, "libcupti.so", 11) != 0 || strstr(path, "/triton/") != NULL)
+        return;
+    for (size_t i = 0; i < seen->count; i++)
+        if (strcmp(seen->cupti[i], path) == 0)
+            return;
+    if (seen->count < CANDIDATES)
+        snprintf(seen->cupti[seen->count++], sizeof seen->cupti[0], "%s", path);
+}
+
+static bool read_maps(struct seen *seen)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (maps == NULL)
+        return false;
+    char *line = NULL;
+    size_t room = 0;
+    while (getline(&line, &room, maps) > 0) {
+        char *path = strchr(line, '/');
+        if (path == NULL)
+            continue;
+        path[strcspn(path, "\n")] = '\0';
+        look_at(seen, path);
+    }
+    free(line);
+    fclose(maps);
+    return true;
+}
+
+static void *mapped(const char *path) { return dlopen(path, RTLD_NOLOAD | RTLD_LAZY); }
+
+/* The copy whose calls torch's own code would reach. */
+static void *torch_cupti(const struct seen *seen, char *path, size_t room)
+{
+    void *torch = seen->torch[0] ? mapped(seen->torch) : NULL;
+    void *symbol = torch ? dlsym(torch, "cuptiActivityEnable") : NULL;
+    Dl_info where;
+    if (symbol == NULL || dladdr(symbol, &where) == 0 || where.dli_fname == NULL)
+        return NULL;
+    snprintf(path, room, "%s", where.dli_fname);
+    return mapped(path);
+}
+
+static void *choose(const struct seen *seen, char *path, size_t room, char *says, size_t says_room)
+{
+    void *library = torch_cupti(seen, path, room);
+    if (library != NULL)
+        return library;
+    if (seen->count > 1) {
+        snprintf(says, says_room,
+                 "two copies of CUPTI are mapped, %s and %s, and torch uses neither for certain: kernel "
+                 "tracing stays off",
+                 seen->cupti[0], seen->cupti[1]);
+        return NULL;
+    }
+    if (seen->count == 0) {
+        snprintf(says, says_room, "no libcupti is mapped in the trainer: counters only");
+        return NULL;
+    }
+    snprintf(path, room, "%s", seen->cupti[0]);
+    library = mapped(path);
+    /* A file replaced since it was mapped answers to its soname only. */
+    if (library == NULL)
+        library = mapped("libcupti.so.13");
+    if (library == NULL)
+        library = mapped("libcupti.so.12");
+    if (library == NULL)
+        snprintf(says, says_room, "%.400s is mapped but cannot be opened: counters only", path);
+    return library;
+}
+
+/* True once some device has a live primary context: looking wakes nothing. */
+static bool cuda_awake(bool need_context)
+{
+    void *cuda = mapped("libcuda.so.1");
+    if (cuda == NULL)
+        return false;
+    if (!need_context)
+        return true;
+    int (*state)(int, unsigned *, int *);
+    *(void **)&state = dlsym(cuda, "cuDevicePrimaryCtxGetState");
+    if (state == NULL)
+        return true;
+    for (int device = 0; device < CONTEXTS_LOOKED_AT; device++) {
+        unsigned flags = 0;
+        int active = 0;
+        if (state(device, &flags, &active) != 0)
+            return false;
+        if (active)
+            return true;
+    }
+    return false;
+}
+
+static bool resolve(struct cupti *out, void *library)
+{
+    const struct {
+        void *slot;
+        const char *name;
+        bool needed;
+    } calls[] = {
+        {&out->get_version, "cuptiGetVersion", true},
+        {&out->register_callbacks, "cuptiActivityRegisterCallbacks", true},
+        {&out->enable, "cuptiActivityEnable", true},
+        {&out->disable, "cuptiActivityDisable", true},
+        {&out->flush, "cuptiActivityFlushAll", true},
+        {&out->get_timestamp, "cuptiGetTimestamp", false},
+        {&out->register_clock, "cuptiActivityRegisterTimestampCallback", false},
+        {&out->enable_runtime, "cuptiActivityEnableRuntimeApi", false},
+        {&out->enable_driver, "cuptiActivityEnableDriverApi", false},
+        {&out->dropped, "cuptiActivityGetNumDroppedRecords", false},
+        {&out->get_attribute, "cuptiActivityGetAttribute", false},
+        {&out->set_attribute, "cuptiActivitySetAttribute", false},
+        {&out->get_result_string, "cuptiGetResultString", false},
+        {&out->next_record, "cuptiActivityGetNextRecord", false},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        void *symbol = dlsym(library, calls[i].name);
+        if (symbol == NULL && calls[i].needed)
+            return false;
+        memcpy(calls[i].slot, &symbol, sizeof symbol);
+    }
+    return true;
+}
+
+enum find_state cupti_find(struct cupti *out, bool need_context, char *says, size_t room)
+{
+    if (!cuda_awake(need_context)) {
+        snprintf(says, room, "waiting for the trainer to touch its GPU");
+        return FIND_NO_CUDA;
+    }
+    struct seen *seen = calloc(1, sizeof *seen);
+    if (seen == NULL || !read_maps(seen)) {
+        free(seen);
+        snprintf(says, room, "/proc/self/maps cannot be read: counters only");
+        return FIND_NO_CUPTI;
+    }
+    enum find_state state = FIND_REFUSED;
+    memset(out, 0, sizeof *out);
+    if (seen->other[0] != '\0') {
+        snprintf(says, room, "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
+                 base_name(seen->other));
+    } else {
+        void *library = choose(seen, out->path, sizeof out->path, says, room);
+        if (library == NULL)
+            state = seen->count > 1 ? FIND_REFUSED : FIND_NO_CUPTI;
+        else if (!resolve(out, library))
+            snprintf(says, room, "%.400s lacks the activity calls: counters only", out->path);
+        else if (CUPTI_CALL(out, get_version, &out->version) != CUPTI_OK)
+            snprintf(says, room, "CUPTI does not tell its version: counters only");
+        else if (!strides_find(&out->strides, out->next_record, out->version))
+            snprintf(says, room, "CUPTI %u has records of a layout not known here: counters only",
+                     out->version);
+        else
+            state = FOUND;
+    }
+    free(seen);
+    return state;
+}

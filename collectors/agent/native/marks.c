@@ -1,0 +1,59 @@
+#include "marks.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#define ROOM 16384u
+
+/* Vyukov's bounded queue: `turn` says whose move a cell is. */
+struct cell {
+    _Atomic uint64_t turn;
+    struct wire_mark mark;
+};
+
+static struct cell cells[ROOM];
+static _Atomic uint64_t tail, head, lost;
+
+void marks_init(void)
+{
+    for (uint64_t i = 0; i < ROOM; i++)
+        atomic_store_explicit(&cells[i].turn, i, memory_order_relaxed);
+    atomic_store(&tail, 0);
+    atomic_store(&head, 0);
+}
+
+bool marks_put(const struct wire_mark *mark)
+{
+    uint64_t at = atomic_load_explicit(&tail, memory_order_relaxed);
+    for (;;) {
+        struct cell *cell = &cells[at % ROOM];
+        uint64_t turn = atomic_load_explicit(&cell->turn, memory_order_acquire);
+        if (turn == at) {
+            if (atomic_compare_exchange_weak_explicit(&tail, &at, at + 1, memory_order_relaxed,
+                                                      memory_order_relaxed)) {
+                cell->mark = *mark;
+                atomic_store_explicit(&cell->turn, at + 1, memory_order_release);
+                return true;
+            }
+        } else if ((int64_t)(turn - at) < 0) {
+            atomic_fetch_add_explicit(&lost, 1, memory_order_relaxed);
+            return false;
+        } else {
+            at = atomic_load_explicit(&tail, memory_order_relaxed);
+        }
+    }
+}
+
+bool marks_take(struct wire_mark *out)
+{
+    uint64_t at = atomic_load_explicit(&head, memory_order_relaxed);
+    struct cell *cell = &cells[at % ROOM];
+    if (atomic_load_explicit(&cell->turn, memory_order_acquire) != at + 1)
+        return false;
+    *out = cell->mark;
+    atomic_store_explicit(&cell->turn, at + ROOM, memory_order_release);
+    atomic_store_explicit(&head, at + 1, memory_order_relaxed);
+    return true;
+}
+
+uint64_t marks_lost(void) { return atomic_load(&lost); }

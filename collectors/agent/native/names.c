@@ -1,0 +1,182 @@
+#include "names.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_IDS (1u << 16)
+#define MOST_BYTES (4u << 20)
+
+struct name {
+    char *text;
+    uint64_t hash;
+    uint32_t bytes;
+};
+
+static struct {
+    struct name *rows;   /* row 0 is the empty name */
+    uint32_t *buckets;   /* open addressing, 0: empty */
+    uint32_t last, room, bucket_count;
+    uint64_t bytes, refused;
+} table;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+typedef char *(*demangle_fn)(const char *, char *, size_t *, int *);
+static demangle_fn demangle;
+
+static uint64_t hash_of(const char *text, size_t bytes)
+{
+    uint64_t hash = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ (uint8_t)text[i]) * UINT64_C(1099511628211);
+    return hash;
+}
+
+static uint32_t *bucket_for(const char *text, size_t bytes, uint64_t hash)
+{
+    uint32_t mask = table.bucket_count - 1, at = (uint32_t)(hash ^ hash >> 32) & mask;
+    for (;; at = (at + 1) & mask) {
+        uint32_t id = table.buckets[at];
+        if (id == 0)
+            return &table.buckets[at];
+        const struct name *row = &table.rows[id];
+        if (row->hash == hash && row->bytes == bytes && memcmp(row->text, text, bytes) == 0)
+            return &table.buckets[at];
+    }
+}
+
+static int grow(void)
+{
+    uint32_t room = table.room ? table.room * 2 : 512;
+    struct name *rows = realloc(table.rows, room * sizeof *rows);
+    if (rows == NULL)
+        return 0;
+    table.rows = rows;
+    uint32_t *buckets = calloc(room * 2, sizeof *buckets);
+    if (buckets == NULL)
+        return 0;
+    free(table.buckets);
+    table.buckets = buckets;
+    table.bucket_count = room * 2;
+    table.room = room;
+    for (uint32_t id = 1; id <= table.last; id++)
+        *bucket_for(rows[id].text, rows[id].bytes, rows[id].hash) = id;
+    return 1;
+}
+
+static uint32_t add_locked(const char *text, size_t bytes, uint64_t hash)
+{
+    if (table.room != 0) {
+        uint32_t id = *bucket_for(text, bytes, hash);
+        if (id != 0)
+            return id;
+    }
+    if (table.last + 1 >= MOST_IDS || table.bytes + bytes > MOST_BYTES ||
+        (table.last + 1 >= table.room && !grow())) {
+        table.refused++;
+        return 0;
+    }
+    char *copy = malloc(bytes);
+    if (copy == NULL) {
+        table.refused++;
+        return 0;
+    }
+    memcpy(copy, text, bytes);
+    uint32_t id = ++table.last;
+    table.rows[id] = (struct name){copy, hash, (uint32_t)bytes};
+    table.bytes += bytes;
+    *bucket_for(text, bytes, hash) = id;
+    return id;
+}
+
+uint32_t names_add(const char *text, size_t bytes)
+{
+    if (bytes == 0)
+        return 0;
+    if (bytes > NAME_LONGEST) {
+        bytes = NAME_LONGEST; /* never half a UTF-8 character */
+        while (bytes > 1 && ((uint8_t)text[bytes] & 0xC0) == 0x80)
+            bytes--;
+    }
+    uint64_t hash = hash_of(text, bytes);
+    pthread_mutex_lock(&lock);
+    uint32_t id = add_locked(text, bytes, hash);
+    pthread_mutex_unlock(&lock);
+    return id;
+}
+
+void names_use_demangler(int wanted)
+{
+    demangle = NULL;
+    void *library = wanted ? dlopen("libstdc++.so.6", RTLD_NOLOAD | RTLD_LAZY) : NULL;
+    if (library != NULL)
+        *(void **)&demangle = dlsym(library, "__cxa_demangle");
+}
+
+uint32_t names_add_kernel(const char *mangled)
+{
+    size_t bytes = strnlen(mangled, NAME_LONGEST + 1);
+    if (demangle != NULL && bytes <= NAME_LONGEST && bytes > 2 && mangled[0] == '_' &&
+        mangled[1] == 'Z') {
+        int status = -1;
+        char *plain = demangle(mangled, NULL, NULL, &status);
+        if (plain != NULL && status == 0) {
+            uint32_t id = names_add(plain, strnlen(plain, NAME_LONGEST + 1));
+            free(plain);
+            return id;
+        }
+        free(plain);
+    }
+    return names_add(mangled, bytes);
+}
+
+uint32_t names_last(void)
+{
+    pthread_mutex_lock(&lock);
+    uint32_t last = table.last;
+    pthread_mutex_unlock(&lock);
+    return last;
+}
+
+uint64_t names_refused(void)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t refused = table.refused;
+    pthread_mutex_unlock(&lock);
+    return refused;
+}
+
+uint64_t names_bytes(void)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t bytes = table.bytes + table.room * (sizeof(struct name) + 2 * sizeof(uint32_t));
+    pthread_mutex_unlock(&lock);
+    return bytes;
+}
+
+size_t names_write(uint32_t first, uint8_t *out, size_t room, uint32_t *last)
+{
+    size_t at = 0;
+    pthread_mutex_lock(&lock);
+    *last = first - 1;
+    for (uint32_t id = first; id <= table.last; id++) {
+        uint32_t bytes = table.rows[id].bytes;
+        if (at + 8 + bytes > room)
+            break;
+        memcpy(out + at, &id, 4);
+        memcpy(out + at + 4, &bytes, 4);
+        memcpy(out + at + 8, table.rows[id].text, bytes);
+        at += 8 + bytes;
+        *last = id;
+    }
+    pthread_mutex_unlock(&lock);
+    return at;
+}
+
+void names_forked(void)
+{
+    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    lock = fresh;
+    memset(&table, 0, sizeof table);
+}

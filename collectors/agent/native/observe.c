@@ -1,0 +1,116 @@
+#include "observe.h"
+
+#include <string.h>
+
+#include "server.h"
+#include "wire.h"
+
+#define STREAMS 64
+
+/* Work of one stream runs in the order of its launches. So what was launched before tracing began
+ * is over when the stream's first record starts, and nothing untraced runs on it before its last
+ * one ends. The busiest stream of a device speaks for it: the others mostly wait for it. */
+struct stream {
+    uint32_t device, id;
+    int64_t first_ns, last_ns, busy_ns;
+};
+
+static struct {
+    struct stream streams[STREAMS];
+    uint32_t count, recent;
+    int64_t enabled_ns;
+    int64_t told_ns[STREAMS]; /* by the index of a device's first stream: end of its last span */
+    uint64_t records;
+    bool tainted;
+} span;
+
+void observe_begin(int64_t enabled_ns)
+{
+    memset(&span, 0, sizeof span);
+    span.enabled_ns = enabled_ns;
+}
+
+static struct stream *stream_of(uint32_t device, uint32_t id)
+{
+    struct stream *recent = &span.streams[span.recent];
+    if (span.count != 0 && recent->device == device && recent->id == id)
+        return recent;
+    for (uint32_t i = 0; i < span.count; i++)
+        if (span.streams[i].device == device && span.streams[i].id == id) {
+            span.recent = i;
+            return &span.streams[i];
+        }
+    if (span.count == STREAMS)
+        return NULL;
+    span.recent = span.count++;
+    span.streams[span.recent] = (struct stream){device, id, INT64_MAX, 0, 0};
+    return &span.streams[span.recent];
+}
+
+void observe_add(uint32_t device, uint32_t stream, int64_t start_ns, int64_t end_ns)
+{
+    span.records++;
+    struct stream *row = stream_of(device, stream);
+    if (row == NULL)
+        return;
+    if (start_ns < row->first_ns)
+        row->first_ns = start_ns;
+    if (end_ns > row->last_ns)
+        row->last_ns = end_ns;
+    row->busy_ns += end_ns - start_ns;
+}
+
+static const struct stream *busiest(uint32_t device)
+{
+    const struct stream *best = NULL;
+    for (uint32_t i = 0; i < span.count; i++)
+        if (span.streams[i].device == device &&
+            (best == NULL || span.streams[i].busy_ns > best->busy_ns))
+            best = &span.streams[i];
+    return best;
+}
+
+static bool is_first_of_device(uint32_t index)
+{
+    for (uint32_t i = 0; i < index; i++)
+        if (span.streams[i].device == span.streams[index].device)
+            return false;
+    return true;
+}
+
+static void tell(uint32_t index, int64_t end_ns)
+{
+    const struct stream *speaker = busiest(span.streams[index].device);
+    int64_t start_ns = span.told_ns[index];
+    if (start_ns == 0)
+        start_ns = speaker->first_ns > span.enabled_ns ? speaker->first_ns : span.enabled_ns;
+    if (end_ns <= start_ns)
+        return;
+    span.told_ns[index] = end_ns;
+    struct wire_observed observed = {start_ns, end_ns, (int32_t)speaker->device,
+                                     span.tainted ? OBSERVED_LOSSY : 0};
+    server_observed(&observed);
+}
+
+void observe_advance(int64_t launched_ns)
+{
+    for (uint32_t i = 0; i < span.count; i++)
+        if (is_first_of_device(i))
+            tell(i, launched_ns);
+    if (span.count != 0)
+        span.tainted = false;
+}
+
+void observe_end(int64_t stopped_ns, bool whole)
+{
+    for (uint32_t i = 0; i < span.count; i++) {
+        if (!is_first_of_device(i))
+            continue;
+        int64_t end_ns = busiest(span.streams[i].device)->last_ns;
+        tell(i, whole && stopped_ns > end_ns ? stopped_ns : end_ns);
+    }
+    span.tainted = false;
+}
+
+void observe_taint(void) { span.tainted = true; }
+uint64_t observe_records(void) { return span.records; }

@@ -1,0 +1,31 @@
+/* What the agent says of itself: hello, status, losses. Agent's thread only. */
+#ifndef BRRR_REPORT_H
+#define BRRR_REPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Takes over the text, made with malloc: one JSON object. */
+void report_hello(char *json);
+void report_hello_again(void);
+
+/* A frame to repeat to monitors that come later (copied). */
+void report_keep_device(const char *json, size_t bytes);
+
+/* Everything a new monitor must know first. */
+void report_welcome(int slot);
+
+void report_status(void);
+void report_status_to(int slot);
+
+/* A burst ended. */
+void report_traced(uint64_t kernels, uint64_t steps, bool whole);
+
+/* The totals of what was lost, when they changed; at most once a second. */
+void report_losses(int64_t now_ns);
+uint64_t report_lost(void);
+
+void report_forked(void);
+
+#endif

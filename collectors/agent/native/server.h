@@ -1,0 +1,56 @@
+/* The socket monitors connect to, and what each of them still has to be sent. Agent's thread only,
+ * but for server_clients. */
+#ifndef BRRR_SERVER_H
+#define BRRR_SERVER_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "outbox.h"
+#include "wire.h"
+
+#define CLIENTS 4
+#define SERVER_FDS (CLIENTS + 1)
+
+/* 0, or a negative enum brrr_code with its sentence. Any thread, before the agent's starts. */
+int server_open(const char *path);
+
+/* Fills `fds` for poll and later acts on them. */
+void server_watch(struct pollfd *fds);
+void server_serve(const struct pollfd *fds, int64_t now_ns);
+
+/* Monitors connected now. Any thread. */
+int server_clients(void);
+
+/* Sends a filled frame to every monitor, names it may use first. */
+void server_broadcast(struct block *block);
+
+/* A JSON or other small frame; `urgent`: names, status and the like. */
+void server_send(uint16_t kind, const void *payload, size_t bytes, uint32_t records, bool urgent);
+
+/* The same to monitor `slot` only. */
+void server_send_to(int slot, uint16_t kind, const void *payload, size_t bytes);
+
+/* A span of device time, marked per monitor by what that monitor did not get. */
+void server_observed(const struct wire_observed *observed);
+
+/* Records that a full queue kept from some monitor, over all. */
+uint64_t server_lost(void);
+
+/* What the monitors want now has to be asked again: one came, went, or changed its mind. */
+bool server_changed(void);
+bool server_wants_continuous(void);
+uint32_t server_wanted_kinds(void);
+
+/* Each monitor's own wishes. */
+void server_set_continuous(int slot, bool on);
+void server_set_kinds(int slot, uint32_t kinds);
+void server_pinged(int slot);
+void server_part(int slot);
+
+/* Says goodbye, tries to send what is left for `patience_ms`, closes, removes the socket. */
+void server_close(const char *reason, int patience_ms);
+void server_forked(void);
+
+#endif

@@ -1,0 +1,24 @@
+/* Turning CUPTI's kinds on and off, and leaving it as it was found. Agent's thread only. */
+#ifndef BRRR_SWITCH_H
+#define BRRR_SWITCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cupti.h"
+
+/* True: what `want` asks for is on. False: nothing of ours is; the code is that of the call
+ * that failed. */
+bool switch_on(const struct cupti *cupti, uint32_t want, uint32_t pool_limit, int *code);
+
+/* Turns off what this agent turned on, and nothing else. */
+void switch_off(const struct cupti *cupti);
+
+/* Gives back the attributes that were changed. */
+void switch_restore(const struct cupti *cupti);
+
+/* The callbacks may be somebody else's by now: register again at the next switch_on. */
+void switch_forget(void);
+void switch_forked(void);
+
+#endif

@@ -1,0 +1,213 @@
+#include "walk.h"
+
+#include <string.h>
+
+#include "calls.h"
+#include "lanes.h"
+#include "names.h"
+#include "observe.h"
+#include "wire.h"
+
+#define NAME_CELLS 4096u
+
+struct walk_counts walked;
+static struct {
+    const char *pointer;
+    uint32_t id;
+} name_cells[NAME_CELLS];
+static int64_t earliest, latest = INT64_MAX;
+
+void walk_bounds(int64_t earliest_ns, int64_t latest_ns)
+{
+    earliest = earliest_ns;
+    latest = latest_ns;
+}
+
+void walk_forget_names(void) { memset(name_cells, 0, sizeof name_cells); }
+
+static inline uint8_t u8_at(const uint8_t *p) { return *p; }
+
+#define READER(name, type)                                                                         \
+    static inline type name(const uint8_t *p)                                                      \
+    {                                                                                              \
+        type value;                                                                                \
+        memcpy(&value, p, sizeof value);                                                           \
+        return value;                                                                              \
+    }
+READER(u16_at, uint16_t)
+READER(u32_at, uint32_t)
+READER(u64_at, uint64_t)
+READER(i64_at, int64_t)
+
+static inline uint32_t kernel_name(const uint8_t *record)
+{
+    const char *pointer;
+    memcpy(&pointer, record + KERNEL_NAME, sizeof pointer);
+    if (pointer == NULL)
+        return 0;
+    uintptr_t mixed = (uintptr_t)pointer;
+    uint32_t cell = (uint32_t)(mixed >> 4 ^ mixed >> 16) % NAME_CELLS;
+    if (name_cells[cell].pointer != pointer) {
+        name_cells[cell].id = names_add_kernel(pointer);
+        name_cells[cell].pointer = pointer;
+    }
+    return name_cells[cell].id;
+}
+
+/* True when the times can be used; else the record is counted where it belongs. */
+static inline bool times_good(int64_t start, int64_t end, uint32_t graph)
+{
+    if (__builtin_expect(start >= earliest && start <= end && end <= latest && start > 0, 1))
+        return true;
+    if (start == 0 || end == 0) {
+        walked.zero_timestamps++;
+        walked.zero_in_graphs += graph != 0;
+    } else {
+        walked.wrong_clock++;
+    }
+    observe_taint();
+    return false;
+}
+
+static inline void walk_kernel(const uint8_t *record)
+{
+    int64_t start = i64_at(record + KERNEL_START), end = i64_at(record + KERNEL_END);
+    uint32_t graph = u32_at(record + KERNEL_GRAPH);
+    walked.launched_kernels += graph == 0;
+    if (!times_good(start, end, graph))
+        return;
+    uint32_t device = u32_at(record + KERNEL_DEVICE), stream = u32_at(record + KERNEL_STREAM);
+    walked.kernels++;
+    observe_add(device, stream, start, end);
+    uint32_t name_id = kernel_name(record);
+    struct wire_kernel *out = lane_next(LANE_KERNELS, sizeof *out);
+    if (out == NULL)
+        return;
+    out->start_ns = start;
+    out->end_ns = end;
+    out->correlation = u32_at(record + KERNEL_CORRELATION);
+    out->name_id = name_id;
+    out->device = (int32_t)device;
+    out->stream = stream;
+    memcpy(out->grid, record + KERNEL_GRID, sizeof out->grid);
+    memcpy(out->block, record + KERNEL_BLOCK, sizeof out->block);
+    out->shared_bytes = u32_at(record + KERNEL_SHARED_STATIC) + u32_at(record + KERNEL_SHARED_DYNAMIC);
+    out->registers = u16_at(record + KERNEL_REGISTERS);
+    out->flags = 0;
+    out->graph = graph;
+    out->channel = u32_at(record + KERNEL_CHANNEL);
+    out->graph_node = u64_at(record + KERNEL_GRAPH_NODE);
+}
+
+static void put_copy(struct wire_copy copy)
+{
+    if (!times_good(copy.start_ns, copy.end_ns, copy.graph))
+        return;
+    walked.copies++;
+    observe_add((uint32_t)copy.device, copy.stream, copy.start_ns, copy.end_ns);
+    struct wire_copy *out = lane_next(LANE_COPIES, sizeof *out);
+    if (out != NULL)
+        *out = copy;
+}
+
+static void walk_memcpy(const uint8_t *record, bool peer)
+{
+    put_copy((struct wire_copy){
+        .start_ns = i64_at(record + MEMCPY_START),
+        .end_ns = i64_at(record + MEMCPY_END),
+        .size_bytes = i64_at(record + MEMCPY_BYTES),
+        .correlation = u32_at(record + (peer ? PEER_CORRELATION : MEMCPY_CORRELATION)),
+        .device = (int32_t)u32_at(record + MEMCPY_DEVICE),
+        .stream = u32_at(record + MEMCPY_STREAM),
+        .copy_kind = u8_at(record + MEMCPY_KIND),
+        .src_kind = u8_at(record + MEMCPY_SRC),
+        .dst_kind = u8_at(record + MEMCPY_DST),
+        .flags = u8_at(record + MEMCPY_FLAGS),
+        .graph = u32_at(record + (peer ? PEER_GRAPH : MEMCPY_GRAPH)),
+    });
+}
+
+static void walk_memset(const uint8_t *record)
+{
+    put_copy((struct wire_copy){
+        .start_ns = i64_at(record + MEMSET_START),
+        .end_ns = i64_at(record + MEMSET_END),
+        .size_bytes = i64_at(record + MEMSET_BYTES),
+        .correlation = u32_at(record + MEMSET_CORRELATION),
+        .device = (int32_t)u32_at(record + MEMSET_DEVICE),
+        .stream = u32_at(record + MEMSET_STREAM),
+        .dst_kind = (uint8_t)u16_at(record + MEMSET_MEMORY),
+        .graph = u32_at(record + MEMSET_GRAPH),
+    });
+}
+
+static inline void walk_call(const uint8_t *record, bool driver)
+{
+    const struct call_row *row = call_row(driver, u32_at(record + API_CBID));
+    if (row == NULL) {
+        walked.unasked++;
+        return;
+    }
+    int64_t start = i64_at(record + API_START), end = i64_at(record + API_END);
+    if (!times_good(start, end, 0))
+        return;
+    uint32_t failed = u32_at(record + API_RESULT);
+    walked.calls++;
+    uint32_t correlation = u32_at(record + API_CORRELATION);
+    /* A driver call made by a runtime call has its id and ends just before it. */
+    if (row->call_class == CALL_LAUNCH && failed == 0 && correlation != walked.last_launch) {
+        walked.launches++;
+        walked.last_launch = correlation;
+    }
+    struct wire_call *out = lane_next(LANE_CALLS, sizeof *out);
+    if (out == NULL)
+        return;
+    out->start_ns = start;
+    out->end_ns = end;
+    out->correlation = correlation;
+    out->tid = u32_at(record + API_THREAD);
+    out->name_id = row->name_id;
+    out->call_class = row->call_class;
+    out->flags = (uint16_t)((driver ? CALL_FLAG_DRIVER : 0) | (failed ? CALL_FLAG_FAILED : 0));
+}
+
+void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t valid)
+{
+    size_t at = 0;
+    while (at + 8 <= valid) {
+        const uint8_t *record = buffer + at;
+        uint32_t kind = u32_at(record);
+        uint32_t stride = kind < KIND_LIMIT ? strides->bytes[kind] : 0;
+        if (__builtin_expect(stride == 0 || at + stride > valid, 0)) {
+            walked.unknown_bytes += valid - at;
+            walked.unknown_kinds++;
+            walked.last_unknown_kind = kind;
+            observe_taint();
+            return;
+        }
+        switch (kind) {
+        case KIND_CONCURRENT_KERNEL:
+        case KIND_KERNEL:
+            walk_kernel(record);
+            break;
+        case KIND_RUNTIME:
+            walk_call(record, false);
+            break;
+        case KIND_DRIVER:
+            walk_call(record, true);
+            break;
+        case KIND_MEMCPY:
+            walk_memcpy(record, false);
+            break;
+        case KIND_MEMCPY2:
+            walk_memcpy(record, true);
+            break;
+        case KIND_MEMSET:
+            walk_memset(record);
+            break;
+        default:
+            walked.unasked++;
+        }
+        at += stride;
+    }
+}

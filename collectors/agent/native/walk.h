@@ -1,0 +1,31 @@
+/* One CUPTI buffer into wire records. Agent's thread only. */
+#ifndef BRRR_WALK_H
+#define BRRR_WALK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "layouts.h"
+
+struct walk_counts {
+    uint64_t kernels, copies, calls;
+    uint64_t launches;         /* launch rows that queued one kernel each */
+    uint64_t launched_kernels; /* kernels outside graphs */
+    uint64_t zero_timestamps, zero_in_graphs;
+    uint64_t wrong_clock;      /* records hours away from the trainer's clock */
+    uint64_t unknown_bytes;    /* rest of a buffer behind a record of unknown length */
+    uint64_t unknown_kinds;    /* how often */
+    uint64_t unasked;          /* records another user of this CUPTI asked for */
+    uint32_t last_unknown_kind, last_launch;
+};
+extern struct walk_counts walked;
+
+/* Times outside [earliest, latest] are not of this clock. */
+void walk_bounds(int64_t earliest_ns, int64_t latest_ns);
+
+/* Forgets which address held which name: a module may have been unloaded. */
+void walk_forget_names(void);
+
+void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t valid);
+
+#endif

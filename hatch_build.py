@@ -1,0 +1,38 @@
+"""Compiles the agent's C library into the wheel, and tags the wheel with the machine it is for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class NativeAgent(BuildHookInterface):
+    """One wheel serves every Python: the library links neither libpython nor libcupti.
+
+    Without a compiler, or on another platform, the wheel is pure; the library is then compiled on
+    first use, and until there is a compiler brrrtop watches with counters only.
+    """
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        if self.target_name != "wheel":
+            return
+        sys.path.insert(0, self.root)
+        try:
+            from collectors import native
+            from collectors.errors import CollectorError
+        finally:
+            sys.path.remove(self.root)
+        target = native.AGENT_DIR / native.LIBRARY_NAME
+        try:
+            native.check_machine()
+            native.compile_library(target)
+        except CollectorError as fault:
+            target.unlink(missing_ok=True)
+            self.app.display_warning(f"no agent library: {fault.message}; {fault.action}")
+            return
+        build_data["artifacts"].append(f"collectors/agent/{native.LIBRARY_NAME}")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-linux_{os.uname().machine}"
