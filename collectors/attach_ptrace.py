@@ -52,7 +52,9 @@ def make_plan(process: Process, wanted: frozenset[str]) -> Plan:
     """
     machine = platform.machine()
     python = process.python
-    if machine not in _MACHINES or python is None:
+    if python is None:
+        raise Unsupported(f"process {process.pid} is not Python")
+    if machine not in _MACHINES:
         raise Unsupported(f"entering a running process is not built for {machine}", _RUN)
     if process.shadow_stack:
         raise Unsupported("the trainer runs with hardware shadow stacks", _RUN)

@@ -1,0 +1,223 @@
+"""Starts a trainer with the agent in it, for `brrrtop run -- CMD`.
+
+The command keeps its terminal, its standard streams, its process group and its exit code. What is
+added is one folder at the head of PYTHONPATH; see `collectors.launch_site` for what lies there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from collectors import attach_files, bootstrap, client, launch_site
+from collectors import process as processes
+from collectors.attach_files import AgentFiles
+from collectors.client import Client
+from collectors.errors import CollectorError, LaunchFailed, NotWritable
+
+PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_FROM_KERNEL = 128
+"""`SI_KERNEL`: the terminal sent it, to the trainer too, which is in our process group."""
+_SOCKET = re.compile(r"(\d+)\." + re.escape(attach_files.SOCKET_NAME))
+_LOOK_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A command under way, and the folder in which its agents appear."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """As a shell would say it: 128 + n when signal n ended it; None: it still runs."""
+        code = self.process.poll()
+        return code if code is None or code >= 0 else 128 - code
+
+    def sockets(self) -> dict[int, str]:
+        """Processes that have an agent by now → its socket; one a rank."""
+        try:
+            names = sorted(os.listdir(self.folder))
+        except OSError:
+            return {}
+        found = ((_SOCKET.fullmatch(name), name) for name in names)
+        return {int(match[1]): str(self.folder / name) for match, name in found if match}
+
+    def connect(self, pid: int, limit_s: float = 2.0) -> Client:
+        """A connection to the agent of process `pid`.
+
+        Raises:
+            CollectorError: As `collectors.client.connect`.
+        """
+        path = self.sockets().get(pid, str(self.folder / f"{pid}.{attach_files.SOCKET_NAME}"))
+        uid = processes.read(pid).uid
+        return client.connect(path, pid=pid, uid=uid, limit_s=limit_s)
+
+    def first_agent(self, limit_s: float, rank: int | None = None) -> Client | None:
+        """A connection to the first agent that appears; None: none did in time, or it ended.
+
+        Args:
+            limit_s: Imports and CUDA take a while: tens of seconds are usual.
+            rank: Wait for this rank's.
+        """
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            for pid in self.sockets():
+                if rank is None or _rank_of(pid) == rank:
+                    with contextlib.suppress(CollectorError):
+                        return self.connect(pid)
+            if self.exit_code is not None:
+                return None
+            time.sleep(_LOOK_EVERY_S)
+        return None
+
+    def send(self, number: int) -> None:
+        """Sends a signal to the command, if it still runs."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    def wait(self, meanwhile: Callable[[], None] | None = None) -> int:
+        """The command's exit code once it ends; signals that reach us are passed on, once each.
+
+        Call from the main thread, and start threads of your own before nothing: they inherit the
+        blocked signals, which is what keeps Ctrl-C from ending us before the trainer.
+
+        Args:
+            meanwhile: Called a few times a second.
+        """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
+        try:
+            while (code := self.exit_code) is None:
+                self._pass_on(_LOOK_EVERY_S)
+                if meanwhile is not None:
+                    meanwhile()
+            return code
+        finally:
+            while signal.sigtimedwait(PASSED_ON, 0) is not None:
+                pass
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _pass_on(self, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while (remaining_s := deadline - time.monotonic()) > 0 and self.exit_code is None:
+            came = signal.sigtimedwait((*PASSED_ON, signal.SIGCHLD), min(remaining_s, 0.05))
+            if came is None or came.si_signo == signal.SIGCHLD:
+                continue
+            if came.si_code != _FROM_KERNEL:
+                self.send(came.si_signo)
+
+    def remove(self) -> None:
+        """Takes the folder away. Processes that still run keep what they have loaded."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _rank_of(pid: int) -> int | None:
+    try:
+        ranks = processes.read(pid).ranks
+    except CollectorError:
+        return None
+    return ranks.get("RANK", ranks.get("SLURM_PROCID"))
+
+
+def environment(
+    folder: Path,
+    files: AgentFiles,
+    options: str,
+    when: str,
+    base: Mapping[str, str],
+) -> dict[str, str]:
+    """`base` with the agent in it; writes the start-up file into `folder`.
+
+    Raises:
+        NotWritable: The file cannot be written.
+    """
+    socket_path = str(folder / f"{launch_site.PID}.{attach_files.SOCKET_NAME}")
+    payload = bootstrap.payload(str(files.folder), str(files.library), socket_path, options)
+    text = launch_site.site_text(str(folder), payload, when)
+    try:
+        (folder / launch_site.SITE_NAME).write_text(text, "utf-8")
+    except OSError as fault:
+        raise NotWritable(
+            f"{folder} cannot be written: {fault.strerror}", "free some space"
+        ) from fault
+    ahead = base.get("PYTHONPATH")
+    return dict(base, PYTHONPATH=f"{folder}{os.pathsep}{ahead}" if ahead else str(folder))
+
+
+def launch(
+    argv: Sequence[str],
+    files: AgentFiles,
+    options: str = "",
+    *,
+    when: str = "cuda",
+    env: Mapping[str, str] | None = None,
+) -> Launched:
+    """The command `argv` under way, each of its trainers with an agent.
+
+    Args:
+        argv: The command and its arguments, as after `--`.
+        files: Where the agent and its library lie.
+        options: For the agent.
+        when: `cuda`: only processes that use CUDA; `torch`: all that import torch.
+        env: The environment to start from; None: ours.
+
+    Raises:
+        LaunchFailed: There is no such command (exit code 127), or it cannot be run (126).
+        NotWritable: No private folder can be made.
+    """
+    folder = _private_folder()
+    try:
+        full = environment(folder, files, options, when, os.environ if env is None else env)
+        process = subprocess.Popen(list(argv), env=full)
+    except FileNotFoundError as fault:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise LaunchFailed(f"there is no command {argv[0]!r}", "", 127) from fault
+    except PermissionError as fault:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise LaunchFailed(f"{argv[0]!r} may not be run", f"chmod +x {argv[0]}", 126) from fault
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Launched(process, folder)
+
+
+def _private_folder() -> Path:
+    tried = []
+    for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp", "/dev/shm"):
+        if not base:
+            continue
+        folder = Path(base) / f"brrrtop-run-{secrets.token_hex(8)}"
+        longest = f"{folder}/4194304.{attach_files.SOCKET_NAME}"
+        if len(os.fsencode(longest)) > client.PATH_LIMIT_BYTES:
+            tried.append(f"{base}: too long for a socket")
+            continue
+        try:
+            folder.mkdir(0o700)
+            return folder
+        except OSError as fault:
+            tried.append(f"{base}: {fault.strerror}")
+    raise NotWritable(
+        f"no private folder can be made ({'; '.join(tried)})", "free some space in /tmp"
+    )
