@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,38 +13,10 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
 from collectors import process as processes
 from collectors.process import Process
-from collectors.wire import Frame
 
 if TYPE_CHECKING:
     from collectors.attach import Attached
     from collectors.attach_files import AgentFiles
-    from collectors.client import Client
-
-
-class AgentLink:
-    """The agent's end of the socket, as `LiveSource` wants it."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @property
-    def closed(self) -> bool:
-        return self._client.ended
-
-    def frames(self) -> Iterable[Frame]:
-        return self._client.frames()
-
-    def send(self, data: bytes) -> None:
-        """Sends one order.
-
-        Raises:
-            OSError: The agent is gone.
-        """
-        if not self._client.send(data):
-            raise ConnectionError("the agent does not answer")
-
-    def close(self) -> None:
-        self._client.close()
 
 
 def run(options: Options) -> int:
@@ -65,11 +36,10 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
     _refuse_taken_file(options)
     attached = attach(process.pid, agent_files(), says=output.say)
     output.say(_how(attached))
-    link = AgentLink(attached.client)
     try:
-        source = live.open_live(link, process.pid, options, " ".join(process.cmdline))
+        source = live.open_live(attached.client, process.pid, options, " ".join(process.cmdline))
     except BaseException:
-        link.close()
+        attached.client.close()
         raise
     try:
         return live.watch(source, options, gates)

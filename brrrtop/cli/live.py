@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from brrrtop.cli import gate, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer
-from brrrtop.model import Estimate, Freshness, Snapshot
+from brrrtop.model import Estimate, Freshness
 from brrrtop.session.live import LiveSource
 from brrrtop.session.state import Session
+from brrrtop.session.watching import Watching
 
 if TYPE_CHECKING:
-    from brrrtop.session.live import Agent, Feed
+    from brrrtop.session.ports import Agent, Feed
 
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""
@@ -30,8 +31,9 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
         BrrrtopError: The file of `--record` cannot be written.
     """
     from brrrtop.session.governor import Governor, Limits
+    from brrrtop.session.recording import RecordingWriter
 
-    sink = Recorder(options.record) if options.record else None
+    sink = RecordingWriter(options.record) if options.record else None
     return LiveSource(
         agent,
         pid,
@@ -40,17 +42,6 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
         sink=sink,
         cmdline=cmdline or None,
     )
-
-
-class Recorder:
-    """A copy of every frame into a new file, as `LiveSource` wants to hand them over."""
-
-    def __init__(self, path: str) -> None:
-        from brrrtop.session.recording import RecordingWriter
-
-        self._writer = RecordingWriter(path)
-        self.add = self._writer.write
-        self.close = self._writer.close
 
 
 def _feeds(pid: int | None, options: Options) -> list[Feed]:
@@ -68,60 +59,29 @@ def _feeds(pid: int | None, options: Options) -> list[Feed]:
     return feeds
 
 
-class LiveDriver:
-    """Plays a live source into snapshots. Implements what the screen asks of a driver."""
+class LiveDriver(Watching):
+    """Plays a live source into snapshots, and compares the present with a marked baseline."""
 
     def __init__(self, source: LiveSource, device_id: int | None = None) -> None:
-        self._source = source
-        self._session = Session(source, device_id=device_id)
+        self._judging = Session(source, device_id=device_id)
+        super().__init__(self._judging, source)
         self._baseline: Estimate | None = None
 
     @property
     def can(self) -> frozenset[str]:
-        always = {"device", "baseline", "save"}
-        return frozenset(always if self._source.tier == "nvml" else {*always, "continuous"})
-
-    def advance(self) -> Snapshot:
-        """The state now."""
-        return self._session.advance(wall_ns=time.time_ns())
-
-    def select_device(self, device_id: int) -> None:
-        self._session.select_device(device_id)
+        return super().can | {"baseline"}
 
     def mark_baseline(self) -> str:
         """Marks the present window, or compares the present one with the one marked before."""
-        if self._session.judged is None:
+        if self._judging.judged is None:
             raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
-        now = self._session.judged.estimate
+        now = self._judging.judged.estimate
         before, self._baseline = self._baseline, now
         if before is None:
             return "baseline marked; the key again compares with it"
         from brrrtop.cli.compare import in_a_line
 
         return in_a_line(before, now)
-
-    def continuous(self, on: bool) -> str:
-        return self._source.continuous(on)
-
-    def save(self, path: str) -> str:
-        """Writes the last ten minutes."""
-        from brrrtop.session.recording import RecordingWriter
-
-        frames = self._source.ring.frames()
-        with RecordingWriter(path) as writer:
-            for frame in frames:
-                writer.write(frame)
-        return f"saved to {path}"
-
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def step(self, count: int) -> None: ...
-    def seek(self, share: float) -> None: ...
-    def faster(self) -> None: ...
-    def slower(self) -> None: ...
-
-    def close(self) -> None:
-        self._source.close()
 
 
 def watch(

@@ -7,7 +7,6 @@ except as far as the governor needs it to order the next burst.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +20,8 @@ from brrrtop.session.governor import Act, Governor
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
 from brrrtop.session.tee import Sink, Tee
-from collectors.control import Op, encode_order
+from collectors.control import Op, control
+from collectors.errors import CollectorError
 from collectors.hostload import HostLoad
 from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClass, Metric, WireError
 
@@ -70,7 +70,6 @@ class LiveSource:
             self._hello["cmdline"] = cmdline
         if agent is not None:
             self._hello.update(agent.hello)
-        self._wire_lock = threading.Lock()
         self._pending: list[Frame] = []
         self._floor_ns = 0
         self._second_ns = 0
@@ -187,12 +186,11 @@ class LiveSource:
             return []
         found: list[Frame] = []
         try:
-            with self._wire_lock:
-                found.extend(self._agent.frames())
-        except (WireError, OSError) as fault:
+            found.extend(self._agent.frames())
+        except (WireError, OSError, CollectorError) as fault:
             self._lose_agent(str(fault))
             return found
-        if self._agent.ended:
+        if self._agent.closed:
             self._hung_up = True
         return found
 
@@ -268,10 +266,10 @@ class LiveSource:
         if self._agent is None or self._agent_lost is not None:
             return False
         try:
-            with self._wire_lock:
-                return self._agent.send(encode_order(op, a, b))
-        except OSError:
+            self._agent.send(control(op, a, b))
+        except (OSError, CollectorError):
             return False  # the next look at the socket says why
+        return True
 
     def _beat(self) -> bool:
         if self._closed or self._agent is None or self._agent_lost is not None:

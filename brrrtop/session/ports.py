@@ -12,8 +12,11 @@ class Agent(Protocol):
     """The other end of the agent's socket."""
 
     hello: dict[str, Any]
-    ended: bool
-    """Nothing more will come."""
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more will come; what came before can still be read."""
+        ...
 
     def frames(self) -> Iterable[Frame]:
         """What has arrived since the call before; never waits.
@@ -23,8 +26,12 @@ class Agent(Protocol):
         """
         ...
 
-    def send(self, content: bytes) -> bool:
-        """Sends or keeps for later; False: nobody listens."""
+    def send(self, data: bytes) -> None:
+        """Sends, or keeps for later; safe from any thread.
+
+        Raises:
+            OSError, CollectorError: Nobody listens any more.
+        """
         ...
 
     def close(self) -> None: ...

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
 
-from collectors.control import CONTROL, Op
-from collectors.wire import GAUGE, KERNEL, MARK, OBSERVED, Frame, Kind, MarkClass, Metric
+from collectors.control import CONTROL_KIND, Op
+from collectors.errors import PeerGone
+from collectors.wire import (
+    GAUGE,
+    HEADER,
+    KERNEL,
+    MARK,
+    OBSERVED,
+    Frame,
+    Kind,
+    MarkClass,
+    Metric,
+)
 
 SECOND = 1_000_000_000
 STEP_NS = 20_000_000
@@ -25,7 +37,6 @@ class FakeAgent:
 
     def __init__(self, now_ns: int, *, pid: int = 4711) -> None:
         self.hello: dict[str, Any] = {"wire": 1, "pid": pid, "torch": "2.13", "cmdline": "train.py"}
-        self.ended = False
         self.closed = False
         self.orders: list[tuple[Op, int, int]] = []
         self._now_ns = now_ns
@@ -41,15 +52,18 @@ class FakeAgent:
         found, self._out = self._out, []
         return found
 
-    def send(self, content: bytes) -> bool:
-        op, _, a, b = CONTROL.unpack(content)
+    def send(self, data: bytes) -> None:
+        if self.closed:
+            raise PeerGone("the agent in the trainer has gone", "attach again")
+        size, kind, _, _ = HEADER.unpack_from(data)
+        assert (size, kind) == (len(data) - HEADER.size, CONTROL_KIND)
+        op, _, a, b = struct.unpack_from("<IIqq", data, HEADER.size)
         self.orders.append((Op(op), a, b))
         if op == Op.BURST:
             self._tracing = (self._now_ns, self._now_ns + (a + 1) * STEP_NS)
-        return not self.ended
 
     def close(self) -> None:
-        self.ended = self.closed = True
+        self.closed = True
 
     def count(self, op: Op) -> int:
         """How often an order came."""

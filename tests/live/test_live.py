@@ -45,7 +45,7 @@ class Bench:
 
     def tick(self) -> None:
         self.now_ns += TICK_NS
-        if self.agent is not None and not self.agent.ended:
+        if self.agent is not None and not self.agent.closed:
             self.agent.move_to(self.now_ns)
         sm, power = (Metric.SM_ACTIVE, 0.7), (Metric.POWER_WATT, 500.0)
         self.feed.held.append(gauges(self.now_ns - 1, sm, power))
@@ -155,7 +155,7 @@ def test_continuous_is_an_order_and_a_tier(bench: Bench) -> None:
 def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
     bench.read(3)
     assert bench.agent is not None
-    bench.agent.ended = True
+    bench.agent.closed = True
     frames = bench.read(2)
     said = statuses(frames)
     assert said["tier"] == "nvml"
