@@ -19,7 +19,8 @@ def boot(folder, library, socket, options, version):
     try:
         import sys
         if sys.version_info < (3, 9):
-            raise ImportError("Python %d.%d is too old: brrrtop enters 3.9 and newer" % sys.version_info[:2])
+            was = "Python %d.%d is too old: brrrtop enters 3.9 and newer"
+            raise ImportError(was % sys.version_info[:2])
         if "_brrrtop_agent" not in sys.modules:
             from importlib.util import module_from_spec, spec_from_file_location
             spec = spec_from_file_location("_brrrtop_agent", folder + "/__init__.py",
@@ -34,9 +35,9 @@ def boot(folder, library, socket, options, version):
     if told:
         try:
             import os
-            f = os.open(socket + ".refused", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            os.write(f, told.encode("utf-8", "replace"))
-            os.close(f)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with open(os.open(socket + ".refused", flags, 0o600), "wb") as file:
+                file.write(told.encode("utf-8", "replace"))
         except Exception:
             pass
 import _thread
@@ -57,7 +58,7 @@ def payload(agent_dir: str, library_path: str, socket_path: str, options: str = 
     Args:
         agent_dir: The folder `collectors/agent`, as the trainer sees it (containers).
         library_path: The native library, as the trainer sees it.
-        socket_path: Where the agent is to listen; a refusal lands in `socket_path + REFUSED_SUFFIX`.
+        socket_path: Where the agent is to listen; a refusal lands beside it (`REFUSED_SUFFIX`).
         options: `key=value;key=value`, see `collectors/agent/entry.py` and the native header.
 
     Raises:

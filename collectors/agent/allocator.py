@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any
 
 from .native import ALLOCATOR, STATUS
 from .probe import Probe, imported
@@ -18,39 +18,31 @@ class Allocator(Probe):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._asked_ns = 0
-        self._retries: Dict[int, int] = {}
-        self._told: Dict[int, Dict[str, Any]] = {}
+        self._told: dict[int, dict[str, Any]] = {}
 
-    def remove(self) -> None:
-        super().remove()
-        self._retries.clear()
+    def clear(self) -> None:
         self._told.clear()
 
     def wake(self, now_ns: int) -> None:
         """Mark new retries; send the totals of a device when they have changed."""
-        if now_ns - self._asked_ns < _EVERY_NS:
+        read = imported("torch._C", "_cuda_memoryStats")
+        if read is None or now_ns - self._asked_ns < _EVERY_NS:
             return
         self._asked_ns = now_ns
-        read = imported("torch._C", "_cuda_memoryStats")
-        if read is None:
-            return
         for device in devices_in_use():
-            facts = totals(read(device))
-            self._count(device, facts["alloc_retry_count"], now_ns)
-            if facts != self._told.get(device):
-                self._told[device] = facts
-                body = {"tier": "allocator", "state": "live", "says": "", "device": device}
-                self.native.frame(STATUS, {**body, **facts})
-
-    def _count(self, device: int, retries: int, now_ns: int) -> None:
-        fresh = retries - self._retries.get(device, retries)
-        self._retries[device] = retries
-        if fresh > 0:
-            name_id = self.native.name(f"allocator retry on device {device}")
-            self.native.mark(ALLOCATOR, now_ns, now_ns, fresh, name_id, self.native.thread())
+            now, before = totals(read(device)), self._told.get(device)
+            if now == before:
+                continue
+            self._told[device] = now
+            told = {"tier": "allocator", "state": "live", "says": "", "device": device}
+            self.native.frame(STATUS, {**told, **now})
+            retries = now["alloc_retry_count"] - before["alloc_retry_count"] if before else 0
+            if retries > 0:
+                name_id = self.native.name(f"allocator retry on device {device}")
+                self.native.mark(ALLOCATOR, now_ns, now_ns, retries, name_id, self.native.thread())
 
 
-def devices_in_use() -> List[int]:
+def devices_in_use() -> list[int]:
     """CUDA ordinals on which the trainer has a context; none before it initialised CUDA itself."""
     ready = imported("torch.cuda", "is_initialized")
     count = imported("torch._C", "_cuda_getDeviceCount")
@@ -60,13 +52,11 @@ def devices_in_use() -> List[int]:
     return [device for device in range(count()) if context(device)]
 
 
-def totals(stats: Dict[str, Any]) -> Dict[str, Any]:
+def totals(stats: dict[str, Any]) -> dict[str, Any]:
     """The few of the allocator's statistics that matter here."""
-    return {
-        "alloc_retry_count": int(stats.get("num_alloc_retries", 0)),
-        "oom_count": int(stats.get("num_ooms", 0)),
-        "reserved_bytes": stats.get("reserved_bytes", {}).get("all", {}).get("current"),
-        "reserved_peak_bytes": stats.get("reserved_bytes", {}).get("all", {}).get("peak"),
-        "allocated_bytes": stats.get("allocated_bytes", {}).get("all", {}).get("current"),
-        "allocated_peak_bytes": stats.get("allocated_bytes", {}).get("all", {}).get("peak"),
-    }
+    found = {"alloc_retry_count": stats.get("num_alloc_retries", 0)}
+    found["oom_count"] = stats.get("num_ooms", 0)
+    for what in ("reserved", "allocated"):
+        pool = stats.get(f"{what}_bytes", {}).get("all", {})
+        found.update({f"{what}_bytes": pool.get("current"), f"{what}_peak_bytes": pool.get("peak")})
+    return found

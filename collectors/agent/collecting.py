@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from time import time_ns
-from typing import Any, Dict
+from typing import Any
 
 from .native import GC
 from .probe import Probe
@@ -23,24 +23,20 @@ class Collecting(Probe):
         self._callback = self.guard(self._collected)
         self._start_ns = 0
 
-    def install(self) -> None:
-        super().install()
+    def place(self) -> None:
         if self._callback not in gc.callbacks:
             gc.callbacks.append(self._callback)
 
-    def remove(self) -> None:
-        super().remove()
+    def clear(self) -> None:
         while self._callback in gc.callbacks:
             gc.callbacks.remove(self._callback)
         self._start_ns = 0
 
-    def _collected(self, phase: str, info: Dict[str, int]) -> None:
+    def _collected(self, phase: str, told: dict[str, int]) -> None:
         now_ns = time_ns()
         if phase == "start":
             self._start_ns = now_ns
-        elif self._start_ns:
-            start_ns, self._start_ns = self._start_ns, 0
-            if now_ns - start_ns >= _WORTH_NS:
-                native = self.native
-                name_id = native.name(f"gc generation {info['generation']}")
-                native.mark(GC, start_ns, now_ns, info["generation"], name_id, native.thread())
+        elif self._start_ns and now_ns - self._start_ns >= _WORTH_NS:
+            native, generation = self.native, told["generation"]
+            name_id = native.name(f"gc generation {generation}")
+            native.mark(GC, self._start_ns, now_ns, generation, name_id, native.thread())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from _thread import LockType, allocate_lock, start_new_thread
-from typing import Any, Dict, List, Optional, Set
+from _thread import allocate_lock
+from typing import Any
 
 from . import facts
 from .allocator import Allocator
@@ -12,9 +12,19 @@ from .collecting import Collecting
 from .compiling import Compiling
 from .fence import Fence
 from .loader import Loader
-from .native import CONNECTED, DEVICE, ENDED, GONE, HELLO, STACKS_OFF, STACKS_ON, STATUS, STOP, Native
+from .native import (
+    CONNECTED,
+    DEVICE,
+    ENDED,
+    GONE,
+    HELLO,
+    STACKS_OFF,
+    STACKS_ON,
+    STATUS,
+    STOP,
+    Native,
+)
 from .neighbour import Neighbour
-from .probe import Probe
 from .saving import Saving
 from .stacks import PERIOD_MS, Stacks
 from .steps import Steps
@@ -28,30 +38,26 @@ _FACTS_NS = 5_000_000_000
 class Control:
     """One run of the agent, from start to detach. Probes are in place only while a monitor is."""
 
-    def __init__(self, native: Native, socket_path: str, wanted: Optional[Set[str]] = None) -> None:
+    def __init__(self, native: Native, socket_path: str, wanted: set[str] | None = None) -> None:
         self.native, self.socket_path, self.fence = native, socket_path, Fence()
-        steps = Steps(native, self.fence)
-        self.stacks = Stacks(native, self.fence, steps)
-        probes: List[Probe] = [
-            Neighbour(native, self.fence),  # first, so that nobody is disturbed for a moment
-            steps,
-            Loader(native, self.fence, steps),
+        self.steps = Steps(native, self.fence)
+        self.stacks = Stacks(native, self.fence, self.steps)
+        probes = [
+            Neighbour(native, self.fence),  # first: nobody may be disturbed, not for a moment
+            self.steps,
+            Loader(native, self.fence, self.steps),
             Compiling(native, self.fence),
             Collecting(native, self.fence),
             Allocator(native, self.fence),
             Saving(native, self.fence),
             self.stacks,
         ]
-        self.probes = [p for p in probes if wanted is None or p.name in wanted]
+        self.probes = [probe for probe in probes if wanted is None or probe.name in wanted]
         self.hooked = self.ended = False
-        self._off: Set[str] = set()
-        self._lock: LockType = allocate_lock()
+        self._off: set[str] = set()
+        self._lock = allocate_lock()
         self._round_ns = self._facts_ns = 0
-        self._told: Dict[Any, Any] = {}
-
-    def begin(self) -> None:
-        """Start the thread: a raw one, which the trainer's `threading.enumerate` does not list."""
-        start_new_thread(self._run, ())
+        self._told: dict[Any, Any] = {}
 
     def hook(self) -> None:
         """Put every probe in place, as far as what it needs has been imported."""
@@ -83,17 +89,17 @@ class Control:
             if what == "remove" or probe.name not in self._off:
                 self.fence.guard(probe.name, getattr(probe, what))(*given)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Heed the library until the end; the body of the control thread."""
         heed = self.fence.guard("control", self._heed)
         while not self.ended:
             asked = time.monotonic()
             patience_ms = PERIOD_MS if self.stacks.sampling else _ROUND_MS
             bits = self.native.wait(patience_ms if self.hooked else _DORMANT_MS)
-            if self.ended:
-                return
-            if bits < 0 or bits & ENDED:
+            if not self.ended and (bits < 0 or bits & ENDED):
                 self.ended = True
                 self.unhook()
+            if self.ended:
                 return
             heed(bits)
             if not bits and time.monotonic() - asked < PERIOD_MS / 2e3:
@@ -117,27 +123,25 @@ class Control:
         if self.stacks.sampling and self.stacks.name not in self._off:
             self.fence.guard(self.stacks.name, self.stacks.sample)(now_ns)
         if bits or now_ns - self._round_ns >= _ROUND_MS * 900_000:
-            self._round_ns = now_ns
             self._round(now_ns)
 
     def _round(self, now_ns: int) -> None:
+        self._round_ns = now_ns
+        self.hook()
+        self._each("wake", now_ns)
         if now_ns - self._facts_ns >= _FACTS_NS:
             self._facts_ns = now_ns
             self._tell()
-        self.hook()
-        self._each("wake", now_ns)
         self._retire()
 
     def _tell(self) -> None:
         """Send what has changed of the hello and the devices: torch or CUDA may have come since."""
-        hello = facts.hello()
-        if {**hello, "clock": 0} != self._told.get("hello"):
-            self._told["hello"] = {**hello, "clock": 0}
-            self.native.frame(HELLO, hello)
-        for device in facts.devices():
-            if device != self._told.get(device["device_id"]):
-                self._told[device["device_id"]] = device
-                self.native.frame(DEVICE, device)
+        hello = {**facts.hello(), "optimizers": self.steps.optimizers}
+        for kind, body in [(HELLO, hello), *((DEVICE, device) for device in facts.devices())]:
+            key, lasting = (kind, body.get("device_id")), {**body, "clock": None}
+            if lasting != self._told.get(key):
+                self._told[key] = lasting
+                self.native.frame(kind, body)
 
     def _retire(self) -> None:
         """Take out probes that have failed too often, and all of them when all together have."""
@@ -149,7 +153,7 @@ class Control:
                 fault = self.fence.last.get(probe.name, "too many faults elsewhere")
                 self._say("probe", f"the {probe.name} probe is off: {fault}", probe=probe.name)
         if self.fence.tripped:
-            self._say("agent", f"the agent is off: faults in {', '.join(sorted(self.fence.faults))}")
+            self._say("agent", f"the agent is off: faults in {', '.join(self.fence.faults)}")
             self.end()
 
     def _say(self, tier: str, says: str, **more: Any) -> None:

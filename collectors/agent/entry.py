@@ -4,41 +4,37 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
-from _thread import allocate_lock
-from typing import List, Optional, Set, Tuple
+from _thread import allocate_lock, start_new_thread
 
-from . import facts
 from .control import Control
+from .facts import VERSION, hello
 from .native import Native, NativeError
 
-_OURS = ("probes",)
-"""Options that are for us; the library refuses those it does not know."""
+_OURS = "probes="
 
 _lock = allocate_lock()
-_control: Optional[Control] = None
-_watching_forks = False
+_control: Control | None = None
+_watching = False
 
 
-def start(library_path: str, socket_path: str, options: str = "", version: str = facts.VERSION) -> str:
-    """Start the agent, or leave a running one alone. Never raises on the trainer's account.
+def start(library_path: str, socket_path: str, options: str = "", version: str = VERSION) -> str:
+    """Start the agent, or leave a running one alone.
 
     Args:
         library_path: The native library, as the trainer sees its path.
         socket_path: Where it is to listen.
-        options: `key=value;key=value`; `probes=steps,loader` limits the probes, the rest is the library's.
-        version: The brrrtop that asks. Loaded code is never replaced, so another version is refused.
+        options: `key=value;key=value`; `probes=steps,loader` limits the probes, the rest is the
+            library's.
+        version: The brrrtop that asks. Loaded code is never replaced: another version is refused.
 
     Returns:
         Nothing when the agent runs, else the sentence that says why it does not.
     """
     global _control
-    if sys.version_info < facts.OLDEST_PYTHON:
-        return f"Python {sys.version.split()[0]} is too old: brrrtop enters 3.9 and newer"
-    if version != facts.VERSION:
+    if version != VERSION:
         return (
-            f"brrrtop {facts.VERSION} is loaded in this process already and {version} cannot replace it: "
-            f"watch with brrrtop {facts.VERSION}, or restart the trainer"
+            f"brrrtop {VERSION} is loaded in this process already and {version} cannot replace "
+            f"it: watch with brrrtop {VERSION}, or restart the trainer"
         )
     with _lock:
         if _control is not None and not _control.ended:
@@ -50,12 +46,12 @@ def start(library_path: str, socket_path: str, options: str = "", version: str =
         wanted, rest = _split(options)
         try:
             native = Native(library_path)
-            native.start(socket_path, facts.hello(), rest)
+            native.start(socket_path, hello(), rest)
         except NativeError as fault:
             return str(fault)
-        _watch_forks()
+        _watch()
         _control = Control(native, socket_path, wanted)
-        _control.begin()
+        start_new_thread(_control.run, ())  # a raw one: `threading.enumerate` does not list it
         return ""
 
 
@@ -67,23 +63,19 @@ def stop() -> None:
         control.end()
 
 
-def _split(options: str) -> Tuple[Optional[Set[str]], str]:
-    wanted: Optional[Set[str]] = None
-    rest: List[str] = []
-    for part in filter(None, options.split(";")):
-        key, _, value = part.partition("=")
-        if key.strip() in _OURS:
-            wanted = set(filter(None, value.split(",")))
-        else:
-            rest.append(part)
-    return wanted, ";".join(rest)
+def _split(options: str) -> tuple[set[str] | None, str]:
+    """The probes asked for, `None` for all; and the options that are for the library."""
+    parts = [part for part in options.split(";") if part]
+    ours = [part[len(_OURS) :] for part in parts if part.startswith(_OURS)]
+    rest = ";".join(part for part in parts if not part.startswith(_OURS))
+    return (set(ours[-1].split(",")) if ours else None), rest
 
 
-def _watch_forks() -> None:
-    """These two cannot be taken back, or need not be: they do nothing while no agent runs."""
-    global _watching_forks
-    if not _watching_forks:
-        _watching_forks = True
+def _watch() -> None:
+    """Be told of forks and of the end. Neither can be taken back; they do nothing with no agent."""
+    global _watching
+    if not _watching:
+        _watching = True
         os.register_at_fork(after_in_child=_forked)
         atexit.register(stop)
 

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from types import CodeType
-from typing import Any, Callable, Dict, Set
+from typing import Any, Callable
 
-PROBE_FAULT_LIMIT = 3
-FAULT_LIMIT = 10
+_PROBE_LIMIT = 3
+_LIMIT = 10
 
 
 class Fence:
-    """Every call of ours from the trainer's threads goes through `guard`.
+    """Every call of ours on the trainer's threads goes through `guard`.
 
-    Only `Exception` is held back: `KeyboardInterrupt`, `SystemExit` and their kin belong to the trainer.
+    Only `Exception` is held back: `KeyboardInterrupt` and its kin are the trainer's.
     """
 
     def __init__(self) -> None:
-        self.faults: Dict[str, int] = {}
-        self.last: Dict[str, str] = {}
-        self.codes: Set[CodeType] = set()
+        self.faults: dict[str, int] = {}
+        self.last: dict[str, str] = {}
+        self.codes: set[CodeType] = set()
         """Our code that may run inside a compiled region: torch.compile has to leave it alone."""
 
     def caught(self, place: str, fault: Exception) -> None:
@@ -28,12 +28,12 @@ class Fence:
 
     def spent(self, place: str) -> bool:
         """True when that probe has failed too often to stay."""
-        return self.faults.get(place, 0) >= PROBE_FAULT_LIMIT or self.tripped
+        return self.faults.get(place, 0) >= _PROBE_LIMIT or self.tripped
 
     @property
     def tripped(self) -> bool:
         """True when there were so many faults in all that nothing of ours should stay."""
-        return sum(self.faults.values()) >= FAULT_LIMIT
+        return sum(self.faults.values()) >= _LIMIT
 
     def guard(self, place: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, except that its faults end here. Its answer is `None` then."""
@@ -41,14 +41,16 @@ class Fence:
         def guarded(*args: Any) -> Any:
             try:
                 return call(*args)
-            except Exception as fault:  # noqa: BLE001 - the fence
+            except Exception as fault:
                 self.caught(place, fault)
                 return None
 
-        # Without it torch.compile would trace into us, or refuse to compile what calls us.
-        guarded._torchdynamo_disable = True  # type: ignore[attr-defined]
-        self.codes.add(guarded.__code__)
-        code = getattr(call, "__code__", None)
-        if code is not None:
-            self.codes.add(code)
+        if hasattr(call, "__code__"):
+            self.codes.add(call.__code__)
+        self.exempt(guarded)
         return guarded
+
+    def exempt(self, function: Any) -> None:
+        """Keep torch.compile out of a function of ours: it would change what is compiled."""
+        function._torchdynamo_disable = True
+        self.codes.add(function.__code__)

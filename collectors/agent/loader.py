@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from time import time_ns
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
-from .native import EVALUATION, INPUT
+from .fence import Fence
+from .native import EVALUATION, INPUT, Native
 from .probe import Probe, imported
+from .steps import Steps
 
-_LOADERS = 64
+_TOLD = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
 
 
 class Loader(Probe):
@@ -24,58 +26,44 @@ class Loader(Probe):
     def __init__(self, native: Native, fence: Fence, steps: Steps) -> None:
         super().__init__(native, fence)
         self._steps = steps
-        self._names: Dict[int, int] = {}
+        self._names: dict[int, int] = {}
         self._evaluating_ns = 0
-        self._grad_enabled: Callable[[], bool] = _always
+        self._grad_enabled: Callable[[], bool] = lambda: True
 
-    def install(self) -> None:
-        super().install()
+    def place(self) -> None:
         base = imported("torch.utils.data.dataloader", "_BaseDataLoaderIter")
         if base is None:
             return
-        self._grad_enabled = imported("torch", "is_grad_enabled") or _always
+        self._grad_enabled = imported("torch", "is_grad_enabled") or self._grad_enabled
         for owner in (base, *base.__subclasses__()):
-            own = vars(owner).get("__next__")
-            if own is not None and not self.patched(owner, "__next__"):
-                self.replace(owner, "__next__", self.timed(own, self._waited))
+            original = vars(owner).get("__next__")
+            if original is not None and not self.patched(owner, "__next__"):
+                self.replace(owner, "__next__", self.around(original, after=self._waited))
 
-    def _waited(self, start_ns: int, loader: Any) -> None:
+    def clear(self) -> None:
+        self._names.clear()
+        self._evaluating_ns = 0
+
+    def _waited(self, args: Any, start_ns: int) -> None:
         end_ns = time_ns()
+        loader = args[0]
         name_id = self._names.get(id(loader))
         # An address is used again by the next epoch's iterator, which starts counting anew.
         if name_id is None or loader._num_yielded <= 1:
             name_id = self._met(loader)
+        queue = getattr(loader, "_data_queue", None)
+        ready = -1 if queue is None else queue.qsize()
         native = self.native
         thread = native.thread()
-        native.mark(INPUT, start_ns, end_ns, ready_count(loader), name_id, thread)
+        native.mark(INPUT, start_ns, end_ns, ready, name_id, thread)
         if self._evaluating_ns > self._steps.last_ns:
             native.mark(EVALUATION, self._evaluating_ns, start_ns, 0, name_id, thread)
         self._evaluating_ns = 0 if self._grad_enabled() else start_ns
 
     def _met(self, loader: Any) -> int:
-        if len(self._names) >= _LOADERS:
+        if len(self._names) >= 64:
             self._names.clear()
-        self._names[id(loader)] = found = self.native.name(described(loader))
+        told = [f"{key}={getattr(loader, '_' + key, None)}" for key in _TOLD]
+        told.append(f"dataset={type(getattr(loader, '_dataset', None)).__name__}")
+        self._names[id(loader)] = found = self.native.name(f"DataLoader({', '.join(told)})")
         return found
-
-
-def ready_count(loader: Any) -> int:
-    """Batches that lay ready behind the one just drawn; -1 without workers."""
-    queue = getattr(loader, "_data_queue", None)
-    return -1 if queue is None else int(queue.qsize())
-
-
-def described(loader: Any) -> str:
-    """How a loader's iterator is set up, as `DataLoader(workers=4, ...)`."""
-    facts = {
-        "workers": getattr(loader, "_num_workers", None),
-        "pin_memory": getattr(loader, "_pin_memory", None),
-        "prefetch": getattr(loader, "_prefetch_factor", None),
-        "persistent": getattr(loader, "_persistent_workers", None),
-        "dataset": type(getattr(loader, "_dataset", None)).__name__,
-    }
-    return "DataLoader(" + ", ".join(f"{k}={v}" for k, v in facts.items()) + ")"
-
-
-def _always() -> bool:
-    return True

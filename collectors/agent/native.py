@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from _thread import get_ident, get_native_id  # type: ignore[attr-defined]
-from typing import Any, Dict, List
+from _thread import get_ident, get_native_id
+from typing import Any
 
 # Frame kinds and mark classes by number, as in `collectors/wire.py`, which is not in the trainer.
 HELLO, DEVICE, STATUS = 1, 3, 13
@@ -41,16 +41,15 @@ class Native:
             self._start = _typed(slow.brrr_start, ctypes.c_int, _TEXT, _TEXT, _TEXT)
             self._error = _typed(slow.brrr_last_error, _TEXT)
             self._yield = _typed(slow.brrr_yield, None, _TEXT)
-            self._stats = _typed(quick.brrr_stats, None, ctypes.POINTER(ctypes.c_uint64), ctypes.c_int)
             self.wait = _typed(slow.brrr_wait, ctypes.c_int, ctypes.c_int)
             self.resume = _typed(slow.brrr_resume, None)
             self.stop = _typed(slow.brrr_stop, None)
         except (OSError, AttributeError) as fault:
             raise NativeError(f"the agent library cannot be used: {fault}") from fault
-        self._names: Dict[str, int] = {}
-        self._threads: Dict[int, int] = {}
+        self._names: dict[str, int] = {}
+        self._threads: dict[int, int] = {}
 
-    def start(self, socket_path: str, hello: Dict[str, Any], options: str) -> None:
+    def start(self, socket_path: str, hello: dict[str, Any], options: str) -> None:
         """Begin to listen at `socket_path`.
 
         Raises:
@@ -81,7 +80,7 @@ class Native:
             found = self._threads[ident] = get_native_id()
         return found
 
-    def frame(self, kind: int, body: Dict[str, Any]) -> None:
+    def frame(self, kind: int, body: dict[str, Any]) -> None:
         """Send one JSON frame."""
         self._json(kind, packed(body))
 
@@ -89,19 +88,13 @@ class Native:
         """Take our hands off CUPTI; comes back when that is done."""
         self._yield(who.encode())
 
-    def stats(self, count: int = 16) -> List[int]:
-        """The library's own counters, in its order."""
-        out = (ctypes.c_uint64 * count)()
-        self._stats(out, count)
-        return list(out)
-
     def disarm(self) -> None:
         """In a forked child: the library's threads did not come along, so nothing may call it."""
         for call in ("mark", "step", "_name", "_json", "_yield", "wait", "resume", "stop"):
             setattr(self, call, _nothing)
 
 
-def packed(body: Dict[str, Any]) -> bytes:
+def packed(body: dict[str, Any]) -> bytes:
     """JSON without lone surrogates, which no reader would take."""
     return json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace")
 

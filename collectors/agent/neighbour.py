@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 
 from .probe import Probe, imported
-
-_WHO = "torch.profiler"
 
 
 class Neighbour(Probe):
@@ -22,25 +19,19 @@ class Neighbour(Probe):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._open: Dict[int, Any] = {}
+        self._open: dict[int, Any] = {}
         """Profiles between prepare and exit, by address, as weak references."""
-        self._found_running = False
-        self._yielded = False
+        self._found_running = self._yielded = False
 
-    def install(self) -> None:
-        super().install()
+    def place(self) -> None:
         owner = imported("torch.autograd.profiler", "profile")
-        if owner is None or self.patches:
+        if owner is None or self._patches:
             return
-        for attribute, wrap in (
-            ("_prepare_trace", self._before),
-            ("_start_trace", self._before),
-            ("__exit__", self._after),
-        ):
-            original = vars(owner).get(attribute)
-            if original is not None:
-                self.replace(owner, attribute, wrap(original))
-        # What closed while we were not looking, and what was running before we came.
+        for attribute in ("_prepare_trace", "_start_trace"):
+            ours = self.around(vars(owner)[attribute], before=self._entered)
+            self.replace(owner, attribute, ours)
+        self.replace(owner, "__exit__", self.around(vars(owner)["__exit__"], after=self._left))
+        # What ended while we were not looking, and what was running before we came.
         self._drop(lambda profile: profile is None or profile.kineto_results is not None)
         self._found_running = profiling() and not self._open
         self._settle()
@@ -48,57 +39,30 @@ class Neighbour(Probe):
     def wake(self, now_ns: int) -> None:
         """Notice profiles that were dropped without an exit, or that we never saw begin."""
         self._drop(lambda profile: profile is None)
-        if self._found_running and not profiling():
-            self._found_running = False
         self._settle()
 
-    def _before(self, original: Any) -> Any:
-        entered = self.guard(self._entered)
-
-        @functools.wraps(original)
-        def brrrtop_before(profile: Any, *args: Any, **kwargs: Any) -> Any:
-            if self.live:
-                entered(profile)
-            return original(profile, *args, **kwargs)
-
-        return brrrtop_before
-
-    def _after(self, original: Any) -> Any:
-        left = self.guard(self._left)
-
-        @functools.wraps(original)
-        def brrrtop_after(profile: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return original(profile, *args, **kwargs)
-            finally:
-                if self.live:
-                    left(profile)
-
-        return brrrtop_after
-
-    def _entered(self, profile: Any) -> None:
-        self._open[id(profile)] = weakref.ref(profile)
+    def _entered(self, args: Any) -> None:
+        self._open[id(args[0])] = weakref.ref(args[0])
         self._settle()
 
-    def _left(self, profile: Any) -> None:
-        self._open.pop(id(profile), None)
-        if self._found_running and not profiling():
-            self._found_running = False
+    def _left(self, args: Any, _: int) -> None:
+        self._open.pop(id(args[0]), None)
         self._settle()
 
-    def _drop(self, closed: Callable[[Any], bool]) -> None:
+    def _drop(self, ended: Callable[[Any], bool]) -> None:
         for key, reference in list(self._open.items()):
-            if closed(reference()):
+            if ended(reference()):
                 del self._open[key]
 
     def _settle(self) -> None:
+        self._found_running = self._found_running and profiling()
         wanted = bool(self._open) or self._found_running
-        if wanted and not self._yielded:
-            self._yielded = True
-            self.native.give_way(_WHO)
-        elif self._yielded and not wanted:
-            self._yielded = False
-            self.native.resume()
+        if wanted != self._yielded:
+            self._yielded = wanted
+            if wanted:
+                self.native.give_way("torch.profiler")
+            else:
+                self.native.resume()
 
 
 def profiling() -> bool:

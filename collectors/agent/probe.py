@@ -5,51 +5,50 @@ from __future__ import annotations
 import functools
 import sys
 from time import time_ns
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 from .fence import Fence
 from .native import Native
 
 _ABSENT = object()
-
-
-class Patch:
-    """One attribute of a class or module, replaced until `remove`."""
-
-    def __init__(self, owner: Any, attribute: str, replacement: Any) -> None:
-        self.owner, self.attribute, self.ours = owner, attribute, replacement
-        self._before = vars(owner).get(attribute, _ABSENT)
-        setattr(owner, attribute, replacement)
-
-    def remove(self) -> None:
-        """Put back what was there, unless somebody has wrapped ours since: theirs must go on working."""
-        if vars(self.owner).get(self.attribute) is not self.ours:
-            return
-        if self._before is _ABSENT:
-            delattr(self.owner, self.attribute)
-        else:
-            setattr(self.owner, self.attribute, self._before)
+Hook = Optional[Callable[..., None]]
 
 
 class Probe:
-    """One source of marks. `install` may be called again and again: what it needs may be imported later."""
+    """One source of marks. Subclasses fill in `place`, `clear` and `wake`, callable at any time."""
 
     name = ""
 
     def __init__(self, native: Native, fence: Fence) -> None:
         self.native, self.fence = native, fence
-        self.patches: List[Patch] = []
         self.live = False
+        self._patches: list[tuple[Any, str, Any, Any]] = []
 
     def install(self) -> None:
-        """Put in place what is not yet. Imports nothing: only looks at what the trainer has imported."""
+        """Put in place what is not yet: what a probe hooks may be imported later."""
         self.live = True
+        self.place()
 
     def remove(self) -> None:
-        """Leave the trainer as it was."""
+        """Leave the trainer as it was.
+
+        What somebody has wrapped since keeps our wrapper inside theirs; it does nothing then.
+        """
         self.live = False
-        while self.patches:
-            self.patches.pop().remove()
+        while self._patches:
+            owner, attribute, ours, before = self._patches.pop()
+            if vars(owner).get(attribute) is ours:
+                if before is _ABSENT:
+                    delattr(owner, attribute)
+                else:
+                    setattr(owner, attribute, before)
+        self.clear()
+
+    def place(self) -> None:
+        """Hook what the trainer has imported by now and is not hooked yet."""
+
+    def clear(self) -> None:
+        """Unhook what is not a patch; forget what was remembered of the trainer."""
 
     def wake(self, now_ns: int) -> None:
         """What there is to do off the training thread, at most twice a second."""
@@ -60,31 +59,34 @@ class Probe:
 
     def patched(self, owner: Any, attribute: str) -> bool:
         """True when that attribute is replaced already."""
-        return any(p.owner is owner and p.attribute == attribute for p in self.patches)
+        return any(patch[0] is owner and patch[1] == attribute for patch in self._patches)
 
-    def replace(self, owner: Any, attribute: str, replacement: Any) -> None:
-        """Patch `owner.attribute`, to be undone by `remove`."""
-        self.patches.append(Patch(owner, attribute, replacement))
+    def replace(self, owner: Any, attribute: str, ours: Any) -> None:
+        """Set `owner.attribute`, to be undone by `remove`."""
+        before = vars(owner).get(attribute, _ABSENT)
+        self._patches.append((owner, attribute, ours, before))
+        setattr(owner, attribute, ours)
 
-    def timed(self, original: Any, ended: Callable[[int, Any], None]) -> Any:
-        """`original`, followed by `ended(start_ns, its first argument)`, however it ends."""
-        ended = self.guard(ended)
+    def around(self, original: Any, before: Hook = None, after: Hook = None) -> Any:
+        """`original` after `before(arguments)` and, raise or not, before `after(arguments, start_ns)`."""
+        ahead, behind = before and self.guard(before), after and self.guard(after)
 
         @functools.wraps(original)
-        def brrrtop_timed(*args: Any, **kwargs: Any) -> Any:
+        def brrrtop_around(*args: Any, **kwargs: Any) -> Any:
+            if ahead is not None and self.live:
+                ahead(args)
             start_ns = time_ns()
             try:
                 return original(*args, **kwargs)
             finally:
-                if self.live:
-                    ended(start_ns, args[0] if args else None)
+                if behind is not None and self.live:
+                    behind(args, start_ns)
 
-        brrrtop_timed._torchdynamo_disable = True  # type: ignore[attr-defined]
-        self.fence.codes.add(brrrtop_timed.__code__)
-        return brrrtop_timed
+        self.fence.exempt(brrrtop_around)
+        return brrrtop_around
 
 
-def imported(module: str, path: str = "") -> Optional[Any]:
+def imported(module: str, path: str = "") -> Any | None:
     """A module the trainer has imported to the end, or what the dotted `path` leads to in it.
 
     Looks into dictionaries only: `getattr` on a module may import (torch and wandb load lazily).

@@ -9,42 +9,32 @@ from __future__ import annotations
 from _thread import get_ident
 from collections import deque
 from time import time_ns
-from typing import Any, Deque, Dict, List, Optional
+from typing import Any
 
 from .native import OPTIMIZER
 from .probe import Probe, imported
 
-_STAMPS = 64
 _MARKED_OPTIMIZERS = 8
 """With more (an optimizer per parameter), marking each would cost more than it tells."""
-_SILENT_SHARE = 4
-"""The step moves to another optimizer when its own has been silent this many times its period."""
+_TOLD = ("foreach", "fused", "capturable")
 
 
 class Rhythm:
-    """When one optimizer stepped."""
+    """When one optimizer stepped, the last 64 times."""
 
     __slots__ = ("label", "name_id", "stamps")
 
     def __init__(self, label: str, name_id: int) -> None:
         self.label, self.name_id = label, name_id
-        self.stamps: Deque[int] = deque(maxlen=_STAMPS)
-
-    @property
-    def gaps(self) -> List[int]:
-        """Nanoseconds between steps, sorted."""
-        stamps = list(self.stamps)
-        return sorted(b - a for a, b in zip(stamps, stamps[1:]))
+        self.stamps: deque[int] = deque(maxlen=64)
 
     def unevenness(self, now_ns: int) -> float:
-        """Spread of the middle half of the gaps over their median; infinite when too few or gone quiet."""
-        gaps = self.gaps
-        if len(gaps) < 8:
+        """Spread of the middle half of the gaps over their median; infinite: too few, or silent."""
+        stamps = list(self.stamps)
+        gaps = sorted(b - a for a, b in zip(stamps, stamps[1:]))
+        if len(gaps) < 8 or now_ns - stamps[-1] > 4 * gaps[-1]:
             return float("inf")
-        middle = max(gaps[len(gaps) // 2], 1)
-        if now_ns - self.stamps[-1] > _SILENT_SHARE * max(gaps[-1], middle):
-            return float("inf")
-        return (gaps[len(gaps) * 3 // 4] - gaps[len(gaps) // 4]) / middle
+        return (gaps[len(gaps) * 3 // 4] - gaps[len(gaps) // 4]) / max(gaps[len(gaps) // 2], 1)
 
 
 class Steps(Probe):
@@ -54,30 +44,26 @@ class Steps(Probe):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._handle: Optional[Any] = None
+        self._handle: Any | None = None
         # One function for the life of the process: torch.compile guards on which hooks there are.
         self._hook = self.guard(self._stepped)
-        self._rhythms: Dict[int, Rhythm] = {}
-        self._primary: Optional[Rhythm] = None
+        self._rhythms: dict[int, Rhythm] = {}
+        self._primary: Rhythm | None = None
         self.last_ns = 0
         self.thread_ident = self.thread_id = 0
-        """The thread that steps, as `threading.get_ident()` and as the kernel names it; 0 before."""
+        """The thread that steps, by Python's and by the kernel's number; 0 before a step."""
 
-    def install(self) -> None:
-        super().install()
+    def place(self) -> None:
         register = imported("torch.optim.optimizer", "register_optimizer_step_post_hook")
         if self._handle is None and register is not None:
             self._handle = register(self._hook)
-        scaler = imported("torch.amp.grad_scaler", "GradScaler") or imported(
-            "torch.cuda.amp.grad_scaler", "GradScaler"
-        )
-        if scaler is not None and not self.patched(scaler, "_maybe_opt_step"):
-            original = vars(scaler).get("_maybe_opt_step")
-            if original is not None:
-                self.replace(scaler, "_maybe_opt_step", self._scaled(original))
+        for module in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
+            scaler = imported(module, "GradScaler")
+            original = scaler and vars(scaler).get("_maybe_opt_step")
+            if original and not self.patched(scaler, "_maybe_opt_step"):
+                self.replace(scaler, "_maybe_opt_step", self.around(original, after=self._scaled))
 
-    def remove(self) -> None:
-        super().remove()
+    def clear(self) -> None:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -85,17 +71,19 @@ class Steps(Probe):
     def wake(self, now_ns: int) -> None:
         """Settle which optimizer is the step."""
         rhythms = list(self._rhythms.values())
-        if len(rhythms) > 1 and self._primary is not None:
-            held = self._primary.unevenness(now_ns)
+        if self._primary is not None and len(rhythms) > 1:
             best = min(rhythms, key=lambda rhythm: rhythm.unevenness(now_ns))
-            if best.unevenness(now_ns) < held / 2:
+            if best.unevenness(now_ns) < self._primary.unevenness(now_ns) / 2:
                 self._primary = best
+
+    @property
+    def optimizers(self) -> str:
+        """The optimizers that have stepped, as `AdamW(foreach=None, fused=True)`."""
+        return ", ".join(sorted({rhythm.label for rhythm in list(self._rhythms.values())})[:8])
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
         now_ns = time_ns()
-        rhythm = self._rhythms.get(id(optimizer))
-        if rhythm is None:
-            rhythm = self._met(optimizer)
+        rhythm = self._rhythms.get(id(optimizer)) or self._met(optimizer)
         rhythm.stamps.append(now_ns)
         self.last_ns = now_ns
         native = self.native
@@ -107,29 +95,16 @@ class Steps(Probe):
     def _met(self, optimizer: Any) -> Rhythm:
         if len(self._rhythms) >= 1024:
             self._rhythms.clear()
-        label = type(optimizer).__name__
-        rhythm = Rhythm(label, self.native.name(label))
-        self._rhythms[id(optimizer)] = rhythm
+        defaults = getattr(optimizer, "defaults", {})
+        told = ", ".join(f"{key}={defaults[key]}" for key in _TOLD if key in defaults)
+        label = f"{type(optimizer).__name__}({told})"
+        self._rhythms[id(optimizer)] = rhythm = Rhythm(label, self.native.name(label))
         self.thread_ident, self.thread_id = get_ident(), self.native.thread()
-        if self._primary is None:
-            self._primary = rhythm
+        self._primary = self._primary or rhythm
         return rhythm
 
-    def _scaled(self, original: Any) -> Any:
-        """A step that was skipped because of infinite gradients is a step all the same."""
-        skipped = self.guard(self._skipped)
-
-        def brrrtop_maybe_step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            before_ns = time_ns()
-            done = original(scaler, optimizer, *args, **kwargs)
-            if self.live:
-                skipped(optimizer, before_ns)
-            return done
-
-        brrrtop_maybe_step._torchdynamo_disable = True  # type: ignore[attr-defined]
-        return brrrtop_maybe_step
-
-    def _skipped(self, optimizer: Any, before_ns: int) -> None:
-        rhythm = self._rhythms.get(id(optimizer))
-        if rhythm is not None and rhythm.stamps and rhythm.stamps[-1] < before_ns:
-            self._stepped(optimizer)
+    def _scaled(self, args: Any, start_ns: int) -> None:
+        """A step that the scaler left out because of infinite gradients is a step all the same."""
+        rhythm = self._rhythms.get(id(args[1]))
+        if rhythm is not None and rhythm.stamps and rhythm.stamps[-1] < start_ns:
+            self._stepped(args[1])

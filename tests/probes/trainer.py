@@ -85,4 +85,4 @@ def watched(control: Any) -> None:
     from _brrrtop_agent import entry
 
     entry._control = control
-    entry._watch_forks()
+    entry._watch()
