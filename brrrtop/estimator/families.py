@@ -58,14 +58,18 @@ FAMILIES: tuple[Family, ...] = (
        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"),
     _f("attention-aux", MEMORY, 0.1, r"compute_dot_do_o|convert_dq_to_16bits|cudnn::fusion::",
        "void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void const*, void const*, void*)"),
+    _f("recurrent", MEMORY, 0.3, r"RNNcell|elemWiseRNN|RNN_blockPersist|lstm_cell|gru_cell|LSTM_elementWise",
+       "void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2, (cudnnRNNBiasMode_t)2>"),
     _f("quantize", MEMORY, 0.15,
        r"quantize|quant_(kernel|fp8)|fp8_quant|per_token_(cast|group|quant)|per_channel_cast|cast_back|cast_transpose|"
        r"scaled_fp8|k(De)?[qQ]uantize|dequant|hfp8|FP8_qparam|cvt_fp16_to_fp4|cast_to_fp8",
        "kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>"),
     _f("gemm-skinny", MEMORY, 0.15,
        r"gemv|GEMV|kgemm_4bit_inference|dot_kernel|reduce_1Block|scal_kernel|nvjet_\w*?_(8|16|24|32)x\d+_|"
-       r"nvjet_\w*?_\d+x(8|16|24|32)_|split_?[kK]reduce|cublasLt::splitK|reduce_splitK|ReduceSplitK|split_k_kernel",
+       r"nvjet_\w*?_\d+x(8|16|24|32)_",
        "internal::gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float>"),
+    _f("gemm-reduce", MEMORY, 0.1, r"split_?[kK]reduce|cublasLt::splitK|reduce_splitK|ReduceSplitK|split_k_kernel",
+       "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, false>"),
     _f("gemm-epilogue", MEMORY, 0.1, r"epilogue::impl::globalKernel|cublasLt::epilogue",
        "void epilogue::impl::globalKernel<float, float, float, true, true>"),
     _f("gemm-grouped", COMPUTE, 0.7,
@@ -90,23 +94,29 @@ FAMILIES: tuple[Family, ...] = (
        "cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>"),
     _f("conv", COMPUTE, 0.75, r"winograd|_cudnn_|cudnn::cnn|[cC]onv[123][dD]|_convolve|[dD]epthwise|[cC]onvolution",
        "cudnn::cnn::conv2d_grouped_direct_kernel<false, true, false, false, 0, 0, int, float>"),
-    _f("norm", MEMORY, 0.35,
+    _f("norm", MEMORY, 0.75, r"batch_norm_collect_statistics|vectorized_layer_norm_kernel",
+       "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, false>"),
+    _f("norm", MEMORY, 0.3,
        r"layer_?norm|LayerNorm|[rR][mM][sS]_?[nN]orm|batch_?norm|bn_(fw|bw)|BatchNorm|group_?norm|GroupNorm|instance_norm|"
        r"ln_(fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|ComputeFusedParams|[wW]elford|_norm_",
-       "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>"),
-    _f("softmax", MEMORY, 0.3, r"[sS]oft_?[mM]ax|cross_entropy|nll_loss|cunn_|NllLoss",
+       "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel_vectorized<c10::BFloat16, float>"),
+    _f("softmax", MEMORY, 0.75, r"cunn_SoftMaxForwardReg",
+       "void at::native::(anonymous namespace)::cunn_SoftMaxForwardReg<c10::BFloat16, float, c10::BFloat16>"),
+    _f("softmax", MEMORY, 0.25, r"[sS]oft_?[mM]ax|cross_entropy|nll_loss|cunn_|NllLoss",
        "void (anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>"),
     _f("optimizer", MEMORY, 0.05,
        r"multi_tensor_apply|multi_tensor_(adam|lamb|sgd|scale|l2norm|axpby)|Fused\w*Adam|AdamFunctor|fused_adam|adam_kernel|"
        r"LAMBStage|kOptimizer|sgd_kernel|amp_(foreach|non_finite|update)|rowwise_adagrad|"
        r"split_embedding_backward.*(adagrad|adam|sgd)",
        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"),
+    _f("index", MEMORY, 0.65, r"indexing_backward|compute_grad_weight|sum_and_scatter",
+       "void at::native::(anonymous namespace)::indexing_backward_kernel<float, 4>(long const*, long const*, float const*)"),
     _f("index", MEMORY, 0.15,
-       r"[eE]mbedding|index_(elementwise|select|put|add|copy|fill)|indexSelect|indexFunc|indexing_backward|[gG]ather(?!Top)|"
+       r"[eE]mbedding|index_(elementwise|select|put|add|copy|fill)|indexSelect|indexFunc|[gG]ather(?!Top)|"
        r"scatter|bounds_check|permute_(2D|1D|pooled|indices)|linearize_index|expand_into|jagged|krn_partial|"
-       r"compute_grad_weight|sum_and_scatter|compute_num_of_partial",
+       r"compute_num_of_partial",
        "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true>"),
-    _f("sort", MEMORY, 0.3,
+    _f("sort", MEMORY, 0.5,
        r"cub::|[rR]adix_?[sS]ort|DeviceScan|DeviceReduce|DeviceSelect|thrust::|bitonic|[tT]op_?[kK]|SegmentedSort|"
        r"MergeSort|kernelHistogram|tensor_kernel_scan|cumsum|unrolled_scan",
        "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, long, int>::Policy900>"),
@@ -114,7 +124,7 @@ FAMILIES: tuple[Family, ...] = (
        "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<c10::BFloat16, float, unsigned int, 1, 8, bool>"),
     _f("concat", MEMORY, 0.35, r"CatArray|concat|split_with_sizes|chunk_cat|_copy_tensor",
        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>"),
-    _f("pool", MEMORY, 0.4,
+    _f("pool", MEMORY, 0.6,
        r"max_?pool|avg_?pool|average_pool|adaptive|pooling|upsample|interpolate|grid_sampler|roi_align|\bnms|im2col|"
        r"col2im|unfold|vol2col",
        "void at::native::(anonymous namespace)::max_pool_forward_nhwc<c10::BFloat16, int>"),

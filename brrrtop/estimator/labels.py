@@ -28,6 +28,8 @@ LAUNCH_FLOOR_NS = 1000
 """Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
 may replace it): this much of a kernel does not shrink or grow with its work."""
 EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
+LOOPING = frozenset({"optimizer", "random", "reduction", "fused", "quantize", "other"})
+"""Families whose kernels launch a fixed grid and loop over their elements."""
 WORK, COMM, TRANSFER = 0, 1, 2
 """Classes of the sweep line: kernels and on-device copies, collectives, host or peer copies."""
 
@@ -250,18 +252,20 @@ def _fills_device(
     """Whether a kernel keeps the GPU busy while it runs.
 
     Nsight Compute calls a kernel too small when it has less than one wave and neither throughput
-    reaches 60 %. Persistent tensor-core kernels have one block an SM by design: there the reach
-    over the SMs decides.
+    reaches 60 %. With shapes the achieved share of the roof tells; without, a kernel with a block
+    on nearly every SM that runs for long has loops over its work and is taken as full.
     """
-    if waves is None or fills is None or waves >= 1:
+    if waves is None or fills is None or waves >= 0.995:
         return True
-    known = [r for r in (compute_roof, memory_roof) if r is not None]
-    if known and max(known) >= 0.5:
-        return True
-    persistent = facts.tensor_cores is True or family.kind == families.COMPUTE
-    if persistent:
-        return fills >= 0.6 and not (known and max(known) < 0.2 and mean_ns < 20_000)
-    return fills >= 1.0 and waves >= 0.8 and mean_ns > 5 * LAUNCH_FLOOR_NS
+    if compute_roof is not None:
+        # CUDA-core kernels keep their SMs busy with less of the peak than tensor cores do.
+        enough = 0.25 if facts.tensor_cores is False else 0.5
+        return max(compute_roof, memory_roof or 0.0) >= enough
+    if family.kind == families.COMPUTE or facts.tensor_cores:
+        return fills >= 0.6 and mean_ns > 20 * LAUNCH_FLOOR_NS
+    if memory_roof is not None and family.name in STREAMING:
+        return memory_roof >= 0.65 and fills >= 0.8
+    return family.name in LOOPING and fills >= 1.0 and mean_ns > 20 * LAUNCH_FLOOR_NS
 
 
 def _probability(
@@ -273,17 +277,49 @@ def _probability(
     waves: float | None,
     mean_ns: float,
 ) -> float:
-    """Chance of the compute side, levels fused as log-odds."""
-    prior = family.prior
-    if family.name == "elementwise" and facts.strided and facts.element_bytes is not None:
-        # Index arithmetic per element: with small elements the SMs saturate before DRAM does.
-        prior = 0.75 if facts.element_bytes <= 2 else 0.35
-    if family.name == "concat" and facts.element_bytes is not None:
-        prior = 0.75 if facts.element_bytes <= 2 else 0.35
-    odds = math.log(min(max(prior, 0.02), 0.98) / (1 - min(max(prior, 0.02), 0.98)))
+    """Chance of the compute side, levels fused as log-odds.
+
+    The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
+    (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
+    """
     if compute_roof is not None and memory_roof is not None and level == 3:
-        odds += min(6.0, max(-6.0, 4.0 * math.log(compute_roof / (memory_roof / ATTAINABLE_MEMORY * 0.8))))
-    elif memory_roof is not None and (waves or 0) >= 2 and mean_ns > 10 * LAUNCH_FLOOR_NS:
+        odds = _odds(family.prior)
+        ratio = compute_roof / (memory_roof / ATTAINABLE_MEMORY * 0.8)
+        odds += min(6.0, max(-6.0, 4.0 * math.log(max(ratio, 1e-6))))
+        backward = family.name == "attention" and facts.backward
+        return min(_chance(odds), 0.65) if backward else _chance(odds)
+    long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
+    short_strided = facts.strided and (waves or 0) >= 2 and mean_ns > 4 * LAUNCH_FLOOR_NS
+    if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
+        return _chance(_pointwise_odds(facts, memory_roof))
+    prior = family.prior
+    if family.name in ("concat", "layout") and facts.element_bytes is not None:
+        prior = 0.7 if facts.element_bytes <= 2 else 0.35
+    odds = _odds(prior)
+    if memory_roof is not None and long and family.name in STREAMING:
         # A full grid well under the bandwidth roof waits for instructions, not bytes.
-        odds += min(2.5, max(-3.0, 8.0 * (0.45 - memory_roof)))
+        odds += min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
+    return _chance(odds)
+
+
+def _pointwise_odds(facts: NameFacts, memory_roof: float) -> float:
+    """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
+
+    Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
+    work out an offset per element and are bound by instructions long before; below a fifth of the
+    bandwidth their accesses no longer coalesce and the memory system is the limit again.
+    """
+    if not facts.strided:
+        return min(2.0, max(-4.0, 16.0 * (0.68 - memory_roof) - 0.4))
+    if memory_roof < 0.18:
+        return -1.8
+    return min(3.0, max(-3.0, 10.0 * (0.52 - memory_roof)))
+
+
+def _odds(probability: float) -> float:
+    held = min(max(probability, 0.02), 0.98)
+    return math.log(held / (1 - held))
+
+
+def _chance(odds: float) -> float:
     return 1.0 / (1.0 + math.exp(-odds))

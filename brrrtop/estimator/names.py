@@ -59,6 +59,8 @@ class NameFacts:
     alignment: int | None = None
     """Elements per vector load of a CUTLASS GEMM."""
     tile: tuple[int, int] | None = None
+    backward: bool = False
+    """An attention kernel of the backward pass."""
     fused_ops: int | None = None
     """ATen ops inside an Inductor kernel."""
 
@@ -119,5 +121,6 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
         strided=bool(plain or _UNROLLED.search(name)),
         alignment=int(align.group(1)) if align else None,
         tile=(int(tile.group(1)), int(tile.group(2))) if tile else None,
+        backward=bool(re.search(r"bprop|_bwd|Bwd|backward|attention.*B_", name)),
         fused_ops=fused,
     )

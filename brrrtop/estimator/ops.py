@@ -42,7 +42,8 @@ GEMMS = frozenset({"gemm", "gemm-skinny", "gemm-grouped"})
 CONVS = frozenset({"conv", "gemm"})
 ATTENTION = frozenset({"attention"})
 STREAMING = frozenset({"elementwise", "reduction", "norm", "softmax", "concat", "activation",
-                       "index", "random", "pool", "fused", "copy", "layout"})  # fmt: skip
+                       "random", "pool", "layout"})  # fmt: skip
+"""Kernels that pass once over what the op was given. Lookups touch an unknown part of it."""
 
 
 def _shape(dims: Any) -> tuple[int, ...] | None:
