@@ -178,7 +178,11 @@ class Look:
 
     def boundary(self, below: str, above: str) -> Style:
         """The lower part of a cell in one hue, the rest in another."""
-        return Style(color=self.palette[_hue(below)], bgcolor=self.palette[_hue(above)])
+        key = f"{below}/{above}"
+        if key not in self._styles:
+            colours = self.palette[_hue(below)], self.palette[_hue(above)]
+            self._styles[key] = Style(color=colours[0], bgcolor=colours[1])
+        return self._styles[key]
 
     def fill(self, bucket: str) -> str:
         """The character that fills a bar where colour is not to carry the meaning."""

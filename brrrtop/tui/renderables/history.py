@@ -20,12 +20,11 @@ def shares(split: Split) -> tuple[float, float, float, float]:
 
 
 def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
-    """The newest points that fit; each several times where there is room for all of them so."""
+    """One point a column: the newest that fit, or all of them stretched over the width."""
     if not history or width <= 0:
         return []
-    newest = list(history[-width:])
-    times = min(3, width // len(newest))
-    return [point for point in newest for _ in range(times)]
+    newest = history[-width:]
+    return [newest[x * len(newest) // width] for x in range(width)]
 
 
 def stacked_area(

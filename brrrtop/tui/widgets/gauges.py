@@ -20,6 +20,10 @@ Readings = Mapping[int, float]
 
 
 class Gauges(Pane):
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(not snapshot.gauges, "-bare")
+        super().show(snapshot)
+
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         look = self.look
         if not snapshot.gauges:
@@ -66,27 +70,36 @@ def activity(snapshot: Snapshot, look: Look, bar_width: int) -> list[Text]:
 
 def state(gauges: Readings, look: Look, labels: bool) -> list[Text]:
     """Memory, power, clock, temperature and what holds the clocks down."""
-    celsius = gauges.get(Metric.TEMPERATURE_C)
-    pieces = [
-        _of(
-            "mem" * labels,
-            gauges,
-            Metric.MEMORY_USED_BYTES,
-            Metric.MEMORY_TOTAL_BYTES,
-            units.size,
-            look,
-        ),
-        _of("power" * labels, gauges, Metric.POWER_WATT, Metric.POWER_LIMIT_WATT, watts, look),
-        _of("clock" * labels, gauges, Metric.SM_CLOCK_HZ, Metric.SM_CLOCK_MAX_HZ, hertz, look),
-        Text.styled(degrees(celsius), look.style("text")),
-    ]
+    pieces = []
     reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
     if reason not in (None, "none"):
-        pieces.insert(0, Text.styled(f"⚠ throttled: {reason}", look.style("alarm", bold=True)))
+        pieces.append(_alarm(f"throttled: {reason}", look))
     if strangers := gauges.get(Metric.FOREIGN_PROCESS_COUNT):
-        words = f"⚠ shared with {strangers:.0f}"
-        pieces.insert(0, Text.styled(words, look.style("alarm", bold=True)))
+        pieces.append(_alarm(f"shared with {strangers:.0f}", look))
+    for label, used, total, form in (
+        ("mem", Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES, units.size),
+        ("power", Metric.POWER_WATT, Metric.POWER_LIMIT_WATT, watts),
+        ("temp", Metric.TEMPERATURE_C, None, degrees),
+        ("clock", Metric.SM_CLOCK_HZ, Metric.SM_CLOCK_MAX_HZ, hertz),
+    ):
+        value = form(gauges.get(used))
+        limit = form(gauges.get(total)) if total else units.UNMEASURED
+        shown = label if labels or value == units.UNMEASURED else ""
+        pieces.append(_amount(shown, value, limit, look))
     return pieces
+
+
+def _alarm(words: str, look: Look) -> Text:
+    return Text.styled(f"⚠ {words}", look.style("alarm", bold=True))
+
+
+def _amount(label: str, value: str, limit: str, look: Look) -> Text:
+    """`label used/total unit`, the unit once."""
+    if value.split(" ")[-1] == limit.split(" ")[-1]:
+        value = value.rsplit(" ", 1)[0]
+    text = Text.styled(f"{label} " if label else "", look.style("muted"))
+    text.append(value, look.style("text", bold=True))
+    return text.append(f"/{limit}" if limit != units.UNMEASURED else "", look.style("muted"))
 
 
 def watts(value: float | None) -> str:
@@ -99,16 +112,3 @@ def degrees(value: float | None) -> str:
 
 def hertz(value: float | None) -> str:
     return units.UNMEASURED if value is None else units.rate(value, "Hz")
-
-
-def _of(
-    label: str, gauges: Readings, used: Metric, total: Metric, form: object, look: Look
-) -> Text:
-    """`label used/total unit`, the unit once."""
-    assert callable(form)
-    value, limit = form(gauges.get(used)), form(gauges.get(total))
-    if value.split(" ")[-1] == limit.split(" ")[-1]:
-        value = value.rsplit(" ", 1)[0]
-    text = Text.styled(f"{label} " if label else "", look.style("muted"))
-    text.append(value, look.style("text", bold=True))
-    return text.append(f"/{limit}" if limit != units.UNMEASURED else "", look.style("muted"))

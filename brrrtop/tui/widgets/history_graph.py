@@ -8,11 +8,11 @@ from brrrtop import units
 from brrrtop.model import HistoryPoint, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.history import columns, stacked_area
-from brrrtop.tui.renderables.line import clipped, stacked
+from brrrtop.tui.renderables.line import clipped, sided, stacked
 from brrrtop.tui.widgets.pane import Pane
 
 AXIS_FROM = 4
-"""Height from which a line is spent on the time axis."""
+"""Height from which a line is spent on the time."""
 
 
 class HistoryGraph(Pane):
@@ -21,15 +21,13 @@ class HistoryGraph(Pane):
         if not history:
             return [clipped(Text.styled("no history yet", self.look.style("muted")), width)]
         axis = height >= AXIS_FROM
-        lines = stacked_area(history, self.look, width, height - axis)
-        if axis:
-            lines.append(time_axis(history, self.look, width))
-        return stacked(lines, width)
+        lines = [time_axis(history, self.look, width)] if axis else []
+        return stacked(lines + stacked_area(history, self.look, width, height - axis), width)
 
 
 def time_axis(history: tuple[HistoryPoint, ...], look: Look, width: int) -> Text:
-    """How long ago the left edge of the graph is."""
+    """How long ago the left edge of the graph is, and what its layers are."""
     shown = columns(history, width)
     ago = units.duration(shown[-1].t_ns - shown[0].t_ns)
-    left = f"{ago} ago".rjust(width - len(shown) + len(ago) + 4)
-    return Text.styled(left + "now".rjust(width - len(left)), look.style("muted"))
+    text = Text.styled(f"{ago} ago", look.style("muted"))
+    return sided(text, Text.styled("split over time, now", look.style("muted")), width)

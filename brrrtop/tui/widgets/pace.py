@@ -19,7 +19,7 @@ SOURCES = {
 
 
 AHEAD_FROM = 0.5
-"""With half of the kernel time launched in good time, the GPU more often than not has work queued."""
+"""With half of the kernel time launched in good time, the GPU mostly has work queued."""
 
 
 class Pace(Pane):

@@ -57,6 +57,12 @@ def state(snapshot: Snapshot, look: Look) -> Text:
     text.append(f"{glyph} {word}", look.style(hue, bold=True))
     if snapshot.progress is not None:
         text.append(f" {units.share(snapshot.progress)}", look.style("muted"))
-    if snapshot.speed is not None and snapshot.speed != 1:
-        text.append(f" ×{snapshot.speed:g}", look.style("muted"))
+    text.append(pace(snapshot.speed), look.style("muted"))
     return text
+
+
+def pace(speed: float | None) -> str:
+    """Replay speed in words; empty at the pace at which it happened, and for live sources."""
+    if speed is None or speed == 1:
+        return ""
+    return f" {speed:.3g}× as fast" if speed > 1 else f" {1 / speed:.3g}× slower"

@@ -1,0 +1,87 @@
+"""Runs the app over prepared snapshots and reads its screen back as characters and styles."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from rich.segment import Segment
+from textual.pilot import Pilot
+
+from brrrtop.model import Snapshot
+from brrrtop.tui.app import BrrrtopApp
+from brrrtop.tui.look import Look
+from tests.tui.drivers import ALL, ListDriver
+
+SIZES = ((80, 24), (120, 40), (200, 60))
+
+
+@dataclass
+class Shown:
+    """A running app under test."""
+
+    app: BrrrtopApp
+    driver: ListDriver
+    pilot: Pilot[int]
+
+    async def press(self, *keys: str) -> str:
+        """The screen after these keys."""
+        for key in keys:
+            await self.pilot.press(key)
+        return await self.text()
+
+    async def text(self) -> str:
+        """The screen as lines of characters."""
+        await self.settle()
+        return "\n".join("".join(s.text for s in line) for line in self.strips())
+
+    async def settle(self) -> None:
+        """Until nothing is left to draw."""
+        for _ in range(4):
+            await self.pilot.pause(0)
+
+    def strips(self) -> list[list[Segment]]:
+        return [list(strip) for strip in self.app.screen._compositor.render_strips()]
+
+    async def resize(self, width: int, height: int) -> str:
+        await self.pilot.resize_terminal(width, height)
+        return await self.text()
+
+    async def until(self, words: str) -> str:
+        """The screen as soon as it has these words.
+
+        Raises:
+            AssertionError: It never did.
+        """
+        text = ""
+        for _ in range(100):
+            text = await self.text()
+            if words in text:
+                return text
+            await self.pilot.pause(0.02)
+        raise AssertionError(f"{words!r} never came up in:\n{text}")
+
+
+@asynccontextmanager
+async def shown(
+    *snapshots: Snapshot,
+    size: tuple[int, int] = (120, 40),
+    look: Look | None = None,
+    can: frozenset[str] = ALL,
+    fails: BaseException | None = None,
+    interval_s: float = 5.0,
+) -> AsyncIterator[Shown]:
+    """An app that has drawn the first snapshot, over a driver that hands out these in turn."""
+    given: Sequence[Snapshot] = snapshots
+    driver = ListDriver(given, can, fails)
+    app = BrrrtopApp(driver, interval_s=interval_s, look=look or Look())
+    async with app.run_test(size=size) as pilot:
+        screen = Shown(app, driver, pilot)
+        for _ in range(200):
+            if app.snapshot.source.kind or app.fault:
+                break
+            await pilot.pause(0.01)
+        await screen.settle()
+        yield screen
+    assert driver.closed.wait(2), "the driver was not closed"

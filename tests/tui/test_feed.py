@@ -1,0 +1,111 @@
+"""The feed's thread: no backlog, requests at once, a clean end."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from textual.message import Message
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.tui import feed as feed_module
+from brrrtop.tui.feed import Feed
+from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
+from tests.tui import snapshots
+from tests.tui.drivers import ListDriver
+
+
+class Inbox:
+    """Collects what the feed posts."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.came = threading.Condition()
+
+    def __call__(self, message: Message) -> None:
+        with self.came:
+            self.messages.append(message)
+            self.came.notify_all()
+
+    def wait_for(self, kind: type[Message], count: int = 1) -> list[Message]:
+        def enough() -> bool:
+            return sum(isinstance(m, kind) for m in self.messages) >= count
+
+        with self.came:
+            assert self.came.wait_for(enough, timeout=5), f"no {kind.__name__} came"
+            return [m for m in self.messages if isinstance(m, kind)]
+
+
+def test_a_screen_that_has_not_drawn_gets_no_second_snapshot() -> None:
+    inbox, driver = Inbox(), ListDriver([snapshots.snapshot()])
+    feed = Feed(driver, inbox, interval_s=0.001)
+    feed.start()
+    inbox.wait_for(SnapshotReady)
+    time.sleep(0.1)
+    assert len(inbox.messages) == 1
+    feed.seen()
+    inbox.wait_for(SnapshotReady, 2)
+    feed.stop()
+    assert not feed.is_alive()
+    assert driver.closed.is_set()
+
+
+def test_a_newer_snapshot_takes_the_place_of_an_older_one() -> None:
+    older, newer = SnapshotReady(snapshots.snapshot()), SnapshotReady(snapshots.healthy())
+    assert older.can_replace(newer)
+    assert not older.can_replace(Answered("no"))
+
+
+def test_requests_are_answered_long_before_the_interval() -> None:
+    inbox, driver = Inbox(), ListDriver([snapshots.snapshot()])
+    feed = Feed(driver, inbox, interval_s=60)
+    feed.start()
+    inbox.wait_for(SnapshotReady)
+    feed.ask(lambda d: d.mark_baseline())
+    inbox.wait_for(Answered)
+    inbox.wait_for(SnapshotReady, 2)
+    feed.stop()
+
+
+def test_a_failed_request_is_a_sentence_and_the_feed_goes_on() -> None:
+    inbox, driver = Inbox(), ListDriver([snapshots.snapshot()])
+    feed = Feed(driver, inbox, interval_s=60)
+    feed.start()
+    inbox.wait_for(SnapshotReady)
+    feed.ask(lambda d: d.save("taken.brrr"))
+    (answer,) = inbox.wait_for(Answered)
+    assert isinstance(answer, Answered)
+    assert answer.failed
+    assert answer.says == "taken.brrr is there already – choose another name"
+    inbox.wait_for(SnapshotReady, 2)
+    feed.stop()
+
+
+def test_a_driver_that_fails_ends_the_feed_with_its_fault() -> None:
+    fault = BrrrtopError("gone", "")
+    inbox, driver = Inbox(), ListDriver([snapshots.snapshot()], fails=fault)
+    feed = Feed(driver, inbox, interval_s=0.001)
+    feed.start()
+    feed.seen()
+    feed.ask(lambda d: None)
+    (failed,) = inbox.wait_for(FeedFailed)
+    assert isinstance(failed, FeedFailed)
+    assert failed.fault is fault
+    feed.join(2)
+    assert driver.closed.is_set()
+
+
+def test_a_screen_that_forgot_to_say_so_is_served_all_the_same() -> None:
+    inbox, driver = Inbox(), ListDriver([snapshots.snapshot()])
+    patience, feed_module.UNSEEN_S = feed_module.UNSEEN_S, 0.01
+    try:
+        feed = Feed(driver, inbox, interval_s=0.001)
+        feed.start()
+        inbox.wait_for(SnapshotReady, 3)
+        feed.stop()
+    finally:
+        feed_module.UNSEEN_S = patience
+
+
+def test_stopping_before_starting_is_harmless() -> None:
+    Feed(ListDriver([snapshots.snapshot()]), Inbox(), 1.0).stop()

@@ -1,0 +1,73 @@
+"""Terminals without colour, without Unicode, or with neither lose no meaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.tui.look import Look
+from tests.tui import snapshots
+from tests.tui.shown import SIZES, shown
+
+ASCII = Look(colour=False, ascii=True)
+KEYS = ("", "question_mark", "r", "a", "l", "enter", "slash", "S")
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_ascii_means_every_character_of_every_view(key: str) -> None:
+    async with shown(snapshots.snapshot(), look=ASCII, size=(120, 40)) as screen:
+        text = await screen.press(key) if key else await screen.text()
+        for line in screen.strips():
+            assert all(segment.text.isascii() for segment in line)
+    assert text.strip()
+    assert all(ord(character) < 128 for character in text)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_ascii_lines_are_as_long_as_the_others(size: tuple[int, int]) -> None:
+    async with shown(snapshots.snapshot(), look=ASCII, size=size) as screen:
+        text = await screen.text()
+    assert {len(line) for line in text.splitlines()} == {size[0]}
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_no_colour_means_no_colour_at_all(key: str) -> None:
+    async with shown(snapshots.snapshot(), look=Look(colour=False)) as screen:
+        await (screen.press(key) if key else screen.text())
+        for line in screen.strips():
+            for segment in line:
+                if segment.style is not None:
+                    assert segment.style.color is None
+                    assert segment.style.bgcolor is None
+
+
+async def test_without_colour_letters_carry_the_sides_and_bold_the_badge() -> None:
+    async with shown(snapshots.snapshot(), look=Look(colour=False)) as screen:
+        text = await screen.text()
+        bold = "".join(
+            segment.text
+            for line in screen.strips()
+            for segment in line
+            if segment.style and segment.style.bold
+        )
+    assert "OVERHEAD-BOUND" in bold
+    for start in ("C    31%", "M    18%", "X     9%", "x     5%", "U     4%", "?     2%"):
+        assert any(line.startswith(start) for line in text.splitlines()), start
+
+
+async def test_without_colour_the_cursor_is_reversed() -> None:
+    async with shown(snapshots.snapshot(), look=Look(colour=False)) as screen:
+        await screen.press("down")
+        reversed_text = "".join(
+            segment.text
+            for line in screen.strips()
+            for segment in line
+            if segment.style and segment.style.reverse
+        )
+    assert "CUDAFunctor_add" in reversed_text
+
+
+async def test_the_environment_can_ask_for_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with shown(snapshots.snapshot()) as screen:
+        await screen.text()
+        assert not screen.app.look.colour

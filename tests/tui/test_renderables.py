@@ -1,0 +1,221 @@
+"""What is drawn, as characters, at the widths terminals have."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.text import Text
+
+from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
+from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
+from brrrtop.tui.renderables.bar import bar, cells, meter
+from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
+from brrrtop.tui.renderables.kernel_name import short_name
+from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
+from brrrtop.tui.renderables.roofline_plot import roofline
+from tests.tui import snapshots
+
+WIDTHS = (20, 40, 80, 200)
+LOOKS = (Look(), Look(dark=False), Look(colour=False), Look(colour=False, ascii=True))
+
+
+@given(st.lists(st.floats(0, 1), max_size=12), st.integers(0, 60))
+def test_cells_of_a_bar_add_up_to_its_width(shares: list[float], width: int) -> None:
+    counts = cells(shares, width)
+    assert len(counts) == len(shares)
+    assert sum(counts) == (width if sum(shares) > 0 else 0)
+    assert all(count >= 0 for count in counts)
+    assert all(not count for share, count in zip(shares, counts, strict=True) if not share)
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=9))
+def test_nothing_that_is_there_vanishes_from_a_bar_with_room_for_all(shares: list[float]) -> None:
+    assert all(cells(shares, 9))
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("look", LOOKS)
+def test_bars_fill_their_width_and_name_every_part(width: int, look: Look) -> None:
+    parts = split_parts(snapshots.estimate().split)
+    text = bar(parts, look, width)
+    assert text.cell_len == width
+    for letter in "CMO?":
+        assert letter in text.plain
+
+
+def test_a_bar_without_colour_tells_parts_apart_by_fill() -> None:
+    text = bar((("compute", 0.5), ("memory", 0.5)), Look(colour=False, ascii=True), 40).plain
+    assert text == " C 50% ############# M 50% ============="
+
+
+def test_a_bar_of_nothing_is_dotted() -> None:
+    assert bar((), Look(colour=False, ascii=True), 6).plain == ". . . "
+
+
+def test_a_meter_shows_unmeasured_as_dashes_and_never_as_empty() -> None:
+    look = Look(colour=False, ascii=True)
+    assert meter(None, look, 5).plain == "-----"
+    assert meter(0.0, look, 5).plain == "....."
+    assert meter(0.01, look, 5).plain == "#...."
+    assert meter(1.0, look, 5).plain == "#####"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("look", LOOKS)
+def test_history_is_as_wide_and_high_as_asked(width: int, look: Look) -> None:
+    for count in (1, 7, 300):
+        lines = stacked_area(snapshots.history(count), look, width, 5)
+        assert [line.cell_len for line in lines] == [width] * 5
+
+
+def test_history_keeps_the_newest_points_when_there_are_too_many() -> None:
+    history = snapshots.history(100)
+    assert columns(history, 10) == list(history[-10:])
+
+
+def test_history_stacks_compute_below_memory_below_overhead() -> None:
+    lines = stacked_area(snapshots.history(1), Look(colour=False, ascii=True), 1, 10)
+    bottom_up = "".join(line.plain for line in reversed(lines))
+    assert bottom_up == "######===."
+
+
+def test_sparklines_stand_at_the_right_edge() -> None:
+    assert sparkline((0.0, 0.5, 1.0), Look(), 5).plain == "  ▁▅█"
+    assert sparkline((), Look(), 4).plain == "    "
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 5, 20])
+def test_fitted_text_takes_exactly_its_cells_even_with_wide_characters(width: int) -> None:
+    from rich.cells import cell_len
+
+    for words in ("", "abc", "kernel_日本語_name_that_is_long"):
+        assert cell_len(fitted(words, width)) == width
+
+
+def test_a_line_keeps_its_right_side_and_cuts_the_left() -> None:
+    line = sided(Text("a long story about kernels"), Text("92%"), 20)
+    assert line.plain == "a long story ab… 92%"
+    assert clipped(Text("abcdef"), 3).plain == "ab…"
+
+
+def test_pieces_that_do_not_fit_are_left_out_whole() -> None:
+    pieces = [Text("aaaa"), Text("bbbbbb"), Text("cc")]
+    assert joined(pieces, 8, " ").plain == "aaaa cc"
+    assert [line.plain for line in rows(pieces, 8, 2, " ")] == ["aaaa", "bbbbbb"]
+
+
+def test_words_are_wrapped_and_longer_words_broken() -> None:
+    assert wrapped("one two threefour", 7) == ["one two", "threefo", "ur"]
+    assert wrapped("", 7) == []
+
+
+def test_a_rule_drops_its_note_before_its_title() -> None:
+    assert (
+        rule("kernels", "by total", Look(ascii=True), 30).plain == "-- kernels ------- by total --"
+    )
+    assert rule("kernels", "by total", Look(ascii=True), 16).plain.startswith("-- kernels -")
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("nvjet_sm90_tst_128x96_64x7_1x2_h_bz_NNT", "nvjet_sm90_tst_128x96_64x7_1x2_h_bz_NNT"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD (Pageable -> Device)"),
+        ("triton_poi_fused_sum_14", "triton_poi_fused_sum_14"),
+        (
+            "void at::native::vectorized_elementwise_kernel<8, at::native::tanh_kernel_cuda("
+            "at::TensorIteratorBase&)::{lambda()#2}::operator()() const, std::array<char*, 2ul> >",
+            "tanh · vectorized_elementwise_kernel",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+            "at::native::BinaryFunctor<float, float, float, at::native::binary_internal::"
+            "MulFunctor<float> > >(at::TensorIteratorBase&)>(int, float)",
+            "MulFunctor · elementwise_kernel",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(...)",
+            "cutlass_80_simt_sgemm_64x64_8x5_nt_align1 · Kernel2",
+        ),
+        (
+            "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(int)",
+            "CatArrayBatchedCopy",
+        ),
+        ("", ""),
+        ("<<<", "<<<"),
+    ],
+)
+def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("size", [(20, 6), (80, 20), (200, 50)])
+def test_the_roofline_fits_its_size_and_shows_every_known_kernel(
+    look: Look, size: tuple[int, int]
+) -> None:
+    width, height = size
+    lines = roofline(snapshots.KERNELS, snapshots.ROOFS, [(10.0, 1e13)], look, width, height)
+    assert len(lines) == max(5, height)
+    if width >= 80:
+        text = "\n".join(line.plain for line in lines)
+        assert "bf16 989 TFLOP/s" in text
+        assert "memory 4.80 TB/s" in text
+        assert {"C", "M", "◆"} <= set(text)
+        assert all(line.cell_len <= width for line in lines)
+
+
+def test_the_whole_step_lies_between_its_kernels() -> None:
+    point = whole_step(snapshots.KERNELS)
+    assert point is not None
+    known = [intensity(kernel) for kernel in snapshots.KERNELS]
+    inside = [value for value in known if value is not None]
+    assert min(inside) < point[0] < max(inside)
+    assert whole_step(()) is None
+
+
+def test_the_account_is_shown_whole() -> None:
+    account = snapshots.estimate().account
+    assert sum(part.spent_ns for part in booked(account)) == account.duration_ns
+
+
+def test_every_glyph_of_ours_has_an_ascii_twin_of_its_own_width() -> None:
+    for mark in MARKS.values():
+        assert mark.ascii_fill.isascii()
+    for character in "█▓▒░─│┤┬└╱…·–≤×°●▲■○▶◆▼↑↓→⚠±":
+        twin = to_ascii(character)
+        assert twin.isascii()
+        assert len(twin) == 1
+        assert twin != "?", f"{character} has no twin"
+
+
+def test_letters_and_fills_tell_all_buckets_apart_without_colour() -> None:
+    sides = ("compute", "memory", "underfilled", "comm", "copy", "unknown")
+    idle = [name for name in MARKS if name.startswith("idle_")]
+    for attribute in ("letter", "fill", "ascii_fill"):
+        seen = [getattr(MARKS[name], attribute) for name in (*sides, *idle)]
+        assert len(set(seen)) == len(seen), attribute
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _contrast(one: str, other: str) -> float:
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("palette", [DARK, LIGHT])
+def test_every_hue_can_be_read_on_its_background(palette: dict[str, str]) -> None:
+    grounds = ("background", "raised", "cursor", "on_fill", "rule")
+    for name, colour in palette.items():
+        if name in grounds:
+            continue
+        assert _contrast(colour, palette["background"]) >= 4.5, name
+        assert _contrast(colour, palette["cursor"]) >= 3, name
+        if name not in ("text", "muted"):
+            assert _contrast(colour, palette["on_fill"]) >= 4.5, name

@@ -1,0 +1,285 @@
+"""The main screen over prepared snapshots: what it says, and what the keys do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.model import Device, Freshness, SourceInfo
+from brrrtop.tui.look import Look
+from brrrtop.tui.widgets.kernel_table import KernelTable
+from tests.tui import snapshots
+from tests.tui.shown import SIZES, shown
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_everything_that_matters_is_in_view(size: tuple[int, int]) -> None:
+    async with shown(snapshots.snapshot(), size=size) as screen:
+        text = await screen.text()
+    assert len(text.splitlines()) == size[1]
+    for words in (
+        "pid 4711", "live", "OVERHEAD-BOUND", "waiting for the next batch", "very sure 92%",
+        "compute 30%", "memory 15%", "overhead 54%", "idle: input 42%", "42.0 ms",
+        "36.6 ms", "launch lead 184 us", "rho 88%", "SM", "45%", "98%", "41.2/140 GiB",
+        "nvjet_tst_256x128", "27.9 ms", "saves ≤42%", "The GPU waits for the next batch",
+        "bursts", "320 ms", "4 steps", "0.4% ±0.2%", "lost 0", "help", "quit",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+async def test_what_nobody_measured_is_a_dash_with_a_reason_and_never_a_zero() -> None:
+    async with shown(snapshots.unmeasured()) as screen:
+        text = await screen.text()
+    assert "UNKNOWN" in text
+    assert "step – no steps seen" in text
+    assert "launch lead – no launch records" in text
+    assert "gauges –  no counter has been read yet" in text
+    assert "no history yet" in text
+    assert "1,204 records lost" in text
+    assert "cost –" in text
+    assert "No advice" in text
+    for line in text.splitlines():
+        if "nvjet" in line:
+            assert "–" in line
+
+
+async def test_waiting_is_said() -> None:
+    async with shown(snapshots.waiting()) as screen:
+        text = await screen.text()
+    assert "waiting for data" in text
+    assert "WAITING for the first whole window" in text
+
+
+@pytest.mark.parametrize(
+    ("freshness", "words"),
+    [
+        (Freshness.LIVE, "● live"),
+        (Freshness.STALE, "▲ stale, last seen 12.0 s ago"),
+        (Freshness.ENDED, "■ ended, last seen 12.0 s ago"),
+    ],
+)
+async def test_freshness_is_a_word_and_a_sign(freshness: Freshness, words: str) -> None:
+    snapshot = snapshots.snapshot(freshness=freshness, age_ns=12_000_000_000)
+    async with shown(snapshot) as screen:
+        assert words in (await screen.text()).splitlines()[0]
+
+
+async def test_a_replay_shows_its_place_and_speed() -> None:
+    async with shown(replace(snapshots.replayed(), speed=0.01)) as screen:
+        first = (await screen.text()).splitlines()[0]
+    assert "replay 40% 100× slower" in first
+
+
+async def test_a_finished_run_keeps_its_last_table() -> None:
+    ended = snapshots.snapshot(freshness=Freshness.ENDED)
+    async with shown(snapshots.snapshot(), ended, interval_s=0.2) as screen:
+        assert "nvjet_tst" in await screen.until("ended")
+
+
+def _first_kernel(text: str) -> str:
+    lines = text.splitlines()
+    return lines[next(i for i, line in enumerate(lines) if "── kernels" in line) + 2]
+
+
+async def test_keys_sort_by_the_next_and_the_previous_column_and_reverse() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        table = screen.app.screen.query_one(KernelTable)
+        assert table.sort_key == "total"
+        text = await screen.press("s")
+        assert "by mean" in text
+        assert "Memcpy" in _first_kernel(text)
+        text = await screen.press("s")
+        assert "elementwise" in _first_kernel(text)
+        text = await screen.press("I")
+        assert "Memcpy" in _first_kernel(text)
+        assert "by total" in await screen.press("less_than_sign", "less_than_sign")
+
+
+async def test_a_click_on_a_title_sorts_and_a_second_one_reverses() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        text = await screen.text()
+        row = next(i for i, line in enumerate(text.splitlines()) if "total▼" in line)
+        column = text.splitlines()[row].index("count")
+        await screen.pilot.click(offset=(column, row))
+        assert "count▼" in await screen.text()
+        await screen.pilot.click(offset=(column, row))
+        assert "count▲" in await screen.text()
+
+
+async def test_the_filter_narrows_as_it_is_typed_and_escape_clears_it() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        text = await screen.press("slash", *"gemm")
+        assert '"gemm" 2 of 8' in text
+        assert "flash_fwd" not in text
+        text = await screen.press("enter", "down")
+        assert "splitKreduce" in text
+        text = await screen.press("escape")
+        assert "flash_fwd" in text
+
+
+async def test_letters_typed_into_the_filter_are_no_commands() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        text = await screen.press("slash", *"rald?")
+        assert 'No kernel matches "rald?"; Esc clears the filter.' in text
+        assert not screen.driver.asked
+
+
+async def test_the_cursor_stays_with_its_kernel_when_the_order_changes() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        await screen.press("down", "down")
+        table = screen.app.screen.query_one(KernelTable)
+        chosen = table.kernels[table.cursor].name
+        await screen.press("s", "s")
+        assert table.kernels[table.cursor].name == chosen
+        assert table.cursor != 2
+
+
+async def test_a_table_longer_than_the_screen_scrolls_with_the_cursor() -> None:
+    rows = tuple(replace(snapshots.KERNELS[0], name=f"kernel_{i:03}") for i in range(300))
+    snapshot = snapshots.snapshot(estimate=snapshots.estimate(kernels=rows))
+    async with shown(snapshot, size=(80, 24)) as screen:
+        assert "kernel_299" in await screen.press("end")
+        assert "kernel_000" in await screen.press("home")
+        assert "kernel_000" not in await screen.press("pagedown", "pagedown")
+
+
+async def test_space_pauses_a_replay_and_goes_on() -> None:
+    async with shown(snapshots.replayed()) as screen:
+        await screen.press("space")
+        await screen.until("PAUSED")
+        assert screen.driver.paused
+        await screen.press("space")
+        for _ in range(100):
+            if not screen.driver.paused:
+                break
+            await screen.pilot.pause(0.01)
+        assert "PAUSED" not in await screen.until("replay")
+
+
+async def test_space_freezes_a_live_screen_but_not_its_age() -> None:
+    later = snapshots.healthy()
+    stale = replace(later, freshness=Freshness.STALE, age_ns=9_000_000_000)
+    async with shown(snapshots.snapshot(), later, stale, can=frozenset(), interval_s=0.2) as screen:
+        await screen.press("space")
+        text = await screen.until("stale")
+        assert "PAUSED" in text
+        assert "OVERHEAD-BOUND" in text
+        await screen.press("space")
+        await screen.until("COMPUTE-BOUND")
+
+
+async def test_replay_keys_reach_the_driver() -> None:
+    async with shown(snapshots.replayed(0.45)) as screen:
+        await screen.press(
+            "right", "left", "right_square_bracket", "left_square_bracket", "plus", "minus"
+        )
+        await screen.until("PAUSED")
+        expected = ["step 1", "step -1", "seek 0.55", "seek 0.35", "faster", "slower"]
+        assert screen.driver.asked == expected
+
+
+async def test_a_source_that_cannot_do_something_says_so() -> None:
+    async with shown(snapshots.snapshot(), can=frozenset()) as screen:
+        assert "only a replay can step" in await screen.press("right")
+        assert "this source takes no baseline" in await screen.press("m")
+        assert "cannot be saved" in await screen.press("S")
+        assert not screen.driver.asked
+
+
+async def test_answers_of_the_driver_come_up_on_the_status_line() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        await screen.press("m")
+        await screen.until("baseline marked")
+        await screen.press("c")
+        await screen.until("tracing without pauses")
+
+
+async def test_saving_asks_for_a_name_and_reports_failure() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        assert "Save what was seen so far" in await screen.press("S")
+        for _ in range(40):
+            await screen.pilot.press("backspace")
+        await screen.press(*"taken.brrr", "enter")
+        text = await screen.until("is there already")
+        assert "choose another name" in text
+
+
+async def test_the_next_gpu_is_asked_for_by_its_number() -> None:
+    other = snapshots.estimate(device=Device(3, "NVIDIA H200"))
+    snapshot = snapshots.snapshot(devices=(snapshots.estimate(), other))
+    async with shown(snapshot) as screen:
+        assert "GPU 0 NVIDIA H200" in await screen.press("d")
+        await screen.settle()
+        for _ in range(100):
+            if screen.driver.asked:
+                break
+            await screen.pilot.pause(0.01)
+        assert screen.driver.asked == ["device 3"]
+
+
+async def test_any_size_down_to_one_cell_and_back() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        for size in ((1, 1), (2, 1), (1, 30), (39, 24), (80, 9), (300, 1), (40, 10), (250, 90)):
+            await screen.resize(*size)
+        assert "too small" in await screen.resize(39, 24)
+        assert "OVERHEAD" in await screen.resize(14, 3)
+        text = await screen.resize(80, 24)
+        assert "too small" not in text
+        assert "nvjet_tst" in text
+
+
+@pytest.mark.parametrize("size", [(40, 10), (60, 15), (80, 20), (100, 30), (160, 40)])
+async def test_sizes_between_have_no_line_too_long(size: tuple[int, int]) -> None:
+    async with shown(snapshots.snapshot(), size=size) as screen:
+        text = await screen.text()
+    assert "OVERHEAD" in text
+    assert "nvjet" in text
+
+
+async def test_a_failing_source_closes_the_screen_and_is_handed_on() -> None:
+    fault = BrrrtopError("the trainer is gone", "attach again")
+    async with shown(snapshots.snapshot(), fails=fault, interval_s=0.01) as screen:
+        for _ in range(200):
+            if screen.app.fault is not None:
+                break
+            await screen.pilot.pause(0.01)
+        assert screen.app.fault is fault
+    assert screen.app.return_code == 1
+
+
+async def test_quitting_is_no_failure() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        await screen.pilot.press("q")
+        await screen.pilot.pause()
+    assert screen.app.fault is None
+    assert screen.app.return_code == 0
+
+
+async def test_the_label_is_there_before_the_first_snapshot() -> None:
+    from brrrtop.tui.app import BrrrtopApp
+    from tests.tui.drivers import ListDriver
+
+    app = BrrrtopApp(ListDriver([snapshots.waiting()]), label="run.brrr")
+    assert app.snapshot.source == SourceInfo("", "run.brrr", notes=("opening",))
+
+
+async def test_an_unchanged_snapshot_draws_nothing() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        await screen.text()
+        drawn: list[object] = []
+        for pane in screen.app.screen.query("Pane"):
+            pane.refresh = lambda *regions, **_: drawn.append(regions)  # type: ignore[method-assign]
+        for pane in screen.app.screen.query("Pane"):
+            pane.show(replace(snapshots.snapshot()))  # type: ignore[attr-defined]
+        assert not drawn
+
+
+async def test_the_light_theme_is_one_key_away() -> None:
+    async with shown(snapshots.snapshot(), look=Look()) as screen:
+        await screen.press("t")
+        assert screen.app.look == Look(dark=False)
+        assert screen.app.theme == "brrrtop-light"
+        await screen.press("t")
+        assert screen.app.theme == "brrrtop-dark"

@@ -1,0 +1,110 @@
+"""The views behind the keys: help, roofline, advice, log, one kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.tui.screens.help_text import KEYS, REGIME_TABLE
+from tests.tui import snapshots
+from tests.tui.shown import SIZES, shown
+
+
+async def test_help_explains_keys_regimes_and_terms() -> None:
+    async with shown(snapshots.snapshot(), size=(120, 200)) as screen:
+        text = await screen.press("question_mark")
+    for _, does in KEYS:
+        assert does.split(";")[0][:40] in text
+    for regime, means, *_ in REGIME_TABLE:
+        assert f"{regime}   {means}" in text
+    for term in ("underfilled", "rho", "launch lead", "L1.5", "nvidia-smi", "exposed"):
+        assert term in text
+    assert "Change one thing at a time" in text
+
+
+async def test_help_scrolls_and_escape_leads_back() -> None:
+    async with shown(snapshots.snapshot(), size=(80, 24)) as screen:
+        assert "Keys" in await screen.press("f1")
+        assert "Toy shapes" in await screen.press("end")
+        assert "Keys" in await screen.press("home")
+        assert "OVERHEAD-BOUND" in await screen.press("escape")
+
+
+async def test_digits_lead_from_any_view_to_any_other() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        assert "roofline" in await screen.press("2")
+        assert "advice, ranked" in await screen.press("3")
+        assert "log, newest first" in await screen.press("4")
+        assert "kernels" in await screen.press("1")
+        assert len(screen.app.screen_stack) == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_roofline_plots_what_is_known_and_says_how_much(size: tuple[int, int]) -> None:
+    async with shown(snapshots.snapshot(), size=size) as screen:
+        text = await screen.press("r")
+    assert "3 of 8 kernels, 61% of the time" in text
+    assert "bf16 989 TFLOP/s" in text
+    assert "◆" in text
+
+
+async def test_no_ceilings_no_roof() -> None:
+    async with shown(snapshots.unmeasured()) as screen:
+        assert "ceilings of this GPU are not known" in await screen.press("r")
+
+
+async def test_all_advice_comes_with_evidence_prize_and_id() -> None:
+    async with shown(snapshots.snapshot(), size=(120, 60)) as screen:
+        text = await screen.press("a")
+    for advisory in snapshots.ADVISORIES:
+        assert advisory.kind in text
+        assert advisory.waste in text
+    assert "1.72× as fast" in text
+    assert "step: 36.6 ms" in text
+    assert "input: 42%" in text
+
+
+async def test_the_log_is_newest_first() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        text = await screen.press("l")
+    assert (
+        text.index("loader workers") < text.index("compute → overhead") < text.index("first whole")
+    )
+    assert "4.00 s ago" in text
+
+
+async def test_an_empty_log_says_so() -> None:
+    async with shown(snapshots.snapshot(events=())) as screen:
+        assert "Nothing has changed so far" in await screen.press("l")
+
+
+async def test_enter_opens_the_kernel_under_the_cursor() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        text = await screen.press("down", "enter")
+    assert "CUDAFunctor_add<float>" in text
+    assert "memory side of the roof" in text
+    assert "L1.5: bytes from the op's name and grid" in text
+    assert "number 2 of 8 by time" in text
+    assert "81% of the ceiling of its side" in text
+    assert "3.90 TB/s (roof 4.80 TB/s)" in text
+    assert "fusing it with its neighbours" in text
+
+
+async def test_a_kernel_that_left_the_window_is_shown_as_last_seen() -> None:
+    gone = snapshots.snapshot(estimate=snapshots.estimate(kernels=snapshots.KERNELS[3:]))
+    async with shown(snapshots.snapshot(), gone, interval_s=0.2) as screen:
+        await screen.press("enter")
+        assert "nvjet_tst" in await screen.until("not in this window")
+
+
+async def test_a_kernel_without_known_work_says_what_is_missing() -> None:
+    async with shown(snapshots.unmeasured()) as screen:
+        text = await screen.press("enter")
+    assert "its FLOPs and bytes are not known" in text
+
+
+@pytest.mark.parametrize("key", ["question_mark", "r", "a", "l", "enter", "S"])
+async def test_every_view_survives_any_size(key: str) -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        await screen.press(key)
+        for size in ((1, 1), (40, 10), (20, 50), (200, 60), (80, 24)):
+            await screen.resize(*size)
