@@ -36,6 +36,7 @@ _CATEGORIES = {
     "UserAnnotation": RANGE,
     "overhead": OVERHEAD,
 }
+_MOST_CATEGORIES = 1_000
 LONGEST_NS = 86_400 * 10**9
 """A longer event is a broken one."""
 FARTHEST_NS = 30 * LONGEST_NS
@@ -49,6 +50,8 @@ class _Codes(dict[str, int]):
     """Category → code; 0 for what is not used."""
 
     def __missing__(self, key: str) -> int:
+        if len(self) < _MOST_CATEGORIES:
+            self[key] = 0  # asking a dict twice is cheaper than asking this once
         return 0
 
 

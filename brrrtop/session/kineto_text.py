@@ -22,7 +22,7 @@ import zstandard
 
 from brrrtop.errors import BadInput
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 19
 """Of text. The events of one block stay in the cache while they are turned into columns."""
 MOST_HELD_BYTES = 256 << 20
 """No run of events is this long; a file that never shows a cut is not a trace."""

@@ -55,15 +55,15 @@ def op(ts: Any, dur: Any, name: str, tid: Any = 10, **args: Any) -> dict[str, An
 
 def annotation(ts: Any, dur: Any, name: str, tid: Any = 10) -> dict[str, Any]:
     """A range that somebody named."""
-    return {"ph": "X", "cat": "user_annotation", "name": name, "pid": 9, "tid": tid, "ts": ts, "dur": dur,
-            "args": {}}  # fmt: skip
+    return {**op(ts, dur, name, tid), "cat": "user_annotation"}
 
 
 def copy(ts: Any, dur: Any, correlation: int, name: str, size_bytes: int) -> dict[str, Any]:
     """A memcpy or memset."""
     cat = "gpu_memset" if name.startswith("Memset") else "gpu_memcpy"
+    args = {"device": 0, "stream": 7, "correlation": correlation, "bytes": size_bytes}
     return {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": 7, "ts": ts, "dur": dur,
-            "args": {"device": 0, "stream": 7, "correlation": correlation, "bytes": size_bytes}}  # fmt: skip
+            "args": args}  # fmt: skip
 
 
 def text_of(events: list[dict[str, Any]], **facts: Any) -> bytes:

@@ -79,7 +79,7 @@ def _try(path: Path) -> None:
         assert source.span is not None
         source.close()
     except BrrrtopError as fault:
-        assert fault.message and "\n" not in fault.message  # noqa: PT017
+        assert fault.message and "\n" not in fault.message
 
 
 def _fuzz(folder: Path, seed: bytes, wrap: Callable[[bytes], bytes], number: int) -> None:

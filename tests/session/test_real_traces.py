@@ -1,4 +1,4 @@
-"""Recorded traces of known workloads: window, busy share and joins as other tools and sweeps saw them."""
+"""Traces of known workloads: window, busy share and joins as other tools and sweeps saw them."""
 
 from __future__ import annotations
 

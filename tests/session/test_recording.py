@@ -113,7 +113,7 @@ def test_every_damaged_byte_gives_frames_or_a_sentence(tmp_path: Path) -> None:
             list(source.frames())
             source.close()
         except BrrrtopError as fault:
-            assert fault.message and fault.action  # noqa: PT017
+            assert fault.message and fault.action
 
 
 def test_a_file_still_being_written_is_readable_and_says_so(
@@ -230,7 +230,7 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     data = _write(tmp_path / "a.brrr", _frames()).read_bytes()
     path = tmp_path / "new.brrr"
     path.write_bytes(b"BRRR\x02\x00" + data[6:])
-    with pytest.raises(BadInput, match="new.brrr is a recording of format 2") as fault:
+    with pytest.raises(BadInput, match=r"new\.brrr is a recording of format 2") as fault:
         open_source(path)
     assert fault.value.action == "upgrade brrrtop"
 
@@ -272,7 +272,8 @@ def test_a_converted_trace_says_the_same_and_where_it_is_from(tmp_path: Path) ->
         assert getattr(theirs, table).tobytes() == getattr(ours, table).tobytes()
     assert theirs.names == ours.names and theirs.ops == ours.ops
     assert theirs.hello["provenance"] == {
-        "converted_from": "t.json (kineto)", "date": "2026-10-01", "device": "NVIDIA H200", "torch": "2.13"
+        "converted_from": "t.json (kineto)", "date": "2026-10-01",
+        "device": "NVIDIA H200", "torch": "2.13",
     }  # fmt: skip
     assert source.info.notes == (
         "converted from t.json (kineto), NVIDIA H200, 2026-10-01, torch 2.13",
