@@ -130,7 +130,7 @@ class LiveSource:
         raise BrrrtopError("a live source has no past to go to", "save it and replay the file")
 
     def close(self) -> None:
-        """Detaches and lets go of everything; takes 3 s at the longest."""
+        """Detaches and lets go of everything; takes 5 s at the longest."""
         if self._closed:
             return
         self._closed = True
@@ -175,7 +175,7 @@ class LiveSource:
             self._lose_agent("its socket closed")
         for feed in self._feeds:
             for frame in feed.drain():
-                self._take(frame, now_ns)
+                self._take(frame, now_ns, self._carried_beside(feed))
         self._govern(now_ns)
         if now_ns - self._second_ns >= SECOND:
             self._second_ns = now_ns
@@ -194,7 +194,12 @@ class LiveSource:
             self._hung_up = True
         return found
 
-    def _take(self, frame: Frame, now_ns: int) -> None:
+    def _carried_beside(self, feed: Feed) -> frozenset[Metric]:
+        """Metrics that a better feed than this one brings: two sources would blur into one line."""
+        others = [one for one in self._feeds if one is not feed and getattr(one, "active", False)]
+        return frozenset().union(*(getattr(one, "carries", frozenset()) for one in others))
+
+    def _take(self, frame: Frame, now_ns: int, carried: frozenset[Metric] = frozenset()) -> None:
         if frame.kind == Kind.END:
             self._lose_agent(str(frame.body.get("reason", "the agent ended")))
             return
@@ -215,6 +220,9 @@ class LiveSource:
             self.governor.add_records(len(frame.body))
         elif frame.kind == Kind.GAUGES:
             self._weigh(frame.body)
+            if carried:
+                kept = ~np.isin(frame.body["metric"], list(carried))
+                frame = replace(frame, body=frame.body[kept])
         self._pending.append(frame if frame.sent_ns else replace(frame, sent_ns=now_ns))
 
     def _learn_device(self, facts: dict[str, Any]) -> None:

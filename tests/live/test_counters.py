@@ -1,0 +1,215 @@
+"""Hardware counters: samples become gauges; every refusal is a sentence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collectors.counter_clock import ClockMatch
+from collectors.counter_faults import said
+from collectors.counters import COUNTERS, SAMPLE, CounterThread, DeviceCounters, binned
+from collectors.wire import GAUGE, Frame, Kind, Metric
+from tests.live.agents import SECOND, FakeFeed
+from tests.live.test_live import Bench, kinds
+
+MS = 1_000_000
+BEHIND_NS = 5_000 * SECOND
+"""How far the fake GPU's clock is behind the host's."""
+
+
+@dataclass
+class OneSample:
+    start_timestamp: int
+    end_timestamp: int
+    metric_values: list[float]
+
+
+@dataclass
+class Hardware:
+    """Stands in for `cupti.pm_sampling`: fits `fits` metrics into a pass."""
+
+    fits: int = 7
+    refuses: Exception | None = None
+    calls: list[str] = field(default_factory=list)
+    device_index: int | None = None
+
+    def Collector(self, device_index: int) -> Hardware:
+        self.device_index = device_index
+        return self
+
+    def enable(self) -> None:
+        self.calls.append("enable")
+        if self.refuses is not None:
+            raise self.refuses
+
+    def configure(self, *, metrics: list[str], **_: Any) -> None:
+        if len(metrics) > self.fits:
+            raise ValueError("Requested PM sampling configuration is not supported.")
+        self.metrics = metrics
+
+    def start(self) -> None:
+        self.calls.append("start")
+        self.last_ns = time.time_ns() - BEHIND_NS
+
+    def decode(self, max_samples: int) -> list[OneSample]:
+        self.calls.append("decode")
+        now_ns = time.time_ns() - BEHIND_NS
+        starts = range(self.last_ns, now_ns - MS, MS)
+        self.last_ns += len(starts) * MS
+        return [OneSample(t, t + MS, [50.0] * len(self.metrics)) for t in starts]
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def disable(self) -> None:
+        self.calls.append("disable")
+
+
+Start = Callable[[Hardware], CounterThread]
+
+
+@pytest.fixture
+def started() -> Iterator[Start]:
+    threads = []
+
+    def start(hardware: Hardware) -> CounterThread:
+        thread = CounterThread(1, hardware, lambda: {"aa-bb": 3}, interval_ns=MS)
+        threads.append(thread)
+        thread.start()
+        thread.match({0: "GPU-aa-bb"})
+        return thread
+
+    yield start
+    for thread in threads:
+        assert thread.close()
+
+
+def until(done: Callable[[], bool], limit_s: float = 5.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started: Start) -> None:
+    hardware = Hardware()
+    thread = started(hardware)
+    until(lambda: hardware.calls.count("decode") >= 4)
+    now_ns = time.time_ns()
+    frames = thread.drain()
+    rows = np.concatenate([frame.body for frame in frames])
+    assert {frame.kind for frame in frames} == {Kind.GAUGES}
+    assert set(rows["value"].tolist()) == {0.5}
+    assert {Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE} <= set(rows["metric"])
+    assert set(rows["device"].tolist()) == {0}
+    assert abs(int(rows["time_ns"][-1]) - now_ns) < SECOND
+    assert hardware.device_index == 3
+
+
+def test_samples_keep_their_own_times(started: Start) -> None:
+    hardware = Hardware()
+    thread = started(hardware)
+    until(lambda: hardware.calls.count("decode") >= 3)
+    rows = thread.samples()
+    assert len(rows) > 50
+    assert (np.diff(rows["time_ns"]) > 0).all()
+    assert set((rows["time_ns"] - rows["start_ns"]).tolist()) == {MS}
+    assert len(thread.samples()) < len(rows)
+
+
+def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
+    device = DeviceCounters(Hardware(fits=3), 0, MS)
+    time.sleep(0.01)
+    rows = device.drain(0)
+    assert device.columns == list(COUNTERS)[:3]
+    assert np.isfinite(rows["tensor"]).all()
+    assert np.isnan(rows["warps"]).all()
+    device.close()
+
+
+def test_counters_are_given_back_without_a_last_decode(started: Start) -> None:
+    hardware = Hardware()
+    thread = started(hardware)
+    until(lambda: "decode" in hardware.calls)
+    thread.close()
+    assert hardware.calls[-2:] == ["stop", "disable"]
+
+
+def test_a_hardware_buffer_that_ran_over_starts_anew() -> None:
+    hardware = Hardware()
+    device = DeviceCounters(hardware, 0, MS)
+    decode, hardware.decode = hardware.decode, _overflowing  # type: ignore[method-assign]
+    assert len(device.drain(0)) == 0
+    hardware.decode = decode  # type: ignore[method-assign]
+    time.sleep(0.01)
+    assert len(device.drain(0)) > 0
+    assert device.lost_buffers == 1
+    device.close()
+
+
+def _overflowing(max_samples: int) -> list[OneSample]:
+    raise MemoryError("Record overflow in the hardware buffer.")
+
+
+@pytest.mark.parametrize(
+    ("fault", "part"),
+    [
+        (PermissionError("Insufficient privileges for PM sampling"), "RestrictProfiling"),
+        (RuntimeError("PM sampling is already enabled on this device."), "another tool"),
+        (RuntimeError("ERROR_INVALID_PARAMETER"), "older than cupti-python"),
+        (OSError("CUDA driver is not found (libcuda.so.1: cannot open)"), "NVIDIA driver"),
+        (ModuleNotFoundError("No module named 'cupti'"), "cupti-python"),
+        (KeyError("whatever"), "stopped"),
+    ],
+)
+def test_a_refusal_is_a_sentence(started: Start, fault: Exception, part: str) -> None:
+    thread = started(Hardware(refuses=fault))
+    until(lambda: bool(thread.says))
+    assert part in thread.says[0]
+    assert said(fault) == thread.says[0]
+    assert not thread.active
+
+
+def test_a_mig_device_is_not_tried() -> None:
+    hardware = Hardware()
+    thread = CounterThread(1, hardware, dict)
+    thread.start()
+    thread.match({0: "MIG-aa-bb"})
+    assert "MIG" in thread.says[0]
+    assert thread.close()
+    assert hardware.calls == []
+
+
+def test_the_clock_match_keeps_the_smallest_delay() -> None:
+    clock = ClockMatch()
+    assert clock.offset_ns(100, 1_150) == 1_050
+    assert clock.offset_ns(200, 1_210) == 1_010
+    assert clock.offset_ns(300, 1_390) == 1_010
+
+
+def test_bins_weigh_samples_by_their_length() -> None:
+    rows = np.zeros(2, SAMPLE)
+    rows["start_ns"], rows["time_ns"] = [0, 10], [10, 40]
+    rows["sm"] = [1.0, 0.2]
+    gauges = binned(rows, ["sm"], bin_ns=100)
+    assert gauges["value"].tolist() == pytest.approx([0.4])
+
+
+def test_gpm_steps_back_where_counters_speak() -> None:
+    bench = Bench()
+    better = FakeFeed()
+    better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True  # type: ignore[attr-defined]
+    bench.source._feeds.append(better)  # type: ignore[arg-type]
+    rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
+    better.held.append(Frame(Kind.GAUGES, rows, bench.now_ns))
+    frames = bench.read(1)
+    bench.source.close()
+    assert Kind.GAUGES in kinds(frames)
+    read = np.concatenate([f.body for f in frames if f.kind == Kind.GAUGES])
+    assert read["value"][read["metric"] == Metric.SM_ACTIVE].tolist() == [0.4]
+    assert Metric.POWER_WATT in read["metric"]
