@@ -10,10 +10,8 @@ from typing import Any
 from .native import COMPILE, STATUS
 from .probe import Probe, imported
 
-_REASON_LIMIT = 240
 _METRICS_WAIT_NS = 3_000_000_000
 """torch books a compile's metrics after its end callback; later than this they will not come."""
-_LONG_NS = 1_000_000_000
 
 Compile = tuple[int, int, int, str, str]
 """An outermost compile: start and end in ns, thread, trigger, compile id."""
@@ -54,7 +52,7 @@ class Compiling(Probe):
         self._done.clear()
 
     def wake(self, now_ns: int) -> None:
-        """Send what has ended, and say so when a compile takes long."""
+        """Send what has ended, and say so when a compile takes more than a second."""
         metrics = recent_metrics() if self._done else {}
         for _ in range(len(self._done)):
             compile_ = self._done.popleft()
@@ -64,7 +62,7 @@ class Compiling(Probe):
             else:
                 self._send(compile_, found)
         for start_ns, _, _, trigger, compile_id in list(self._open.values()):
-            if now_ns - start_ns > _LONG_NS and start_ns != self._told_ns:
+            if now_ns - start_ns > 1_000_000_000 and start_ns != self._told_ns:
                 self._told_ns = start_ns
                 says = f"torch.compile is at work ({trigger} {compile_id})"
                 self.native.frame(STATUS, {"tier": "compile", "state": "running", "says": says})
@@ -91,9 +89,9 @@ class Compiling(Probe):
     def _send(self, compile_: Compile, found: Any | None) -> None:
         start_ns, end_ns, thread, trigger, compile_id = compile_
         name = f"{trigger} {compile_id} {getattr(found, 'co_name', None) or ''}".strip()
-        reason = " ".join((getattr(found, "recompile_reason", None) or "").split())
+        reason = getattr(found, "recompile_reason", None)
         if reason:
-            name += f" | {reason[:_REASON_LIMIT]}"
+            name += f" | {' '.join(reason.split())[:240]}"
         # 2 of `7/2` or `7/2_1`: how often that frame had been compiled before.
         tail = compile_id.rpartition("/")[2].partition("_")[0]
         number = int(tail) if trigger == "DYNAMO" and tail.isdigit() else 0

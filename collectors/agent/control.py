@@ -7,11 +7,10 @@ from _thread import allocate_lock
 from typing import Any
 
 from . import facts
-from .allocator import Allocator
-from .collecting import Collecting
 from .compiling import Compiling
 from .fence import Fence
 from .loader import Loader
+from .memory import Allocator, Collections
 from .native import (
     CONNECTED,
     DEVICE,
@@ -47,7 +46,7 @@ class Control:
             self.steps,
             Loader(native, self.fence, self.steps),
             Compiling(native, self.fence),
-            Collecting(native, self.fence),
+            Collections(native, self.fence),
             Allocator(native, self.fence),
             Saving(native, self.fence),
             self.stacks,
@@ -67,22 +66,19 @@ class Control:
                 self._each("install")
 
     def unhook(self) -> None:
-        """Take every probe out. Comes back when the trainer is as it was."""
+        """Take every probe out; the trainer is as it was when this comes back."""
         with self._lock:
             self.hooked = False
             self._each("remove")
 
-    def end(self) -> None:
-        """Take everything out and stop the library, for good."""
+    def end(self, forked: bool = False) -> None:
+        """Take everything out and stop the library, for good. A forked child has no threads."""
+        if forked:
+            self.native.disarm()
+            self._lock = allocate_lock()
         self.ended = True
         self.unhook()
         self.native.stop()
-
-    def forked(self) -> None:
-        """In the child: this thread and the library's stayed with the parent."""
-        self.native.disarm()
-        self.ended, self._lock = True, allocate_lock()
-        self.unhook()
 
     def _each(self, what: str, *given: Any) -> None:
         for probe in self.probes:
@@ -115,7 +111,7 @@ class Control:
             self.hook()
             self._told.clear()
             self._facts_ns = 0
-        if bits & (STACKS_ON | STACKS_OFF):
+        if bits & (STACKS_ON | STACKS_OFF) and self.stacks in self.probes:
             self.stacks.turn(bool(bits & STACKS_ON))
         if not self.hooked:
             return
@@ -150,11 +146,9 @@ class Control:
                 self._off.add(probe.name)
                 with self._lock:
                     self.fence.guard(probe.name, probe.remove)()
-                fault = self.fence.last.get(probe.name, "too many faults elsewhere")
-                self._say("probe", f"the {probe.name} probe is off: {fault}", probe=probe.name)
+                says = f"the {probe.name} probe is off: {self.fence.last.get(probe.name, '')}"
+                self.native.frame(STATUS, {"tier": "probe", "state": "off", "says": says})
         if self.fence.tripped:
-            self._say("agent", f"the agent is off: faults in {', '.join(self.fence.faults)}")
+            says = f"the agent is off: faults in {', '.join(self.fence.faults)}"
+            self.native.frame(STATUS, {"tier": "agent", "state": "off", "says": says})
             self.end()
-
-    def _say(self, tier: str, says: str, **more: Any) -> None:
-        self.native.frame(STATUS, {"tier": tier, "state": "off", "says": says, **more})

@@ -10,8 +10,6 @@ from .control import Control
 from .facts import VERSION, hello
 from .native import Native, NativeError
 
-_OURS = "probes="
-
 _lock = allocate_lock()
 _control: Control | None = None
 _watching = False
@@ -21,10 +19,9 @@ def start(library_path: str, socket_path: str, options: str = "", version: str =
     """Start the agent, or leave a running one alone.
 
     Args:
-        library_path: The native library, as the trainer sees its path.
+        library_path: The native library.
         socket_path: Where it is to listen.
-        options: `key=value;key=value`; `probes=steps,loader` limits the probes, the rest is the
-            library's.
+        options: `key=value;key=value` for the library; `probes=steps,loader` limits the probes.
         version: The brrrtop that asks. Loaded code is never replaced: another version is refused.
 
     Returns:
@@ -66,9 +63,9 @@ def stop() -> None:
 def _split(options: str) -> tuple[set[str] | None, str]:
     """The probes asked for, `None` for all; and the options that are for the library."""
     parts = [part for part in options.split(";") if part]
-    ours = [part[len(_OURS) :] for part in parts if part.startswith(_OURS)]
-    rest = ";".join(part for part in parts if not part.startswith(_OURS))
-    return (set(ours[-1].split(",")) if ours else None), rest
+    ours = [part for part in parts if part.startswith("probes=")]
+    wanted = set(ours[-1].partition("=")[2].split(",")) if ours else None
+    return wanted, ";".join(part for part in parts if part not in ours)
 
 
 def _watch() -> None:
@@ -84,4 +81,4 @@ def _forked() -> None:
     global _control, _lock
     control, _control, _lock = _control, None, allocate_lock()
     if control is not None:
-        control.forked()
+        control.end(forked=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from .allocator import devices_in_use
+from .memory import devices_in_use
 from .probe import imported
 
 VERSION = "0.1.0"
@@ -64,10 +64,8 @@ def hello() -> dict[str, Any]:
 
 def from_environment(names: Sequence[str]) -> int | None:
     """The first of these variables that is a number."""
-    for name in names:
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return None
+    values = [os.environ.get(name, "") for name in names]
+    return next((int(value) for value in values if value.isdigit()), None)
 
 
 def command_line() -> list[str]:
@@ -104,10 +102,6 @@ def devices() -> list[dict[str, Any]]:
         props = properties(device)
         facts = {ours: getattr(props, theirs, None) for ours, theirs in _PROPERTIES.items()}
         facts["capability"] = [props.major, props.minor]
-        if getattr(props, "clock_rate", None):  # kHz, as CUDA has it
-            facts["sm_clock_max_hz"] = props.clock_rate * 1e3
-        if getattr(props, "memory_clock_rate", None):
-            facts["memory_clock_max_hz"] = props.memory_clock_rate * 1e3
         if hasattr(props, "uuid"):
             facts["uuid"] = f"GPU-{props.uuid}"
         known = {name: value for name, value in facts.items() if value is not None}

@@ -36,9 +36,7 @@ class Loader(Probe):
             return
         self._grad_enabled = imported("torch", "is_grad_enabled") or self._grad_enabled
         for owner in (base, *base.__subclasses__()):
-            original = vars(owner).get("__next__")
-            if original is not None and not self.patched(owner, "__next__"):
-                self.replace(owner, "__next__", self.around(original, after=self._waited))
+            self.patch(owner, "__next__", after=self._waited)
 
     def clear(self) -> None:
         self._names.clear()

@@ -21,7 +21,7 @@ _NAME_LIMIT = 4096
 
 
 class NativeError(Exception):
-    """The library cannot be loaded or refused to start."""
+    """The library cannot be loaded, or refused to start."""
 
 
 class Native:
@@ -75,8 +75,6 @@ class Native:
         ident = get_ident()
         found = self._threads.get(ident)
         if found is None:
-            if len(self._threads) >= _NAME_LIMIT:
-                self._threads.clear()
             found = self._threads[ident] = get_native_id()
         return found
 

@@ -7,6 +7,8 @@ from typing import Any, Callable
 
 from .probe import Probe, imported
 
+_RECORDING = ("torch.autograd.profiler", "_is_profiler_enabled")
+
 
 class Neighbour(Probe):
     """Hooks on `torch.autograd.profiler.profile`, which every torch profiler goes through.
@@ -27,13 +29,12 @@ class Neighbour(Probe):
         owner = imported("torch.autograd.profiler", "profile")
         if owner is None or self._patches:
             return
-        for attribute in ("_prepare_trace", "_start_trace"):
-            ours = self.around(vars(owner)[attribute], before=self._entered)
-            self.replace(owner, attribute, ours)
-        self.replace(owner, "__exit__", self.around(vars(owner)["__exit__"], after=self._left))
+        self.patch(owner, "_prepare_trace", before=self._entered)
+        self.patch(owner, "_start_trace", before=self._entered)
+        self.patch(owner, "__exit__", after=self._left)
         # What ended while we were not looking, and what was running before we came.
         self._drop(lambda profile: profile is None or profile.kineto_results is not None)
-        self._found_running = profiling() and not self._open
+        self._found_running = bool(imported(*_RECORDING)) and not self._open
         self._settle()
 
     def wake(self, now_ns: int) -> None:
@@ -55,7 +56,7 @@ class Neighbour(Probe):
                 del self._open[key]
 
     def _settle(self) -> None:
-        self._found_running = self._found_running and profiling()
+        self._found_running = self._found_running and bool(imported(*_RECORDING))
         wanted = bool(self._open) or self._found_running
         if wanted != self._yielded:
             self._yielded = wanted
@@ -63,8 +64,3 @@ class Neighbour(Probe):
                 self.native.give_way("torch.profiler")
             else:
                 self.native.resume()
-
-
-def profiling() -> bool:
-    """True while a torch profiler records in this process."""
-    return bool(imported("torch.autograd.profiler", "_is_profiler_enabled"))

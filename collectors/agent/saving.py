@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from time import time_ns
 from typing import Any
 
 from .native import CHECKPOINT, LOGGING
-from .probe import Hook, Probe, imported
+from .probe import Probe, imported
 
 _CALLS = (
-    # torch.save lives in two modules: pickling it by name has to find the same function in both.
     (CHECKPOINT, "torch", "save"),
     (CHECKPOINT, "torch.serialization", "save"),
     (CHECKPOINT, "torch.distributed.checkpoint", "save async_save"),
@@ -27,29 +27,15 @@ class Saving(Probe):
 
     name = "saving"
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._wrappers: dict[int, Any] = {}
-
     def place(self) -> None:
         for mark_class, where, attributes in _CALLS:
             module, _, path = where.partition(":")
             owner = imported(module, path)
-            for attribute in attributes.split() if owner is not None else ():
-                original = vars(owner).get(attribute)
-                if callable(original) and not self.patched(owner, attribute):
-                    ours = self._wrappers.get(id(original))
-                    if ours is None:
-                        after = self._marker(mark_class, f"{path or module}.{attribute}")
-                        ours = self._wrappers[id(original)] = self.around(original, after=after)
-                    self.replace(owner, attribute, ours)
+            if owner is not None:
+                for attribute in attributes.split():
+                    label = f"{path or module}.{attribute}"
+                    self.patch(owner, attribute, after=partial(self._ended, mark_class, label))
 
-    def clear(self) -> None:
-        self._wrappers.clear()
-
-    def _marker(self, mark_class: int, label: str) -> Hook:
-        def ended(_: Any, start_ns: int) -> None:
-            native = self.native
-            native.mark(mark_class, start_ns, time_ns(), 0, native.name(label), native.thread())
-
-        return ended
+    def _ended(self, mark_class: int, label: str, _: Any, start_ns: int) -> None:
+        native = self.native
+        native.mark(mark_class, start_ns, time_ns(), 0, native.name(label), native.thread())

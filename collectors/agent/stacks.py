@@ -14,8 +14,6 @@ from .probe import Probe, imported
 from .steps import Steps
 
 PERIOD_MS = 25
-_DEPTH = 100
-_SOURCE_LIMIT = 120
 
 
 class Stacks(Probe):
@@ -68,7 +66,7 @@ class Stacks(Probe):
                 name += " > " + place(leaf.f_code, key[3])
             source = linecache.getline(user.f_code.co_filename, key[1], user.f_globals).strip()
             if source:
-                name += " | " + source[:_SOURCE_LIMIT]
+                name += " | " + source[:120]
             if len(self._names) >= 1024:
                 self._names.clear()
             found = self._names[key] = self.native.name(name)
@@ -77,9 +75,7 @@ class Stacks(Probe):
     def _users(self, leaf: FrameType) -> FrameType:
         """The innermost frame of the user's own code; the innermost of all where there is none."""
         frame: FrameType | None = leaf
-        for _ in range(_DEPTH):
-            if frame is None:
-                break
+        while frame is not None:
             if not frame.f_code.co_filename.startswith(self._library_dirs):
                 return frame
             frame = frame.f_back

@@ -59,9 +59,8 @@ class Steps(Probe):
             self._handle = register(self._hook)
         for module in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
             scaler = imported(module, "GradScaler")
-            original = scaler and vars(scaler).get("_maybe_opt_step")
-            if original and not self.patched(scaler, "_maybe_opt_step"):
-                self.replace(scaler, "_maybe_opt_step", self.around(original, after=self._scaled))
+            if scaler is not None:
+                self.patch(scaler, "_maybe_opt_step", after=self._scaled)
 
     def clear(self) -> None:
         if self._handle is not None:

@@ -21,7 +21,7 @@ def test_a_probe_that_fails_three_times_is_taken_out_and_reported(script: Script
         """
     )
     assert losses == 5 and faults == {"steps": 3} and off == 0
-    assert [body["probe"] for _, body in frames] == ["steps"]
+    assert [body["says"][:14] for _, body in frames] == ["the steps prob"]
     assert "ZeroDivisionError: ours" in frames[0][1]["says"]
     assert marks >= 1, "the others stay"
 

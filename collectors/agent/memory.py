@@ -1,17 +1,49 @@
-"""Asks torch's caching allocator once a second how it is doing."""
+"""What memory costs: Python's garbage collections, and how torch's caching allocator is doing."""
 
 from __future__ import annotations
 
+import gc
+from time import time_ns
 from typing import Any
 
-from .native import ALLOCATOR, STATUS
+from .native import ALLOCATOR, GC, STATUS
 from .probe import Probe, imported
 
-_EVERY_NS = 1_000_000_000
+_WORTH_NS = 200_000
+"""Young collections come hundreds of times a second and take microseconds: not worth a mark."""
+
+
+class Collections(Probe):
+    """A `gc.callbacks` entry. The mark's value is the generation."""
+
+    name = "gc"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._callback = self.guard(self._collected)
+        self._start_ns = 0
+
+    def place(self) -> None:
+        if self._callback not in gc.callbacks:
+            gc.callbacks.append(self._callback)
+
+    def clear(self) -> None:
+        while self._callback in gc.callbacks:
+            gc.callbacks.remove(self._callback)
+        self._start_ns = 0
+
+    def _collected(self, phase: str, told: dict[str, int]) -> None:
+        now_ns = time_ns()
+        if phase == "start":
+            self._start_ns = now_ns
+        elif self._start_ns and now_ns - self._start_ns >= _WORTH_NS:
+            native, generation = self.native, told["generation"]
+            name_id = native.name(f"gc generation {generation}")
+            native.mark(GC, self._start_ns, now_ns, generation, name_id, native.thread())
 
 
 class Allocator(Probe):
-    """No hook at all: reads torch's counters on the control thread, and only for devices in use."""
+    """No hook: reads torch's counters on the control thread, and only for devices in use."""
 
     name = "allocator"
 
@@ -24,9 +56,9 @@ class Allocator(Probe):
         self._told.clear()
 
     def wake(self, now_ns: int) -> None:
-        """Mark new retries; send the totals of a device when they have changed."""
+        """Once a second, mark new retries and send the totals of a device if they have changed."""
         read = imported("torch._C", "_cuda_memoryStats")
-        if read is None or now_ns - self._asked_ns < _EVERY_NS:
+        if read is None or now_ns - self._asked_ns < 1_000_000_000:
             return
         self._asked_ns = now_ns
         for device in devices_in_use():
