@@ -5,6 +5,8 @@ from __future__ import annotations
 from brrrtop.cli import gate, output
 from brrrtop.cli.options import Options
 from brrrtop.model import Snapshot
+from brrrtop.session.opening import open_source
+from brrrtop.session.whole import analyze
 
 
 def read(path: str, options: Options) -> Snapshot:
@@ -13,9 +15,6 @@ def read(path: str, options: Options) -> Snapshot:
     Raises:
         BadInput: The file cannot be used; says why.
     """
-    from brrrtop.session.opening import open_source
-    from brrrtop.session.whole import analyze
-
     source = open_source(path)
     try:
         return analyze(source, steps=options.steps, device=options.gpu)

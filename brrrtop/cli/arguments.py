@@ -52,7 +52,9 @@ examples:
   brrrtop attach 4711 --record run.brrr
   brrrtop attach 4711 --fail-if 'idle > 30%' --for 60s""",
     "run": """\
-The program's exit code is passed on.
+The program keeps the terminal, gets its signals, and its exit code is passed on;
+a report follows it. Open the screen beside it with `brrrtop attach PID`, or use
+--screen. Every rank of a torchrun gets an agent.
 
 examples:
   brrrtop run -- python train.py --epochs 3
@@ -193,6 +195,9 @@ def _add_attach(parser: argparse.ArgumentParser) -> None:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.usage = "brrrtop run [options] -- COMMAND …"
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND")
+    parser.add_argument(
+        "--screen", action="store_true", help="open the screen; the program's output goes to a file"
+    )
     _view_options(parser)
     _live_options(parser)
     _gate_options(parser, live=True)
@@ -226,7 +231,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pid", nargs="?", type=values.pid, metavar="PID")
+    parser.add_argument("pid", nargs="?", default=None, type=values.pid, metavar="PID")
 
 
 _ADDERS = {

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from brrrtop import units
-from brrrtop.cli import gate, output
+from brrrtop.cli import gate, live, output
 from brrrtop.cli.options import Options
-from brrrtop.errors import BrrrtopError, UsageError
+from collectors import native
 from collectors import process as processes
+from collectors.attach import Attached, attach
+from collectors.attach_files import AgentFiles
 from collectors.process import Process
-
-if TYPE_CHECKING:
-    from collectors.attach import Attached
-    from collectors.attach_files import AgentFiles
 
 
 def run(options: Options) -> int:
@@ -29,21 +25,20 @@ def run(options: Options) -> int:
 
 
 def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
-    """Attaches and shows; detaches at the end."""
-    from brrrtop.cli import live
-    from collectors.attach import attach
+    """Attaches and shows; detaches at the end.
 
-    _refuse_taken_file(options)
+    Raises:
+        CollectorError: It cannot be attached to; says why and what would work.
+    """
+    live.refuse_taken_file(options)
     attached = attach(process.pid, agent_files(), says=output.say)
     output.say(_how(attached))
     try:
-        source = live.open_live(attached.client, process.pid, options, " ".join(process.cmdline))
-    except BaseException:
-        attached.client.close()
-        raise
-    try:
+        cmdline = " ".join(process.cmdline)
+        source = live.open_live(attached.client, process.pid, options, cmdline)
         return live.watch(source, options, gates)
     finally:
+        attached.client.close()
         if attached.place is not None:
             attached.place.remove()
 
@@ -52,11 +47,9 @@ def agent_files() -> AgentFiles:
     """Where the agent lies in this installation.
 
     Raises:
-        CollectorError: Its library was not built.
+        CollectorError: Its library is missing and cannot be built here.
     """
-    from collectors.native import agent_files as found
-
-    return found()
+    return AgentFiles(native.AGENT_DIR, native.library_path())
 
 
 def _agreed(process: Process, options: Options) -> bool:
@@ -65,26 +58,7 @@ def _agreed(process: Process, options: Options) -> bool:
         return True
     owner = processes.user_name(process.uid)
     output.say(f"process {process.pid} belongs to {owner}: {' '.join(process.cmdline)[:60]}")
-    return confirmed("load brrrtop's agent into it?")
-
-
-def confirmed(question: str) -> bool:
-    """Asks on stderr; an empty answer is a yes."""
-    sys.stderr.write(f"{question} [Y/n] ")
-    sys.stderr.flush()
-    answer = sys.stdin.readline()
-    return bool(answer) and answer.strip().lower() in ("", "y", "yes")
-
-
-def _refuse_taken_file(options: Options) -> None:
-    """Before anything is done to a trainer: a recording that cannot be written is an error now."""
-    if options.record is None:
-        return
-    if os.path.lexists(options.record):
-        raise UsageError(f"{options.record} exists already and brrrtop never overwrites it")
-    folder = Path(options.record).absolute().parent
-    if not os.access(folder, os.W_OK):
-        raise BrrrtopError(f"{options.record} cannot be made", f"`{folder}` must be writable")
+    return output.confirmed("load brrrtop's agent into it?")
 
 
 def _how(attached: Attached) -> str:

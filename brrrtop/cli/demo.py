@@ -9,6 +9,7 @@ import brrrtop.data
 from brrrtop.cli import output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
+from brrrtop.session.opening import open_source
 
 FOLDER = "demos"
 FIRST = "input-bound"
@@ -37,8 +38,6 @@ def run(options: Options) -> int:
         output.say(
             f"demo `{name}`; the others: {', '.join(other for other in known if other != name)}"
         )
-    from brrrtop.session.opening import open_source
-
     source = open_source(str(known[name]))
     try:
         return show.finished(source, options, loop=True)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from brrrtop.cli import gate, output, show
 from brrrtop.cli.options import Options
-from brrrtop.errors import BrrrtopError, NoTrainer
-from brrrtop.model import Estimate, Freshness
+from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
+from brrrtop.model import Estimate, Freshness, Snapshot
+from brrrtop.session.governor import Governor, Limits
 from brrrtop.session.live import LiveSource
+from brrrtop.session.ports import Agent, Feed
+from brrrtop.session.recording import RecordingWriter
 from brrrtop.session.state import Session
 from brrrtop.session.watching import Watching
 
-if TYPE_CHECKING:
-    from brrrtop.session.ports import Agent, Feed
-
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""
-COUNTERS_S = 3.0
+COUNTERS_S = 2.0
 """How long `--once` waits where only counters are to be had: they judge nothing."""
 
 
@@ -30,9 +31,6 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
     Raises:
         BrrrtopError: The file of `--record` cannot be written.
     """
-    from brrrtop.session.governor import Governor, Limits
-    from brrrtop.session.recording import RecordingWriter
-
     sink = RecordingWriter(options.record) if options.record else None
     return LiveSource(
         agent,
@@ -42,6 +40,24 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
         sink=sink,
         cmdline=cmdline or None,
     )
+
+
+def refuse_taken_file(options: Options) -> None:
+    """Before anything is done to a trainer: a recording that cannot be written is an error now.
+
+    Raises:
+        BrrrtopError: It exists, or its folder does not take files.
+    """
+    if options.record is None:
+        return
+    if os.path.lexists(options.record):
+        raise UsageError(
+            f"{options.record} exists already and brrrtop never overwrites", "choose another name"
+        )
+    folder = Path(options.record).absolute().parent
+    if not os.access(folder, os.W_OK):
+        reason = "may not be written to" if folder.is_dir() else "does not exist"
+        raise BrrrtopError(f"{options.record} cannot be made: its folder {reason}")
 
 
 def _feeds(pid: int | None, options: Options) -> list[Feed]:
@@ -60,7 +76,7 @@ def _feeds(pid: int | None, options: Options) -> list[Feed]:
 
 
 class LiveDriver(Watching):
-    """Plays a live source into snapshots, and compares the present with a marked baseline."""
+    """A session on the present that also remembers a window to compare with."""
 
     def __init__(self, source: LiveSource, device_id: int | None = None) -> None:
         self._judging = Session(source, device_id=device_id)
@@ -72,26 +88,20 @@ class LiveDriver(Watching):
         return super().can | {"baseline"}
 
     def mark_baseline(self) -> str:
-        """Marks the present window, or compares the present one with the one marked before."""
+        """Marks the present window; a second time, compares with the one marked before."""
         if self._judging.judged is None:
             raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
         now = self._judging.judged.estimate
         before, self._baseline = self._baseline, now
         if before is None:
-            return "baseline marked; the key again compares with it"
+            return "baseline marked; the same key compares with it, and marks anew"
         from brrrtop.cli.compare import in_a_line
 
         return in_a_line(before, now)
 
 
-def watch(
-    source: LiveSource, options: Options, gates: Sequence[gate.Gate] = (),
-    done: Callable[[], bool] = lambda: False,
-) -> int:  # fmt: skip
+def watch(source: LiveSource, options: Options, gates: Sequence[gate.Gate] = ()) -> int:
     """Shows a live source in the way the options and the terminal ask for, then closes it.
-
-    Args:
-        done: True ends watching, where no person would.
 
     Raises:
         GateTripped: A gate held for long enough.
@@ -101,7 +111,7 @@ def watch(
         if options.once or not (options.json or gates or show.on_a_terminal()):
             return _once(driver, source, options, gates)
         if options.json or gates:
-            return _lines(driver, options, gates, done)
+            return _lines(driver, options, gates)
         return show.screen(driver, options, source.info.label)
     finally:
         with suppress(KeyboardInterrupt):
@@ -112,35 +122,42 @@ def _once(
     driver: LiveDriver, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
 ) -> int:
     """One report, as soon as there is a verdict."""
-    output.say(f"watching {source.info.label} until there is something to judge")
     began = time.monotonic()
     while True:
         snapshot = driver.advance()
         patience_s = COUNTERS_S if source.tier == "nvml" else FIRST_VERDICT_S
-        if snapshot.freshness is Freshness.ENDED and snapshot.estimate is None:
-            raise NoTrainer(f"{source.info.label} ended before it could be judged")
         if snapshot.estimate is not None or time.monotonic() - began > patience_s:
             break
-        time.sleep(options.interval)
+        if snapshot.freshness is Freshness.ENDED:
+            raise NoTrainer(f"{source.info.label} ended before it could be judged")
+        time.sleep(min(options.interval, 0.1))
     output.report(snapshot, options)
     gate.check(gates, snapshot)
     return 0
 
 
-def _lines(
-    driver: LiveDriver, options: Options, gates: Sequence[gate.Gate], done: Callable[[], bool]
-) -> int:
+def _lines(driver: LiveDriver, options: Options, gates: Sequence[gate.Gate]) -> int:
     """A line of JSON each interval until the trainer ends; gates are judged on the way."""
-    next_s = time.monotonic()
-    while True:
-        snapshot = driver.advance()
+
+    def look(snapshot: Snapshot) -> None:
         if options.json:
             output.report(snapshot, options)
         for one in gates:
             if one.trips(snapshot):
                 raise gate.tripped(one)
-        if snapshot.freshness is Freshness.ENDED or done():
-            gate.finish(gates)
-            return 0
-        next_s = max(next_s + options.interval, time.monotonic())
+
+    until_ended(driver, options.interval, look)
+    gate.finish(gates)
+    return 0
+
+
+def until_ended(driver: LiveDriver, interval_s: float, look: Callable[[Snapshot], None]) -> None:
+    """Advances at a steady pace until the source ends."""
+    next_s = time.monotonic()
+    while True:
+        snapshot = driver.advance()
+        look(snapshot)
+        if snapshot.freshness is Freshness.ENDED:
+            return
+        next_s = max(next_s + interval_s, time.monotonic())
         time.sleep(max(0.0, next_s - time.monotonic()))

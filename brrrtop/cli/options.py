@@ -28,6 +28,7 @@ class Options:
     hold_s: float = 0.0
     pid: int | None = None
     command: tuple[str, ...] = ()
+    screen: bool = False
     file: str = ""
     before: str = ""
     after: str = ""

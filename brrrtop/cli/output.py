@@ -37,3 +37,17 @@ def say(sentence: str) -> None:
     """Narration, for whoever watches; silent when nobody can."""
     if sys.stderr is not None:
         print(sentence, file=sys.stderr, flush=True)
+
+
+def confirmed(question: str) -> bool:
+    """Asks on stderr; an empty answer is a yes, the end of the input a no."""
+    answer = asked(f"{question} [Y/n] ")
+    return answer is not None and answer.lower() in ("", "y", "yes")
+
+
+def asked(question: str) -> str | None:
+    """One line typed by a person; None when there is nobody."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    line = sys.stdin.readline()
+    return line.strip() if line else None

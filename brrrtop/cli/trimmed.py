@@ -39,7 +39,7 @@ class FromFirstActivity:
 
 
 def _active_span(source: Source) -> Span | None:
-    """From the first device activity's start to the source's end; reads the source and rewinds it."""
+    """From the first device activity to the source's end; reads the source and rewinds it."""
     span = source.span
     if span is None:
         return None

@@ -1,0 +1,68 @@
+"""`brrrtop doctor [PID]`: can this be watched, how far, and the command that mends what cannot."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+
+from brrrtop.cli import attach, output
+from brrrtop.cli.options import Options
+from collectors.attach_files import AgentFiles
+from collectors.doctor import Report, doctor
+from collectors.doctor_check import Check, Status
+from collectors.errors import CollectorError
+
+WIDTH = 80
+TIERS = {
+    "kernels": "everything: kernels, steps, causes, counters",
+    "steps": "steps and counters, no kernel records",
+    "counters": "the GPU's own counters only",
+}
+
+
+def run(options: Options) -> int:
+    report = doctor(options.pid, _files())
+    if options.json:
+        sys.stdout.write(json.dumps(_document(report)) + "\n")
+    else:
+        sys.stdout.write("\n".join(_lines(report)) + "\n")
+    return report.exit_code
+
+
+def _files() -> AgentFiles | None:
+    try:
+        return attach.agent_files()
+    except CollectorError as fault:
+        output.say(f"{fault.message}: {fault.action}")
+        return None
+
+
+def _document(report: Report) -> dict[str, object]:
+    return {
+        "schema": "brrrtop.doctor/1",
+        "pid": report.pid,
+        "tier": report.tier,
+        "command": report.command,
+        "checks": [
+            {"name": one.name, "status": one.status.value, "says": one.says, "fix": one.fix}
+            for one in report.checks
+        ],
+    }
+
+
+def _lines(report: Report) -> list[str]:
+    lines = [line for check in report.checks for line in _check(check)]
+    who = "this host" if report.pid is None else f"process {report.pid}"
+    lines += ["", f"What can be seen of {who}: {TIERS[report.tier]}."]
+    return [*lines, f"Next: {report.command}"]
+
+
+def _check(check: Check) -> list[str]:
+    lead = f"{check.status.value:<5}{check.name:<14}"
+    lines = textwrap.wrap(check.says, WIDTH, initial_indent=lead, subsequent_indent=" " * 19)
+    if check.fix and check.status is not Status.FINE:
+        lines += textwrap.wrap(
+            check.fix, WIDTH, initial_indent=" " * 19 + "> ", subsequent_indent=" " * 21
+        )
+    return lines

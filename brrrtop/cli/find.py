@@ -1,0 +1,108 @@
+"""Bare `brrrtop`: finds the trainers of this host and opens one of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from brrrtop.cli import attach, gate, live, output, show
+from brrrtop.cli.options import Options
+from brrrtop.errors import NoTrainer, UsageError
+from collectors.errors import CollectorError
+from collectors.nvml import NvmlUnavailable, close_nvml, open_nvml
+from collectors.process_list import Candidate, candidates
+
+
+def run(options: Options) -> int:
+    gates = gate.parse_all(options.fail_if, options.hold_s)
+    found = candidates(compute_pids())
+    trainers = [one for one in found if not one.not_because]
+    if not trainers:
+        return _nobody(found, options)
+    chosen = trainers[0] if len(trainers) == 1 else _picked(trainers)
+    return _open(chosen, options, gates)
+
+
+def compute_pids() -> set[int]:
+    """Processes with a context on a GPU, as NVML lists them; empty where there is no NVML."""
+    try:
+        nvml = open_nvml()
+    except NvmlUnavailable:
+        return set()
+    pids: set[int] = set()
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            pids |= {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    except nvml.NVMLError:
+        return pids
+    finally:
+        close_nvml(nvml)
+    return pids
+
+
+def _nobody(found: Sequence[Candidate], options: Options) -> int:
+    """Says that there is no trainer, and offers the demo to a person.
+
+    Raises:
+        NoTrainer: There is nobody to offer it to, or they do not want it.
+    """
+    for one in found[:5]:
+        output.say(f"not offered: {one.pid} {one.command[:40]}: {one.not_because}")
+    message = "no training process was found on this host"
+    if show.on_a_terminal() and not (options.once or options.json):
+        output.say(message)
+        if output.confirmed("watch a recorded run instead?"):
+            from brrrtop.cli import demo
+
+            return demo.run(options)
+    raise NoTrainer(message, "see it work with `brrrtop demo`, or check with `brrrtop doctor`")
+
+
+def line_of(one: Candidate) -> str:
+    """A trainer in one line of a list."""
+    rank = "" if one.rank is None else f"rank {one.rank} "
+    where = "GPU" if one.on_gpu else "no GPU yet"
+    return f"{one.pid:>8}  {where:<10}  {rank}{one.command}"[:100]
+
+
+def _picked(trainers: Sequence[Candidate]) -> Candidate:
+    """The trainer a person chooses.
+
+    Raises:
+        UsageError: There is nobody to choose.
+    """
+    output.say(f"{len(trainers)} training processes run on this host:")
+    for number, one in enumerate(trainers, 1):
+        output.say(f"{number:>3} {line_of(one)}")
+    while sys.stdin is not None and sys.stdin.isatty():
+        answer = output.asked(f"which one? [1-{len(trainers)}, or its pid] ")
+        if answer is None:
+            break
+        for number, one in enumerate(trainers, 1):
+            if answer in (str(number), str(one.pid)) or (answer == "" and number == 1):
+                return one
+        output.say(f"{answer!r} is none of them")
+    raise UsageError(
+        f"{len(trainers)} training processes run here and none was chosen",
+        f"name one: `brrrtop attach {trainers[0].pid}`",
+    )
+
+
+def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int:
+    """The trainer with the agent where somebody agrees, else with the GPU's counters alone."""
+    output.say(f"found {line_of(one).strip()}")
+    asking = show.on_a_terminal()
+    question = "load the agent into it? (no: the GPU's counters only)"
+    if options.yes or (asking and output.confirmed(question)):
+        try:
+            return attach.watch(one.process, options, gates)
+        except CollectorError as fault:
+            output.say(f"{fault.message}: the GPU's counters only")
+            if fault.action:
+                output.say(f"  {fault.action}")
+    elif not asking:
+        output.say(f"the GPU's counters only; for kernels and causes: `brrrtop attach {one.pid}`")
+    live.refuse_taken_file(options)
+    source = live.open_live(None, one.pid, options, one.command)
+    return live.watch(source, options, gates)

@@ -1,0 +1,171 @@
+"""`brrrtop run -- COMMAND`: starts a program with the agent in it and watches beside it.
+
+The program keeps the terminal and its exit code is passed on. With `--screen` the screen takes
+the terminal, and what the program prints goes to a file.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from brrrtop.cli import attach, gate, live, output, show
+from brrrtop.cli.options import Options
+from brrrtop.errors import GateTripped, UsageError
+from brrrtop.model import Snapshot
+from brrrtop.report import to_text
+from collectors import process as processes
+from collectors.attach_files import AgentFiles
+from collectors.client import Client
+from collectors.errors import CollectorError
+from collectors.launch import Launched, launch
+
+FIRST_AGENT_S = 600.0
+TAIL_LINES = 20
+
+
+def run(options: Options) -> int:
+    if not options.command:
+        raise UsageError("run what?", "brrrtop run -- python train.py")
+    gates = gate.parse_all(options.fail_if, options.hold_s)
+    live.refuse_taken_file(options)
+    files = attach.agent_files()
+    if options.screen and show.on_a_terminal():
+        return _under_the_screen(options, files)
+    launched = launch(options.command, files)
+    try:
+        beside = _Beside(launched, options, gates)
+        code = launched.wait(beside.look)
+        beside.finish()
+        return code or (GateTripped.exit_code if beside.tripped else 0)
+    finally:
+        launched.remove()
+
+
+class _Beside:
+    """Watches while the program has the terminal. Its own faults never reach the program."""
+
+    def __init__(self, launched: Launched, options: Options, gates: Sequence[gate.Gate]) -> None:
+        self._launched = launched
+        self._options = options
+        self._gates = list(gates)
+        self._driver: live.LiveDriver | None = None
+        self._next_s = 0.0
+        self._latest: Snapshot | None = None
+        self._reported = False
+        self._given_up = False
+        self.tripped = False
+
+    def look(self) -> None:
+        """Called a few times a second, on the thread that waits for the program."""
+        if self._given_up or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + self._options.interval
+        try:
+            if self._driver is None:
+                self._connect()
+            else:
+                self._judge(self._driver.advance())
+        except Exception as fault:  # noqa: BLE001 - the program goes on whatever happens to us
+            self._given_up = True
+            output.say(f"brrrtop: no longer watching: {fault}")
+
+    def finish(self) -> None:
+        """The last look, and the report on stderr: stdout is the program's."""
+        self._next_s = 0.0
+        self.look()
+        if self._driver is not None:
+            self._driver.close()
+        if self._driver is None and not self._given_up:
+            output.say("brrrtop: the program ended without having used CUDA through torch")
+        elif self._latest is not None and not self._options.json and not self._reported:
+            ascii_only = self._options.ascii or not output.speaks_unicode()
+            output.say(to_text(self._latest, ascii_only).rstrip())
+
+    def _connect(self) -> None:
+        for pid in _first_rank_first(self._launched.sockets()):
+            with suppress(CollectorError):
+                client = self._launched.connect(pid)
+                self._driver = _opened(client, pid, self._options)
+                output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
+                return
+
+    def _judge(self, snapshot: Snapshot) -> None:
+        if snapshot.estimate is not None:
+            self._latest = snapshot
+        if self._options.once:
+            if snapshot.estimate is not None and not self._reported:
+                output.report(snapshot, self._options)
+                self._reported = True
+        elif self._options.json:
+            output.report(snapshot, self._options)
+        for one in [one for one in self._gates if one.trips(snapshot)]:
+            self._gates.remove(one)
+            self.tripped = True
+            output.say(f"brrrtop: {gate.tripped(one).message}")
+
+
+def _first_rank_first(sockets: dict[int, str]) -> list[int]:
+    def rank(pid: int) -> int:
+        try:
+            return processes.read(pid).ranks.get("RANK", 0)
+        except CollectorError:
+            return 1 << 30
+
+    return sorted(sockets, key=rank)
+
+
+def _opened(client: Client, pid: int, options: Options) -> live.LiveDriver:
+    try:
+        source = live.open_live(client, pid, options, " ".join(options.command))
+    except BaseException:
+        client.close()
+        raise
+    return live.LiveDriver(source, options.gpu)
+
+
+def _under_the_screen(options: Options, files: AgentFiles) -> int:
+    """The screen, while the program writes to a file; the program outlives the screen."""
+    with (
+        tempfile.NamedTemporaryFile(prefix="brrrtop-run-", suffix=".log", delete=False) as log,
+        _streams_to(log.fileno()),
+    ):
+        launched = launch(options.command, files)
+    try:
+        output.say(f"the program writes to {log.name}; waiting until it uses its GPU")
+        client = launched.first_agent(FIRST_AGENT_S)
+        if client is not None:
+            pid = int(client.hello.get("pid") or launched.pid)
+            show.screen(_opened(client, pid, options), options, " ".join(options.command))
+        if launched.exit_code is None:
+            output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
+        code = launched.wait()
+        said = Path(log.name).read_text("utf-8", "replace").splitlines()
+        output.say("
+".join(said[-TAIL_LINES:]))
+        return code
+    finally:
+        launched.remove()
+
+
+@contextmanager
+def _streams_to(descriptor: int) -> Iterator[None]:
+    """Our standard streams as a child shall inherit them: no input, output to a file."""
+    sys.stdout.flush()
+    kept = [os.dup(number) for number in (0, 1, 2)]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        os.dup2(nothing, 0)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        for number, was in enumerate(kept):
+            os.dup2(was, number)
+            os.close(was)
+        os.close(nothing)
