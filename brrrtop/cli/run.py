@@ -146,8 +146,7 @@ def _under_the_screen(options: Options, files: AgentFiles) -> int:
             output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
         code = launched.wait()
         said = Path(log.name).read_text("utf-8", "replace").splitlines()
-        output.say("
-".join(said[-TAIL_LINES:]))
+        output.say("\n".join(said[-TAIL_LINES:]))
         return code
     finally:
         launched.remove()
