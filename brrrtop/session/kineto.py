@@ -22,7 +22,8 @@ from collectors.wire import WIRE_VERSION, Frame, Kind
 Array = npt.NDArray[Any]
 
 SLICE_NS = 100_000_000
-_MOST_SLICES = 4_000
+_LEAST_SLICES, _MOST_SLICES = 100, 4_000
+"""A trace of a few steps lasts 0.1 s: a replay of it in one or two slices would show nothing."""
 _DEVICE_FIELDS = {
     "name": "name",
     "numSms": "sm_count",
@@ -290,7 +291,8 @@ def _frames(
     yield Frame(Kind.NAMES, records.names, first)
     yield Frame(Kind.OPS, records.ops, first)
     yield Frame(Kind.LOSS, losses, first)
-    step = max(SLICE_NS, -(-(last - first) // _MOST_SLICES))
+    finest = max(1, (last - first) // _LEAST_SLICES)
+    step = max(min(SLICE_NS, finest), -(-(last - first) // _MOST_SLICES))
     edges = np.arange(first + step, last + step, step, dtype=np.int64)
     edges = np.minimum(edges, last) if len(edges) else np.array([last], np.int64)
     cuts = [np.searchsorted(times, edges, "right") for _, _, times in tables]
