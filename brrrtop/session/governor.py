@@ -96,6 +96,7 @@ class Governor:
         self._ended_ns: int | None = None
         self._observed: tuple[int, int] | None = None
         self._observed_seen_ns: int | None = None
+        self._traced = False
         self._arrived = 0
         self._records: int | None = None
         """Of the last burst."""
@@ -133,6 +134,10 @@ class Governor:
     def add_records(self, count: int) -> None:
         """Kernels and copies that arrived."""
         self._arrived += count
+
+    def add_traced(self) -> None:
+        """The agent says that the burst is over and all of it is reported."""
+        self._traced = self._asked_ns is not None
 
     def add_state(self, state: str) -> None:
         """What the agent says of its tracing: no orders while it cannot trace."""
@@ -280,7 +285,8 @@ class Governor:
         self._charged_ns = self._charge(steps)
         self._credit_ns -= self._charged_ns
         self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
-        self._observed, self._wanted, self._asked_by_hand = None, None, False
+        self._observed, self._traced = None, False
+        self._wanted, self._asked_by_hand = None, False
         self._bursts += 1
         return Decision(Act.BURST, why, steps, longest_ns)
 
@@ -288,12 +294,15 @@ class Governor:
         """Whether the burst under way has ended; takes note of how."""
         asked_ns = self._asked_ns or now_ns
         if self._observed is not None:
-            if now_ns - (self._observed_seen_ns or now_ns) < self.limits.quiet_ns:
+            quiet_ns = now_ns - (self._observed_seen_ns or now_ns)
+            if quiet_ns < self.limits.quiet_ns and not self._traced:
                 return False
             start_ns, end_ns = self._observed
             # The kinds are on from the order, not only from the first kernel that starts after.
             self.cost.add_burst(min(start_ns, asked_ns), end_ns)
             self._ended_ns, self._unanswered = max(end_ns, asked_ns), 0
+        elif self._traced:  # and nothing ran on the device
+            self._ended_ns, self._unanswered = now_ns, 0
         elif now_ns - asked_ns > self._asked_longest_ns + self.limits.answer_ns:
             self._ended_ns, self._unanswered = now_ns, self._unanswered + 1
         else:

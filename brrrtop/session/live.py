@@ -16,7 +16,7 @@ import numpy as np
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import SourceInfo, Span
-from brrrtop.session.governor import Act, Governor
+from brrrtop.session.governor import UNABLE, Act, Governor
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
 from brrrtop.session.tee import Sink, Tee
@@ -29,8 +29,8 @@ SECOND = 1_000_000_000
 IDLE_BELOW = 0.8
 """With the SMs active for less than this, the main thread's stacks are worth looking at."""
 BUSY_ABOVE = 0.9
-PARTS = frozenset({"probe", "compile", "allocator"})
-"""Parts of the agent whose state says nothing about its tracing."""
+ROUTINE = frozenset({"ready", "tracing"})
+"""States between which every burst moves the agent."""
 
 
 class LiveSource:
@@ -76,6 +76,7 @@ class LiveSource:
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
         self._agent_lost: str | None = None
+        self._agent_state: str | None = None
         self._stacks: bool | None = None
         self._uuids: dict[int, str] = {}
         self._closed = False
@@ -150,8 +151,8 @@ class LiveSource:
 
     @property
     def tier(self) -> str:
-        """`continuous`, `bursts`, or `nvml` without an agent."""
-        if self._agent is None or self._agent_lost is not None:
+        """`continuous`, `bursts`, or `nvml` without an agent that can trace."""
+        if self._agent is None or self._agent_lost is not None or self._agent_state in UNABLE:
             return "nvml"
         return "continuous" if self.governor.continuous else "bursts"
 
@@ -215,7 +216,8 @@ class LiveSource:
             for row in frame.body:
                 self.governor.add_observed(int(row["start_ns"]), int(row["end_ns"]))
         elif frame.kind == Kind.STATUS:
-            self._learn_state(frame.body)
+            self._take_status(frame)
+            return
         elif frame.kind in (Kind.KERNELS, Kind.COPIES):
             self.governor.add_records(len(frame.body))
         elif frame.kind == Kind.GAUGES:
@@ -235,10 +237,20 @@ class LiveSource:
             if match is not None:
                 match(dict(self._uuids))
 
-    def _learn_state(self, status: dict[str, Any]) -> None:
-        state = status.get("state")
-        if isinstance(state, str) and status.get("tier") not in PARTS:
+    def _take_status(self, frame: Frame) -> None:
+        """Passes on what is new in the agent's words; that it traces a burst is no news."""
+        status = dict(frame.body)
+        if status.get("by") == "agent":
+            state = str(status.get("state"))
             self.governor.add_state(state)
+            if "traced" in status:
+                self.governor.add_traced()
+            if state in ROUTINE and self._agent_state in ROUTINE:
+                status.pop("says", None)
+            self._agent_state = state
+        else:  # one part of the agent: its tier and state are not those of the whole
+            status = {k: v for k, v in status.items() if k not in ("tier", "state") and v != ""}
+        self._put_status(status, frame.sent_ns or self._now_ns())
 
     def _weigh(self, rows: Any) -> None:
         active = []
@@ -316,7 +328,7 @@ class LiveSource:
             ]
             self._put(Kind.GAUGES, np.array(found, GAUGE), now_ns)
         status: dict[str, Any] = {"tier": self.tier, "gauges": self._notes()}
-        if self.tier != "nvml":
+        if self._agent is not None and self._agent_lost is None:
             status["sampling"] = self.governor.says(now_ns)
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -191,15 +192,47 @@ def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
     bench.read(4)
     assert bench.agent is not None
     says = "torch.profiler is recording: kernel tracing waits"
-    body = {"tier": "trace", "state": "yielded", "says": says}
+    body = {"by": "agent", "tier": "nvml", "state": "yielded", "says": says}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
-    bench.read(0.5)
+    assert statuses(bench.read(0.5))["says"] == says
+    assert bench.source.tier == "nvml"
     before = bench.agent.count(Op.BURST)
     bench.read(10)
     assert bench.agent.count(Op.BURST) == before
     bench.agent.say(Frame(Kind.STATUS, {**body, "state": "ready"}, bench.now_ns))
     bench.read(1.5)
     assert bench.agent.count(Op.BURST) == before + 1
+
+
+def test_bursts_are_no_news(bench: Bench) -> None:
+    assert bench.agent is not None
+    words = []
+    for state in ("ready", "tracing", "ready", "yielded", "ready", "tracing"):
+        body = {"by": "agent", "state": state, "says": f"it is {state}", "cupti": None}
+        bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
+        words.append(statuses(bench.read(0.25)).get("says"))
+    assert words == ["it is ready", None, None, "it is yielded", "it is ready", None]
+
+
+def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
+    assert bench.agent is not None
+    body = {"tier": "allocator", "state": "live", "says": "", "alloc_retry_count": 3}
+    bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
+    assert statuses(bench.read(2)) == {
+        "alloc_retry_count": 3, "tier": "bursts", "gauges": [], "sampling": ANY
+    }  # fmt: skip
+
+
+def test_a_burst_in_which_nothing_ran_is_answered(bench: Bench) -> None:
+    bench.read(0.5)
+    governor = bench.source.governor
+    assert governor.tracing
+    assert bench.agent is not None
+    bench.agent.orders.clear()
+    body = {"by": "agent", "state": "ready", "traced": {"kernels": 0, "steps": 1, "whole": True}}
+    bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
+    bench.read(0.5)
+    assert not governor.tracing
 
 
 def test_garbage_from_the_agent_is_a_sentence(bench: Bench) -> None:
