@@ -52,9 +52,9 @@ examples:
   brrrtop attach 4711 --record run.brrr
   brrrtop attach 4711 --fail-if 'idle > 30%' --for 60s""",
     "run": """\
-The program keeps the terminal, gets its signals, and its exit code is passed on;
-a report follows it. Open the screen beside it with `brrrtop attach PID`, or use
---screen. Every rank of a torchrun gets an agent.
+The program keeps the terminal and gets its signals; its exit code is passed on
+and a report follows it. Open the screen beside it with `brrrtop attach PID`, or
+use --screen. Every rank of a torchrun gets an agent.
 
 examples:
   brrrtop run -- python train.py --epochs 3

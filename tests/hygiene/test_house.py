@@ -76,15 +76,14 @@ def test_no_native_source_grows_past_reading() -> None:
     assert long == {}
 
 
-def test_blind_excepts_are_fences_and_say_so() -> None:
-    """Each `except Exception` outside the agent carries its reason on the line."""
-    bare = re.compile(r"except (Base)?Exception\b(?!.*noqa: BLE001 - \w)")
+def test_every_fence_says_what_it_keeps_out() -> None:
+    """ruff finds blind excepts; those let through carry their reason on the line."""
+    silent = re.compile(r"noqa: BLE001(?!\s+-?\s*\w)")
     found = [
         f"{named(path)}:{number}"
         for path in modules()
-        if "agent" not in path.parts and path.name != "bootstrap.py"
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        if bare.search(line)
+        if silent.search(line)
     ]
     assert found == []
 
