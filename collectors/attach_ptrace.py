@@ -6,6 +6,7 @@ done by the short-lived process of `collectors.ptrace_worker`.
 
 from __future__ import annotations
 
+import errno
 import json
 import platform
 import subprocess
@@ -62,6 +63,10 @@ def make_plan(process: Process, wanted: frozenset[str]) -> Plan:
     found = _Search(process, machine, arch.GADGET_ALIGN)
     for path in _in_order(process, python.path):
         found.look(path, wanted, arch.GADGETS)
+    for path in _others(process):
+        if arch.GADGETS.keys() <= found.gadgets.keys():
+            break
+        found.look(path, frozenset(), arch.GADGETS)
     missing = sorted(wanted - found.functions.keys())
     if missing:
         raise Unsupported(
@@ -83,6 +88,12 @@ def _in_order(process: Process, python: str) -> list[str]:
     names = {path: path.rsplit("/", 1)[-1] for path in process.files}
     libraries = [p for start in _C_LIBRARIES for p, n in names.items() if n.startswith(start)]
     return list(dict.fromkeys((python, *libraries)))
+
+
+def _others(process: Process) -> list[str]:
+    """Every other mapped library, smallest first: code that some C libraries lack is in most."""
+    libraries = {m.path: m for m in process.maps if m.executable and ".so" in m.path}
+    return sorted(libraries, key=lambda path: libraries[path].end - libraries[path].start)
 
 
 class _Search:
@@ -183,6 +194,8 @@ class _Ptrace:
         try:
             plan = make_plan(process, self.wanted)
         except Unsupported as fault:
+            if not process.still_the_same():
+                raise process_access.refused(process, errno.ESRCH) from fault
             return Attempt(self.name, False, fault.message, fault.action)
         job = {
             "do": self.job,
@@ -192,6 +205,7 @@ class _Ptrace:
             "machine": plan.machine,
             "functions": plan.functions,
             "gadgets": plan.gadgets,
+            "main_only": self.main_only(process),
             "expected": [[address, code] for address, code in plan.expected.items()],
         }
         return self._judged(process, run_worker(job, limit_s))
@@ -208,6 +222,11 @@ class _Ptrace:
 
     nobody = "no thread of the trainer could be used"
 
+    @staticmethod
+    def main_only(process: Process) -> bool:
+        """Only the main thread will do."""
+        return False
+
 
 class PendingCall(_Ptrace):
     """Queues the text with the interpreter, which runs it when its main thread comes by."""
@@ -216,6 +235,16 @@ class PendingCall(_Ptrace):
     needs_main_thread = True
     wanted = frozenset(_FROM_PYTHON)
     job = "pending"
+
+    @staticmethod
+    def main_only(process: Process) -> bool:
+        """Before 3.13 a call queued by another thread does not wake the main one.
+
+        Source: CPython 3.9-3.12 `Python/ceval*.c`, `COMPUTE_EVAL_BREAKER`: pending calls count only
+        when the thread that computes it may run them.
+        """
+        python = process.python
+        return python is None or python.version is None or python.version < (3, 13)
 
 
 class ParkedThread(_Ptrace):

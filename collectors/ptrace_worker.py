@@ -54,6 +54,8 @@ def _thread(visit: Visit, job: dict[str, Any], arch: ModuleType) -> None:
 
 def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
     pid = job["pid"]
+    if job.get("main_only"):
+        return [pid]
     parked = ptrace_threads.parked(pid, arch.PARKED_CALLS)
     if job["do"] == "pending" and pid not in parked:
         parked.append(pid)

@@ -1,0 +1,178 @@
+"""Watches training scripts live on a GPU, through `attach` or `run`, and says what was seen and what it cost.
+
+    python benchmarks/live_zoo.py --zoo DIR --out DIR [--only gpt_bf16,tiny_mlp] [--seconds 20] [--through attach|run]
+
+Per script: the trainer runs alone for a while, is watched (recording NAME.brrr), and runs alone again; its own
+iterations a second of the three phases are compared. Prints one line a script and writes live.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RATE = re.compile(r"it/s=([\d.]+)")
+
+
+class Trainer:
+    """A running script and the rates it prints."""
+
+    def __init__(self, command: list[str], folder: Path, env: dict[str, str] | None = None) -> None:
+        self.rates: list[tuple[float, float]] = []
+        self.process = subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+        )
+        self.tail: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            found = RATE.search(line)
+            if found:
+                self.rates.append((time.perf_counter(), float(found.group(1))))
+            else:
+                self.tail = [*self.tail[-20:], line.rstrip()]
+
+    def wait_for(self, lines: int, limit_s: float) -> bool:
+        end = time.perf_counter() + limit_s
+        while time.perf_counter() < end and self.process.poll() is None:
+            if len(self.rates) >= lines:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def rate(self, since: float, until: float) -> float | None:
+        inside = [r for t, r in self.rates if since + 1.2 <= t <= until]
+        return statistics.median(inside) if inside else None
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        return self.process.returncode
+
+
+def watch(command: list[str], seconds: float) -> tuple[list[tuple[float, dict]], str, int]:
+    """Runs the monitor for a while; its JSON lines with their times, its stderr, its exit code."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    began = time.perf_counter()
+    lines: list[tuple[float, dict]] = []
+    said: list[str] = []
+
+    def read_out() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            try:
+                lines.append((time.perf_counter() - began, json.loads(line)))
+            except ValueError:
+                said.append(line)
+
+    def read_err() -> None:
+        assert process.stderr is not None
+        said.extend(process.stderr)
+
+    threads = [threading.Thread(target=t, daemon=True) for t in (read_out, read_err)]
+    for thread in threads:
+        thread.start()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said.append("the monitor did not stop within 15 s")
+    for thread in threads:
+        thread.join(5)
+    return lines, "".join(said), process.returncode
+
+
+def first_verdict(lines: list[tuple[float, dict]]) -> float | None:
+    return next((t for t, row in lines if row.get("regime") not in (None, "unknown")), None)
+
+
+def by_attach(script: Path, out: Path, seconds: float, extra: list[str]) -> dict:
+    trainer = Trainer([sys.executable, "-u", script.name, "--seconds", "600"], script.parent)
+    if not trainer.wait_for(4, 90):
+        return {"script": script.stem, "error": f"did not train: {trainer.tail[-3:]} exit {trainer.stop()}"}
+    alone = time.perf_counter()
+    time.sleep(4)
+    start = time.perf_counter()
+    command = [
+        sys.executable, "-m", "brrrtop", "attach", str(trainer.process.pid), "--yes", "--json", "--interval", "0.5",
+        "--record", str(out / f"{script.stem}.brrr"), *extra,
+    ]  # fmt: skip
+    lines, said, code = watch(command, seconds)
+    end = time.perf_counter()
+    time.sleep(4)
+    done = time.perf_counter()
+    alive = trainer.process.poll() is None
+    trainer_code = trainer.stop()
+    return summary(script.stem, lines, said, code) | {
+        "alone": trainer.rate(alone - 3, start), "watched": trainer.rate(start + 2, end), "after": trainer.rate(end, done),
+        "trainer_alive": alive, "trainer_exit": trainer_code, "trainer_tail": trainer.tail[-4:] if not alive else [],
+    }  # fmt: skip
+
+
+def by_run(script: Path, out: Path, seconds: float, extra: list[str]) -> dict:
+    command = [
+        sys.executable, "-m", "brrrtop", "run", "--json", "--interval", "0.5", "--record", str(out / f"{script.stem}-run.brrr"),
+        *extra, "--", sys.executable, "-u", str(script), "--seconds", str(seconds),
+    ]  # fmt: skip
+    lines, said, code = watch(command, seconds + 60)
+    rates = [float(r) for r in RATE.findall(said)]
+    return summary(script.stem, lines, said[-600:], code) | {"watched": statistics.median(rates) if rates else None}
+
+
+def summary(name: str, lines: list[tuple[float, dict]], said: str, code: int) -> dict:
+    last = lines[-1][1] if lines else {}
+    judged = [row for _, row in lines if row.get("regime") not in (None, "unknown")]
+    last = judged[-1] if judged else last
+    return {
+        "script": name, "exit": code, "said": said.strip().splitlines()[-6:], "snapshots": len(lines),
+        "first_verdict_s": first_verdict(lines), "regime": last.get("regime"), "cause": last.get("cause"),
+        "confidence": last.get("confidence"), "split": last.get("split"), "window": last.get("window"),
+        "launch": last.get("launch"), "losses": last.get("losses"), "overhead": last.get("overhead"),
+        "advice": [[a["id"], a["confidence"], a["saves_at_most"]] for a in last.get("advisories", [])],
+        "idle": (last.get("account") or {}).get("idle_ns"), "duration_ns": (last.get("window") or {}).get("duration_ns"),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--zoo", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--through", choices=("attach", "run"), default="attach")
+    parser.add_argument("--extra", default="", help="further options for brrrtop, separated by spaces")
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    names = [n for n in args.only.split(",") if n] or sorted(p.stem for p in args.zoo.glob("*.py") if not p.stem.startswith("_"))
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    found = []
+    for name in names:
+        one = (by_attach if args.through == "attach" else by_run)(args.zoo / f"{name}.py", args.out, args.seconds, args.extra.split())
+        found.append(one)
+        print(json.dumps(one), flush=True)
+        (args.out / "live.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
