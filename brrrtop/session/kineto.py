@@ -103,12 +103,11 @@ class KinetoSource:
             raise BadInput(
                 f"{self._path.name} has GPU activity only at impossible times", "record it again"
             )
-        lost = sum(count for place, count in collected.losses.items() if place != "records")
-        if lost:
-            notes.append(
-                f"{lost} events were left out: "
-                + ", ".join(sorted(set(collected.losses) - {"records"}))
-            )
+        notes += [
+            f"{count:,} event{'s' if count > 1 else ''} left out: {place}"
+            for place, count in collected.losses.items()
+            if place != "records"
+        ]
         distributed = facts.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         hello = {
@@ -192,7 +191,7 @@ def take(collected: Collected, run: bytes) -> None:
     except (OverflowError, TypeError):
         events, odd = kineto_events.decode_tidily(run)
         collected.add(events, lambda: kineto_events.decode_times(run))
-    collected.lose("events that make no sense", odd)
+    collected.lose("not understood", odd)
 
 
 def _read_rest(

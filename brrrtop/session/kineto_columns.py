@@ -155,7 +155,7 @@ class Collected:
 
     def _lose_bad(self, table: Table, events: list[Event], batch: Any, good: Bool) -> None:
         bad = int((~good).sum())
-        self.lose("events with an impossible time or duration", bad)
+        self.lose("impossible time or duration", bad)
         if table is self.kernels or table is self.copies:
             self.lose("records", bad)
 
@@ -205,6 +205,7 @@ class Collected:
             "registers": _column(args, "registers"),
             "shared_bytes": _column(args, "shared_bytes"),
             "graph_node": _column(args, "graph_node"),
+            "channel": _column(args, "channel"),
         }
 
     def _copies(self, events: list[Event]) -> dict[str, Array]:

@@ -27,6 +27,7 @@ class Args(Struct, frozen=True, gc=False):
     size_bytes: int = field(name="bytes", default=0)
     graph: int = field(name="graph id", default=0)
     graph_node: int = field(name="graph node id", default=0)
+    channel: int = field(name="channel", default=0)
     dims: Raw = field(name="Input Dims", default=ABSENT)
     types: Raw = field(name="Input type", default=ABSENT)
     concrete: Raw = field(name="Concrete Inputs", default=ABSENT)

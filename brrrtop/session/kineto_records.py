@@ -88,7 +88,7 @@ def build(collected: Collected, base_ns: int) -> Records:
 
 def _empty() -> Columns:
     ids = ("name_id", "tid", "device", "stream", "correlation", "external", "graph", "registers",
-           "shared_bytes", "graph_node", "size_bytes", "signature", "start_ns",
+           "shared_bytes", "graph_node", "channel", "size_bytes", "signature", "start_ns",
            "end_ns")  # fmt: skip
     columns: Columns = {key: np.zeros(0, np.int64) for key in ids}
     return {**columns, "grid": np.zeros((0, 3), np.int64), "block": np.zeros((0, 3), np.int64)}
@@ -112,7 +112,7 @@ def _on_one_clock(collected: Collected, tables: list[Columns], base_ns: int) -> 
         near = (table["start_ns"] >= low) & (table["start_ns"] <= high)
         far = int((~near).sum())
         if far:
-            collected.lose("events with an impossible time or duration", far)
+            collected.lose("impossible time or duration", far)
             if index < 2:
                 collected.lose("records", far)
             table = _rows(table, near)
@@ -243,6 +243,7 @@ def _kernels(table: Columns) -> Array:
     records["block"] = np.clip(table["block"], 0, _I32)
     records["shared_bytes"] = np.clip(table["shared_bytes"], 0, _U32)
     records["registers"] = np.clip(table["registers"], 0, _U16)
+    records["channel"] = np.clip(table["channel"], 0, _U32)
     records["graph_node"] = np.maximum(table["graph_node"], 0)
     return records
 

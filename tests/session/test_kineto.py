@@ -57,11 +57,13 @@ def test_times_that_doubles_cannot_hold_are_read_from_the_text(
 
 
 def test_a_kernel_carries_what_the_trace_says_of_it(tmp_path: Path) -> None:
-    said = _said(tmp_path, [kernel(10, 5, 3, "sgemm"), launch(1, 2, 3)])
+    graph = {"graph id": 4, "graph node id": 17179869187, "channel": 2}
+    said = _said(tmp_path, [kernel(10, 5, 3, "sgemm", **graph), launch(1, 2, 3)])
     row = said.kernels[0]
     assert (row["correlation"], row["device"], row["stream"]) == (3, 0, 7)
     assert row["grid"].tolist() == [4, 2, 1] and row["block"].tolist() == [128, 1, 1]
     assert (row["registers"], row["shared_bytes"]) == (32, 1024)
+    assert (row["graph"], row["graph_node"], row["channel"]) == (4, 17179869187, 2)
     assert said.names[int(row["name_id"])] == "sgemm"
 
 

@@ -33,24 +33,25 @@ def _nested(spans: Spans) -> Spans:
 
 @given(st.lists(_span, max_size=14), st.lists(_span, max_size=8))
 @settings(max_examples=300, deadline=None)
-def test_the_holder_is_the_shortest_op_around(ops: Spans, queries: Spans) -> None:
+def test_the_holder_is_an_op_around_with_no_other_in_it(ops: Spans, queries: Spans) -> None:
     ops = _nested(ops)
     tids, starts, ends = _columns(ops)
     nest = Nest(tids, starts, ends)
     q_tids, q_starts, q_ends = _columns(queries)
     found = nest.holder(q_tids, q_starts, q_ends)
     for row, (tid, start, end) in enumerate(zip(q_tids, q_starts, q_ends, strict=True)):
-        around = [
-            ends[i] - starts[i]
+        around = {
+            (int(starts[i]), int(ends[i]))
             for i in range(len(ops))
             if tids[i] == tid and starts[i] <= start and ends[i] >= end
-        ]
+        }
         if not around:
             assert found[row] == -1
-        else:
-            op = nest.order[found[row]]
-            assert tids[op] == tid and starts[op] <= start and ends[op] >= end
-            assert ends[op] - starts[op] == min(around)
+            continue
+        op = nest.order[found[row]]
+        mine = (int(starts[op]), int(ends[op]))
+        assert tids[op] == tid and mine in around
+        assert not any(mine[0] <= s and e <= mine[1] for s, e in around - {mine})
 
 
 @given(st.lists(_span, max_size=14))

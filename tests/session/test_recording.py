@@ -19,7 +19,6 @@ from brrrtop.session.kineto import KinetoSource
 from brrrtop.session.memory import MemorySource
 from brrrtop.session.opening import open_source
 from brrrtop.session.recording import RecordingSource, RecordingWriter
-from brrrtop.session.taping import TapedSource
 from collectors import wire
 from collectors.wire import Frame, Kind, Metric, encode
 from tests.session.handmade import Said, kernel, launch, text_of, written
@@ -202,27 +201,6 @@ def test_a_full_disk_is_said_once_and_leaves_a_readable_file(
     source = RecordingSource(path)
     got = list(source.frames())
     assert 2 < len(got) < len(_frames())
-    source.close()
-
-
-def test_a_failing_recording_does_not_stop_the_watching(
-    full_disk: Callable[[int], _Disk], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "_FLUSH_BYTES", 1)
-    taped = TapedSource(MemorySource(_frames()), RecordingWriter(full_disk(200)))
-    assert len(list(taped.frames())) == len(_frames())
-    assert taped.ended and "No space left" in taped.info.notes[-1]
-    taped.close()
-
-
-def test_a_taped_source_is_recorded_as_it_was_seen(tmp_path: Path) -> None:
-    taped = TapedSource(MemorySource(_frames()), RecordingWriter(tmp_path / "a.brrr"))
-    seen = [*taped.frames(400), *taped.frames(700)]
-    taped.close()
-    source = RecordingSource(tmp_path / "a.brrr")
-    got = list(source.frames())
-    assert _bytes(got[:-1]) == _bytes(seen)
-    assert got[-1].kind == Kind.END
     source.close()
 
 
