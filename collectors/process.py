@@ -6,6 +6,7 @@ carries the start time, and `still_the_same` tells before anything is done to th
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -60,6 +61,8 @@ class Process:
     @cached_property
     def maps(self) -> tuple[Mapping, ...]:
         text = _inside(self, f"{self.folder}/maps")
+        if not text:
+            raise refusal(self, OSError(errno.ESRCH, os.strerror(errno.ESRCH)))
         return process_maps.parse(text.decode("utf-8", "surrogateescape"))
 
     @cached_property
@@ -137,7 +140,7 @@ class Process:
             now = _stat(self.pid)
         except (OSError, ValueError):
             return False
-        return int(now[19]) == self.start_ticks and now[0] not in "ZX"
+        return int(now[19]) == self.start_ticks and not _ended(now)
 
 
 def _same_link(one: str, other: str, name: str) -> bool:
@@ -145,6 +148,11 @@ def _same_link(one: str, other: str, name: str) -> bool:
         return os.readlink(f"{one}/{name}") == os.readlink(f"{other}/{name}")
     except OSError:
         return True
+
+
+def _ended(stat: list[str]) -> bool:
+    """A zombie, or on its way there: it has given its memory back already."""
+    return stat[0] in "ZX" or int(stat[20]) == 0
 
 
 def _stat(pid: int) -> list[str]:
@@ -178,7 +186,7 @@ def user_name(uid: int) -> str:
 def refusal(process: Process, fault: OSError) -> NoSuchProcess | NotPermitted:
     """Why looking into `process` failed, in words."""
     pid = process.pid
-    if not process.still_the_same():
+    if fault.errno in (errno.ENOENT, errno.ESRCH) or not process.still_the_same():
         return NoSuchProcess(f"process {pid} has exited", "start brrrtop again to pick another")
     if process.uid != os.geteuid():
         owner = user_name(process.uid)
@@ -207,7 +215,7 @@ def read(pid: int) -> Process:
         raise NoSuchProcess(
             f"{pid} is a thread of process {status['Tgid']}", f"brrrtop attach {status['Tgid']}"
         )
-    if stat[0] in "ZX":
+    if _ended(stat):
         raise NoSuchProcess(f"process {pid} has exited", "brrrtop lists the trainers")
     words = line.rstrip(b"\0").split(b"\0") if line else []
     return Process(

@@ -1,0 +1,153 @@
+"""Child processes that do what trainers do, and the texts that are run in them."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+BUSY = "while True: s = sum(k * 0.5 for k in range(2000)); assert s == 999500.0, s"
+ALLOCATING = "while True: x = [bytearray(1000 + i) for i in range(200)]"
+SLEEPING = "import time; time.sleep(600)"
+STORM = """
+import ctypes, glob, sysconfig
+names = glob.glob(sysconfig.get_path("platstdlib") + "/lib-dynload/*.so")
+close = ctypes.CDLL(None).dlclose
+close.argtypes = [ctypes.c_void_p]
+while True:
+    for name in names:
+        try: close(ctypes.CDLL(name)._handle)
+        except OSError: pass
+"""
+HOLDING = """
+import ctypes
+sleep = ctypes.PyDLL(None).usleep
+while True: sleep(20000)
+"""
+"""Holds the GIL through C calls of 20 ms."""
+BLOCKED = """
+import threading, time
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+threading.Event().wait(600)
+"""
+
+
+class Child:
+    """A running child and what it has printed."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.said = b""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def state(self) -> str:
+        text = Path(f"/proc/{self.pid}/stat").read_text()
+        return text[text.rindex(")") + 2]
+
+    def status(self, name: str) -> str:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith(name + ":"))
+
+    def hears(self, word: bytes, limit_s: float = 10.0) -> bool:
+        """The child has printed `word`, or does within the limit."""
+        deadline = time.monotonic() + limit_s
+        assert self.process.stdout is not None
+        handle = self.process.stdout.fileno()
+        while word not in self.said:
+            wait_s = deadline - time.monotonic()
+            if wait_s <= 0 or not select.select([handle], [], [], wait_s)[0]:
+                return False
+            piece = os.read(handle, 1 << 16)
+            if not piece:
+                return word in self.said
+            self.said += piece
+        return True
+
+
+@contextmanager
+def child(
+    argv: Sequence[str], env: dict[str, str] | None = None, cwd: str | None = None
+) -> Iterator[Child]:
+    """A process that ends with the block, however that ends."""
+    process = subprocess.Popen(
+        list(argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, cwd=cwd
+    )
+    try:
+        yield Child(process)
+    finally:
+        process.kill()
+        process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+@contextmanager
+def python(code: str, interpreter: str = sys.executable, **more: object) -> Iterator[Child]:
+    """A Python that has said `up` and now runs `code`."""
+    text = "import sys; sys.stdout.write('up\\n'); sys.stdout.flush()\n" + code
+    with child([interpreter, "-c", text], **more) as one:  # type: ignore[arg-type]
+        assert one.hears(b"up\n"), one.said
+        time.sleep(0.05)
+        yield one
+
+
+def interpreters() -> list[str]:
+    """Every CPython from 3.9 on that this machine has, one a version and build."""
+    found = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
+    found += [Path("/usr/bin/python3"), Path(sys.executable)]
+    chosen: dict[str, str] = {}
+    for path in found:
+        if not path.exists():
+            continue
+        real = str(path.resolve())
+        ask = "import sys; print(sys.version_info >= (3, 9))"
+        try:
+            answer = subprocess.run([real, "-c", ask], capture_output=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if answer.stdout.strip() == b"True":
+            chosen[real] = str(path)
+    return list(chosen.values())
+
+
+def writes(path: Path) -> str:
+    """A text to run in a child: it leaves a file, and swallows what goes wrong."""
+    return f"exec({_WRITES % str(path)!r}, {{}})"
+
+
+_WRITES = """
+def leave():
+    try:
+        with open(%r, "a") as f: f.write("x")
+    except Exception: pass
+import _thread
+_thread.start_new_thread(leave, ())
+"""
+
+
+def appears(path: Path, count: int = 1, limit_s: float = 10.0) -> bool:
+    """The file has `count` bytes, or gets them within the limit."""
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if path.exists() and path.stat().st_size >= count:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def resume(one: Child) -> None:
+    os.kill(one.pid, signal.SIGCONT)

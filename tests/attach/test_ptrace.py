@@ -1,0 +1,318 @@
+"""A thread of a real child is stopped, used and let go, and nobody notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collectors import attach_ptrace
+from collectors import process as processes
+from collectors.attach_files import Place
+from collectors.attach_method import Attempt
+from collectors.attach_ptrace import ParkedThread, PendingCall
+from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
+from tests.attach import children
+from tests.attach.children import Child, appears, python, writes
+
+pytestmark = pytest.mark.usefixtures("tracing")
+
+ROOT = Path(__file__).resolve().parents[2]
+INTERPRETERS = children.interpreters()
+WAYS = {"pending call": PendingCall, "parked thread": ParkedThread}
+NO_PLACE: Place | None = None
+
+
+def enter(way: str, one: Child, text: str) -> Attempt:
+    return WAYS[way]().enter(processes.read(one.pid), text, NO_PLACE, 5.0)
+
+
+def label(path: str) -> str:
+    return "/".join(Path(path).parts[-4:])
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
+@pytest.mark.parametrize(
+    ("way", "code"),
+    [
+        ("pending call", children.ALLOCATING),
+        ("pending call", children.STORM),
+        ("parked thread", children.BLOCKED),
+    ],
+    ids=["allocating", "dlopen", "blocked"],
+)
+def test_text_runs_once_per_entry_and_the_child_goes_on(
+    interpreter: str, way: str, code: str, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    with python(code, interpreter) as one:
+        for count in (1, 2, 3):
+            attempt = enter(way, one, writes(mark))
+            assert attempt.entered, attempt
+            assert appears(mark, count), one.said
+        time.sleep(0.05)
+        assert one.alive, one.said
+        assert one.state in "RS"
+        assert one.status("TracerPid") == "0"
+        assert mark.read_text() == "xxx"
+
+
+@pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
+def test_a_lonely_busy_main_thread_runs_the_text_with_another_thread_asleep(
+    interpreter: str, tmp_path: Path
+) -> None:
+    code = "import threading, time\n"
+    code += "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    with python(code + children.BUSY, interpreter) as one:
+        version = processes.read(one.pid).python
+        assert version is not None
+        assert version.version is not None
+        for way in WAYS:
+            attempt = enter(way, one, writes(tmp_path / way))
+            assert attempt.entered
+            assert appears(tmp_path / way)
+            undisturbed = way == "parked thread" or version.version >= (3, 13)
+            assert [stop.tid != one.pid for stop in attempt.stops] == [undisturbed]
+
+
+def test_pending_call_waits_for_a_call_that_holds_the_gil(tmp_path: Path) -> None:
+    with python(children.HOLDING) as one:
+        for count in range(1, 6):
+            assert enter("pending call", one, writes(tmp_path / "mark")).entered
+            assert appears(tmp_path / "mark", count)
+        assert one.alive
+
+
+def test_pending_call_into_a_sleeping_main_thread_stays_pending(tmp_path: Path) -> None:
+    with python(children.SLEEPING) as one:
+        assert enter("pending call", one, writes(tmp_path / "pending")).entered
+        assert enter("parked thread", one, writes(tmp_path / "thread")).entered
+        assert appears(tmp_path / "thread")
+        assert not (tmp_path / "pending").exists()
+        assert one.state == "S"
+
+
+def test_parked_thread_never_starts_from_a_running_main_thread(tmp_path: Path) -> None:
+    with python(children.BUSY) as one:
+        attempt = enter("parked thread", one, writes(tmp_path / "mark"))
+        assert not attempt.entered
+        assert "sleeps" in attempt.reason
+        assert attempt.stops == ()
+
+
+def test_sleeps_keep_their_length_and_polls_see_no_interrupt(tmp_path: Path) -> None:
+    code = """
+import ctypes, select, sys, time
+libc = ctypes.CDLL(None, use_errno=True)
+poll, events = select.epoll(), ctypes.create_string_buffer(64)
+while True:
+    began = time.monotonic()
+    if libc.epoll_wait(poll.fileno(), events, 4, 60) != 0: print("EINTR", flush=True)
+    if libc.usleep(60000) != 0: print("EINTR", flush=True)
+    took = time.monotonic() - began
+    print("short" if took < 0.119 else "round", flush=True)
+"""
+    with python(code) as one:
+        for count in range(1, 21):
+            assert enter("pending call", one, writes(tmp_path / "mark")).entered
+            assert appears(tmp_path / "mark", count)
+        assert one.hears(b"round")
+        assert b"EINTR" not in one.said
+        assert b"short" not in one.said
+
+
+def test_signals_that_come_meanwhile_are_delivered(tmp_path: Path) -> None:
+    code = """
+import signal, time
+seen = 0
+def count(*_):
+    global seen
+    seen += 1
+    print("<%d>" % seen, flush=True)
+signal.signal(signal.SIGUSR1, count)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+signal.signal(signal.SIGALRM, lambda *_: None)
+while True: sum(range(100))
+"""
+    with python(code) as one:
+        time.sleep(0.1)
+        for count in range(1, 11):
+            os.kill(one.pid, signal.SIGUSR1)
+            assert enter("pending call", one, writes(tmp_path / "mark")).entered
+            assert appears(tmp_path / "mark", count)
+            assert one.hears(b"<%d>" % count), one.said
+        assert int(one.status("SigBlk"), 16) == 0
+
+
+_DYING = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from collectors import ptrace
+count = 0
+def counted(call):
+    def stand_in(*given):
+        global count
+        count += 1
+        if count == int(sys.argv[2]): os.kill(os.getpid(), signal.SIGKILL)
+        return call(*given)
+    return stand_in
+for name in ("request", "registers", "set_registers", "set_signal_mask", "write_memory", "wait"):
+    setattr(ptrace, name, counted(getattr(ptrace, name)))
+from collectors.ptrace_worker import main
+main()
+"""
+
+
+def settles(holds: Callable[[], bool], limit_s: float = 5.0) -> bool:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if holds():
+            return True
+        time.sleep(0.002)
+    return False
+
+
+def kill_at(process: processes.Process, do: str, wanted: frozenset[str], number: int) -> bool:
+    """Runs a worker that is killed at its n-th request; False: it needed fewer."""
+    plan = attach_ptrace.make_plan(process, wanted)
+    job = {
+        "do": do,
+        "pid": process.pid,
+        "text": "pass",
+        "limit_s": 5,
+        "machine": plan.machine,
+        "functions": plan.functions,
+        "gadgets": plan.gadgets,
+        "expected": [],
+    }
+    command = [sys.executable, "-I", "-S", "-c", _DYING, str(ROOT), str(number)]
+    done = subprocess.run(command, input=json.dumps(job).encode(), capture_output=True, timeout=20)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode != 0
+
+
+_TICKING = """
+import threading, time
+def tick():
+    n = 0
+    while True:
+        n += 1
+        assert sum(k * 0.5 for k in range(2000)) == 999500.0
+        print("<%d>" % n, flush=True)
+        time.sleep(0.002)
+"""
+
+
+@pytest.mark.parametrize(
+    ("do", "wanted", "code"),
+    [
+        ("pending", PendingCall.wanted, _TICKING + "tick()"),
+        (
+            "thread",
+            ParkedThread.wanted,
+            _TICKING + "threading.Thread(target=tick, daemon=True).start(); time.sleep(600)",
+        ),
+    ],
+    ids=["pending", "thread"],
+)
+def test_killing_the_worker_at_any_request_leaves_the_child_as_it_was(
+    do: str, wanted: frozenset[str], code: str
+) -> None:
+    with python(code) as one:
+        process = processes.read(one.pid)
+        number = 0
+        while kill_at(process, do, wanted, number := number + 1):
+            # The kernel lets go of the child a moment after it has buried the worker.
+            assert settles(lambda: int(one.status("SigBlk"), 16) == 0), number
+            assert settles(lambda: one.state in "RS"), number
+            one.said = one.said[-8:] + b"|"
+            assert one.hears(b"|<") or one.hears(b">\n<"), (number, one.said)
+            assert number < 200
+        assert number > 20
+        one.said = b""
+        assert one.hears(b">\n<")
+        assert b"Error" not in one.said
+
+
+def test_a_child_that_is_gone_is_told_as_gone() -> None:
+    with python(children.BUSY) as one:
+        process = processes.read(one.pid)
+        assert process.python is not None
+        assert process.maps
+        one.process.kill()
+        one.process.wait(10)
+        with pytest.raises(NoSuchProcess):
+            PendingCall().enter(process, "pass", NO_PLACE, 5.0)
+
+
+def test_children_that_exit_at_any_moment_never_hang_us(tmp_path: Path) -> None:
+    for pause_ms in range(0, 60, 6):
+        code = f"import time; time.sleep({pause_ms} / 1000)"
+        with python(code) as one:
+            try:
+                enter("pending call", one, writes(tmp_path / "mark"))
+            except CollectorError as fault:
+                assert isinstance(fault, NoSuchProcess), fault
+            assert one.process.wait(10) == 0, one.said
+
+
+def test_a_child_that_is_traced_already_names_its_tracer() -> None:
+    hold = f"""
+import os, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+from collectors import ptrace
+ptrace.request(ptrace.SEIZE, int(sys.argv[1]))
+print("up", flush=True)
+time.sleep(600)
+"""
+    with (
+        python(children.BUSY) as one,
+        children.child([sys.executable, "-c", hold, str(one.pid)]) as tracer,
+    ):
+        assert tracer.hears(b"up")
+        with pytest.raises(NotPermitted) as caught:
+            enter("pending call", one, "pass")
+        assert str(tracer.pid) in caught.value.message
+        assert caught.value.action
+
+
+def test_a_stopped_child_stays_stopped_and_runs_on_when_continued(tmp_path: Path) -> None:
+    with python(children.BUSY) as one:
+        os.kill(one.pid, signal.SIGSTOP)
+        while one.state != "T":
+            time.sleep(0.01)
+        attempt = enter("pending call", one, writes(tmp_path / "mark"))
+        assert not attempt.entered
+        assert "stopped" in attempt.reason
+        assert one.state == "T"
+        os.kill(one.pid, signal.SIGCONT)
+        assert enter("pending call", one, writes(tmp_path / "mark")).entered
+        assert appears(tmp_path / "mark")
+
+
+def test_an_interrupt_of_ours_waits_for_the_worker(tmp_path: Path) -> None:
+    with python(children.BUSY) as one:
+        code = f"""
+import sys; sys.path.insert(0, {str(ROOT)!r})
+from collectors import process
+from collectors.attach_ptrace import PendingCall
+p = process.read({one.pid}); p.maps
+print("up", flush=True)
+while True: PendingCall().enter(p, "pass", None, 5.0)
+"""
+        for pause_ms in (0, 10, 20, 30, 40):
+            with children.child([sys.executable, "-c", code]) as ours:
+                assert ours.hears(b"up")
+                time.sleep(pause_ms / 1000)
+                os.kill(ours.pid, signal.SIGINT)
+                assert ours.process.wait(10) != 0
+            assert one.alive
+            assert one.state == "R"
+        assert one.status("TracerPid") == "0"
