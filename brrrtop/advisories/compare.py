@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from brrrtop import units
+from brrrtop.estimator.facts import covered_steps
 from brrrtop.model import Account, Advisory, Estimate, KernelRow
 
 NOISE = 0.02
@@ -81,7 +82,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         after: After a change; another process, batch or GPU may lie between.
         promised: Advice that was given for the baseline.
     """
-    steps = (_steps(before), _steps(after))
+    steps = (covered_steps(before), covered_steps(after))
     per_step = steps[0] is not None and steps[1] is not None
     scales = (
         _scale(before, steps[0] if per_step else None),
@@ -106,12 +107,6 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         changes=changes,
         says=_says(speedup, changes),
     )
-
-
-def _steps(estimate: Estimate) -> float | None:
-    """Steps that the account covers: those of the window, less the part that was not traced."""
-    count = estimate.steps.count
-    return count * min(estimate.observed_share, 1.0) if count else None
 
 
 def _scale(estimate: Estimate, steps: float | None) -> float:

@@ -40,8 +40,8 @@ class Context:
         return max(self.estimate.account.duration_ns, 1)
 
     @property
-    def steps(self) -> int | None:
-        """Whole steps in the traced part of the window; None when unknown or none."""
+    def steps(self) -> float | None:
+        """Steps that the account covers; None when unknown."""
         return self.facts.steps
 
     @property
@@ -104,13 +104,13 @@ def advisory(
         evidence: Numbers behind it, units in the names.
     """
     if saves is not None:
-        saves = min(max(saves, 0.0), 0.99)
+        saves = min(max(float(saves), 0.0), 0.99)
         if not context.worth(saves):
             return None
     return Advisory(
         kind=kind,
         says=says,
-        confidence=round(min(max(confidence, 0.0), 0.99), 3),
+        confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
         saves_at_most=None if saves is None else round(saves, 4),
         evidence=dict(evidence),
         suggests=suggests,

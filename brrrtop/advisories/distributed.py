@@ -77,7 +77,9 @@ def straggler(
     if lag < limits.straggler_share:
         return None
     own = ranks[late]
-    cause = own.cause or "its own work"
+    idle = max(own.account.idle_ns, key=lambda c: own.account.idle_ns[c])
+    large = own.account.idle_ns[idle] >= 0.5 * lag * own.account.duration_ns
+    cause = idle if large else "its own work"
     return late, Advisory(
         kind="straggler",
         says=f"rank {late} arrives last: the others wait {units.share(lag)} of the time for it, "

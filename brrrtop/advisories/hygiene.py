@@ -10,7 +10,8 @@ from collectors.wire import Metric
 
 def warming_up(context: Context) -> Advisory | None:
     """A01, A02: the first steps, or a compile in them, say nothing about the run."""
-    if not context.estimate.steps.warming_up:
+    # A compile that is not the first belongs to steady state, and has its own advice.
+    if not context.estimate.steps.warming_up or context.facts.hosts.recompiles:
         return None
     compiles = context.facts.hosts.compiles
     spent = units.duration(compiles.total_ns)
@@ -43,6 +44,17 @@ def records_lost(context: Context) -> Advisory | None:
     )
 
 
+_PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.FP64_ACTIVE)
+
+
+def used_roofs(context: Context) -> float | None:
+    """What counters say of the roofs: the busiest pipe plus memory, which seldom peak together."""
+    readings = context.facts.readings
+    memory = readings.mean(Metric.DRAM_ACTIVE)
+    pipes = [share for m in _PIPES if (share := readings.mean(m)) is not None]
+    return min(memory + max(pipes), 1.0) if memory is not None and pipes else None
+
+
 def useful_share(context: Context) -> float | None:
     """Busy time weighted by achieved share of the roof; None when too little of it is known."""
     known = [r for r in context.estimate.kernels if r.roof_share is not None]
@@ -57,13 +69,8 @@ def useful_share(context: Context) -> float | None:
 def misleading_util(context: Context) -> Advisory | None:
     """A05: nvidia-smi counts a resident kernel as full use."""
     util = context.facts.readings.mean(Metric.SMI_UTIL)
-    useful = useful_share(context)
-    if useful is None:
-        active = context.facts.readings.mean(Metric.SM_ACTIVE)
-        work = context.share(
-            context.estimate.account.compute_ns + context.estimate.account.memory_ns
-        )
-        useful = min(active, work) if active is not None else None
+    counted = used_roofs(context)
+    useful = counted if counted is not None else useful_share(context)
     if util is None or useful is None or util < context.limits.misled_util:
         return None
     if useful >= context.limits.misled_useful:
@@ -203,7 +210,8 @@ def intensity_tie_breaker(context: Context) -> Advisory | None:
         for r in context.estimate.kernels
         if r.confidence < 0.2 and r.evidence in ("L0", "L1")
     )
-    if context.estimate.regime is not Regime.MIXED or context.share(open_ns) < 0.1:
+    undecided = context.estimate.regime in (Regime.MIXED, Regime.UNKNOWN)
+    if not undecided or context.share(open_ns) < context.limits.weak_share:
         return None
     return advisory(
         context,

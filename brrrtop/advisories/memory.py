@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
-from brrrtop.model import Advisory, Side
+from brrrtop.model import Advisory
 from collectors.wire import Metric
 
 
@@ -137,26 +137,27 @@ def needless_copies(context: Context) -> Advisory | None:
 def inefficient_kernel(context: Context) -> Advisory | None:
     """A36: a full-grid memory kernel far under its roof."""
     tuned = {"norm", "softmax", "elementwise", "reduction", "activation"}
+    roof = context.ceilings.bytes_per_s if context.ceilings else None
     for row in context.estimate.kernels[:20]:
         share = context.share(row.total_ns)
-        if share < context.limits.weak_share:
+        if share < context.limits.weak_share or not roof:
             return None
-        far = row.roof_share is not None and row.roof_share < context.limits.weak_roof
-        full = row.underfilled_share < 0.1 and row.side is Side.MEMORY
-        if far and full and row.family in tuned and row.evidence not in ("L0", "L1"):
-            assert row.roof_share is not None
+        if row.family not in tuned or row.underfilled_share >= 0.1 or not row.bytes_per_s:
+            continue
+        reached = row.bytes_per_s / roof
+        if reached < context.limits.weak_roof and row.evidence not in ("L0", "L1"):
             return advisory(
                 context,
                 "inefficient-kernel",
                 says=f"{row.family} kernels take {units.share(share)} of the time at "
-                f"{units.share(row.roof_share)} of the memory bandwidth",
+                f"{units.share(reached)} of the memory bandwidth",
                 suggests="pad the innermost size to a multiple of 16 bytes, or use the fused op "
                 "that PyTorch has for this",
                 waste="fusing its neighbours first",
                 confidence=0.55,
-                saves=context.device_side(row.total_ns * (1 - row.roof_share / 0.9)),
+                saves=context.device_side(row.total_ns * (1 - reached / 0.9)),
                 kernel=row.name,
-                roof_share=row.roof_share,
+                bandwidth_share=reached,
             )
     return None
 

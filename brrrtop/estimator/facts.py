@@ -21,7 +21,7 @@ from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
 from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
-from brrrtop.model import I8, Estimate, Span, Window
+from brrrtop.model import I8, Estimate, Window
 
 _BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
 
@@ -40,8 +40,8 @@ class Collectives:
 class Facts:
     """Numbers about one window; None is "not seen", a zero was looked for and not there."""
 
-    steps: int | None
-    """Whole steps within the traced part of the window: what per-step figures divide by."""
+    steps: float | None
+    """Steps that the account covers: what per-step figures divide by."""
     kernels: int
     kernel_ns: int
     kernel_p50_ns: int | None
@@ -82,7 +82,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
     lengths = seen.durations_ns[kernels]
     records = len(window.activities) + window.lost_records
     return Facts(
-        steps=_steps(window, estimate),
+        steps=covered_steps(estimate),
         kernels=int(kernels.sum()),
         kernel_ns=int(lengths.sum()),
         kernel_p50_ns=int(np.median(lengths)) if len(lengths) else None,
@@ -111,18 +111,17 @@ def _architecture(window: Window) -> tuple[int, int] | None:
     return divmod(max(tags), 10) if tags else None
 
 
-def _steps(window: Window, estimate: Estimate) -> int | None:
-    """Steps that were traced; with bursts a part of those that the marks count."""
-    steps = estimate.steps
-    if not steps.count or window.observed is None or not steps.spans:
-        return steps.count or None
-    traced = sum(_overlap(step, window.observed) for step in steps.spans)
-    whole = sum(step.duration_ns for step in steps.spans)
-    return max(1, round(steps.count * traced / whole)) if traced and whole else None
+def covered_steps(estimate: Estimate) -> float | None:
+    """Steps that the account covers, seldom a whole number; None when steps are unknown.
 
-
-def _overlap(step: Span, observed: tuple[Span, ...]) -> int:
-    return sum(max(0, min(step.t1_ns, o.t1_ns) - max(step.t0_ns, o.t0_ns)) for o in observed)
+    From the mean step, so that a step cut at the window's edge and time that was not traced count
+    as what they are.
+    """
+    spans, count = estimate.steps.spans, estimate.steps.count
+    if not count or not estimate.account.duration_ns:
+        return None
+    mean = sum(span.duration_ns for span in spans) / len(spans) if spans else estimate.steps.step_ns
+    return estimate.account.duration_ns / mean if mean else None
 
 
 def _collectives(seen: Joined) -> Collectives:

@@ -1,0 +1,108 @@
+"""Before and after: what was won, where, and whether it was one change."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.advisories.advise import advise
+from brrrtop.advisories.compare import batch_test, compare, precision_test
+from brrrtop.model import Estimate
+from collectors.wire import MarkClass
+
+from .scenarios import ADD, FOREACH, FUSED_ADAM, GEMM, SGEMM, TRITON, Scene
+
+
+def run(
+    products: str = GEMM, us: float = 300.0, pointwise: str = ADD, optimizer: str = FUSED_ADAM,
+    wait: float = 0.0, blocks: int | None = None, steps: int = 30,
+) -> Scene:  # fmt: skip
+    scene = Scene()
+    for _ in range(steps):
+        if wait:
+            scene.idle(wait, MarkClass.INPUT, "next")
+        for _ in range(10):
+            scene.kernel(products, us, blocks=132)
+            for place in range(3):
+                scene.kernel(
+                    pointwise.replace("CUDAFunctor", f"CUDAFunctor{place}"), 50.0, blocks=blocks
+                )
+        scene.kernel(optimizer, 100.0)
+        scene.step()
+    return scene
+
+
+def of(scene: Scene) -> Estimate:
+    return scene.judged().estimate
+
+
+def test_a_late_loader_that_is_cured_shows_in_its_bucket() -> None:
+    late = run(wait=10_000.0).judged()
+    comparison = compare(late.estimate, of(run()), advise(late))
+    won = {change.name: change.won_ns for change in comparison.buckets}
+    assert won["idle: input"] == pytest.approx(10_000_000, rel=0.05)
+    assert won["compute"] == pytest.approx(0, abs=100_000), "the window lacks the first wait"
+    assert comparison.speedup == pytest.approx(14_640 / 4_640, rel=0.03)
+
+
+def test_what_was_promised_stands_beside_what_was_won() -> None:
+    late = run(wait=10_000.0).judged()
+    kept = {k.kind: k for k in compare(late.estimate, of(run()), advise(late)).promises}
+    stall = kept["dataloader-stall"]
+    assert stall.won_share == pytest.approx(10 / 14.64, abs=0.02)
+    assert stall.kept_share is not None and 0.9 < stall.kept_share <= 1.1
+
+
+def test_a_change_of_nothing_is_no_change() -> None:
+    comparison = compare(of(run()), of(run()))
+    assert comparison.says == "no difference beyond noise"
+    assert comparison.changes == ()
+
+
+def test_one_change_is_named() -> None:
+    comparison = compare(of(run(SGEMM, 900.0)), of(run()))
+    assert len(comparison.changes) == 1 and "precision" in comparison.changes[0]
+    assert "at once" not in comparison.says
+
+
+def test_several_changes_at_once_are_pointed_out() -> None:
+    comparison = compare(of(run(SGEMM, 900.0, optimizer=FOREACH)), of(run(pointwise=TRITON)))
+    assert len(comparison.changes) == 3
+    assert "3 things changed at once" in comparison.says
+
+
+def test_a_larger_batch_shows_in_the_grids() -> None:
+    comparison = compare(of(run(blocks=2000)), of(run(blocks=4000)))
+    assert any("2.00 times the blocks" in change for change in comparison.changes)
+
+
+def test_a_slower_run_is_called_slower() -> None:
+    comparison = compare(of(run()), of(run(us=400.0)))
+    assert comparison.says.startswith("slower")
+    assert comparison.families[0].name == "gemm" and comparison.families[0].won_ns < 0
+
+
+def test_without_steps_only_shares_are_compared() -> None:
+    scene = Scene()
+    for us in (10.0, 20.0, 35.0, 60.0, 90.0, 140.0, 300.0, 500.0, 900.0):
+        scene.kernel(GEMM, us)
+    comparison = compare(of(run()), of(scene))
+    assert comparison.speedup is None and not comparison.per_step
+    assert "only shares" in comparison.says
+    assert comparison.before_ns == pytest.approx(1e9)
+
+
+def test_the_batch_test_reads_overhead_and_limits() -> None:
+    same = compare(of(run(wait=40_000.0)), of(run(wait=40_000.0, us=310.0)))
+    assert "overhead set the pace" in batch_test(same, 2.0)
+    twice = compare(of(run(us=300.0)), of(run(us=780.0)))
+    assert "the GPU sets the pace" in batch_test(twice, 2.0)
+    assert "larger batch" in batch_test(twice, 1.0)
+
+
+def test_the_precision_test_reads_its_three_outcomes() -> None:
+    fast = compare(of(run(SGEMM, 2_000.0)), of(run(GEMM, 300.0)))
+    assert "CUDA cores" in precision_test(fast, "fp32")
+    none = compare(of(run(SGEMM, 300.0)), of(run(GEMM, 295.0)))
+    assert "no gain" in precision_test(none, "fp32")
+    some = compare(of(run(SGEMM, 700.0)), of(run(GEMM, 300.0)))
+    assert "halved bytes" in precision_test(some, "tf32")

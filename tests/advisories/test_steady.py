@@ -1,0 +1,95 @@
+"""Advice appears when it stays and goes when it stays away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from brrrtop.advisories.steady import DISAPPEARS_AFTER, Steady
+from brrrtop.model import Advisory
+
+
+def advice(kind: str, confidence: float = 0.7, saves: float | None = 0.2) -> Advisory:
+    return Advisory(kind, "says", confidence, saves, {"n": 1}, "try", "waste")
+
+
+def shown(steady: Steady) -> list[str]:
+    return [advisory.kind for advisory in steady.current]
+
+
+def after(*looks: Iterable[Advisory], silenced: Iterable[str] = ()) -> Steady:
+    steady = Steady(silenced)
+    for look in looks:
+        steady.look(look)
+    return steady
+
+
+def test_unsure_advice_appears_with_the_second_window() -> None:
+    assert shown(after([advice("gc-pause")])) == []
+    assert shown(after([advice("gc-pause")], [advice("gc-pause")])) == ["gc-pause"]
+
+
+def test_sure_advice_appears_at_once() -> None:
+    assert shown(after([advice("gc-pause", 0.9)])) == ["gc-pause"]
+
+
+def test_windows_in_between_start_the_count_again() -> None:
+    assert shown(after([advice("gc-pause")], [], [advice("gc-pause")])) == []
+
+
+def test_advice_survives_two_windows_without_it_and_not_three() -> None:
+    steady = after([advice("gc-pause", 0.9)], [], [])
+    assert shown(steady) == ["gc-pause"]
+    steady.look([])
+    assert shown(steady) == []
+
+
+def test_what_is_shown_is_the_latest_evidence() -> None:
+    steady = after([advice("gc-pause", 0.9, 0.2)], [advice("gc-pause", 0.9, 0.4)])
+    assert steady.current[0].saves_at_most == 0.4
+
+
+def test_silenced_advice_is_not_shown_until_heard_again() -> None:
+    steady = after([advice("gc-pause", 0.9)], silenced=["gc-pause"])
+    assert shown(steady) == []
+    steady.hear("gc-pause")
+    assert shown(steady) == ["gc-pause"]
+    steady.silence("gc-pause")
+    assert shown(steady) == []
+
+
+def test_the_largest_expected_gain_comes_first() -> None:
+    steady = after([advice("a", 0.9, 0.2), advice("b", 0.85, 0.5), advice("c", 0.9, None)])
+    assert shown(steady) == ["b", "a", "c"]
+
+
+def test_warming_up_takes_everything_else_off_at_once() -> None:
+    steady = after([advice("gc-pause", 0.9)], [advice("warming-up", 0.95, None)])
+    assert shown(steady) == ["warming-up"]
+
+
+def test_healthy_is_never_said_beside_something_to_win() -> None:
+    steady = after([advice("none-healthy", 0.9, None)], [advice("gc-pause", 0.9)])
+    assert shown(steady) == ["gc-pause"]
+
+
+def test_forgetting_keeps_what_is_silenced() -> None:
+    steady = after([advice("gc-pause", 0.9)], silenced=["sync-point"])
+    steady.forget()
+    assert shown(steady) == []
+    assert steady.silenced == {"sync-point"}
+
+
+@given(st.lists(st.booleans(), max_size=30))
+def test_advice_never_flickers(windows: list[bool]) -> None:
+    """Between two appearances lie at least three windows without it."""
+    steady = Steady()
+    states = []
+    for positive in windows:
+        steady.look([advice("gc-pause")] if positive else [])
+        states.append(bool(steady.current))
+    for place in range(1, len(states)):
+        if states[place - 1] and not states[place]:
+            assert not any(windows[place - DISAPPEARS_AFTER + 1 : place + 1])

@@ -1,0 +1,86 @@
+"""Recorded runs with a known plant: all of it found, nothing said that must not be said.
+
+Each trace is also judged as a live monitor sees the same run: without shapes, ops or ranges.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brrrtop.advisories.advise import advise
+from brrrtop.estimator.estimate import estimate
+from brrrtop.model import Links, Marks, Span, Window
+from brrrtop.session.opening import open_source
+from brrrtop.session.timeline import Timeline
+from collectors.wire import CallClass, MarkClass
+
+PLANTED = [
+    "gpt_bf16",
+    "gpt_bf16_compiled",
+    "resnet50_fp32",
+    "misaligned_gemm",
+    "naive_attention",
+    "pointwise_chain",
+    "tiny_mlp",
+    "slow_loader",
+    "item_sync",
+    "unpinned_h2d",
+]
+LIVE_CALLS = (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.SYNC, CallClass.COPY)
+
+
+def recorded(folder: Path, name: str) -> Window:
+    source = open_source(folder / f"{name}.trace.json.gz")
+    timeline = Timeline()
+    for frame in source.frames():
+        timeline.add(frame)
+    source.close()
+    assert timeline.first_ns is not None and timeline.last_ns is not None
+    span = Span(timeline.first_ns, timeline.last_ns)
+    return timeline.window(span, timeline.active_devices(span)[0])
+
+
+def as_live(window: Window) -> Window:
+    """Without what only a profiler records: ops, shapes, optimizer ranges; steps as points."""
+    marks = window.marks
+    ended = np.unique(marks.ends_ns[marks.classes == MarkClass.OPTIMIZER])
+    tids = marks.tids[marks.classes == MarkClass.OPTIMIZER]
+    inputs = marks.take(marks.classes == MarkClass.INPUT)
+    none = np.zeros(len(ended), np.int64)
+    joined = Marks(
+        np.concatenate((inputs.starts_ns, ended)),
+        np.concatenate((inputs.ends_ns, ended)),
+        np.concatenate((inputs.values, none)),
+        np.concatenate((inputs.tids, none + int(tids[0]))),
+        np.concatenate((inputs.name_ids, none)),
+        np.concatenate((inputs.classes, none + int(MarkClass.STEP))).astype(np.int32),
+    )
+    empty = np.empty(0, np.int64)
+    return replace(
+        window,
+        marks=joined.take(np.argsort(joined.starts_ns, kind="stable")),
+        calls=window.calls.take(np.isin(window.calls.classes, LIVE_CALLS)),
+        links=Links(empty, empty),
+        ops={},
+    )
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["recorded", "live"])
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_plant_is_found_and_nothing_forbidden_is_said(
+    traces: Path, name: str, live: bool
+) -> None:
+    truth = json.loads((traces / f"{name}.meta.json").read_text())["truth"]
+    window = recorded(traces, name)
+    given = {a.kind: a for a in advise(estimate(as_live(window) if live else window))}
+    assert set(truth["advice"]) <= given.keys()
+    assert not set(truth["not_advice"]) & given.keys()
+    if truth["advice"] == ["none-healthy"]:
+        assert [k for k, a in given.items() if a.confidence > 0.5] == ["none-healthy"]
+    else:
+        assert next(iter(given)) in truth["advice"]
