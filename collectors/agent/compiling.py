@@ -7,7 +7,7 @@ from time import time_ns
 from types import CodeType
 from typing import Any
 
-from .native import COMPILE, STATUS
+from .native import COMPILE, STATUS, this_thread
 from .probe import Probe, imported
 
 _METRICS_WAIT_NS = 3_000_000_000
@@ -65,7 +65,7 @@ class Compiling(Probe):
             if now_ns - start_ns > 1_000_000_000 and start_ns != self._told_ns:
                 self._told_ns = start_ns
                 says = f"torch.compile is at work ({trigger} {compile_id})"
-                self.native.frame(STATUS, {"tier": "compile", "state": "running", "says": says})
+                self.native.frame(STATUS, {"says": says})
 
     def _places(self) -> list[tuple[list[Any], Any]]:
         handler = imported("torch._dynamo.callback", "callback_handler")
@@ -78,11 +78,11 @@ class Compiling(Probe):
         trigger, compile_id = "DYNAMO", ""
         if told:
             trigger, compile_id = told[0].callback_trigger.name, str(told[0].compile_id)
-        thread = self.native.thread()
+        thread = this_thread()
         self._open[thread] = (time_ns(), 0, thread, trigger, compile_id)
 
     def _end(self, *_: Any) -> None:
-        opened = self._open.pop(self.native.thread(), None)
+        opened = self._open.pop(this_thread(), None)
         if opened is not None:
             self._done.append((opened[0], time_ns(), *opened[2:]))
 

@@ -147,8 +147,8 @@ class Control:
                 with self._lock:
                     self.fence.guard(probe.name, probe.remove)()
                 says = f"the {probe.name} probe is off: {self.fence.last.get(probe.name, '')}"
-                self.native.frame(STATUS, {"tier": "probe", "state": "off", "says": says})
+                self.native.frame(STATUS, {"says": says})
         if self.fence.tripped:
             says = f"the agent is off: faults in {', '.join(self.fence.faults)}"
-            self.native.frame(STATUS, {"tier": "agent", "state": "off", "says": says})
+            self.native.frame(STATUS, {"says": says})
             self.end()

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from .memory import devices_in_use
+from .native import thread_number
 from .probe import imported
 
 VERSION = "0.1.0"
@@ -55,7 +56,7 @@ def hello() -> dict[str, Any]:
         "torch": imported("torch", "__version__"),
         "cuda": imported("torch.version", "cuda"),
         "clock": clock_pair(),
-        "main_thread": threading.main_thread().native_id,
+        "main_thread": thread_number(threading.main_thread().ident or 0),
         "environment": {k: v[:256] for k, v in os.environ.items() if k.startswith(_TOLD)},
         "settings": settings(),
     }

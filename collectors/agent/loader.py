@@ -6,7 +6,7 @@ from time import time_ns
 from typing import Any, Callable
 
 from .fence import Fence
-from .native import EVALUATION, INPUT, Native
+from .native import EVALUATION, INPUT, Native, this_thread
 from .probe import Probe, imported
 from .steps import Steps
 
@@ -52,7 +52,7 @@ class Loader(Probe):
         queue = getattr(loader, "_data_queue", None)
         ready = -1 if queue is None else queue.qsize()
         native = self.native
-        thread = native.thread()
+        thread = this_thread()
         native.mark(INPUT, start_ns, end_ns, ready, name_id, thread)
         if self._evaluating_ns > self._steps.last_ns:
             native.mark(EVALUATION, self._evaluating_ns, start_ns, 0, name_id, thread)

@@ -6,7 +6,7 @@ import gc
 from time import time_ns
 from typing import Any
 
-from .native import ALLOCATOR, GC, STATUS
+from .native import ALLOCATOR, GC, STATUS, this_thread
 from .probe import Probe, imported
 
 _WORTH_NS = 200_000
@@ -39,7 +39,7 @@ class Collections(Probe):
         elif self._start_ns and now_ns - self._start_ns >= _WORTH_NS:
             native, generation = self.native, told["generation"]
             name_id = native.name(f"gc generation {generation}")
-            native.mark(GC, self._start_ns, now_ns, generation, name_id, native.thread())
+            native.mark(GC, self._start_ns, now_ns, generation, name_id, this_thread())
 
 
 class Allocator(Probe):
@@ -56,22 +56,19 @@ class Allocator(Probe):
         self._told.clear()
 
     def wake(self, now_ns: int) -> None:
-        """Once a second, mark new retries and send the totals of a device if they have changed."""
+        """Once a second, mark new retries and send the totals of all devices if any has changed."""
         read = imported("torch._C", "_cuda_memoryStats")
         if read is None or now_ns - self._asked_ns < 1_000_000_000:
             return
         self._asked_ns = now_ns
-        for device in devices_in_use():
-            now, before = totals(read(device)), self._told.get(device)
-            if now == before:
-                continue
-            self._told[device] = now
-            told = {"tier": "allocator", "state": "live", "says": "", "device": device}
-            self.native.frame(STATUS, {**told, **now})
-            retries = now["alloc_retry_count"] - before["alloc_retry_count"] if before else 0
+        before, self._told = self._told, {d: totals(d, read(d)) for d in devices_in_use()}
+        if self._told != before:
+            self.native.frame(STATUS, {"allocator": list(self._told.values())})
+        for device, now in self._told.items():
+            retries = now["alloc_retry_count"] - before.get(device, now)["alloc_retry_count"]
             if retries > 0:
                 name_id = self.native.name(f"allocator retry on device {device}")
-                self.native.mark(ALLOCATOR, now_ns, now_ns, retries, name_id, self.native.thread())
+                self.native.mark(ALLOCATOR, now_ns, now_ns, retries, name_id, this_thread())
 
 
 def devices_in_use() -> list[int]:
@@ -84,9 +81,9 @@ def devices_in_use() -> list[int]:
     return [device for device in range(count()) if context(device)]
 
 
-def totals(stats: dict[str, Any]) -> dict[str, Any]:
+def totals(device: int, stats: dict[str, Any]) -> dict[str, Any]:
     """The few of the allocator's statistics that matter here."""
-    found = {"alloc_retry_count": stats.get("num_alloc_retries", 0)}
+    found = {"device": device, "alloc_retry_count": stats.get("num_alloc_retries", 0)}
     found["oom_count"] = stats.get("num_ooms", 0)
     for what in ("reserved", "allocated"):
         pool = stats.get(f"{what}_bytes", {}).get("all", {})

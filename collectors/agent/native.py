@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from _thread import get_ident, get_native_id
+from _thread import get_ident
 from typing import Any
 
 # Frame kinds and mark classes by number, as in `collectors/wire.py`, which is not in the trainer.
@@ -47,7 +47,6 @@ class Native:
         except (OSError, AttributeError) as fault:
             raise NativeError(f"the agent library cannot be used: {fault}") from fault
         self._names: dict[str, int] = {}
-        self._threads: dict[int, int] = {}
 
     def start(self, socket_path: str, hello: dict[str, Any], options: str) -> None:
         """Begin to listen at `socket_path`.
@@ -70,14 +69,6 @@ class Native:
             self._names[text] = found
         return found
 
-    def thread(self) -> int:
-        """The kernel's id of the calling thread, asked once per thread: it is a system call."""
-        ident = get_ident()
-        found = self._threads.get(ident)
-        if found is None:
-            found = self._threads[ident] = get_native_id()
-        return found
-
     def frame(self, kind: int, body: dict[str, Any]) -> None:
         """Send one JSON frame."""
         self._json(kind, packed(body))
@@ -90,6 +81,16 @@ class Native:
         """In a forked child: the library's threads did not come along, so nothing may call it."""
         for call in ("mark", "step", "_name", "_json", "_yield", "wait", "resume", "stop"):
             setattr(self, call, _nothing)
+
+
+def thread_number(ident: int) -> int:
+    """A `threading.get_ident()` as CUPTI numbers threads: the low half of `pthread_self()`."""
+    return ident & 0xFFFFFFFF
+
+
+def this_thread() -> int:
+    """The calling thread, as CUPTI numbers threads."""
+    return get_ident() & 0xFFFFFFFF
 
 
 def packed(body: dict[str, Any]) -> bytes:

@@ -6,7 +6,7 @@ from functools import partial
 from time import time_ns
 from typing import Any
 
-from .native import CHECKPOINT, LOGGING
+from .native import CHECKPOINT, LOGGING, this_thread
 from .probe import Probe, imported
 
 _CALLS = (
@@ -38,4 +38,4 @@ class Saving(Probe):
 
     def _ended(self, mark_class: int, label: str, _: Any, start_ns: int) -> None:
         native = self.native
-        native.mark(mark_class, start_ns, time_ns(), 0, native.name(label), native.thread())
+        native.mark(mark_class, start_ns, time_ns(), 0, native.name(label), this_thread())

@@ -9,7 +9,7 @@ import threading
 from types import CodeType, FrameType
 
 from .fence import Fence
-from .native import STACK, Native
+from .native import STACK, Native, thread_number
 from .probe import Probe, imported
 from .steps import Steps
 
@@ -45,16 +45,15 @@ class Stacks(Probe):
 
     def sample(self, now_ns: int) -> None:
         """Mark where the training thread is at this moment."""
-        main, steps = threading.main_thread(), self._steps
-        frame = sys._current_frames().get(steps.thread_ident or main.ident or 0)
+        ident = self._steps.thread_ident or threading.main_thread().ident or 0
+        frame = sys._current_frames().get(ident)
         if frame is None:
             return
         name_id = self._name(frame)
         del frame  # held, it would keep the trainer's tensors alive
         value = now_ns - self._last_ns if self._last_ns else 0
         self._last_ns = now_ns
-        thread = steps.thread_id or main.native_id or 0
-        self.native.mark(STACK, now_ns, now_ns, value, name_id, thread)
+        self.native.mark(STACK, now_ns, now_ns, value, name_id, thread_number(ident))
 
     def _name(self, leaf: FrameType) -> int:
         user = self._users(leaf)

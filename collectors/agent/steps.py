@@ -11,7 +11,7 @@ from collections import deque
 from time import time_ns
 from typing import Any
 
-from .native import OPTIMIZER
+from .native import OPTIMIZER, this_thread
 from .probe import Probe, imported
 
 _MARKED_OPTIMIZERS = 8
@@ -50,8 +50,8 @@ class Steps(Probe):
         self._rhythms: dict[int, Rhythm] = {}
         self._primary: Rhythm | None = None
         self.last_ns = 0
-        self.thread_ident = self.thread_id = 0
-        """The thread that steps, by Python's and by the kernel's number; 0 before a step."""
+        self.thread_ident = 0
+        """The thread that steps, as `threading.get_ident()`; 0 before the first step."""
 
     def place(self) -> None:
         register = imported("torch.optim.optimizer", "register_optimizer_step_post_hook")
@@ -87,9 +87,9 @@ class Steps(Probe):
         self.last_ns = now_ns
         native = self.native
         if rhythm is self._primary:
-            native.step(now_ns, native.thread())
+            native.step(now_ns, this_thread())
         elif len(self._rhythms) <= _MARKED_OPTIMIZERS:
-            native.mark(OPTIMIZER, now_ns, now_ns, 0, rhythm.name_id, native.thread())
+            native.mark(OPTIMIZER, now_ns, now_ns, 0, rhythm.name_id, this_thread())
 
     def _met(self, optimizer: Any) -> Rhythm:
         if len(self._rhythms) >= 1024:
@@ -98,7 +98,7 @@ class Steps(Probe):
         told = ", ".join(f"{key}={defaults[key]}" for key in _TOLD if key in defaults)
         label = f"{type(optimizer).__name__}({told})"
         self._rhythms[id(optimizer)] = rhythm = Rhythm(label, self.native.name(label))
-        self.thread_ident, self.thread_id = get_ident(), self.native.thread()
+        self.thread_ident = get_ident()
         self._primary = self._primary or rhythm
         return rhythm
 

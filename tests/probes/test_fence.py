@@ -21,7 +21,7 @@ def test_a_probe_that_fails_three_times_is_taken_out_and_reported(script: Script
         """
     )
     assert losses == 5 and faults == {"steps": 3} and off == 0
-    assert [body["says"][:14] for _, body in frames] == ["the steps prob"]
+    assert [body["says"][:19] for _, body in frames] == ["the steps probe is "]
     assert "ZeroDivisionError: ours" in frames[0][1]["says"]
     assert marks >= 1, "the others stay"
 
@@ -33,10 +33,10 @@ def test_ten_faults_in_all_switch_the_agent_off(script: Script) -> None:
         c, n = control(); before = list(gc.callbacks); c.hook()
         for i in range(10): c.fence.caught(f"place {i // 2}", ValueError("x"))
         c._round(time.time_ns())
-        answer([c.ended, gc.callbacks != before, n.calls, [f[1]["tier"] for f in n.frames if f[0] == 13]])
+        answer([c.ended, gc.callbacks != before, n.calls, [f[1]["says"] for f in n.frames if f[0] == 13]])
         """
     )
-    assert ended and not hooked and calls == ["stop"] and says[-1] == "agent"
+    assert ended and not hooked and calls == ["stop"] and "agent is off" in says[-1]
 
 
 def test_interrupts_of_the_trainer_are_not_held_back(script: Script) -> None:

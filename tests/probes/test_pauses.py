@@ -83,8 +83,8 @@ def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) ->
     )
     assert asked == [1, 1, 1, 1], "at most once a second"
     assert [(mark[0], mark[3]) for mark in marks] == [(6, 5)]
-    assert [body["alloc_retry_count"] for _, body in frames] == [2, 7]
-    assert frames[0][1]["reserved_bytes"] == 64 and frames[0][1]["allocated_bytes"] is None
+    assert [body["allocator"][0]["alloc_retry_count"] for _, body in frames] == [2, 7]
+    assert frames[0][1]["allocator"] == [{**frames[0][1]["allocator"][0], "device": 1, "reserved_bytes": 64}]
 
 
 def test_stacks_name_the_users_line_and_only_while_asked(script: Script) -> None:

@@ -36,7 +36,7 @@ class Recorder:
         self._names: list[str] = [""]
 
     def mark(self, cls: int, start: int, end: int, value: int, name: int, tid: int) -> None:
-        assert tid == threading.get_native_id() or cls == 10 or cls == 3
+        assert tid == threading.get_ident() & 0xFFFFFFFF or cls in (3, 10)
         assert start <= end
         self.marks.append((cls, start, end, value, self._names[name]))
 
@@ -47,9 +47,6 @@ class Recorder:
         if text not in self._names:
             self._names.append(text)
         return self._names.index(text)
-
-    def thread(self) -> int:
-        return threading.get_native_id()
 
     def frame(self, kind: int, body: dict[str, Any]) -> None:
         self.frames.append((kind, body))
