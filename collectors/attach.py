@@ -7,6 +7,9 @@ Each way has a deadline, and each failure its reason. Nothing here ever leaves a
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +22,10 @@ from collectors.attach_method import Attempt, Method
 from collectors.attach_ptrace import ParkedThread, PendingCall
 from collectors.attach_remote_exec import RemoteExec
 from collectors.client import Client
+from collectors.control import detach
 from collectors.errors import AttachFailed, CollectorError, NoHandshake, NoSuchProcess, NotPermitted
 from collectors.process import Process
+from collectors.wire import WireError
 
 METHODS: tuple[Method, ...] = (RemoteExec(), PendingCall(), ParkedThread())
 _MAIN_PATIENCE_S = 0.5
@@ -55,6 +60,33 @@ class Attached:
         """For how long its main thread was; 0 when a sleeping thread could be used instead."""
         stops = (stop for attempt in self.attempts for stop in attempt.stops)
         return sum(stop.stopped_ns for stop in stops if stop.tid == self.process.pid)
+
+    def leave(self, limit_s: float = 2.0) -> bool:
+        """Asks the agent to end, and hangs up; True: it did, and its folder is gone.
+
+        An agent that another monitor watches stays, and so does its folder. What remains in the
+        trainer in any case is the mapped library, asleep, and a page or two of memory.
+        """
+        with contextlib.suppress(CollectorError, OSError):
+            self.client.send(detach())
+        deadline = time.monotonic() + limit_s
+        while not self.client.closed and time.monotonic() < deadline:
+            select.select([self.client], [], [], 0.1)
+            with contextlib.suppress(WireError):
+                self.client.frames()
+        self.client.close()
+        while (ended := not client.is_listening(self.client.path)) is False:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_LOOK_EVERY_S)
+        if self.place is not None:
+            if ended:
+                self.place.remove()
+            else:
+                os.close(self.place.handle)
+        elif ended:
+            attach_files.remove_beside(self.client.path)
+        return ended
 
 
 def find_agent(process: Process, limit_s: float = 1.0) -> Client | None:

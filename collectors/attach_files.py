@@ -190,6 +190,13 @@ def _give(process: Process, outside: str) -> None:
     os.lchown(outside, process.uid, process.gid)
 
 
+def remove_beside(socket_path: str) -> None:
+    """Removes the private folder in which an agent that has ended had its socket."""
+    folder = os.path.dirname(socket_path)
+    if _FOLDER.fullmatch(os.path.basename(folder)):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def sweep(base: str) -> None:
     """Removes what a killed monitor left behind for trainers that have ended."""
     try:

@@ -33,11 +33,13 @@ class Client:
 
     def __init__(
         self,
+        path: str,
         connection: socket.socket,
         decoder: wire.Decoder,
         hello: dict[str, Any],
         first: list[Frame],
     ) -> None:
+        self.path = path
         self._socket = connection
         self._decoder = decoder
         self._first = first
@@ -159,7 +161,7 @@ def connect(
     except BaseException:
         connection.close()
         raise
-    return Client(connection, decoder, hello, first)
+    return Client(path, connection, decoder, hello, first)
 
 
 def _connected(path: str, deadline: float, give_up: Callable[[], None] | None) -> socket.socket:
@@ -192,6 +194,18 @@ def _connect_by_path(connection: socket.socket, path: str) -> None:
         connection.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
     finally:
         os.close(folder)
+
+
+def is_listening(path: str) -> bool:
+    """Somebody still answers at `path`."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
+        try:
+            _connect_by_path(connection, path)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
 
 
 def _check_peer(connection: socket.socket, path: str, pid: int, uid: int) -> None:
