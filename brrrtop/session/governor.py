@@ -192,6 +192,8 @@ class Governor:
         """One sentence: what is being done, and why."""
         if self._continuous:
             return "tracing every step, as asked: the overhead limit does not apply"
+        if not self._able:
+            return "the agent cannot trace at present"
         limit = units.share(self.limits.max_overhead, 2).replace(".00%", "%")
         if self.limits.max_overhead <= 0:
             return "an overhead limit of 0 allows no tracing: counters only"

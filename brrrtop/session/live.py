@@ -19,7 +19,8 @@ from brrrtop.model import SourceInfo, Span
 from brrrtop.session.governor import UNABLE, Act, Governor
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
-from brrrtop.session.tee import Sink, Tee
+from brrrtop.session.scribe import Sink
+from brrrtop.session.tee import Tee
 from collectors.control import Op, control
 from collectors.errors import CollectorError
 from collectors.hostload import HostLoad
@@ -29,6 +30,8 @@ SECOND = 1_000_000_000
 IDLE_BELOW = 0.8
 """With the SMs active for less than this, the main thread's stacks are worth looking at."""
 BUSY_ABOVE = 0.9
+CANNOT = UNABLE - {"waiting"}
+"""States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
 ROUTINE = frozenset({"ready", "tracing"})
 """States between which every burst moves the agent."""
 
@@ -131,7 +134,7 @@ class LiveSource:
         raise BrrrtopError("a live source has no past to go to", "save it and replay the file")
 
     def close(self) -> None:
-        """Detaches and lets go of everything; takes 5 s at the longest."""
+        """Detaches and lets go of everything: seconds at the longest, more only for a slow disk."""
         if self._closed:
             return
         self._closed = True
@@ -152,7 +155,7 @@ class LiveSource:
     @property
     def tier(self) -> str:
         """`continuous`, `bursts`, or `nvml` without an agent that can trace."""
-        if self._agent is None or self._agent_lost is not None or self._agent_state in UNABLE:
+        if self._agent is None or self._agent_lost is not None or self._agent_state in CANNOT:
             return "nvml"
         return "continuous" if self.governor.continuous else "bursts"
 
@@ -333,7 +336,6 @@ class LiveSource:
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(f"the trainer (pid {self._pid}) exited", now_ns)
-        self.tee.flush()
         if self.tee.stopped is not None:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 

@@ -38,7 +38,7 @@ class FrameRing:
 
     def add(self, frame: Frame) -> None:
         """Takes in one frame and lets go of what is too old or too much."""
-        size = _size(frame)
+        size = frame_bytes(frame)
         self._held.append((frame, size))
         self._bytes += size
         oldest_ns = frame.sent_ns - self._keep_ns
@@ -88,7 +88,8 @@ class FrameRing:
         return head
 
 
-def _size(frame: Frame) -> int:
+def frame_bytes(frame: Frame) -> int:
+    """About what a frame takes in memory."""
     nbytes = getattr(frame.body, "nbytes", None)
     if nbytes is not None:
         return int(nbytes) + _FRAME_BYTES

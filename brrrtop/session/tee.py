@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.recording import RecordingWriter
 from brrrtop.session.ring import FrameRing
+from brrrtop.session.scribe import Scribe, Sink
 from collectors.wire import Frame, Kind
-
-
-class Sink(Protocol):
-    """Where a copy of every frame goes. Raises `BrrrtopError` when it cannot be written."""
-
-    def write(self, frame: Frame) -> None: ...
-
-    def flush_if_due(self) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Tee:
@@ -26,21 +14,18 @@ class Tee:
 
     def __init__(self, sink: Sink | None = None) -> None:
         self.ring = FrameRing()
-        self._sink = sink
-        self.stopped: str | None = None
+        self._scribe = Scribe(sink) if sink is not None else None
+
+    @property
+    def stopped(self) -> str | None:
         """Why the file ends before the session does."""
+        return self._scribe.stopped if self._scribe is not None else None
 
     def add(self, frame: Frame) -> None:
         """Keeps a frame."""
         self.ring.add(frame)
-        if self._sink is not None:
-            sink = self._sink
-            self._attempt(lambda: sink.write(frame))
-
-    def flush(self) -> None:
-        """To be called about once a second."""
-        if self._sink is not None:
-            self._attempt(self._sink.flush_if_due)
+        if self._scribe is not None:
+            self._scribe.write(frame)
 
     def save(self, path: str) -> int:
         """Writes what is in memory to a new file; returns the number of frames.
@@ -60,15 +45,7 @@ class Tee:
 
     def close(self, last: Frame | None = None) -> None:
         """Ends the file, with `last` if given."""
-        if self._sink is not None:
-            sink = self._sink
+        if self._scribe is not None:
             if last is not None:
-                self._attempt(lambda: sink.write(last))
-            self._attempt(sink.close)
-        self._sink = None
-
-    def _attempt(self, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except BrrrtopError as fault:
-            self._sink, self.stopped = None, fault.message
+                self._scribe.write(last)
+            self._scribe.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from brrrtop.session.governor import Governor, Limits
 from brrrtop.session.live import LiveSource
 from brrrtop.session.memory import MemorySource
 from brrrtop.session.recording import RecordingSource, RecordingWriter
+from brrrtop.session.scribe import Scribe
 from brrrtop.session.state import Session
 from brrrtop.session.watching import Watching
 from collectors.control import Op
@@ -320,12 +322,35 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(bench: Bench) -> None:
         now_ns=lambda: bench.now_ns,  # type: ignore[arg-type]
     )
     frames = []
-    for _ in range(8):
+    for _ in range(12):
         bench.tick()
         frames += source.frames(bench.now_ns)
+        time.sleep(0.01)
     source.close()
     assert "No space left" in str(statuses(frames)["recording"])
     assert Kind.GAUGES in kinds(frames)
+
+
+def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:
+    free = threading.Event()
+
+    class Hung:
+        def write(self, frame: Frame) -> None:
+            free.wait(5)
+
+        def flush_if_due(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    scribe = Scribe(Hung(), waiting_bytes=2_000)
+    began = time.monotonic()
+    for second in range(20):
+        scribe.write(gauges(second, (Metric.POWER_WATT, 1.0)))
+    assert scribe.stopped is not None
+    assert "too slow" in scribe.stopped
+    scribe.close(wait_s=0.2)
+    assert time.monotonic() - began < 1
+    free.set()
 
 
 def test_a_clock_set_back_is_not_a_wish_to_go_back(bench: Bench) -> None:
