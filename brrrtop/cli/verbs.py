@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from importlib import import_module
+from types import FrameType
 
 from brrrtop.cli.options import Options
 
@@ -30,5 +31,29 @@ def run_verb(options: Options) -> int:
         module = import_module(f"brrrtop.cli.{MODULES[options.verb]}")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    code: int = module.run(options)
-    return code
+    ended_by = _end_as_by_interrupt()
+    code = 0
+    try:
+        code = module.run(options)
+    except KeyboardInterrupt:
+        if not ended_by:
+            raise
+    return 128 + ended_by[0] if ended_by else code
+
+
+def _end_as_by_interrupt() -> list[int]:
+    """Makes a request to end, or a terminal that goes away, take the way out that `^C` takes.
+
+    Returns:
+        Grows by the number of the signal when one comes.
+    """
+    came: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+        signal.raise_signal(signal.SIGINT)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, end)
+    return came

@@ -54,7 +54,8 @@ def an_estimate(**changes: Any) -> Estimate:
         "span": Span(0, 1000), "device": Device(0, "NVIDIA H200"), "account": an_account(),
         "split": Split(0.3, 0.1, 0.59, 0.01), "regime": Regime.OVERHEAD, "cause": "input",
         "confidence": 0.9, "runner_up": Regime.COMPUTE, "launch": Launch(1700, 0.97, 0.03, 12),
-        "steps": Steps(4, 250, "annotations", 0.9), "kernels": (row,), "evidence_shares": {"L1.5": 1},
+        "steps": Steps(4, 250, "annotations", 0.9), "kernels": (row,),
+        "evidence_shares": {"L1.5": 1.0},
     }  # fmt: skip
     return Estimate(**(facts | changes))
 

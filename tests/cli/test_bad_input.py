@@ -19,7 +19,7 @@ Write = Callable[[Path], None]
 def an_event(**changes: Any) -> dict[str, Any]:
     event = {
         "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 5.0,
-        "args": {"device": 0, "stream": 7, "correlation": 1, "grid": [1, 1, 1], "block": [32, 1, 1]},
+        "args": {"device": 0, "stream": 7, "correlation": 1, "grid": [1, 1, 1]},
     }  # fmt: skip
     return event | changes
 

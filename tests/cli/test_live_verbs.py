@@ -1,0 +1,103 @@
+"""`run`, `doctor` and the search for trainers, as far as a machine without a GPU can show them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from brrrtop.cli import find
+from brrrtop.cli.options import Options
+from brrrtop.errors import NoTrainer, UsageError
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_run_passes_on_the_exit_code_and_the_output(code: int, brrrtop: Run) -> None:
+    done = brrrtop("run", "--", sys.executable, "-c", f"print('out'); raise SystemExit({code})")
+    assert done.returncode == code
+    assert done.stdout == "out\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_run_says_by_signal_as_a_shell_does(brrrtop: Run) -> None:
+    done = brrrtop("run", "--", "sh", "-c", "kill -TERM $$")
+    assert done.returncode == 128 + 15
+
+
+def test_a_command_that_does_not_exist_is_127(brrrtop: Run) -> None:
+    done = brrrtop("run", "--", "no-such-command-anywhere")
+    assert (done.returncode, done.stdout) == (127, "")
+    assert "no-such-command-anywhere" in done.stderr
+
+
+def test_a_taken_recording_stops_before_anything_starts(brrrtop: Run, tmp_path: Path) -> None:
+    (tmp_path / "old.brrr").write_text("precious")
+    done = brrrtop("run", "--record", "old.brrr", "--", "touch", "started")
+    assert done.returncode == 2
+    assert "never overwrites" in done.stderr
+    assert (tmp_path / "old.brrr").read_text() == "precious"
+    assert not (tmp_path / "started").exists()
+    assert brrrtop("run", "--record", "no/where.brrr", "--", "touch", "started").returncode == 1
+    assert not (tmp_path / "started").exists()
+
+
+def test_doctor_says_what_can_be_seen_and_what_to_do(brrrtop: Run) -> None:
+    text = brrrtop("doctor")
+    assert "What can be seen of this host:" in text.stdout
+    assert max(map(len, text.stdout.splitlines()[:-1])) <= 80
+    report = json.loads(brrrtop("doctor", "--json").stdout)
+    assert report["schema"] == "brrrtop.doctor/1"
+    assert report["tier"] in ("kernels", "steps", "counters")
+    assert {"name", "status", "says", "fix"} == report["checks"][0].keys()
+
+
+def test_doctor_of_nobody_is_no_such_trainer(brrrtop: Run) -> None:
+    assert brrrtop("doctor", "2147483646").returncode == 3
+
+
+def a_candidate(pid: int, **changes: Any) -> Any:
+    facts = {"pid": pid, "rank": None, "on_gpu": True, "command": "python train.py",
+             "not_because": ""}  # fmt: skip
+    return SimpleNamespace(**(facts | changes))
+
+
+def test_nobody_to_watch_points_at_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "candidates", lambda pids: [])
+    with pytest.raises(NoTrainer) as caught:
+        find.run(Options(once=True))
+    assert "brrrtop demo" in caught.value.action
+
+
+def test_several_trainers_are_listed_and_one_must_be_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [a_candidate(11, rank=0), a_candidate(12, rank=1), a_candidate(13, not_because="helps")]
+    monkeypatch.setattr(find, "candidates", lambda pids: found)
+    with pytest.raises(UsageError) as caught:
+        find.run(Options())
+    said = capsys.readouterr().err
+    assert "rank 1" in said
+    assert "13" not in said
+    assert caught.value.action == "name one: `brrrtop attach 11`"
+
+
+@pytest.mark.parametrize(("typed", "pid"), [("2\n", 12), ("12\n", 12), ("\n", 11), ("9\n1\n", 11)])
+def test_the_picker_takes_a_number_or_a_pid(
+    typed: str, pid: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = iter(typed.splitlines(keepends=True))
+    keyboard = SimpleNamespace(isatty=lambda: True, readline=lambda: next(lines, ""))
+    monkeypatch.setattr(sys, "stdin", keyboard)
+    monkeypatch.setattr(find, "candidates", lambda pids: [a_candidate(11), a_candidate(12)])
+    opened: list[int] = []
+    monkeypatch.setattr(find, "_open", lambda one, *_: opened.append(one.pid) or 0)
+    assert find.run(Options()) == 0
+    assert opened == [pid]
