@@ -32,10 +32,6 @@ _MARKS: tuple[tuple[str, MarkClass], ...] = (
     (r"enumerate\(DataLoader\)#|DataLoaderIter\b|dataloader_next\b", MarkClass.INPUT),
     (r"^(## )?(data ?load(er|ing)?|fetch(_next)?_(data|batch))( ##)?$", MarkClass.INPUT),
     (r"^Optimizer\.step#", MarkClass.OPTIMIZER),
-    # torch._dynamo.utils.dynamo_timed names its ranges "compile_fx_inner (dynamo_timed)". Ranges
-    # such as "TorchDynamo Cache Lookup", "Torch-Compiled Region" and "## Call CompiledFxGraph"
-    # are compiled code that runs.
-    (r"\(dynamo_timed\)$", MarkClass.COMPILE),
     (r"^(## )?(gc|gc\.collect|garbage[ _]collection)( ##)?$", MarkClass.GC),
     (r"(save|write|load)[ _.]?(checkpoint|ckpt)|torch\.(save|load)\b", MarkClass.CHECKPOINT),
     (
@@ -49,6 +45,20 @@ _MARKS: tuple[tuple[str, MarkClass], ...] = (
     (r"^(## )?(log(ging|_metrics)?|wandb\.log|tensorboard)( ##)?$", MarkClass.LOGGING),
 )
 _MARK_PATTERNS = tuple((re.compile(p, re.IGNORECASE), mark_class) for p, mark_class in _MARKS)
+# torch._dynamo.utils.dynamo_timed names its ranges "compile_fx_inner (dynamo_timed)"; around them
+# are the phases of torch._dynamo.convert_frame and torch._inductor. "TorchDynamo Cache Lookup",
+# "Torch-Compiled Region: 0/0" and "## Call CompiledFxGraph" are compiled code that runs.
+_TIMED = "(dynamo_timed)"
+_COMPILES = frozenset(
+    {
+        "dynamo",
+        "entire_frame_compile",
+        "entire_backward_compile",
+        "backend_compile",
+        "inductor_compile",
+    }
+)
+_REGION = re.compile(r"Torch-Compiled Region: [\w!]+/(\d+)")
 _PROFILER_RANGE = re.compile(
     r"^(ProfilerStep\s?#|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#)"
 )
@@ -101,6 +111,8 @@ def mark_class(name: str) -> tuple[MarkClass, int]:
     """The class of a range somebody named, and the mark's value (the step number of a step)."""
     if step := _STEP.match(name):
         return MarkClass.STEP, min(int(step[1][:18]), 1 << 62)
+    if is_compile(name):
+        return MarkClass.COMPILE, 0
     for pattern, found in _MARK_PATTERNS:
         if pattern.search(name):
             return found, 0
@@ -109,7 +121,18 @@ def mark_class(name: str) -> tuple[MarkClass, int]:
 
 def is_annotation(name: str) -> bool:
     """Is this a range, though the trace calls it an op? Traces of torch < 1.12 do so."""
-    return _PROFILER_RANGE.match(name) is not None or name.endswith("(dynamo_timed)")
+    return _PROFILER_RANGE.match(name) is not None
+
+
+def is_compile(name: str) -> bool:
+    """Is this torch.compile at work (and not compiled code that runs)?"""
+    return name in _COMPILES or name.endswith(_TIMED)
+
+
+def recompiles(name: str) -> int:
+    """Compiles of the frame before: 2 for `Torch-Compiled Region: 0/2`, -1 for other names."""
+    found = _REGION.match(name)
+    return int(found[1][:9]) if found else -1
 
 
 def copy_kinds(name: str) -> tuple[int, int, int]:

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import I8, Bool
-from brrrtop.session import kineto_names
+from brrrtop.session import kineto_marks, kineto_names
 from brrrtop.session.kineto_columns import FARTHEST_NS, Collected
 from brrrtop.session.kineto_joins import Nest, in_u32, op_of_launch, told_apart
-from collectors.wire import CALL, COPY, KERNEL, LINK, MARK, CallClass, CopyKind, MarkClass
+from brrrtop.session.kineto_marks import filled, rows_of
+from collectors.wire import CALL, COPY, KERNEL, LINK, CallClass, MarkClass
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -65,14 +66,12 @@ def build(collected: Collected, base_ns: int) -> Records:
     described = np.where(described >= 0, described, positions)
     links, link_times, sent = _links(launches, described, by_position)
     marks = [
-        _range_marks(ranges, names),
-        _range_marks(old_ranges, names),
-        _marks(overheads, MarkClass.OTHER),
-        _marks(_rows(ops, nest.order[nest.parents < 0]), MarkClass.OP),
-        _marks(
-            _rows(ops, _waiting(nest, ops, calls, call_classes, copies, names)),
-            MarkClass.PYTHON_SYNC,
-        ),
+        kineto_marks.ranges(ranges, names),
+        kineto_marks.ranges(old_ranges, names),
+        kineto_marks.compiles([ops, ranges], names),
+        kineto_marks.of_class(overheads, MarkClass.OTHER),
+        kineto_marks.outermost(ops, nest),
+        kineto_marks.waits(nest, ops, calls, call_classes, copies, names),
     ]
     return Records(
         kernels=_by_end(_kernels(kernels)),
@@ -94,10 +93,6 @@ def _empty() -> Columns:
     return {**columns, "grid": np.zeros((0, 3), np.int64), "block": np.zeros((0, 3), np.int64)}
 
 
-def _rows(table: Columns, rows: Array) -> Columns:
-    return {key: column[rows] for key, column in table.items()}
-
-
 def _on_one_clock(collected: Collected, tables: list[Columns], base_ns: int) -> list[Columns]:
     """Drops what is far from everything else, adds the base time, keeps all times positive."""
     tables = [table or _empty() for table in tables]
@@ -115,7 +110,7 @@ def _on_one_clock(collected: Collected, tables: list[Columns], base_ns: int) -> 
             collected.lose("impossible time or duration", far)
             if index < 2:
                 collected.lose("records", far)
-            table = _rows(table, near)
+            table = rows_of(table, near)
         kept.append(table)
     first = min(int(t["start_ns"].min()) for t in kept if len(t["start_ns"]))
     shift = base_ns if 0 < first + base_ns < 1 << 62 else 1 - first
@@ -126,7 +121,9 @@ def _on_one_clock(collected: Collected, tables: list[Columns], base_ns: int) -> 
 
 
 def _tell_apart(kernels: Columns, copies: Columns, calls: Columns, launching: Bool) -> None:
-    """Makes correlations fit u32 and unique among calls, in place."""
+    """Makes ids fit u32 and correlations unique among calls, in place."""
+    for key in ("stream", "graph"):
+        kernels[key], copies[key] = in_u32(kernels[key], copies[key])
     count = len(kernels["correlation"])
     call_ids, kernel_ids, copy_ids = in_u32(
         calls["correlation"], kernels["correlation"], copies["correlation"]
@@ -198,23 +195,6 @@ def _says_shapes(row: list[Any]) -> bool:
     return any(dims) or any(isinstance(t, str) and t not in _NO_TENSOR for t in types)
 
 
-def _waiting(
-    nest: Nest, ops: Columns, calls: Columns, classes: I8, copies: Columns, names: list[str]
-) -> I8:
-    """Rows of ops that read something back and waited for it; uploads that wait are not meant."""
-    reads = np.fromiter((kineto_names.reads_back(name) for name in names), np.bool_, len(names))
-    wanted = reads[ops["name_id"]][nest.order]
-    waits = np.flatnonzero(classes == CallClass.SYNC)
-    holders = nest.holder(calls["tid"][waits], calls["start_ns"][waits], calls["end_ns"][waits])
-    outer = np.unique(nest.outermost(holders, wanted))
-    kinds = np.array([kineto_names.copy_kinds(name)[0] for name in names], np.int64)
-    uploads = copies["correlation"][kinds[copies["name_id"]] == CopyKind.HTOD]
-    up = np.flatnonzero(np.isin(calls["correlation"], uploads[uploads != 0]))
-    holders = nest.holder(calls["tid"][up], calls["start_ns"][up], calls["end_ns"][up])
-    outer = np.setdiff1d(outer[outer >= 0], nest.outermost(holders, wanted))
-    return nest.order[outer]
-
-
 def _by_end(records: Array) -> Array:
     ends = np.ascontiguousarray(records["end_ns"])
     if len(ends) > 1 and (ends[1:] < ends[:-1]).any():
@@ -222,18 +202,9 @@ def _by_end(records: Array) -> Array:
     return records
 
 
-def _filled(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> Array:
-    records = np.zeros(len(table["start_ns"]), dtype)
-    for key in keys:
-        records[key] = table[key]
-    return records
-
-
 def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
-    table["stream"] = in_u32(table["stream"])[0]
-    table["graph"] = in_u32(table["graph"])[0]
     table["device"] = np.clip(table["device"], -1, _I32)
-    return _filled(dtype, table, ("start_ns", "end_ns", "correlation", "device", "stream", "graph"))
+    return filled(dtype, table, ("start_ns", "end_ns", "correlation", "device", "stream", "graph"))
 
 
 def _kernels(table: Columns) -> Array:
@@ -259,21 +230,6 @@ def _copies(table: Columns, names: list[str]) -> Array:
 
 
 def _calls(table: Columns, classes: I8) -> Array:
-    records = _filled(CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
+    records = filled(CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
     records["call_class"] = classes
-    return records
-
-
-def _marks(table: Columns, mark_class: MarkClass) -> Array:
-    records = _filled(MARK, table, ("start_ns", "end_ns", "tid", "name_id"))
-    records["mark_class"] = mark_class
-    return records
-
-
-def _range_marks(table: Columns, names: list[str]) -> Array:
-    records = _marks(table, MarkClass.ANNOTATION)
-    used, inverse = np.unique(table["name_id"], return_inverse=True)
-    found = np.array([kineto_names.mark_class(names[i]) for i in used], np.int64).reshape(-1, 2)
-    records["mark_class"] = found[inverse, 0]
-    records["value"] = found[inverse, 1]
     return records

@@ -135,6 +135,7 @@ def test_calls_are_classed_by_name(tmp_path: Path, name: str, expected: CallClas
         ("TorchDynamo Cache Lookup", MarkClass.ANNOTATION),
         ("Torch-Compiled Region: 0/0", MarkClass.ANNOTATION),
         ("## Call CompiledFxGraph frt5y ##", MarkClass.ANNOTATION),
+        ("_compile.compile_inner (dynamo_timed)", MarkClass.COMPILE),
         ("gc.collect", MarkClass.GC),
         ("save_checkpoint", MarkClass.CHECKPOINT),
         ("## evaluation ##", MarkClass.EVALUATION),
@@ -348,3 +349,42 @@ def test_events_out_of_order_arrive_in_order(tmp_path: Path) -> None:
 def test_a_device_side_view_of_a_wait_is_no_device_work(tmp_path: Path) -> None:
     waits = {**kernel(0, 500), "cat": "cuda_sync", "name": "Stream Sync"}
     assert len(_said(tmp_path, [waits, kernel(1, 1)]).kernels) == 1
+
+
+def test_a_compile_is_one_mark_named_by_the_code_that_runs_after_it(tmp_path: Path) -> None:
+    def compile_ops(at: int) -> list[dict[str, Any]]:
+        return [
+            op(at, 100, "dynamo"),
+            op(at + 1, 98, "entire_frame_compile"),
+            op(at + 2, 90, "_compile.compile_inner (dynamo_timed)"),
+            op(at + 10, 40, "compile_file (dynamo_timed)", tid=11),
+            op(at + 3, 5, "aten::mm"),
+        ]
+
+    events = [
+        *compile_ops(0),
+        op(100, 50, "Torch-Compiled Region: 0/0"),
+        op(200, 5, "TorchDynamo Cache Lookup"),
+        op(205, 50, "Torch-Compiled Region: 0/0"),
+        *compile_ops(300),
+        op(410, 50, "Torch-Compiled Region: 0/2"),
+        *compile_ops(500),
+        kernel(1, 1),
+    ]
+    said = _said(tmp_path, events)
+    rows = said.marks[said.marks["mark_class"] == MarkClass.COMPILE]
+    assert (rows["end_ns"] - rows["start_ns"]).tolist() == [100_000] * 3
+    assert rows["value"].tolist() == [0, 2, 0]
+    assert [said.names[int(i)] for i in rows["name_id"]] == [
+        "Torch-Compiled Region: 0/0",
+        "Torch-Compiled Region: 0/2",
+        "dynamo",
+    ]
+    assert "aten::mm" not in said.marks_of(MarkClass.OP)
+
+
+def test_streams_beyond_32_bits_are_the_same_for_kernels_and_copies(tmp_path: Path) -> None:
+    copied = copy(9, 1, 0, "Memset (Device)", 4)
+    copied["args"]["stream"] = 1 << 40
+    said = _said(tmp_path, [kernel(1, 1, stream=5), kernel(3, 1, stream=1 << 40), copied])
+    assert said.kernels["stream"][1] == said.copies["stream"][0] != said.kernels["stream"][0]
