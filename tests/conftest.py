@@ -55,7 +55,7 @@ def _sockets() -> set[str]:
     found = set()
     for entry in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").is_dir() else ():
         try:
-            name = os.readlink(entry)
+            name = str(entry.readlink())
         except OSError:
             continue
         if name.startswith("socket:"):
