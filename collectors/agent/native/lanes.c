@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "observe.h"
 #include "outbox.h"
 #include "server.h"
 
@@ -43,6 +44,8 @@ void *lane_open(enum lane_id id, uint32_t bytes)
     struct block *block = block_new(WIRE[id].kind, room, false);
     if (block == NULL) {
         atomic_fetch_add(&lost, 1);
+        if (id != LANE_MARKS)
+            observe_taint();
         return NULL;
     }
     struct lane *lane = &lanes[id];

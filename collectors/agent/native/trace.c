@@ -45,6 +45,7 @@ static struct {
     int64_t deadline_ns, flush_ns, drain_end_ns, drain_ns;
     int64_t stopped_real_ns;
     uint64_t steps, requests; /* counters when it began */
+    uint64_t stopped_steps;
     struct walk_counts walked;
     uint64_t lost;
     uint32_t drain_wait_ms;
@@ -67,7 +68,7 @@ bool trace_has_calls(void) { return found && cupti.enable_runtime && cupti.enabl
 const char *trace_state_name(enum trace_state which)
 {
     static const char *const NAMES[] = {"waiting", "absent",  "ready",   "tracing",
-                                        "ready", "yielded", "blocked", "off"};
+                                        "tracing", "yielded", "blocked", "off"};
     return NAMES[which];
 }
 
@@ -254,7 +255,7 @@ static void finish(bool complete)
         silent_bursts = 0;
     if (observe_records() != 0)
         blocked_times = 0;
-    report_traced(walked.kernels - run.walked.kernels, atomic_load(&step_count) - run.steps, complete);
+    report_traced(walked.kernels - run.walked.kernels, run.stopped_steps - run.steps, complete);
     agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
@@ -268,9 +269,10 @@ static void end(int64_t now_ns)
 {
     atomic_store(&step_target, UINT64_MAX);
     run.stopped_real_ns = real_ns();
+    run.stopped_steps = atomic_load(&step_count);
     int64_t launched_ns = flush();
     switch_off(&cupti);
-    enter(TRACE_DRAINING, says);
+    state = TRACE_DRAINING;
     run.drain_end_ns = now_ns + options.drain_ms * NS_PER_MS;
     run.drain_wait_ms = 10;
     run.drain_ns = now_ns;

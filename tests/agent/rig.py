@@ -1,0 +1,181 @@
+"""A trainer in a child process, and monitors on the agent's real socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collectors import control
+from collectors.wire import Decoder, Frame, Kind
+
+CHILD = Path(__file__).with_name("child.py")
+PATIENCE_S = 10.0
+_ORDER = """
+    state clients steps kernels copies calls marks lost faults pool_mapped pool_lent outbox_bytes
+    name_bytes bursts cpu_ns requests foreign
+"""
+STATS = tuple(_ORDER.split())
+"""The order of `enum brrr_stat`."""
+
+
+class Trainer:
+    """One child. `do` runs Python in it and brings back what it left in `answer`."""
+
+    def __init__(self, built: dict[str, Path], folder: Path, **environment: str) -> None:
+        self.built, self.folder = built, folder
+        self.socket_path = folder / "s" / "agent.sock"
+        self.process = subprocess.Popen(
+            [sys.executable, str(CHILD)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+
+    def do(self, code: str, patience_s: float = PATIENCE_S) -> Any:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(json.dumps(code) + "\n")
+        self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], patience_s)
+        assert ready, f"no answer to {code!r}"
+        line = self.process.stdout.readline()
+        assert line, f"the trainer died: {self.complaints()}"
+        told = json.loads(line)
+        assert "fault" not in told, told["fault"]
+        return told["answer"]
+
+    def complaints(self) -> str:
+        """Its stderr to the end: only for one that has died."""
+        return self.process.stderr.read() if self.process.stderr else ""
+
+    def load(self, *, version: int = 130001, cupti: str = "cupti", cuda: bool = True) -> Trainer:
+        """The stand-ins as torch would have them mapped, and the agent's library."""
+        if cuda:
+            self.do(f"cuda = load({str(self.built['cuda'])!r})")
+        self.do(f"cupti = fake({str(self.built[cupti])!r}); cupti.fake_version({version})")
+        self.do(f"lib = agent({str(self.built['agent'])!r})")
+        return self
+
+    def start(self, options: str = "", hello: str = '{"pid": 1, "wire": 1}') -> Trainer:
+        code = self.do(
+            f"answer = [lib.brrr_start({str(self.socket_path)!r}.encode(), {hello!r}.encode(), "
+            f"{options!r}.encode()), lib.brrr_last_error().decode()]"
+        )
+        assert code[0] == 0, code[1]
+        return self
+
+    def stats(self) -> dict[str, int]:
+        return dict(zip(STATS, self.do("answer = stats(lib)"), strict=False))
+
+    def wait_bits(self, timeout_ms: int = 2000) -> int:
+        return int(self.do(f"answer = lib.brrr_wait({timeout_ms})"))
+
+    def end(self) -> int:
+        """Lets it run off its end, as a script does; the exit code."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE_S)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE_S)
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+class Monitor:
+    """One reader of the wire, with everything it has read."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                self.socket.connect(str(path))
+                break
+            except (FileNotFoundError, ConnectionRefusedError):
+                assert time.monotonic() < until, "the agent does not listen"
+                time.sleep(0.01)
+        self.decoder, self.frames, self.ended = Decoder(), [], False
+
+    frames: list[Frame]
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def read(self, patience_s: float = 0.05) -> None:
+        """What has come, after waiting at most so long for the first byte."""
+        ready, _, _ = select.select([self.socket], [], [], patience_s)
+        if not ready or self.ended:
+            return
+        try:
+            data = self.socket.recv(1 << 20)
+        except ConnectionResetError:
+            data = b""
+        self.ended = not data
+        self.frames += self.decoder.feed(data)
+
+    def until(self, good: Callable[[Monitor], Any], patience_s: float = PATIENCE_S) -> Any:
+        """Reads until `good` says something true, and gives that back."""
+        deadline = time.monotonic() + patience_s
+        while not (found := good(self)):
+            assert time.monotonic() < deadline, f"never came; last: {self.frames[-3:]}"
+            assert not self.ended or good(self), f"the agent hung up; last: {self.frames[-3:]}"
+            self.read()
+        return found
+
+    def of(self, kind: Kind) -> list[Frame]:
+        return [frame for frame in self.frames if frame.kind == kind]
+
+    def rows(self, kind: Kind) -> Any:
+        """All records of a kind in one array; None when there are none."""
+        bodies = [frame.body for frame in self.of(kind)]
+        return np.concatenate(bodies) if bodies else None
+
+    def count(self, kind: Kind) -> int:
+        return sum(len(frame.body) for frame in self.of(kind))
+
+    def names(self) -> dict[int, str]:
+        return {key: text for frame in self.of(Kind.NAMES) for key, text in frame.body.items()}
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.of(Kind.STATUS)[-1].body) if self.of(Kind.STATUS) else {}
+
+    def losses(self) -> dict[str, int]:
+        return dict(self.of(Kind.LOSS)[-1].body) if self.of(Kind.LOSS) else {}
+
+    def in_state(self, state: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
+        """Waits for that state; what the status said."""
+
+        def arrived(monitor: Monitor) -> dict[str, Any] | None:
+            status = monitor.status()
+            return status if status.get("state") == state else None
+
+        return dict(self.until(arrived, patience_s))
+
+    def traced(self, times: int = 1) -> dict[str, Any]:
+        """Waits for the end of that many bursts; what the last one was."""
+
+        def ends(monitor: Monitor) -> list[dict[str, Any]]:
+            return [f.body["traced"] for f in monitor.of(Kind.STATUS) if "traced" in f.body]
+
+        return dict(self.until(lambda m: len(ends(m)) >= times and ends(m)[-1]))
+
+    def burst(self, steps: int = 0, longest_s: float = 0.3) -> None:
+        self.send(control.burst(steps, int(longest_s * 1e9)))
+
+    def close(self) -> None:
+        self.socket.close()

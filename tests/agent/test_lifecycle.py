@@ -1,0 +1,491 @@
+"""Coming, staying, leaving: monitors, forks, exits, other profilers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from collectors import control
+from collectors.wire import Kind
+from tests.agent.rig import Monitor, Trainer
+
+Connect = Callable[[Trainer], Monitor]
+STOP, STACKS_ON, STACKS_OFF, CAME, GONE, TRACING, TRACED, ENDED = 1, 2, 4, 8, 16, 64, 128, 256
+
+
+def bits_until(trainer: Trainer, wanted: int, patience_s: float = 3.0) -> int:
+    """Events of the control thread's side, gathered until all of `wanted` were there."""
+    seen, until = 0, time.monotonic() + patience_s
+    while seen & wanted != wanted:
+        assert time.monotonic() < until, f"only {seen:#x} of {wanted:#x}"
+        seen |= trainer.wait_bits(200)
+    return seen
+
+
+def test_hello_says_who_and_what(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start(hello='{"pid": 42, "cmdline": "träin \\"x\\""}')
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    hello = monitor.of(Kind.HELLO)[-1].body
+    assert (hello["pid"], hello["wire"], hello["cmdline"]) == (42, 1, 'träin "x"')
+    assert hello["cupti"]["version"] == 130001 and hello["cupti"]["strides"] == "learned"
+    assert hello["cupti"]["path"] == str(trainer.built["cupti"])
+    assert monitor.frames[0].kind == Kind.HELLO
+
+
+def test_the_socket_is_for_its_owner_alone(trainer: Trainer) -> None:
+    trainer.load().start()
+    assert stat.S_IMODE(trainer.socket_path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(trainer.socket_path.parent.stat().st_mode) == 0o700
+
+
+def test_a_folder_that_others_write_is_refused(trainer: Trainer) -> None:
+    trainer.socket_path.parent.mkdir()
+    trainer.socket_path.parent.chmod(0o777)
+    with pytest.raises(AssertionError, match="others can write"):
+        trainer.load().start()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ("pool_limit=zero", "from 2 to 250"),
+        ("wings=2", "unknown option wings"),
+        ("drain_ms", "no value"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    trainer: Trainer, options: str, sentence: str
+) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        trainer.load().start(options)
+    trainer.start()
+
+
+def test_a_path_too_long_or_in_use_is_refused_with_a_sentence(trainer: Trainer) -> None:
+    trainer.load()
+    short = trainer.socket_path
+    trainer.socket_path = short.parent / ("x" * 120)
+    with pytest.raises(AssertionError, match="longer than"):
+        trainer.start()
+    short.parent.mkdir(mode=0o700)
+    short.write_text("precious")
+    trainer.socket_path = short
+    with pytest.raises(AssertionError, match="not a socket of ours"):
+        trainer.start()
+    assert short.read_text() == "precious"
+
+
+def test_starting_twice_is_starting_once(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start().start()
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    assert trainer.do("answer = threading.active_count()") == 1, "no Python thread of ours"
+
+
+def test_the_agent_waits_for_cuda_and_begins_by_itself(trainer: Trainer, connect: Connect) -> None:
+    trainer.load(cuda=False).start()
+    monitor = connect(trainer)
+    monitor.send(control.continuous(True))
+    assert "waiting for the trainer to touch its GPU" in monitor.in_state("waiting")["says"]
+    assert trainer.do("answer = cupti.fake_calls(0)") == 0, "no CUPTI call before CUDA is there"
+    trainer.do(f"cuda = load({str(trainer.built['cuda'])!r}); cuda.fake_cuda_awake(0)")
+    time.sleep(0.7)
+    assert trainer.do("answer = cupti.fake_calls(0)") == 0, "mapped is not awake"
+    trainer.do("cuda.fake_cuda_awake(1)")
+    monitor.in_state("tracing")
+
+
+def test_without_a_libcupti_counters_remain_and_one_that_comes_is_taken(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.do(f"cuda = load({str(trainer.built['cuda'])!r})")
+    trainer.do(f"lib = agent({str(trainer.built['agent'])!r})")
+    trainer.start()
+    monitor = connect(trainer)
+    status = monitor.in_state("absent")
+    assert status["tier"] == "nvml" and "no libcupti is mapped" in status["says"]
+    trainer.do(f"cupti = fake({str(trainer.built['cupti'])!r})")
+    monitor.in_state("ready")
+
+
+def test_two_copies_of_cupti_are_refused_by_name(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().do(f"second = load({str(trainer.built['second'])!r})")
+    trainer.start()
+    says = connect(trainer).in_state("off")["says"]
+    assert str(trainer.built["cupti"]) in says and str(trainer.built["second"]) in says
+
+
+def test_the_copy_that_triton_carries_is_not_it(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().do(f"second = load({str(trainer.built['triton'])!r})")
+    trainer.start()
+    facts = connect(trainer).in_state("ready")["cupti"]
+    assert facts["path"] == str(trainer.built["cupti"])
+
+
+def test_another_nvidia_tool_in_the_trainer_is_left_alone(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().do(f"tool = load({str(trainer.built['sanitizer'])!r})")
+    trainer.start()
+    assert "libsanitizer-collection" in connect(trainer).in_state("off")["says"]
+    assert trainer.do("answer = cupti.fake_calls(0)") == 0
+
+
+def test_a_cupti_before_12_6_gives_kernels_without_calls(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load(version=22, cupti="older").start()
+    monitor = connect(trainer)
+    assert "without launch and sync calls" in monitor.in_state("ready")["says"]
+    monitor.burst(longest_s=0.1)
+    monitor.in_state("tracing")
+    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
+    assert monitor.traced() == {"kernels": 20, "steps": 0, "whole": True}
+    assert monitor.rows(Kind.CALLS) is None
+
+
+def test_the_agent_retracts_when_the_monitor_leaves(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    bits_until(trainer, CAME | TRACING)
+    left = time.monotonic()
+    monitor.close()
+    assert bits_until(trainer, GONE | STOP) & STOP
+    while trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 10)]") != [0, 0, 0]:
+        assert time.monotonic() - left < 2.0
+    assert time.monotonic() - left < 2.0
+    assert trainer.do("answer = cupti.fake_attribute(2)") == 250
+    before = trainer.do("answer = time.process_time_ns()")
+    time.sleep(0.5)
+    assert trainer.do("answer = time.process_time_ns()") - before < 20_000_000, "asleep"
+
+
+def test_a_killed_monitor_is_as_good_as_gone_and_the_next_one_is_welcome(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    code = (
+        "import socket,sys,time; sys.path.insert(0, sys.argv[2]); from collectors import control\n"
+        "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+        "s.send(control.continuous(True)); print('on', flush=True); time.sleep(60)"
+    )
+    root = str(Path(__file__).parents[2])
+    command = [sys.executable, "-c", code, str(trainer.socket_path), root]
+    victim = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert victim.stdout is not None and victim.stdout.readline() == b"on\n"
+    bits_until(trainer, TRACING)
+    killed = time.monotonic()
+    victim.send_signal(signal.SIGKILL)
+    bits_until(trainer, GONE | STOP)
+    assert time.monotonic() - killed < 2.0
+    victim.wait(5)
+    victim.stdout.close()
+    monitor = connect(trainer)
+    bits_until(trainer, CAME)
+    monitor.in_state("ready")
+    monitor.burst(longest_s=0.1)
+    monitor.in_state("tracing")
+    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
+    assert monitor.traced()["kernels"] == 20
+
+
+def test_nobody_watching_for_long_ends_the_agent(trainer: Trainer) -> None:
+    trainer.load().start("idle_retract_ms=200")
+    bits_until(trainer, ENDED)
+    assert not trainer.socket_path.exists()
+    trainer.start()
+
+
+def test_two_monitors_share_one_agent(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    first = connect(trainer)
+    first.in_state("ready")
+    first.burst(longest_s=0.1)
+    first.in_state("tracing")
+    trainer.do("cupti.fake_launch(name('early'), 20, 100, 0, 7)")
+    first.traced()
+    second = connect(trainer)
+    second.in_state("ready")
+    second.send(control.continuous(True))
+    second.in_state("tracing")
+    trainer.do("cupti.fake_launch(name('late'), 30, 100, 0, 7)")
+    second.send(control.continuous(False))
+    second.traced()
+    first.until(lambda m: m.count(Kind.KERNELS) == 50)
+    assert second.count(Kind.KERNELS) == 30
+    known = second.names()
+    assert {known[i] for i in second.rows(Kind.KERNELS)["name_id"]} == {"late"}
+    assert "early" in known.values(), "names from before are told to who comes later"
+    second.send(control.detach())
+    second.until(lambda m: m.ended)
+    assert trainer.wait_bits(300) & STOP == 0, "one of two leaves: only it leaves"
+    first.burst(longest_s=0.1)
+    trainer.do("time.sleep(0.05); cupti.fake_launch(name('after'), 5, 100, 0, 7)")
+    first.until(lambda m: m.count(Kind.KERNELS) == 55)
+
+
+def test_a_fifth_monitor_is_turned_away(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    four = [connect(trainer) for _ in range(4)]
+    for monitor in four:
+        monitor.in_state("ready")
+    fifth = connect(trainer)
+    fifth.until(lambda m: m.ended)
+    assert fifth.frames == []
+
+
+def test_a_monitor_that_talks_nonsense_is_let_go(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    other, monitor = connect(trainer), connect(trainer)
+    other.in_state("ready")
+    monitor.send(b"GET / HTTP/1.1\r\n\r\n" * 4)
+    monitor.until(lambda m: m.ended)
+    other.send(control.control(control.Op.PING, 1))
+    seen = len(other.of(Kind.STATUS))
+    other.until(lambda m: len(m.of(Kind.STATUS)) > seen)
+
+
+def test_orders_split_anywhere_are_understood(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    for byte in control.stacks(True) + control.control(control.Op.PING, 1):
+        monitor.send(bytes([byte]))
+    seen = len(monitor.of(Kind.STATUS))
+    monitor.until(lambda m: len(m.of(Kind.STATUS)) > seen)
+    assert bits_until(trainer, STACKS_ON) & STACKS_ON
+    monitor.send(control.stacks(False))
+    assert bits_until(trainer, STACKS_OFF) & STACKS_OFF
+
+
+def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start("outbox_bytes=262144;flush_ms=20")
+    slow = connect(trainer)
+    slow.in_state("ready")
+    slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.send(control.continuous(True))
+    slow.in_state("tracing")
+    for _ in range(5):
+        trainer.do("cupti.fake_launch(name('k'), 3000, 100, 0, 7)")
+        time.sleep(0.1)
+    assert trainer.stats()["outbox_bytes"] < 2 << 20
+    slow.send(control.continuous(False))
+    slow.in_state("ready")
+    slow.until(lambda m: m.losses().get("outbox"))
+    got = slow.count(Kind.KERNELS) + slow.count(Kind.CALLS)
+    assert 0 < got < 30_000
+    assert slow.rows(Kind.OBSERVED)["flags"].any()
+
+
+def test_detach_leaves_the_trainer_as_it_was(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
+    monitor.send(control.detach())
+    assert bits_until(trainer, STOP) & GONE == 0
+    assert trainer.do("answer = lib.brrr_stop()") == 0
+    monitor.until(lambda m: m.of(Kind.END))
+    assert monitor.count(Kind.KERNELS) == 20, "what was traced is not thrown away"
+    assert not trainer.socket_path.exists()
+    until = time.monotonic() + 1.0
+    while "brrrtop-agent" in trainer.do("answer = [open(t).read().strip() for t in comms()]"):
+        assert time.monotonic() < until
+    assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 10)]") == [0, 0, 0]
+    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7); cupti.fake_foreign_buffer()")
+    trainer.start()
+    connect(trainer).in_state("ready")
+
+
+def test_a_python_side_that_never_answers_does_not_keep_the_agent(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    monitor.send(control.detach())
+    monitor.until(lambda m: m.ended, 4.0)
+    assert not trainer.socket_path.exists()
+
+
+def test_yield_lets_another_profiler_have_cupti_and_resume_takes_it_back(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
+    assert trainer.do("answer = lib.brrr_yield(b'torch.profiler')") == 0
+    assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 10)]") == [0, 0, 0]
+    assert trainer.do("answer = cupti.fake_attribute(2)") == 250
+    assert "torch.profiler is recording" in monitor.in_state("yielded")["says"]
+    assert monitor.count(Kind.KERNELS) == 20
+    trainer.do("cupti.fake_take_callbacks(); cupti.fake_set_attribute(9, 0)")
+    monitor.burst()
+    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
+    assert trainer.do("answer = lib.brrr_resume()") == 0
+    monitor.until(lambda m: m.status()["state"] == "tracing")
+    assert trainer.do("answer = cupti.fake_attribute(9)") == 1, "a buffer for each thread again"
+    trainer.do("cupti.fake_launch(name('k'), 30, 100, 0, 7)")
+    monitor.until(lambda m: m.count(Kind.KERNELS) == 50)
+
+
+def test_a_forked_child_has_no_agent_and_keeps_no_socket(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do(
+        "r, w = os.pipe()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    lib.brrr_mark(4, 1, 2, 3, 0, 0); lib.brrr_step(1, 2)\n"
+        "    found = [lib.brrr_wait(10), lib.brrr_stop(), lib.brrr_yield(b'x')]\n"
+        "    found.append(lib.brrr_name(b'n'))\n"
+        "    fds = []\n"
+        "    for f in os.listdir('/proc/self/fd'):\n"
+        "        try: fds.append(os.readlink(f'/proc/self/fd/{f}'))\n"
+        "        except OSError: pass\n"
+        "    fds = [f for f in fds if 'socket' in f or 'eventfd' in f]\n"
+        "    tasks = len(os.listdir('/proc/self/task'))\n"
+        "    os.write(w, json.dumps([found, fds, tasks]).encode())\n"
+        "    time.sleep(30)\n"
+        "    os._exit(0)\n"
+        "os.close(w)"
+    )
+    found, fds, tasks = trainer.do("answer = json.loads(os.read(r, 4096))")
+    assert found == [0, 0, 0, 1] and fds == [] and tasks == 1
+    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
+    monitor.until(lambda m: m.count(Kind.KERNELS) == 20)
+    child = trainer.do("answer = pid")
+    trainer.process.kill()
+    monitor.until(lambda m: m.ended, 3.0)
+    os.kill(child, signal.SIGKILL)
+
+
+def test_a_forked_child_may_start_an_agent_of_its_own(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    connect(trainer).in_state("ready")
+    other = trainer.folder / "child" / "agent.sock"
+    trainer.do(
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        f"    lib.brrr_start({str(other)!r}.encode(), b'{{\"pid\": 7}}', b'')\n"
+        "    time.sleep(30)\n"
+        "    os._exit(0)\n"
+    )
+    monitor = Monitor(other)
+    try:
+        monitor.in_state("ready")
+        assert monitor.of(Kind.HELLO)[0].body["pid"] == 7
+    finally:
+        monitor.close()
+        os.kill(trainer.do("answer = pid"), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("way", ["end", "sys.exit", "os._exit", "thread"])
+def test_exits_while_tracing_are_quick_and_keep_their_code(
+    trainer: Trainer, connect: Connect, way: str
+) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
+    began = time.monotonic()
+    if way == "end":
+        assert trainer.end() == 0
+    else:
+        code = {
+            "sys.exit": "sys.exit(7)",
+            "os._exit": "os._exit(7)",
+            "thread": "threading.Thread(target=lambda: [cupti.fake_launch(name('k'), 100, 9, 0, 7) "
+            "for _ in range(100000)], daemon=True).start(); sys.exit(7)",
+        }[way]
+        assert trainer.process.stdin is not None
+        trainer.process.stdin.write(json.dumps(code) + "\n")
+        trainer.process.stdin.flush()
+        assert trainer.process.wait(10) == 7
+    assert time.monotonic() - began < 2.0
+    monitor.until(lambda m: m.ended)
+    assert way == "os._exit" or monitor.of(Kind.END)[-1].body == {"reason": "the trainer exits"}
+
+
+def test_signals_go_to_the_trainers_own_threads(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    connect(trainer).in_state("ready")
+    blocked = trainer.do(
+        "answer = [line.split()[1] for t in os.listdir('/proc/self/task')\n"
+        " if open(f'/proc/self/task/{t}/comm').read() == 'brrrtop-agent\\n'\n"
+        " for line in open(f'/proc/self/task/{t}/status') if line.startswith('SigBlk')]"
+    )
+    everything_but_kill_and_stop = 0x7FFBFEFF
+    assert len(blocked) == 1
+    assert int(blocked[0], 16) & everything_but_kill_and_stop == everything_but_kill_and_stop
+
+
+def test_devices_and_hello_sent_before_a_monitor_came_are_kept(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    trainer.do("lib.brrr_json(3, b'{\"device_id\": 0}')")
+    trainer.do('lib.brrr_json(1, b\'{"pid": 9, "torch": "2"}\')')
+    time.sleep(0.1)
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    assert monitor.of(Kind.HELLO)[0].body["torch"] == "2"
+    assert monitor.of(Kind.DEVICE)[0].body == {"device_id": 0}
+    trainer.do('lib.brrr_json(13, b\'{"tier": "probe", "state": "off", "says": "x"}\')')
+    monitor.until(lambda m: m.status()["tier"] == "probe")
+
+
+def test_memory_stays_within_its_cap_under_load(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start("flush_ms=20")
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    before = trainer.do("answer = int(open('/proc/self/statm').read().split()[1]) * 4096")
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    for _ in range(10):
+        trainer.do("cupti.fake_launch(name('k'), 10000, 10, 0, 7)")
+    after = trainer.do("answer = int(open('/proc/self/statm').read().split()[1]) * 4096")
+    stats = trainer.stats()
+    assert stats["pool_mapped"] + stats["outbox_bytes"] + stats["name_bytes"] < 28 << 20
+    assert after - before < 32 << 20
+
+
+def test_many_starts_and_stops_leave_nothing_behind(trainer: Trainer) -> None:
+    trainer.load()
+    trainer.start().do("lib.brrr_stop()")
+    before = trainer.do("answer = len(os.listdir('/proc/self/fd'))")
+    for _ in range(30):
+        trainer.start()
+        monitor = Monitor(trainer.socket_path)
+        monitor.send(control.continuous(True))
+        trainer.do("cupti.fake_launch(name('k'), 50, 10, 0, 7)")
+        assert trainer.do("answer = lib.brrr_stop()") == 0
+        monitor.close()
+    assert trainer.do("answer = len(os.listdir('/proc/self/fd'))") == before
+    until = time.monotonic() + 1.0
+    while trainer.do("answer = len(comms())") > 2:  # the stand-in has a worker of its own
+        assert time.monotonic() < until
