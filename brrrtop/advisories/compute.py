@@ -5,10 +5,15 @@ A-numbers: regime-theory, section 4.2.
 
 from __future__ import annotations
 
+import re
+
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.model import Advisory
 
+_SKINNY = re.compile(
+    r"gemv|dot_kernel|nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_"
+)
 FLASH_FLOP = 14 / 12
 """A fused backward recomputes the scores: 4 + 10 bhSSd instead of 4 + 8 (regime-theory, 1.6)."""
 FLASH_CAUSAL = 0.5
@@ -158,16 +163,16 @@ def fusion_ceiling(context: Context) -> Advisory | None:
 
 
 def skinny_products(context: Context) -> Advisory | None:
-    """A45: matrix-vector products: the weights go through memory for a few rows."""
-    rows = [r for r in context.estimate.kernels if "gemv" in r.name or "dot_kernel" in r.name]
+    """A45: products with a few rows: the weights go through memory for little work."""
+    rows = [r for r in context.estimate.kernels if _SKINNY.search(r.name)]
     spent = sum(r.total_ns for r in rows)
     if context.share(spent) < context.limits.skinny_share:
         return None
     return advisory(
         context,
         "skinny-products",
-        says=f"{units.share(context.share(spent))} of the time multiplies matrices with a vector: "
-        "the weights are read for a few rows",
+        says=f"{units.share(context.share(spent))} of the time multiplies with a few rows only: "
+        "the weights are read for little work",
         suggests="batch more rows, pack sequences, or merge the projections into one product",
         waste="tensor-core tuning: these products move bytes",
         confidence=0.6,

@@ -10,23 +10,43 @@ from brrrtop.model import Advisory
 def recompilation(context: Context) -> Advisory | None:
     """A03: torch.compile compiles again in steady state."""
     hosts = context.facts.hosts
-    if not hosts.recompiles:
-        return None
     lost = max(context.idle("compile"), context.share(hosts.compiles.idle_ns))
+    times = hosts.recompiles or hosts.compiles.count + hosts.modules.count
+    if not hosts.recompiles:
+        # Unmarked: only code loaded in every one of several steps is no warm-up.
+        steps = context.steps or 0.0
+        if steps < 3 or times < steps or lost < context.limits.compile_idle:
+            return None
     return advisory(
         context,
         "recompilation",
-        says=f"torch.compile ran {hosts.recompiles} more times in this window and cost "
+        says=f"code was compiled or loaded {times} more times in this window, which cost "
         f"{units.share(lost)} of the time",
         suggests="torch._dynamo.mark_dynamic(x, 0) or torch.compile(dynamic=True), or pad lengths "
         "to a few buckets; TORCH_LOGS=recompiles names the guard",
         waste="mode='max-autotune': each recompile would take longer still",
-        confidence=0.9,
+        confidence=0.9 if hosts.recompiles else 0.6,
         saves=lost,
-        recompiles=hosts.recompiles,
+        recompiles=times,
         compile_ns=hosts.compiles.total_ns,
         where=[name for name, _, _ in hosts.compiles.names],
     )
+
+
+NAMED = ("input", "logging", "checkpoint", "sync")
+"""What a sampled line may read as, each with advice of its own."""
+
+
+def sampled(context: Context, cause: str) -> float:
+    """Share of the wall that stack samples give a cause which nothing else shows; 0 when unsure.
+
+    Samples are taken while the GPU idles, so their part counts for idle time without a name.
+    """
+    hosts = context.facts.hosts
+    part = hosts.stack_shares.get(cause, 0.0)
+    if hosts.stack_samples < context.limits.stack_samples or part < 0.25:
+        return 0.0
+    return part * context.idle("host", "unknown")
 
 
 def gc_pause(context: Context) -> Advisory | None:
@@ -100,17 +120,19 @@ def checkpoint_stall(context: Context) -> Advisory | None:
     seen = context.facts.hosts.checkpoint
     lost = max(context.idle("checkpoint"), context.share(seen.idle_ns))
     long = seen.largest_ns >= context.limits.checkpoint_stall_ns and seen.idle_ns > 0
+    guessed = sampled(context, "checkpoint")
+    lost = max(lost, guessed)
     if not (lost >= context.limits.checkpoint_idle or long):
         return None
     return advisory(
         context,
         "checkpoint-stall",
-        says=f"saving took {units.duration(seen.largest_ns or None)} at a time and idled the GPU "
-        f"{units.share(lost)} of the time",
+        says=f"saving idled the GPU {units.share(lost)} of the time"
+        + (f", {units.duration(seen.largest_ns)} at a time" if seen.largest_ns else ""),
         suggests="torch.distributed.checkpoint.async_save(state), or copy the state to pinned "
         "memory and write it from a thread; save less often",
         waste="faster kernels: the loop stands still while the file is written",
-        confidence=0.9,
+        confidence=0.65 if lost == guessed else 0.9,
         saves=lost,
         largest_ns=seen.largest_ns,
         saves_seen=seen.count,
@@ -120,7 +142,8 @@ def checkpoint_stall(context: Context) -> Advisory | None:
 def logging_stall(context: Context) -> Advisory | None:
     """A21: writing metrics holds the loop up."""
     seen = context.facts.hosts.logging
-    lost = max(context.idle("logging"), context.share(seen.idle_ns))
+    guessed = sampled(context, "logging")
+    lost = max(context.idle("logging"), context.share(seen.idle_ns), guessed)
     if lost < context.limits.logging_idle:
         return None
     where = f" in {seen.names[0][0]}" if seen.names else ""
@@ -130,7 +153,7 @@ def logging_stall(context: Context) -> Advisory | None:
         says=f"logging{where} idles the GPU {units.share(lost)} of the time",
         suggests="log every 50 steps, from a background thread, and values that are on the host",
         waste="a faster GPU: the loop waits for its own log",
-        confidence=0.85,
+        confidence=0.65 if lost == guessed else 0.85,
         saves=lost,
         logging_idle_share=lost,
         calls_a_step=context.a_step(seen.count),
@@ -158,12 +181,11 @@ def evaluation_stall(context: Context) -> Advisory | None:
 def python_overhead(context: Context) -> Advisory | None:
     """A14: the launching thread is in Python, and samples say where."""
     hosts = context.facts.hosts
-    lost = context.idle("host", "launch")
-    if (
-        hosts.stack_samples < context.limits.stack_samples
-        or not hosts.stacks
-        or lost < context.limits.launch_idle
-    ):
+    # Not time between launches: a launch-bound loop is at `loss.backward()` most of the time.
+    lost = context.idle("host")
+    if hosts.stack_samples < context.limits.stack_samples or not hosts.stacks:
+        return None
+    if lost < context.limits.host_idle or any(sampled(context, cause) for cause in NAMED):
         return None
     line, samples, _ = hosts.stacks[0]
     part = samples / hosts.stack_samples

@@ -195,18 +195,19 @@ def activation_checkpointing(context: Context) -> Advisory | None:
 def remove_checkpointing(context: Context) -> Advisory | None:
     """A38: activations are recomputed although memory is free."""
     spent, used = context.facts.recomputed_ns, _memory_used(context)
-    if not spent or used is None or used > context.limits.memory_roomy:
+    if not spent or (used is not None and used > context.limits.memory_roomy):
         return None
     if context.share(spent) < context.limits.recompute_share:
         return None
     return advisory(
         context,
         "remove-checkpointing",
-        says=f"the backward pass runs forward kernels again although {units.share(1 - used)} of "
-        "the memory is free",
-        suggests="switch activation checkpointing off, or keep it for the largest blocks only",
-        confidence=0.65,
-        saves=context.device_side(min(4 * spent, 0.25 * context.wall_ns)),
+        says="the backward pass runs forward kernels again"
+        + (f" although {units.share(1 - used)} of the memory is free" if used is not None else ""),
+        suggests="if memory allows, switch activation checkpointing off, or keep it for the "
+        "largest blocks only",
+        confidence=0.65 if used is not None else 0.5,
+        saves=context.device_side(min(spent, 0.33 * context.wall_ns)),
         recomputed_share=context.share(spent),
         memory_used_share=used,
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.advisories.host import sampled
 from brrrtop.model import Advisory
 
 DENSE_WAITS = 4
@@ -17,7 +18,8 @@ READBACK_NS = 20_000
 
 def dataloader_stall(context: Context) -> Advisory | None:
     """A17: the device idles while the loop waits for its next batch."""
-    stalled = context.idle("input")
+    guessed = sampled(context, "input")
+    stalled = max(context.idle("input"), guessed)
     if stalled < context.limits.input_idle:
         return None
     waits = context.facts.waits
@@ -30,7 +32,7 @@ def dataloader_stall(context: Context) -> Advisory | None:
         suggests="DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4); "
         "raise num_workers until the wait is gone, then look at the decode itself",
         waste="a bigger batch, compile or AMP: the next batch would be as late",
-        confidence=0.95,
+        confidence=0.65 if stalled == guessed else 0.95,
         saves=stalled,
         input_idle_share=stalled,
         wait_p50_ns=wait_ns,
@@ -51,7 +53,7 @@ def sync_point(context: Context) -> Advisory | None:
     """A16: the loop reads values back; each read drains the queue and the device waits for more."""
     found = context.facts.syncs
     if found is None or not found.count:
-        return None
+        return _sampled_sync(context)
     saved = min(sync_shadow(context), context.share(context.estimate.account.idle_total_ns))
     if saved < context.limits.sync_idle:
         return None
@@ -75,6 +77,26 @@ def sync_point(context: Context) -> Advisory | None:
         blocked_ns_a_step=context.a_step(found.blocked_ns),
         refill_ns_a_step=context.a_step(found.refill_ns),
         lines=[line for line, _, _ in found.lines],
+    )
+
+
+def _sampled_sync(context: Context) -> Advisory | None:
+    """The same from stack samples, where calls that wait were not recorded."""
+    lost = sampled(context, "sync")
+    if lost < context.limits.sync_idle:
+        return None
+    lines = [line for line, _, _ in context.facts.hosts.stacks]
+    return advisory(
+        context,
+        "sync-point",
+        says=f"while the GPU idled, the main thread was reading values back: {units.share(lost)} "
+        f"of the time, at {lines[0]}",
+        suggests="keep values on the device and read them every N steps",
+        waste="a faster GPU or a bigger batch: every read would still drain the queue",
+        confidence=0.6,
+        saves=lost,
+        lines=lines,
+        stack_samples=context.facts.hosts.stack_samples,
     )
 
 

@@ -6,6 +6,7 @@ between the last product of the gradients into it and the first out of it (regim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from brrrtop.estimator.chains import stream_order
 from brrrtop.estimator.joined import Joined
-from brrrtop.estimator.traits import Role, Trait
+from brrrtop.estimator.traits import Role, Trait, used
 from brrrtop.model import F8, I8, Bool, OpSignature
 
 _BATCHED = ("bmm", "baddbmm", "matmul", "einsum")
@@ -118,16 +119,17 @@ def _products(joined: Joined, order: I8) -> _Products:
         near = np.minimum(np.searchsorted(links.correlations, wanted), len(links) - 1)
         hit = (links.correlations[near] == wanted) & (wanted != 0)
         op_ids[hit] = links.op_ids[near[hit]]
-    kinds = np.zeros(len(at), np.int64)
-    flops = np.full(len(at), np.nan)
     ids, inverse = np.unique(op_ids, return_inverse=True)
-    for place, op_id in enumerate(ids.tolist()):
-        op = joined.window.ops.get(op_id)
-        if op is not None:
-            size = _batched_size(op)
-            kinds[inverse == place] = _PLAIN if size is None else _IS_BATCHED
-            flops[inverse == place] = 2.0 * np.prod(size, dtype=float) if size else np.nan
-    return _Products(at, kinds, flops, op_ids)
+    ops = [joined.window.ops.get(op_id) for op_id in ids.tolist()]
+    sizes = [_batched_size(op) if op is not None else None for op in ops]
+    kinds = [
+        _UNKNOWN if op is None else _PLAIN if size is None else _IS_BATCHED
+        for op, size in zip(ops, sizes, strict=True)
+    ]
+    flops = [2.0 * math.prod(size) if size else math.nan for size in sizes]
+    return _Products(
+        at, np.array(kinds, np.int64)[inverse], np.array(flops, np.float64)[inverse], op_ids
+    )
 
 
 def _batched_size(op: OpSignature) -> tuple[int, int, int, int] | None:
@@ -167,7 +169,7 @@ def _named(joined: Joined, role: Role, test: Callable[[str], bool]) -> Bool:
     """Rows of a role whose name passes a test."""
     window = joined.window
     found = np.zeros(len(window.names), np.bool_)
-    for name_id in np.unique(window.activities.name_ids[joined.is_role(role)]):
+    for name_id in used(window.activities.name_ids, joined.is_role(role)):
         found[name_id] = test(window.names[name_id])
     return np.asarray(found[window.activities.name_ids])
 

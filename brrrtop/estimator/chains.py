@@ -17,6 +17,8 @@ from brrrtop.estimator.traits import Role
 from brrrtop.model import I8, Bool
 
 _MEMBERS = (Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
+MOST_SAVED = 0.9
+"""However long a run, inputs and outputs remain, and compilers cap the size of one kernel."""
 _ANCHORS = (Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 """Need the whole row before they can go on: they end a fused kernel."""
 
@@ -94,7 +96,7 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
     weighty = np.zeros(len(order), np.int64)
     weighty[inside] = ~anchored[inside] & (time[inside] * 10 >= largest[run])
     pointwise = sums(weighty)
-    saved = np.maximum(total - np.maximum(largest, anchors), 0)
+    saved = np.clip(total - np.maximum(largest, anchors), 0, MOST_SAVED * total).astype(np.int64)
     dearest = int(np.argmax(saved))
     return Chains(
         count=len(first),

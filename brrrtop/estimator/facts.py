@@ -19,7 +19,7 @@ from brrrtop.estimator.precision import Precision, precision
 from brrrtop.estimator.readings import Readings, readings
 from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
 from brrrtop.estimator.syncs import Syncs, syncs
-from brrrtop.estimator.traits import Role
+from brrrtop.estimator.traits import Role, used
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
 from brrrtop.model import I8, Estimate, Window
 
@@ -106,8 +106,8 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
 
 
 def _architecture(window: Window) -> tuple[int, int] | None:
-    used = np.unique(window.activities.name_ids)
-    tags = [int(tag) for i in used for tag in _BUILT_FOR.findall(window.names[i])]
+    ids = used(window.activities.name_ids)
+    tags = [int(tag) for i in ids for tag in _BUILT_FOR.findall(window.names[i])]
     return divmod(max(tags), 10) if tags else None
 
 
@@ -138,9 +138,8 @@ def _eager_norm_ns(seen: Joined) -> int:
     window = seen.window
     rsqrt = np.zeros(len(window.names), np.bool_)
     mean = np.zeros(len(window.names), np.bool_)
-    for name_id in np.unique(
-        window.activities.name_ids[seen.is_role(Role.POINTWISE, Role.REDUCTION)]
-    ):
+    plain = seen.is_role(Role.POINTWISE, Role.REDUCTION)
+    for name_id in used(window.activities.name_ids, plain):
         rsqrt[name_id] = "rsqrt" in window.names[name_id]
         mean[name_id] = "MeanOps" in window.names[name_id]
     at = np.flatnonzero(seen.kernels)
@@ -152,5 +151,4 @@ def _eager_norm_ns(seen: Joined) -> int:
         hit = near[mean[names[near - step]]]
         for offset in range(-step - 1, 4):
             found[np.clip(hit + offset, 0, len(at) - 1)] = True
-    plain = seen.is_role(Role.POINTWISE, Role.REDUCTION)[at]
-    return int(seen.durations_ns[at][found & plain].sum())
+    return int(seen.durations_ns[at][found & plain[at]].sum())

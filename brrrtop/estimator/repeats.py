@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait
-from brrrtop.model import Steps
+from brrrtop.model import I8, Steps
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MIX, _TWO = np.uint64(0x9E3779B97F4A7C15), np.uint64(2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +33,32 @@ def repeats(joined: Joined, steps: Steps) -> Repeats | None:
     if not steps.spans:
         return None
     activities = joined.window.activities
-    keys = _keys(joined)
-    hashes: list[int] = []
-    counts: list[int] = []
-    blocks: list[float] = []
-    for span in steps.spans:
-        low, high = np.searchsorted(activities.starts_ns, (span.t0_ns, span.t1_ns))
-        if high > low:
-            place = np.arange(1, high - low + 1, dtype=np.uint64)
-            hashes.append(int((keys[low:high] * (place * np.uint64(2) + np.uint64(1))).sum()))
-            counts.append(int(high - low))
-            blocks.append(float(activities.blocks[low:high].mean()))
-    if not hashes:
+    edges = np.array([(span.t0_ns, span.t1_ns) for span in steps.spans], np.int64)
+    low, high = np.searchsorted(activities.starts_ns, edges).T
+    low, high = low[high > low], high[high > low]
+    if not len(low):
         return None
-    _, commonest = np.unique(np.array(hashes, np.uint64), return_counts=True)
-    ratio = blocks[-1] / blocks[0] if len(blocks) > 1 and blocks[0] else None
-    return Repeats(len(hashes), int(commonest.max()), int(np.median(counts)), ratio)
+    keys = _keys(joined)
+    place = np.arange(len(keys), dtype=np.uint64) * _TWO
+    # Order counts: each key is weighted by its place in its step, in wrapping arithmetic.
+    weighted = _between(keys * place, low, high) - low.astype(np.uint64) * _TWO * _between(
+        keys, low, high
+    )
+    hashes = weighted + _between(keys, low, high)
+    _, commonest = np.unique(hashes, return_counts=True)
+    blocks = _between(activities.blocks.astype(np.uint64), low, high) / (high - low)
+    return Repeats(
+        steps=len(low),
+        identical=int(commonest.max()),
+        kernels_p50=int(np.median(high - low)),
+        grid_ratio=float(blocks[-1] / blocks[0]) if len(low) > 1 and blocks[0] else None,
+    )
+
+
+def _between(values: npt.NDArray[np.uint64], low: I8, high: I8) -> npt.NDArray[np.uint64]:
+    """Wrapping sums of `values[low:high]`, one for each pair."""
+    running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(values, dtype=np.uint64)))
+    return np.asarray(running[high] - running[low], np.uint64)
 
 
 def _keys(joined: Joined) -> npt.NDArray[np.uint64]:
@@ -60,23 +70,29 @@ def _keys(joined: Joined) -> npt.NDArray[np.uint64]:
 
 
 def recomputed_ns(joined: Joined) -> int | None:
-    """Forward-only kernels that run again between backward ones: time of a recomputed forward.
+    """Time of forward work that runs again between backward work; None where names do not tell.
 
-    Fused attention names say which pass they are of. Without recomputation the forward kernels
-    of a step all come before its backward ones; a forward kernel that follows a backward kernel
-    within the same burst of backward work was recomputed. None without such names.
+    Attention and norm kernels say which pass they are of. A step has one long run of forward ones
+    and then backward ones; with checkpointing each block's few forward kernels come again before
+    its backward ones. Runs of at most half the longest, at least three for each long one, are
+    such; all that runs from the first to the last kernel of a run is counted.
     """
-    forward = joined.is_role(Role.ATTENTION, Role.NORM) & joined.kernels
-    backward = forward & joined.has(Trait.BACKWARD)
-    forward &= ~backward
-    at = np.flatnonzero(forward | backward)
-    if not backward.any() or not forward.any():
+    known = joined.is_role(Role.ATTENTION, Role.NORM) & joined.kernels
+    at = np.flatnonzero(known)
+    back = joined.has(Trait.BACKWARD)[at]
+    if not back.any() or back.all():
         return None
-    back = backward[at]
-    turns = int((back[1:] & ~back[:-1]).sum())
-    if turns == 0:
-        return None
-    before = np.concatenate(([False], back[:-1]))
-    after = np.concatenate((back[1:], [False]))
-    sandwiched = at[~back & before & after]
-    return int(joined.durations_ns[sandwiched].sum())
+    edges = np.flatnonzero(np.diff(back)) + 1
+    first, stop = np.concatenate(([0], edges)), np.concatenate((edges, [len(back)]))
+    forward = ~back[first]
+    # A cut at the window's edges says nothing about a run's length.
+    inner = forward & (first > 0) & (stop < len(back))
+    lengths = (stop - first)[inner]
+    long = int(lengths.max()) if len(lengths) else 0
+    short = lengths <= long // 2
+    whole = max(int((~short).sum()), 1)
+    if long < 4 or int(short.sum()) < 3 * whole:
+        return 0
+    running = np.concatenate(([0], np.cumsum(joined.durations_ns)))
+    low, high = at[first[inner][short]], at[stop[inner][short] - 1]
+    return int((running[high + 1] - running[low]).sum())

@@ -13,6 +13,7 @@ import numpy as np
 from brrrtop.estimator import intervals
 from brrrtop.estimator.idle import DISPATCH_NS, blocking
 from brrrtop.estimator.joined import LATE_NS, Joined
+from brrrtop.estimator.traits import used
 from brrrtop.model import I8, Bool, Window
 from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
 
@@ -121,8 +122,8 @@ def _lines(window: Window, starts: I8, ends: I8) -> tuple[tuple[str, int, int], 
     held = intervals.Cover(*intervals.merge_unsorted(starts, ends))
     if not len(rows):
         ops = np.flatnonzero(marks.classes == MarkClass.OP)
-        used = np.unique(marks.name_ids[ops])
-        waiting = [i for i in used if window.names[i] in WAITING_OPS]
+        known = used(marks.name_ids[ops])
+        waiting = [i for i in known if window.names[i] in WAITING_OPS]
         rows = ops[np.isin(marks.name_ids[ops], waiting)]
         rows = rows[held.between(marks.starts_ns[rows], marks.ends_ns[rows]) > 0]
     if not len(rows):

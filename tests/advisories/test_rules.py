@@ -302,12 +302,69 @@ def sampled(scene: Scene, line: str, count: int = 10) -> None:
 
 @calls_for("python-overhead")
 def samples_at_one_line() -> Scene:
-    return looped(lambda s: (large(s), sampled(s, "train.py:12 tokenize")))
+    return looped(lambda s: (large(s), sampled(s, "train.py:12 rescale")))
 
 
 @silent("python-overhead")
 def a_handful_of_samples() -> Scene:
-    return looped(lambda s: (large(s), sampled(s, "train.py:12 tokenize", count=1)))
+    return looped(lambda s: (large(s), sampled(s, "train.py:12 rescale", count=1)))
+
+
+@calls_for("logging-stall")
+def samples_in_a_file_write() -> Scene:
+    return looped(lambda s: (large(s), sampled(s, "train.py:30 report | out.write(line)")))
+
+
+@silent("logging-stall")
+def samples_in_a_logarithm() -> Scene:
+    line = "model.py:9 forward | return F.log_softmax(x.log(), -1)"
+    return looped(lambda s: (large(s), sampled(s, line)))
+
+
+@calls_for("checkpoint-stall")
+def samples_in_a_save() -> Scene:
+    return looped(lambda s: (large(s), sampled(s, "train.py:40 keep | torch.save(state, path)")))
+
+
+@calls_for("dataloader-stall")
+def samples_in_a_hand_made_loader() -> Scene:
+    return looped(lambda s: (large(s), sampled(s, "train.py:5 main | batch = next(batches)")))
+
+
+@calls_for("sync-point")
+def samples_in_a_read_back() -> Scene:
+    return looped(lambda s: (large(s), sampled(s, "train.py:8 main | total += loss.item()")))
+
+
+@silent("python-overhead", "host-stall")
+def samples_at_a_line_with_advice_of_its_own() -> Scene:
+    return samples_in_a_read_back()
+
+
+@silent("python-overhead")
+def samples_in_the_backward_of_a_launch_bound_run() -> Scene:
+    def body(s: Scene) -> None:
+        small(s)
+        for _ in range(10):
+            s.mark(MarkClass.STACK, name="train.py:7 main > torch/_tensor.py:581 backward")
+
+    return looped(body)
+
+
+@calls_for("recompilation")
+def code_loaded_in_every_step() -> Scene:
+    def body(s: Scene) -> None:
+        large(s)
+        s.call(CallClass.MODULE, 2_000.0, "cuLibraryLoadData")
+        s.kernel(GEMM, 300.0, late=5.0, blocks=132)
+
+    return looped(body)
+
+
+@silent("recompilation")
+def code_loaded_once() -> Scene:
+    scene = looped(large).call(CallClass.MODULE, 9_000.0, "cuLibraryLoadData")
+    return looped(large, scene=scene.kernel(GEMM, 300.0, late=5.0, blocks=132))
 
 
 @calls_for("recompilation")
@@ -540,6 +597,32 @@ def a_forward_that_runs_twice() -> Scene:
     return memory(looped(body), used=0.3)
 
 
+@calls_for("remove-checkpointing")
+def a_forward_that_runs_twice_with_memory_unknown() -> Scene:
+    scene = a_forward_that_runs_twice()
+    scene.gauges.clear()
+    return scene
+
+
+@silent("remove-checkpointing")
+def a_forward_that_runs_twice_in_full_memory() -> Scene:
+    scene = a_forward_that_runs_twice()
+    scene.gauges.clear()
+    return memory(scene, used=0.9)
+
+
+@silent("remove-checkpointing")
+def accumulated_micro_batches() -> Scene:
+    def body(s: Scene) -> None:
+        for _ in range(4):
+            for name, us in ((FLASH, 100.0), (FLASH_BACK, 250.0)):
+                for _ in range(6):
+                    large(s, 1)
+                    s.kernel(name, us)
+
+    return looped(body)
+
+
 @silent("remove-checkpointing")
 def a_forward_that_runs_once() -> Scene:
     def body(s: Scene) -> None:
@@ -677,6 +760,18 @@ def the_same_attention_on_its_own_generation() -> Scene:
 @calls_for("skinny-products")
 def matrix_times_vector() -> Scene:
     return looped(lambda s: [(large(s, 1), s.kernel(GEMV, 100.0)) for _ in range(20)])
+
+
+@calls_for("skinny-products")
+def products_with_eight_rows() -> Scene:
+    name = "nvjet_sm90_tst_8x64_64x16_4x1_v_bz_TNT"
+    return looped(lambda s: [(large(s, 1), s.kernel(name, 100.0)) for _ in range(20)])
+
+
+@silent("skinny-products")
+def large_tiles_with_a_short_stage() -> Scene:
+    name = "nvjet_sm90_tst_64x128_64x8_2x1_v_bz_NTN"
+    return looped(lambda s: [(large(s, 1), s.kernel(name, 100.0)) for _ in range(20)])
 
 
 @silent("skinny-products")
