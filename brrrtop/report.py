@@ -1,4 +1,4 @@
-"""A snapshot as JSON (schema `brrrtop.report/1`) or as plain text. The second view; computes nothing.
+"""A snapshot as JSON (schema `brrrtop.report/1`) or plain text. The second view; computes nothing.
 
 The JSON's keys are a contract: fields may be added, none changes its meaning without a new
 schema number. What nobody measured is `null`. The text has no escape codes and fits 80 columns.
@@ -34,7 +34,7 @@ def to_json(snapshot: Snapshot, indent: int | None = None) -> str:
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
-    """The whole report as plain data. Several devices: `devices`, and the top speaks of the one shown."""
+    """The whole report as plain data. Of several devices the top speaks of the one shown."""
     whole = _of_device(snapshot, snapshot.estimate, snapshot.advisories)
     source = snapshot.source
     whole["freshness"] = snapshot.freshness.value
