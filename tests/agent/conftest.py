@@ -17,7 +17,7 @@ FAKES = Path(__file__).resolve().parents[1] / "fakes" / "cupti"
 
 
 def build(target: Path, source: Path, *flags: str) -> Path:
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler is not None
     soname = f"-Wl,-soname,{target.name}"
@@ -34,6 +34,7 @@ def build(target: Path, source: Path, *flags: str) -> Path:
 
 def build_all(folder: Path, *flags: str) -> dict[str, Path]:
     """By role: the agent, a libcupti, an older one, one that looks like Triton's, a libcuda."""
+    folder.mkdir(exist_ok=True)
     cupti, cuda = FAKES / "fake_cupti.c", FAKES / "fake_cuda.c"
     return {
         "agent": native.compile_library(folder / native.LIBRARY_NAME, ("-Werror", *flags)),
