@@ -1,4 +1,4 @@
-"""Sets everything up and starts it, with nothing but Python: `python3 dev.py demo`, `python3 dev.py test`.
+"""Sets everything up and starts it with nothing but Python: `python3 dev.py demo`, `… test`.
 
     python3 dev.py demo [SCENARIO …]   brrrtop's demo (any other brrrtop verb works as well)
     python3 dev.py test [PYTEST …]     linters, types, import contracts and all tests;

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 ROUNDS = 25
 SCREEN_ROUNDS = 5
@@ -66,7 +67,7 @@ def shown(name: str, times: list[float]) -> str:
 
 
 def main() -> int:
-    program = shutil.which("brrrtop", path=os.path.dirname(sys.executable)) or "brrrtop"
+    program = shutil.which("brrrtop", path=str(Path(sys.executable).parent)) or "brrrtop"
     starts = interleaved(
         {
             "bare interpreter": lambda: wall_s([sys.executable, "-c", "pass"]),

@@ -115,9 +115,10 @@ def _launching(estimate: Estimate) -> Iterator[str]:
     launch = estimate.launch
     if launch.lead_p50_ns is None:
         return
+    lead = units.duration(launch.lead_p50_ns)
     yield ""
     line = (
-        f"Launching: a kernel starts {units.duration(launch.lead_p50_ns)} after its launch (median)"
+        f"Launching: a kernel starts {lead} after its launch (median)"
     )
     if launch.share_under_10us is not None:
         line += f"; {units.share(launch.share_under_10us)} of them within 10 us"
