@@ -65,8 +65,8 @@ FAMILIES: tuple[Family, ...] = (
        r"scaled_fp8|k(De)?[qQ]uantize|dequant|hfp8|FP8_qparam|cvt_fp16_to_fp4|cast_to_fp8",
        "kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>"),
     _f("gemm-skinny", MEMORY, 0.15,
-       r"gemv|GEMV|kgemm_4bit_inference|dot_kernel|reduce_1Block|scal_kernel|nvjet_\w*?_(8|16|24|32)x\d+_|"
-       r"nvjet_\w*?_\d+x(8|16|24|32)_",
+       r"gemv|GEMV|kgemm_4bit_inference|dot_kernel|reduce_1Block|scal_kernel|"
+       r"nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_",
        "internal::gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float>"),
     _f("gemm-reduce", MEMORY, 0.1, r"split_?[kK]reduce|cublasLt::splitK|reduce_splitK|ReduceSplitK|split_k_kernel",
        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, false>"),

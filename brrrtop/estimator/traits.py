@@ -46,6 +46,7 @@ _ROLE_OF_FAMILY: dict[str, Role] = {
     "gemm-grouped": Role.GEMM,
     "gemm-skinny": Role.SKINNY,
     "gemm-epilogue": Role.SKINNY,
+    "gemm-reduce": Role.SKINNY,
     "conv": Role.CONV,
     "conv-transform": Role.CONV,
     "layout": Role.LAYOUT,
