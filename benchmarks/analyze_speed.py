@@ -4,8 +4,8 @@
 
 Each round runs, one after the other, a whole process of each: `python -m brrrtop analyze TRACE
 --json`, and HTA loading the trace and doing its temporal and kernel breakdown with nanosecond
-rounding off. So both meet the same state of the machine. Printed are wall time and peak resident
-memory of each (smallest, median, largest), and the ratio of wall times round by round.
+rounding off. So both meet the same state of the machine. Printed are wall time, processor time and
+peak resident memory of each (smallest, median, largest), and the ratios round by round.
 
 Without `--hta-python` the script makes an environment with HTA of its own in the user's cache
 folder, once; brrrtop's own environment stays as it is.
@@ -40,6 +40,7 @@ LIMIT_S = 300.0
 @dataclass(frozen=True, slots=True)
 class Run:
     wall_s: float
+    cpu_s: float
     peak_bytes: int
 
 
@@ -64,7 +65,7 @@ def measured(command: list[str]) -> Run:
             said.seek(0)
             tail = said.read().decode("utf-8", "replace")[-2000:]
             raise SystemExit(f"{' '.join(command[:4])} failed ({process.returncode}):\n{tail}")
-    return Run(wall_s, usage.ru_maxrss * 1024)
+    return Run(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def hta_python(cache: Path) -> str:
@@ -103,14 +104,21 @@ def main() -> None:
                 runs[name].append(run)
     walls = {name: [run.wall_s for run in found] for name, found in runs.items()}
     peaks = {name: [run.peak_bytes / 1e6 for run in found] for name, found in runs.items()}
+    cpus = {name: [run.cpu_s for run in found] for name, found in runs.items()}
     ratios = [b / a for a, b in zip(walls["brrrtop"], walls["hta"], strict=True)]
+    cpu_ratios = [b / a for a, b in zip(cpus["brrrtop"], cpus["hta"], strict=True)]
     if options.json:
-        print(json.dumps({"wall_s": walls, "peak_mb": peaks, "ratio": ratios}))
+        print(json.dumps({"wall_s": walls, "cpu_s": cpus, "peak_mb": peaks, "ratio": ratios}))
         return
     print(f"{options.trace.name}, {options.rounds} rounds; smallest / median / largest")
     for name in contenders:
-        print(f"{name:8} wall {spread(walls[name], 's')}   peak {spread(peaks[name], 'MB', 0)}")
-    print(f"brrrtop is {spread(ratios, 'times faster', 1)}")
+        print(
+            f"{name:8} wall {spread(walls[name], 's')}   cpu {spread(cpus[name], 's')}"
+            f"   peak {spread(peaks[name], 'MB', 0)}"
+        )
+    print(
+        f"brrrtop: {spread(ratios, 'times faster', 1)}; cpu {spread(cpu_ratios, 'times less', 1)}"
+    )
 
 
 def parsed() -> argparse.Namespace:

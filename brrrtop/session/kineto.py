@@ -23,6 +23,8 @@ Array = npt.NDArray[Any]
 
 SLICE_NS = 100_000_000
 _LEAST_SLICES, _MOST_SLICES = 100, 4_000
+_MOST_ROWS = 250_000
+"""Of one frame: 20 MB of kernels, under what a frame may carry."""
 """A trace of a few steps lasts 0.1 s: a replay of it in one or two slices would show nothing."""
 _DEVICE_FIELDS = {
     "name": "name",
@@ -299,7 +301,7 @@ def _frames(
     for index, edge in enumerate(edges.tolist()):
         for which, (kind, rows, _) in enumerate(tables):
             high = int(cuts[which][index])
-            if high > low[which]:
-                yield Frame(kind, rows[low[which] : high], edge)
+            for start in range(low[which], high, _MOST_ROWS):
+                yield Frame(kind, rows[start : min(start + _MOST_ROWS, high)], edge)
             low[which] = high
     yield Frame(Kind.END, {"reason": "the trace ends here"}, last)

@@ -240,7 +240,11 @@ def open_trace(path: Path) -> tuple[BinaryIO, int]:
         if path.is_dir():
             raise BadInput(f"{path} is a directory", "name one trace or recording in it")
         size_bytes = path.stat().st_size
-        if path.is_file() and size_bytes == 0:
+        if not path.is_file():
+            raise BadInput(
+                f"{path} is not a regular file", "write it to a file first: it is read twice"
+            )
+        if size_bytes == 0:
             raise BadInput(f"{path} is empty", "was the export interrupted? Record it again")
         return path.open("rb"), size_bytes
     except FileNotFoundError:

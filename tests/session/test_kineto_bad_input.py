@@ -38,6 +38,11 @@ def test_what_is_no_file_is_said_so(tmp_path: Path) -> None:
     assert "empty" in _refused(written(tmp_path, b"")).message
 
 
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in _refused(tmp_path / "pipe").message
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission_is_said_so(tmp_path: Path) -> None:
     path = written(tmp_path, text_of(EVENTS))
