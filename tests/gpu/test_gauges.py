@@ -1,0 +1,129 @@
+"""The gauges tell what known loops do. Needs an NVIDIA GPU and torch: `pytest -m gpu`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from collectors.counters import CounterThread
+from collectors.nvml_thread import GaugeThread
+from collectors.wire import Kind, Metric
+
+pytestmark = pytest.mark.gpu
+
+LOOP = """
+import sys, torch
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+b = torch.empty(1 << 28, device="cuda")
+c = torch.empty_like(b)
+print("ready", flush=True)
+while True:
+    for _ in range(20):
+        if sys.argv[1] == "matmul":
+            a @ a
+        else:
+            c.copy_(b)
+    torch.cuda.synchronize()
+"""
+
+Loop = Callable[[str], int]
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    """`loop("matmul")` or `loop("copy")` starts a trainer; its pid."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no GPU")
+    running: list[subprocess.Popen[str]] = []
+
+    def start(kind: str) -> int:
+        command = [sys.executable, "-c", LOOP, kind]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        running.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(1)
+        return child.pid
+
+    yield start
+    for child in running:
+        child.kill()
+        child.wait(10)
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def means(feed: GaugeThread | CounterThread, seconds: float) -> dict[int, float]:
+    """The mean of each metric over that time."""
+    feed.drain()
+    time.sleep(seconds)
+    bodies = [frame.body for frame in feed.drain() if frame.kind == Kind.GAUGES]
+    assert bodies, feed.says
+    rows = np.concatenate(bodies)
+    return {int(m): float(rows["value"][rows["metric"] == m].mean()) for m in set(rows["metric"])}
+
+
+@pytest.fixture
+def gauges() -> Iterator[Callable[[int], GaugeThread]]:
+    started: list[GaugeThread] = []
+
+    def start(pid: int) -> GaugeThread:
+        feed = GaugeThread(pid)
+        started.append(feed)
+        feed.start()
+        assert feed.ready.wait(20)
+        time.sleep(1)
+        return feed
+
+    yield start
+    for feed in started:
+        assert feed.close(5)
+
+
+def test_a_matmul_loop_is_compute(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:
+    found = means(gauges(loop("matmul")), 3)
+    assert found[Metric.SMI_UTIL] > 0.9
+    if Metric.SM_ACTIVE not in found:
+        pytest.skip("this GPU has no GPM counters")
+    assert found[Metric.SM_ACTIVE] > 0.8
+    assert found[Metric.TENSOR_ACTIVE] > 0.6
+    assert found[Metric.DRAM_ACTIVE] < 0.5
+    assert found[Metric.FOREIGN_PROCESS_COUNT] == 0
+
+
+def test_a_copy_loop_is_memory(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:
+    found = means(gauges(loop("copy")), 3)
+    if Metric.DRAM_ACTIVE not in found:
+        pytest.skip("this GPU has no GPM counters")
+    assert found[Metric.DRAM_ACTIVE] > 0.6
+    assert found[Metric.TENSOR_ACTIVE] < 0.05
+
+
+def test_hardware_counters_agree_with_gpm(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:
+    pid = loop("matmul")
+    feed = gauges(pid)
+    facts = [frame.body for frame in feed.drain() if frame.kind == Kind.DEVICE]
+    counters = CounterThread(pid)
+    counters.start()
+    try:
+        counters.match({facts[0]["device_id"]: facts[0]["uuid"]})
+        deadline = time.monotonic() + 20
+        while not counters.active and not counters.says and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if not counters.active:
+            pytest.skip(f"no hardware counters: {counters.says}")
+        exact, coarse = means(counters, 3), means(feed, 3)
+        samples = counters.samples()
+    finally:
+        counters.close(10)
+    for metric in (Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE):
+        assert exact[metric] == pytest.approx(coarse[metric], abs=0.05)
+    assert len(samples) > 1000
+    newest_s = (time.time_ns() - int(samples["time_ns"][-1])) / 1e9
+    assert -0.01 < newest_s < 12
