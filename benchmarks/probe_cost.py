@@ -1,4 +1,4 @@
-"""What each probe costs the trainer, in us a call: the same calls with it and without, in turns.
+"""What each probe costs the trainer, in us of CPU a call: with it and without it, in turns.
 
     python benchmarks/probe_cost.py [--library PATH] [--pairs 30]
 
@@ -102,9 +102,9 @@ def agent_control(library: str) -> Any:
 
 
 def call_us(work: Callable[[], int]) -> float:
-    begun = time.perf_counter()
+    begun = time.thread_time()  # CPU time: all of it is this thread's, and neighbours do not show
     count = work()
-    return (time.perf_counter() - begun) / count * 1e6
+    return (time.thread_time() - begun) / count * 1e6
 
 
 def compare(probe: Any, work: Callable[[], int], pairs: int) -> tuple[float, float, float, float]:
@@ -147,9 +147,9 @@ def main() -> None:
         call()
         times = []
         for _ in range(count):
-            begun = time.perf_counter()
+            begun = time.thread_time()
             call()
-            times.append((time.perf_counter() - begun) * 1e6)
+            times.append((time.thread_time() - begun) * 1e6)
         print(f"{label}: median {statistics.median(times):.1f} us, longest {max(times):.0f} us")
     control.unhook()
 

@@ -41,12 +41,12 @@ def start(library_path: str, socket_path: str, options: str = "", version: str =
                 return f"the agent listens at {_control.socket_path} already"
             _control.end()  # its folder is gone, nobody can reach it there
         wanted, rest = _split(options)
+        _watch()
         try:
             native = Native(library_path)
             native.start(socket_path, hello(), rest)
         except NativeError as fault:
             return str(fault)
-        _watch()
         _control = Control(native, socket_path, wanted)
         start_new_thread(_control.run, ())  # a raw one: `threading.enumerate` does not list it
         return ""

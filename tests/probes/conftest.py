@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +16,62 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 AGENT = HERE.parents[1] / "collectors" / "agent"
-PREAMBLE = f"import json, sys, time\nsys.path.insert(0, {str(HERE)!r})\nfrom trainer import control, watched\n"
+PREAMBLE = f"""\
+from __future__ import annotations
+import json, sys, time
+sys.path.insert(0, {str(HERE)!r})
+from trainer import control, watched
+def answer(value): print("ANSWER", json.dumps(value))
+"""
 
 Script = Callable[..., Any]
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    """A process with torch imported that forks a child per script."""
+    pytest.importorskip("torch", reason="the probes hook torch: pip install torch")
+    process = subprocess.Popen(
+        [sys.executable, str(HERE / "nursery.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    yield process
+    process.stdin.close()
+    process.wait(10)
+    process.stdout.close()
+
+
+def raised(nursery: subprocess.Popen[str], file: Path) -> tuple[int, str, str]:
+    """Exit status, output and errors of a script run in a child of the nursery."""
+    assert nursery.stdin is not None and nursery.stdout is not None
+    nursery.stdin.write(f"{file}\n")
+    nursery.stdin.flush()
+    status = int(nursery.stdout.readline())
+    out, errors = (Path(f"{file}{suffix}").read_text() for suffix in (".out", ".err"))
+    return status, out, errors
+
+
 @pytest.fixture
-def script(tmp_path: Path) -> Script:
+def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
     """Runs a script in a child over a recording library; what it passes to `answer` comes back."""
 
-    def run(text: str, python: str = sys.executable, preamble: str = PREAMBLE) -> Any:
+    def run(text: str, python: str | None = None) -> Any:
         file = tmp_path / "train.py"
-        answer = "def answer(value): print('ANSWER', json.dumps(value))\n"
-        guard = "if __name__ == '__main__':\n"
         body = textwrap.indent(textwrap.dedent(text), "    ")
-        file.write_text(preamble + answer + guard + body)
-        done = subprocess.run(
-            [python, str(file)], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        return json.loads(done.stdout.rpartition("ANSWER ")[2])
+        file.write_text(f"{PREAMBLE}if __name__ == '__main__':\n{body}")
+        if python is None:
+            status, out, errors = raised(request.getfixturevalue("nursery"), file)
+        else:
+            done = subprocess.run(
+                [python, str(file)], capture_output=True, text=True, timeout=60, cwd=tmp_path
+            )
+            status, out, errors = done.returncode, done.stdout, done.stderr
+        assert status == 0, errors[-3000:]
+        return json.loads(out.rpartition("ANSWER ")[2])
 
     return run
 

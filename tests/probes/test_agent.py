@@ -1,4 +1,4 @@
-"""The whole agent in a child: the control thread, a monitor that comes and goes, forks, and no torch."""
+"""The whole agent in a child: its thread, a monitor that comes and goes, forks, and no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import AGENT, HERE, PREAMBLE, Script, clean_environment, other_python
+from .conftest import AGENT, HERE, Script, clean_environment, other_python
 
 CHILD = f"""
 import gc, os, sys, threading, time
@@ -22,14 +22,14 @@ load_agent()
 from _brrrtop_agent import entry
 before = list(gc.callbacks)
 def say(*what): print(*what, flush=True)
-def ask(): return [entry.start(LIBRARY, SOCKET, "probes=gc,steps,stacks"), entry.start(LIBRARY, SOCKET)]
+def ask(): return [entry.start(LIBRARY, SOCKET, o) for o in ("probes=gc,steps,stacks", "")]
 LIBRARY, SOCKET = sys.argv[1:3]
 say(ask(), entry.start(LIBRARY, SOCKET, "", "9.9.9"))
 for line in sys.stdin:
     if line == "hooks\\n": say(len(gc.callbacks) - len(before))
     if line == "threads\\n": say(len(threading.enumerate()), len(os.listdir("/proc/self/task")))
     if line == "stop\\n": entry.stop(); say("stopped")
-    if line.startswith("elsewhere"): say(repr(entry.start(LIBRARY, SOCKET + (line.split()[1:] or ["2"])[0])))
+    if line.startswith("elsewhere"): say(repr(entry.start(LIBRARY, SOCKET + line.split()[1])))
     if line == "fork\\n":
         pid = os.fork()
         if not pid: say(len(gc.callbacks) - len(before), entry._control); os._exit(0)
@@ -95,8 +95,12 @@ def test_starting_twice_starts_once_and_another_version_is_refused(trainer: Trai
 
 
 def test_an_agent_that_nobody_can_reach_any_more_moves_to_the_new_socket(trainer: Trainer) -> None:
-    assert trainer.ask("elsewhere") == "''"
-    assert [line.split()[0] for line in trainer.log.read_text().splitlines()] == ["start", "stop", "start"]
+    assert trainer.ask("elsewhere 2") == "''"
+    assert [line.split()[0] for line in trainer.log.read_text().splitlines()] == [
+        "start",
+        "stop",
+        "start",
+    ]
     Path(trainer.socket + "2").touch()
     assert "listens at" in trainer.ask("elsewhere 3"), "somebody may be watching there"
 
@@ -111,7 +115,9 @@ def test_probes_come_and_go_with_the_monitor(trainer: Trainer) -> None:
     trainer.event(1 | 8 | 16)  # one left and the next came before we looked
     assert trainer.hooks("1") == "1"
     assert trainer.ask("threads") == "1 2", "our thread is not one of the trainer's"
-    kinds = [line.split()[1] for line in trainer.log.read_text().splitlines() if line.startswith("json")]
+    kinds = [
+        line.split()[1] for line in trainer.log.read_text().splitlines() if line.startswith("json")
+    ]
     assert kinds == ["1", "1", "1"], "each monitor hears the newest hello"
 
 
@@ -156,13 +162,14 @@ c = entry._control; c.hook(); c._round(1); c.unhook(); entry.stop()
 new = {{name.partition(".")[0] for name in set(sys.modules) - before}} - {{"trainer"}}
 print(sorted(new - set(sys.stdlib_module_names)))
 """
-    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    out = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20
+    )
     assert out.stdout.strip() == "['_brrrtop_agent']", out.stderr
 
 
 @pytest.mark.parametrize("version", ["3.9", "3.13"])
 def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
-    preamble = PREAMBLE.replace("from trainer", "from __future__ import annotations\nfrom trainer")
     hello, faults, marks = script(
         """
         import gc
@@ -171,9 +178,8 @@ def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
         answer([n.frames[0][1], c.fence.faults, sorted({m[0] for m in n.marks})])
         """,
         python=other_python(version),
-        preamble="from __future__ import annotations\n" + PREAMBLE,
     )
-    assert preamble and faults == {} and marks == [4, 10]
+    assert faults == {} and marks == [4, 10]
     assert hello["python"].startswith(version) and "torch" not in hello and "settings" not in hello
 
 
@@ -183,9 +189,19 @@ import sys; sys.path.insert(0, {str(AGENT.parents[1])!r})
 from collectors.agent import facts, native
 import json; print(json.dumps(json.loads(native.packed(facts.hello()))))
 """
-    known = {"SLURM_PROCID": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "x", "NCCL_DEBUG": "INFO", "WANDB_API_KEY": "s"}
+    known = {
+        "SLURM_PROCID": "3",
+        "WORLD_SIZE": "8",
+        "LOCAL_RANK": "x",
+        "NCCL_DEBUG": "INFO",
+        "WANDB_API_KEY": "s",
+    }
     out = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=20, env=clean_environment(**known)
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        env=clean_environment(**known),
     )
     hello = json.loads(out.stdout)
     assert (hello["rank"], hello["world"]) == (3, 8) and "local_rank" not in hello

@@ -13,11 +13,12 @@ def test_a_probe_that_fails_three_times_is_taken_out_and_reported(script: Script
         n.step = broken
         w = torch.nn.Parameter(torch.ones(2)); o = torch.optim.SGD([w], lr=.1); losses = []
         for i in range(5):
-            o.zero_grad(); l = (w * w).sum(); l.backward(); o.step(); losses.append(l.item())
+            l = (w * w).sum(); l.backward(); o.step(); losses.append(l.item())
             if i == 2: c._round(time.time_ns())
         import gc; keep = [[i] for i in range(300_000)]; gc.collect()
         c._round(time.time_ns())
-        answer([len(losses), c.fence.faults, [f for f in n.frames if f[0] == 13], len(hooks), len(n.of(4))])
+        status = [f for f in n.frames if f[0] == 13]
+        answer([len(losses), c.fence.faults, status, len(hooks), len(n.of(4))])
         """
     )
     assert losses == 5 and faults == {"steps": 3} and off == 0
@@ -33,21 +34,25 @@ def test_ten_faults_in_all_switch_the_agent_off(script: Script) -> None:
         c, n = control(); before = list(gc.callbacks); c.hook()
         for i in range(10): c.fence.caught(f"place {i // 2}", ValueError("x"))
         c._round(time.time_ns())
-        answer([c.ended, gc.callbacks != before, n.calls, [f[1]["says"] for f in n.frames if f[0] == 13]])
+        says = [f[1]["says"] for f in n.frames if f[0] == 13]
+        answer([c.ended, gc.callbacks != before, n.calls, says])
         """
     )
     assert ended and not hooked and calls == ["stop"] and "agent is off" in says[-1]
 
 
 def test_interrupts_of_the_trainer_are_not_held_back(script: Script) -> None:
-    assert script(
-        """
+    assert (
+        script(
+            """
         c, n = control()
         def interrupted(): raise KeyboardInterrupt
         try: c.fence.guard("x", interrupted)()
         except KeyboardInterrupt: answer(c.fence.faults)
         """
-    ) == {}
+        )
+        == {}
+    )
 
 
 def test_what_somebody_wrapped_after_us_goes_on_working(script: Script) -> None:
@@ -70,12 +75,13 @@ def test_losses_are_the_same_bits_with_and_without_probes(script: Script) -> Non
         from torch.utils.data import DataLoader, TensorDataset
         def run(each):
             torch.manual_seed(7)
-            model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(.2), torch.nn.Linear(32, 1))
+            nn = torch.nn; model = nn.Sequential(nn.Linear(16, 32), nn.Dropout(.2), nn.Linear(32, 1))
             o = torch.optim.AdamW(model.parameters(), lr=1e-2); losses = []
             data = TensorDataset(torch.randn(256, 16), torch.randn(256, 1))
             for epoch in range(2):
                 for x, y in DataLoader(data, batch_size=16, shuffle=True, num_workers=epoch):
-                    o.zero_grad(); l = torch.nn.functional.mse_loss(model(x), y); l.backward(); o.step()
+                    l = nn.functional.mse_loss(model(x), y)
+                    o.zero_grad(); l.backward(); o.step()
                     losses.append(l.item().hex()); each(len(losses))
             return losses
         plain = run(lambda i: None)

@@ -55,7 +55,7 @@ answer(n.calls)
     ) == ["yield", "inside", "resume"]
 
 
-def test_a_profiler_that_is_dropped_without_an_end_does_not_hold_us_for_ever(script: Script) -> None:
+def test_a_profiler_dropped_without_an_end_does_not_hold_us_for_ever(script: Script) -> None:
     assert script(
         OWNER
         + """

@@ -32,7 +32,7 @@ def test_of_two_optimizers_the_even_one_is_the_step(script: Script) -> None:
     step_count, other_count, name, moved = script(
         LOOP
         + """
-m = model(); uneven = torch.optim.SGD(m.parameters(), lr=.1); even = torch.optim.AdamW(m.parameters())
+m = model(); uneven = torch.optim.SGD(m.parameters()); even = torch.optim.AdamW(m.parameters())
 c, n = control("steps"); c.hook()
 for i in range(12):
     loss(m).backward()

@@ -1,8 +1,4 @@
-"""Inside a child process: the agent folder under its private name, over a library that only remembers.
-
-Used by the scripts of these tests. Not a fake in the product: `Recorder` stands in for the C library,
-with the same methods as `Native`.
-"""
+"""Inside a child process: the agent under its private name, over a library that only remembers."""
 
 from __future__ import annotations
 
@@ -26,7 +22,7 @@ def load_agent() -> None:
 
 
 class Recorder:
-    """Remembers what was marked: `(class, start_ns, end_ns, value, name)`."""
+    """In the place of `Native`. A mark is `(class, start_ns, end_ns, value, name)`."""
 
     def __init__(self) -> None:
         self.marks: list[tuple[int, int, int, int, str]] = []
