@@ -5,11 +5,18 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_NOISE = re.compile(
-    r"\b(?:void|at::native::|at::|c10::|std::|cutlass::|pytorch_flash::|cublasLt::|cub::|thrust::|"
-    r"unnamed>::)\s*|\(anonymous namespace\)::"
+_RETURN = re.compile(r"^(?:void|std::enable_if<[^>]*>::type)\s+")
+_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{lambda[^}]*\}|\(lambda[^)]*\)")
+_GENERIC = re.compile(r"^(?:Kernel2?|\w*elementwise\w*|unrolled\w*|reduce_kernel|multi_tensor\w*)$")
+"""Frames around the work proper, which is named in their template arguments."""
+_INNER = re.compile(
+    r"(?P<cutlass>cutlass_\w*\d\w*)|(?P<kernel>\w+?)(?:_kernel_cuda|_kernel_impl|_kernel)\b|"
+    r"(?P<functor>\w*(?:[Ff]unctor|Ops|Op|Split[A-Z])\w*)"
 )
-_INNER = re.compile(r"\b(\w*(?:[Ff]unctor|kernel_cuda|_kernel_impl|Ops?)\w*)")
+_WRAPPERS = re.compile(
+    r"^(?:gpu|\w*TensorListMetadata|\w*elementwise|unrolled\w*|OpaqueType|[AB]?UnaryFunctor|BinaryFunctor|func_wrapper\w*|"
+    r"ReduceOp|BUnaryFunctor)$"
+)
 
 
 @lru_cache(maxsize=4096)
@@ -17,16 +24,28 @@ def short_name(name: str) -> str:
     """The name that tells kernels apart in a narrow column.
 
     `void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, …>(int, …)` →
-    `vectorized_elementwise_kernel CUDAFunctor_add`. Names without templates stay as they are.
+    `CUDAFunctor_add · vectorized_elementwise_kernel`. Names without templates stay as they are.
     """
     if name.startswith(("Mem", "[")):
         return name
-    head, _, arguments = _NOISE.sub("", name).strip().partition("<")
-    head = head.split("(", 1)[0].strip() or name
-    if not arguments:
-        return head
-    inner = [word for word in _INNER.findall(arguments) if word not in head]
-    return f"{head} {inner[0]}" if inner else head
+    plain = _ANONYMOUS.sub("", _RETURN.sub("", name))
+    head = re.split(r"[<(]", plain, maxsplit=1)[0].strip()
+    last = head.rsplit("::", 1)[-1] or name
+    if last == "kernel":
+        last = "::".join(head.split("::")[-2:])
+    if not _GENERIC.match(last):
+        return last
+    inner = _inner(plain[len(head) :])
+    return f"{inner} · {last}" if inner else last
+
+
+def _inner(arguments: str) -> str | None:
+    """The first name in the template arguments that says what is computed."""
+    for match in _INNER.finditer(arguments):
+        word = match.group("cutlass") or match.group("kernel") or match.group("functor")
+        if word and not _WRAPPERS.match(word):
+            return word
+    return None
 
 
 def fitted(name: str, width: int) -> str:

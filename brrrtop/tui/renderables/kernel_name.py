@@ -1,48 +1,7 @@
-"""Device function names as people read them: without return type, arguments and namespaces."""
+"""The short name of a device function, under the name the screens know it by."""
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
+from brrrtop.kernel_names import short_name
 
-_RETURN = re.compile(r"^(?:void|std::enable_if<[^>]*>::type)\s+")
-_ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{lambda[^}]*\}|\(lambda[^)]*\)")
-_GENERIC = re.compile(r"^(?:Kernel2?|\w*elementwise\w*|unrolled\w*|reduce_kernel|multi_tensor\w*)$")
-"""Frames around the work proper, which is named in their template arguments."""
-_INNER = re.compile(
-    r"(?P<cutlass>cutlass_\w*\d\w*)|(?P<kernel>\w+?)(?:_kernel_cuda|_kernel_impl|_kernel)\b|"
-    r"(?P<functor>\w*(?:[Ff]unctor|Ops|Op|Split[A-Z])\w*)"
-)
-_WRAPPERS = re.compile(
-    r"^(?:gpu|\w*TensorListMetadata|\w*elementwise|unrolled\w*|OpaqueType|[AB]?UnaryFunctor|BinaryFunctor|func_wrapper\w*|"
-    r"ReduceOp|BUnaryFunctor)$"
-)
-
-
-@lru_cache(maxsize=4096)
-def short_name(name: str) -> str:
-    """The name that tells kernels apart in a narrow column.
-
-    `void at::native::vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, …>(int, …)` →
-    `CUDAFunctor_add · vectorized_elementwise_kernel`. Names without templates stay as they are.
-    """
-    if name.startswith(("Mem", "[")):
-        return name
-    plain = _ANONYMOUS.sub("", _RETURN.sub("", name))
-    head = re.split(r"[<(]", plain, maxsplit=1)[0].strip()
-    last = head.rsplit("::", 1)[-1] or name
-    if last == "kernel":
-        last = "::".join(head.split("::")[-2:])
-    if not _GENERIC.match(last):
-        return last
-    inner = _inner(plain[len(head) :])
-    return f"{inner} · {last}" if inner else last
-
-
-def _inner(arguments: str) -> str | None:
-    """The first name in the template arguments that says what is computed."""
-    for match in _INNER.finditer(arguments):
-        word = match.group("cutlass") or match.group("kernel") or match.group("functor")
-        if word and not _WRAPPERS.match(word):
-            return word
-    return None
+__all__ = ["short_name"]
