@@ -72,9 +72,7 @@ def open_nvml() -> Any:
         nvml.nvmlInit()
     except nvml.NVMLError as fault:
         code = code_of(fault)
-        message, action = _OPENING.get(
-            code, (f"NVML does not start: {fault}", "try `nvidia-smi`")
-        )
+        message, action = _OPENING.get(code, (f"NVML does not start: {fault}", "try `nvidia-smi`"))
         raise NvmlUnavailable(message, action) from fault
     except (OSError, AttributeError) as fault:
         raise NvmlUnavailable(
@@ -105,9 +103,7 @@ def text(value: Any) -> str:
 class Questions:
     """Asks about one device, and remembers what needs no further asking."""
 
-    def __init__(
-        self, nvml: Any, now_ns: Callable[[], int] = time.monotonic_ns
-    ) -> None:
+    def __init__(self, nvml: Any, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._nvml = nvml
         self._now_ns = now_ns
         self._not_before_ns: dict[str, int] = {}

@@ -54,9 +54,7 @@ def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
         one = Questions(nvml)
         board = _board(nvml, one, index)
         if board is None:
-            why = one.lost or next(
-                iter((one.refused | one.absent).values()), "no answer"
-            )
+            why = one.lost or next(iter((one.refused | one.absent).values()), "no answer")
             notes.append(f"GPU {index} cannot be read: {why}")
             continue
         devices.append(board)
@@ -73,9 +71,7 @@ def _board(nvml: Any, ask: Questions, index: int) -> NvmlDevice | None:
     pci = ask.ask("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle).busId)
     if ask.lost is not None:
         return None
-    return NvmlDevice(
-        index, handle, text(uuid or ""), text(name or ""), text(pci or "").lower()
-    )
+    return NvmlDevice(index, handle, text(uuid or ""), text(name or ""), text(pci or "").lower())
 
 
 def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevice]:
@@ -88,9 +84,7 @@ def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevic
 
 def _mig_device(nvml: Any, board: NvmlDevice, at: int) -> NvmlDevice | None:
     ask = Questions(nvml)
-    handle = ask.ask(
-        "mig", lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(board.handle, at)
-    )
+    handle = ask.ask("mig", lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(board.handle, at))
     if handle is None:
         return None
     uuid = ask.ask("uuid", lambda: nvml.nvmlDeviceGetUUID(handle))
@@ -102,9 +96,7 @@ def _mig_device(nvml: Any, board: NvmlDevice, at: int) -> NvmlDevice | None:
         name=text(name or board.name),
         pci=board.pci,
         gpu_instance=ask.ask("gi", lambda: nvml.nvmlDeviceGetGpuInstanceId(handle)),
-        compute_instance=ask.ask(
-            "ci", lambda: nvml.nvmlDeviceGetComputeInstanceId(handle)
-        ),
+        compute_instance=ask.ask("ci", lambda: nvml.nvmlDeviceGetComputeInstanceId(handle)),
         parent=board,
     )
 
@@ -166,16 +158,12 @@ def _named(
                 return device
         return None
     if name.startswith(("GPU-", "MIG-")):
-        found = [
-            device for device in devices if device.uuid.lower().startswith(name.lower())
-        ]
+        found = [device for device in devices if device.uuid.lower().startswith(name.lower())]
         return found[0] if len(found) == 1 else None
     return None
 
 
-def match_uuids(
-    devices: Sequence[NvmlDevice], uuids: Mapping[int, str]
-) -> dict[int, NvmlDevice]:
+def match_uuids(devices: Sequence[NvmlDevice], uuids: Mapping[int, str]) -> dict[int, NvmlDevice]:
     """Devices by the trainer's number, for those whose UUID is known here."""
     known = {bare_uuid(device.uuid): device for device in devices}
     found = {number: known.get(bare_uuid(uuid)) for number, uuid in uuids.items()}
@@ -202,18 +190,10 @@ def device_facts(nvml: Any, device: NvmlDevice, number: int) -> dict[str, Any]:
     """
     ask = Questions(nvml)
     board = device.board.handle
-    memory = ask.ask(
-        "memory", lambda: nvml.nvmlDeviceGetMemoryInfo(device.handle).total
-    )
-    capability = ask.ask(
-        "capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(board)
-    )
-    sm_mhz = ask.ask(
-        "sm", lambda: nvml.nvmlDeviceGetMaxClockInfo(board, nvml.NVML_CLOCK_SM)
-    )
-    mem_mhz = ask.ask(
-        "mem", lambda: nvml.nvmlDeviceGetMaxClockInfo(board, nvml.NVML_CLOCK_MEM)
-    )
+    memory = ask.ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(device.handle).total)
+    capability = ask.ask("capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(board))
+    sm_mhz = ask.ask("sm", lambda: nvml.nvmlDeviceGetMaxClockInfo(board, nvml.NVML_CLOCK_SM))
+    mem_mhz = ask.ask("mem", lambda: nvml.nvmlDeviceGetMaxClockInfo(board, nvml.NVML_CLOCK_MEM))
     facts: dict[str, Any] = {
         "device_id": number,
         "name": device.board.name or None,
@@ -224,9 +204,7 @@ def device_facts(nvml: Any, device: NvmlDevice, number: int) -> dict[str, Any]:
         "sm_count": _sm_count(nvml, ask, device, capability),
         "sm_clock_max_hz": sm_mhz * 1e6 if sm_mhz else None,
         "memory_clock_max_hz": mem_mhz * 1e6 if mem_mhz else None,
-        "bus_width_bits": ask.ask(
-            "bus", lambda: nvml.nvmlDeviceGetMemoryBusWidth(board)
-        ),
+        "bus_width_bits": ask.ask("bus", lambda: nvml.nvmlDeviceGetMemoryBusWidth(board)),
     }
     return {name: value for name, value in facts.items() if value is not None}
 
@@ -235,9 +213,7 @@ def _sm_count(
     nvml: Any, ask: Questions, device: NvmlDevice, capability: tuple[int, int] | None
 ) -> int | None:
     if device.mig:
-        held = ask.ask(
-            "attributes", lambda: nvml.nvmlDeviceGetAttributes_v2(device.handle)
-        )
+        held = ask.ask("attributes", lambda: nvml.nvmlDeviceGetAttributes_v2(device.handle))
         return int(held.multiprocessorCount) if held is not None else None
     cores = ask.ask("cores", lambda: nvml.nvmlDeviceGetNumGpuCores(device.handle))
     if not cores or capability is None:

@@ -45,11 +45,7 @@ class FieldReader:
 
     def values(self, without: Collection[int] = ()) -> dict[int, float]:
         """What the fields say now; those without an answer are left out."""
-        due = [
-            one
-            for one in self._fields
-            if one not in without and self._ask.may(_key(one))
-        ]
+        due = [one for one in self._fields if one not in without and self._ask.may(_key(one))]
         if not due:
             return {}
         wanted = [(one, _SCOPES.get(one, 0)) for one in due]

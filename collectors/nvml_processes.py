@@ -17,13 +17,11 @@ class Tenants:
     says: str | None = None
 
 
-def tenants(
-    pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()
-) -> Tenants:
+def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -> Tenants:
     """Who is who among the compute processes of a device.
 
-    NVML may name processes by the pids of another namespace than ours (a container's view of
-    its host), so the trainer is looked for under each of its `NSpid` names.
+    Inside a container NVML may name processes by the pids of the host (older drivers do). That
+    shows in pids that our /proc does not have; the pids that it has may then be others by accident.
 
     Args:
         pids: As NVML lists them.
@@ -33,16 +31,15 @@ def tenants(
     listed = set(pids) - set(own)
     if trainer is None:
         return Tenants(len(listed), None, _mps(listed))
-    names = set(namespace_pids(trainer))
-    here = bool(names & listed)
-    others = listed - names
-    if not here and others and not any(Path(f"/proc/{pid}").exists() for pid in others):
+    here = trainer in listed
+    others = listed - {trainer}
+    if not here and not all(Path(f"/proc/{pid}").exists() for pid in others):
         says = (
             f"{len(others)} compute processes on this GPU, named by the pids of another pid "
             "namespace: who they are cannot be told from in here"
         )
         return Tenants(None, None, says)
-    foreign = {pid for pid in others if not (names & set(ancestors(pid)))}
+    foreign = {pid for pid in others if trainer not in ancestors(pid)}
     return Tenants(len(foreign), here, _mps(listed))
 
 
@@ -53,14 +50,6 @@ def _mps(pids: Iterable[int]) -> str | None:
             "not of this trainer"
         )
     return None
-
-
-def namespace_pids(pid: int) -> list[int]:
-    """The pids of one process, outermost namespace that we can see first."""
-    for line in _status_lines(pid):
-        if line.startswith("NSpid:"):
-            return [int(word) for word in line.split()[1:] if word.isdigit()] or [pid]
-    return [pid]
 
 
 def ancestors(pid: int, limit: int = 32) -> list[int]:

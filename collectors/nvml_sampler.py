@@ -55,9 +55,7 @@ class DeviceSampler:
             nvml, device, self.questions, "steady",
             [fields.MEMORY_TEMPERATURE, fields.POWER_LIMIT_MILLIWATT, fields.ECC_UNCORRECTED],
         )  # fmt: skip
-        self._traffic = FieldReader(
-            nvml, device, self.questions, "traffic", list(_TRAFFIC)
-        )
+        self._traffic = FieldReader(nvml, device, self.questions, "traffic", list(_TRAFFIC))
         self._rates = {field: Rate() for field in _TRAFFIC}
         self._sm_max_mhz = self._mhz_max()
         self._events = self._xid_events()
@@ -66,9 +64,7 @@ class DeviceSampler:
         board = self._device.board.handle
         return self.questions.ask(
             "clock max",
-            lambda: int(
-                self._nvml.nvmlDeviceGetMaxClockInfo(board, self._nvml.NVML_CLOCK_SM)
-            ),
+            lambda: int(self._nvml.nvmlDeviceGetMaxClockInfo(board, self._nvml.NVML_CLOCK_SM)),
         )
 
     def _xid_events(self) -> Any:
@@ -79,9 +75,7 @@ class DeviceSampler:
         registered = self.questions.ask(
             "xid register",
             lambda: (
-                nvml.nvmlDeviceRegisterEvents(
-                    board, nvml.nvmlEventTypeXidCriticalError, events
-                )
+                nvml.nvmlDeviceRegisterEvents(board, nvml.nvmlEventTypeXidCriticalError, events)
                 or True
             ),
         )
@@ -119,14 +113,10 @@ class DeviceSampler:
         nvml, handle = self._nvml, self._device.handle
         readings: list[Reading] = []
         if not self._device.mig:  # "not available" there: MIG User Guide, "nvidia-smi"
-            rates = self.questions.ask(
-                "util", lambda: nvml.nvmlDeviceGetUtilizationRates(handle)
-            )
+            rates = self.questions.ask("util", lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
             if rates is not None:
                 readings.append((Metric.SMI_UTIL, rates.gpu / 100))
-        memory = self.questions.ask(
-            "memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle)
-        )
+        memory = self.questions.ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
         if memory is not None:
             readings.append((Metric.MEMORY_USED_BYTES, float(memory.used)))
             if self._is_due("memory total", STEADY_EVERY_NS):
@@ -137,9 +127,7 @@ class DeviceSampler:
         nvml, board, ask = self._nvml, self._device.board.handle, self.questions
         readings: list[Reading] = []
         power = self._power.values().get(fields.POWER_INSTANT_MILLIWATT)
-        if (
-            power is None
-        ):  # a mean over a second on Ampere and newer, yet better than nothing
+        if power is None:  # a mean over a second on Ampere and newer, yet better than nothing
             power = ask.ask("power", lambda: nvml.nvmlDeviceGetPowerUsage(board))
         if power is not None:
             readings.append((Metric.POWER_WATT, power / 1000))
@@ -150,9 +138,7 @@ class DeviceSampler:
         if heat is not None:
             readings.append((Metric.TEMPERATURE_C, float(heat)))
         readings += self._clock("sm clock", nvml.NVML_CLOCK_SM, Metric.SM_CLOCK_HZ)
-        readings += self._clock(
-            "memory clock", nvml.NVML_CLOCK_MEM, Metric.MEMORY_CLOCK_HZ
-        )
+        readings += self._clock("memory clock", nvml.NVML_CLOCK_MEM, Metric.MEMORY_CLOCK_HZ)
         reasons = self._reasons()
         if reasons is not None:
             readings.append((Metric.CLOCK_EVENT_REASONS, float(reasons)))
@@ -166,12 +152,8 @@ class DeviceSampler:
     def _reasons(self) -> int | None:
         nvml, board, ask = self._nvml, self._device.board.handle, self.questions
         if "reasons" not in ask.absent:
-            return ask.ask(
-                "reasons", lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(board)
-            )
-        return ask.ask(
-            "throttle", lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(board)
-        )
+            return ask.ask("reasons", lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(board))
+        return ask.ask("throttle", lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(board))
 
     def _links_now(self) -> list[Reading]:
         readings: list[Reading] = []
@@ -199,13 +181,9 @@ class DeviceSampler:
         if limit is not None:
             readings.append((Metric.POWER_LIMIT_WATT, limit / 1000))
         if fields.MEMORY_TEMPERATURE in found:
-            readings.append(
-                (Metric.MEMORY_TEMPERATURE_C, found[fields.MEMORY_TEMPERATURE])
-            )
+            readings.append((Metric.MEMORY_TEMPERATURE_C, found[fields.MEMORY_TEMPERATURE]))
         if fields.ECC_UNCORRECTED in found:
-            readings.append(
-                (Metric.ECC_UNCORRECTED_COUNT, found[fields.ECC_UNCORRECTED])
-            )
+            readings.append((Metric.ECC_UNCORRECTED_COUNT, found[fields.ECC_UNCORRECTED]))
         if self._sm_max_mhz is not None:
             readings.append((Metric.SM_CLOCK_MAX_HZ, self._sm_max_mhz * MHZ))
         return readings
@@ -218,9 +196,7 @@ class DeviceSampler:
         if listed is None:
             self.tenants = None
             return []
-        self.tenants = tenants(
-            [int(one.pid) for one in listed], self._trainer, [os.getpid()]
-        )
+        self.tenants = tenants([int(one.pid) for one in listed], self._trainer, [os.getpid()])
         count = self.tenants.foreign_count
         return [] if count is None else [(Metric.FOREIGN_PROCESS_COUNT, float(count))]
 
@@ -238,9 +214,7 @@ class DeviceSampler:
 
     def _free_events(self) -> None:
         if self._events is not None:
-            self.questions.ask(
-                "xid free", lambda: self._nvml.nvmlEventSetFree(self._events)
-            )
+            self.questions.ask("xid free", lambda: self._nvml.nvmlEventSetFree(self._events))
             self._events = None
 
     @property
@@ -279,8 +253,7 @@ class NvmlSampler:
         self, nvml: Any, devices: Mapping[int, NvmlDevice], trainer: int | None = None
     ) -> None:
         self._devices = {
-            number: DeviceSampler(nvml, device, trainer)
-            for number, device in devices.items()
+            number: DeviceSampler(nvml, device, trainer) for number, device in devices.items()
         }
 
     def fast(self) -> npt.NDArray[np.void]:
@@ -291,9 +264,7 @@ class NvmlSampler:
         """The rest, as an array of `wire.GAUGE`."""
         return self._gather(DeviceSampler.sample)
 
-    def _gather(
-        self, read: Callable[[DeviceSampler], list[Reading]]
-    ) -> npt.NDArray[np.void]:
+    def _gather(self, read: Callable[[DeviceSampler], list[Reading]]) -> npt.NDArray[np.void]:
         rows = []
         for number, device in self._devices.items():
             readings = read(device)
@@ -308,9 +279,7 @@ class NvmlSampler:
     @property
     def says(self) -> list[str]:
         """Caveats, each once, in the order of the devices."""
-        return list(
-            dict.fromkeys(line for one in self._devices.values() for line in one.says)
-        )
+        return list(dict.fromkeys(line for one in self._devices.values() for line in one.says))
 
     @property
     def trainer_devices(self) -> list[int]:

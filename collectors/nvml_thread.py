@@ -18,7 +18,6 @@ from collectors.nvml_devices import (
     match_uuids,
     visible_to,
 )
-from collectors.nvml_processes import namespace_pids
 from collectors.nvml_sampler import NvmlSampler
 from collectors.wire import Frame, Kind
 
@@ -56,9 +55,7 @@ class GaugeThread:
         self.ready = threading.Event()
         """Set once NVML has answered, or turned out to be unavailable."""
         self.has_gpm: bool | None = None
-        self._thread = threading.Thread(
-            target=self._run, name="brrrtop-nvml", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="brrrtop-nvml", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -151,9 +148,7 @@ class GaugeThread:
     ) -> tuple[dict[int, NvmlDevice], str | None]:
         if self._gpus is not None:
             by_index = {one.index: one for one in devices if not one.mig}
-            return {
-                index: by_index[index] for index in self._gpus if index in by_index
-            }, None
+            return {index: by_index[index] for index in self._gpus if index in by_index}, None
         environment = environment_of(self._pid) if self._pid is not None else {}
         visible, caveat = visible_to(devices, environment)
         known = match_uuids(devices, self._uuids)
@@ -171,4 +166,4 @@ def _computes_on(nvml: Any, device: NvmlDevice, pid: int) -> bool:
     listed = Questions(nvml).ask(
         "processes", lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device.handle)
     )
-    return bool({int(one.pid) for one in listed or ()} & set(namespace_pids(pid)))
+    return pid in {int(one.pid) for one in listed or ()}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import time
 
 CONT, DETACH, SYSCALL = 7, 17, 24
@@ -23,8 +24,8 @@ NT_X86_XSTATE, NT_ARM_SYSTEM_CALL, NT_ARM_SVE = 0x202, 0x404, 0x405
 REGSET_BYTES = 16384
 """AMX alone takes more than 8 KiB, and a smaller buffer is cut off without a word."""
 _WALL = 0x40000000
-_SPINS = 400
-"""Polls without sleeping first: a stop usually arrives within microseconds."""
+_SPINS = 10
+"""Polls before sleeping: some stops are there at once."""
 
 # PyDLL keeps the GIL: giving it away in the middle costs up to 5 ms while the thread is held.
 _libc = ctypes.PyDLL(None, use_errno=True)
@@ -128,7 +129,7 @@ def write_memory(pid: int, address: int, content: bytes) -> None:
 
 
 def wait(tid: int, deadline: float) -> int:
-    """The wait status of the next stop of thread `tid`.
+    """The wait status of the next stop of thread `tid`. Uses SIGALRM: main thread only.
 
     Args:
         tid: A thread that this thread of ours has seized.
@@ -138,18 +139,30 @@ def wait(tid: int, deadline: float) -> int:
         TimedOut: No stop by then; the thread still runs.
         Gone: It ended.
     """
-    spins = 0
-    while True:
-        try:
+    try:
+        for _ in range(_SPINS):
             done, status = os.waitpid(tid, os.WNOHANG | _WALL)
-        except ChildProcessError as fault:
-            raise Gone(f"thread {tid} is gone") from fault
-        if done:
-            if not os.WIFSTOPPED(status):
-                raise Gone(f"thread {tid} ended")
-            return status
-        if time.monotonic() > deadline:
-            raise TimedOut(f"thread {tid} did not stop in time")
-        spins += 1
-        if spins > _SPINS:
-            time.sleep(0.00005)
+            if done:
+                break
+        else:
+            status = _wait_asleep(tid, deadline)
+    except ChildProcessError as fault:
+        raise Gone(f"thread {tid} is gone") from fault
+    if not os.WIFSTOPPED(status):
+        raise Gone(f"thread {tid} ended")
+    return status
+
+
+def _wait_asleep(tid: int, deadline: float) -> int:
+    """Sleeping leaves the processor to the thread that we wait for."""
+    before = signal.signal(signal.SIGALRM, _ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
+        return os.waitpid(tid, _WALL)[1]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _ring(*_: object) -> None:
+    raise TimedOut("the thread did not stop in time")

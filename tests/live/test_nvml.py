@@ -124,6 +124,18 @@ def test_the_trainer_is_not_foreign_to_itself(ask: Ask) -> None:
     assert got["rounds"][0]["FOREIGN_PROCESS_COUNT"] == 1
 
 
+def test_children_of_the_trainer_are_not_foreign(ask: Ask) -> None:
+    me = os.getpid()
+    grandparent = os.getppid()
+    got = ask(f"own:{grandparent}", FAKE_NVML_PIDS=f"{grandparent},{me}")
+    assert got["rounds"][0]["FOREIGN_PROCESS_COUNT"] == 0
+
+
+def test_a_trainer_without_a_context_yet_sees_all_others(ask: Ask) -> None:
+    got = ask(f"own:{os.getpid()}", FAKE_NVML_PIDS="1")
+    assert got["rounds"][0]["FOREIGN_PROCESS_COUNT"] == 1
+
+
 def test_pids_of_another_namespace_are_not_counted(ask: Ask) -> None:
     got = ask(f"own:{os.getpid()}", FAKE_NVML_PIDS="4194400,4194401")
     assert "FOREIGN_PROCESS_COUNT" not in got["rounds"][0]

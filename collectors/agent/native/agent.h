@@ -2,6 +2,9 @@
 #ifndef BRRR_AGENT_H
 #define BRRR_AGENT_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /* Makes the agent's thread look around. Async-signal-safe, any thread. */
 void agent_wake(void);
 
@@ -10,6 +13,14 @@ void agent_raise(int bits);
 
 /* A monitor asked for the end. */
 void agent_detach(void);
+
+/* The parts of brrr_start that no call before it may repeat, and the rest. */
+void agent_once_per_process(void);
+int agent_begin(const char *socket_path, const char *hello_json, const char *option_text);
+bool agent_exiting(void);
+bool agent_listens(void);
+uint64_t agent_stat(int which);
+void abi_forked(void);
 
 /* Remembers the sentence for brrr_last_error and answers `code`. */
 int agent_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));

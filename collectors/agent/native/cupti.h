@@ -44,6 +44,7 @@ struct cupti {
     int (*enable_runtime)(uint32_t cbid, uint8_t on);
     int (*enable_driver)(uint32_t cbid, uint8_t on);
     int (*flush)(uint32_t flag);
+    int (*finalize)(void);
     int (*dropped)(void *context, uint32_t stream, size_t *count);
     int (*get_attribute)(uint32_t attr, size_t *bytes, void *value);
     int (*set_attribute)(uint32_t attr, size_t *bytes, void *value);

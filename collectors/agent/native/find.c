@@ -151,6 +151,7 @@ static bool resolve(struct cupti *out, void *library)
         {&out->enable, "cuptiActivityEnable", true},
         {&out->disable, "cuptiActivityDisable", true},
         {&out->flush, "cuptiActivityFlushAll", true},
+        {&out->finalize, "cuptiFinalize", false},
         {&out->get_timestamp, "cuptiGetTimestamp", false},
         {&out->register_clock, "cuptiActivityRegisterTimestampCallback", false},
         {&out->enable_runtime, "cuptiActivityEnableRuntimeApi", false},
