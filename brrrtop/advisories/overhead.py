@@ -49,13 +49,25 @@ def sync_shadow(context: Context) -> float:
     return min(max(shadow, booked), booked + context.idle("launch"))
 
 
+def absence(context: Context) -> float:
+    """Share of the wall the host was away after few waits, for too long to be a refill; else 0.
+
+    The wait only drained the queue; what the host did next idles the device.
+    """
+    found = context.facts.syncs
+    if found is None or not found.count or context.a_step(found.count) >= DENSE_WAITS:
+        return 0.0
+    booked = context.estimate.account.idle_ns.get("sync", 0)
+    return context.share(booked) if booked > context.limits.refill_ns * found.count else 0.0
+
+
 def sync_point(context: Context) -> Advisory | None:
     """A16: the loop reads values back; each read drains the queue and the device waits for more."""
     found = context.facts.syncs
     if found is None or not found.count:
         return _sampled_sync(context)
     saved = min(sync_shadow(context), context.share(context.estimate.account.idle_total_ns))
-    if saved < context.limits.sync_idle:
+    if saved < context.limits.sync_idle or absence(context):
         return None
     where = f", most in {found.lines[0][0]}" if found.lines else ""
     count = context.a_step(found.count)
@@ -200,7 +212,7 @@ def fused_optimizer(context: Context) -> Advisory | None:
 
 def host_stall(context: Context) -> Advisory | None:
     """A14 without samples: long absences of the host that nothing names."""
-    lost = context.idle("host")
+    lost = context.idle("host") + absence(context)
     stacks = context.facts.hosts.stack_samples
     if lost < context.limits.host_idle or stacks >= context.limits.stack_samples:
         return None

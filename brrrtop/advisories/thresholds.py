@@ -36,6 +36,8 @@ class Thresholds:
     """TensorBoard's plugin draws the same line for loader time (A17)."""
     sync_idle: float = 0.03
     """Refills under 3 % happen in any loop that prints its loss (A16)."""
+    refill_ns: int = 3_000_000
+    """Python and the first launches after a wait take a millisecond or two, not more (A16)."""
     pageable_bytes: int = 1_000_000
     """Smaller pageable copies a step are scalars and labels (A18)."""
     exposed_copy: float = 0.03

@@ -137,7 +137,7 @@ _TRAITS: tuple[tuple[Trait, re.Pattern[str]], ...] = tuple(
         (Trait.EPILOGUE, r"splitK|SplitK"),
         (
             Trait.BACKWARD,
-            r"[bB]ackward|_bwd|bn_bw_|bprop|dgrad|wgrad|grad_input|grad_weight|GammaBeta|compute_dot_do_o"
+            r"[bB]ackward|_bwd|bn_bw_|bprop|dgrad|wgrad|grad_input|grad_weight|GammaBeta|InternalGradients|compute_dot_do_o"
             r"|convert_dq",
         ),
         (Trait.DOUBLE, r"<double\b|lambda\(double\b|f64f64|dgemm|_d884"),

@@ -154,6 +154,17 @@ def one_loss_read_back_a_step() -> Scene:
     return looped(body)
 
 
+@calls_for("host-stall")
+@silent("sync-point")
+def a_nap_after_a_wait() -> Scene:
+    def body(s: Scene) -> None:
+        large(s)
+        s.sync(4_000.0)
+        s.kernel(GEMM, 300.0, late=9_000.0, blocks=132)
+
+    return looped(body)
+
+
 @silent("sync-point")
 def waits_for_pageable_uploads() -> Scene:
     def body(s: Scene) -> None:
