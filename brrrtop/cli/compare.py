@@ -4,78 +4,83 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 
 from brrrtop import units, words
+from brrrtop.advisories.compare import Change, Comparison, compare
 from brrrtop.cli.analyze import read
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
+from brrrtop.kernel_names import fitted
 from brrrtop.model import Estimate
 from brrrtop.report import document
+
+SCHEMA = "brrrtop.compare/1"
+_FAMILIES_SHOWN = 8
+_KERNELS_SHOWN = 8
 
 
 def run(options: Options) -> int:
     labels = (options.before, options.after)
     snapshots = [read(path, options) for path in labels]
-    if options.json:
-        pair = {"schema": "brrrtop.compare/1"} | dict(
-            zip(("before", "after"), map(document, snapshots), strict=True)
-        )
-        sys.stdout.write(json.dumps(pair, allow_nan=False) + "\n")
-        return 0
-    estimates = []
+    estimates: list[Estimate] = []
     for path, snapshot in zip(labels, snapshots, strict=True):
         if snapshot.estimate is None:
             raise BadInput(f"{path}: no GPU activity to compare")
         estimates.append(snapshot.estimate)
-    sys.stdout.write("\n".join(lines(estimates[0], estimates[1], labels)) + "\n")
-    return 0
-
-
-def lines(before: Estimate, after: Estimate, labels: tuple[str, str]) -> list[str]:
-    """The comparison, 80 columns: per step where both know their steps, else in shares."""
-    text = [f"before  {labels[0]}", f"after   {labels[1]}", ""]
-    text.append(f"before  {words.verdict(before)}, {units.share(before.confidence)} sure")
-    text.append(f"after   {words.verdict(after)}, {units.share(after.confidence)} sure")
-    steps_ns = (before.steps.step_ns, after.steps.step_ns)
-    per_step = steps_ns[0] is not None and steps_ns[1] is not None
-    if steps_ns[0] and steps_ns[1]:
-        saved = 1 - steps_ns[1] / steps_ns[0]
-        change = f"{units.share(abs(saved), 1)} {'shorter' if saved >= 0 else 'longer'}"
-        times = f"{units.duration(steps_ns[0])} to {units.duration(steps_ns[1])}"
-        text.append(f"step    {times}: {change}")
-    text += ["", f"{'per step' if per_step else 'share of the time':<40}before     after    change"]
-    old = dict(words.buckets(before.account))
-    new = dict(words.buckets(after.account))
-    for key in {**old, **new}:
-        row = (_part(before, old.get(key, 0), per_step), _part(after, new.get(key, 0), per_step))
-        if any(row):
-            text.append(f"  {words.bucket(key):<34}" + _figures(row, per_step))
-    return text
-
-
-def _part(estimate: Estimate, time_ns: int, per_step: bool) -> float:
-    """ns a step, or the share of the window."""
-    share = time_ns / estimate.account.duration_ns if estimate.account.duration_ns else 0.0
-    return share * (estimate.steps.step_ns or 0) if per_step else share
-
-
-def _figures(row: tuple[float, float], per_step: bool) -> str:
-    change = row[1] - row[0]
-    sign = "+" if change > 0 else "-" if change < 0 else " "
-    if per_step:
-        shown = [units.duration(value) for value in (*row, abs(change))]
+    before, after = estimates
+    found = compare(before, after, snapshots[0].advisories)
+    if options.json:
+        whole = {"schema": SCHEMA, "comparison": asdict(found)}
+        whole |= {"before": document(snapshots[0]), "after": document(snapshots[1])}
+        sys.stdout.write(json.dumps(whole, allow_nan=False) + "\n")
     else:
-        shown = [units.share(value, 1) for value in (*row, abs(change))]
-    return f"{shown[0]:>10}{shown[1]:>10}{sign + shown[2]:>10}"
+        sys.stdout.write("\n".join(lines(found, before, after, labels)) + "\n")
+    return 0
 
 
 def in_a_line(before: Estimate, after: Estimate) -> str:
     """The change in one sentence, for a status line."""
-    old, new = before.steps.step_ns, after.steps.step_ns
-    if old and new:
-        change = f"{units.share(abs(1 - new / old), 1)} {'shorter' if new <= old else 'longer'}"
-        step = f"step {units.duration(old)} to {units.duration(new)}, {change}; "
-    else:
-        step = ""
-    overhead = f"{units.share(before.split.overhead)} to {units.share(after.split.overhead)}"
-    return f"{step}overhead {overhead}; now {words.verdict(after)}"
+    return f"{compare(before, after).says}; now {words.verdict(after)}"
+
+
+def lines(
+    found: Comparison, before: Estimate, after: Estimate, labels: tuple[str, str]
+) -> Iterator[str]:
+    """The comparison in 80 columns, the sentence first."""
+    yield found.says
+    yield ""
+    for name, label, estimate in zip(("before", "after"), labels, (before, after), strict=True):
+        sure = units.share(estimate.confidence)
+        yield f"{name:<8}{words.verdict(estimate)}, {sure} sure"
+        yield f"        {label}"
+    for kind in found.changes:
+        yield f"changed {kind}"
+    yield ""
+    yield f"{'per step' if found.per_step else 'per second':<44}  before     after       won"
+    yield _row("the whole", Change("", found.before_ns, found.after_ns))
+    for change in found.buckets:
+        yield _row(change.name, change)
+    yield from _section("kernels by family", found.families[:_FAMILIES_SHOWN])
+    yield from _section("kernels that changed most", found.kernels[:_KERNELS_SHOWN])
+    promises = [one for one in found.promises if one.promised_share is not None]
+    if promises:
+        yield ""
+    for one in promises:
+        won = units.share(one.won_share) if one.won_share is not None else "nobody knows"
+        yield f"{one.kind} promised {units.share(one.promised_share)} at most; won: {won}"
+
+
+def _section(title: str, changes: tuple[Change, ...]) -> Iterator[str]:
+    if changes:
+        yield ""
+        yield title
+    for change in changes:
+        yield _row(fitted(change.name, 40), change)
+
+
+def _row(name: str, change: Change) -> str:
+    figures = (change.before_ns, change.after_ns, change.won_ns)
+    before, after, won = (units.duration(value) for value in figures)
+    return f"  {name:<42}{before:>8}{after:>10}{won:>10}"

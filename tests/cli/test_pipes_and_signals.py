@@ -128,3 +128,11 @@ def test_compare_speaks_of_both(trace: Path, brrrtop: Run) -> None:
     done = brrrtop("compare", str(trace), str(trace))
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(trace.name) >= 2
+
+
+def test_compare_in_json_carries_both_reports(trace: Path, brrrtop: Run) -> None:
+    done = brrrtop("compare", str(trace), str(trace), "--json")
+    pair = json.loads(done.stdout)
+    assert pair["schema"] == "brrrtop.compare/1"
+    assert pair["before"]["schema"] == pair["after"]["schema"] == "brrrtop.report/1"
+    assert pair["comparison"]["before_ns"] == pair["comparison"]["after_ns"] > 0
