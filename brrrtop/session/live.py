@@ -30,6 +30,8 @@ SECOND = 1_000_000_000
 IDLE_BELOW = 0.8
 """With the SMs active for less than this, the main thread's stacks are worth looking at."""
 BUSY_ABOVE = 0.9
+GPM_PATIENCE_NS = 5 * SECOND
+"""Without GPM by then, nothing tells an idle GPU from a busy one: stacks are always wanted."""
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
 ROUTINE = frozenset({"ready", "tracing"})
@@ -84,7 +86,8 @@ class LiveSource:
         self._uuids: dict[int, str] = {}
         self._closed = False
         self._hung_up = False
-        self._put_opening(now_ns())
+        self._opened_ns = now_ns()
+        self._put_opening(self._opened_ns)
         self._pulse = Pulse(self._beat) if agent is not None else None
         if self._pulse is not None:
             self._pulse.start()
@@ -282,6 +285,7 @@ class LiveSource:
             return
         if decision.act is Act.BURST:
             self._order(Op.BURST, decision.steps, decision.longest_ns)
+            self._put_status({"burst": decision.says}, now_ns)
         else:
             self._order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
 
@@ -333,6 +337,10 @@ class LiveSource:
         status: dict[str, Any] = {"tier": self.tier, "gauges": self._notes()}
         if self._agent is not None and self._agent_lost is None:
             status["sampling"] = self.governor.says(now_ns)
+            if estimate is not None and estimate.worst_step_ns is not None:
+                status["worst_step_ns"] = estimate.worst_step_ns
+            if self._stacks is None and now_ns - self._opened_ns > GPM_PATIENCE_NS:
+                self._look_at_stacks(0.0)
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(f"the trainer (pid {self._pid}) exited", now_ns)

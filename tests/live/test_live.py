@@ -139,6 +139,17 @@ def test_stacks_are_wanted_only_while_the_gpu_has_time(bench: Bench) -> None:
     assert wanted == [1, 0]
 
 
+def test_without_gpm_stacks_are_always_wanted() -> None:
+    bench = Bench()
+    for _ in range(40):
+        bench.tick()
+        bench.feed.held.clear()
+        list(bench.source.frames(bench.now_ns))
+    bench.source.close()
+    assert bench.agent is not None
+    assert [a for op, a, _ in bench.agent.orders if op is Op.STACKS] == [1]
+
+
 def test_the_gauges_learn_the_trainers_numbering(bench: Bench) -> None:
     bench.read(1)
     assert bench.feed.matched == {0: "aa-bb"}
@@ -221,7 +232,7 @@ def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
     body = {"tier": "allocator", "state": "live", "says": "", "alloc_retry_count": 3}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
     assert statuses(bench.read(2)) == {
-        "alloc_retry_count": 3, "tier": "bursts", "gauges": [], "sampling": ANY
+        "alloc_retry_count": 3, "tier": "bursts", "gauges": [], "sampling": ANY, "burst": ANY
     }  # fmt: skip
 
 
