@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import ANY
 
 import numpy as np
 import pytest
@@ -231,9 +230,10 @@ def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
     assert bench.agent is not None
     body = {"tier": "allocator", "state": "live", "says": "", "alloc_retry_count": 3}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
-    assert statuses(bench.read(2)) == {
-        "alloc_retry_count": 3, "tier": "bursts", "gauges": [], "sampling": ANY, "burst": ANY
-    }  # fmt: skip
+    said = statuses(bench.read(2))
+    assert (said["alloc_retry_count"], said["tier"]) == (3, "bursts")
+    assert "state" not in said
+    assert "says" not in said
 
 
 def test_a_burst_in_which_nothing_ran_is_answered(bench: Bench) -> None:
