@@ -1,0 +1,158 @@
+/* The calls Python makes. */
+#include "brrrtop_agent.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "agent.h"
+#include "gate.h"
+#include "inbox.h"
+#include "marks.h"
+#include "names.h"
+#include "server.h"
+#include "trace.h"
+#include "wire.h"
+
+#define ANSWER_MS 2000
+
+static _Atomic uint64_t step_count;
+static char last_error[512] = "no error yet";
+static pthread_mutex_t error_lock = PTHREAD_MUTEX_INITIALIZER;
+
+int agent_fail(int code, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    pthread_mutex_lock(&error_lock);
+    vsnprintf(last_error, sizeof last_error, format, arguments);
+    pthread_mutex_unlock(&error_lock);
+    va_end(arguments);
+    return code;
+}
+
+static bool is_object(const char *json)
+{
+    size_t bytes = strlen(json);
+    while (bytes > 0 && strchr(" \t\r\n", json[bytes - 1]) != NULL)
+        bytes--;
+    size_t start = strspn(json, " \t\r\n");
+    return bytes >= start + 2 && json[start] == '{' && json[bytes - 1] == '}';
+}
+
+int brrr_start(const char *socket_path, const char *hello_json, const char *option_text)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (socket_path == NULL || *socket_path == '\0')
+        return agent_fail(BRRR_E_ARGUMENT, "no socket path was given");
+    if (hello_json == NULL || !is_object(hello_json))
+        return agent_fail(BRRR_E_ARGUMENT, "the hello is not a JSON object");
+    pthread_once(&once, agent_once_per_process);
+    if (agent_exiting())
+        return agent_fail(BRRR_E_BUSY, "the process is exiting");
+    switch (gate_enter()) {
+    case GATE_RUNNING:
+        return BRRR_OK;
+    case GATE_BUSY:
+        return agent_fail(BRRR_E_BUSY, "the agent is just starting or stopping: try again");
+    case GATE_MINE:
+        break;
+    }
+    return agent_begin(socket_path, hello_json, option_text);
+}
+
+int brrr_stop(void)
+{
+    return gate_ask(ASK_STOP, NULL, ANSWER_MS)
+               ? BRRR_OK
+               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
+}
+
+int brrr_yield(const char *who)
+{
+    return gate_ask(ASK_YIELD, who != NULL ? who : "another profiler", ANSWER_MS)
+               ? BRRR_OK
+               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
+}
+
+int brrr_resume(void)
+{
+    return gate_ask(ASK_RESUME, NULL, ANSWER_MS)
+               ? BRRR_OK
+               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
+}
+
+const char *brrr_last_error(void)
+{
+    static _Thread_local char copy[sizeof last_error];
+    pthread_mutex_lock(&error_lock);
+    memcpy(copy, last_error, sizeof copy);
+    pthread_mutex_unlock(&error_lock);
+    return copy;
+}
+
+int brrr_wait(int timeout_ms) { return gate_wait(timeout_ms); }
+
+void brrr_mark(uint16_t mark_class, int64_t start_ns, int64_t end_ns, int64_t value, uint32_t name_id,
+               uint32_t tid)
+{
+    if (server_clients() == 0)
+        return;
+    struct wire_mark mark = {start_ns, end_ns, value, tid, name_id, mark_class, 0, 0};
+    marks_put(&mark);
+}
+
+void brrr_step(int64_t t_ns, uint32_t tid)
+{
+    uint64_t count = atomic_fetch_add_explicit(&step_count, 1, memory_order_relaxed) + 1;
+    brrr_mark(MARK_STEP, t_ns, t_ns, (int64_t)count, 0, tid);
+    trace_step(count);
+}
+
+uint32_t brrr_name(const char *utf8)
+{
+    return utf8 == NULL ? 0 : names_add(utf8, strlen(utf8));
+}
+
+int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t records)
+{
+    bool kept = kind == WIRE_HELLO || kind == WIRE_DEVICE;
+    if (payload == NULL || !agent_listens() || (server_clients() == 0 && !kept))
+        return agent_fail(BRRR_E_BUSY, "nobody listens");
+    if (!inbox_put(kind, payload, bytes, records))
+        return agent_fail(BRRR_E_MEMORY, "the queue to the agent's thread is full");
+    agent_wake();
+    return BRRR_OK;
+}
+
+int brrr_json(uint16_t kind, const char *json)
+{
+    if (json == NULL || (kind == WIRE_HELLO && !is_object(json)))
+        return agent_fail(BRRR_E_ARGUMENT, "not a JSON object");
+    return brrr_frame(kind, json, (uint32_t)strlen(json), 0);
+}
+
+int brrr_stats(uint64_t *out, int n)
+{
+    for (int i = 0; out != NULL && i < n && i < BRRR_ST_COUNT; i++)
+        out[i] = i == BRRR_ST_STEPS ? atomic_load(&step_count) : agent_stat(i);
+    return BRRR_ST_COUNT;
+}
+
+int brrr_abi(void) { return BRRR_ABI; }
+
+void abi_forked(void)
+{
+    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    error_lock = fresh;
+    atomic_store(&step_count, 0);
+}
+
+#ifndef BRRR_FINGERPRINT
+#define BRRR_FINGERPRINT "unknown"
+#endif
+
+/* Found in the file by whoever asks whether it is older than its sources. */
+__attribute__((used)) static const char fingerprint[] = "brrrtop-sources:" BRRR_FINGERPRINT;

@@ -1,0 +1,80 @@
+#include "trace_own.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "clock.h"
+#include "pool.h"
+#include "report.h"
+#include "switch.h"
+
+#define LOOK_EVERY_NS (500 * NS_PER_MS)
+
+void trace_enter(enum trace_state next, const char *sentence)
+{
+    bool same = own.state == next && strcmp(own.says, sentence) == 0;
+    own.state = next;
+    if (sentence != own.says)
+        snprintf(own.says, sizeof own.says, "%s", sentence);
+    if (!same)
+        report_status();
+}
+
+void trace_look(int64_t now_ns)
+{
+    char sentence[768] = "";
+    own.look_ns = now_ns + LOOK_EVERY_NS;
+    own.found = false;
+    switch (cupti_find(&own.cupti, own.options.need_context, sentence, sizeof sentence)) {
+    case FOUND:
+        own.found = true;
+        pool_allow_null(own.cupti.version >= 27);
+        if (trace_has_calls())
+            snprintf(sentence, sizeof sentence, "kernel tracing is ready");
+        else
+            snprintf(sentence, sizeof sentence,
+                     "kernel tracing is ready, without launch and sync calls: CUPTI older than 12.6");
+        trace_enter(TRACE_READY, sentence);
+        report_hello_again();
+        return;
+    case FIND_NO_CUDA:
+        trace_enter(TRACE_WAITING, sentence);
+        return;
+    case FIND_NO_CUPTI:
+        trace_enter(TRACE_ABSENT, sentence);
+        own.look_ns = now_ns + 4 * LOOK_EVERY_NS;
+        return;
+    case FIND_REFUSED:
+        trace_enter(TRACE_OFF, sentence);
+    }
+}
+
+void trace_block(const char *sentence)
+{
+    static const int PAUSES_S[] = {10, 30, 60};
+    uint32_t step = own.blocked_times < 2 ? own.blocked_times : 2;
+    own.blocked_times++;
+    own.retry_ns = mono_ns() + PAUSES_S[step] * NS_PER_S;
+    switch_forget();
+    char text[768];
+    snprintf(text, sizeof text, "%.600s; next try in %d s", sentence, PAUSES_S[step]);
+    trace_enter(TRACE_BLOCKED, text);
+}
+
+void trace_refused(int code)
+{
+    char fault[160], text[512];
+    cupti_last_fault(&own.cupti, fault, sizeof fault);
+    if (code == CUPTI_MULTIPLE_SUBSCRIBERS || code == CUPTI_NOT_COMPATIBLE ||
+        code == CUPTI_HARDWARE_BUSY) {
+        snprintf(text, sizeof text, "another profiler holds CUPTI (%s)", fault);
+        trace_block(text);
+    } else if (code == CUPTI_INSUFFICIENT_PRIVILEGES || code == CUPTI_NOT_SUPPORTED ||
+               (code >= 40 && code <= 47)) {
+        snprintf(text, sizeof text, "kernel tracing is not permitted or not supported here (%s)", fault);
+        trace_enter(TRACE_OFF, text);
+    } else {
+        snprintf(text, sizeof text, "CUPTI failed (%s)", fault);
+        trace_block(text);
+    }
+}
