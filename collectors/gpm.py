@@ -73,11 +73,7 @@ class GpmSampler:
     @property
     def metrics(self) -> frozenset[Metric]:
         """What this device answers, as far as is known."""
-        return (
-            frozenset(METRICS[one][0] for one in self._wanted)
-            if self.supported
-            else frozenset()
-        )
+        return frozenset(METRICS[one][0] for one in self._wanted) if self.supported else frozenset()
 
     def sample(self, now_ns: Callable[[], int]) -> list[tuple[Metric, float]]:
         """The means since the call before; empty for the first, a refused or a too early one.
@@ -91,9 +87,7 @@ class GpmSampler:
             return []
         taken = self._ask.ask("gpm sample", self._take)
         if taken is None:
-            self.says = self._ask.refused.get("gpm sample") or self._ask.absent.get(
-                "gpm sample"
-            )
+            self.says = self._ask.refused.get("gpm sample") or self._ask.absent.get("gpm sample")
             self._held_ns = 0  # what is held is too old to be a neighbour
             return []
         self.says = None
@@ -102,10 +96,7 @@ class GpmSampler:
         self._held, self._fresh = self._fresh, self._held
         if not before_ns:
             return []
-        return (
-            self._ask.ask("gpm metrics", lambda: self._read(self._fresh, self._held))
-            or []
-        )
+        return self._ask.ask("gpm metrics", lambda: self._read(self._fresh, self._held)) or []
 
     def _take(self) -> bool:
         if self._device.mig:

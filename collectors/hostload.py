@@ -52,8 +52,7 @@ class CpuShare:
             return False
         try:
             return bool(
-                self._process.is_running()
-                and self._process.status() != psutil.STATUS_ZOMBIE
+                self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
             )
         except psutil.Error:
             return False
@@ -82,9 +81,5 @@ class HostLoad:
             ),
         ]
         at_ns = time.time_ns()
-        rows = [
-            (at_ns, value, -1, int(metric))
-            for metric, value in found
-            if value is not None
-        ]
+        rows = [(at_ns, value, -1, int(metric)) for metric, value in found if value is not None]
         return np.array(rows, GAUGE)
