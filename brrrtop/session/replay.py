@@ -60,7 +60,10 @@ class Replay:
             rest_ns = 2e9 * self._speed
             restart = self._loop and over > rest_ns
             self._head_ns = float(self._span.t0_ns + 1 if restart else self._span.t1_ns + (over if self._loop else 0))
-        head = min(int(self._head_ns), self._span.t1_ns)
+        # Compared as floats: nanoseconds since 1970 are too fine for them, and rounding down
+        # would leave the playhead just before the end for ever.
+        done = self._head_ns >= float(self._span.t1_ns)
+        head = self._span.t1_ns if done else int(self._head_ns)
         snapshot = self._session.advance(head)
         return replace(snapshot, paused=self._paused, speed=self._speed)
 
