@@ -136,8 +136,9 @@ class BrrrtopApp(App[int]):
         self._feed.seen()
 
     def _show(self) -> None:
-        if isinstance(self.screen, View):
-            self.screen.show(self.snapshot)
+        top = self.screen_stack[-1] if self.screen_stack else None
+        if isinstance(top, View):
+            top.show(self.snapshot)
 
     def on_screen_resume(self) -> None:
         self._show()
@@ -151,7 +152,8 @@ class BrrrtopApp(App[int]):
 
     def say(self, says: str, failed: bool = False) -> None:
         """Shows a sentence on the status line for a while."""
-        for status in self.screen.query(Status):
+        top = self.screen_stack[-1] if self.screen_stack else None
+        for status in top.query(Status) if top else ():
             status.say(says, failed)
             self.set_timer(SAYS_S, lambda line=status: line.say(None))
 

@@ -13,6 +13,7 @@ from textual.message import Message
 from brrrtop import units
 from brrrtop.model import Advisory, Snapshot
 from brrrtop.tui.look import Look
+from brrrtop.tui.renderables.kernel_name import short_name
 from brrrtop.tui.renderables.line import clipped, rule, sided, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
@@ -81,7 +82,7 @@ def headline(advisory: Advisory, look: Look, width: int) -> Text:
 
 
 def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
-    """What to try, the evidence, what would be a waste: each labelled, wrapped to the width."""
+    """What to try, wrapped; the evidence and what would be a waste, a line each."""
     pieces = (
         ("try", advisory.suggests, "good"),
         ("evidence", evidence_text(advisory.evidence), "muted"),
@@ -89,7 +90,8 @@ def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     )
     lines = []
     for label, words, hue in pieces:
-        for i, line in enumerate(wrapped(words, max(10, width - 12))):
+        room = max(10, width - 12)
+        for i, line in enumerate(wrapped(words, room) if label == "try" else [words]):
             text = Text.styled(f"{label if not i else '':>9}  ", look.style(hue))
             text.append(line, look.style("text" if hue == "good" else hue))
             lines.append(clipped(text, width))
@@ -97,11 +99,13 @@ def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> str:
-    """`input share 42%, step ms 36.6`: units from the key's suffix."""
-    return ", ".join(f"{label} {value}" for label, value in evidence_pairs(evidence))
+    """`input 42%, step 36.6 ms`: the figures only; lists are left to the view of all advice."""
+    plain = {key: value for key, value in evidence.items() if not isinstance(value, list | tuple)}
+    return ", ".join(f"{label} {value}" for label, value in evidence_pairs(plain))
 
 
 def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Labels and values in words, units taken from the keys' suffixes."""
     pairs = []
     for key, value in evidence.items():
         label, shown = key, str(value)
@@ -111,6 +115,8 @@ def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
             shown = "yes" if value else "no"
         elif isinstance(value, int | float):
             label, shown = _measured(key, value)
+        elif isinstance(value, list | tuple):
+            shown = " → ".join(short_name(str(entry)) for entry in value)
         pairs.append((label.replace("_", " "), shown))
     return pairs
 

@@ -18,8 +18,8 @@ SOURCES = {
 }
 
 
-AHEAD_FROM = 0.5
-"""With half of the kernel time launched in good time, the GPU mostly has work queued."""
+IN_TIME_NS = 10_000
+"""A launch this long before its kernel starts hides its own cost (`model.Launch`)."""
 
 
 class Pace(Pane):
@@ -72,10 +72,19 @@ def launch_pieces(estimate: Estimate, look: Look) -> list[Text]:
     lead = _pair("launch lead", units.duration(launch.lead_p50_ns), look)
     rho = _pair("rho", units.share(launch.rho), look)
     if launch.rho is not None:
-        ahead = launch.rho >= AHEAD_FROM
-        words = " host runs ahead" if ahead else " host is late"
-        rho.append(words, look.style("good" if ahead else "overhead", bold=True))
+        words, hue = host_word(launch.lead_p50_ns, launch.rho)
+        rho.append(f" {words}", look.style(hue, bold=True))
     return [lead, rho, _pair("under 10 us", units.share(launch.share_under_10us), look)]
+
+
+def host_word(lead_p50_ns: int, rho: float) -> tuple[str, str]:
+    """Whether the host runs ahead, by most launches and by most of the kernel time; its hue."""
+    most_launches, most_time = lead_p50_ns >= IN_TIME_NS, rho >= 0.5
+    if most_launches and most_time:
+        return "host runs ahead", "good"
+    if most_launches or most_time:
+        return "host keeps up at times", "memory"
+    return "host is late", "overhead"
 
 
 def _pair(label: str, value: str, look: Look) -> Text:

@@ -30,7 +30,7 @@ class Shown(Protocol):
 
 def strip_of(text: Text, width: int, base: Style) -> Strip:
     """One line of a widget: `text` on the widget's own style, over exactly `width` cells."""
-    segments = Segment.apply_style(text.render(_CONSOLE, end=""), base)
+    segments = Segment.simplify(Segment.apply_style(text.render(_CONSOLE, end=""), base))
     return Strip(segments).adjust_cell_length(width, base)
 
 

@@ -60,7 +60,7 @@ def window(snapshot: Snapshot) -> str:
     estimate = snapshot.estimate
     text = units.duration(estimate.account.duration_ns)
     if estimate.steps.count:
-        text += f" ({estimate.steps.count} steps)"
+        text += f" ({estimate.steps.count} step{'s' * (estimate.steps.count != 1)})"
     if estimate.observed_share < 1:
         text += f", {units.share(estimate.observed_share)} traced"
     return text

@@ -1,0 +1,145 @@
+"""Draws every picture in this folder anew, from the shipped recordings of real runs.
+
+    python screenshots/make.py            all of them, beside this file
+    python screenshots/make.py DIRECTORY  the same, and more sizes and looks, into DIRECTORY
+
+Each recording is played at a fixed pace by a clock of its own up to a fixed place, so that the
+same code draws the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import brrrtop.data
+from brrrtop.model import Snapshot
+from brrrtop.session.opening import open_source
+from brrrtop.session.replay import Replay
+from brrrtop.session.state import Session
+from brrrtop.tui.app import BrrrtopApp
+from brrrtop.tui.look import Look
+
+DARK, LIGHT = Look(), Look(dark=False)
+NO_COLOUR, ASCII = Look(colour=False), Look(colour=False, ascii=True)
+LOOKS = {"dark": DARK, "light": LIGHT, "no-color": NO_COLOUR, "ascii": ASCII}
+VIEWS = {
+    "help": ("f1",),
+    "roofline": ("r",),
+    "advice": ("a",),
+    "log": ("l",),
+    "kernel": ("enter",),
+    "filter": ("slash", "g"),
+}
+SIZES = ((80, 24), (120, 40), (200, 60))
+INTERVAL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One file: which recording, how far into it, and what is pressed."""
+
+    name: str
+    scenario: str
+    size: tuple[int, int]
+    look: Look = DARK
+    keys: tuple[str, ...] = ()
+    place: float = 1.0
+
+
+PICTURES = (
+    Picture("input-bound-120x40", "input-bound", (120, 40)),
+    Picture("memory-bound-80x24", "memory-bound", (80, 24)),
+    Picture("healthy-light-120x40", "healthy", (120, 40), LIGHT),
+    Picture("launch-bound-no-color-80x24", "launch-bound", (80, 24), NO_COLOUR),
+    Picture("sync-bound-ascii-80x24", "sync-bound", (80, 24), ASCII),
+    Picture("roofline-120x40", "plain-attention", (120, 40), DARK, ("r",)),
+    Picture("input-bound-200x60", "input-bound", (200, 60)),
+)
+
+
+def extras() -> list[Picture]:
+    """Every demo at every size, every look, every view: to be looked at, not to be kept."""
+    folder = Path(brrrtop.data.__path__[0]) / "demos"
+    names = sorted(path.stem for path in folder.glob("*.brrr"))
+    found = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in names for w, h in SIZES]
+    for look_name, look in LOOKS.items():
+        found += [Picture(f"{look_name}-{w}x{h}", "memory-bound", (w, h), look) for w, h in SIZES]
+        found += [
+            Picture(f"{view}-{look_name}", "healthy", (120, 40), look, keys)
+            for view, keys in VIEWS.items()
+        ]
+    return found
+
+
+def played(scenario: str, place: float) -> list[Snapshot]:
+    """The snapshots of a recording up to `place` of it, one each `INTERVAL_S`."""
+    path = Path(brrrtop.data.__path__[0]) / "demos" / f"{scenario}.brrr"
+    ticks = count()
+    source = open_source(str(path))
+    replay = Replay(Session(source, keep_ns=None), clock=lambda: next(ticks) * INTERVAL_S)
+    snapshots = [replay.advance()]
+    while (snapshots[-1].progress or 0.0) < place - 1e-6:
+        snapshots.append(replay.advance())
+    replay.close()
+    return snapshots
+
+
+class Still:
+    """A driver that shows prepared snapshots and stands still at the last one."""
+
+    can: frozenset[str] = frozenset()
+
+    def __init__(self, snapshots: list[Snapshot]) -> None:
+        self._snapshots = snapshots
+
+    def advance(self) -> Snapshot:
+        return self._snapshots.pop(0) if len(self._snapshots) > 1 else self._snapshots[0]
+
+    def close(self) -> None:
+        pass
+
+
+async def draw(picture: Picture) -> str:
+    """The picture as SVG."""
+    snapshots = played(picture.scenario, picture.place)
+    driver = Still(snapshots[-20:] if "r" in picture.keys else snapshots[-1:])
+    app = BrrrtopApp(driver, look=picture.look, interval_s=0.01)  # type: ignore[arg-type]
+    async with app.run_test(size=picture.size) as pilot:
+        await pilot.pause(0.1)
+        await pilot.press(*picture.keys)
+        for _ in range(300):
+            if app.snapshot is snapshots[-1] or len(snapshots) == 1:
+                break
+            await pilot.pause(0.02)
+        await pilot.pause(0.3)
+        return local(app.export_screenshot(title="brrrtop", simplify=True))
+
+
+def local(svg: str) -> str:
+    """The SVG without fonts from the network, and with its spaces kept by every reader."""
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    svg = svg.replace("Fira Code, monospace", "DejaVu Sans Mono, Fira Code, monospace")
+    return svg.replace("<text ", '<text xml:space="preserve" ')
+
+
+def main() -> int:
+    os.environ.pop("NO_COLOR", None)
+    elsewhere = sys.argv[1:]
+    folder = Path(elsewhere[0]) if elsewhere else Path(__file__).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = [*PICTURES, *extras()] if elsewhere else PICTURES
+    for picture in wanted:
+        path = folder / f"{picture.name}.svg"
+        path.write_text(asyncio.run(draw(picture)), "utf-8")
+        print(path.name, path.stat().st_size)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
