@@ -118,9 +118,9 @@ ENTRIES: tuple[Entry, ...] = (
        "contiguous(), cat and transposes take 12 % of the time",
        "the copies that attention layouts need; eager attention"),
     _e(_MEM, "A36", "inefficient-kernel", "Far under the memory roof",
-       "a full-grid pointwise, norm or softmax kernel with 10 % of the time under 30 % of the "
+       "a full-grid pointwise or softmax kernel with 10 % of the time under 30 % of the "
        "bandwidth, by bytes that are known",
-       "gathers and sorts, bound by latency; bytes guessed from names alone"),
+       "norms, gathers and sorts, bound by latency; bytes guessed from names alone"),
     _e(_MEM, "A37", "activation-checkpointing", "Bandwidth-bound and out of memory",
        "over 90 % of the memory in use and more time on the memory side than in compute",
        "a compute-bound run, where recomputing costs real time; one that recomputes already"),
@@ -172,8 +172,8 @@ ENTRIES: tuple[Entry, ...] = (
        "over two ranks, one waits 5 % of the time less in collectives than the others",
        "one rank alone; pipeline stages, whose roles differ"),
     _e(_TRUST, "A01", "warming-up", "Too early to judge",
-       "the first three steps, or a compile in the window: nothing else is said",
-       "schedules that warm up the learning rate"),
+       "the first three steps, or a compile that shapes the window: nothing else is said",
+       "a short compile before six steps or more; a recompile, which has its own advice"),
     _e(_TRUST, "4.1", "records-lost", "Too many records are missing",
        "over 1 % of the records were lost: nothing else is said",
        "–"),

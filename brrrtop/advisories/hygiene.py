@@ -13,6 +13,8 @@ def warming_up(context: Context) -> Advisory | None:
     # A compile that is not the first belongs to steady state, and has its own advice.
     if not context.estimate.steps.warming_up or context.facts.hosts.recompiles:
         return None
+    if (context.steps or 0) >= 6 and context.idle("compile") < context.limits.compile_idle:
+        return None
     compiles = context.facts.hosts.compiles
     spent = units.duration(compiles.total_ns)
     compiling = f"; torch.compile took {spent}" if compiles.count else ""

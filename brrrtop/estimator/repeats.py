@@ -85,12 +85,12 @@ def recomputed_ns(joined: Joined) -> int | None:
     edges = np.flatnonzero(np.diff(back)) + 1
     first, stop = np.concatenate(([0], edges)), np.concatenate((edges, [len(back)]))
     forward = ~back[first]
-    # A cut at the window's edges says nothing about a run's length.
+    # A run cut at the window's edge may be longer than it looks.
     inner = forward & (first > 0) & (stop < len(back))
     lengths = (stop - first)[inner]
-    long = int(lengths.max()) if len(lengths) else 0
+    long = int((stop - first)[forward].max())
     short = lengths <= long // 2
-    whole = max(int((~short).sum()), 1)
+    whole = max(int(((stop - first)[forward] > long // 2).sum()), 1)
     if long < 4 or int(short.sum()) < 3 * whole:
         return 0
     running = np.concatenate(([0], np.cumsum(joined.durations_ns)))

@@ -864,6 +864,16 @@ def a_first_compile() -> Scene:
     return healthy(Scene().mark(MarkClass.COMPILE, 50_000, "forward")).mark(MarkClass.STEP)
 
 
+@silent("warming-up")
+def a_short_compile_before_many_steps() -> Scene:
+    return healthy(Scene().mark(MarkClass.COMPILE, 2_000, "forward"), steps=10)
+
+
+@silent("inefficient-kernel")
+def a_batch_norm_far_under_its_roof() -> Scene:
+    return looped(lambda s: [(large(s, 2), s.kernel(BN_NCHW, 300.0)) for _ in range(10)])
+
+
 @silent("warming-up", "records-lost", "gpu-faults", "monitor-cost", "intensity-tie-breaker")
 def a_steady_run() -> Scene:
     scene = healthy().gauge(Metric.STEP_COST_SHARE, 0.002).gauge(Metric.XID, 0)

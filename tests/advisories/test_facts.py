@@ -1,0 +1,194 @@
+"""What the extractors count, with answers by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brrrtop.estimator.facts import Facts, covered_steps, facts
+from brrrtop.model import OpSignature
+from collectors.wire import MarkClass, Metric
+
+from .scenarios import (
+    ADD,
+    ADDCDIV,
+    FLASH,
+    FLASH_BACK,
+    FUSED_ADAM,
+    GEMM,
+    MUL,
+    NORM,
+    SGEMM,
+    SOFTMAX,
+    Scene,
+    healthy,
+)
+
+
+def of(scene: Scene) -> Facts:
+    judged = scene.judged()
+    return facts(judged.window, judged.estimate, judged.call_rows)
+
+
+def test_a_run_costs_at_least_its_largest_kernel() -> None:
+    scene = Scene().kernel(GEMM, 100.0)
+    for us in (40.0, 50.0, 60.0):
+        scene.kernel(ADD, us)
+    found = of(scene.kernel(GEMM, 100.0)).chains
+    assert found is not None
+    assert (found.count, found.kernels, found.total_ns) == (1, 3, 150_000)
+    assert found.fusable_ns == 90_000
+    assert found.length_p50 == 3
+
+
+def test_a_norm_stays_and_takes_its_neighbours_in() -> None:
+    scene = Scene().kernel(GEMM, 100.0).kernel(ADD, 30.0).kernel(NORM, 80.0).kernel(MUL, 20.0)
+    found = of(scene.kernel(GEMM, 100.0)).chains
+    assert found is not None and found.fusable_ns == 50_000
+
+
+def test_a_product_breaks_a_run() -> None:
+    scene = Scene()
+    for name in (ADD, GEMM, ADD, GEMM, ADD):
+        scene.kernel(name, 50.0)
+    found = of(scene).chains
+    assert found is not None and found.count == 0
+
+
+def test_streams_have_runs_of_their_own() -> None:
+    scene = Scene()
+    for place in range(6):
+        scene.kernel(ADD, 50.0, stream=7 + place % 2)
+    found = of(scene).chains
+    assert found is not None and (found.count, found.kernels) == (2, 6)
+
+
+def test_small_vectors_do_not_lengthen_a_run() -> None:
+    scene = Scene().kernel(GEMM, 100.0).kernel(ADD, 100.0).kernel(MUL, 100.0)
+    for _ in range(5):
+        scene.kernel(ADD, 2.0)
+    found = of(scene).chains
+    assert found is not None and found.length_p50 == 2 and found.longest == 7
+
+
+def test_attention_is_its_products_and_what_lies_between() -> None:
+    op = OpSignature("aten::bmm", ((8, 1024, 64), (8, 64, 1024)), ("c10::BFloat16",) * 2)
+    scene = Scene().kernel(GEMM, 500.0)
+    scene.kernel(GEMM, 100.0, op=op).kernel(MUL, 30.0).kernel(SOFTMAX, 70.0)
+    found = of(scene.kernel(GEMM, 100.0, op=op).kernel(GEMM, 500.0)).attention
+    assert found is not None
+    assert (found.count, found.total_ns, found.product_ns) == (1, 300_000, 200_000)
+    assert found.shape == (8, 1024, 1024, 64)
+    assert found.flop == pytest.approx(2 * 2 * 8 * 1024 * 64 * 1024)
+
+
+def test_attention_written_with_exp_is_believed_with_shapes_only() -> None:
+    exp = MUL.replace("MulFunctor", "exp_kernel_cuda")
+    op = OpSignature("aten::bmm", ((8, 1024, 64), (8, 64, 1024)), ("c10::BFloat16",) * 2)
+    for given, count in ((op, 1), (None, None)):
+        scene = Scene().kernel(GEMM, 100.0, op=given).kernel(exp, 30.0)
+        found = of(scene.kernel(GEMM, 100.0, op=given)).attention
+        assert (found.count if found else None) == count
+
+
+def test_copies_beside_a_kernel_are_hidden() -> None:
+    scene = Scene().kernel(GEMM, 1_000.0).copy("up", 1 << 20, 400.0, beside=True)
+    scene.copy("up", 1 << 20, 300.0).copy("down", 8, 2.0, pageable=True)
+    found = of(scene.kernel(GEMM, 10.0)).transfers
+    assert (found.pinned_up.count, found.pinned_up.total_ns) == (2, 700_000)
+    assert found.pinned_up.exposed_ns == 300_000
+    assert found.pageable_down.count == 1 and found.pageable_up.count == 0
+
+
+def test_waits_are_counted_with_the_idle_time_they_lead_to() -> None:
+    scene = Scene()
+    for _ in range(3):
+        scene.kernel(GEMM, 500.0).sync(400.0).kernel(GEMM, 10.0, late=90.0).kernel(GEMM, 500.0)
+    found = of(scene).syncs
+    assert found is not None
+    assert found.count == 3
+    assert found.blocked_ns == 3 * 402_000
+    assert 3 * 80_000 < found.refill_ns < 3 * 95_000
+
+
+def test_an_update_is_found_between_the_backward_pass_and_its_mark() -> None:
+    scene = Scene()
+    for _ in range(4):
+        scene.kernel(ADD, 5.0, late=8.0).kernel(ADD, 5.0, late=8.0, tid=2)
+        for _ in range(5):
+            scene.kernel(MUL, 5.0, late=8.0).kernel(ADDCDIV, 5.0, late=8.0)
+        scene.step()
+    found = of(scene).optimizer
+    assert found is not None
+    assert (found.single, found.marked, found.updates) == (40, False, None)
+
+
+def test_an_update_in_a_range_is_found_without_its_functors() -> None:
+    scene = Scene().kernel(ADD, 5.0)
+    scene.mark(MarkClass.OPTIMIZER, 100.0)
+    for _ in range(6):
+        scene.kernel(MUL, 5.0, late=8.0)
+    found = of(scene).optimizer
+    assert found is not None
+    assert (found.single, found.fused, found.marked, found.updates) == (6, 0, True, 1)
+
+
+def test_without_an_optimizer_there_is_none() -> None:
+    assert of(Scene().kernel(GEMM, 5.0).kernel(ADD, 5.0)).optimizer is None
+    assert of(Scene().kernel(GEMM, 5.0).kernel(FUSED_ADAM, 5.0)).optimizer is not None
+
+
+def test_a_forward_between_backward_work_was_recomputed() -> None:
+    once, twice = Scene(), Scene()
+    for scene, again in ((once, False), (twice, True)):
+        for _ in range(8):
+            scene.kernel(FLASH, 50.0)
+        for _ in range(8):
+            if again:
+                scene.kernel(FLASH, 50.0)
+            scene.kernel(FLASH_BACK, 100.0)
+        scene.kernel(FLASH, 50.0)
+    assert of(once).recomputed_ns == 0
+    # The first of them follows the forward pass without a break, and counts with it.
+    assert of(twice).recomputed_ns == 7 * 50_000
+
+
+def test_steps_are_compared_by_what_they_launch_and_in_which_order() -> None:
+    scene = healthy(steps=4, kernels=5)
+    found = of(scene).repeats
+    assert found is not None and (found.steps, found.identical) == (3, 3)
+    for name in (ADD, GEMM) * 5:
+        scene.kernel(name, 300.0)
+    found = of(scene.kernel(FUSED_ADAM, 100.0).step()).repeats
+    assert found is not None and (found.steps, found.identical) == (4, 3)
+
+
+def test_readings_are_means_and_reasons_shares() -> None:
+    scene = healthy().gauge(Metric.SMI_UTIL, 0.5, 1.0)
+    found = of(scene.gauge(Metric.CLOCK_EVENT_REASONS, 0x4, 0x24, 0x0, 0x0)).readings
+    assert found.mean(Metric.SMI_UTIL) == 0.75
+    assert found.mean(Metric.POWER_WATT) is None
+    assert found.reason_shares["power cap"] == 0.5
+    assert found.reason_shares["software thermal"] == 0.25
+
+
+def test_the_architecture_is_read_off_names_when_nobody_says() -> None:
+    assert of(Scene().kernel(GEMM, 5.0)).architecture == (9, 0)
+    assert of(Scene().kernel(SGEMM, 5.0)).architecture == (8, 0)
+    assert of(Scene().kernel(ADD, 5.0)).architecture is None
+
+
+def test_steps_covered_need_not_be_whole() -> None:
+    scene = healthy(steps=4)
+    estimate = scene.judged().estimate
+    assert estimate.steps.count == 3
+    assert covered_steps(estimate) == pytest.approx(4.0, abs=0.01)
+
+
+def test_an_idle_stream_changes_nothing() -> None:
+    plain, streamed = healthy(), healthy()
+    streamed.kernel(ADD, 0.0, stream=99)
+    first, second = of(plain), of(streamed)
+    assert first.chains is not None and second.chains is not None
+    assert first.chains.fusable_ns == second.chains.fusable_ns
+    assert np.isclose(first.precision.matrix_ns, second.precision.matrix_ns)
