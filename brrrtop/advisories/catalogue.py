@@ -39,7 +39,8 @@ ENTRIES: tuple[Entry, ...] = (
     _e(_OVER, "A10", "launch-bound-compile", "Launching sets the pace",
        "over half the kernel time was launched too late, half the kernels are under 20 us, and at "
        "least 15 % of the time is idle before launches",
-       "a full launch queue (back-pressure), a late loader, slow copies, refills after syncs"),
+       "a full launch queue (back-pressure), a late loader, slow copies, refills after syncs; a run "
+       "that is compiled already"),
     _e(_OVER, "A11", "cuda-graphs", "The same launches every step",
        "launch-bound, and three steps or more launched the same kernels without sync or allocation",
        "changing shapes; a run that replays graphs already"),

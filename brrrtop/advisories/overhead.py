@@ -132,9 +132,17 @@ def launch_bound(context: Context) -> bool:
     )
 
 
+def is_compiled(context: Context) -> bool:
+    """Whether Inductor made most of the pointwise kernels, or graphs launch most of all kernels."""
+    facts = context.facts
+    fused = facts.chains.fused_ns if facts.chains else 0
+    loose = facts.precision.streaming_ns
+    return fused > loose or facts.graph_kernels * 2 > facts.kernels
+
+
 def launch_bound_compile(context: Context) -> Advisory | None:
-    """A10: each kernel ends before the next is launched."""
-    if not launch_bound(context):
+    """A10: each kernel ends before the next is launched, and nothing is compiled yet."""
+    if not launch_bound(context) or is_compiled(context):
         return None
     facts, account = context.facts, context.estimate.account
     waiting = launch_idle(context)

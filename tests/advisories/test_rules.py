@@ -108,6 +108,17 @@ def many_small_kernels() -> Scene:
     return looped(small)
 
 
+@calls_for("cuda-graphs")
+@silent("launch-bound-compile")
+def small_compiled_kernels() -> Scene:
+    return looped(lambda s: (small(s, 60, name=TRITON), small(s, 10)))
+
+
+@silent("launch-bound-compile", "cuda-graphs")
+def small_kernels_of_graphs() -> Scene:
+    return looped(lambda s: [s.kernel(ADD, 2.0, late=12.0, blocks=8, graph=3) for _ in range(90)])
+
+
 @silent("launch-bound-compile", "cuda-graphs")
 def small_kernels_behind_a_late_loader() -> Scene:
     return looped(lambda s: (s.idle(20_000, MarkClass.INPUT, "next"), small(s)))
