@@ -53,7 +53,8 @@ class Compiling(Probe):
 
     def wake(self, now_ns: int) -> None:
         """Send what has ended, and say so when a compile takes more than a second."""
-        metrics = recent_metrics() if self._done else {}
+        read = imported("torch._dynamo.utils", "get_compilation_metrics") if self._done else None
+        metrics = {str(one.compile_id): one for one in read()[-64:]} if read is not None else {}
         for _ in range(len(self._done)):
             compile_ = self._done.popleft()
             found = metrics.get(compile_[4])
@@ -96,9 +97,3 @@ class Compiling(Probe):
         tail = compile_id.rpartition("/")[2].partition("_")[0]
         number = int(tail) if trigger == "DYNAMO" and tail.isdigit() else 0
         self.native.mark(COMPILE, start_ns, end_ns, number, self.native.name(name), thread)
-
-
-def recent_metrics() -> dict[str, Any]:
-    """torch's own record of its last compiles, by compile id."""
-    read = imported("torch._dynamo.utils", "get_compilation_metrics")
-    return {str(one.compile_id): one for one in read()[-64:]} if read is not None else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from _thread import allocate_lock
 from typing import Any
@@ -32,6 +33,7 @@ _ROUND_MS = 500
 """With a monitor: a look at what has been imported since, and the probes' own wake-up."""
 _DORMANT_MS = 10_000
 _FACTS_NS = 5_000_000_000
+_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
 
 
 class Control:
@@ -87,6 +89,7 @@ class Control:
 
     def run(self) -> None:
         """Heed the library until the end; the body of the control thread."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # they have to wake the main thread
         heed = self.fence.guard("control", self._heed)
         while not self.ended:
             asked = time.monotonic()

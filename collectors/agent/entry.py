@@ -25,7 +25,7 @@ def start(library_path: str, socket_path: str, options: str = "", version: str =
         version: The brrrtop that asks. Loaded code is never replaced: another version is refused.
 
     Returns:
-        Nothing when the agent runs, else the sentence that says why it does not.
+        Nothing when the agent runs, else the reason why not.
     """
     global _control
     if version != VERSION:

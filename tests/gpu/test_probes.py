@@ -1,0 +1,128 @@
+"""What only a GPU can show of the probes: CUDA facts, allocator retries, threads as CUPTI has them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors import bootstrap, control, native, wire
+from collectors.wire import CallClass, Kind, MarkClass
+
+pytestmark = pytest.mark.gpu
+
+TRAIN = """
+import gc, sys, time, torch
+m = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)]).cuda()
+o = torch.optim.AdamW(m.parameters())
+with open(sys.argv[1]) as file: exec(file.read())
+torch.cuda.set_per_process_memory_fraction(0.05)
+limit = int(torch.cuda.get_device_properties(0).total_memory * 0.05)
+x = torch.randn(64, 512, device="cuda")
+end = time.monotonic() + 40; turn = 0
+while time.monotonic() < end:
+    o.zero_grad(); loss = m(x).square().mean(); loss.backward(); o.step()
+    loss.item()
+    turn += 1
+    if turn % 500 == 0:  # blocks that do not fit beside the cached ones: the allocator retries
+        small = [torch.empty(limit // 16, dtype=torch.uint8, device="cuda") for _ in range(10)]
+        del small
+        large = torch.empty(limit // 2, dtype=torch.uint8, device="cuda")
+        del large
+"""
+
+
+class Watched:
+    """A trainer on the GPU and what its agent has said so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = folder / "s"
+        agent = native.AGENT_DIR
+        text = bootstrap.payload(str(agent), str(native.library_path()), str(self.place))
+        (folder / "payload").write_text(text)
+        (folder / "train.py").write_text(TRAIN)
+        self.trainer = subprocess.Popen([sys.executable, "train.py", "payload"], cwd=folder)
+        self.monitor = socket.socket(socket.AF_UNIX)
+        self.decoder = wire.Decoder()
+        self.names: dict[int, str] = {}
+        self.bodies: dict[int, list[Any]] = {kind: [] for kind in Kind}
+        end = time.monotonic() + 60
+        while self.monitor.connect_ex(os.fspath(self.place)) and time.monotonic() < end:
+            time.sleep(0.05)
+        self.monitor.settimeout(1)
+
+    def until(self, enough: Callable[[], bool], limit_s: float = 20) -> bool:
+        """Listens until `enough`; False when that never came."""
+        end = time.monotonic() + limit_s
+        while not enough() and time.monotonic() < end:
+            for frame in self.decoder.feed(self.monitor.recv(1 << 18)):
+                if frame.kind == Kind.NAMES:
+                    self.names.update(frame.body)
+                self.bodies[frame.kind].append(frame.body)
+        return enough()
+
+    def marks(self, mark_class: MarkClass) -> list[Any]:
+        return [
+            row
+            for rows in self.bodies[Kind.MARKS]
+            for row in rows
+            if row["mark_class"] == mark_class
+        ]
+
+    def close(self) -> None:
+        self.monitor.close()
+        self.trainer.kill()
+        self.trainer.wait()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    made = Watched(tmp_path_factory.mktemp("trainer"))
+    yield made
+    made.close()
+
+
+def test_the_device_frame_has_the_fields_of_the_model(watched: Watched) -> None:
+    from brrrtop.model import Device
+
+    assert watched.until(lambda: bool(watched.bodies[Kind.DEVICE]))
+    device = Device(**watched.bodies[Kind.DEVICE][0])
+    assert device.device_id == 0 and device.name and device.sm_count and device.memory_bytes
+    assert (device.uuid or "").startswith("GPU-") and len(device.uuid or "") == 40
+
+
+def test_allocator_retries_are_marked_and_totals_sent(watched: Watched) -> None:
+    assert watched.until(lambda: bool(watched.marks(MarkClass.ALLOCATOR)))
+    told = [body["allocator"][0] for body in watched.bodies[Kind.STATUS] if "allocator" in body]
+    assert told[-1]["device"] == 0 and told[-1]["reserved_bytes"] >= told[-1]["allocated_bytes"] > 0
+
+
+def test_marks_and_calls_number_threads_alike(watched: Watched) -> None:
+    watched.monitor.sendall(control.burst(20, 2_000_000_000))
+
+    def launches() -> list[Any]:
+        rows = [row for batch in watched.bodies[Kind.CALLS] for row in batch]
+        return [row for row in rows if row["call_class"] == CallClass.LAUNCH]
+
+    assert watched.until(lambda: len(launches()) > 500)
+    stepping = {int(row["tid"]) for row in watched.marks(MarkClass.STEP)}
+    threads = Counter(int(row["tid"]) for row in launches())
+    assert len(stepping) == 1 and stepping & set(threads), "the forward pass is this thread's"
+    assert len(threads) == 2, "autograd launches the backward pass from a thread of its own"
+
+
+def test_stacks_show_the_line_that_waits(watched: Watched) -> None:
+    watched.monitor.sendall(control.stacks(True))
+    assert watched.until(lambda: len(watched.marks(MarkClass.STACK)) >= 40)
+    watched.monitor.sendall(control.stacks(False))
+    lines = Counter(watched.names[int(row["name_id"])] for row in watched.marks(MarkClass.STACK))
+    assert all("train.py:" in line for line in lines)
+    assert any(line.endswith("| loss.item()") for line in lines), lines
