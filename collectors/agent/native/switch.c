@@ -101,6 +101,7 @@ static void enable_calls(const struct cupti *cupti, bool driver, uint32_t want)
     wanted_ids(driver, want, cupti->version, ids);
     if (enable_kind(cupti, kind) != CUPTI_OK)
         return;
+    uint32_t silenced = 0;
     for (uint32_t id = 1, refused = 0; id < CALL_IDS && refused < REFUSED_IN_A_ROW; id++) {
         if (ids[id])
             continue;
@@ -108,8 +109,12 @@ static void enable_calls(const struct cupti *cupti, bool driver, uint32_t want)
             return;
         /* Past the last id of this version every answer is an error, which is no fault. */
         refused = set(id, 0) == CUPTI_OK ? 0 : refused + 1;
+        silenced += refused == 0;
         cupti_leave(CUPTI_OK, "");
     }
+    /* A row for every call would cost each launch far more than they tell. */
+    if (silenced == 0 && CUPTI_CALL(cupti, disable, kind) == CUPTI_OK)
+        on.kinds &= ~(UINT64_C(1) << kind);
 }
 
 bool switch_on(const struct cupti *cupti, uint32_t want, uint32_t pool_limit, int *code)

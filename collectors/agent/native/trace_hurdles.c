@@ -34,8 +34,8 @@ void trace_look(int64_t now_ns)
         else
             snprintf(sentence, sizeof sentence,
                      "kernel tracing is ready, without launch and sync calls: CUPTI older than 12.6");
-        trace_enter(TRACE_READY, sentence);
         report_hello_again();
+        trace_enter(TRACE_READY, sentence);
         return;
     case FIND_NO_CUDA:
         trace_enter(TRACE_WAITING, sentence);

@@ -5,6 +5,9 @@
  * goes back when it is full and all of it is complete, from a worker thread, or at a flush when
  * all of it is complete. Device time follows CLOCK_REALTIME.
  *
+ * A call has a row when its kind is on and its id is: an id enabled alone is accepted and gives
+ * nothing, as CUPTI 13.0.85 has it.
+ *
  * -DOLDER_THAN_12_6 leaves out the calls that came with 12.6.
  */
 #define _GNU_SOURCE
@@ -23,6 +26,8 @@
 #define KINDS 64
 #define CBIDS 1024
 #define BUFFERS 256
+#define LAST_RUNTIME 540
+#define LAST_DRIVER 850
 
 typedef void (*request_fn)(uint8_t **, size_t *, size_t *);
 typedef void (*complete_fn)(void *, uint32_t, uint8_t *, size_t, size_t);
@@ -198,6 +203,8 @@ static uint8_t *place(size_t bytes, int64_t complete_ns)
 
 static void put_call(uint32_t kind, uint32_t cbid, uint32_t id, int64_t start, int64_t end, int result)
 {
+    if (!enabled[kind] || !(kind == 4 ? driver_on : runtime_on)[cbid])
+        return;
     uint8_t *record = place(40, end);
     if (record == NULL)
         return;
@@ -264,8 +271,7 @@ static void launch(const char *name, int64_t ns, int64_t lag_ns, uint32_t stream
     device_free_ns = start + ns;
     if (enabled[10])
         put_kernel(name, id, start, start + ns, stream, 0, 0);
-    if (driver ? driver_on[cbid] : runtime_on[cbid])
-        put_call(driver ? 4 : 5, cbid, id, begun, begun + 3000, 0);
+    put_call(driver ? 4 : 5, cbid, id, begun, begun + 3000, 0);
 }
 
 EXPORT void fake_launch(const char *name, int count, int64_t ns, int64_t lag_ns, uint32_t stream)
@@ -298,8 +304,7 @@ EXPORT void fake_graph(const char *name, int count, int64_t ns, uint32_t graph)
     for (int i = 0; i < count && enabled[10]; i++)
         put_kernel(name, id, start + i * ns, start + i * ns + ns, 7, graph, 1000u + (uint32_t)i);
     device_free_ns = start + count * ns;
-    if (runtime_on[311])
-        put_call(5, 311, id, begun, begun + 5000, 0);
+    put_call(5, 311, id, begun, begun + 5000, 0);
     pthread_mutex_unlock(&lock);
 }
 
@@ -324,8 +329,7 @@ EXPORT void fake_copy(int kind, uint64_t bytes, int64_t ns)
         PUT(40, uint32_t, 7);
         PUT(44, uint32_t, id);
     }
-    if (runtime_on[41])
-        put_call(5, 41, id, begun, begun + 2000, 0);
+    put_call(5, 41, id, begun, begun + 2000, 0);
     pthread_mutex_unlock(&lock);
 }
 
@@ -352,8 +356,7 @@ EXPORT void fake_call(uint32_t cbid, int driver, int64_t ns, int result)
 {
     pthread_mutex_lock(&lock);
     int64_t end = now_ns();
-    if (driver ? driver_on[cbid] : runtime_on[cbid])
-        put_call(driver ? 4 : 5, cbid, correlation++, end - ns, end, result);
+    put_call(driver ? 4 : 5, cbid, correlation++, end - ns, end, result);
     pthread_mutex_unlock(&lock);
 }
 
@@ -415,11 +418,13 @@ EXPORT void fake_set_attribute(int which, size_t value) { attribute[which] = val
 EXPORT int fake_has_own_clock(void) { return clock_callback != NULL; }
 EXPORT int64_t fake_device_free(void) { return device_free_ns; }
 
+/* Calls that would have a row now. */
 EXPORT int fake_enabled_calls(void)
 {
     int count = 0;
-    for (int i = 0; i < CBIDS; i++)
-        count += runtime_on[i] + driver_on[i];
+    for (int i = 1; i < CBIDS; i++)
+        count += (enabled[5] && i <= LAST_RUNTIME && runtime_on[i]) +
+                 (enabled[4] && i <= LAST_DRIVER && driver_on[i]);
     return count;
 }
 
@@ -470,6 +475,11 @@ EXPORT int cuptiActivityEnable(uint32_t kind)
         LEAVE(INVALID_KIND);
     start_worker();
     enabled[kind] = ever[kind] = true;
+    /* All its calls again, whatever was said of single ones before. */
+    if (kind == 5)
+        memset(runtime_on, 1, sizeof runtime_on);
+    if (kind == 4)
+        memset(driver_on, 1, sizeof driver_on);
     LEAVE(OK);
 }
 
@@ -486,7 +496,7 @@ EXPORT int cuptiActivityDisable(uint32_t kind)
 EXPORT int cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t on)
 {
     ENTER(C_RUNTIME);
-    if (cbid >= CBIDS)
+    if (cbid == 0 || cbid > LAST_RUNTIME)
         LEAVE(INVALID_PARAMETER);
     runtime_on[cbid] = on;
     LEAVE(OK);
@@ -495,7 +505,7 @@ EXPORT int cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t on)
 EXPORT int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on)
 {
     ENTER(C_DRIVER);
-    if (cbid >= CBIDS)
+    if (cbid == 0 || cbid > LAST_DRIVER)
         LEAVE(INVALID_PARAMETER);
     driver_on[cbid] = on;
     LEAVE(OK);
