@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -108,6 +109,7 @@ class Questions:
         self._now_ns = now_ns
         self._not_before_ns: dict[str, int] = {}
         self._faults: dict[str, int] = {}
+        self._took_ns: dict[str, deque[int]] = {}
         self.absent: dict[str, str] = {}
         """Why a question is not asked any more, by its key."""
         self.refused: dict[str, str] = {}
@@ -132,7 +134,10 @@ class Questions:
             self.remember(key, code_of(fault), str(fault))
             return None
         ended_ns = self._now_ns()
-        self._not_before_ns[key] = ended_ns + int((ended_ns - began_ns) / DUTY_SHARE)
+        took = self._took_ns.setdefault(key, deque(maxlen=3))
+        took.append(ended_ns - began_ns)
+        if len(took) > 1:  # the first may be cold, any one may have been preempted
+            self._not_before_ns[key] = ended_ns + int(min(took) / DUTY_SHARE)
         self._faults.pop(key, None)
         self.refused.pop(key, None)
         return answer
