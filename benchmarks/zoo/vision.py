@@ -5,7 +5,7 @@ from harness import Setting, Step, main
 from torch import nn
 from torch.nn import functional as F
 
-TRUTH = {"regime": "mixed", "advice": [], "not_advice": ["dataloader-stall", "sync-point", "pin-memory", "channels-last"]}
+TRUTH = {"regime": "compute", "advice": [], "not_advice": ["dataloader-stall", "sync-point", "pin-memory", "channels-last"]}
 
 
 class Block(nn.Module):

@@ -43,7 +43,8 @@ def judge(account: Account, split: Split, certainty: float, activities: int) -> 
     ranked = sorted(shares, key=lambda r: -shares[r])
     first, second = ranked[0], ranked[1]
     lead = shares[first] - shares[second]
-    cause = _cause(account)
+    overhead_counts = Regime.OVERHEAD in (first, second) and (first is Regime.OVERHEAD or lead < MARGIN)
+    cause = _cause(account) if overhead_counts else None
     # Overhead is measured, sides are judged: doubt about sides only touches what kernels fill.
     doubt = (split.compute + split.memory) * (1 - certainty)
     if first is Regime.OVERHEAD:
@@ -58,7 +59,7 @@ def judge(account: Account, split: Split, certainty: float, activities: int) -> 
         return Verdict(Regime.MIXED, cause, round(min(0.9, max(0.2, agreed)), 3), first)
     if confidence < FLOOR:
         return Verdict(Regime.UNKNOWN, cause, round(confidence, 3), first)
-    return Verdict(first, cause if first is Regime.OVERHEAD else None, round(confidence, 3), second)
+    return Verdict(first, cause, round(confidence, 3), second)
 
 
 def _cause(account: Account) -> str | None:
