@@ -22,6 +22,7 @@ def readings(rounds: int = 2, pause_s: float = 0.12, trainer: int | None = None)
     device = next((one for one in devices if one.mig), devices[0])
     sampler = DeviceSampler(nvml, device, trainer)
     found = []
+    began = time.monotonic()
     for _ in range(rounds):
         time.sleep(pause_s)
         found.append({m.name: v for m, v in [*sampler.fast(), *sampler.sample()]})
@@ -31,6 +32,7 @@ def readings(rounds: int = 2, pause_s: float = 0.12, trainer: int | None = None)
     library = nvml.nvmlLib
     return {
         "rounds": found,
+        "took_s": time.monotonic() - began,
         "says": says,
         "absent": absent,
         "notes": notes,

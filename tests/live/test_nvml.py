@@ -85,7 +85,7 @@ def test_gpm_values_that_are_no_numbers_are_absent(ask: Ask) -> None:
 
 def test_gpm_samples_are_never_taken_too_close(ask: Ask) -> None:
     got = ask("early", FAKE_NVML_GPM=GPM)
-    assert got["calls"]["nvmlGpmSampleGet"] <= 2
+    assert 1 <= got["calls"]["nvmlGpmSampleGet"] <= 1 + got["took_s"] / 0.1
     assert got["live_samples"] == 0
 
 
@@ -164,8 +164,8 @@ def test_the_thread_brings_facts_and_gauges_at_its_pace(ask: Ask) -> None:
     got = ask("thread", FAKE_NVML_GPM=GPM)
     assert [one["name"] for one in got["devices"]] == ["NVIDIA Fake"]
     assert {"SM_ACTIVE", "SMI_UTIL", "POWER_WATT", "FOREIGN_PROCESS_COUNT"} <= set(got["metrics"])
-    assert 3 <= got["sm"] <= 6
-    assert 2 <= got["util"] <= 4
+    assert 2 <= got["sm"] <= 6
+    assert 1 <= got["util"] <= 4
     assert got["late_s"] < 5
     assert got["ended"]
 

@@ -53,7 +53,7 @@ def until(driver: Watching, done: Callable[[Snapshot], bool], limit_s: float = 1
 def test_a_verdict_comes_within_seconds_and_the_cost_after_it(watching: Watching) -> None:
     began = time.monotonic()
     first = until(watching, lambda s: s.estimate is not None)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 5
     assert first.freshness is Freshness.LIVE
     assert first.source.tier == "bursts"
     later = until(watching, lambda s: s.overhead.step_cost_share is not None)
