@@ -13,11 +13,13 @@ import asyncio
 import os
 import re
 import sys
+import time
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import brrrtop.data
+from brrrtop.cli.trimmed import FromFirstActivity
 from brrrtop.model import Snapshot
 from brrrtop.session.opening import open_source
 from brrrtop.session.replay import Replay
@@ -81,7 +83,7 @@ def played(scenario: str, place: float) -> list[Snapshot]:
     """The snapshots of a recording up to `place` of it, one each `INTERVAL_S`."""
     path = Path(brrrtop.data.__path__[0]) / "demos" / f"{scenario}.brrr"
     ticks = count()
-    source = open_source(str(path))
+    source = FromFirstActivity(open_source(str(path)))
     replay = Replay(Session(source, keep_ns=None), clock=lambda: next(ticks) * INTERVAL_S)
     snapshots = [replay.advance()]
     while (snapshots[-1].progress or 0.0) < place - 1e-6:
@@ -130,6 +132,8 @@ def local(svg: str) -> str:
 
 def main() -> int:
     os.environ.pop("NO_COLOR", None)
+    os.environ["TZ"] = "UTC"
+    time.tzset()
     elsewhere = sys.argv[1:]
     folder = Path(elsewhere[0]) if elsewhere else Path(__file__).parent
     folder.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from brrrtop.tui.widgets.status import Status
 
 if TYPE_CHECKING:
     from textual.filter import LineFilter
+    from textual.notifications import SeverityLevel
 
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
@@ -151,7 +152,11 @@ class BrrrtopApp(App[int]):
         self.say(message.says, message.failed)
 
     def say(self, says: str, failed: bool = False) -> None:
-        """Shows a sentence on the status line for a while."""
+        """Shows a sentence for a while: on the status line, or over it when it is longer."""
+        if len(says) > self.size.width:
+            severity: SeverityLevel = "error" if failed else "information"
+            self.notify(says, severity=severity, timeout=3 * SAYS_S)
+            return
         top = self.screen_stack[-1] if self.screen_stack else None
         for status in top.query(Status) if top else ():
             status.say(says, failed)

@@ -36,6 +36,10 @@ class Shown:
         await self.settle()
         return "\n".join("".join(s.text for s in line) for line in self.strips())
 
+    def advance(self) -> None:
+        """Has the driver hand out its next snapshot now."""
+        self.app._feed.ask(lambda driver: None)
+
     async def settle(self) -> None:
         """Until nothing is left to draw."""
         for _ in range(4):

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
+from brrrtop.kernel_names import short_name
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
-from brrrtop.tui.renderables.kernel_name import short_name
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
 from brrrtop.tui.renderables.roofline_plot import roofline
 from tests.tui import snapshots

@@ -74,7 +74,8 @@ async def test_a_replay_shows_its_place_and_speed() -> None:
 
 async def test_a_finished_run_keeps_its_last_table() -> None:
     ended = snapshots.snapshot(freshness=Freshness.ENDED)
-    async with shown(snapshots.snapshot(), ended, interval_s=0.2) as screen:
+    async with shown(snapshots.snapshot(), ended) as screen:
+        screen.advance()
         assert "nvjet_tst" in await screen.until("ended")
 
 
@@ -159,14 +160,15 @@ async def test_space_pauses_a_replay_and_goes_on() -> None:
 
 
 async def test_space_freezes_a_live_screen_but_not_its_age() -> None:
-    later = snapshots.healthy()
-    stale = replace(later, freshness=Freshness.STALE, age_ns=9_000_000_000)
-    async with shown(snapshots.snapshot(), later, stale, can=frozenset(), interval_s=0.2) as screen:
-        await screen.press("space")
+    stale = replace(snapshots.healthy(), freshness=Freshness.STALE, age_ns=9_000_000_000)
+    async with shown(snapshots.snapshot(), stale, can=frozenset()) as screen:
+        assert "PAUSED" in await screen.press("space")
+        screen.advance()
         text = await screen.until("stale")
         assert "PAUSED" in text
         assert "OVERHEAD-BOUND" in text
         await screen.press("space")
+        screen.advance()
         await screen.until("COMPUTE-BOUND")
 
 

@@ -91,8 +91,9 @@ async def test_enter_opens_the_kernel_under_the_cursor() -> None:
 
 async def test_a_kernel_that_left_the_window_is_shown_as_last_seen() -> None:
     gone = snapshots.snapshot(estimate=snapshots.estimate(kernels=snapshots.KERNELS[3:]))
-    async with shown(snapshots.snapshot(), gone, interval_s=0.2) as screen:
+    async with shown(snapshots.snapshot(), gone) as screen:
         await screen.press("enter")
+        screen.advance()
         assert "nvjet_tst" in await screen.until("not in this window")
 
 

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.model import Event, Snapshot
-from brrrtop.tui.look import Look
-from brrrtop.tui.renderables.line import wrapped
+from brrrtop.model import Snapshot
+from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
-
-EPOCH_NS = 10**18
-"""Smaller times do not count from 1970: the source has a clock of its own."""
-HUES = {"stall": "overhead", "throttle": "alarm", "trainer": "memory", "regime": "text"}
 
 
 class Log(Scrolled):
@@ -29,21 +21,6 @@ class Log(Scrolled):
             for event in reversed(snapshot.events)
             for line in event_lines(event, snapshot.now_ns, self.look, width)
         ]
-
-
-def event_lines(event: Event, now_ns: int, look: Look, width: int) -> list[Text]:
-    """Time of day where the source knows it, how long ago, the kind, and the sentence."""
-    ago = units.duration(max(0, now_ns - event.t_ns))
-    clock = ""
-    if event.t_ns >= EPOCH_NS:
-        clock = datetime.fromtimestamp(event.t_ns / 1e9).astimezone().strftime("%H:%M:%S ")
-    lead = f"{clock}{ago:>8} ago  {event.kind:<11} "
-    lines = []
-    for i, words in enumerate(wrapped(event.says, max(10, width - len(lead)))):
-        text = Text(no_wrap=True)
-        text.append(lead if not i else " " * len(lead), look.style("muted"))
-        lines.append(text.append(words, look.style(HUES.get(event.kind, "text"))))
-    return lines
 
 
 class LogView(SubView):

@@ -7,10 +7,10 @@ from collections import deque
 from rich.text import Text
 
 from brrrtop import units
+from brrrtop.kernel_names import short_name
 from brrrtop.model import Estimate, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.parts import intensity, whole_step
-from brrrtop.tui.renderables.kernel_name import short_name
 from brrrtop.tui.renderables.line import clipped, joined, rule, stacked
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
 from brrrtop.tui.screens.view import SubView

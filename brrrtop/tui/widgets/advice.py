@@ -11,9 +11,10 @@ from textual.events import Click
 from textual.message import Message
 
 from brrrtop import units
+from brrrtop.kernel_names import short_name
 from brrrtop.model import Advisory, Snapshot
 from brrrtop.tui.look import Look
-from brrrtop.tui.renderables.kernel_name import short_name
+from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.renderables.line import clipped, rule, sided, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
@@ -34,8 +35,8 @@ class Advice(Pane, can_focus=True):
         lines = [rule("advice", note, look, width)]
         if not total:
             lines.append(Text.styled(self._none(snapshot), look.style("muted")))
-        shown = snapshot.advisories[:MOST]
-        lines += blocks(shown, look, width, height - 1)
+        lines += blocks(snapshot.advisories[:MOST], look, width, height - 1)
+        lines += log_tail(snapshot, look, width, height - len(lines))
         return stacked(lines[:height], width)
 
     def _none(self, snapshot: Snapshot) -> str:
@@ -66,6 +67,17 @@ def blocks(advisories: tuple[Advisory, ...], look: Look, width: int, height: int
                 mine.append(lines[depth])
                 left -= 1
     return [line for head, lines in zip(heads, kept, strict=True) for line in (head, *lines)]
+
+
+def log_tail(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Text]:
+    """The newest events where advice leaves room for a few; nothing where it does not."""
+    room = height - 2
+    if room < 2 or not snapshot.events:
+        return []
+    lines = [Text(), rule("log", "l: all", look, width)]
+    for event in reversed(snapshot.events[-room:]):
+        lines += event_lines(event, snapshot.now_ns, look, width)
+    return lines[:height]
 
 
 def headline(advisory: Advisory, look: Look, width: int) -> Text:

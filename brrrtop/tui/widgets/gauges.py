@@ -107,7 +107,7 @@ def watts(value: float | None) -> str:
 
 
 def degrees(value: float | None) -> str:
-    return units.UNMEASURED if value is None else f"{value:.0f} °C"
+    return units.UNMEASURED if value is None else f"{value:.0f}°C"
 
 
 def hertz(value: float | None) -> str:

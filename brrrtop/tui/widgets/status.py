@@ -7,8 +7,11 @@ from rich.text import Text
 from brrrtop import units
 from brrrtop.model import Freshness, Overhead, Snapshot
 from brrrtop.tui.look import Look
-from brrrtop.tui.renderables.line import joined
+from brrrtop.tui.renderables.line import clipped, joined
 from brrrtop.tui.widgets.pane import Pane
+
+LEAST_NOTE = 20
+"""Cells from which the beginning of a note is better than none."""
 
 
 class Status(Pane):
@@ -29,7 +32,11 @@ class Status(Pane):
             piece = Text.styled(says, self.look.style("alarm" if failed else "good", bold=True))
             piece.truncate(width, overflow="ellipsis")
             return [piece]
-        return [joined(pieces(snapshot, self.look), width)]
+        line = joined(pieces(snapshot, self.look), width)
+        notes = "; ".join(snapshot.source.notes)
+        if notes and width - line.cell_len > LEAST_NOTE:
+            line.append(f"   {notes}", self.look.style("muted"))
+        return [clipped(line, width)]
 
 
 def pieces(snapshot: Snapshot, look: Look) -> list[Text]:
@@ -51,7 +58,6 @@ def pieces(snapshot: Snapshot, look: Look) -> list[Text]:
         facts.append(_pair("lost", "0", look))
     if snapshot.zero_timestamps:
         facts.append(_pair("without times", units.count(snapshot.zero_timestamps), look))
-    facts += [Text.styled(note, look.style("muted")) for note in source.notes]
     return facts
 
 

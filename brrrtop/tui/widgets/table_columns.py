@@ -8,11 +8,10 @@ from typing import Any
 
 from rich.text import Text
 
-from brrrtop import units, words
+from brrrtop import kernel_names, units, words
 from brrrtop.model import KernelRow
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.bar import meter
-from brrrtop.tui.renderables.kernel_name import short_name
 from brrrtop.tui.renderables.line import fitted
 
 
@@ -52,7 +51,16 @@ COLUMNS = (
     Column("evidence", "evid", 5, 72, lambda k: k.evidence, lambda k: k.evidence, True),
     Column("sure", "sure", 5, 100, lambda k: k.confidence, lambda k: units.share(k.confidence)),
     Column("family", "family", 12, 92, lambda k: k.family, lambda k: k.family, False, False),
-    Column("name", "kernel", 0, 0, lambda k: short_name(k.name), lambda k: "", False, False),
+    Column(
+        "name",
+        "kernel",
+        0,
+        0,
+        lambda k: kernel_names.short_name(k.name),
+        lambda k: "",
+        False,
+        False,
+    ),
 )
 SORTABLE = tuple(c.key for c in COLUMNS if c.key not in ("bar", "rate"))
 
@@ -114,7 +122,7 @@ def kernel_line(kernel: KernelRow, width: int, look: Look) -> Text:
         elif col.key == "bar":
             text.append_text(meter(kernel.share, look, cells, side))
         elif col.key == "name":
-            text.append(fitted(short_name(kernel.name), cells), look.style(side))
+            text.append(fitted(kernel_names.fitted(kernel.name, cells), cells), look.style(side))
         elif col.key == "share":
             text.append(f"{col.text(kernel):>{cells}}", look.style("text", bold=True))
         else:
