@@ -45,12 +45,15 @@ class Stacks(Probe):
 
     def sample(self, now_ns: int) -> None:
         """Mark where the training thread is at this moment."""
-        ident = self._steps.thread_ident or threading.main_thread().ident or 0
-        frame = sys._current_frames().get(ident)
+        frames, ident = sys._current_frames(), self._steps.thread_ident
+        if ident not in frames:
+            ident = threading.main_thread().ident or 0
+        frame = frames.pop(ident, None)
+        frames.clear()
         if frame is None:
             return
         name_id = self._name(frame)
-        del frame  # held, it would keep the trainer's tensors alive
+        del frame  # held, frames would keep the trainer's tensors alive
         value = now_ns - self._last_ns if self._last_ns else 0
         self._last_ns = now_ns
         self.native.mark(STACK, now_ns, now_ns, value, name_id, thread_number(ident))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 from .conftest import Script
 
 LOOP = """
@@ -84,3 +86,21 @@ answer([seen, [r for r in reasons if r]])
 """
         )
         assert seen == 3 and recompiles == []
+
+
+def test_torch_may_be_imported_long_after_the_agent_came(script: Script) -> None:
+    step_count, waits, before = script(
+        """
+        c, n = control(); c.hook(); c._round(time.time_ns())
+        import torch
+        from torch.utils.data import DataLoader
+        w = torch.nn.Parameter(torch.ones(1)); o = torch.optim.SGD([w])
+        def go():
+            for _ in DataLoader(range(3)): w.sum().backward(); o.step()
+        go(); before = len(n.steps)
+        c._round(time.time_ns()); go(); c.unhook()
+        answer([len(n.steps), len(n.of(2)), before])
+        """,
+        python=sys.executable,
+    )
+    assert (step_count, waits, before) == (3, 4, 0)
