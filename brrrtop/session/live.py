@@ -30,6 +30,8 @@ SECOND = 1_000_000_000
 IDLE_BELOW = 0.8
 """With the SMs active for less than this, the main thread's stacks are worth looking at."""
 BUSY_ABOVE = 0.9
+EXIT_NS = SECOND // 2
+"""How long a process may take from closing its sockets to being gone."""
 GPM_PATIENCE_NS = 5 * SECOND
 """Without GPM by then, nothing tells an idle GPU from a busy one: stacks are always wanted."""
 CANNOT = UNABLE - {"waiting"}
@@ -85,7 +87,7 @@ class LiveSource:
         self._stacks: bool | None = None
         self._uuids: dict[int, str] = {}
         self._closed = False
-        self._hung_up = False
+        self._hung_up_ns: int | None = None
         self._opened_ns = now_ns()
         self._put_opening(self._opened_ns)
         self._pulse = Pulse(self._beat) if agent is not None else None
@@ -178,7 +180,9 @@ class LiveSource:
         now_ns = self._now_ns()
         for frame in self._from_agent():
             self._take(frame, now_ns)
-        if self._hung_up:  # what it sent before comes first
+        # A trainer that exits closes its sockets first: its end is the news then.
+        exiting_ns = now_ns - self._hung_up_ns if self._hung_up_ns is not None else 0
+        if exiting_ns >= EXIT_NS or (self._hung_up_ns and self._load.trainer_running is False):
             self._lose_agent("its socket closed")
         for feed in self._feeds:
             for frame in feed.drain():
@@ -197,8 +201,8 @@ class LiveSource:
         except (WireError, OSError, CollectorError) as fault:
             self._lose_agent(str(fault))
             return found
-        if self._agent.closed:
-            self._hung_up = True
+        if self._agent.closed and self._hung_up_ns is None:
+            self._hung_up_ns = self._now_ns()
         return found
 
     def _carried_beside(self, feed: Feed) -> frozenset[Metric]:

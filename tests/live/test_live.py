@@ -200,6 +200,17 @@ def test_the_end_of_the_trainer_ends_the_source(bench: Bench) -> None:
     assert bench.watch(0.25)[0][1].freshness is Freshness.ENDED
 
 
+def test_a_trainer_that_exits_is_not_first_called_a_lost_agent(bench: Bench) -> None:
+    bench.read(2)
+    assert bench.agent is not None
+    bench.agent.closed = True
+    frames = bench.read(0.25)
+    bench.load.trainer_running = False
+    frames += bench.read(1)
+    assert "lost" not in str(statuses(frames))
+    assert frames[-1].kind == Kind.END
+
+
 def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
     bench.read(4)
     assert bench.agent is not None

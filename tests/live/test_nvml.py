@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -122,6 +125,15 @@ def test_the_trainer_is_not_foreign_to_itself(ask: Ask) -> None:
     me = os.getpid()  # the child's parent
     got = ask(f"own:{me}", FAKE_NVML_PIDS=f"{me},1")
     assert got["rounds"][0]["FOREIGN_PROCESS_COUNT"] == 1
+
+
+def test_a_gpu_shared_through_mps_is_said(ask: Ask, tmp_path: Path) -> None:
+    server = tmp_path / "nvidia-cuda-mps-server"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", server)
+    with subprocess.Popen([str(server), "20"]) as running:
+        got = ask(f"own:{os.getpid()}", FAKE_NVML_PIDS=f"{running.pid}")
+        running.kill()
+    assert any("MPS" in line for line in got["says"])
 
 
 def test_children_of_the_trainer_are_not_foreign(ask: Ask) -> None:
