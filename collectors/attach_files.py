@@ -136,14 +136,15 @@ def prepare(process: Process, files: AgentFiles) -> Place:
     copying = not all(reachable(process, path) for path in needed)
     refusals = []
     for base in bases(process):
+        if not os.path.isdir(prefix + base):
+            continue
         sweep(prefix + base)
         owner = f"{_pid_namespace()}-{process.pid}-{process.start_ticks}"
         name = f"brrrtop-{owner}-{secrets.token_hex(8)}"
         try:
             return _make(process, prefix, f"{base}/{name}", files, copying)
         except OSError as fault:
-            if fault.errno != errno.ENOENT:
-                refusals.append(f"{base}: {fault.strerror}")
+            refusals.append(f"{base}: {fault.strerror}")
     raise NotWritable(
         f"no private folder can be made for process {process.pid} ({'; '.join(refusals)})",
         "free some space or make /tmp writable, then attach again",

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,8 @@ PASSED_ON = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-_FROM_KERNEL = 128
-"""`SI_KERNEL`: the terminal sent it, to the trainer too, which is in our process group."""
+_FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+"""What a terminal sends to its whole foreground process group, the command included."""
 _SOCKET = re.compile(r"(\d+)\." + re.escape(attach_files.SOCKET_NAME))
 _LOOK_EVERY_S = 0.2
 
@@ -101,36 +101,56 @@ class Launched:
     def wait(self, meanwhile: Callable[[], None] | None = None) -> int:
         """The command's exit code once it ends; signals that reach us are passed on, once each.
 
-        Call from the main thread, and start threads of your own before nothing: they inherit the
-        blocked signals, which is what keeps Ctrl-C from ending us before the trainer.
+        Ctrl-C at the terminal reaches the command without us, which is in the same process group:
+        that one is not sent a second time, and does not end us before the command.
 
         Args:
             meanwhile: Called a few times a second.
         """
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
-        try:
-            while (code := self.exit_code) is None:
-                self._pass_on(_LOOK_EVERY_S)
-                if meanwhile is not None:
-                    meanwhile()
-            return code
-        finally:
-            while signal.sigtimedwait(PASSED_ON, 0) is not None:
-                pass
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with self.passing_on():
+            while True:
+                try:
+                    self.process.wait(_LOOK_EVERY_S)
+                except subprocess.TimeoutExpired:
+                    if meanwhile is not None:
+                        meanwhile()
+                    continue
+                code = self.exit_code
+                assert code is not None
+                return code
 
-    def _pass_on(self, limit_s: float) -> None:
-        deadline = time.monotonic() + limit_s
-        while (remaining_s := deadline - time.monotonic()) > 0 and self.exit_code is None:
-            came = signal.sigtimedwait((*PASSED_ON, signal.SIGCHLD), min(remaining_s, 0.05))
-            if came is None or came.si_signo == signal.SIGCHLD:
-                continue
-            if came.si_code != _FROM_KERNEL:
-                self.send(came.si_signo)
+    @contextlib.contextmanager
+    def passing_on(self) -> Iterator[None]:
+        """Signals that reach us meanwhile go to the command. Main thread only."""
+
+        def pass_on(number: int, _: object) -> None:
+            if number not in _FROM_TERMINAL or not _in_foreground():
+                self.send(number)
+
+        before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def remove(self) -> None:
         """Takes the folder away. Processes that still run keep what they have loaded."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _in_foreground() -> bool:
+    """We are in the foreground of a terminal, so that its signals reach the command as well."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def _rank_of(pid: int) -> int | None:

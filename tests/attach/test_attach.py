@@ -1,0 +1,361 @@
+"""The whole way into a real child and out again, with a stand-in for the agent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from collectors import attach_files
+from collectors import process as processes
+from collectors.attach import METHODS, attach, find_agent
+from collectors.attach_files import AgentFiles
+from collectors.attach_remote_exec import RemoteExec
+from collectors.errors import (
+    AttachFailed,
+    CollectorError,
+    NoSuchProcess,
+    NoTorch,
+    NotPermitted,
+    NotPython,
+    NotWritable,
+    TrainerStopped,
+    Unsupported,
+)
+from tests.attach import children
+from tests.attach.children import python
+
+ROOT = Path(__file__).resolve().parents[2]
+NOBODY = 65534
+
+
+def test_attach_finds_the_shortest_way_and_says_what_it_cost(
+    tracing: None, stand_in: AgentFiles
+) -> None:
+    said: list[str] = []
+    with python(children.BUSY) as one:
+        found = attach(one.pid, stand_in, "a=b", need_torch=False, says=said.append)
+        assert found.client.hello["pid"] == one.pid
+        assert found.client.hello["options"] == "a=b"
+        assert found.method == "pending call"
+        assert found.attempts[0].method == "remote_exec"
+        assert found.attempts[0].reason
+        assert 0 < found.stopped_ns < found.took_ns
+        assert any("pending call" in line for line in said)
+        folder = Path(found.place.outside) if found.place else None
+        assert folder is not None
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        found.client.close()
+        found.place.remove()  # type: ignore[union-attr]
+        assert not folder.exists()
+        assert one.alive
+
+
+def test_a_second_monitor_shares_the_agent(tracing: None, stand_in: AgentFiles) -> None:
+    with python(children.BUSY) as one:
+        first = attach(one.pid, stand_in, need_torch=False)
+        second = attach(one.pid, stand_in, need_torch=False)
+        assert second.shared
+        assert second.stopped_ns == 0
+        assert second.client.hello == first.client.hello
+        assert not second.leave(0.3), "the stand-in does not understand the wish to end"
+        first.client.close()
+        first.place.remove()  # type: ignore[union-attr]
+
+
+def test_a_blocked_main_thread_is_entered_through_another(
+    tracing: None, stand_in: AgentFiles
+) -> None:
+    with python(children.BLOCKED) as one:
+        found = attach(one.pid, stand_in, need_torch=False)
+        assert found.method == "parked thread"
+        assert "sleeps" in found.attempts[1].reason
+        found.client.close()
+        found.place.remove()  # type: ignore[union-attr]
+
+
+def test_what_the_agent_refuses_is_told_at_once(tracing: None, refusing: AgentFiles) -> None:
+    with python(children.BUSY) as one:
+        began = time.monotonic()
+        with pytest.raises(CollectorError, match="another machine") as caught:
+            attach(one.pid, refusing, need_torch=False)
+        assert time.monotonic() - began < 3
+        assert caught.value.action
+        assert left_behind(one.pid) == []
+
+
+def left_behind(pid: int) -> list[str]:
+    return [str(p) for base in ("/tmp", "/dev/shm") for p in Path(base).glob(f"brrrtop-*-{pid}-*")]
+
+
+def test_without_an_answer_every_way_is_named_with_its_reason(
+    tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collectors import bootstrap
+
+    monkeypatch.setattr(bootstrap, "payload", lambda *_: "pass")
+    code = "import threading, time\n"
+    code += "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    with python(code + children.BUSY) as one:
+        with pytest.raises(AttachFailed) as caught:
+            attach(one.pid, stand_in, need_torch=False, handshake_s=0.4)
+        assert [a.method for a in caught.value.attempts] == [m.name for m in METHODS]
+        assert all(a.reason for a in caught.value.attempts)
+        assert "brrrtop run" in caught.value.action
+        assert one.alive
+        assert left_behind(one.pid) == []
+
+
+def refused_with(kind: type[CollectorError], pid: int, files: AgentFiles) -> CollectorError:
+    with pytest.raises(kind) as caught:
+        attach(pid, files, need_torch=kind is NoTorch)
+    assert caught.value.message
+    return caught.value
+
+
+def test_no_such_process(stand_in: AgentFiles) -> None:
+    fault = refused_with(NoSuchProcess, 2**22 - 1, stand_in)
+    assert fault.exit_code == 3
+
+
+def test_a_zombie_has_exited(stand_in: AgentFiles) -> None:
+    process = subprocess.Popen(["true"])
+    try:
+        while processes._stat(process.pid)[0] != "Z":
+            time.sleep(0.005)
+        assert "exited" in refused_with(NoSuchProcess, process.pid, stand_in).message
+    finally:
+        process.wait()
+
+
+def test_a_number_that_went_to_another_process_is_noticed() -> None:
+    with children.child(["sleep", "20"]) as one:
+        sheet = processes.read(one.pid)
+        assert sheet.still_the_same()
+        older = processes.Process(**{**vars(sheet), "start_ticks": sheet.start_ticks - 1})
+        assert not older.still_the_same()
+
+
+def test_a_thread_number_names_its_process(stand_in: AgentFiles) -> None:
+    with python(children.BLOCKED) as one:
+        tid = max(int(name) for name in os.listdir(f"/proc/{one.pid}/task"))
+        fault = refused_with(NoSuchProcess, tid, stand_in)
+        assert fault.action == f"brrrtop attach {one.pid}"
+
+
+def test_not_python(stand_in: AgentFiles) -> None:
+    with children.child(["sleep", "20"]) as one:
+        assert "sleep" in refused_with(NotPython, one.pid, stand_in).message
+
+
+def test_python_without_torch(stand_in: AgentFiles) -> None:
+    with python(children.SLEEPING) as one:
+        assert "torch" in refused_with(NoTorch, one.pid, stand_in).message
+
+
+def test_a_stopped_trainer_is_left_alone(stand_in: AgentFiles) -> None:
+    with python(children.BUSY) as one:
+        os.kill(one.pid, signal.SIGSTOP)
+        while one.state != "T":
+            time.sleep(0.005)
+        fault = refused_with(TrainerStopped, one.pid, stand_in)
+        assert fault.action == f"kill -CONT {one.pid}"
+        assert one.state == "T"
+
+
+def test_python_3_8_is_too_old(stand_in: AgentFiles) -> None:
+    old = sorted(Path.home().glob(".pyenv/versions/3.[678].*/bin/python3"))
+    if not old:
+        pytest.skip("no Python older than 3.9 here")
+    with python(children.SLEEPING, str(old[-1])) as one:
+        assert "3.9" in refused_with(Unsupported, one.pid, stand_in).message
+
+
+def test_a_trainer_that_exits_during_the_attach_is_told_as_such(
+    tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collectors import bootstrap
+
+    monkeypatch.setattr(bootstrap, "payload", lambda *_: "import os; os._exit(0)")
+    with python(children.BUSY) as one:
+        began = time.monotonic()
+        with pytest.raises(NoSuchProcess, match="exited"):
+            attach(one.pid, stand_in, need_torch=False)
+        assert time.monotonic() - began < 3
+
+
+_AS_NOBODY = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+os.setgid(65534); os.setuid(65534)
+from pathlib import Path
+from collectors.attach import attach
+from collectors.attach_files import AgentFiles
+from collectors.errors import CollectorError
+try:
+    attach(int(sys.argv[1]), AgentFiles(Path("/tmp"), Path("/tmp/none.so")), need_torch=False)
+except CollectorError as fault:
+    print(type(fault).__name__, fault.exit_code, fault.message, "|", fault.action)
+"""
+
+
+def readable_copy(to: Path) -> Path:
+    """Our package where any user may read it."""
+    compiled = shutil.ignore_patterns("native", "__pycache__", "*.so")
+    shutil.copytree(ROOT / "collectors", to / "collectors", ignore=compiled)
+    for path in (to, *to.parents):
+        if path not in (Path("/"), Path("/tmp")):
+            path.chmod(path.stat().st_mode | 0o055)
+    return to
+
+
+def test_another_users_process_is_refused_with_the_command_that_helps(
+    root: None, tmp_path: Path
+) -> None:
+    copy = readable_copy(tmp_path)
+    interpreter = "/usr/bin/python3"
+    if not Path(interpreter).exists():
+        pytest.skip("needs a Python that every user may run")
+    packages = next(p for p in sys.path if p.endswith("site-packages"))
+    env = {"PYTHONPATH": packages}
+    probe = [interpreter, "-c", "import os; os.setuid(65534); import msgspec, numpy"]
+    if subprocess.run(probe, env=env, capture_output=True).returncode:
+        pytest.skip("no Python with our dependencies that every user may run")
+    with python(children.SLEEPING) as one:
+        command = [interpreter, "-c", _AS_NOBODY, str(one.pid), str(copy)]
+        done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=20)
+    assert done.stdout.startswith("NotPermitted 4"), done.stderr
+    assert "belongs to user root" in done.stdout
+    assert f"sudo brrrtop attach {one.pid}" in done.stdout
+
+
+def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
+    from collectors import process_access
+
+    with children.child(["sleep", "20"]) as one:
+        sheet = processes.read(one.pid)
+        theirs = processes.Process(**{**vars(sheet), "uid": NOBODY})
+        monkeypatch.setattr(process_access, "has_ptrace_capability", lambda: False)
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        fault = process_access.refused(theirs, 1)
+        assert isinstance(fault, NotPermitted)
+        assert processes.user_name(NOBODY) in fault.message
+        assert fault.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("scope", "words"),
+    [(1, "ancestors"), (2, "administrators"), (3, "next boot")],
+)
+def test_yama_is_explained(scope: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from collectors import process_access
+
+    monkeypatch.setattr(process_access, "yama_scope", lambda: scope)
+    monkeypatch.setattr(process_access, "has_ptrace_capability", lambda: False)
+    with children.child(["sleep", "20"]) as one:
+        fault = process_access.refused(processes.read(one.pid), 1)
+        assert words in fault.message
+        assert "brrrtop run" in fault.action
+        assert ("sudo" in fault.action) == (scope < 3)
+
+
+def test_root_enters_another_users_trainer_and_gives_it_its_folder(
+    tracing: None, root: None, stand_in: AgentFiles
+) -> None:
+    if not Path("/usr/bin/python3").exists():
+        pytest.skip("needs a Python that every user may run")
+    code = "import os; os.setgid(65534); os.setuid(65534)\n" + children.BUSY
+    with python(code, "/usr/bin/python3") as one:
+        found = attach(one.pid, stand_in, need_torch=False)
+        assert found.place is not None
+        assert os.stat(found.place.outside).st_uid == NOBODY
+        copied = found.client.hello["agent"]
+        assert copied.startswith(found.place.inside), "its own folder, since ours is not readable"
+        assert sorted(os.listdir(copied)) == ["__init__.py", "entry.py"]
+        found.client.close()
+        found.place.remove()
+        assert left_behind(one.pid) == []
+
+
+def test_a_package_of_our_name_beside_the_script_changes_nothing(
+    tracing: None, stand_in: AgentFiles, tmp_path: Path
+) -> None:
+    for name in ("collectors", "brrrtop"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('hostile')")
+    with python(children.BUSY, cwd=str(tmp_path)) as one:
+        before = os.getcwd()
+        os.chdir(tmp_path)
+        try:
+            found = attach(one.pid, stand_in, need_torch=False)
+        finally:
+            os.chdir(before)
+        found.client.close()
+        found.place.remove()  # type: ignore[union-attr]
+        assert one.alive
+
+
+def test_no_folder_anywhere_is_told_with_each_reason(
+    stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attach_files, "bases", lambda _: ("/proc", "/sys"))
+    with python(children.BUSY) as one, pytest.raises(NotWritable, match=r"/proc: .*; /sys: "):
+        attach(one.pid, stand_in, need_torch=False)
+
+
+def test_folders_of_dead_trainers_are_swept_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    space = os.stat("/proc/self/ns/pid").st_ino
+    ours = processes.read(os.getpid()).start_ticks
+    living = tmp_path / f"brrrtop-{space}-{os.getpid()}-{ours}-{'a' * 16}"
+    reused = tmp_path / f"brrrtop-{space}-{os.getpid()}-{ours - 1}-{'a' * 16}"
+    dead = tmp_path / f"brrrtop-{space}-{2**22 - 1}-77-{'a' * 16}"
+    elsewhere = tmp_path / f"brrrtop-1-{2**22 - 1}-77-{'a' * 16}"
+    for folder in (living, reused, dead, elsewhere):
+        folder.mkdir()
+    attach_files.sweep(str(tmp_path))
+    assert living.exists()
+    assert elsewhere.exists(), "a process of another pid namespace may well live"
+    assert not reused.exists()
+    assert not dead.exists()
+
+
+def test_a_process_without_an_agent_has_none() -> None:
+    with python(children.SLEEPING) as one:
+        assert find_agent(processes.read(one.pid)) is None
+
+
+def test_remote_exec_says_why_not() -> None:
+    with python(children.SLEEPING) as one:
+        reason = RemoteExec().why_not(processes.read(one.pid))
+    if sys.version_info < (3, 14):
+        assert "3.14" in reason
+
+
+def test_the_real_agent_answers_from_a_torch_training_with_workers(tracing: None) -> None:
+    pytest.importorskip("torch")
+    from collectors import native
+
+    try:
+        files = native.agent_files()
+    except CollectorError as fault:
+        pytest.skip(fault.message)
+    with children.child(
+        [sys.executable, str(Path(__file__).with_name("torch_training.py"))]
+    ) as one:
+        if not one.hears(b"step 3", 40):
+            pytest.fail(one.said.decode())
+        for _ in range(2):
+            found = attach(one.pid, files)
+            assert found.client.hello["pid"] == one.pid
+            assert found.leave(), "the agent ends when asked"
+        assert left_behind(one.pid) == []
+        one.said = b""
+        assert one.hears(b"step"), "the training goes on"
+        assert one.alive

@@ -1,0 +1,189 @@
+"""A connection to an agent: whole frames whatever the pieces, a deadline on every wait."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from collectors import client
+from collectors.errors import NoHandshake, NotPermitted, PeerGone, PeerTooNew, PeerTooOld
+from collectors.wire import Frame, Kind, WireError, encode
+
+HELLO = encode(Frame(Kind.HELLO, {"wire": 1, "pid": os.getpid()}))
+
+
+@contextmanager
+def listening(path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(2)
+        listener.settimeout(5)
+        yield listener
+
+
+def connect(path: Path, limit_s: float = 2.0, **more: int) -> client.Client:
+    given = {"pid": os.getpid(), "uid": os.geteuid()} | more
+    return client.connect(str(path), limit_s=limit_s, **given)
+
+
+@contextmanager
+def pair(tmp_path: Path, first: bytes = HELLO) -> Iterator[tuple[client.Client, socket.socket]]:
+    with listening(tmp_path / "s") as listener:
+        agents: list[socket.socket] = []
+
+        def answer() -> None:
+            agents.append(listener.accept()[0])
+            agents[0].sendall(first)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with connect(tmp_path / "s") as ours:
+                thread.join(5)
+                yield ours, agents[0]
+        finally:
+            thread.join(5)
+            for one in agents:
+                one.close()
+
+
+def read_all(ours: client.Client, count: int) -> list[Frame]:
+    found: list[Frame] = []
+    deadline = time.monotonic() + 5
+    while len(found) < count and not ours.closed and time.monotonic() < deadline:
+        found += ours.frames()
+        time.sleep(0.001)
+    return found
+
+
+def test_hello_comes_with_the_connection_and_again_as_a_frame(tmp_path: Path) -> None:
+    with pair(tmp_path) as (ours, _):
+        assert ours.hello["pid"] == os.getpid()
+        assert [f.kind for f in ours.frames()] == [Kind.HELLO]
+        assert ours.frames() == []
+        assert not ours.closed
+
+
+def test_frames_arrive_whole_whatever_the_pieces(tmp_path: Path) -> None:
+    sent = b"".join(encode(Frame(Kind.STATUS, {"n": n})) for n in range(30))
+    with pair(tmp_path) as (ours, agent):
+        for at in range(0, len(sent), 7):
+            agent.sendall(sent[at : at + 7])
+        assert [f.body["n"] for f in read_all(ours, 31)[1:]] == list(range(30))
+
+
+def test_what_came_before_the_end_is_still_read(tmp_path: Path) -> None:
+    with pair(tmp_path) as (ours, agent):
+        agent.sendall(encode(Frame(Kind.END, {"reason": "bye"})))
+        agent.close()
+        assert [f.kind for f in read_all(ours, 3)] == [Kind.HELLO, Kind.END]
+        ours.frames()
+        assert ours.closed
+        with pytest.raises(PeerGone):
+            ours.send(b"x")
+
+
+def test_garbage_is_told_apart_from_an_end(tmp_path: Path) -> None:
+    with pair(tmp_path) as (ours, agent):
+        agent.sendall(struct.pack("<IHHq", 1 << 31, 1, 0, 0))
+        with pytest.raises(WireError):
+            read_all(ours, 5)
+
+
+def test_sending_never_waits_for_an_agent_that_does_not_read(tmp_path: Path) -> None:
+    with pair(tmp_path) as (ours, agent):
+        began = time.monotonic()
+        with pytest.raises(PeerGone):
+            for _ in range(100_000):
+                ours.send(b"z" * 1000)
+        assert time.monotonic() - began < 2
+        held = ours.unsent_bytes
+        assert held > 0
+        agent.settimeout(1)
+        while ours.unsent_bytes:
+            agent.recv(1 << 20)
+            ours.frames()
+
+
+def test_no_agent_is_told_after_the_deadline_and_not_later(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(NoHandshake):
+        connect(tmp_path / "nothing", 0.2)
+    assert 0.2 <= time.monotonic() - began < 1
+
+
+def test_an_agent_that_says_nothing_is_given_up(tmp_path: Path) -> None:
+    with listening(tmp_path / "s"), pytest.raises(NoHandshake, match="no hello"):
+        connect(tmp_path / "s", 0.2)
+
+
+def test_waiting_ends_early_when_it_is_pointless(tmp_path: Path) -> None:
+    def pointless() -> None:
+        raise PeerGone("nobody will come")
+
+    with pytest.raises(PeerGone):
+        client.connect(str(tmp_path / "s"), pid=1, uid=os.geteuid(), limit_s=10, give_up=pointless)
+
+
+def test_another_process_behind_the_socket_is_refused(tmp_path: Path) -> None:
+    with listening(tmp_path / "s"), pytest.raises(NotPermitted, match="not trainer"):
+        connect(tmp_path / "s", pid=os.getpid() + 1)
+
+
+def test_another_user_behind_the_socket_is_refused(tmp_path: Path) -> None:
+    with listening(tmp_path / "s"), pytest.raises(NotPermitted):
+        connect(tmp_path / "s", uid=os.geteuid() + 1)
+
+
+@pytest.mark.parametrize(("wire", "kind"), [(99, PeerTooNew), (None, PeerTooOld)])
+def test_other_versions_are_refused_by_name(
+    wire: int | None, kind: type[Exception], tmp_path: Path
+) -> None:
+    body = json.dumps({"wire": wire}).encode()
+    hello = struct.pack("<IHHq", len(body), Kind.HELLO, 0, 0) + body
+    with pytest.raises(kind), pair(tmp_path, hello):
+        pass
+
+
+def test_paths_longer_than_a_socket_may_have_are_reached_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 120)
+    folder.mkdir()
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("s")
+    finally:
+        os.chdir(before)
+    with listener:
+        listener.listen(1)
+        thread = threading.Thread(target=lambda: kept.append(answered(listener)))
+        kept: list[socket.socket] = []
+        thread.start()
+        with connect(folder / "s") as ours:
+            assert ours.hello["wire"] == 1
+        thread.join(5)
+        kept[0].close()
+
+
+def answered(listener: socket.socket) -> socket.socket:
+    connection, _ = listener.accept()
+    connection.sendall(HELLO)
+    return connection
+
+
+def test_listening_sockets_of_a_process_are_found_by_looking(tmp_path: Path) -> None:
+    with listening(tmp_path / "s"):
+        assert str(tmp_path / "s") in client.listening_sockets(os.getpid())
+        assert client.is_listening(str(tmp_path / "s"))
+    assert str(tmp_path / "s") not in client.listening_sockets(os.getpid())
+    assert not client.is_listening(str(tmp_path / "s"))
