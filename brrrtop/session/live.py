@@ -106,7 +106,7 @@ class LiveSource:
             pid=self._pid,
             rank=hello.get("rank"),
             world=hello.get("world"),
-            cmdline=hello.get("cmdline"),
+            cmdline=_line(hello.get("cmdline")),
             torch=hello.get("torch"),
             tier=self.tier,
             notes=tuple(self._notes()),
@@ -380,3 +380,8 @@ class LiveSource:
         self._floor_ns = frame.sent_ns
         self.tee.add(frame)
         return frame
+
+
+def _line(words: Any) -> str | None:
+    """The trainer's command line, which the agent sends as a list."""
+    return " ".join(map(str, words)) if isinstance(words, list) else words
