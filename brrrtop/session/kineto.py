@@ -23,6 +23,8 @@ Array = npt.NDArray[Any]
 
 SLICE_NS = 100_000_000
 _LEAST_SLICES, _MOST_SLICES = 100, 4_000
+_MOST_DAMAGES = 20
+"""Places of a run to look past; text with more of them is noise."""
 _MOST_ROWS = 250_000
 """Of one frame: 20 MB of kernels, under what a frame may carry."""
 """A trace of a few steps lasts 0.1 s: a replay of it in one or two slices would show nothing."""
@@ -171,8 +173,11 @@ def _read_runs(
     for run in runs:
         try:
             take(collected, run)
-        except Torn:
-            runs.refuse(run)
+        except Torn as torn:
+            if torn.damaged:
+                salvage(collected, run)
+            else:
+                runs.refuse(run)
     notes = _read_rest(runs, collected, facts, inflater.fault)
     if not collected.event_count:
         if notes:
@@ -196,6 +201,29 @@ def take(collected: Collected, run: bytes) -> None:
     collected.lose("not understood", odd)
 
 
+def salvage(collected: Collected, run: bytes, last: bool = False) -> None:
+    """Adds the whole events before and after the places where a run is damaged.
+
+    What follows the events of the `last` run is no damage.
+    """
+    text = kineto_events.mended(run)
+    for _ in range(_MOST_DAMAGES):
+        at = kineto_events.broken_at(text)
+        if at is None:
+            take(collected, text)
+            return
+        for start in kineto_text.without_torn_end(text[:at]):
+            if kineto_events.broken_at(start) is None:
+                take(collected, start)
+                break
+        following = kineto_text.first_cut(text, at)
+        if following is not None or not last:
+            collected.lose("damaged text", 1)
+        if following is None:
+            return
+        text = text[following:]
+
+
 def _read_rest(
     runs: kineto_text.Runs, collected: Collected, facts: dict[str, Any], fault: str | None
 ) -> list[str]:
@@ -211,12 +239,7 @@ def _read_rest(
         return [] if fault is None else [f"{fault}; nothing seems to be missing"]
     except Torn:
         pass
-    for start in kineto_text.without_torn_end(rest):
-        try:
-            take(collected, start)
-            break
-        except Torn:
-            continue
+    salvage(collected, rest, last=True)
     why = fault or "the text breaks off"
     return [f"{why}: what came after event {collected.event_count:,} is missing"]
 

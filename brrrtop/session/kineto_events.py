@@ -63,6 +63,7 @@ _times = msgspec.json.Decoder(list[_Times])
 
 # What json.dumps writes for numbers JSON does not have; only tried on text that does not parse.
 _NOT_A_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|nan|Infinity|inf)(?=\s*[,\]}])")
+_BYTE = re.compile(r"\(byte (\d+)\)")
 _LONE_HIGH = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _LONE_LOW = re.compile(
     rb"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -71,7 +72,11 @@ _INT_ARGS = {f.encode_name: f.name for f in msgspec.structs.fields(Args) if f.ty
 
 
 class Torn(Exception):
-    """The text is not a list of whole events."""
+    """The text is not a list of whole events. Without `damaged` it merely ends too early."""
+
+    def __init__(self, damaged: bool = False) -> None:
+        super().__init__()
+        self.damaged = damaged
 
 
 def decode_run(run: bytes) -> tuple[list[Event], int]:
@@ -92,14 +97,31 @@ def decode_run(run: bytes) -> tuple[list[Event], int]:
     try:
         raws = _loose.decode(text)
     except _FAULTS as fault:
-        raise Torn from fault
+        raise Torn(damaged=_BYTE.search(str(fault)) is not None) from fault
     return _one_by_one(raws)
 
 
+def broken_at(run: bytes) -> int | None:
+    """Where in the run the first thing is that cannot be; its length if it ends too early.
+
+    None: it is a list of whole values.
+    """
+    try:
+        _loose.decode(b"[" + run + b"]")
+    except _FAULTS as fault:
+        found = _BYTE.search(str(fault))
+        return min(int(found[1]) - 1, len(run)) if found else len(run)
+    return None
+
+
 def decode_times(run: bytes) -> tuple[list[Raw], list[Raw]]:
-    """`ts` and `dur` of every event of a run that parsed, as text."""
-    rows = _times.decode(b"[" + run + b"]")
-    return [row.ts for row in rows], [row.dur for row in rows]
+    """`ts` and `dur` of every event of a run, as text; nothing where not all are events."""
+    text = b"[" + run + b"]"
+    for attempt in (lambda: text, lambda: mended(text)):
+        with contextlib.suppress(*_FAULTS):
+            rows = _times.decode(attempt())
+            return [row.ts for row in rows], [row.dur for row in rows]
+    return [], []
 
 
 def decode_object(text: bytes) -> dict[str, Any]:
@@ -153,17 +175,19 @@ def _tidied(raw: Raw) -> Event | None:
         return None
 
 
+def _fits(value: Any) -> bool:
+    return type(value) is int and abs(value) < 1 << 63
+
+
 def _tidied_args(found: Any) -> Args:
     if not isinstance(found, dict):
         return Args()
     good: dict[str, Any] = {
-        name: value
-        for key, name in _INT_ARGS.items()
-        if type(value := found.get(key)) is int and abs(value) < 1 << 63
+        name: value for key, name in _INT_ARGS.items() if _fits(value := found.get(key))
     }
     for key in ("grid", "block"):
         value = found.get(key)
-        if isinstance(value, list) and len(value) == 3 and all(type(v) is int for v in value):
+        if isinstance(value, list) and len(value) == 3 and all(map(_fits, value)):
             good[key] = tuple(value)
     for key, name in (
         ("Input Dims", "dims"),

@@ -100,7 +100,8 @@ def _on_one_clock(collected: Collected, tables: list[Columns], base_ns: int) -> 
     acts = [t["start_ns"] for t in tables[:2] if len(t["start_ns"])]
     if not starts:
         return tables
-    middle = int(np.median(np.concatenate(acts or starts)))
+    times = np.concatenate(acts or starts)
+    middle = int(np.partition(times, len(times) // 2)[len(times) // 2])
     kept = []
     for index, table in enumerate(tables):
         low, high = middle - FARTHEST_NS, middle + FARTHEST_NS

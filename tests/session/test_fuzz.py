@@ -18,7 +18,7 @@ from brrrtop.session.opening import open_source
 from brrrtop.session.recording import RecordingWriter
 from tests.session.handmade import annotation, copy, kernel, launch, op, text_of, written
 
-SECONDS = 2.0
+SECONDS = 1.5
 LEAST = 20
 MOST_BYTES = 64 << 20
 WORDS = [
@@ -28,18 +28,18 @@ WORDS = [
 ]  # fmt: skip
 
 
-def _trace() -> bytes:
+def _trace(start: float = 0.0) -> bytes:
     events = []
     for i in range(12):
         events += [
             op(
-                i * 50.5,
+                start + i * 50.5,
                 40,
                 "aten::mm",
                 **{"Input Dims": [[2, 2], [2, 2]], "Input type": ["float"] * 2},
             ),
-            launch(i * 50.5 + 2, 3.25, i + 1),
-            kernel(i * 50.5 + 20, 9.125, i + 1),
+            launch(start + i * 50.5 + 2, 3.25, i + 1),
+            kernel(start + i * 50.5 + 20, 9.125, i + 1),
         ]
     events += [
         annotation(0, 700, "ProfilerStep#1"),
@@ -114,6 +114,13 @@ def test_broken_traces_never_raise_anything_else(
 ) -> None:
     monkeypatch.setattr(kineto_text, "BLOCK_BYTES", 512)
     _fuzz(tmp_path, _trace(), wrap, number)
+
+
+def test_broken_traces_with_times_beyond_doubles_never_raise_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto_text, "BLOCK_BYTES", 512)
+    _fuzz(tmp_path, _trace(1712195495505543.217), bytes, 5)
 
 
 def test_broken_recordings_never_raise_anything_else(tmp_path: Path) -> None:

@@ -135,6 +135,18 @@ def test_a_gzip_damaged_in_the_middle_gives_the_start(tmp_path: Path) -> None:
     assert any("missing" in note for note in source.info.notes)
 
 
+def test_events_around_damaged_places_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kineto_text, "BLOCK_BYTES", 2000)
+    text = text_of([kernel(i * 10, 5, 0, f"k{i}") for i in range(60)])
+    for at in (b'"k7"', b'"k31"', b'"k58"'):
+        text = text.replace(at, b'"k\x01" oops')
+    source = KinetoSource(written(tmp_path, text))
+    assert len(Said(source).kernels) == 57
+    assert "3 events left out: damaged text" in source.info.notes
+
+
 def test_members_zstd_marks_and_bare_lists_are_read(tmp_path: Path) -> None:
     text = text_of(EVENTS)
     bare = json.dumps(EVENTS).encode()
@@ -204,6 +216,20 @@ def test_impossible_times_are_left_out_and_counted(tmp_path: Path, ts: str) -> N
     assert said.of(Kind.LOSS)[0].body
 
 
+def test_exact_times_survive_odd_neighbours(tmp_path: Path) -> None:
+    late = 1712195495505543
+    text = text_of([kernel("TS", 1), kernel(late + 9, "NAN"), {"ph": "M", "name": "x"}])
+    text = text.replace(b'"TS"', b"%d.217" % late).replace(b'"NAN"', b"NaN")
+    said = Said(KinetoSource(written(tmp_path, text)))
+    assert len(said.kernels) == 1
+    assert abs(int(said.kernels["start_ns"][0]) - (late * 1000 + 217)) <= 33
+
+
+def test_events_months_apart_leave_those_around_the_middle_one(tmp_path: Path) -> None:
+    said = Said(KinetoSource(written(tmp_path, text_of([kernel(0, 1), kernel(1e13, 1)]))))
+    assert len(said.kernels) == 1
+
+
 def test_kernels_without_launches_stay(tmp_path: Path) -> None:
     said = Said(KinetoSource(written(tmp_path, text_of([kernel(1, 2, 77), kernel(4, 2)]))))
     assert said.kernels["correlation"].tolist() == [77, 0]
@@ -227,13 +253,14 @@ def test_arguments_of_odd_types_cost_only_themselves(tmp_path: Path) -> None:
         kernel(1, 2, grid="8", block=[1], stream="0x0"),
         kernel(4, 2, correlation=1 << 90, device=None),
         {**kernel(7, 2), "args": [1, 2]},
+        kernel(12, 2, grid=[1 << 80, 1, 1], **{"External id": 1 << 90}),
         {**kernel(10, 2), "tid": None, "pid": 1.5, "name": None},
         kernel(
             13, 2, grid=[1 << 40, 1, 1], **{"registers per thread": -5, "shared memory": 1 << 50}
         ),
     ]
     said = Said(KinetoSource(written(tmp_path, text_of(events))))
-    assert len(said.kernels) == 5
+    assert len(said.kernels) == 6
     assert (said.kernels["device"] == 0).all() and (said.kernels["registers"] >= 0).all()
 
 
