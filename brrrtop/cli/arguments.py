@@ -255,7 +255,7 @@ def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
         formatter_class=Help,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
     parser.add_argument(
         "--print-completion", metavar="SHELL", help="completion script for bash, zsh or tcsh"
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from brrrtop.cli.arguments import VERBS, parse
 from brrrtop.cli.main import main
 from brrrtop.errors import UsageError
 
+ROOT = Path(__file__).resolve().parents[2]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -129,3 +133,17 @@ def test_completion_scripts_know_the_verbs(shell: str, capsys: pytest.CaptureFix
 def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--print-completion", "fish9"]) == 2
     assert "bash, zsh" in capsys.readouterr().err
+
+
+def readme_commands() -> list[str]:
+    """Every line of the README's shell blocks that starts brrrtop, without its comment."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = [line.split(" #")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("brrrtop")]
+
+
+@pytest.mark.parametrize("line", readme_commands())
+def test_every_command_in_the_readme_is_understood(line: str) -> None:
+    words = shlex.split(line)
+    verb = parse(words[1:]).verb
+    assert verb is None or verb in VERBS
