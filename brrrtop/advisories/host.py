@@ -46,7 +46,18 @@ def sampled(context: Context, cause: str) -> float:
     part = hosts.stack_shares.get(cause, 0.0)
     if hosts.stack_samples < context.limits.stack_samples or part < 0.25:
         return 0.0
-    return part * context.idle("host", "unknown")
+    return part * away(context)
+
+
+def away(context: Context) -> float:
+    """Share of the wall the host was elsewhere, in nothing that was seen.
+
+    Without launch records: idle without a name in gaps too long to be Python between launches.
+    """
+    if context.estimate.launch.rho is not None:
+        return context.idle("host")
+    dispatch = context.share(context.facts.dispatch_idle_ns)
+    return max(context.idle("unknown", "host") - dispatch, 0.0)
 
 
 def gc_pause(context: Context) -> Advisory | None:
@@ -182,7 +193,7 @@ def python_overhead(context: Context) -> Advisory | None:
     """A14: the launching thread is in Python, and samples say where."""
     hosts = context.facts.hosts
     # Not time between launches: a launch-bound loop is at `loss.backward()` most of the time.
-    lost = context.idle("host")
+    lost = away(context)
     if hosts.stack_samples < context.limits.stack_samples or not hosts.stacks:
         return None
     if lost < context.limits.host_idle or any(sampled(context, cause) for cause in NAMED):

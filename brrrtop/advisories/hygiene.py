@@ -231,7 +231,10 @@ def none_healthy(context: Context) -> Advisory | None:
     """A50: roofs set the pace and are well used; only called when nothing else is worth it."""
     estimate, limits = context.estimate, context.limits
     worked = estimate.split.compute + estimate.split.memory
-    if worked < 1 - limits.busy_overhead - estimate.split.unknown or estimate.split.unknown > 0.2:
+    if (
+        worked < 1 - limits.busy_overhead - estimate.split.unknown
+        or estimate.split.unknown > limits.unknown
+    ):
         return None
     if estimate.regime is Regime.UNKNOWN and estimate.confidence < 0.2:
         return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
-from brrrtop.advisories.host import sampled
+from brrrtop.advisories.host import away, sampled
 from brrrtop.model import Advisory
 
 DENSE_WAITS = 4
@@ -46,7 +46,8 @@ def sync_shadow(context: Context) -> float:
     found = context.facts.syncs
     booked = context.idle("sync")
     shadow = context.share(found.refill_ns) if found and found.count else 0.0
-    return min(max(shadow, booked), booked + context.idle("launch"))
+    late = "unknown" if context.estimate.launch.rho is None else "launch"
+    return min(max(shadow, booked), booked + context.idle(late))
 
 
 def absence(context: Context) -> float:
@@ -69,6 +70,8 @@ def sync_point(context: Context) -> Advisory | None:
     saved = min(sync_shadow(context), context.share(context.estimate.account.idle_total_ns))
     if saved < context.limits.sync_idle or absence(context):
         return None
+    if found.from_copies and context.a_step(found.count) < 2:
+        return None
     where = f", most in {found.lines[0][0]}" if found.lines else ""
     count = context.a_step(found.count)
     if count >= DENSE_WAITS:
@@ -83,7 +86,7 @@ def sync_point(context: Context) -> Advisory | None:
         suggests="keep values on the device (total += loss.detach()) and read them every N steps; "
         "torch.cuda.set_sync_debug_mode('warn') names each line",
         waste="a faster GPU or a bigger batch: every read would still drain the queue",
-        confidence=0.9 if found.lines or count >= 2 else 0.7,
+        confidence=0.75 if found.from_copies else 0.9 if found.lines or count >= 2 else 0.7,
         saves=saved,
         waits_a_step=count,
         blocked_ns_a_step=context.a_step(found.blocked_ns),
@@ -113,8 +116,13 @@ def _sampled_sync(context: Context) -> Advisory | None:
 
 
 def launch_idle(context: Context) -> float:
-    """Idle before launches, less what waits for the device explain."""
+    """Idle before launches, less what waits for the device explain.
+
+    Without launch records: idle without a name in gaps that are short enough for it.
+    """
     late = context.idle("launch")
+    if context.estimate.launch.rho is None:
+        late = min(context.idle("unknown"), context.share(context.facts.dispatch_idle_ns))
     return max(late - max(sync_shadow(context) - context.idle("sync"), 0.0), 0.0)
 
 
@@ -122,8 +130,7 @@ def launch_bound(context: Context) -> bool:
     """Launching, and nothing else, sets the pace."""
     small = context.facts.kernel_p50_ns
     return (
-        context.estimate.launch.rho is not None
-        and 1 - context.rho > context.limits.host_bound
+        1 - context.rho > context.limits.host_bound
         and small is not None
         and small < context.limits.small_kernel_ns
         and launch_idle(context) >= context.limits.launch_idle
@@ -156,7 +163,7 @@ def launch_bound_compile(context: Context) -> Advisory | None:
         "for the next launch",
         suggests="model = torch.compile(model, mode='reduce-overhead')",
         waste="a faster GPU, bf16, or fusing one op by hand: launches set the pace",
-        confidence=0.55 if syncing else 0.9,
+        confidence=0.55 if syncing else 0.9 if context.estimate.launch.count else 0.75,
         saves=waiting + context.share(account.underfilled_ns),
         kernels_a_step=kernels,
         kernel_p50_ns=facts.kernel_p50_ns,
@@ -220,7 +227,7 @@ def fused_optimizer(context: Context) -> Advisory | None:
 
 def host_stall(context: Context) -> Advisory | None:
     """A14 without samples: long absences of the host that nothing names."""
-    lost = context.idle("host") + absence(context)
+    lost = away(context) + absence(context)
     stacks = context.facts.hosts.stack_samples
     if lost < context.limits.host_idle or stacks >= context.limits.stack_samples:
         return None

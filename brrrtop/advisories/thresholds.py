@@ -130,6 +130,8 @@ class Thresholds:
     """Utilisation by others: nvidia-smi's less our own busy share (A55)."""
     busy_overhead: float = 0.25
     """A healthy run leaves at most this to overhead; a ResNet's late layers take 10-15 % (A50)."""
+    unknown: float = 0.25
+    """With more of the time unclassed nobody can call a run healthy (A50)."""
     healthy_roof: float = 0.3
     """Mean achieved share of the roofs, where known; 16-bit convolutions reach 30 % (A50)."""
     monitor_cost: float = 0.03

@@ -13,6 +13,7 @@ import numpy as np
 from brrrtop.estimator.attention import EagerAttention, eager_attention
 from brrrtop.estimator.chains import Chains, chains
 from brrrtop.estimator.hosts import Hosts, hosts
+from brrrtop.estimator.idle import DISPATCH_NS
 from brrrtop.estimator.joined import Joined, joined
 from brrrtop.estimator.optimizers import Optimizer, optimizer
 from brrrtop.estimator.precision import Precision, precision
@@ -45,6 +46,8 @@ class Facts:
     kernels: int
     kernel_ns: int
     kernel_p50_ns: int | None
+    dispatch_idle_ns: int
+    """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
     chains: Chains | None
     attention: EagerAttention | None
     eager_norm_ns: int
@@ -80,12 +83,14 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         excluded[attention.rows] = True
     kernels = seen.kernels
     lengths = seen.durations_ns[kernels]
+    gaps = seen.gap_ends_ns - seen.gap_starts_ns
     records = len(window.activities) + window.lost_records
     return Facts(
         steps=covered_steps(estimate),
         kernels=int(kernels.sum()),
         kernel_ns=int(lengths.sum()),
         kernel_p50_ns=int(np.median(lengths)) if len(lengths) else None,
+        dispatch_idle_ns=int(gaps[gaps <= DISPATCH_NS].sum()),
         chains=chains(seen, excluded),
         attention=attention,
         eager_norm_ns=_eager_norm_ns(seen),
@@ -98,7 +103,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         collectives=_collectives(seen),
         readings=readings(window),
         repeats=repeats(seen, estimate.steps),
-        recomputed_ns=recomputed_ns(seen),
+        recomputed_ns=recomputed_ns(seen, covered_steps(estimate)),
         graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
         architecture=_architecture(window),
         lost_share=window.lost_records / records if records else 0.0,

@@ -12,6 +12,9 @@ from brrrtop.estimator.traits import Role, Trait
 from brrrtop.model import Bool
 from collectors.wire import MarkClass
 
+NEAR_ROWS = 12
+"""Kernels between two telling ones of an unfused update, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
@@ -42,7 +45,7 @@ def optimizer(joined: Joined) -> Optimizer | None:
     parts = joined.has(Trait.ADAM_PART) & ~foreach & ~joined.is_role(Role.FUSED)
     rows = joined.in_optimizer & joined.kernels
     if not ranged and not _believable(rows, parts, foreach | fused):
-        rows = joined.kernels & (joined.is_role(Role.OPTIMIZER) | parts)
+        rows = joined.kernels & (joined.is_role(Role.OPTIMIZER) | _around(parts))
     if not rows.any():
         return None
     low, high = intervals.clip(starts, ends, joined.window.span.t0_ns, joined.window.span.t1_ns)
@@ -58,6 +61,19 @@ def optimizer(joined: Joined) -> Optimizer | None:
         host_ns=intervals.total(low, high) if ranged else None,
         span_ns=_span_ns(joined, rows),
     )
+
+
+def _around(parts: Bool) -> Bool:
+    """Rows from one part of an unfused update to the next, where they are near each other.
+
+    An Adam step is at most eight kernels a parameter, three of them with telling functors.
+    """
+    at = np.flatnonzero(parts)
+    edge = np.zeros(len(parts) + 1, np.int64)
+    near = np.flatnonzero(np.diff(at) <= NEAR_ROWS)
+    np.add.at(edge, at[near], 1)
+    np.add.at(edge, at[near + 1], -1)
+    return np.asarray((np.cumsum(edge[:-1]) > 0) | parts)
 
 
 def _believable(rows: Bool, parts: Bool, lists: Bool) -> bool:

@@ -69,29 +69,46 @@ def _keys(joined: Joined) -> npt.NDArray[np.uint64]:
     return np.asarray(key, np.uint64)
 
 
-def recomputed_ns(joined: Joined) -> int | None:
+def _bursts(joined: Joined) -> I8:
+    """Number of the traced span of each activity; all 0 when everything was traced."""
+    starts = joined.window.activities.starts_ns
+    observed = joined.window.observed
+    if observed is None:
+        return np.zeros(len(starts), np.int64)
+    return np.searchsorted(np.array([s.t0_ns for s in observed], np.int64), starts, "right")
+
+
+def recomputed_ns(joined: Joined, steps: float | None) -> int | None:
     """Time of forward work that runs again between backward work; None where names do not tell.
 
     Attention and norm kernels say which pass they are of. A step has one long run of forward ones
     and then backward ones; with checkpointing each block's few forward kernels come again before
     its backward ones. Runs of at most half the longest, at least three for each long one, are
     such; all that runs from the first to the last kernel of a run is counted.
+
+    Args:
+        joined: The window's activities.
+        steps: Steps in it; None when unknown. Each has its long run, else a long one is an accident.
     """
     known = joined.is_role(Role.ATTENTION, Role.NORM) & joined.kernels
     at = np.flatnonzero(known)
     back = joined.has(Trait.BACKWARD)[at]
     if not back.any() or back.all():
         return None
-    edges = np.flatnonzero(np.diff(back)) + 1
+    burst = _bursts(joined)[at]
+    cut = np.diff(burst) != 0
+    edges = np.flatnonzero((np.diff(back.astype(np.int64)) != 0) | cut) + 1
     first, stop = np.concatenate(([0], edges)), np.concatenate((edges, [len(back)]))
     forward = ~back[first]
-    # A run cut at the window's edge may be longer than it looks.
-    inner = forward & (first > 0) & (stop < len(back))
+    # A run cut at the edge of what was traced may be longer than it looks.
+    loose = np.concatenate(([True], cut, [True]))
+    inner = forward & ~loose[first] & ~loose[stop]
     lengths = (stop - first)[inner]
     long = int((stop - first)[forward].max())
     short = lengths <= long // 2
     whole = max(int(((stop - first)[forward] > long // 2).sum()), 1)
-    if long < 4 or int(short.sum()) < 3 * whole:
+    usual = 0.5 * steps if steps else 2
+    if long < 4 or whole < usual or int(short.sum()) < 3 * whole:
         return 0
     running = np.concatenate(([0], np.cumsum(joined.durations_ns)))
     low, high = at[first[inner][short]], at[stop[inner][short] - 1]

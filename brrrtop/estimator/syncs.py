@@ -21,6 +21,8 @@ WAITING_OPS = frozenset(
     {"aten::item", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::_to_copy"}
 )
 """Framework ops that read a value back; each holds the others it is made of."""
+READ_BACK_BYTES = 4096
+"""A value, a flag or a few of them: a larger copy to the host is traffic."""
 SHADOW = 8
 """Launches after a wait that find the device idle because of it."""
 
@@ -38,14 +40,18 @@ class Syncs:
     """Waits left out: they end with a pageable host-to-device copy."""
     lines: tuple[tuple[str, int, int], ...]
     """Where: Python line or op, count, ns; dearest first, at most five. Empty: nobody knows."""
+    from_copies: bool = False
+    """Told from small copies to the host: the calls themselves were not recorded."""
 
 
 def syncs(joined: Joined) -> Syncs | None:
-    """Waits in the window; None without call records."""
+    """Waits in the window; None without call records or small values read back."""
     window = joined.window
     calls = window.calls
     if not len(calls):
-        return None
+        return _readbacks(joined)
+    if not (calls.classes == CallClass.SYNC).any():
+        return _readbacks(joined) or Syncs(0, 0, 0, 0, ())
     waits = _waits(joined)
     last_launch = int(joined.launched_ns.max()) if len(joined.launched_ns) else 0
     waits &= calls.ends_ns <= last_launch
@@ -62,6 +68,31 @@ def syncs(joined: Joined) -> Syncs | None:
         refill_ns=_refill_ns(joined, ends),
         for_uploads=int((waits & uploads).sum()),
         lines=_lines(window, starts, ends),
+    )
+
+
+def _readbacks(joined: Joined) -> Syncs | None:
+    """Waits told from small values copied to the host, where calls were not recorded.
+
+    The host wants such a value at once: it waits for the copy, and launches again after it.
+    """
+    activities = joined.window.activities
+    small = (activities.copy_kinds == CopyKind.DTOH) & (activities.size_bytes <= READ_BACK_BYTES)
+    if not small.any():
+        return None
+    place = np.arange(len(activities))
+    last = np.maximum.accumulate(np.where(small, place, -SHADOW - 1))
+    shaded = place - last <= SHADOW
+    length = np.minimum(joined.gap_ends_ns - joined.gap_starts_ns, DISPATCH_NS)
+    after = shaded[np.maximum(joined.gap_rows - 1, 0)]
+    none = np.empty(0, np.int64)
+    return Syncs(
+        count=int(small.sum()),
+        blocked_ns=0,
+        refill_ns=int(length[after].sum()),
+        for_uploads=0,
+        lines=_lines(joined.window, none, none),
+        from_copies=True,
     )
 
 

@@ -141,16 +141,17 @@ def test_without_an_optimizer_there_is_none() -> None:
 def test_a_forward_between_backward_work_was_recomputed() -> None:
     once, twice = Scene(), Scene()
     for scene, again in ((once, False), (twice, True)):
-        for _ in range(8):
-            scene.kernel(FLASH, 50.0)
-        for _ in range(8):
-            if again:
+        for _ in range(4):
+            for _ in range(8):
                 scene.kernel(FLASH, 50.0)
-            scene.kernel(FLASH_BACK, 100.0)
-        scene.kernel(FLASH, 50.0)
+            for _ in range(8):
+                if again:
+                    scene.kernel(FLASH, 50.0)
+                scene.kernel(FLASH_BACK, 100.0)
+            scene.step()
     assert of(once).recomputed_ns == 0
-    # The first of them follows the forward pass without a break, and counts with it.
-    assert of(twice).recomputed_ns == 7 * 50_000
+    # The first of each step follows the forward pass without a break, and counts with it.
+    assert of(twice).recomputed_ns == 4 * 7 * 50_000
 
 
 def test_steps_are_compared_by_what_they_launch_and_in_which_order() -> None:
@@ -192,3 +193,30 @@ def test_an_idle_stream_changes_nothing() -> None:
     assert first.chains is not None and second.chains is not None
     assert first.chains.fusable_ns == second.chains.fusable_ns
     assert np.isclose(first.precision.matrix_ns, second.precision.matrix_ns)
+
+
+def test_small_values_copied_back_tell_waits_where_calls_were_not_recorded() -> None:
+    scene = Scene()
+    for _ in range(3):
+        scene.kernel(GEMM, 500.0).copy("down", 4, 2.0).kernel(GEMM, 10.0, late=90.0)
+    scene.calls.clear()
+    found = of(scene).syncs
+    assert found is not None and found.from_copies
+    assert found.count == 3
+    assert 3 * 88_000 < found.refill_ns < 3 * 95_000
+
+
+def test_bursts_are_not_one_run() -> None:
+    """A forward pass cut by the end of a burst is no short run."""
+    scene = Scene()
+    scene.observed = []
+    for _ in range(6):
+        began = scene.now
+        for name, count in ((FLASH, 3), (FLASH_BACK, 12), (FLASH, 12), (FLASH_BACK, 12)):
+            for _ in range(count):
+                scene.kernel(name, 50.0)
+            if name == FLASH_BACK:
+                scene.step()
+        scene.observed.append((began, scene.now))
+        scene.now += 100_000
+    assert of(scene).recomputed_ns == 0

@@ -119,6 +119,27 @@ def small_kernels_of_graphs() -> Scene:
     return looped(lambda s: [s.kernel(ADD, 2.0, late=12.0, blocks=8, graph=3) for _ in range(90)])
 
 
+def without_calls(scene: Scene) -> Scene:
+    """The same as a tier sees it that records kernels only."""
+    scene.calls.clear()
+    return scene
+
+
+@calls_for("launch-bound-compile")
+def many_small_kernels_without_launch_records() -> Scene:
+    return without_calls(looped(small))
+
+
+@silent("launch-bound-compile")
+def long_absences_without_launch_records() -> Scene:
+    def body(s: Scene) -> None:
+        for _ in range(40):
+            s.kernel(ADD, 8.0)
+        s.idle(6_000)
+
+    return without_calls(looped(body))
+
+
 @silent("launch-bound-compile", "cuda-graphs")
 def small_kernels_behind_a_late_loader() -> Scene:
     return looped(lambda s: (s.idle(20_000, MarkClass.INPUT, "next"), small(s)))
@@ -153,6 +174,15 @@ def values_read_back_all_the_time() -> Scene:
             s.kernel(ADD, 60.0, late=80.0)
 
     return looped(body)
+
+
+@calls_for("sync-point")
+def values_read_back_without_call_records() -> Scene:
+    def body(s: Scene) -> None:
+        for _ in range(30):
+            s.kernel(ADD, 60.0).copy("down", 4, 2.0).kernel(ADD, 60.0, late=80.0)
+
+    return without_calls(looped(body))
 
 
 @silent("sync-point")
@@ -202,6 +232,11 @@ def an_update_for_each_parameter() -> Scene:
                 s.kernel(name, 2.0, late=12.0, blocks=4)
 
     return looped(body)
+
+
+@calls_for("fused-optimizer")
+def an_update_for_each_parameter_without_launch_records() -> Scene:
+    return without_calls(an_update_for_each_parameter())
 
 
 @calls_for("fused-optimizer")
@@ -309,6 +344,11 @@ def a_host_that_is_elsewhere() -> Scene:
         s.kernel(GEMM, 300.0, late=4_000.0, blocks=132)
 
     return looped(body)
+
+
+@calls_for("host-stall")
+def a_host_that_is_elsewhere_without_launch_records() -> Scene:
+    return without_calls(a_host_that_is_elsewhere())
 
 
 @silent("host-stall")
