@@ -33,6 +33,8 @@
 #define DETACH_PATIENCE_NS (2 * NS_PER_S)
 #define STACK_BYTES (1u << 20)
 
+/* Kept open from the first start on: a thread of CUPTI's may be about to write to it, and its number
+ * must not go to a file of the trainer's in that moment. */
 static atomic_int wake_fd = -1;
 static atomic_bool awake, exiting, thread_lives;
 static _Atomic uint64_t sent_marks;
@@ -43,7 +45,7 @@ static struct options options;
 void agent_wake(void)
 {
     int fd = atomic_load(&wake_fd);
-    if (fd < 0 || atomic_exchange(&awake, true))
+    if (fd < 0 || !atomic_load(&thread_lives) || atomic_exchange(&awake, true))
         return;
     int kept = errno;
     uint64_t one = 1;
@@ -161,7 +163,8 @@ static int until(int64_t due_ns, int64_t now_ns)
 
 static int64_t sooner(int64_t one, int64_t other) { return one < other ? one : other; }
 
-static void sleep_and_serve(int64_t due_ns)
+/* False: our descriptors are gone, so somebody closed all there were. */
+static bool sleep_and_serve(int64_t due_ns)
 {
     struct pollfd fds[SERVER_FDS + 1];
     server_watch(fds);
@@ -169,11 +172,16 @@ static void sleep_and_serve(int64_t due_ns)
     if (poll(fds, SERVER_FDS + 1, until(due_ns, mono_ns())) < 0)
         for (int i = 0; i < SERVER_FDS; i++)
             fds[i].revents = 0;
-    uint64_t count;
-    atomic_store(&awake, false);
-    ssize_t ignored = read(fds[SERVER_FDS].fd, &count, sizeof count);
-    (void)ignored;
+    if (fds[SERVER_FDS].revents & POLLIN) {
+        uint64_t count;
+        ssize_t ignored = read(fds[SERVER_FDS].fd, &count, sizeof count);
+        (void)ignored;
+    }
+    /* After the read, or a wake between the two would be taken and the next ones suppressed. An
+     * exchange, so that what was made ready before a suppressed wake is seen now. */
+    atomic_exchange(&awake, false);
     server_serve(fds, mono_ns());
+    return !(fds[SERVER_FDS].revents & POLLNVAL);
 }
 
 static const char *work(void)
@@ -200,7 +208,8 @@ static const char *work(void)
             due_ns = sooner(due_ns, now_ns + BEAT_NS);
         if (detach_ns != 0)
             due_ns = sooner(due_ns, detach_ns);
-        sleep_and_serve(due_ns);
+        if (!sleep_and_serve(due_ns))
+            return "the trainer closed our descriptors";
     }
 }
 
@@ -217,8 +226,6 @@ static void *run(void *unused)
     server_close(reason, atomic_load(&exiting) ? 50 : 200);
     pool_trim();
     publish();
-    int fd = atomic_exchange(&wake_fd, -1);
-    close(fd);
     atomic_store(&thread_lives, false);
     gate_ended();
     return NULL;
@@ -291,20 +298,21 @@ static int prepare(const char *socket_path, const char *hello_json)
     char *hello = strdup(hello_json);
     if (hello == NULL)
         return agent_fail(BRRR_E_MEMORY, "no memory for the hello");
-    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int fd = atomic_load(&wake_fd);
+    if (fd < 0)
+        fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (fd < 0) {
         free(hello);
         return agent_fail(BRRR_E_SOCKET, "no eventfd: %s", strerror(errno));
     }
+    atomic_store(&wake_fd, fd);
     int code = server_open(socket_path);
     if (code != BRRR_OK) {
         free(hello);
-        close(fd);
         return code;
     }
     report_hello(hello);
     atomic_store(&awake, false);
-    atomic_store(&wake_fd, fd);
     pool_configure(&(struct pool_options){options.buffer_bytes, options.max_buffers});
     outbox_limit(options.outbox_bytes);
     trace_init(&(struct trace_options){options.pool_limit, options.drain_ms, options.flush_ms,
@@ -317,17 +325,24 @@ int agent_begin(const char *socket_path, const char *hello_json, const char *opt
     int code = options_read(option_text, &options);
     if (code == BRRR_OK)
         code = prepare(socket_path, hello_json);
-    if (code == BRRR_OK && (code = begin_thread()) != BRRR_OK) {
+    if (code == BRRR_OK && (code = begin_thread()) != BRRR_OK)
         server_close("no thread", 0);
-        close(atomic_exchange(&wake_fd, -1));
-    }
     if (code != BRRR_OK)
         gate_ended();
     return code;
 }
 
 bool agent_exiting(void) { return atomic_load(&exiting); }
-bool agent_listens(void) { return atomic_load(&wake_fd) >= 0; }
+bool agent_listens(void) { return atomic_load(&thread_lives); }
+
+/* Exit handlers run last in, first out: this one has to run before those that CUPTI added when it was
+ * first used. */
+void agent_guard_exit(void)
+{
+    static bool guarded;
+    if (!guarded)
+        guarded = atexit(at_exit) == 0;
+}
 
 uint64_t agent_stat(int which)
 {

@@ -14,6 +14,9 @@ void agent_raise(int bits);
 /* A monitor asked for the end. */
 void agent_detach(void);
 
+/* CUPTI has been used for the first time. */
+void agent_guard_exit(void);
+
 /* The parts of brrr_start that no call before it may repeat, and the rest. */
 void agent_once_per_process(void);
 int agent_begin(const char *socket_path, const char *hello_json, const char *option_text);

@@ -39,7 +39,7 @@ enum brrr_event {
  *
  * `hello_json` is one JSON object; the agent adds `wire` when absent and a `cupti` member.
  * `options` is "key=value;key=value" or NULL:
- *   buffer_bytes (1048576)  max_buffers (16)  pool_limit (8)  outbox_bytes (8388608)
+ *   buffer_bytes (1048576)  max_buffers (14)  pool_limit (8)  outbox_bytes (8388608)
  *   idle_retract_ms (600000; 0 = never)  drain_ms (500)  flush_ms (150)
  *   require_context (1: wait for a CUDA context, 0: a mapped libcuda is enough)
  *   demangle (1)

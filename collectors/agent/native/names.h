@@ -10,10 +10,13 @@
 /* The id of the text; 0 when it is empty or the table is full (counted). */
 uint32_t names_add(const char *text, size_t bytes);
 
-/* The id of a kernel's name, demangled where the process has a demangler. */
+/* The id of a kernel's name, demangled where the process has a demangler; 0 when the memory is gone. */
 uint32_t names_add_kernel(const char *mangled);
 
 void names_use_demangler(int wanted);
+
+/* Looks again: what has a demangler may have been loaded since. */
+void names_find_demangler(void);
 
 uint32_t names_last(void);
 uint64_t names_refused(void);

@@ -44,7 +44,7 @@ static int set(struct options *out, const char *name, size_t bytes, const char *
 
 int options_read(const char *text, struct options *out)
 {
-    *out = (struct options){.buffer_bytes = 1u << 20, .max_buffers = 16, .pool_limit = 8,
+    *out = (struct options){.buffer_bytes = 1u << 20, .max_buffers = 14, .pool_limit = 8,
                             .outbox_bytes = 8u << 20, .idle_retract_ms = 600000, .drain_ms = 500,
                             .flush_ms = 150, .require_context = 1, .demangle = 1};
     while (text != NULL && *text != '\0') {

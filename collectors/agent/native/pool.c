@@ -7,7 +7,10 @@
 #include "clock.h"
 
 #define SLOTS 96
+#define SPARES 32
 #define SPARE_BYTES (64u << 10) /* a buffer beyond the cap, where none at all is not allowed */
+
+#define POPULATE_WRITE 23 /* MADV_POPULATE_WRITE of Linux 5.14; older ones refuse it, which is fine */
 
 /* NONE has no memory yet; BUSY is somebody between two states. */
 enum { NONE, BUSY, FREE, LENT, DONE };
@@ -22,14 +25,14 @@ struct slot {
 
 static struct slot slots[SLOTS];
 static _Atomic size_t buffer_bytes = 1u << 20;
-static _Atomic uint32_t max_buffers = 16;
+static _Atomic uint32_t max_buffers = 14;
 static atomic_bool null_allowed, attended, pressed;
 static _Atomic uint64_t requests, completed, foreign, refused, mapped_bytes;
 
 void pool_configure(const struct pool_options *options)
 {
     atomic_store(&buffer_bytes, options->buffer_bytes);
-    atomic_store(&max_buffers, options->max_buffers < SLOTS ? options->max_buffers : SLOTS);
+    atomic_store(&max_buffers, options->max_buffers < SLOTS - SPARES ? options->max_buffers : SLOTS - SPARES);
 }
 
 void pool_allow_null(bool allowed) { atomic_store(&null_allowed, allowed); }
@@ -97,7 +100,7 @@ void pool_request(uint8_t **buffer, size_t *size, size_t *max_records)
     atomic_fetch_add(&refused, 1);
     atomic_store(&pressed, true);
     agent_wake();
-    if (!atomic_load(&null_allowed) && lend_from(cap, SLOTS, SPARE_BYTES, buffer, size))
+    if (!atomic_load(&null_allowed) && lend_from(cap, cap + SPARES, SPARE_BYTES, buffer, size))
         return;
     *buffer = NULL;
     *size = 0;
@@ -132,9 +135,13 @@ void pool_warm(uint32_t count)
 {
     uint32_t cap = atomic_load(&max_buffers);
     for (uint32_t i = 0; i < count && i < cap; i++) {
-        if (!claim(&slots[i], NONE))
-            continue;
-        settle(&slots[i], map_slot(&slots[i], atomic_load(&buffer_bytes), MAP_POPULATE) ? FREE : NONE);
+        if (claim(&slots[i], NONE)) {
+            bool mapped = map_slot(&slots[i], atomic_load(&buffer_bytes), MAP_POPULATE);
+            settle(&slots[i], mapped ? FREE : NONE);
+        } else if (claim(&slots[i], FREE)) { /* trimmed, perhaps */
+            madvise(atomic_load(&slots[i].memory), slots[i].bytes, POPULATE_WRITE);
+            settle(&slots[i], FREE);
+        }
     }
 }
 

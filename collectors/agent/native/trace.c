@@ -8,6 +8,7 @@
 #include "brrrtop_agent.h"
 #include "clock.h"
 #include "lanes.h"
+#include "names.h"
 #include "observe.h"
 #include "pool.h"
 #include "report.h"
@@ -92,6 +93,7 @@ static void begin(int64_t now_ns)
     int code;
     struct pool_counts pool;
     pool_warm(4);
+    names_find_demangler();
     pool_attended(true);
     trace_pump();
     pool_count(&pool);
@@ -108,6 +110,7 @@ static void begin(int64_t now_ns)
         trace_refused(code);
         return;
     }
+    agent_guard_exit();
     run.began_ns = now_ns;
     run.flush_ns = now_ns + own.options.flush_ms * NS_PER_MS;
     run.steps = atomic_load(&step_count);

@@ -1,0 +1,119 @@
+"""Finding the library, building it, and saying what helps where that cannot be done."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectors import control, native
+from collectors.errors import CollectorError, NotWritable, Unsupported
+from collectors.wire import HEADER
+
+
+@pytest.fixture
+def unbundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installation without a library, and an empty cache."""
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    monkeypatch.setattr(native, "AGENT_DIR", folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder
+
+
+def test_the_library_is_built_once_and_kept(unbundled: Path) -> None:
+    first = native.library_path()
+    made_ns = first.stat().st_mtime_ns
+    assert native.library_path() == first and first.stat().st_mtime_ns == made_ns
+    assert list(first.parent.iterdir()) == [first], "nothing half made stays"
+    assert first.stat().st_mode & 0o777 == 0o755
+
+
+def test_a_library_older_than_its_sources_is_not_used(unbundled: Path) -> None:
+    stale = unbundled / native.LIBRARY_NAME
+    stale.write_bytes(b"\x7fELF brrrtop-sources:0123456789abcdef")
+    assert native.library_path() != stale
+    stale.write_bytes(f"brrrtop-sources:{native.fingerprint()}".encode())
+    assert native.library_path() == stale
+
+
+def test_without_a_compiler_the_sentence_says_what_to_install(
+    unbundled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(unbundled))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(Unsupported, match="no C compiler") as refused:
+        native.library_path()
+    assert "apt install gcc" in refused.value.action and "counters only" in refused.value.action
+
+
+def test_a_compiler_that_fails_is_quoted(unbundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", f"{sys.executable} -c raise(SystemExit('no_such_header.h'))")
+    with pytest.raises(CollectorError, match=r"did not compile: .*no_such_header"):
+        native.library_path()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_cache_that_cannot_be_written_is_named(
+    unbundled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = unbundled / "closed"
+    closed.mkdir(mode=0o500)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(closed))
+    with pytest.raises(NotWritable, match="closed"):
+        native.library_path()
+
+
+def test_a_cache_path_that_is_a_file_is_named(
+    unbundled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = unbundled / "taken"
+    taken.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(taken))
+    with pytest.raises(NotWritable, match="taken"):
+        native.library_path()
+
+
+def test_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.uname()
+    other = os.uname_result((*real[:4], "riscv64"))
+    monkeypatch.setattr(os, "uname", lambda: other)
+    with pytest.raises(Unsupported, match="riscv64"):
+        native.library_path()
+
+
+def test_orders_are_whole_frames() -> None:
+    order = control.burst(4, 1_500_000_000)
+    size, kind, flags, _ = HEADER.unpack_from(order)
+    assert (size, kind, flags, len(order)) == (24, control.CONTROL_KIND, 0, 40)
+    assert struct.unpack_from("<IIqq", order, 16) == (control.Op.BURST, 0, 4, 1_500_000_000)
+    assert struct.unpack_from("<II", control.detach(everybody=True), 16) == (4, 1)
+
+
+def test_the_sources_speak_the_wire_of_this_package() -> None:
+    """The numbers of `wire.h` are those of `wire.py`."""
+    from collectors import wire
+
+    text = (native.SOURCE_DIR / "wire.h").read_text()
+    for name in (
+        "HELLO",
+        "NAMES",
+        "DEVICE",
+        "KERNELS",
+        "COPIES",
+        "CALLS",
+        "MARKS",
+        "STATUS",
+        "END",
+    ):
+        assert f"WIRE_{name} = {int(wire.Kind[name])}," in text
+    assert f"WIRE_OBSERVED = {int(wire.Kind.OBSERVED)}," in text
+    assert f"WIRE_LOSS = {int(wire.Kind.LOSS)}," in text
+    assert f"#define WIRE_VERSION {wire.WIRE_VERSION}\n" in text
+    for op in control.Op:
+        assert f"OP_{op.name} = {int(op)}" in text
+    order = [line.strip(" ,") for line in text.split("enum call_class {")[1].split("}")[0].split()]
+    assert [f"CALL_{one.name}" for one in wire.CallClass] == [o for o in order if o]
