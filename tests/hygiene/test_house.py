@@ -102,3 +102,9 @@ def test_the_program_never_calls_home() -> None:
     imports = r"^\s*(from|import) (urllib|http|requests|httpx|aiohttp|ssl)\b"
     calls = re.compile(imports + r"|\bAF_INET6?\b|\bcreate_connection\(", re.MULTILINE)
     assert [named(path) for path in modules() if calls.search(path.read_text())] == []
+
+
+def test_the_pictures_of_the_readme_exist() -> None:
+    shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text())
+    assert shown
+    assert [path for path in shown if not (ROOT / path).is_file()] == []
