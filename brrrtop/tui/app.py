@@ -60,6 +60,7 @@ class BrrrtopApp(App[int]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,f10,ctrl+c", "quit", show=False, priority=True),
+        Binding("ctrl+z", "suspend_process", show=False),
         Binding("question_mark,h,f1", "help", show=False),
         Binding("space", "pause", show=False),
         Binding("right,full_stop", "step(1)", show=False),

@@ -32,7 +32,7 @@ async def test_help_scrolls_and_escape_leads_back() -> None:
 async def test_digits_lead_from_any_view_to_any_other() -> None:
     async with shown(snapshots.snapshot()) as screen:
         assert "roofline" in await screen.press("2")
-        assert "advice, ranked" in await screen.press("3")
+        assert "advice, most worth" in await screen.press("3")
         assert "log, newest first" in await screen.press("4")
         assert "kernels" in await screen.press("1")
         assert len(screen.app.screen_stack) == 1

@@ -117,8 +117,10 @@ def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> lis
         moved += f" (roof {units.rate(roofs.bytes_per_s, 'B/s')})"
     lines += _fact("traffic", moved, look, width)
     flop_per_byte, edge = intensity(kernel), ridge(kernel, roofs)
-    ratio = units.UNMEASURED if flop_per_byte is None else f"{flop_per_byte:.3g} FLOP per byte"
-    ratio += f", ridge at {edge:.3g}" if edge else ""
+    ratio = (
+        units.UNMEASURED if flop_per_byte is None else f"{ratio_text(flop_per_byte)} FLOP per byte"
+    )
+    ratio += f", ridge at {ratio_text(edge)}" if edge else ""
     lines += _fact("intensity", ratio, look, width)
     blocks = units.count(kernel.blocks_p50)
     device = snapshot.estimate.device if snapshot.estimate else None
@@ -127,6 +129,10 @@ def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> lis
     if roofs:
         lines += _fact("roofs from", roofs.source, look, width)
     return lines
+
+
+def ratio_text(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _roof_words(kernel: KernelRow) -> str:

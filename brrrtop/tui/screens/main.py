@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
-from textual.widgets import Input
+from textual.widgets import Input, Label
 
 from brrrtop.tui.screens.view import TooSmall, View
 from brrrtop.tui.widgets.account_pane import AccountPane
@@ -54,7 +54,9 @@ class MainView(View):
         with Container(id="body"):
             yield KernelTable()
             yield Advice()
-        yield Input(placeholder="words in a kernel's name, family or side", id="filter")
+        with Container(id="filter"):
+            yield Label("filter ")
+            yield Input(placeholder="words in a kernel's name, family or side", id="words")
         yield Status()
         yield KeyLine(KEYS)
 
@@ -66,16 +68,16 @@ class MainView(View):
         return self.query_one(KernelTable)
 
     @property
-    def filter_line(self) -> Input:
-        return self.query_one("#filter", Input)
+    def words(self) -> Input:
+        return self.query_one("#words", Input)
 
     def action_filter(self) -> None:
-        self.filter_line.display = True
-        self.filter_line.focus()
+        self.query_one("#filter").display = True
+        self.words.focus()
 
     def action_clear_filter(self) -> None:
-        self.filter_line.value = ""
-        self.filter_line.display = False
+        self.words.value = ""
+        self.query_one("#filter").display = False
         self.table.filter("")
         self.table.focus()
 
@@ -92,5 +94,5 @@ class MainView(View):
         self.table.filter(event.value)
 
     def on_input_submitted(self) -> None:
-        self.filter_line.display = bool(self.filter_line.value)
+        self.query_one("#filter").display = bool(self.words.value)
         self.table.focus()

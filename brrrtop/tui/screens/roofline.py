@@ -13,6 +13,7 @@ from brrrtop.tui.look import Look
 from brrrtop.tui.parts import intensity, whole_step
 from brrrtop.tui.renderables.line import clipped, joined, rule, stacked
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
+from brrrtop.tui.screens.kernel import ratio_text
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.pane import Pane
 
@@ -72,7 +73,7 @@ def largest(estimate: Estimate, look: Look, width: int, count: int) -> list[Text
     for kernel in list(reversed(plotted(estimate.kernels)))[:count]:
         text = Text(no_wrap=True)
         text.append(f"{units.share(kernel.share):>5} ", look.style("text", bold=True))
-        text.append(f"{intensity(kernel) or 0:>9.3g} FLOP/B ", look.style("muted"))
+        text.append(f"{ratio_text(intensity(kernel) or 0):>9} FLOP/B ", look.style("muted"))
         text.append(f"{units.rate(kernel.flop_per_s, 'FLOP/s'):>14}  ", look.style("muted"))
         text.append(short_name(kernel.name), look.style(kernel.side.value))
         lines.append(clipped(text, width))

@@ -35,7 +35,7 @@ class Gauges(Pane):
         ]
         if wide and (trend := snapshot.gauge_history.get(Metric.SM_ACTIVE)):
             label = Text.styled("SMs, lately ", look.style("muted"))
-            pieces.append(label.append_text(sparkline(trend, look, 20, "good")))
+            pieces.append(label.append_text(sparkline(trend, look, min(20, len(trend)), "good")))
         return stacked(rows(pieces, width, height, "  "), width)
 
 
