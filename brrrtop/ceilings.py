@@ -10,7 +10,7 @@ import csv
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 from brrrtop.model import Device
 
@@ -107,7 +107,7 @@ def _row_ceilings(row: dict[str, str]) -> Ceilings:
 @lru_cache(maxsize=1)
 def table() -> tuple[tuple[re.Pattern[str], Ceilings], ...]:
     """The shipped parts, in order of matching."""
-    text = (files("brrrtop") / "data" / "peaks.csv").read_text("utf-8")
+    text = (Path(__file__).with_name("data") / "peaks.csv").read_text("utf-8")
     return tuple(
         (re.compile(row["match"]), _row_ceilings(row)) for row in csv.DictReader(text.splitlines())
     )
