@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from collectors import elf, process_access
+from collectors import elf, process_access, ptrace
 from collectors.attach_files import Place
 from collectors.attach_method import Attempt, Stop
 from collectors.errors import CollectorError, Unsupported
@@ -130,6 +130,22 @@ class _Search:
                         self.expected[at + bias] = pattern.hex()
         except OSError:
             return
+
+    def look_at_vdso(self, patterns: dict[str, bytes]) -> None:
+        """The kernel's own page of code: on aarch64 the way back from signals is only there."""
+        page = next((m for m in self._process.maps if m.path == "[vdso]"), None)
+        if page is None or patterns.keys() <= self.gadgets.keys():
+            return
+        try:
+            code = ptrace.read_memory(self._process.pid, page.start, page.end - page.start)
+        except OSError:
+            return
+        for name, pattern in patterns.items():
+            at = code.find(pattern)
+            while at >= 0 and at % self._align:
+                at = code.find(pattern, at + 1)
+            if at >= 0 and name not in self.gadgets:
+                self.gadgets[name] = page.start + at
 
     def _expect(self, path: str, image: elf.Image, address: int, bias: int) -> None:
         self.expected[address + bias] = elf.code_at(path, image, address, _CHECKED_BYTES).hex()

@@ -148,7 +148,7 @@ def read(path: str | Path, wanted: frozenset[str] = frozenset()) -> Image:
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
             try:
                 image = _parse(data, str(path), wanted)
-            except (struct.error, IndexError) as fault:
+            except (struct.error, IndexError, OverflowError, ValueError) as fault:
                 raise Unsupported(f"{path} is a damaged ELF file: {fault}") from fault
     _cache[key] = image
     return image

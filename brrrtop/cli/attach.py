@@ -38,9 +38,7 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         source = live.open_live(attached.client, process.pid, options, cmdline)
         return live.watch(source, options, gates)
     finally:
-        attached.client.close()
-        if attached.place is not None:
-            attached.place.remove()
+        attached.leave()
 
 
 def agent_files() -> AgentFiles:

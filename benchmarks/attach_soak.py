@@ -1,0 +1,161 @@
+"""Attaches and detaches again and again, and prints failures and for how long threads were held.
+
+    python benchmarks/attach_soak.py [--cycles 300] [--kill-monitor 0] [--way pending|thread|both] \
+        [-- trainer command]
+
+Without a command it trains a little torch model on the CPU, with two loader workers. With
+`--kill-monitor N` it also kills N attaching monitors by SIGKILL at random moments. The trainer must
+live to the end: its death, a step that takes 5 s, or one failed cycle makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from collectors import native, ptrace_threads  # noqa: E402
+from collectors import process as processes  # noqa: E402
+from collectors.attach import METHODS, attach  # noqa: E402
+from collectors.attach_method import Attempt  # noqa: E402
+from collectors.errors import CollectorError  # noqa: E402
+
+_DEFAULT = [sys.executable, str(ROOT / "tests" / "attach" / "torch_training.py")]
+_WAYS = {"pending": METHODS[:2], "thread": METHODS[2:], "both": METHODS}
+_MONITOR = """
+import sys; sys.path.insert(0, sys.argv[1])
+from collectors import native
+from collectors.attach import attach
+found = attach(int(sys.argv[2]), native.agent_files())
+found.leave()
+"""
+
+
+class Trainer:
+    """The process that must not notice."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.last_line = b""
+        self.lines = 0
+        self.last_s = time.monotonic()
+        self.longest_silence_s = 0.0
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            now_s = time.monotonic()
+            if self.lines > 3:
+                self.longest_silence_s = max(self.longest_silence_s, now_s - self.last_s)
+            self.last_s, self.last_line = now_s, line
+            self.lines += 1
+
+    def wait_until_it_trains(self, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while self.lines < 5 and time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                sys.exit(f"the trainer ended: {self.last_line.decode('utf-8', 'replace')}")
+            time.sleep(0.1)
+
+
+def quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def show(label: str, values: list[float]) -> None:
+    if values:
+        parts = [f"p{int(q * 100)} {quantile(values, q):.2f}" for q in (0.5, 0.9, 0.99)]
+        print(f"{label:32} n {len(values):4}  {'  '.join(parts)}  max {max(values):.2f} ms")
+
+
+def one_cycle(pid: int, way: str) -> tuple[tuple[Attempt, ...], float]:
+    began = time.perf_counter()
+    found = attach(pid, native.agent_files(), methods=_WAYS[way])
+    took_ms = (time.perf_counter() - began) * 1e3
+    time.sleep(random.uniform(0, 0.05))
+    if not found.leave():
+        raise CollectorError("the agent did not end when asked")
+    return found.attempts, took_ms
+
+
+def kill_one(pid: int) -> None:
+    """Starts a monitor and kills it, with the process it traces by, at a random moment."""
+    monitor = subprocess.Popen(
+        [sys.executable, "-c", _MONITOR, str(ROOT), str(pid)], stderr=subprocess.DEVNULL
+    )
+    time.sleep(random.uniform(0.1, 0.9))
+    children = [c for c in processes.pids() if _parent(c) == monitor.pid]
+    for victim in (*children, monitor.pid):
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    monitor.wait()
+
+
+def _parent(pid: int) -> int:
+    try:
+        return processes.read(pid).parent
+    except CollectorError:
+        return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--kill-monitor", type=int, default=0)
+    parser.add_argument("--way", choices=sorted(_WAYS), default="both")
+    parser.add_argument("command", nargs="*")
+    given = parser.parse_args()
+    trainer = Trainer(given.command or _DEFAULT)
+    trainer.wait_until_it_trains(180)
+    pid = trainer.process.pid
+    failures: list[str] = []
+    held: dict[str, list[float]] = {}
+    took: list[float] = []
+    for number in range(given.cycles):
+        try:
+            attempts, took_ms = one_cycle(pid, given.way)
+        except CollectorError as fault:
+            failures.append(f"cycle {number}: {type(fault).__name__}: {fault}")
+            if trainer.process.poll() is not None:
+                break
+            continue
+        took.append(took_ms)
+        for stop in (stop for attempt in attempts for stop in attempt.stops):
+            who = "main thread" if stop.tid == pid else "another thread"
+            held.setdefault(f"held, {who}", []).append(stop.stopped_ns / 1e6)
+    for _ in range(given.kill_monitor):
+        kill_one(pid)
+    died = trainer.process.poll()
+    alive = died is None and bool(ptrace_threads.thread_ids(pid))
+    lines = trainer.lines
+    time.sleep(2)
+    moving = trainer.lines > lines
+    trainer.process.kill()
+    trainer.process.wait()
+    for label, values in sorted(held.items()):
+        show(label, values)
+    show("attach to hello", took)
+    print(f"failures {len(failures)} of {given.cycles}; monitors killed {given.kill_monitor}")
+    print(
+        f"trainer alive {alive}, still training {moving}, {trainer.lines} lines, longest silence "
+        f"{trainer.longest_silence_s:.2f} s"
+    )
+    for line in failures[:10]:
+        print(line)
+    return 0 if alive and moving and not failures and trainer.longest_silence_s < 5 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""What is read of processes and ELF files, and what the doctor and the list make of it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from collectors import doctor_cuda, elf, process_maps
+from collectors import process as processes
+from collectors.attach_files import AgentFiles
+from collectors.doctor import Report, doctor
+from collectors.doctor_check import Status
+from collectors.errors import NoSuchProcess, Unsupported
+from collectors.process_list import candidates
+from tests.attach import children
+from tests.attach.children import Child, python
+
+
+def c_library() -> str:
+    found = [p for p in processes.read(os.getpid()).files if "/libc.so" in p or "/libc-2" in p]
+    if not found:
+        pytest.skip("no GNU C library here")
+    return found[0]
+
+
+def test_symbols_are_those_that_the_linker_sees() -> None:
+    nm = shutil.which("nm")
+    if nm is None:
+        pytest.skip("no nm here")
+    names = frozenset(("mmap", "pthread_create", "getpid", "nanosleep", "no_such_function"))
+    lines = subprocess.run([nm, "-D", c_library()], capture_output=True, text=True).stdout
+    expected = {}
+    for line in lines.splitlines():
+        words = line.split()
+        if len(words) == 3 and words[2].split("@")[0] in names:
+            expected[words[2].split("@")[0]] = int(words[0], 16)
+    assert elf.read(c_library(), names).symbols == expected
+
+
+def test_an_address_found_in_a_file_is_where_the_code_lies_in_memory() -> None:
+    import ctypes
+
+    me = processes.read(os.getpid())
+    image = elf.read(c_library(), frozenset(("getpid",)))
+    mapping = next(m for m in me.maps if m.path == c_library() and m.executable)
+    address = image.symbols["getpid"] + image.bias(mapping.start, mapping.offset)
+    loaded = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
+    assert address == loaded
+    assert ctypes.string_at(address, 8) == elf.code_at(
+        c_library(), image, image.symbols["getpid"], 8
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"#!/bin/sh\n", b"\x7fELF\x02\x01" + b"\xff" * 200],
+    ids=["empty", "script", "garbage"],
+)
+def test_files_that_are_no_elf_are_told_as_such(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(Unsupported):
+        elf.read(tmp_path / "x", frozenset(("a",)))
+
+
+def test_an_elf_file_cut_anywhere_never_crashes_the_reader(tmp_path: Path) -> None:
+    whole = Path(c_library()).read_bytes()
+    for size in range(0, len(whole), len(whole) // 23):
+        (tmp_path / "x").write_bytes(whole[:size])
+        try:
+            elf.read(tmp_path / "x", frozenset(("getpid",)))
+        except Unsupported:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("files", "exe", "expected"),
+    [
+        (("/a/lib/libpython3.12.so.1.0",), "/a/bin/python3.12", ((3, 12), False, False)),
+        (("/a/lib/libpython3.13t.so.1.0",), "/a/bin/python3.13t", ((3, 13), False, True)),
+        ((), "/opt/conda/bin/python3.11", ((3, 11), True, False)),
+        ((), "/opt/conda/bin/python3.11 (deleted)", ((3, 11), True, False)),
+        (("/x/lib/python3.10/lib-dynload/a.so",), "/app/trainer", ((3, 10), True, False)),
+        (("/x/_m.cpython-313t-x86_64-linux-gnu.so",), "/app/trainer", ((3, 13), True, True)),
+        (("/usr/lib/libc.so.6",), "/usr/bin/sleep", None),
+    ],
+)
+def test_the_python_of_a_process_is_known_by_its_files(
+    files: tuple[str, ...], exe: str, expected: tuple[tuple[int, int], bool, bool] | None
+) -> None:
+    found = process_maps.python_build(files, exe)
+    told = found and (found.version, found.static, found.free_threaded)
+    assert told == expected
+
+
+def test_facts_of_a_child() -> None:
+    env = {**os.environ, "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "x"}
+    with python(children.SLEEPING, env=env) as one:
+        sheet = processes.read(one.pid)
+        assert sheet.uid == os.geteuid()
+        assert sheet.parent == os.getpid()
+        assert sheet.cmdline[0] == sys.executable
+        assert sheet.ranks == {"RANK": 3, "WORLD_SIZE": 8}
+        assert sheet.python is not None
+        assert sheet.python.version == sys.version_info[:2]
+        assert not sheet.has_torch
+        assert not sheet.in_container
+        assert sheet.still_the_same()
+        one.process.kill()
+        one.process.wait(10)
+        assert not sheet.still_the_same()
+        with pytest.raises(NoSuchProcess):
+            processes.read(one.pid)
+
+
+@contextmanager
+def with_mapped(folder: Path, names: list[str], code: str = "") -> Iterator[Child]:
+    """A Python that has mapped empty files of these names, as a stand-in for the libraries."""
+    paths = []
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(mmap.PAGESIZE))
+        paths.append(str(path))
+    text = f"""
+import mmap, os, time
+kept = [mmap.mmap(os.open(p, os.O_RDONLY), 0, prot=mmap.PROT_READ) for p in {paths!r}]
+{code}
+time.sleep(600)
+"""
+    with python(text) as one:
+        time.sleep(0.05)
+        yield one
+
+
+def checks_of(report: Report) -> dict[str, tuple[Status, str, str]]:
+    return {c.name: (c.status, c.says, c.fix) for c in report.checks}
+
+
+def test_doctor_finds_a_plain_python_fit_and_waiting(tracing: None, stand_in: AgentFiles) -> None:
+    with python(children.BUSY) as one:
+        report = doctor(one.pid, stand_in)
+        found = checks_of(report)
+        assert report.can_attach
+        assert report.command == f"brrrtop attach {one.pid}"
+        for name in ("access", "memory", "python", "way in", "folder", "agent inside"):
+            assert found[name][0] is Status.FINE, found[name]
+        assert found["torch"][0] is Status.WAIT
+        assert one.state == "R"
+        assert one.status("TracerPid") == "0"
+
+
+@pytest.mark.parametrize(
+    ("names", "check", "status", "words"),
+    [
+        (["libtorch_cpu.so"], "torch", Status.FINE, "loaded"),
+        (["libcuda.so.1"], "cupti", Status.BAD, "no CUPTI"),
+        (["libcuda.so.1"], "cuda", Status.WAIT, "no context"),
+        (["libcupti.so.13"], "cupti", Status.FINE, "libcupti.so.13"),
+        (["libcupti.so.2025.3.1"], "cupti", Status.FINE, "2025"),
+        (["libcupti.so.11.8"], "cupti", Status.BAD, "too old"),
+        (["libcupti.so.2023.3.1"], "cupti", Status.BAD, "too old"),
+        (["libcupti.so.14"], "cupti", Status.NOTE, "newer"),
+        (["a/libcupti.so.13", "b/libcupti.so.2025.1.1"], "cupti", Status.NOTE, "two"),
+        (["libToolsInjection64.so"], "other tools", Status.BAD, "libToolsInjection64"),
+    ],
+)
+def test_doctor_reads_cuda_off_the_mapped_files(
+    names: list[str], check: str, status: Status, words: str, tmp_path: Path
+) -> None:
+    with with_mapped(tmp_path, names) as one:
+        found = {c.name: c for c in doctor_cuda.checks(processes.read(one.pid))}[check]
+        assert found.status is status, found
+        assert words in found.says
+        assert found.fix or status is not Status.BAD
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "check"),
+    [
+        ("CUDA_INJECTION64_PATH", "/x.so", "other tools"),
+        ("CUDA_MPS_PIPE_DIRECTORY", "/tmp/mps", "mps"),
+        ("CUDA_VISIBLE_DEVICES", "MIG-1234", "mig"),
+        ("KINETO_USE_DAEMON", "1", "kineto"),
+    ],
+)
+def test_doctor_reads_neighbours_off_the_environment(variable: str, value: str, check: str) -> None:
+    with python(children.SLEEPING, env={**os.environ, variable: value}) as one:
+        found = {c.name: c for c in doctor_cuda.checks(processes.read(one.pid))}
+        assert found[check].status is Status.NOTE
+
+
+def test_doctor_says_what_stops_it(stand_in: AgentFiles) -> None:
+    with children.child(["sleep", "30"]) as one:
+        report = doctor(one.pid, stand_in)
+        assert not report.can_attach
+        assert report.tier == "counters"
+        assert "not Python" in checks_of(report)["python"][1]
+    with python(children.BUSY) as one:
+        os.kill(one.pid, signal.SIGSTOP)
+        while one.state != "T":
+            time.sleep(0.005)
+        assert doctor(one.pid, stand_in).command == f"kill -CONT {one.pid}"
+    with pytest.raises(NoSuchProcess):
+        doctor(2**22 - 1, stand_in)
+
+
+def test_doctor_of_a_host_names_every_check_with_its_fix() -> None:
+    report = doctor(None)
+    found = checks_of(report)
+    assert set(found) == {"machine", "driver", "agent", "ptrace", "yama"}
+    assert found["agent"][0] is Status.BAD
+    assert all(fix for status, _, fix in found.values() if status is Status.BAD)
+
+
+def test_the_list_offers_trainers_and_says_why_not_the_others(tmp_path: Path) -> None:
+    fork = "os.fork()"
+    with with_mapped(tmp_path, ["libtorch_cpu.so"], fork) as one:
+        found = {c.pid: c for c in candidates() if c.job == one.pid}
+        assert found[one.pid].not_because == ""
+        workers = [c for c in found.values() if c.pid != one.pid]
+        assert len(workers) == 1
+        assert str(one.pid) in workers[0].not_because
+        as_rank = {c.pid: c for c in candidates([one.pid, workers[0].pid])}
+        assert as_rank[workers[0].pid].not_because == ""
+        assert as_rank[workers[0].pid].on_gpu
+        assert as_rank[workers[0].pid].job == one.pid
+        os.kill(workers[0].pid, signal.SIGKILL)
+
+
+def test_the_list_leaves_out_what_has_neither_torch_nor_a_gpu() -> None:
+    with python(children.SLEEPING) as one:
+        assert one.pid not in {c.pid for c in candidates()}
