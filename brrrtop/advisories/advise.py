@@ -69,6 +69,7 @@ RULES: tuple[Rule, ...] = (
 )
 
 COVERED: dict[str, tuple[str, ...]] = {
+    "launch-bound-compile": ("underfilled-kernels",),
     "enable-tf32-or-amp": ("low-precision-storage", "cudnn-benchmark"),
     "use-bf16": ("low-precision-storage",),
     "fuse-pointwise": ("fused-norm", "inefficient-kernel"),

@@ -154,16 +154,21 @@ def launch_bound_compile(context: Context) -> Advisory | None:
     facts, account = context.facts, context.estimate.account
     waiting = launch_idle(context)
     kernels = context.a_step(facts.kernels)
-    syncing = sync_shadow(context) > max(context.limits.sync_idle, 0.25 * waiting)
+    shadow = sync_shadow(context)
+    syncing = shadow > max(context.limits.sync_idle, 0.25 * waiting)
+    waits = context.a_step(facts.syncs.count) if facts.syncs else 0.0
+    breaks = shadow > context.limits.sync_idle and waits >= DENSE_WAITS
+    sure = 0.9 if context.estimate.launch.count else 0.75
+    fix = "model = torch.compile(model, mode='reduce-overhead')"
     return advisory(
         context,
         "launch-bound-compile",
         says=f"{kernels:.0f} kernels {context.per}, half of them under "
         f"{units.duration(facts.kernel_p50_ns)}: the GPU waits {units.share(waiting)} of the time "
         "for the next launch",
-        suggests="model = torch.compile(model, mode='reduce-overhead')",
+        suggests=f"remove the waits first, each breaks the graph; then {fix}" if breaks else fix,
         waste="a faster GPU, bf16, or fusing one op by hand: launches set the pace",
-        confidence=0.55 if syncing else 0.9 if context.estimate.launch.count else 0.75,
+        confidence=0.55 if syncing else min(sure, 0.7) if breaks else sure,
         saves=waiting + context.share(account.underfilled_ns),
         kernels_a_step=kernels,
         kernel_p50_ns=facts.kernel_p50_ns,
@@ -316,7 +321,10 @@ def readback_traffic(context: Context) -> Advisory | None:
 def underfilled_kernels(context: Context) -> Advisory | None:
     """A59: kernels too small for the device, while the host keeps up."""
     share = context.share(context.estimate.account.underfilled_ns)
-    if share < context.limits.underfilled or context.idle("launch", "host", "sync") > share:
+    if (
+        share < context.limits.underfilled
+        or launch_idle(context) + context.idle("host", "sync") > share
+    ):
         return None
     rows = context.estimate.kernels
     worst = max(rows, key=lambda r: r.total_ns * r.underfilled_share, default=None)
