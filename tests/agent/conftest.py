@@ -33,10 +33,12 @@ def build(target: Path, source: Path, *flags: str) -> Path:
 
 
 def build_all(folder: Path, *flags: str) -> dict[str, Path]:
-    """By role: the agent, a libcupti, an older one, one that looks like Triton's, a libcuda."""
+    """By role: the agent, a libcupti, an older one, one that looks like Triton's, a libcuda,
+    a libtorch that needs the second libcupti."""
     folder.mkdir(exist_ok=True)
     cupti, cuda = FAKES / "fake_cupti.c", FAKES / "fake_cuda.c"
-    return {
+    torch = (*flags, "-Wl,--no-as-needed", str(folder / "second" / "libcupti.so.12"))
+    built = {
         "agent": native.compile_library(folder / native.LIBRARY_NAME, ("-Werror", *flags)),
         "cupti": build(folder / "libcupti.so.13", cupti, *flags),
         "second": build(folder / "second" / "libcupti.so.12", cupti, *flags),
@@ -45,6 +47,8 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
         "cuda": build(folder / "libcuda.so.1", cuda, *flags),
         "sanitizer": build(folder / "libsanitizer-collection.so", cuda, *flags),
     }
+    built["torch"] = build(folder / "libtorch_cpu.so", cuda, *torch)
+    return built
 
 
 @pytest.fixture(scope="session")

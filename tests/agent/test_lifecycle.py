@@ -126,6 +126,14 @@ def test_two_copies_of_cupti_are_refused_by_name(trainer: Trainer, connect: Conn
     assert str(trainer.built["cupti"]) in says and str(trainer.built["second"]) in says
 
 
+def test_of_two_copies_the_one_that_torch_uses_is_taken(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().do(f"second = load({str(trainer.built['second'])!r})")
+    trainer.do(f"torch = load({str(trainer.built['torch'])!r})")
+    trainer.start()
+    facts = connect(trainer).in_state("ready")["cupti"]
+    assert facts["path"] == str(trainer.built["second"])
+
+
 def test_the_copy_that_triton_carries_is_not_it(trainer: Trainer, connect: Connect) -> None:
     trainer.load().do(f"second = load({str(trainer.built['triton'])!r})")
     trainer.start()
@@ -429,6 +437,25 @@ def test_exits_while_tracing_are_quick_and_keep_their_code(
     assert time.monotonic() - began < 2.0
     monitor.until(lambda m: m.ended)
     assert way == "os._exit" or monitor.of(Kind.END)[-1].body == {"reason": "the trainer exits"}
+
+
+def test_a_cupti_that_hangs_holds_up_neither_launches_nor_marks_nor_the_exit(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start("flush_ms=20")
+    monitor = connect(trainer)
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("cupti.fake_slow_flush(30_000); time.sleep(0.2)")
+    trainer.do("train(cupti, lib, 50)", 2.0)
+    assert trainer.do("answer = lib.brrr_name(b'still here')", 1.0) > 0
+    began = time.monotonic()
+    assert trainer.do("answer = lib.brrr_yield(b'x')", 5.0) == -6
+    assert "still inside CUPTI" in trainer.do("answer = lib.brrr_last_error().decode()")
+    assert time.monotonic() - began < 3.0
+    began = time.monotonic()
+    assert trainer.end() == 0
+    assert time.monotonic() - began < 2.0
 
 
 def test_signals_go_to_the_trainers_own_threads(trainer: Trainer, connect: Connect) -> None:

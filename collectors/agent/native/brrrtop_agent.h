@@ -1,7 +1,9 @@
 /* What the Python side may call. All of it is safe from any thread, and does nothing
  * (or answers a negative code) where the agent is not running.
  *
- * Times are integer nanoseconds of CLOCK_REALTIME. Strings are UTF-8 and copied.
+ * Times are integer nanoseconds of CLOCK_REALTIME. Strings are UTF-8 and copied. A `tid` is the low
+ * half of pthread_self(), as CUPTI numbers threads in its own records unless told otherwise; it is
+ * not told otherwise, because torch.profiler counts on that.
  */
 #ifndef BRRRTOP_AGENT_H
 #define BRRRTOP_AGENT_H

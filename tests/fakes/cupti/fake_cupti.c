@@ -62,6 +62,7 @@ static uint32_t correlation = 100;
 static int zero_left;
 static size_t dropped;
 static bool worker_runs, learnable = true;
+static atomic_int flush_takes_ms;
 
 static int64_t now_ns(void)
 {
@@ -213,7 +214,7 @@ static void put_call(uint32_t kind, uint32_t cbid, uint32_t id, int64_t start, i
     PUT(8, int64_t, start + clock_shift_ns);
     PUT(16, int64_t, end + clock_shift_ns);
     PUT(24, uint32_t, getpid());
-    PUT(28, uint32_t, syscall(SYS_gettid));
+    PUT(28, uint32_t, (uintptr_t)pthread_self());
     PUT(32, uint32_t, id);
     PUT(36, uint32_t, result);
 }
@@ -250,6 +251,7 @@ EXPORT void fake_version(uint32_t to) { version = to; }
 EXPORT void fake_learnable(int on) { learnable = on; }
 EXPORT void fake_clock_shift(int64_t ns) { clock_shift_ns = ns; }
 EXPORT void fake_zero_timestamps(int count) { zero_left = count; }
+EXPORT void fake_slow_flush(int ms) { atomic_store(&flush_takes_ms, ms); }
 EXPORT void fake_drop(size_t count) { dropped += count; }
 
 EXPORT void fake_fail(int which, int code, int times)
@@ -519,6 +521,8 @@ EXPORT int cuptiActivityFlushAll(uint32_t flag)
     bool stop = fails(C_FLUSH, &code);
     forced += flag & 1;
     pthread_mutex_unlock(&lock);
+    int ms = atomic_load(&flush_takes_ms);
+    nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
     if (stop)
         return code;
     deliver(true);
