@@ -130,7 +130,7 @@ def test_many_bursts_over_a_captured_graph_leave_the_results_alone(
 
 
 def test_leaving_in_every_way_keeps_the_trainer_going(watched: tuple[Trainer, Monitor]) -> None:
-    trainer, monitor = watched
+    trainer, _ = watched
     for _ in range(20):
         one = Monitor(trainer.socket_path)
         one.send(control.continuous(True))
