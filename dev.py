@@ -119,7 +119,8 @@ def stamp(extra: str, torch: bool) -> str:
 def make(folder: Path) -> None:
     """An environment with pip, by the first way that works here (Debian splits venv from Python)."""
     python = folder / "bin" / "python"
-    if python.exists() and works([str(python), "-m", "pip", "--version"]):
+    ours = f"import pip, sys; sys.exit(sys.version != {sys.version!r})"
+    if python.exists() and works([str(python), "-c", ours]):
         return
     shutil.rmtree(folder, ignore_errors=True)
     if works([sys.executable, "-m", "venv", str(folder)]):
