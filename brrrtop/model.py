@@ -342,6 +342,18 @@ class Advisory:
 
 
 @dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Where a kernel runs, by one execution in the middle of the window."""
+
+    names: tuple[str, ...]
+    """Activities of its stream around it, in order, itself among them."""
+    at: int
+    """Its own place in `names`."""
+    step_place: float | None = None
+    """Median start within the step, 0..1; None without steps."""
+
+
+@dataclass(frozen=True, slots=True)
 class Roofs:
     """The rates this device cannot exceed, for the roofline view."""
 
@@ -377,6 +389,8 @@ class Estimate:
     """Covered part of the idle time the host was late for."""
     observed_share: float = 1.0
     roofs: Roofs | None = None
+    neighbours: Mapping[str, Neighbours] = field(default_factory=dict)
+    """By kernel name; of the names with the most time only."""
 
 
 class Freshness(StrEnum):

@@ -9,6 +9,7 @@ import numpy as np
 from brrrtop.ceilings import Ceilings, ceilings_for
 from brrrtop.estimator import account, labels, launches, regimes, steps, table
 from brrrtop.estimator.labels import Labels
+from brrrtop.estimator.neighbours import find_neighbours
 from brrrtop.model import I8, Estimate, Roofs, Window
 
 
@@ -36,6 +37,8 @@ def estimate(window: Window) -> Judged:
     verdict = regimes.judge(booked, split, certainty, len(acts))
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
+    stepped = steps.find_steps(window, call_rows)
+    rows = table.rows_of(labelled, durations)
     found = Estimate(
         span=window.span,
         device=window.device,
@@ -46,12 +49,13 @@ def estimate(window: Window) -> Judged:
         confidence=verdict.confidence,
         runner_up=verdict.runner_up,
         launch=launches.launch_lead(acts, window.calls, call_rows),
-        steps=steps.find_steps(window, call_rows),
-        kernels=table.rows_of(labelled, durations),
+        steps=stepped,
+        kernels=rows,
         evidence_shares=table.evidence_shares(labelled, durations),
         host_cause_known=max(0.0, 1 - nameless / late) if late else None,
         observed_share=booked.duration_ns / window.span.duration_ns if window.span.duration_ns else 1.0,
         roofs=_roofs(ceilings),
+        neighbours=find_neighbours(window, [row.name for row in rows], stepped),
     )
     return Judged(found, window, labelled, call_rows, ceilings)
 

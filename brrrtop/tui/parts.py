@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from brrrtop import words
-from brrrtop.model import Account, Estimate, KernelRow, Roofs, Split
+from brrrtop.model import Account, Estimate, KernelRow, Neighbours, Roofs, Side, Split
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +84,21 @@ def whole_step(kernels: Iterable[KernelRow]) -> tuple[float, float] | None:
             moved += kernel.bytes_per_s * seconds
             spent_s += seconds
     return (flop / moved, flop / spent_s) if flop and moved and spent_s else None
+
+
+def sides_by_name(kernels: Iterable[KernelRow]) -> dict[str, Side]:
+    """The side of each name; of its longer row where it has several."""
+    sides: dict[str, Side] = {}
+    for kernel in kernels:
+        sides.setdefault(kernel.name, kernel.side)
+    return sides
+
+
+def memory_run(near: Neighbours, sides: Mapping[str, Side]) -> tuple[int, int]:
+    """First and past-last place of the memory-side run that the kernel is in; equal without one."""
+    first = last = near.at
+    while last < len(near.names) and sides.get(near.names[last]) is Side.MEMORY:
+        last += 1
+    while last > near.at and first > 0 and sides.get(near.names[first - 1]) is Side.MEMORY:
+        first -= 1
+    return first, last

@@ -17,6 +17,7 @@ from brrrtop.model import (
     HistoryPoint,
     KernelRow,
     Launch,
+    Neighbours,
     Overhead,
     Regime,
     Roofs,
@@ -104,6 +105,12 @@ KERNELS = (
            evidence="L1"),
 )  # fmt: skip
 
+_ORDER = (0, 6, 1, 1, 2, 3, 1)
+NEIGHBOURS = {
+    KERNELS[0].name: Neighbours(tuple(KERNELS[i].name for i in _ORDER[:4]), 0, 0.12),
+    KERNELS[1].name: Neighbours(tuple(KERNELS[i].name for i in _ORDER), 2, 0.34),
+}
+
 ADVISORIES = (
     Advisory(
         "dataloader-stall",
@@ -169,6 +176,7 @@ def estimate(acc: Account | None = None, **more: Any) -> Estimate:
         "evidence_shares": {"L1": 0.2, "L1.5": 0.2, "L2": 0.6},
         "host_cause_known": 0.91,
         "roofs": ROOFS,
+        "neighbours": NEIGHBOURS,
         **more,
     }
     return Estimate(**fields)

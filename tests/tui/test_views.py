@@ -87,6 +87,8 @@ async def test_enter_opens_the_kernel_under_the_cursor() -> None:
     assert "81% of the ceiling of its side" in text
     assert "3.90 TB/s (roof 4.80 TB/s)" in text
     assert "fusing it with its neighbours" in text
+    assert "typically 34% into the step" in text
+    assert "3 of these in a row are on the memory side" in text
 
 
 async def test_a_kernel_that_left_the_window_is_shown_as_last_seen() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop import units, words
+from brrrtop.kernel_names import fitted
 from brrrtop.model import KernelRow, Side, Snapshot
 from brrrtop.tui.look import Look
-from brrrtop.tui.parts import intensity, ridge, roof_of
+from brrrtop.tui.parts import intensity, memory_run, ridge, roof_of, sides_by_name
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import wrapped
 from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.widgets.kernel_table import key_of
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.tui.wording import SIDES, evidence, sureness
 
@@ -51,7 +53,7 @@ class KernelPane(Scrolled):
         kernels = estimate.kernels if estimate else ()
         gone = True
         for rank, kernel in enumerate(kernels, 1):
-            if kernel.name == self._kernel.name:
+            if key_of(kernel) == key_of(self._kernel):
                 self._kernel, gone = kernel, False
                 place = f"number {rank} of {len(kernels)} by time"
         if gone:
@@ -78,6 +80,7 @@ def kernel_lines(
     lines += _fact("share", f"{units.share(kernel.share, 1)} of kernel and copy time", look, width)
     lines += _charged(kernel, look, width)
     lines += _rates(kernel, snapshot, look, width)
+    lines += _surroundings(kernel, snapshot, look, width)
     helps, wastes = HELPS[kernel.side]
     lines.append(Text())
     lines += _fact("helps", helps, look, width)
@@ -133,6 +136,31 @@ def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> lis
 
 def ratio_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> list[Text]:
+    """What runs beside it on its stream, itself marked, and the run it could be fused in."""
+    estimate = snapshot.estimate
+    near = estimate.neighbours.get(kernel.name) if estimate else None
+    if estimate is None or near is None:
+        return []
+    place = units.UNMEASURED if near.step_place is None else units.share(near.step_place)
+    lines = [Text(), *_fact("runs", f"typically {place} into the step, beside:", look, width)]
+    sides = sides_by_name(estimate.kernels)
+    for index, name in enumerate(near.names):
+        side = sides.get(name, Side.UNKNOWN)
+        line = Text(no_wrap=True)
+        line.append(f"{'▶' if index == near.at else '':>10}  ", look.style("good", bold=True))
+        line.append(words.SIDE_LETTERS[side], look.filled(side.value))
+        line.append(f" {fitted(name, max(10, width - 14))}", look.style(side.value))
+        lines.append(line)
+    first, last = memory_run(near, sides)
+    if last - first >= 2:
+        says = (
+            f"{last - first} of these in a row are on the memory side: fusing spares their traffic"
+        )
+        lines += _fact("chain", says, look, width)
+    return lines
 
 
 def _roof_words(kernel: KernelRow) -> str:

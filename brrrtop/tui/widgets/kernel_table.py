@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from brrrtop.model import KernelRow, Snapshot
+from brrrtop.model import KernelRow, Side, Snapshot
 from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.widgets.pane import Pane, strip_of
 from brrrtop.tui.widgets.table_columns import (
@@ -26,6 +26,14 @@ from brrrtop.tui.widgets.table_columns import (
 
 HEAD_LINES = 2
 """A rule that says what is shown, and the column titles."""
+
+
+Key = tuple[str, Side]
+"""A function may have a row on each side of the roof."""
+
+
+def key_of(kernel: KernelRow) -> Key:
+    return (kernel.name, kernel.side)
 
 
 class KernelTable(Pane, can_focus=True):
@@ -53,8 +61,8 @@ class KernelTable(Pane, can_focus=True):
         self._kernels: list[KernelRow] = []
         self._known = 0
         self._first = 0
-        self._chosen: str | None = None
-        """Name of the kernel under the cursor; None: the first."""
+        self._chosen: Key | None = None
+        """The kernel under the cursor; None: the first."""
 
     @property
     def kernels(self) -> list[KernelRow]:
@@ -65,7 +73,7 @@ class KernelTable(Pane, can_focus=True):
     def cursor(self) -> int:
         """Number of the chosen kernel among those shown."""
         for i, kernel in enumerate(self._kernels):
-            if kernel.name == self._chosen:
+            if key_of(kernel) == self._chosen:
                 return i
         return 0
 
@@ -135,7 +143,7 @@ class KernelTable(Pane, can_focus=True):
         if not self._kernels:
             return
         row = max(0, min(row, len(self._kernels) - 1))
-        self._chosen = self._kernels[row].name if row else None
+        self._chosen = key_of(self._kernels[row]) if row else None
         if not row:
             self._first = 0
         self.redraw()
