@@ -26,6 +26,7 @@ from collectors.ptrace_visit import Visit, VisitFailed
 
 _PAGE = 4096
 _CODE_BYTES = 256
+_LOOK_LIMIT_S, _LOOK_EVERY_S = 0.7, 0.02
 
 
 def _pending(visit: Visit, job: dict[str, Any], _: ModuleType) -> None:
@@ -59,8 +60,12 @@ def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
     if job.get("main_only"):
         return [pid]
     parked = ptrace_threads.parked(pid, arch.PARKED_CALLS)
-    if job["do"] == "pending" and pid not in parked:
-        parked.append(pid)
+    if job["do"] == "pending":
+        return [*parked, pid] if pid not in parked else parked
+    deadline = time.monotonic() + _LOOK_LIMIT_S
+    while not parked and time.monotonic() < deadline:
+        time.sleep(_LOOK_EVERY_S)
+        parked = ptrace_threads.parked(pid, arch.PARKED_CALLS)
     return parked
 
 

@@ -359,3 +359,50 @@ def test_the_real_agent_answers_from_a_torch_training_with_workers(tracing: None
         one.said = b""
         assert one.hears(b"step"), "the training goes on"
         assert one.alive
+
+
+def test_a_trainer_in_a_container_is_entered_from_the_host(
+    tracing: None, root: None, stand_in: AgentFiles
+) -> None:
+    unshare = shutil.which("unshare")
+    inside = f"mount -t tmpfs none /tmp && exec {sys.executable} -c '{children.BUSY}'"
+    flags = ["--mount", "--pid", "--fork", "--mount-proc", "--propagation", "private"]
+    if unshare is None or subprocess.run([unshare, *flags, "true"], capture_output=True).returncode:
+        pytest.skip("no namespaces can be made here")
+    with children.child([unshare, *flags, "sh", "-c", inside]) as outer:
+        pid = first_python_below(outer.pid)
+        sheet = processes.read(pid)
+        try:
+            assert sheet.in_container
+            assert sheet.pids_inside[-1] == 1
+            found = attach(pid, stand_in, need_torch=False)
+            assert found.place is not None
+            assert found.place.outside.startswith(f"/proc/{pid}/root/tmp/")
+            assert found.client.hello["pid"] == 1
+            assert found.client.hello["agent"].startswith(found.place.inside)
+            second = attach(pid, stand_in, need_torch=False)
+            assert second.shared
+            second.client.close()
+            found.client.close()
+            outside = Path(found.place.outside)
+            assert outside.exists()
+            found.place.remove()
+            assert not outside.exists()
+            assert sheet.still_the_same()
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+
+def first_python_below(pid: int) -> int:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        for one in processes.pids():
+            try:
+                sheet = processes.read(one)
+                if sheet.parent == pid and sheet.python is not None and sheet.state == "R":
+                    time.sleep(0.1)
+                    return one
+            except CollectorError:
+                continue
+        time.sleep(0.01)
+    raise AssertionError("the child did not start")
