@@ -231,7 +231,7 @@ class _Ptrace:
         stops = tuple(Stop(t["tid"], t["stopped_ns"], t["says"]) for t in tries if "tid" in t)
         if answer["ok"]:
             return Attempt(self.name, True, stops=stops)
-        last = tries[-1] if tries else {"says": self.nobody, "errno": 0}
+        last: dict[str, Any] = tries[-1] if tries else {"says": self.nobody, "errno": 0}
         if last["errno"] or not process.still_the_same():
             raise process_access.refused(process, last["errno"])
         return Attempt(self.name, False, last["says"], stops=stops)

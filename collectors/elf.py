@@ -162,8 +162,8 @@ def _parse(data: mmap.mmap, path: str, wanted: frozenset[str]) -> Image:
     named = [s for kind, s in parts if kind == _PT_INTERP]
     interpreter = ""
     if named:
-        interpreter = data[named[0].offset : named[0].offset + named[0].file_bytes].rstrip(b"\0")
-        interpreter = interpreter.decode("utf-8", "replace")
+        text = data[named[0].offset : named[0].offset + named[0].file_bytes].rstrip(b"\0")
+        interpreter = text.decode("utf-8", "replace")
     return Image(
         machine=MACHINES.get(header[2], f"machine {header[2]}"),
         fixed=header[1] == _ET_EXEC,

@@ -6,6 +6,8 @@ nanosecond, and cutting a window in two gives the same totals (regime theory stu
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +17,7 @@ from brrrtop.estimator.labels import Labels
 from brrrtop.model import Account, Calls, Marks, Span, Split, Window
 
 I8 = npt.NDArray[np.int64]
+HostTable = TypeVar("HostTable", Calls, Marks)
 
 
 class _Clock:
@@ -68,7 +71,7 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     )
 
 
-def _mapped(table: Calls | Marks, clock: _Clock) -> Calls | Marks:
+def _mapped(table: HostTable, clock: _Clock) -> HostTable:
     rest = [getattr(table, f) for f in list(table.__slots__)[2:]]
     return type(table)(clock.map(table.starts_ns), clock.map(table.ends_ns), *rest)
 

@@ -117,9 +117,9 @@ def broken_at(run: bytes) -> int | None:
 def decode_times(run: bytes) -> tuple[list[Raw], list[Raw]]:
     """`ts` and `dur` of every event of a run, as text; nothing where not all are events."""
     text = b"[" + run + b"]"
-    for attempt in (lambda: text, lambda: mended(text)):
+    for mend in (bytes, mended):
         with contextlib.suppress(*_FAULTS):
-            rows = _times.decode(attempt())
+            rows = _times.decode(mend(text))
             return [row.ts for row in rows], [row.dur for row in rows]
     return [], []
 
@@ -167,9 +167,13 @@ def _tidied(raw: Raw) -> Event | None:
     """The event with the arguments it got wrong left out; None when its core makes no sense."""
     try:
         found = _anything.decode(raw)
-        text = {key: str(found.get(key) or "") for key in ("ph", "cat", "name")}
+        text: dict[str, Any] = {
+            key: str(found.get(key) or "") for key in ("ph", "cat", "name")
+        }
         ids = {key: found[key] for key in ("pid", "tid") if type(found.get(key)) in (int, str)}
-        times = {key + "_us": float(found[key]) for key in ("ts", "dur") if key in found}
+        times: dict[str, Any] = {
+            key + "_us": float(found[key]) for key in ("ts", "dur") if key in found
+        }
         return Event(**text, **ids, **times, args=_tidied_args(found.get("args")))
     except (*_FAULTS, TypeError, ValueError, AttributeError, OverflowError):
         return None

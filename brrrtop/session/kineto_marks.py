@@ -43,7 +43,8 @@ def ranges(table: Columns, names: list[str]) -> Array:
     found = np.array([kineto_names.mark_class(names[i]) for i in used], np.int64).reshape(-1, 2)
     records["mark_class"] = found[inverse, 0]
     records["value"] = found[inverse, 1]
-    return records[records["mark_class"] != MarkClass.COMPILE]
+    kept: Array = records[records["mark_class"] != MarkClass.COMPILE]
+    return kept
 
 
 def compiles(tables: list[Columns], names: list[str]) -> Array:

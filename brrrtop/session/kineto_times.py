@@ -58,7 +58,7 @@ def from_text(texts: Sequence[Any]) -> I8:
         decimals[is_digit & (decimals >= 0)] += 1
     length = width - np.sum(digits == 0, axis=0)
     odd |= (length > 22) | (length == 0)
-    scale = np.power(10, np.clip(3 - np.maximum(decimals, 0), 0, 3))
+    scale: I8 = np.power(10, np.clip(3 - np.maximum(decimals, 0), 0, 3))
     ns = ns * scale + round_up
     for row in np.flatnonzero(odd | (ns < 0)):
         ns[row] = _one(bytes(rows[row]))

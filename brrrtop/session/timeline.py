@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -85,12 +86,13 @@ class Timeline:
         """Takes in one frame; kinds it does not know are skipped."""
         if frame.sent_ns:
             self.newest_ns = max(self.newest_ns or 0, frame.sent_ns)
-        take = {
+        takers: dict[Kind, Callable[[Any], None]] = {
             Kind.KERNELS: self._add_kernels, Kind.COPIES: self._add_copies, Kind.CALLS: self._add_calls,
             Kind.MARKS: self._add_marks, Kind.LINKS: self._add_links, Kind.GAUGES: self._add_gauges,
             Kind.NAMES: self._add_names, Kind.OPS: self._add_ops, Kind.DEVICE: self._add_device,
             Kind.OBSERVED: self._add_observed,
-        }.get(Kind(frame.kind) if frame.kind in Kind._value2member_map_ else Kind.HELLO)  # fmt: skip
+        }  # fmt: skip
+        take = takers.get(Kind(frame.kind)) if frame.kind in Kind._value2member_map_ else None
         if take is not None:
             take(frame.body)
         elif frame.kind == Kind.HELLO:
