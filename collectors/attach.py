@@ -147,9 +147,12 @@ def attach(
         took_ns = time.perf_counter_ns() - began
         return Attached(there, process, "shared", (), None, took_ns)
     place = attach_files.prepare(process, files)
-    entry = _Entry(process, place, options, handshake_s, time.monotonic() + limit_s, says)
     try:
+        entry = _Entry(process, place, options, handshake_s, time.monotonic() + limit_s, says)
         connection = entry.by_any(methods)
+    except ValueError as fault:
+        place.remove()
+        raise CollectorError(str(fault), "install brrrtop at a shorter path") from fault
     except BaseException:
         place.remove()
         raise

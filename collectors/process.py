@@ -98,8 +98,11 @@ class Process:
 
     @property
     def has_cuda_context(self) -> bool:
-        """The driver's device files are mapped, which happens when a context is made."""
-        return any(m.path.startswith("/dev/nvidia") for m in self.maps)
+        """The driver's device files are mapped, which happens when a context is made.
+
+        Tools that only ask NVML map some of them too, but not libcuda.
+        """
+        return self.has_cuda_driver and any(m.path.startswith("/dev/nvidia") for m in self.maps)
 
     @property
     def is_musl(self) -> bool:

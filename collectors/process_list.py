@@ -93,6 +93,8 @@ def _not_because(process: Process, parent: Process | None, on_gpu: bool, forks: 
     for mark, does in _HELPERS.items():
         if mark in line:
             return does
+    if any(word.rsplit("/", 1)[-1] == "brrrtop" for word in process.cmdline[:3]):
+        return "is a brrrtop"
     if on_gpu:
         return ""
     if _is_launcher(process):

@@ -237,7 +237,9 @@ class Visit:
     def _return(self) -> None:
         deadline = time.monotonic() + _STOP_LIMIT_S
         if self._where == "running":
-            if self._aimed and self._tid != self._pid:
+            if not self._aimed:
+                raise ptrace.TimedOut("the thread could not be stopped; ending lets go of it")
+            if self._tid != self._pid:
                 self._leave_to_itself(deadline)
                 return
             self._halt(deadline)

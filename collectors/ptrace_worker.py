@@ -97,8 +97,14 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
         try:
             with visit:
                 act(visit, job, arch)
-        except (VisitFailed, ptrace.TimedOut, ptrace.Gone) as fault:
+        except (VisitFailed, ptrace.Gone) as fault:
             report["says"] = str(fault)
+        except ptrace.TimedOut:
+            # It would stop as soon as it can, for as long as this process lives: so end.
+            report["says"] = "the thread could not be stopped: it waits inside the kernel"
+            report["stopped_ns"] = 0
+            tries.append(report)
+            break
         except OSError as fault:
             report["says"], report["errno"] = str(fault), fault.errno or 0
         report["stopped_ns"] = visit.stopped_ns

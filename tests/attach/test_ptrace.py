@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -315,4 +316,37 @@ while True: PendingCall().enter(p, "pass", None, 5.0)
                 assert ours.process.wait(10) != 0
             assert one.alive
             assert one.state == "R"
+        assert one.status("TracerPid") == "0"
+
+
+def test_a_main_thread_that_cannot_be_interrupted_is_given_up_in_time(tmp_path: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    (tmp_path / "hang.c").write_text(
+        "#include <unistd.h>\nvoid hang(void) { if (!vfork()) { sleep(4); _exit(0); } }\n"
+    )
+    library = tmp_path / "hang.so"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-w", "-o", str(library), str(tmp_path / "hang.c")],
+        check=True,
+    )
+    code = f"""
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+ctypes.CDLL({str(library)!r}).hang()
+print("back", flush=True)
+time.sleep(600)
+"""
+    with python(code) as one:
+        assert settles(lambda: one.state == "D")
+        began = time.monotonic()
+        attempt = enter("pending call", one, writes(tmp_path / "pending"))
+        assert not attempt.entered
+        assert "kernel" in attempt.reason
+        assert time.monotonic() - began < 3
+        assert enter("parked thread", one, writes(tmp_path / "mark")).entered
+        assert appears(tmp_path / "mark")
+        assert one.hears(b"back"), one.said
+        assert settles(lambda: one.state == "S")
         assert one.status("TracerPid") == "0"

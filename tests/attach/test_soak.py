@@ -1,0 +1,24 @@
+"""Attaching and detaching hundreds of times: the benchmark, as a test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "attach_soak.py"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("way", ["both", "thread"])
+def test_three_hundred_cycles_and_a_hundred_killed_monitors_harm_nobody(
+    tracing: None, way: str
+) -> None:
+    pytest.importorskip("torch")
+    kills = "100" if way == "both" else "0"
+    command = [sys.executable, str(BENCHMARK), "--way", way, "--kill-monitor", kills]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1100)
+    assert done.returncode == 0, done.stdout + done.stderr
