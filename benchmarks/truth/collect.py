@@ -17,7 +17,18 @@ import time
 from pathlib import Path
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
-SCRIPTS = ("vision", "speech", "diffusion", "recommender", "graph", "lora", "moe", "fp8", "decode", "mixed")
+SCRIPTS = (
+    "vision",
+    "speech",
+    "diffusion",
+    "recommender",
+    "graph",
+    "lora",
+    "moe",
+    "fp8",
+    "decode",
+    "mixed",
+)
 METRICS = (
     "gpu__time_duration.sum",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed",
@@ -30,7 +41,9 @@ METRICS = (
 
 def trace(script: str, out: Path, limit_s: float) -> str:
     command = [sys.executable, f"{script}.py", "--profile-dir", str(out)]
-    done = subprocess.run(command, cwd=ZOO, capture_output=True, text=True, timeout=limit_s, check=False)
+    done = subprocess.run(
+        command, cwd=ZOO, capture_output=True, text=True, timeout=limit_s, check=False
+    )
     return "ok" if done.returncode == 0 else f"failed: {done.stderr.strip().splitlines()[-1:]}"
 
 
@@ -41,7 +54,9 @@ def counters(script: str, out: Path, kernels: int, limit_s: float) -> str:
         "--target-processes", "application-only", sys.executable, f"{script}.py", "--ncu-step",
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, cwd=ZOO, capture_output=True, text=True, timeout=limit_s, check=False)
+        done = subprocess.run(
+            command, cwd=ZOO, capture_output=True, text=True, timeout=limit_s, check=False
+        )
     except subprocess.TimeoutExpired:
         return "timeout"
     lines = [line for line in done.stdout.splitlines() if line.startswith('"')]
@@ -50,8 +65,20 @@ def counters(script: str, out: Path, kernels: int, limit_s: float) -> str:
         writer = csv.writer(file)
         writer.writerow(["index", "kernel", "grid", "block", *METRICS])
         for index, row in enumerate(rows):
-            writer.writerow([index, row["Kernel Name"], row["Grid Size"], row["Block Size"], *(row.get(m, "") for m in METRICS)])
-    return f"{len(rows)} kernels" if rows else f"no counters: {done.stderr.strip()[-200:] or done.stdout.strip()[-200:]}"
+            writer.writerow(
+                [
+                    index,
+                    row["Kernel Name"],
+                    row["Grid Size"],
+                    row["Block Size"],
+                    *(row.get(m, "") for m in METRICS),
+                ]
+            )
+    return (
+        f"{len(rows)} kernels"
+        if rows
+        else f"no counters: {done.stderr.strip()[-200:] or done.stdout.strip()[-200:]}"
+    )
 
 
 def main() -> None:
@@ -66,7 +93,10 @@ def main() -> None:
         began = time.perf_counter()
         traced = trace(script, args.out, args.limit)
         counted = counters(script, args.out, args.kernels, args.limit)
-        print(f"{script:12} trace {traced}; ncu {counted}; {time.perf_counter() - began:.0f} s", flush=True)
+        print(
+            f"{script:12} trace {traced}; ncu {counted}; {time.perf_counter() - began:.0f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.estimator.build import ADD, D2H, GEMM, H2D, NCCL, C, K, M, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from brrrtop.estimator import account, idle, labels, launches
 from brrrtop.estimator.estimate import estimate
 from brrrtop.model import Account, Span, Window
 from collectors.wire import CallClass, MarkClass
+from tests.estimator.build import ADD, D2H, GEMM, H2D, NCCL, C, K, M, window
 
 NAMES = [GEMM, ADD, NCCL, H2D, D2H, "_my_kernel"]
 
@@ -44,11 +44,15 @@ def windows(draw: st.DrawFn) -> Window:
         )  # fmt: skip
         if draw(st.booleans()):
             at = draw(st.integers(0, 400_000))
-            calls.append(C(at, at + draw(st.integers(1, 30_000)), i, draw(st.sampled_from(list(CallClass)))))
+            calls.append(
+                C(at, at + draw(st.integers(1, 30_000)), i, draw(st.sampled_from(list(CallClass))))
+            )
     marks = []
     for _ in range(draw(st.integers(0, 5))):
         at = draw(st.integers(0, 400_000))
-        marks.append(M(at, at + draw(st.integers(0, 90_000)), draw(st.sampled_from(list(MarkClass)))))
+        marks.append(
+            M(at, at + draw(st.integers(0, 90_000)), draw(st.sampled_from(list(MarkClass))))
+        )
     low = draw(st.integers(0, 200_000))
     return window(kernels, calls, marks, (low, low + draw(st.integers(1, 300_000))))
 
@@ -65,7 +69,9 @@ def test_every_nanosecond_is_booked_exactly_once(w: Window) -> None:
 @settings(deadline=None, max_examples=100)
 def test_no_bucket_is_negative(w: Window) -> None:
     a = booked(w)
-    assert min(a.compute_ns, a.memory_ns, a.underfilled_ns, a.exposed_comm_ns, a.exposed_copy_ns) >= 0
+    assert (
+        min(a.compute_ns, a.memory_ns, a.underfilled_ns, a.exposed_comm_ns, a.exposed_copy_ns) >= 0
+    )
     assert min(a.unknown_ns, *a.idle_ns.values(), *a.mechanical_ns.values()) >= 0
 
 
@@ -77,7 +83,13 @@ def test_two_halves_add_up_to_the_whole(w: Window, at: float) -> None:
         booked(replace(w, span=Span(*s)))
         for s in ((w.span.t0_ns, w.span.t1_ns), (w.span.t0_ns, cut), (cut, w.span.t1_ns))
     )
-    for field in ("compute_ns", "memory_ns", "underfilled_ns", "exposed_comm_ns", "exposed_copy_ns"):
+    for field in (
+        "compute_ns",
+        "memory_ns",
+        "underfilled_ns",
+        "exposed_comm_ns",
+        "exposed_copy_ns",
+    ):
         parts = getattr(left, field) + getattr(right, field)
         assert abs(getattr(whole, field) - parts) <= 3
     assert whole.busy_ns == left.busy_ns + right.busy_ns
@@ -90,7 +102,11 @@ def test_the_order_of_records_does_not_matter(w: Window, random: object) -> None
     shuffled = w.activities.take(order)
     back = shuffled.take(np.argsort(shuffled.starts_ns, kind="stable"))
     a, b = booked(w), booked(replace(w, activities=back))
-    assert (a.busy_ns, a.exposed_comm_ns, a.idle_total_ns) == (b.busy_ns, b.exposed_comm_ns, b.idle_total_ns)
+    assert (a.busy_ns, a.exposed_comm_ns, a.idle_total_ns) == (
+        b.busy_ns,
+        b.exposed_comm_ns,
+        b.idle_total_ns,
+    )
     assert abs(a.compute_ns - b.compute_ns) <= 1
 
 
@@ -116,7 +132,9 @@ def test_shifting_the_clock_changes_nothing(w: Window, shift: int) -> None:
 
 def test_a_kernel_under_a_longer_one_adds_no_wall_time() -> None:
     alone = booked(window([K(0, 100_000)]))
-    both = booked(window([K(0, 100_000), K(20_000, 40_000, ADD, stream=9, blocks=4000)], span=(0, 100_000)))
+    both = booked(
+        window([K(0, 100_000), K(20_000, 40_000, ADD, stream=9, blocks=4000)], span=(0, 100_000))
+    )
     assert alone.busy_ns == both.busy_ns == 100_000
 
 
@@ -192,7 +210,11 @@ def test_debts_end_when_the_host_is_ahead_again() -> None:
     gaps = (np.array([10, 20, 40]), np.array([100, 200, 300]))
     assert idle._spend(waits, np.array([30]), gaps).tolist() == [100, 200, 0]
     assert idle._spend(waits, np.array([], np.int64), gaps).tolist() == [100, 200, 300]
-    assert idle._spend((np.array([0]), np.array([250])), np.array([], np.int64), gaps).tolist() == [100, 150, 0]
+    assert idle._spend((np.array([0]), np.array([250])), np.array([], np.int64), gaps).tolist() == [
+        100,
+        150,
+        0,
+    ]
 
 
 def test_a_long_unexplained_absence_is_the_hosts_and_said_so() -> None:

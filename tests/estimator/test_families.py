@@ -21,9 +21,18 @@ def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
         ("triton_per_fused_native_layer_norm_2", "fused"),
         ("triton_tem_fused_mm_5", "gemm"),
         ("cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8", "gemm"),
-        ("void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>", "attention"),
-        ("void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous)::{lambda(float)#1}>", "elementwise"),
-        ("void distribution_elementwise_grid_stride_kernel<float, 4, DistributionNormal>", "random"),
+        (
+            "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>",
+            "attention",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous)::{lambda(float)#1}>",
+            "elementwise",
+        ),
+        (
+            "void distribution_elementwise_grid_stride_kernel<float, 4, DistributionNormal>",
+            "random",
+        ),
         ("volta_sgemm_128x64_nn", "gemm"),
         ("cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int, float>", "conv"),
         ("nvjet_sm90_tst_192x8_64x8_2x1_v_bz_TNT", "gemm-skinny"),
@@ -46,14 +55,20 @@ def test_a_name_nobody_knows_expects_nothing() -> None:
         ("nvjet_sm90_qqtst_128x128_128x6_2x1_v_bz_TNT", "fp8", True),
         ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32", "tf32", True),
         ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_ffma_aligna4", "fp32", False),
-        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(T1::Params)", "fp32", False),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(T1::Params)",
+            "fp32",
+            False,
+        ),
         ("cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8", "bf16", True),
         ("cutlass_80_tensorop_s1688gemm_128x64_32x3_tn_align4", "tf32", True),
         ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "fp16", True),
         ("volta_sgemm_128x64_nn", "fp32", False),
     ],
 )
-def test_precision_and_unit_are_read_off_gemm_names(name: str, precision: str, tensor_cores: bool) -> None:
+def test_precision_and_unit_are_read_off_gemm_names(
+    name: str, precision: str, tensor_cores: bool
+) -> None:
     facts = name_facts(name)
     assert (facts.precision, facts.tensor_cores) == (precision, tensor_cores)
 

@@ -11,7 +11,9 @@ from brrrtop.model import Device, OpSignature
 BF = "c10::BFloat16"
 
 
-def op(name: str, *dims: tuple[int, ...], kind: str = BF, concrete: tuple[str, ...] = ()) -> OpSignature:
+def op(
+    name: str, *dims: tuple[int, ...], kind: str = BF, concrete: tuple[str, ...] = ()
+) -> OpSignature:
     return OpSignature(name, dims, (kind,) * len(dims), concrete)
 
 
@@ -52,7 +54,9 @@ def test_each_half_of_a_convolutions_backward_is_one_forward() -> None:
 def test_attention_counts_both_products_and_halves_them_when_causal() -> None:
     qkv = ((2, 4, 128, 64),) * 3
     full = work_of(op("aten::_scaled_dot_product_cudnn_attention", *qkv))
-    causal = work_of(op("aten::_scaled_dot_product_cudnn_attention", *qkv, concrete=("", "", "", "True")))
+    causal = work_of(
+        op("aten::_scaled_dot_product_cudnn_attention", *qkv, concrete=("", "", "", "True"))
+    )
     assert full is not None
     assert causal is not None
     assert full.flop == 4 * 2 * 4 * 128 * 128 * 64
@@ -76,10 +80,25 @@ def test_shapes_that_do_not_fit_say_nothing_and_never_raise(call: OpSignature) -
 def test_the_formula_agrees_with_every_confident_row_of_the_table() -> None:
     cut = {"H800", "H20", "B300", "A10G", "L40\\b"}
     for pattern, row in table():
-        if row.confidence != "high" or pattern.pattern in cut or not row.sm_count or not row.tensor_clock_hz:
+        if (
+            row.confidence != "high"
+            or pattern.pattern in cut
+            or not row.sm_count
+            or not row.tensor_clock_hz
+        ):
             continue
-        name = "GeForce" if "RTX" in row.part and "Ada" not in row.part and "A6000" not in row.part else "x"
-        device = Device(0, f"{name} Laptop", sm_count=row.sm_count, capability=row.capability, sm_clock_max_hz=row.tensor_clock_hz)
+        name = (
+            "GeForce"
+            if "RTX" in row.part and "Ada" not in row.part and "A6000" not in row.part
+            else "x"
+        )
+        device = Device(
+            0,
+            f"{name} Laptop",
+            sm_count=row.sm_count,
+            capability=row.capability,
+            sm_clock_max_hz=row.tensor_clock_hz,
+        )
         found = by_formula(device)
         if found is None or "fp16" not in row.flop_per_s:
             continue

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from tests.estimator.build import ADD, GEMM, NCCL, C, K, M, window
 
 from brrrtop.estimator import labels, launches, steps, table
 from brrrtop.estimator.estimate import estimate
 from brrrtop.model import Device, Links, OpSignature, Regime, Side
 from collectors.wire import MarkClass
+from tests.estimator.build import ADD, GEMM, NCCL, C, K, M, window
 
 US = 1000
 
 
-def stream(count: int, length: int, gap: int, name: str = GEMM, blocks: int = 132, lead: int = 50 * US) -> tuple[list[K], list[C]]:
+def stream(
+    count: int, length: int, gap: int, name: str = GEMM, blocks: int = 132, lead: int = 50 * US
+) -> tuple[list[K], list[C]]:
     kernels, calls = [], []
     for i in range(count):
         at = i * (length + gap)
@@ -99,7 +101,11 @@ def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
     kernels = []
     at = 0
     for _ in range(6):
-        for name, length in (("embedding_kernel", 5), *[(GEMM, 30), (ADD, 10)] * 8, ("nll_loss_kernel", 4)):
+        for name, length in (
+            ("embedding_kernel", 5),
+            *[(GEMM, 30), (ADD, 10)] * 8,
+            ("nll_loss_kernel", 4),
+        ):
             kernels.append(K(at, at + length * US, name))
             at += (length + 1) * US
     w = window(kernels)
@@ -118,7 +124,9 @@ def test_noise_has_no_steps() -> None:
 
 def test_a_compile_in_the_window_means_warming_up() -> None:
     kernels, calls = stream(40, 10 * US, 1 * US)
-    marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)] + [M(5, 90, MarkClass.COMPILE)]
+    marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)] + [
+        M(5, 90, MarkClass.COMPILE)
+    ]
     assert estimate(window(kernels, calls, marks)).estimate.steps.warming_up
 
 

@@ -1,0 +1,113 @@
+"""Turns what `collect.py` made into recordings with their counters beside them, for replay anywhere.
+
+    python -m benchmarks.truth.keep FROM tests/recordings/h200 [--steps 2]
+
+Per script: NAME.brrr (the trace, with what the script measured and what a monitor should say as
+provenance) and NAME.ncu.csv.gz. Of long steps only `--steps` are kept, with whatever they launched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gzip
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brrrtop.model import Span
+from brrrtop.session.converting import convert, read_meta
+from brrrtop.session.opening import open_source
+from brrrtop.session.source import Source
+from collectors.wire import Frame, Kind, MarkClass
+
+ZOO = Path(__file__).resolve().parents[1] / "zoo"
+LONG = 20_000
+"""Kernels; a recording with more is cut."""
+LAUNCHED = (Kind.KERNELS, Kind.COPIES, Kind.LINKS)
+
+
+class Cut:
+    """A source that gives only what the middle steps launched."""
+
+    def __init__(self, source: Source, steps: int) -> None:
+        self._source = source
+        self._steps = steps
+        self.info = source.info
+
+    @property
+    def span(self) -> Span | None:
+        return self._source.span
+
+    @property
+    def ended(self) -> bool:
+        return self._source.ended
+
+    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
+        frames = list(self._source.frames(until_ns))
+        kernels = sum(len(f.body) for f in frames if f.kind == Kind.KERNELS)
+        yield from frames if kernels <= LONG else self._middle(frames)
+
+    def seek(self, t_ns: int) -> None:
+        self._source.seek(t_ns)
+
+    def close(self) -> None:
+        self._source.close()
+
+    def _middle(self, frames: list[Frame]) -> Iterator[Frame]:
+        marks = np.concatenate([f.body for f in frames if f.kind == Kind.MARKS])
+        starts = np.sort(marks["start_ns"][marks["mark_class"] == MarkClass.STEP])
+        low, high = int(starts[1]), int(starts[1 + self._steps])
+        calls = np.concatenate([f.body for f in frames if f.kind == Kind.CALLS])
+        inside = (calls["start_ns"] >= low) & (calls["start_ns"] < high)
+        launched = np.unique(calls["correlation"][inside])
+        links = np.concatenate([f.body for f in frames if f.kind == Kind.LINKS])
+        used = set(links["op_id"][np.isin(links["correlation"], launched)].tolist())
+        for frame in frames:
+            body: Any = frame.body
+            if frame.kind in LAUNCHED:
+                body = body[np.isin(body["correlation"], launched)]
+            elif frame.kind in (Kind.CALLS, Kind.MARKS):
+                body = body[(body["start_ns"] >= low) & (body["start_ns"] < high)]
+            elif frame.kind == Kind.OPS:
+                body = [row for row in body if row[0] in used]
+            yield replace(frame, body=body)
+
+
+def stated(script: Path) -> Any:
+    """What a monitor should say of a script, read from its TRUTH without running it."""
+    for node in ast.parse(script.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TRUTH":
+            return ast.literal_eval(node.value)
+    raise SystemExit(f"{script.name} states no TRUTH")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--steps", type=int, default=2)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    for trace in sorted(args.folder.glob("*.trace.json.gz")):
+        name = trace.name.partition(".")[0]
+        meta = read_meta(trace.with_name(f"{name}.meta.json"))
+        source = open_source(trace)
+        facts = {
+            "script": f"benchmarks/zoo/{name}.py",
+            "truth": stated(ZOO / f"{name}.py"),
+            "step_ms": meta["step_ms"],
+            "counters": "Nsight Compute, first kernels of a step in launch order, clocks not locked",
+        }
+        convert(Cut(source, args.steps), args.out / f"{name}.brrr", facts, meta)
+        counters = trace.with_name(f"{name}.ncu.csv").read_bytes()
+        # A fixed time in the header: the same counters give the same file.
+        (args.out / f"{name}.ncu.csv.gz").write_bytes(gzip.compress(counters, 9, mtime=0))
+        print(name, (args.out / f"{name}.brrr").stat().st_size, "bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Runs with hardware counters: a window to judge, and what Nsight Compute measured of its kernels."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brrrtop.model import Gauges, Links, Span, Window
+from brrrtop.session.opening import open_source
+from brrrtop.session.timeline import Timeline
+from collectors.wire import Metric
+
+RECORDINGS = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "h200"
+GPM = {
+    "graphics_util": Metric.GRAPHICS_ACTIVE,
+    "sm_util": Metric.SM_ACTIVE,
+    "any_tensor_util": Metric.TENSOR_ACTIVE,
+    "dram_bw_util": Metric.DRAM_ACTIVE,
+    "fp64_util": Metric.FP64_ACTIVE,
+    "fp32_util": Metric.FP32_ACTIVE,
+    "fp16_util": Metric.FP16_ACTIVE,
+}
+BALANCED = 10.0
+"""Points between the two throughputs within which Nsight Compute names no larger one."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One kernel as Nsight Compute saw it; shares of the peak in percent."""
+
+    kernel: str
+    compute: float
+    memory: float
+    dram: float
+    tensor: float
+    waves: float
+
+    @property
+    def side(self) -> str:
+        """Less than a wave and neither throughput at 60 %: too small; else the larger of the two."""
+        if self.waves < 1 and self.compute < 60 and self.memory < 60:
+            return "underfilled"
+        return "compute" if self.compute >= self.memory else "memory"
+
+    @property
+    def decided(self) -> bool:
+        """Whether the side is more than the toss of a coin."""
+        return self.side == "underfilled" or abs(self.compute - self.memory) > BALANCED
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One recorded script."""
+
+    name: str
+    window: Window
+    counters: tuple[Counted, ...]
+    """Of the first kernels of a step, in launch order; empty when nobody counted."""
+    truth: dict[str, Any]
+    """What the script was built to be: `regime`, `advice`, `not_advice`."""
+    gpm: dict[int, tuple[float, ...]]
+    """Readings of the same loop without the profiler, by `Metric`."""
+
+
+def runs(traces: Path | None = None) -> Iterator[Run]:
+    """The recordings kept with the tests, then those of `traces`, a folder of profiler traces."""
+    for path in sorted(RECORDINGS.glob("*.brrr")):
+        window = window_of(path)
+        truth = window.hello["provenance"]["truth"]
+        yield Run(path.stem, window, _counted(path.with_suffix(".ncu.csv.gz")), truth, {})
+    for path in sorted(traces.glob("*.trace.json.gz")) if traces else ():
+        name = path.name.partition(".")[0]
+        meta = json.loads(path.with_name(f"{name}.meta.json").read_text())
+        windows = (meta.get("nvml") or {}).get("gpm_windows") or []
+        gpm = {int(m): tuple(w[k] / 100 for w in windows) for k, m in GPM.items() if windows}
+        counters = _counted(path.with_name(f"{name}.ncu.csv"))
+        yield Run(name, window_of(path), counters, meta["truth"], gpm)
+
+
+def window_of(path: Path) -> Window:
+    """The whole of a recording or trace, busiest device."""
+    source = open_source(path)
+    timeline = Timeline()
+    for frame in source.frames():
+        timeline.add(frame)
+    source.close()
+    assert timeline.first_ns is not None and timeline.last_ns is not None
+    span = Span(timeline.first_ns, timeline.last_ns)
+    return timeline.window(span, timeline.active_devices(span)[0])
+
+
+def without_shapes(window: Window) -> Window:
+    """As a live monitor sees it: names and grids, no ops."""
+    empty = np.empty(0, np.int64)
+    return replace(window, links=Links(empty, empty), ops={})
+
+
+def with_gauges(window: Window, gpm: dict[int, tuple[float, ...]]) -> Window:
+    """The window with readings spread over it."""
+    rows = [
+        (int(t), metric, value)
+        for metric, values in gpm.items()
+        for t, value in zip(
+            np.linspace(window.span.t0_ns, window.span.t1_ns - 1, len(values)), values, strict=True
+        )
+    ]
+    rows.sort()
+    gauges = Gauges(
+        np.array([r[0] for r in rows], np.int64),
+        np.full(len(rows), window.device.device_id, np.int32),
+        np.array([r[1] for r in rows], np.int32),
+        np.array([r[2] for r in rows]),
+    )
+    return replace(window, gauges=gauges)
+
+
+def _counted(path: Path) -> tuple[Counted, ...]:
+    if not path.exists():
+        return ()
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return tuple(
+        Counted(
+            row["kernel"],
+            _percent(row, "sm__throughput"),
+            _percent(row, "gpu__compute_memory_throughput"),
+            _percent(row, "dram__throughput"),
+            _percent(row, "sm__pipe_tensor_cycles_active"),
+            _percent(row, "launch__waves_per_multiprocessor"),
+        )
+        for row in csv.DictReader(io.StringIO(text.decode()))
+    )
+
+
+def _percent(row: dict[str, str], metric: str) -> float:
+    text = next(value for key, value in row.items() if key.startswith(metric))
+    return float(text.replace(",", "") or 0)

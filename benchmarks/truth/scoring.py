@@ -1,0 +1,147 @@
+"""Our labels against Nsight Compute's counters, kernel by kernel, weighted by un-profiled time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.truth.runs import Counted, Run
+from brrrtop.estimator import table
+from brrrtop.estimator.estimate import Judged, estimate
+from brrrtop.model import ActivityType, Window
+
+SIDES = ("compute", "memory", "underfilled")
+
+
+@dataclass(frozen=True)
+class Miss:
+    """Kernels of one group on the wrong side."""
+
+    kernel: str
+    share: float
+    """Of the counted kernel time."""
+    ours: str
+    truth: str
+    certainty: float
+    counted: Counted
+
+
+@dataclass(frozen=True)
+class Score:
+    """One run at one level of evidence."""
+
+    run: Run
+    judged: Judged
+    matched: int
+    split_error: float
+    """Half the summed difference of the three shares of counted kernel time, in points."""
+    agreement: float | None
+    """Share of the time of decided kernels on the right side; None without any."""
+    decided_share: float
+    truth: dict[str, float]
+    ours: dict[str, float]
+    misses: tuple[Miss, ...]
+    kernels: tuple[tuple[float, float, bool, bool], ...] = field(repr=False, default=())
+    """Per counted kernel: time in ns, certainty, right, decided."""
+
+    @property
+    def regime_right(self) -> bool:
+        return self.judged.estimate.regime.value == self.run.truth["regime"]
+
+
+def score(run: Run, window: Window) -> Score:
+    """Scores the estimate of `window`, a view of the run's own with more or less evidence."""
+    judged = estimate(window)
+    rows = aligned(run, window)
+    acts, labels = window.activities, judged.labels
+    truth, ours = dict.fromkeys(SIDES, 0.0), dict.fromkeys((*SIDES, "unknown"), 0.0)
+    wrong: dict[tuple[int, str, str], list[float]] = defaultdict(list)
+    counted_by: dict[tuple[int, str, str], Counted] = {}
+    kernels = []
+    for row, counted in rows:
+        time = float(acts.ends_ns[row] - acts.starts_ns[row])
+        index = int(labels.group_of[row])
+        group = labels.groups[index]
+        under = float(labels.underfilled[row])
+        side = table.side_of(group, under).value
+        truth[counted.side] += time
+        for name, part in _charged(judged, row).items():
+            ours[name] += time * part
+        right = side == counted.side
+        kernels.append((time, table.certainty(group), right, counted.decided))
+        if not right:
+            wrong[(index, side, counted.side)].append(time)
+            counted_by[(index, side, counted.side)] = counted
+    total = sum(truth.values()) or 1.0
+    decided = sum(k[0] for k in kernels if k[3])
+    agreed = sum(k[0] for k in kernels if k[3] and k[2])
+    misses = [
+        Miss(
+            labels.groups[key[0]].name, sum(times) / total, key[1], key[2],
+            table.certainty(labels.groups[key[0]]), counted_by[key],
+        )
+        for key, times in wrong.items()
+    ]  # fmt: skip
+    return Score(
+        run=run,
+        judged=judged,
+        matched=len(rows),
+        split_error=50 * (sum(abs(truth[s] - ours[s]) for s in SIDES) + ours["unknown"]) / total,
+        agreement=agreed / decided if decided else None,
+        decided_share=decided / total,
+        truth={s: truth[s] / total for s in SIDES},
+        ours={s: v / total for s, v in ours.items()},
+        misses=tuple(sorted(misses, key=lambda m: -m.share)),
+        kernels=tuple(kernels),
+    )
+
+
+def _charged(judged: Judged, row: int) -> dict[str, float]:
+    """How the account charges one kernel's time."""
+    labels = judged.labels
+    under = float(labels.underfilled[row])
+    unknown = (1 - under) * float(labels.unknown[row])
+    rest = 1 - under - unknown
+    compute = rest * float(labels.compute[row])
+    return {"compute": compute, "memory": rest - compute, "underfilled": under, "unknown": unknown}
+
+
+def aligned(run: Run, window: Window) -> list[tuple[int, Counted]]:
+    """Rows of the window's activities beside the counted kernels, matched in launch order.
+
+    The counted ones are the first of some step: the offset with the most equal names wins.
+    """
+    acts, calls = window.activities, window.calls
+    kernels = np.flatnonzero(acts.types == ActivityType.KERNEL)
+    launched = _launch_times(window)[kernels]
+    kernels = kernels[np.argsort(launched, kind="stable")]
+    ours = np.array([_short(window.names[i]) for i in acts.name_ids[kernels]])
+    theirs = np.array([_short(c.kernel) for c in run.counters])
+    if not len(theirs) or len(theirs) > len(ours) or not len(calls):
+        return []
+    equal = [
+        int((ours[o : o + len(theirs)] == theirs).sum()) for o in range(len(ours) - len(theirs) + 1)
+    ]
+    best = int(np.argmax(equal))
+    return [
+        (int(kernels[best + i]), counted)
+        for i, counted in enumerate(run.counters)
+        if ours[best + i] == theirs[i]
+    ]
+
+
+def _launch_times(window: Window) -> npt.NDArray[np.int64]:
+    acts, calls = window.activities, window.calls
+    order = np.argsort(calls.correlations, kind="stable")
+    ids = calls.correlations[order]
+    at = np.minimum(np.searchsorted(ids, acts.correlations), len(ids) - 1)
+    known = (ids[at] == acts.correlations) & (acts.correlations != 0)
+    return np.where(known, calls.starts_ns[order[at]], acts.starts_ns)
+
+
+def _short(name: str) -> str:
+    """The bare function: profilers differ in how they spell the rest."""
+    return name.split("<")[0].split("(")[0].replace("void ", "").split("::")[-1][:40]

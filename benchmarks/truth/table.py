@@ -1,0 +1,155 @@
+"""The truth table: our verdicts against Nsight Compute's counters, replayed without a GPU.
+
+    python -m benchmarks.truth.table [--traces DIR] [--misses 0.01]
+
+Prints Markdown for the README. Reads the recordings kept with the tests and, where `--traces` or
+BRRRTOP_TRACES names one, a folder of profiler traces with counters. Levels of evidence: `shapes`,
+all that was recorded; `names`, without ops and shapes, as a live monitor sees a run; `counters`,
+names and the GPM readings of the same loop, where there are any. The counted kernels are the first
+of one step (benchmarks/truth/collect.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.truth.runs import Run, runs, with_gauges, without_shapes
+from benchmarks.truth.scoring import Score, score
+
+LEVELS = ("shapes", "names", "counters")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run at every level of evidence it has."""
+
+    run: Run
+    scores: dict[str, Score]
+
+
+def rows(traces: Path | None) -> list[Row]:
+    """Scores of all runs, in order of name."""
+    found = []
+    for run in runs(traces):
+        scores = {"shapes": score(run, run.window), "names": score(run, without_shapes(run.window))}
+        if run.gpm:
+            scores["counters"] = score(run, with_gauges(without_shapes(run.window), run.gpm))
+        found.append(Row(run, scores))
+    return sorted(found, key=lambda row: row.run.name)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the table comes to at one level."""
+
+    scripts: int
+    split_error: float
+    """Mean over scripts, points."""
+    worst: float
+    agreement: float
+    """Mean over scripts of the time-weighted agreement."""
+    pooled: float
+    """Agreement over all decided time of all scripts, each script weighing the same."""
+    regimes_right: int
+    regimes: int
+
+
+def figures(table: Sequence[Row], level: str) -> Figures:
+    """Summary of one level; split errors and agreement over the runs that have counters."""
+    all_scores = [row.scores[level] for row in table if level in row.scores]
+    scores = [s for s in all_scores if s.matched]
+    agreed = [(s.agreement, s.decided_share) for s in scores if s.agreement is not None]
+    weights = sum(share for _, share in agreed) or 1.0
+    return Figures(
+        scripts=len(scores),
+        split_error=float(np.mean([s.split_error for s in scores])),
+        worst=max(s.split_error for s in scores),
+        agreement=float(np.mean([a for a, _ in agreed])),
+        pooled=sum(a * share for a, share in agreed) / weights,
+        regimes_right=sum(s.regime_right for s in all_scores),
+        regimes=len(all_scores),
+    )
+
+
+def markdown(table: Sequence[Row], least_miss: float) -> str:
+    """The table and the misses."""
+    lines = [
+        "| script | built to be | verdict (confidence) | without shapes | split error: shapes / names"
+        " / names + GPM | right side: shapes / names |",
+        "|---|---|---|---|---|---|",
+        *(_line(row) for row in table),
+    ]
+    for level in LEVELS:
+        if any(level in row.scores for row in table):
+            lines += ["", _summary(figures(table, level), level)]
+    misses = [line for row in table for line in _misses(row, least_miss)]
+    if misses:
+        lines += [
+            "",
+            f"Misses above {least_miss:.0%} of a script's counted time, with shapes:",
+            "",
+            *misses,
+        ]
+    return "\n".join(lines)
+
+
+def _line(row: Row) -> str:
+    full, names = row.scores["shapes"], row.scores["names"]
+    errors = [
+        f"{row.scores[level].split_error:.1f}" if level in row.scores and full.matched else "–"
+        for level in LEVELS
+    ]
+    sides = [f"{s.agreement:.0%}" if s.agreement is not None else "–" for s in (full, names)]
+    return (
+        f"| {row.run.name} | {row.run.truth['regime']} | {_verdict(full)} | {_verdict(names)}"
+        f" | {' / '.join(errors)} | {' / '.join(sides)} |"
+    )
+
+
+def _verdict(scored: Score) -> str:
+    found = scored.judged.estimate
+    sign = "" if scored.regime_right else " ✗"
+    return f"{found.regime.value} ({found.confidence:.2f}){sign}"
+
+
+def _summary(found: Figures, level: str) -> str:
+    return (
+        f"With {level}: mean split error {found.split_error:.1f} points over {found.scripts} scripts"
+        f" (worst {found.worst:.1f}), right side for {found.pooled:.1%} of the decided kernel time,"
+        f" regime as built {found.regimes_right} of {found.regimes}."
+    )
+
+
+def _misses(row: Row, least: float) -> list[str]:
+    return [
+        f"- {row.run.name}, {miss.share:.1%}: we say {miss.ours}, counters {miss.truth}"
+        f" (compute {miss.counted.compute:.0f} %, memory {miss.counted.memory:.0f} %,"
+        f" DRAM {miss.counted.dram:.0f} %), certainty {miss.certainty:.2f}: `{_brief(miss.kernel)}`"
+        for miss in row.scores["shapes"].misses
+        if miss.share >= least
+    ]
+
+
+def _brief(name: str) -> str:
+    plain = (
+        name.replace("void ", "").replace("at::native::", "").replace("(anonymous namespace)::", "")
+    )
+    return plain if len(plain) <= 90 else plain[:89] + "…"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=Path, default=os.environ.get("BRRRTOP_TRACES"))
+    parser.add_argument("--misses", type=float, default=0.01, help="smallest share of time to name")
+    args = parser.parse_args()
+    print(markdown(rows(Path(args.traces) if args.traces else None), args.misses))
+
+
+if __name__ == "__main__":
+    main()
