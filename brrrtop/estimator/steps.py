@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -66,7 +68,7 @@ def _gpu_boundaries(activities: Activities, calls: Calls, call_rows: I8, times: 
 def _from_points(marks: Marks, rows: I8, compiled: bool) -> Steps:
     times = np.sort(marks.ends_ns[rows])
     gaps = np.diff(times)
-    spans = tuple(Span(int(a), int(b)) for a, b in zip(times[:-1], times[1:], strict=True))
+    spans = tuple(Span(int(a), int(b)) for a, b in pairwise(times))
     return Steps(len(gaps), int(np.median(gaps)), "marks", 1.0, spans, compiled)
 
 
@@ -81,7 +83,7 @@ def _from_period(activities: Activities) -> Steps:
     if len(rows) < _LEAST_KERNELS:
         return Steps()
     key = activities.name_ids[rows] * 1_000_003 + activities.blocks[rows]
-    names, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
     for name in np.argsort(counts, kind="stable")[:64]:
         if counts[name] < 3:
             continue
@@ -95,7 +97,7 @@ def _from_period(activities: Activities) -> Steps:
         if match < _MATCH_SHARE:
             continue
         times = activities.starts_ns[rows[at]]
-        spans = tuple(Span(int(a), int(b)) for a, b in zip(times[:-1], times[1:], strict=True))
+        spans = tuple(Span(int(a), int(b)) for a, b in pairwise(times))
         return Steps(
             len(gaps), int(np.median(np.diff(times))), "period", round(match * regular * 0.9, 3), spans
         )
