@@ -45,10 +45,15 @@ def filled(count: int) -> Timeline:
     calls["end_ns"] = calls["start_ns"] + 4000
     calls["correlation"], calls["call_class"] = kernels["correlation"], CallClass.LAUNCH
     marks = np.zeros(count // STEP, MARK)
-    marks["start_ns"] = marks["end_ns"] = calls["start_ns"][:: STEP][: len(marks)]
+    marks["start_ns"] = marks["end_ns"] = calls["start_ns"][::STEP][: len(marks)]
     marks["mark_class"] = MarkClass.STEP
     timeline = Timeline()
-    timeline.add(Frame(Kind.DEVICE, {"device_id": 0, "name": "NVIDIA H200", "sm_count": 132, "capability": [9, 0]}))
+    timeline.add(
+        Frame(
+            Kind.DEVICE,
+            {"device_id": 0, "name": "NVIDIA H200", "sm_count": 132, "capability": [9, 0]},
+        )
+    )
     timeline.add(Frame(Kind.NAMES, dict(enumerate(NAMES, 1))))
     for kind, rows in ((Kind.KERNELS, kernels), (Kind.CALLS, calls), (Kind.MARKS, marks)):
         timeline.add(Frame(kind, rows, int(kernels["end_ns"][-1])))
@@ -67,7 +72,9 @@ def main() -> None:
         began = time.perf_counter()
         estimate(timeline.window(span, Device(0).device_id))
         rates.append(count / (time.perf_counter() - began))
-    print(f"{count:,} kernels with launches: best {max(rates):,.0f}, median {np.median(rates):,.0f} records/s")
+    print(
+        f"{count:,} kernels with launches: best {max(rates):,.0f}, median {np.median(rates):,.0f} records/s"
+    )
 
 
 if __name__ == "__main__":

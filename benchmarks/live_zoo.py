@@ -30,7 +30,12 @@ class Trainer:
     def __init__(self, command: list[str], folder: Path, env: dict[str, str] | None = None) -> None:
         self.rates: list[tuple[float, float]] = []
         self.process = subprocess.Popen(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+            command,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=env,
         )
         self.tail: list[str] = []
         threading.Thread(target=self._read, daemon=True).start()
@@ -69,7 +74,9 @@ class Trainer:
 
 def watch(command: list[str], seconds: float) -> tuple[list[tuple[float, dict]], str, int]:
     """Runs the monitor for a while; its JSON lines with their times, its stderr, its exit code."""
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     began = time.perf_counter()
     lines: list[tuple[float, dict]] = []
     said: list[str] = []
@@ -110,7 +117,10 @@ def first_verdict(lines: list[tuple[float, dict]]) -> float | None:
 def by_attach(script: Path, out: Path, seconds: float, extra: list[str]) -> dict:
     trainer = Trainer([sys.executable, "-u", script.name, "--seconds", "600"], script.parent)
     if not trainer.wait_for(4, 90):
-        return {"script": script.stem, "error": f"did not train: {trainer.tail[-3:]} exit {trainer.stop()}"}
+        return {
+            "script": script.stem,
+            "error": f"did not train: {trainer.tail[-3:]} exit {trainer.stop()}",
+        }
     alone = time.perf_counter()
     time.sleep(4)
     start = time.perf_counter()
@@ -137,7 +147,9 @@ def by_run(script: Path, out: Path, seconds: float, extra: list[str]) -> dict:
     ]  # fmt: skip
     lines, said, code = watch(command, seconds + 60)
     rates = [float(r) for r in RATE.findall(said)]
-    return summary(script.stem, lines, said[-600:], code) | {"watched": statistics.median(rates) if rates else None}
+    return summary(script.stem, lines, said[-600:], code) | {
+        "watched": statistics.median(rates) if rates else None
+    }
 
 
 def summary(name: str, lines: list[tuple[float, dict]], said: str, code: int) -> dict:
@@ -161,14 +173,20 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--through", choices=("attach", "run"), default="attach")
-    parser.add_argument("--extra", default="", help="further options for brrrtop, separated by spaces")
+    parser.add_argument(
+        "--extra", default="", help="further options for brrrtop, separated by spaces"
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    names = [n for n in args.only.split(",") if n] or sorted(p.stem for p in args.zoo.glob("*.py") if not p.stem.startswith("_"))
+    names = [n for n in args.only.split(",") if n] or sorted(
+        p.stem for p in args.zoo.glob("*.py") if not p.stem.startswith("_")
+    )
     os.environ["PYTHONUNBUFFERED"] = "1"
     found = []
     for name in names:
-        one = (by_attach if args.through == "attach" else by_run)(args.zoo / f"{name}.py", args.out, args.seconds, args.extra.split())
+        one = (by_attach if args.through == "attach" else by_run)(
+            args.zoo / f"{name}.py", args.out, args.seconds, args.extra.split()
+        )
         found.append(one)
         print(json.dumps(one), flush=True)
         (args.out / "live.json").write_text(json.dumps(found, indent=1))

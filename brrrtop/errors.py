@@ -1,11 +1,11 @@
 """Everything brrrtop raises at a person: what happened, and the next thing to try.
 
-    BrrrtopError               exit 1
-    ├── UsageError             exit 2
-    ├── NoTrainer              exit 3   no such trainer, or it exited
-    ├── NotPermitted           exit 4
-    ├── BadInput               exit 1   a file that cannot be read as what it should be
-    └── GateTripped            exit 5
+BrrrtopError               exit 1
+├── UsageError             exit 2
+├── NoTrainer              exit 3   no such trainer, or it exited
+├── NotPermitted           exit 4
+├── BadInput               exit 1   a file that cannot be read as what it should be
+└── GateTripped            exit 5
 """
 
 from __future__ import annotations

@@ -117,9 +117,7 @@ def _launching(estimate: Estimate) -> Iterator[str]:
         return
     lead = units.duration(launch.lead_p50_ns)
     yield ""
-    line = (
-        f"Launching: a kernel starts {lead} after its launch (median)"
-    )
+    line = f"Launching: a kernel starts {lead} after its launch (median)"
     if launch.share_under_10us is not None:
         line += f"; {units.share(launch.share_under_10us)} of them within 10 us"
     if launch.rho is not None:

@@ -32,22 +32,43 @@ class Lab:
 
         self.torch = torch
         torch.zeros(1, device="cuda")
-        path = next(line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcupti.so" in line)
+        path = next(
+            line.split()[-1]
+            for line in Path("/proc/self/maps").read_text().splitlines()
+            if "libcupti.so" in line
+        )
         self.cupti = ctypes.CDLL(path)
         folder = Path(tempfile.mkdtemp())
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(folder / "counter.so"), str(Path(__file__).with_name("counter.c")), "-lpthread"], check=True)
+        subprocess.run(
+            [
+                "cc",
+                "-O2",
+                "-shared",
+                "-fPIC",
+                "-o",
+                str(folder / "counter.so"),
+                str(Path(__file__).with_name("counter.c")),
+                "-lpthread",
+            ],
+            check=True,
+        )
         self.shim = ctypes.CDLL(str(folder / "counter.so"))
         table = (ctypes.c_uint32 * 64)(*(STRIDES.get(k, 0) for k in range(64)))
         self.shim.lab_strides(table)
         version = ctypes.c_uint32()
         self.cupti.cuptiGetVersion(ctypes.byref(version))
-        print(f"{path} version {version.value}, torch {torch.__version__}, {torch.cuda.get_device_name()}", flush=True)
+        print(
+            f"{path} version {version.value}, torch {torch.__version__}, {torch.cuda.get_device_name()}",
+            flush=True,
+        )
 
     def call(self, name: str, *args: object) -> int:
         return int(getattr(self.cupti, name)(*args))
 
     def register(self) -> int:
-        return self.call("cuptiActivityRegisterCallbacks", self.shim.lab_request, self.shim.lab_complete)
+        return self.call(
+            "cuptiActivityRegisterCallbacks", self.shim.lab_request, self.shim.lab_complete
+        )
 
     def enable(self, kind: int) -> int:
         return self.call("cuptiActivityEnable", kind)
@@ -67,7 +88,10 @@ class Lab:
     def taken(self) -> dict[int | str, int]:
         out = (ctypes.c_uint64 * 67)()
         self.shim.lab_take(out)
-        return {k: v for k, v in enumerate(out[:64]) if v} | {"unknown": out[65], "buffers": out[66]}
+        return {k: v for k, v in enumerate(out[:64]) if v} | {
+            "unknown": out[65],
+            "buffers": out[66],
+        }
 
     def launches(self, count: int = 20000) -> float:
         """us per launch of a tiny kernel."""
@@ -85,35 +109,72 @@ class Lab:
 
 def cost(lab: Lab) -> None:
     def say(state: str) -> None:
-        print(f"{state:60} {statistics.median(lab.launches() for _ in range(3)):.3f} us", flush=True)
+        print(
+            f"{state:60} {statistics.median(lab.launches() for _ in range(3)):.3f} us", flush=True
+        )
 
     say("nothing")
-    lab.register(); say("callbacks registered")  # noqa: E702
-    lab.enable(KERNEL); say("kernel kind")  # noqa: E702
-    print("  api rc", lab.api(1)); say("kernel kind, launch rows")
-    lab.api(0); say("kernel kind, launch rows off again")  # noqa: E702
-    lab.flush(); lab.disable(KERNEL); say("all disabled")  # noqa: E702
-    lab.flush(); say("all disabled, flushed")  # noqa: E702
-    print("  enable all domains off rc", lab.call("cuptiEnableAllDomains", 0, None)); say("after EnableAllDomains(0)")
-    print("  finalize rc", lab.finalize()); say("finalized")
-    lab.register(); lab.enable(KERNEL); say("registered and kernel kind again")  # noqa: E702
-    lab.flush(); lab.disable(KERNEL); lab.flush(); lab.finalize(); say("finalized again")  # noqa: E702
-    lab.register(); lab.enable(MEMCPY); say("memcpy kind alone")  # noqa: E702
-    lab.flush(); lab.disable(MEMCPY); say("memcpy kind off")  # noqa: E702
-    lab.finalize(); say("finalized a third time")  # noqa: E702
-    print("  api alone rc", lab.register(), lab.api(1)); say("launch rows alone")
-    lab.api(0); say("launch rows off")  # noqa: E702
-    lab.flush(); lab.finalize(); say("finalized a fourth time")  # noqa: E702
+    lab.register()
+    say("callbacks registered")  # noqa: E702
+    lab.enable(KERNEL)
+    say("kernel kind")  # noqa: E702
+    print("  api rc", lab.api(1))
+    say("kernel kind, launch rows")
+    lab.api(0)
+    say("kernel kind, launch rows off again")  # noqa: E702
+    lab.flush()
+    lab.disable(KERNEL)
+    say("all disabled")  # noqa: E702
+    lab.flush()
+    say("all disabled, flushed")  # noqa: E702
+    print("  enable all domains off rc", lab.call("cuptiEnableAllDomains", 0, None))
+    say("after EnableAllDomains(0)")
+    print("  finalize rc", lab.finalize())
+    say("finalized")
+    lab.register()
+    lab.enable(KERNEL)
+    say("registered and kernel kind again")  # noqa: E702
+    lab.flush()
+    lab.disable(KERNEL)
+    lab.flush()
+    lab.finalize()
+    say("finalized again")  # noqa: E702
+    lab.register()
+    lab.enable(MEMCPY)
+    say("memcpy kind alone")  # noqa: E702
+    lab.flush()
+    lab.disable(MEMCPY)
+    say("memcpy kind off")  # noqa: E702
+    lab.finalize()
+    say("finalized a third time")  # noqa: E702
+    print("  api alone rc", lab.register(), lab.api(1))
+    say("launch rows alone")
+    lab.api(0)
+    say("launch rows off")  # noqa: E702
+    lab.flush()
+    lab.finalize()
+    say("finalized a fourth time")  # noqa: E702
     stalls = []
     for _ in range(20):
         marks = []
-        for step in (lab.register, lambda: lab.enable(KERNEL), lambda: lab.api(1), lambda: lab.api(0), lab.flush, lambda: lab.disable(KERNEL), lab.finalize):
+        for step in (
+            lab.register,
+            lambda: lab.enable(KERNEL),
+            lambda: lab.api(1),
+            lambda: lab.api(0),
+            lab.flush,
+            lambda: lab.disable(KERNEL),
+            lab.finalize,
+        ):
             began = time.perf_counter()
             step()
             marks.append((time.perf_counter() - began) * 1e3)
             lab.launches(300)
         stalls.append(marks)
-    print("ms per call, median: register enable api-on api-off flush disable finalize", [round(statistics.median(c), 3) for c in zip(*stalls, strict=True)])
+    print(
+        "ms per call, median: register enable api-on api-off flush disable finalize",
+        [round(statistics.median(c), 3) for c in zip(*stalls, strict=True)],
+    )
 
 
 def rows(lab: Lab) -> None:
@@ -130,17 +191,26 @@ def rows(lab: Lab) -> None:
 
     lab.register()
     lab.enable(KERNEL)
-    print("two ids", lab.api(1)); burst("kernel, then two ids")
-    print("all runtime ids", dict(zip(everything, lab.api(1, everything), strict=True))); burst("all runtime ids")
-    print("driver ids", {i: lab.call("cuptiActivityEnableDriverApi", i, 1) for i in driver}); burst("driver ids too")
-    lab.enable(MEMCPY), lab.enable(2); burst("memcpy and memset too")
+    print("two ids", lab.api(1))
+    burst("kernel, then two ids")
+    print("all runtime ids", dict(zip(everything, lab.api(1, everything), strict=True)))
+    burst("all runtime ids")
+    print("driver ids", {i: lab.call("cuptiActivityEnableDriverApi", i, 1) for i in driver})
+    burst("driver ids too")
+    lab.enable(MEMCPY), lab.enable(2)
+    burst("memcpy and memset too")
     lab.api(0, everything), [lab.call("cuptiActivityEnableDriverApi", i, 0) for i in driver]
     burst("ids off")
     lab.disable(KERNEL), lab.disable(MEMCPY), lab.disable(2)
     burst("kinds off")
-    lab.register(); lab.enable(KERNEL); lab.enable(MEMCPY); lab.enable(2)
-    print("second time", lab.api(1, everything)); burst("second burst, callbacks registered again")
-    print("cudaLaunchKernelExC and others by RUNTIME kind", lab.enable(RUNTIME)); burst("RUNTIME kind")
+    lab.register()
+    lab.enable(KERNEL)
+    lab.enable(MEMCPY)
+    lab.enable(2)
+    print("second time", lab.api(1, everything))
+    burst("second burst, callbacks registered again")
+    print("cudaLaunchKernelExC and others by RUNTIME kind", lab.enable(RUNTIME))
+    burst("RUNTIME kind")
 
 
 def graphs(lab: Lab, cycles: int, late_graph_trace: bool = False) -> None:
@@ -152,7 +222,8 @@ def graphs(lab: Lab, cycles: int, late_graph_trace: bool = False) -> None:
             x.add_(1)
     torch.cuda.synchronize()
     if late_graph_trace:
-        lab.register(); print("GRAPH_TRACE rc", lab.enable(GRAPH_TRACE), flush=True)  # noqa: E702
+        lab.register()
+        print("GRAPH_TRACE rc", lab.enable(GRAPH_TRACE), flush=True)  # noqa: E702
         for _ in range(20):
             graph.replay()
         torch.cuda.synchronize()
@@ -163,9 +234,17 @@ def graphs(lab: Lab, cycles: int, late_graph_trace: bool = False) -> None:
 
     def trace() -> None:
         for _ in range(cycles):
-            lab.register(); lab.enable(KERNEL); lab.enable(MEMCPY); lab.api(1)  # noqa: E702
+            lab.register()
+            lab.enable(KERNEL)
+            lab.enable(MEMCPY)
+            lab.api(1)  # noqa: E702
             time.sleep(0.02)
-            lab.api(0); lab.flush(); lab.disable(KERNEL); lab.disable(MEMCPY); lab.flush(); lab.finalize()  # noqa: E702
+            lab.api(0)
+            lab.flush()
+            lab.disable(KERNEL)
+            lab.disable(MEMCPY)
+            lab.flush()
+            lab.finalize()  # noqa: E702
             time.sleep(0.02)
             done[0] += 1
         stop.set()
@@ -189,7 +268,10 @@ def graphs(lab: Lab, cycles: int, late_graph_trace: bool = False) -> None:
     thread.join()
     torch.cuda.synchronize()
     right = float(x[0]) - before == 100.0 * replays
-    print(f"graphs: {done[0]} cycles, {replays} replays, result {'right' if right else 'WRONG'}, {lab.taken()}", flush=True)
+    print(
+        f"graphs: {done[0]} cycles, {replays} replays, result {'right' if right else 'WRONG'}, {lab.taken()}",
+        flush=True,
+    )
 
 
 def selective(lab: Lab) -> None:
@@ -208,7 +290,10 @@ def selective(lab: Lab) -> None:
         lab.torch.zeros(10, device="cuda").cpu()
         lab.flush(), time.sleep(0.2), lab.flush()
         taken = lab.taken()
-        print(f"{title:60} {taken} {statistics.median(lab.launches() for _ in range(3)):.3f} us", flush=True)
+        print(
+            f"{title:60} {taken} {statistics.median(lab.launches() for _ in range(3)):.3f} us",
+            flush=True,
+        )
         lab.flush(), lab.taken()
 
     look("nothing")
@@ -291,7 +376,9 @@ def main() -> None:
     what = sys.argv[1] if len(sys.argv) > 1 else "all"
     if what == "all":
         for part in (["selective"], *(["hazard", case] for case in CASES for _ in range(2))):
-            code = subprocess.run([sys.executable, __file__, *part], check=False, timeout=150).returncode
+            code = subprocess.run(
+                [sys.executable, __file__, *part], check=False, timeout=150
+            ).returncode
             print(f"== {' '.join(part)} ended with {code}", flush=True)
         return
     lab = Lab()

@@ -5,7 +5,11 @@ from harness import Setting, Step, main
 from torch import nn
 from torch.nn import functional as F
 
-TRUTH = {"regime": "compute", "advice": ["fuse-pointwise"], "not_advice": ["dataloader-stall", "sync-point", "pin-memory"]}
+TRUTH = {
+    "regime": "compute",
+    "advice": ["fuse-pointwise"],
+    "not_advice": ["dataloader-stall", "sync-point", "pin-memory"],
+}
 
 
 class Res(nn.Module):
@@ -24,7 +28,11 @@ class UNet(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.enter = nn.Conv2d(3, width, 3, 1, 1)
-        self.d1, self.d2, self.mid = Res(width, width), Res(width, 2 * width), Res(2 * width, 2 * width)
+        self.d1, self.d2, self.mid = (
+            Res(width, width),
+            Res(width, 2 * width),
+            Res(2 * width, 2 * width),
+        )
         self.u2, self.u1 = Res(4 * width, width), Res(2 * width, width)
         self.leave = nn.Conv2d(width, 3, 3, 1, 1)
 

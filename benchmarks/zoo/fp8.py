@@ -4,7 +4,17 @@ import torch
 from harness import Setting, Step, main
 from torch.nn import functional as F
 
-TRUTH = {"regime": "mixed", "advice": [], "not_advice": ["dataloader-stall", "sync-point", "flash-attention", "channels-last", "enable-tf32-or-amp"]}
+TRUTH = {
+    "regime": "mixed",
+    "advice": [],
+    "not_advice": [
+        "dataloader-stall",
+        "sync-point",
+        "flash-attention",
+        "channels-last",
+        "enable-tf32-or-amp",
+    ],
+}
 
 
 def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -13,13 +23,20 @@ def product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return a @ b.T
     one = torch.ones((), device=a.device)
     return torch._scaled_mm(
-        a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn).t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16
+        a.to(torch.float8_e4m3fn),
+        b.to(torch.float8_e4m3fn).t(),
+        scale_a=one,
+        scale_b=one,
+        out_dtype=torch.bfloat16,
     )
 
 
 def build(s: Setting) -> Step:
     dim, rows, depth = s.pick(4096, 32), s.pick(16384, 32), s.pick(6, 2)
-    weights = [torch.randn(dim, dim, device=s.device, dtype=torch.bfloat16) / dim**0.5 for _ in range(depth)]
+    weights = [
+        torch.randn(dim, dim, device=s.device, dtype=torch.bfloat16) / dim**0.5
+        for _ in range(depth)
+    ]
     x = torch.randn(rows, dim, device=s.device, dtype=torch.bfloat16)
 
     def step(i: int) -> torch.Tensor:

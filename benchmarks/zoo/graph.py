@@ -5,7 +5,11 @@ from harness import Setting, Step, main
 from torch import nn
 from torch.nn import functional as F
 
-TRUTH = {"regime": "memory", "advice": [], "not_advice": ["dataloader-stall", "sync-point", "flash-attention", "channels-last"]}
+TRUTH = {
+    "regime": "memory",
+    "advice": [],
+    "not_advice": ["dataloader-stall", "sync-point", "flash-attention", "channels-last"],
+}
 
 
 def build(s: Setting) -> Step:

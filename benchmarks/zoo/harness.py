@@ -1,9 +1,9 @@
 """Runs one training script of the zoo: train, record with torch.profiler, or one step for ncu.
 
-    python vision.py --seconds 60
-    python vision.py --profile-dir DIR     # NAME.trace.json.gz and NAME.meta.json
-    ncu --profile-from-start off … python vision.py --ncu-step
-    python vision.py --tiny --device cpu --steps 3
+python vision.py --seconds 60
+python vision.py --profile-dir DIR     # NAME.trace.json.gz and NAME.meta.json
+ncu --profile-from-start off … python vision.py --ncu-step
+python vision.py --tiny --device cpu --steps 3
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ def _train(step: Step, seconds: float, steps: int | None) -> None:
         i += 1
         now = time.perf_counter()
         if now - last >= 1.0:
-            print(f"step={i} it/s={(i - printed) / (now - last):.2f} loss={float(loss):.4f}", flush=True)
+            print(
+                f"step={i} it/s={(i - printed) / (now - last):.2f} loss={float(loss):.4f}",
+                flush=True,
+            )
             last, printed = time.perf_counter(), i
     print(f"step={i} loss={float(loss):.6f}", flush=True)
 

@@ -6,7 +6,17 @@ from torch import nn
 from torch.nn import functional as F
 from transformer import Block, RMSNorm
 
-TRUTH = {"regime": "compute", "advice": [], "not_advice": ["dataloader-stall", "sync-point", "flash-attention", "channels-last", "enable-tf32-or-amp"]}
+TRUTH = {
+    "regime": "compute",
+    "advice": [],
+    "not_advice": [
+        "dataloader-stall",
+        "sync-point",
+        "flash-attention",
+        "channels-last",
+        "enable-tf32-or-amp",
+    ],
+}
 
 
 class Adapted(nn.Module):
@@ -25,7 +35,12 @@ def build(s: Setting) -> Step:
     body = nn.Sequential(*(Block(dim, heads, RMSNorm) for _ in range(depth)))
     body.requires_grad_(False)
     for block in body:
-        for owner, name in ((block.attention, "qkv"), (block.attention, "out"), (block, "up"), (block, "down")):
+        for owner, name in (
+            (block.attention, "qkv"),
+            (block.attention, "out"),
+            (block, "up"),
+            (block, "down"),
+        ):
             setattr(owner, name, Adapted(getattr(owner, name), 16))
     body = body.to(s.device, torch.bfloat16)
     trained = [p for p in body.parameters() if p.requires_grad]

@@ -8,13 +8,19 @@ from torch import nn
 from torch.nn import functional as F
 from transformer import Block
 
-TRUTH = {"regime": "mixed", "advice": ["fuse-pointwise"], "not_advice": ["dataloader-stall", "flash-attention", "channels-last", "enable-tf32-or-amp"]}
+TRUTH = {
+    "regime": "mixed",
+    "advice": ["fuse-pointwise"],
+    "not_advice": ["dataloader-stall", "flash-attention", "channels-last", "enable-tf32-or-amp"],
+}
 PAUSE_S = 0.012
 
 
 def build(s: Setting) -> Step:
     dim, depth = s.pick(2048, 32), s.pick(2, 1)
-    body = nn.Sequential(*(Block(dim, s.pick(16, 2)) for _ in range(depth))).to(s.device, torch.bfloat16)
+    body = nn.Sequential(*(Block(dim, s.pick(16, 2)) for _ in range(depth))).to(
+        s.device, torch.bfloat16
+    )
     optimizer = torch.optim.AdamW(body.parameters(), lr=1e-4, fused=s.device.type == "cuda")
     x = torch.randn(s.pick(8, 1), s.pick(1024, 8), dim, device=s.device, dtype=torch.bfloat16)
     field = torch.randn(s.pick(1 << 27, 1 << 10), device=s.device, dtype=torch.bfloat16)

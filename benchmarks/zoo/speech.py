@@ -5,7 +5,11 @@ from harness import Setting, Step, main
 from torch import nn
 from torch.nn import functional as F
 
-TRUTH = {"regime": "overhead", "advice": [], "not_advice": ["dataloader-stall", "sync-point", "pin-memory", "flash-attention"]}
+TRUTH = {
+    "regime": "overhead",
+    "advice": [],
+    "not_advice": ["dataloader-stall", "sync-point", "pin-memory", "flash-attention"],
+}
 
 
 def build(s: Setting) -> Step:

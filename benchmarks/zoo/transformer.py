@@ -36,7 +36,10 @@ class Block(nn.Module):
         super().__init__()
         self.n1, self.n2 = norm(dim), norm(dim)
         self.attention = Attention(dim, heads)
-        self.up, self.gate = nn.Linear(dim, 3 * dim, bias=False), nn.Linear(dim, 3 * dim, bias=False)
+        self.up, self.gate = (
+            nn.Linear(dim, 3 * dim, bias=False),
+            nn.Linear(dim, 3 * dim, bias=False),
+        )
         self.down = nn.Linear(3 * dim, dim, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,11 @@ from harness import Setting, Step, main
 from torch import nn
 from torch.nn import functional as F
 
-TRUTH = {"regime": "compute", "advice": [], "not_advice": ["dataloader-stall", "sync-point", "pin-memory", "channels-last"]}
+TRUTH = {
+    "regime": "compute",
+    "advice": [],
+    "not_advice": ["dataloader-stall", "sync-point", "pin-memory", "channels-last"],
+}
 
 
 class Block(nn.Module):
@@ -15,7 +19,9 @@ class Block(nn.Module):
         self.na = nn.BatchNorm2d(cout)
         self.b = nn.Conv2d(cout, cout, 3, 1, 1, bias=False)
         self.nb = nn.BatchNorm2d(cout)
-        self.skip = nn.Identity() if cin == cout and stride == 1 else nn.Conv2d(cin, cout, 1, stride)
+        self.skip = (
+            nn.Identity() if cin == cout and stride == 1 else nn.Conv2d(cin, cout, 1, stride)
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = F.relu(self.na(self.a(x)))

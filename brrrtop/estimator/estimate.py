@@ -53,7 +53,9 @@ def estimate(window: Window) -> Judged:
         kernels=rows,
         evidence_shares=table.evidence_shares(labelled, durations),
         host_cause_known=max(0.0, 1 - nameless / late) if late else None,
-        observed_share=booked.duration_ns / window.span.duration_ns if window.span.duration_ns else 1.0,
+        observed_share=booked.duration_ns / window.span.duration_ns
+        if window.span.duration_ns
+        else 1.0,
         roofs=_roofs(ceilings),
         neighbours=find_neighbours(window, [row.name for row in rows], stepped),
     )

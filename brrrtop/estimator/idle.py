@@ -80,7 +80,8 @@ def blocking(activities: Activities, calls: Calls, call_rows: I8) -> npt.NDArray
     waits: npt.NDArray[np.bool_] = calls.classes == CallClass.SYNC
     copies = (activities.types == ActivityType.COPY) & (call_rows >= 0)
     copies &= (activities.copy_kinds == CopyKind.DTOH) | (
-        (activities.src_kinds == MemoryKind.PAGEABLE) | (activities.dst_kinds == MemoryKind.PAGEABLE)
+        (activities.src_kinds == MemoryKind.PAGEABLE)
+        | (activities.dst_kinds == MemoryKind.PAGEABLE)
     )
     rows = call_rows[copies]
     long = calls.ends_ns[rows] - calls.starts_ns[rows] > WAIT_NS
@@ -98,7 +99,12 @@ def gaps_of(busy: tuple[I8, I8], low: int, high: int) -> tuple[I8, I8]:
 
 
 def book(
-    activities: Activities, calls: Calls, marks: Marks, call_rows: I8, busy: tuple[I8, I8], span: tuple[int, int]
+    activities: Activities,
+    calls: Calls,
+    marks: Marks,
+    call_rows: I8,
+    busy: tuple[I8, I8],
+    span: tuple[int, int],
 ) -> Idle:
     """Every idle nanosecond of the span, by cause and by mechanics.
 
@@ -127,7 +133,9 @@ def book(
     host_ends = np.where(known, host_ends, ends)
     rest = _named(causes, marks, calls, host_starts, host_ends)
     launch_part = np.where(inside | late, ends - host_ends, 0)
-    rest, launch_part = _synced(causes, activities, calls, call_rows, busy, (starts, rest, launch_part))
+    rest, launch_part = _synced(
+        causes, activities, calls, call_rows, busy, (starts, rest, launch_part)
+    )
     causes["launch"] += int(launch_part.sum())
     _unnamed(causes, marks, (host_starts, host_ends), rest, known)
     return Idle(causes, mechanical, mechanical["host_late"])

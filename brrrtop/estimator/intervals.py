@@ -85,7 +85,5 @@ def paint(layers: list[tuple[I8, I8]]) -> list[tuple[I8, I8]]:
     taken: tuple[I8, I8] = (EMPTY, EMPTY)
     for starts, ends in layers:
         painted.append(subtract(starts, ends, taken))
-        taken = merge_unsorted(
-            np.concatenate((taken[0], starts)), np.concatenate((taken[1], ends))
-        )
+        taken = merge_unsorted(np.concatenate((taken[0], starts)), np.concatenate((taken[1], ends)))
     return painted

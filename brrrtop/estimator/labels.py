@@ -177,14 +177,21 @@ class _Judge:
         waves = fills = None
         if self._sms and blocks:
             per_sm = occupancy.blocks_per_sm(
-                self._device, int(acts.threads[row]), int(acts.registers[row]), int(acts.shared_bytes[row])
+                self._device,
+                int(acts.threads[row]),
+                int(acts.registers[row]),
+                int(acts.shared_bytes[row]),
             )
             waves = blocks / (self._sms * per_sm)
             fills = min(1.0, blocks / self._sms)
         op = self._window.ops.get(op_id)
         work = work_of(op) if op is not None else None
-        flop, size, precision, level = self._work(family, facts, work, blocks, int(acts.threads[row]))
-        c_roof = self._compute_share(flop, precision, mean_ns) if family.name not in STREAMING else None
+        flop, size, precision, level = self._work(
+            family, facts, work, blocks, int(acts.threads[row])
+        )
+        c_roof = (
+            self._compute_share(flop, precision, mean_ns) if family.name not in STREAMING else None
+        )
         m_roof = self._memory_share(size, mean_ns)
         probability = _probability(family, facts, level, c_roof, m_roof, waves, mean_ns)
         spin = family.kind == families.SPIN
@@ -227,7 +234,9 @@ class _Judge:
             return None, work.size_bytes, facts.precision, 3
         return None, None, facts.precision, 1
 
-    def _compute_share(self, flop: float | None, precision: str | None, mean_ns: float) -> float | None:
+    def _compute_share(
+        self, flop: float | None, precision: str | None, mean_ns: float
+    ) -> float | None:
         if not flop or not self._ceilings or not precision:
             return None
         rates = self._ceilings.flop_per_s

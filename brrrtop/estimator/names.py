@@ -23,7 +23,9 @@ _PRECISIONS: tuple[tuple[str, str], ...] = (
     (r"sgemm|scudnn|ffma|simt|f32|float", "fp32"),
 )
 _SIMT = re.compile(r"sgemm|simt|[s]cudnn(?!\w*tensor)|ffma|f32f32_f32f32|_engine<float|winograd")
-_TENSOR = re.compile(r"nvjet|tensorop|xmma|wgmma|mma|s16816|s1688|s884|h884|i16832|flash|fmha|sdpa|hmma|imma")
+_TENSOR = re.compile(
+    r"nvjet|tensorop|xmma|wgmma|mma|s16816|s1688|s884|h884|i16832|flash|fmha|sdpa|hmma|imma"
+)
 _VECTORIZED = re.compile(r"vectorized_elementwise_kernel<\s*(\d+)")
 _PLAIN = re.compile(r"\belementwise_kernel<\s*(\d+)\s*,\s*(\d+)")
 _UNROLLED = re.compile(r"unrolled_elementwise_kernel<")
@@ -34,7 +36,9 @@ _SIZES = {
     "long": 8, "int": 4, "bool": 1, "unsigned char": 1, "signed char": 1, "short": 2,
     "c10::complex<float>": 8, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
 }  # fmt: skip
-_TYPE = re.compile("|".join(sorted((rf"(?<![\w:]){re.escape(t)}\b" for t in _SIZES), key=len, reverse=True)))
+_TYPE = re.compile(
+    "|".join(sorted((rf"(?<![\w:]){re.escape(t)}\b" for t in _SIZES), key=len, reverse=True))
+)
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
 _ALIGN = re.compile(r"align(\d+)")
 _TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x\d+)?[_]")

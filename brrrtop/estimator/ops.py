@@ -110,7 +110,13 @@ def _conv(op: OpSignature) -> Work | None:
     taps = math.prod(weight[2:])
     flop = 2.0 * out[0] * weight[0] * math.prod(out[2:]) * weight[1] * taps
     size = element * (math.prod(image) + math.prod(weight) + math.prod(out))
-    return Work(flop, float(size), precision, CONVS, (math.prod(out[2:]) * out[0], weight[0], weight[1] * taps))
+    return Work(
+        flop,
+        float(size),
+        precision,
+        CONVS,
+        (math.prod(out[2:]) * out[0], weight[0], weight[1] * taps),
+    )
 
 
 def _ints(text: str) -> list[int] | None:

@@ -43,7 +43,9 @@ def judge(account: Account, split: Split, certainty: float, activities: int) -> 
     ranked = sorted(shares, key=lambda r: -shares[r])
     first, second = ranked[0], ranked[1]
     lead = shares[first] - shares[second]
-    overhead_counts = Regime.OVERHEAD in (first, second) and (first is Regime.OVERHEAD or lead < MARGIN)
+    overhead_counts = Regime.OVERHEAD in (first, second) and (
+        first is Regime.OVERHEAD or lead < MARGIN
+    )
     cause = _cause(account) if overhead_counts else None
     # Overhead is measured, sides are judged: doubt about sides only touches what kernels fill.
     doubt = (split.compute + split.memory) * (1 - certainty)

@@ -36,9 +36,7 @@ def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8, compiled
     starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
     gpu = _gpu_boundaries(window.activities, window.calls, call_rows, starts)
     last = int(window.activities.ends_ns.max()) if len(window.activities) else int(ends[-1])
-    spans = [
-        Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)
-    ]
+    spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
     durations = np.array([s.duration_ns for s in spans], np.int64)
     return Steps(
         count=len(rows),
@@ -99,6 +97,10 @@ def _from_period(activities: Activities) -> Steps:
         times = activities.starts_ns[rows[at]]
         spans = tuple(Span(int(a), int(b)) for a, b in pairwise(times))
         return Steps(
-            len(gaps), int(np.median(np.diff(times))), "period", round(match * regular * 0.9, 3), spans
+            len(gaps),
+            int(np.median(np.diff(times))),
+            "period",
+            round(match * regular * 0.9, 3),
+            spans,
         )
     return Steps()

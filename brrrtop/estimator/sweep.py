@@ -66,7 +66,11 @@ def charge(starts: I8, ends: I8, labels: Labels) -> Charges:
         crowd = np.flatnonzero(~alone)
         if len(crowd):
             fine += _crowded(
-                starts[crowd], ends[crowd], classes[crowd], fractions[crowd], labels.weights[keep][crowd]
+                starts[crowd],
+                ends[crowd],
+                classes[crowd],
+                fractions[crowd],
+                labels.weights[keep][crowd],
             )
     return Charges(_whole(fine, intervals.total(*busy)), busy)
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from brrrtop.estimator import families
-from brrrtop.estimator.labels import EVIDENCE, COMM, TRANSFER, Group, Labels, charge_compute
+from brrrtop.estimator.labels import COMM, EVIDENCE, TRANSFER, Group, Labels, charge_compute
 from brrrtop.model import I8, KernelRow, Side
 
 
@@ -67,7 +67,9 @@ def _row(
     flop = [(g.flop, counts[m]) for g, m in zip(groups, members, strict=True)]
     size = [(g.size_bytes, counts[m]) for g, m in zip(groups, members, strict=True)]
     confidence = float(sum(s * certainty(g) for s, g in zip(shares, groups, strict=True)))
-    compute = float(sum(s * charge_compute(g.compute_probability) for s, g in zip(shares, groups, strict=True)))
+    compute = float(
+        sum(s * charge_compute(g.compute_probability) for s, g in zip(shares, groups, strict=True))
+    )
     return KernelRow(
         name=groups[0].name,
         family=groups[0].family.name,
@@ -77,7 +79,9 @@ def _row(
         share=total / whole,
         evidence=EVIDENCE[level],
         confidence=round(confidence, 3),
-        roof_share=sum(s * r for s, r in measured) / sum(s for s, _ in measured) if measured else None,
+        roof_share=sum(s * r for s, r in measured) / sum(s for s, _ in measured)
+        if measured
+        else None,
         underfilled_share=float(under[members].sum() / total) if total else 0.0,
         flop_per_s=_rate(flop, total),
         bytes_per_s=_rate(size, total),

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import Activities, ActivityType, Calls, Columns, Gauges, Links, Marks, OpSignature
+from brrrtop.model import (
+    Activities,
+    ActivityType,
+    Calls,
+    Columns,
+    Gauges,
+    Links,
+    Marks,
+    OpSignature,
+)
 from collectors.wire import CopyKind, MemoryKind
 
 Records = npt.NDArray[np.void]
@@ -71,7 +80,9 @@ def copies(rows: Records, name_of: Callable[[int, int, int], int]) -> Activities
     kinds, src, dst = rows["copy_kind"], rows["src_kind"], rows["dst_kind"]
     triples = (kinds.astype(np.int64) << 16) | (src.astype(np.int64) << 8) | dst
     found, inverse = np.unique(triples, return_inverse=True)
-    ids = np.array([name_of(int(t) >> 16, (int(t) >> 8) & 255, int(t) & 255) for t in found], np.int64)
+    ids = np.array(
+        [name_of(int(t) >> 16, (int(t) >> 8) & 255, int(t) & 255) for t in found], np.int64
+    )
     zero = np.zeros(len(rows), np.int64)
     types = np.where(kinds == CopyKind.MEMSET, ActivityType.MEMSET, ActivityType.COPY)
     return Activities(

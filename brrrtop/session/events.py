@@ -90,7 +90,9 @@ class EventLog:
                 again = "re" if mark_class is MarkClass.COMPILE and value > 0 else ""
                 name = timeline.names[int(name_id)]
                 says = f"{again}{what} for {units.duration(int(end - start))}"
-                self._add(int(start), "recompile" if again else kind, f"{says}: {name}" if name else says)
+                self._add(
+                    int(start), "recompile" if again else kind, f"{says}: {name}" if name else says
+                )
 
     def _throttled(self, timeline: Timeline, now_ns: int) -> None:
         gauges = timeline.gauges_between(Span(self._seen_ns, now_ns))
@@ -103,7 +105,9 @@ class EventLog:
             if bits == self._throttle:
                 continue
             reasons = ", ".join(says for bit, says in THROTTLE_BITS.items() if bits & bit)
-            self._add(int(t_ns), "throttle", f"clocks lowered: {reasons}" if bits else "clocks free again")
+            self._add(
+                int(t_ns), "throttle", f"clocks lowered: {reasons}" if bits else "clocks free again"
+            )
             self._throttle = bits
 
     def _status(self, timeline: Timeline, now_ns: int) -> None:

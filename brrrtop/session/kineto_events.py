@@ -167,9 +167,7 @@ def _tidied(raw: Raw) -> Event | None:
     """The event with the arguments it got wrong left out; None when its core makes no sense."""
     try:
         found = _anything.decode(raw)
-        text: dict[str, Any] = {
-            key: str(found.get(key) or "") for key in ("ph", "cat", "name")
-        }
+        text: dict[str, Any] = {key: str(found.get(key) or "") for key in ("ph", "cat", "name")}
         ids = {key: found[key] for key in ("pid", "tid") if type(found.get(key)) in (int, str)}
         times: dict[str, Any] = {
             key + "_us": float(found[key]) for key in ("ts", "dur") if key in found

@@ -32,7 +32,9 @@ class Replay:
         self._clock = clock
         span = session.source.span
         if span is None:
-            raise BrrrtopError("this source is still growing and cannot be replayed", "wait for it to end")
+            raise BrrrtopError(
+                "this source is still growing and cannot be replayed", "wait for it to end"
+            )
         self._span = span
         seconds = span.duration_ns / 1e9
         self._speed = speed * min(1.0, seconds / WATCHABLE_S if seconds else 1.0)
@@ -59,7 +61,9 @@ class Replay:
             over = self._head_ns - self._span.t1_ns
             rest_ns = 2e9 * self._speed
             restart = self._loop and over > rest_ns
-            self._head_ns = float(self._span.t0_ns + 1 if restart else self._span.t1_ns + (over if self._loop else 0))
+            self._head_ns = float(
+                self._span.t0_ns + 1 if restart else self._span.t1_ns + (over if self._loop else 0)
+            )
         # Compared as floats: nanoseconds since 1970 are too fine for them, and rounding down
         # would leave the playhead just before the end for ever.
         done = self._head_ns >= float(self._span.t1_ns)
@@ -95,7 +99,9 @@ class Replay:
         self._session.select_device(device_id)
 
     def mark_baseline(self) -> str:
-        raise BrrrtopError("a replay has no baseline to mark", "compare two files: brrrtop compare A B")
+        raise BrrrtopError(
+            "a replay has no baseline to mark", "compare two files: brrrtop compare A B"
+        )
 
     def continuous(self, on: bool) -> str:
         raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")

@@ -136,7 +136,9 @@ class Session:
                 latest.get(Metric.STEP_COST_SHARE),
                 latest.get(Metric.STEP_COST_ERROR_SHARE),
                 latest.get(Metric.MONITOR_CPU_SHARE),
-                int(latest[Metric.MONITOR_RSS_BYTES]) if Metric.MONITOR_RSS_BYTES in latest else None,
+                int(latest[Metric.MONITOR_RSS_BYTES])
+                if Metric.MONITOR_RSS_BYTES in latest
+                else None,
             ),
         )
 

@@ -100,7 +100,9 @@ class Timeline:
         elif frame.kind == Kind.STATUS:
             self.status = {**self.status, **frame.body}
         elif frame.kind == Kind.LOSS:
-            self.losses = {str(k): int(v) for k, v in frame.body.items() if isinstance(v, (int, float))}
+            self.losses = {
+                str(k): int(v) for k, v in frame.body.items() if isinstance(v, (int, float))
+            }
         elif frame.kind == Kind.END:
             self.ended = str(frame.body.get("reason", "ended"))
         if self._keep_ns and self.newest_ns:
@@ -187,7 +189,9 @@ class Timeline:
         self.devices[device_id] = Device(**merged)
 
     def _add_observed(self, rows: Any) -> None:
-        spans = [Span(int(r["start_ns"]), int(r["end_ns"])) for r in rows if r["end_ns"] > r["start_ns"]]
+        spans = [
+            Span(int(r["start_ns"]), int(r["end_ns"])) for r in rows if r["end_ns"] > r["start_ns"]
+        ]
         held = sorted([*(self.observed or []), *spans], key=lambda s: s.t0_ns)
         merged: list[Span] = []
         for span in held:
@@ -222,12 +226,18 @@ class Timeline:
     def window(self, span: Span, device_id: int) -> Window:
         """One device's slice, sorted, with the calls and marks that may explain it."""
         acts: Activities = self._activities.between(span.t0_ns, span.t1_ns)
-        keep = (acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns) & (acts.device_ids == device_id)
+        keep = (
+            (acts.ends_ns > span.t0_ns)
+            & (acts.starts_ns < span.t1_ns)
+            & (acts.device_ids == device_id)
+        )
         acts = _sorted(acts, keep, acts.starts_ns)
         calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
         calls = _sorted(calls, calls.starts_ns < span.t1_ns, calls.starts_ns)
         marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
-        marks = _sorted(marks, (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns), marks.starts_ns)
+        marks = _sorted(
+            marks, (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns), marks.starts_ns
+        )
         links: Links = self._links.between(0, 1 << 62)
         links = _sorted(links, slice(None), links.correlations)
         gauges: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
@@ -249,7 +259,11 @@ class Timeline:
     def marks_between(self, span: Span, mark_class: MarkClass) -> Marks:
         """Marks of one class that touch the span, sorted by start."""
         marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
-        keep = (marks.classes == mark_class) & (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns)
+        keep = (
+            (marks.classes == mark_class)
+            & (marks.ends_ns >= span.t0_ns)
+            & (marks.starts_ns < span.t1_ns)
+        )
         return _sorted(marks, keep, marks.starts_ns)  # type: ignore[no-any-return]
 
     def gauges_between(self, span: Span) -> Gauges:

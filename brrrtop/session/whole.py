@@ -35,7 +35,9 @@ def analyze(
     ids = timeline.active_devices(span)
     if device is not None and device not in ids:
         listed = ", ".join(str(i) for i in sorted(ids))
-        raise BadInput(f"{source.info.label} has no activity on GPU {device}", f"it has GPU {listed}")
+        raise BadInput(
+            f"{source.info.label} has no activity on GPU {device}", f"it has GPU {listed}"
+        )
     if steps is not None:
         span = _span_of_steps(timeline, span, ids[0] if device is None else device, steps)
     judged = [estimate(timeline.window(span, i)) for i in ids]
