@@ -201,9 +201,11 @@ class BrrrtopApp(App[int]):
             self.say("only one GPU has activity here", failed=True)
             return
         shown = self.snapshot.estimate.device.device_id
-        following = ids[(ids.index(shown) + 1) % len(ids)] if shown in ids else ids[0]
+        self.action_show_device(ids[(ids.index(shown) + 1) % len(ids)] if shown in ids else ids[0])
+
+    def action_show_device(self, device_id: int) -> None:
         self.ask(
-            abilities.DEVICE, lambda d: d.select_device(following), "this source has one GPU only"
+            abilities.DEVICE, lambda d: d.select_device(device_id), "this source has one GPU only"
         )
 
     def action_baseline(self) -> None:

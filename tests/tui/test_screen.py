@@ -221,6 +221,29 @@ async def test_the_next_gpu_is_asked_for_by_its_number() -> None:
         assert screen.driver.asked == ["device 3"]
 
 
+async def test_several_gpus_stand_side_by_side_and_can_be_clicked() -> None:
+    busy = snapshots.healthy().estimate
+    assert busy is not None
+    other = replace(busy, device=Device(3, "NVIDIA H200"))
+    snapshot = snapshots.snapshot(devices=(other, snapshots.estimate()))
+    async with shown(snapshot, size=(80, 24)) as screen:
+        line = (await screen.text()).splitlines()[1]
+        assert line.startswith("▸GPU 0 C30% M15% O54% ?1%   GPU 3 C72% M22%")
+        await screen.pilot.click(offset=(line.index("GPU 3"), 1))
+        for _ in range(100):
+            if screen.driver.asked:
+                break
+            await screen.pilot.pause(0.01)
+        assert screen.driver.asked == ["device 3"]
+        for size in ((1, 1), (60, 12)):
+            await screen.resize(*size)
+
+
+async def test_one_gpu_needs_no_line_of_its_own() -> None:
+    async with shown(snapshots.snapshot(), size=(80, 24)) as screen:
+        assert "OVERHEAD-BOUND" in (await screen.text()).splitlines()[1]
+
+
 async def test_any_size_down_to_one_cell_and_back() -> None:
     async with shown(snapshots.snapshot()) as screen:
         for size in ((1, 1), (2, 1), (1, 30), (39, 24), (80, 9), (300, 1), (40, 10), (250, 90)):

@@ -41,6 +41,14 @@ HELPS = {
 }
 
 
+MATMULS = ("gemm", "conv", "attention")
+ARITHMETIC = (
+    "contiguous tensors and vectorised loads, fewer operations an element, fusing it with others",
+    "tensor cores: there is no matmul in it",
+)
+"""What holds for compute-side kernels that are no matmuls."""
+
+
 class KernelPane(Scrolled):
     topic = "kernel"
 
@@ -82,6 +90,8 @@ def kernel_lines(
     lines += _rates(kernel, snapshot, look, width)
     lines += _surroundings(kernel, snapshot, look, width)
     helps, wastes = HELPS[kernel.side]
+    if kernel.side is Side.COMPUTE and kernel.family not in MATMULS:
+        helps, wastes = ARITHMETIC
     lines.append(Text())
     lines += _fact("helps", helps, look, width)
     lines += _fact("waste", wastes, look, width)
@@ -144,8 +154,10 @@ def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int)
     near = estimate.neighbours.get(kernel.name) if estimate else None
     if estimate is None or near is None:
         return []
-    place = units.UNMEASURED if near.step_place is None else units.share(near.step_place)
-    lines = [Text(), *_fact("runs", f"typically {place} into the step, beside:", look, width)]
+    place = "beside:"
+    if near.step_place is not None:
+        place = f"typically {units.share(near.step_place)} into the step, beside:"
+    lines = [Text(), *_fact("runs", place, look, width)]
     sides = sides_by_name(estimate.kernels)
     for index, name in enumerate(near.names):
         side = sides.get(name, Side.UNKNOWN)
@@ -165,7 +177,10 @@ def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int)
 
 def _roof_words(kernel: KernelRow) -> str:
     if kernel.roof_share is None:
-        return f"{units.UNMEASURED}  its FLOPs and bytes are not known from {kernel.evidence}"
+        why = f"its FLOPs and bytes are not known from {kernel.evidence}"
+        if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
+            why = "no ceiling is known for what limits it"
+        return f"{units.UNMEASURED}  {why}"
     return f"{units.share(kernel.roof_share)} of the ceiling of its side"
 
 

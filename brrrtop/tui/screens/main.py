@@ -13,6 +13,7 @@ from brrrtop.tui.screens.view import TooSmall, View
 from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.banner import Banner
+from brrrtop.tui.widgets.device_strip import DeviceStrip
 from brrrtop.tui.widgets.gauges import Gauges
 from brrrtop.tui.widgets.history_graph import HistoryGraph
 from brrrtop.tui.widgets.kernel_table import KernelTable
@@ -46,6 +47,7 @@ class MainView(View):
     def compose(self) -> ComposeResult:
         yield TooSmall()
         yield Title()
+        yield DeviceStrip()
         yield Banner()
         yield Pace()
         yield HistoryGraph()
