@@ -115,45 +115,45 @@ def cost(lab: Lab) -> None:
 
     say("nothing")
     lab.register()
-    say("callbacks registered")  # noqa: E702
+    say("callbacks registered")
     lab.enable(KERNEL)
-    say("kernel kind")  # noqa: E702
+    say("kernel kind")
     print("  api rc", lab.api(1))
     say("kernel kind, launch rows")
     lab.api(0)
-    say("kernel kind, launch rows off again")  # noqa: E702
+    say("kernel kind, launch rows off again")
     lab.flush()
     lab.disable(KERNEL)
-    say("all disabled")  # noqa: E702
+    say("all disabled")
     lab.flush()
-    say("all disabled, flushed")  # noqa: E702
+    say("all disabled, flushed")
     print("  enable all domains off rc", lab.call("cuptiEnableAllDomains", 0, None))
     say("after EnableAllDomains(0)")
     print("  finalize rc", lab.finalize())
     say("finalized")
     lab.register()
     lab.enable(KERNEL)
-    say("registered and kernel kind again")  # noqa: E702
+    say("registered and kernel kind again")
     lab.flush()
     lab.disable(KERNEL)
     lab.flush()
     lab.finalize()
-    say("finalized again")  # noqa: E702
+    say("finalized again")
     lab.register()
     lab.enable(MEMCPY)
-    say("memcpy kind alone")  # noqa: E702
+    say("memcpy kind alone")
     lab.flush()
     lab.disable(MEMCPY)
-    say("memcpy kind off")  # noqa: E702
+    say("memcpy kind off")
     lab.finalize()
-    say("finalized a third time")  # noqa: E702
+    say("finalized a third time")
     print("  api alone rc", lab.register(), lab.api(1))
     say("launch rows alone")
     lab.api(0)
-    say("launch rows off")  # noqa: E702
+    say("launch rows off")
     lab.flush()
     lab.finalize()
-    say("finalized a fourth time")  # noqa: E702
+    say("finalized a fourth time")
     stalls = []
     for _ in range(20):
         marks = []
@@ -223,7 +223,7 @@ def graphs(lab: Lab, cycles: int, late_graph_trace: bool = False) -> None:
     torch.cuda.synchronize()
     if late_graph_trace:
         lab.register()
-        print("GRAPH_TRACE rc", lab.enable(GRAPH_TRACE), flush=True)  # noqa: E702
+        print("GRAPH_TRACE rc", lab.enable(GRAPH_TRACE), flush=True)
         for _ in range(20):
             graph.replay()
         torch.cuda.synchronize()
@@ -237,14 +237,14 @@ def graphs(lab: Lab, cycles: int, late_graph_trace: bool = False) -> None:
             lab.register()
             lab.enable(KERNEL)
             lab.enable(MEMCPY)
-            lab.api(1)  # noqa: E702
+            lab.api(1)
             time.sleep(0.02)
             lab.api(0)
             lab.flush()
             lab.disable(KERNEL)
             lab.disable(MEMCPY)
             lab.flush()
-            lab.finalize()  # noqa: E702
+            lab.finalize()
             time.sleep(0.02)
             done[0] += 1
         stop.set()
