@@ -51,7 +51,7 @@ class Picture:
     size: tuple[int, int]
     look: Look = DARK
     keys: tuple[str, ...] = ()
-    place: float = 1.0
+    place: float = 0.95
 
 
 PICTURES = (

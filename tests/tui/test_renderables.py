@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,6 +74,12 @@ def test_history_is_as_wide_and_high_as_asked(width: int, look: Look) -> None:
 def test_history_keeps_the_newest_points_when_there_are_too_many() -> None:
     history = snapshots.history(100)
     assert columns(history, 10) == list(history[-10:])
+
+
+def test_a_point_is_as_wide_as_the_time_it_stands_for() -> None:
+    first, second, third = snapshots.history(3)
+    late = replace(third, t_ns=second.t_ns + 2 * (second.t_ns - first.t_ns))
+    assert columns((first, second, late), 8) == [first] * 2 + [second] * 2 + [late] * 4
 
 
 def test_history_stacks_compute_below_memory_below_overhead() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rich.text import Text
 
@@ -20,11 +22,19 @@ def shares(split: Split) -> tuple[float, float, float, float]:
 
 
 def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
-    """One point a column: the newest that fit, or all of them stretched over the width."""
+    """One point a column, columns being equal times: the newest `width` points over the width.
+
+    A point stands for the time since the one before it; the first, whose beginning nobody noted,
+    for as long as the shortest.
+    """
     if not history or width <= 0:
         return []
     newest = history[-width:]
-    return [newest[x * len(newest) // width] for x in range(width)]
+    ends = [point.t_ns for point in newest]
+    begin = ends[0] - min((late - early for early, late in pairwise(ends)), default=1)
+    length = ends[-1] - begin
+    moments = (begin + length * (2 * x + 1) // (2 * width) for x in range(width))
+    return [newest[min(bisect_left(ends, moment), len(ends) - 1)] for moment in moments]
 
 
 def stacked_area(

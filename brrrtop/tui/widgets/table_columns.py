@@ -106,7 +106,8 @@ def header_line(width: int, key: str, reverse: bool, look: Look) -> Text:
         title = col.title
         sorts = col.key == key
         if sorts and cells > 1:
-            title += "▼" if col.descending != reverse else "▲"
+            apart = " " if look.ascii and len(title) + 2 <= cells else ""
+            title += apart + ("▼" if col.descending != reverse else "▲")
         style = look.style("text", bold=True) if sorts else look.style("muted")
         text.append(f"{title:>{cells}} " if col.right else fitted(title, cells) + " ", style)
     return text
