@@ -78,6 +78,7 @@ class LiveSource:
         if agent is not None:
             self._hello.update(agent.hello)
         self._pending: list[Frame] = []
+        self._sent_ns: dict[bool, int] = {}
         self._floor_ns = 0
         self._second_ns = 0
         self._ended: str | None = None
@@ -179,7 +180,7 @@ class LiveSource:
     def _gather(self) -> None:
         now_ns = self._now_ns()
         for frame in self._from_agent():
-            self._take(frame, now_ns)
+            self._take(frame, now_ns, None)
         # A trainer that exits closes its sockets first: its end is the news then.
         exiting_ns = now_ns - self._hung_up_ns if self._hung_up_ns is not None else 0
         if exiting_ns >= EXIT_NS or (self._hung_up_ns and self._load.trainer_running is False):
@@ -210,7 +211,8 @@ class LiveSource:
         others = [one for one in self._feeds if one is not feed and getattr(one, "active", False)]
         return frozenset().union(*(getattr(one, "carries", frozenset()) for one in others))
 
-    def _take(self, frame: Frame, now_ns: int, carried: frozenset[Metric] = frozenset()) -> None:
+    def _take(self, frame: Frame, now_ns: int, carried: frozenset[Metric] | None) -> None:
+        """One frame of the agent (`carried` is None) or of a feed."""
         if frame.kind == Kind.END:
             self._lose_agent(str(frame.body.get("reason", "the agent ended")))
             return
@@ -235,7 +237,10 @@ class LiveSource:
             if carried:
                 kept = ~np.isin(frame.body["metric"], list(carried))
                 frame = replace(frame, body=frame.body[kept])
-        self._pending.append(frame if frame.sent_ns else replace(frame, sent_ns=now_ns))
+        # Each side's own order stands: names come before what uses them, though sealed after it.
+        sent_ns = max(frame.sent_ns or now_ns, self._sent_ns.get(carried is None, 0))
+        self._sent_ns[carried is None] = sent_ns
+        self._pending.append(frame if frame.sent_ns == sent_ns else replace(frame, sent_ns=sent_ns))
 
     def _learn_device(self, facts: dict[str, Any]) -> None:
         uuid = facts.get("uuid")

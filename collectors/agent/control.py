@@ -10,6 +10,7 @@ from typing import Any
 from . import facts
 from .compiling import Compiling
 from .fence import Fence
+from .graphs import Graphs
 from .loader import Loader
 from .memory import Allocator, Collections
 from .native import (
@@ -45,6 +46,7 @@ class Control:
         self.stacks = Stacks(native, self.fence, self.steps)
         probes = [
             Neighbour(native, self.fence),  # first: nobody may be disturbed, not for a moment
+            Graphs(native, self.fence),
             self.steps,
             Loader(native, self.fence, self.steps),
             Compiling(native, self.fence),

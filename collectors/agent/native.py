@@ -42,6 +42,7 @@ class Native:
             self._error = _typed(slow.brrr_last_error, _TEXT)
             self._yield = _typed(slow.brrr_yield, None, _TEXT)
             self.wait = _typed(slow.brrr_wait, ctypes.c_int, ctypes.c_int)
+            self.graphs = _typed(slow.brrr_graphs, None, ctypes.c_int)
             self.resume = _typed(slow.brrr_resume, None)
             self.stop = _typed(slow.brrr_stop, None)
         except (OSError, AttributeError) as fault:

@@ -36,7 +36,8 @@ def test_the_budget_holds(
     dearest_s = max(done.extra_s)
     # One burst is always paid for afterwards: the last may still be owed.
     assert done.true_share() <= 0.01 + dearest_s / 240
-    assert done.true_share(120) <= 0.01 + 2 * dearest_s / 120
+    # A half may begin with one burst still owed and end with two.
+    assert done.true_share(120) <= 0.01 + 3 * dearest_s / 120
 
 
 @settings(max_examples=15, deadline=None)

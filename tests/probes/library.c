@@ -79,6 +79,7 @@ int brrr_json(uint16_t kind, const char *json) {
 }
 
 int brrr_yield(const char *who) { say("yield"); return who ? 0 : -1; }
+void brrr_graphs(int may_exist) { say(may_exist ? "graphs" : "no graphs"); }
 int brrr_resume(void) { say("resume"); return 0; }
 int brrr_stop(void) { if (!stopped) say("stop"); stopped = 1; return 0; }
 int brrr_stats(uint64_t *out, int n) { for (int i = 0; i < n; i++) out[i] = i; return n; }

@@ -13,6 +13,7 @@
 #include "marks.h"
 #include "names.h"
 #include "server.h"
+#include "takeout.h"
 #include "trace.h"
 #include "wire.h"
 
@@ -83,6 +84,8 @@ int brrr_resume(void)
                ? BRRR_OK
                : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
 }
+
+void brrr_graphs(int may_exist) { takeout_graphs(may_exist != 0); }
 
 const char *brrr_last_error(void)
 {

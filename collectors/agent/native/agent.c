@@ -26,6 +26,7 @@
 #include "report.h"
 #include "server.h"
 #include "switch.h"
+#include "takeout.h"
 #include "trace.h"
 #include "walk.h"
 
@@ -280,6 +281,7 @@ static void in_child(void)
     switch_forked();
     cupti_forked();
     trace_forked();
+    takeout_forked();
     report_forked();
     gate_forked();
     atomic_store(&awake, false);

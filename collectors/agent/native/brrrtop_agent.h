@@ -80,6 +80,10 @@ BRRR_API int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint
 BRRR_API int brrr_yield(const char *who);
 BRRR_API int brrr_resume(void);
 
+/* Whether the trainer may hold CUDA graphs: 1 before one is captured or when one is found (for good),
+ * 0 when none was found. CUPTI is only ever taken out of the launch path after a 0 and no 1. */
+BRRR_API void brrr_graphs(int may_exist);
+
 /* Running counters, in the order of enum brrr_stat; writes at most n. Returns how many there are. */
 BRRR_API int brrr_stats(uint64_t *out, int n);
 

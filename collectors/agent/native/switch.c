@@ -175,7 +175,7 @@ bool switch_finalize(const struct cupti *cupti)
 {
     if (on.kinds != 0 || CUPTI_CALL(cupti, finalize) != CUPTI_OK)
         return false;
-    on.registered = false;
+    on.registered = on.limited = on.shrunk = false; /* all of it is forgotten */
     return true;
 }
 

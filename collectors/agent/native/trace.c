@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "agent.h"
 #include "brrrtop_agent.h"
@@ -14,6 +15,7 @@
 #include "report.h"
 #include "server.h"
 #include "switch.h"
+#include "takeout.h"
 #include "walk.h"
 #include "wire.h"
 
@@ -23,6 +25,7 @@
 #define LONGEST_BURST_NS (60 * NS_PER_S)
 #define USUAL_BURST_NS (2 * NS_PER_S)
 #define CLOCK_ERROR_NS (120 * NS_PER_S)
+#define LEAVE_MS 300
 #define NEVER INT64_MAX
 
 struct trace_own own;
@@ -146,7 +149,7 @@ void trace_pump(void)
     walk_bounds(run.began_ns ? real_ns() - LONGEST_BURST_NS - CLOCK_ERROR_NS : 0,
                 real_ns() + CLOCK_ERROR_NS);
     while ((slot = pool_take(&buffer, &valid)) >= 0) {
-        if (server_clients() != 0)
+        if (server_clients() != 0 || own.state == TRACE_DRAINING)
             walk_buffer(&own.cupti.strides, buffer, valid);
         pool_recycle(slot);
     }
@@ -182,6 +185,8 @@ static void finish(bool complete)
         silent_bursts = 0;
     if (observe_records() != 0)
         own.blocked_times = 0;
+    if (complete)
+        takeout(&own.cupti);
     report_traced(walked.kernels - run.walked.kernels, run.stopped_steps - run.steps, complete);
     agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
@@ -318,6 +323,13 @@ static void leave(bool flushed)
         return;
     if (own.state == TRACE_TRACING && flushed)
         end(mono_ns());
+    /* What was launched under tracing must be over before CUPTI can be taken out: waited for, a little. */
+    int64_t until = mono_ns() + LEAVE_MS * NS_PER_MS;
+    while (own.state == TRACE_DRAINING && mono_ns() < until && !agent_exiting()) {
+        drain(run.drain_ns = mono_ns());
+        if (own.state == TRACE_DRAINING)
+            nanosleep(&(struct timespec){0, 10 * NS_PER_MS}, NULL);
+    }
     if (own.state == TRACE_DRAINING)
         drain(run.drain_ns = run.drain_end_ns = mono_ns());
     switch_off(&own.cupti);
@@ -334,7 +346,7 @@ static void leave(bool flushed)
 void trace_retract(void)
 {
     wanted.continuous = false;
-    leave(false);
+    leave(true);
 }
 
 void trace_detach(void)
@@ -346,6 +358,7 @@ void trace_detach(void)
 
 void trace_yield(const char *who)
 {
+    takeout_graphs(true); /* Kineto keeps CUPTI set up for life: it is not ours to take out any more */
     leave(true);
     switch_forget();
     if (own.state == TRACE_OFF)

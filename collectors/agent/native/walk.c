@@ -74,6 +74,7 @@ static inline void walk_kernel(const uint8_t *record)
     int64_t start = i64_at(record + KERNEL_START), end = i64_at(record + KERNEL_END);
     uint32_t graph = u32_at(record + KERNEL_GRAPH);
     walked.launched_kernels += graph == 0;
+    walked.graph_kernels += graph != 0;
     if (!times_good(start, end, graph))
         return;
     uint32_t device = u32_at(record + KERNEL_DEVICE), stream = u32_at(record + KERNEL_STREAM);
@@ -153,6 +154,7 @@ static inline void walk_call(const uint8_t *record, bool driver)
         return;
     uint32_t failed = u32_at(record + API_RESULT);
     walked.calls++;
+    walked.graph_launches += row->call_class == CALL_GRAPH_LAUNCH;
     uint32_t correlation = u32_at(record + API_CORRELATION);
     /* A driver call made by a runtime call has its id and ends just before it. */
     if (row->call_class == CALL_LAUNCH && failed == 0 && correlation != walked.last_launch) {

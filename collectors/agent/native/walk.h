@@ -11,6 +11,7 @@ struct walk_counts {
     uint64_t kernels, copies, calls;
     uint64_t launches;         /* launch rows that queued one kernel each */
     uint64_t launched_kernels; /* kernels outside graphs */
+    uint64_t graph_kernels, graph_launches;
     uint64_t zero_timestamps, zero_in_graphs;
     uint64_t wrong_clock;      /* records hours away from the trainer's clock */
     uint64_t unknown_bytes;    /* rest of a buffer behind a record of unknown length */

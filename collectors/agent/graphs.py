@@ -1,0 +1,37 @@
+"""Says whether the trainer may hold CUDA graphs: CUPTI can only be taken out where none exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .probe import Probe, imported
+
+
+class Graphs(Probe):
+    """Finalizing CUPTI while a graph replays kills the trainer, so doubt counts as a graph.
+
+    A graph that torch captured has a memory pool of its own for as long as it lives; one that is
+    captured later is heard of before it begins.
+    """
+
+    name = "graphs"
+    _looked = False
+
+    def place(self) -> None:
+        owner = imported("torch.cuda.graphs", "CUDAGraph")
+        if owner is not None:
+            self.patch(owner, "capture_begin", before=self._capturing)
+
+    def clear(self) -> None:
+        self._looked = False
+
+    def wake(self, now_ns: int) -> None:
+        cuda = imported("torch.cuda")
+        if self._looked or cuda is None or not self._patches or not cuda.is_initialized():
+            return
+        self._looked = True
+        pools = {tuple(part.get("segment_pool_id", (0, 0))) for part in cuda.memory_snapshot()}
+        self.native.graphs(1 if pools - {(0, 0)} else 0)
+
+    def _capturing(self, _: Any) -> None:
+        self.native.graphs(1)

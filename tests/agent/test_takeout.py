@@ -1,0 +1,85 @@
+"""CUPTI leaves the launch path between bursts, and never where a CUDA graph may exist."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from collectors import control
+from collectors.wire import Kind
+from tests.agent.rig import Monitor, Trainer
+
+Connect = Callable[[Trainer], Monitor]
+FINALIZE = 13
+FINALIZED = f"answer = cupti.fake_calls({FINALIZE})"
+
+
+def traced_burst(trainer: Trainer, monitor: Monitor, launch: str) -> None:
+    before = len(monitor.of(Kind.OBSERVED))
+    monitor.burst(longest_s=0.2)
+    monitor.until(lambda m: m.status()["state"] == "tracing")
+    trainer.do(launch)
+    monitor.until(lambda m: len(m.of(Kind.OBSERVED)) > before and m.status()["state"] == "ready")
+
+
+LAUNCH = "cupti.fake_launch(name('k'), 20, 100, 0, 7)"
+
+
+def test_after_a_burst_cupti_is_taken_out_and_the_next_burst_works(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    trainer.do("lib.brrr_graphs(0)")
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    traced_burst(trainer, monitor, LAUNCH)
+    assert trainer.do(FINALIZED) == 1
+    traced_burst(trainer, monitor, LAUNCH)
+    assert trainer.do(FINALIZED) == 2
+    assert monitor.count(Kind.KERNELS) == 40
+
+
+@pytest.mark.parametrize(
+    ("before", "launch"),
+    [
+        ("pass", LAUNCH),
+        ("lib.brrr_graphs(1); lib.brrr_graphs(0)", LAUNCH),
+        ("lib.brrr_graphs(0); lib.brrr_graphs(1)", LAUNCH),
+        ("lib.brrr_graphs(0)", "cupti.fake_graph(name('k'), 20, 100, 5)"),
+        ("lib.brrr_graphs(0); lib.brrr_yield(b'torch.profiler'); lib.brrr_resume()", LAUNCH),
+    ],
+    ids=["nobody said", "found", "captured", "replayed in the burst", "torch.profiler was here"],
+)
+def test_where_a_graph_may_exist_it_stays(
+    trainer: Trainer, connect: Connect, before: str, launch: str
+) -> None:
+    trainer.load().start()
+    trainer.do(before)
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    traced_burst(trainer, monitor, launch)
+    monitor.send(control.detach())
+    monitor.until(lambda m: m.ended)
+    assert trainer.do(FINALIZED) == 0
+
+
+@pytest.mark.parametrize("way", ["detach", "gone"])
+def test_leaving_in_the_middle_of_tracing_takes_it_out_too(
+    trainer: Trainer, connect: Connect, way: str
+) -> None:
+    trainer.load().start()
+    trainer.do("lib.brrr_graphs(0)")
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do(LAUNCH)
+    if way == "detach":
+        monitor.send(control.detach())
+        monitor.until(lambda m: m.ended)
+    else:
+        monitor.close()
+        trainer.do("time.sleep(1.0)")
+    assert trainer.do(FINALIZED) == 1
+    assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5

@@ -1,0 +1,93 @@
+"""The trainer's graphs are found, heard of before they are captured, and doubted."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+
+from collectors.agent.fence import Fence
+from collectors.agent.graphs import Graphs
+
+
+class Heard:
+    """Stands in for the library: keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def graphs(self, may_exist: int) -> None:
+        self.told.append(may_exist)
+
+
+def trainer_with(monkeypatch: pytest.MonkeyPatch, segments: object, awake: bool = True) -> type:
+    """A torch.cuda that has these segments; returns its CUDAGraph class."""
+
+    class CUDAGraph:
+        def capture_begin(self, *pool: object) -> str:
+            return "captured"
+
+    def snapshot() -> object:
+        if isinstance(segments, Exception):
+            raise segments
+        return segments
+
+    cuda = types.ModuleType("torch.cuda")
+    cuda.is_initialized = lambda: awake  # type: ignore[attr-defined]
+    cuda.memory_snapshot = snapshot  # type: ignore[attr-defined]
+    graphs = types.ModuleType("torch.cuda.graphs")
+    graphs.CUDAGraph = CUDAGraph  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    monkeypatch.setitem(sys.modules, "torch.cuda.graphs", graphs)
+    return CUDAGraph
+
+
+@pytest.mark.parametrize(
+    ("segments", "told"),
+    [
+        ([{"segment_pool_id": (0, 0)}, {}], [0]),
+        ([{"segment_pool_id": (0, 0)}, {"segment_pool_id": (0, 1)}], [1]),
+        ([], [0]),
+    ],
+)
+def test_a_pool_of_its_own_is_a_graph(
+    monkeypatch: pytest.MonkeyPatch, segments: object, told: list[int]
+) -> None:
+    trainer_with(monkeypatch, segments)
+    heard = Heard()
+    probe = Graphs(heard, Fence())  # type: ignore[arg-type]
+    probe.install()
+    probe.wake(0)
+    probe.wake(1)
+    assert heard.told == told, "asked once"
+
+
+def test_where_it_cannot_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer_with(monkeypatch, RuntimeError("no"))
+    heard, fence = Heard(), Fence()
+    probe = Graphs(heard, fence)  # type: ignore[arg-type]
+    probe.install()
+    fence.guard(probe.name, probe.wake)(0)
+    assert heard.told == []
+
+
+def test_a_capture_is_heard_of_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph_class = trainer_with(monkeypatch, [])
+    heard = Heard()
+    probe = Graphs(heard, Fence())  # type: ignore[arg-type]
+    original = vars(graph_class)["capture_begin"]
+    probe.install()
+    assert graph_class().capture_begin() == "captured"
+    assert heard.told == [1]
+    probe.remove()
+    assert vars(graph_class)["capture_begin"] is original
+
+
+def test_without_cuda_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer_with(monkeypatch, [], awake=False)
+    heard = Heard()
+    probe = Graphs(heard, Fence())  # type: ignore[arg-type]
+    probe.install()
+    probe.wake(0)
+    assert heard.told == []
