@@ -365,7 +365,8 @@ def test_a_trainer_in_a_container_is_entered_from_the_host(
     tracing: None, root: None, stand_in: AgentFiles
 ) -> None:
     unshare = shutil.which("unshare")
-    inside = f"mount -t tmpfs none /tmp && exec {sys.executable} -c '{children.BUSY}'"
+    python = Path(sys.executable).resolve()  # an environment of ours may lie in the /tmp that goes
+    inside = f"mount -t tmpfs none /tmp && exec {python} -c '{children.BUSY}'"
     flags = ["--mount", "--pid", "--fork", "--mount-proc", "--propagation", "private"]
     if unshare is None or subprocess.run([unshare, *flags, "true"], capture_output=True).returncode:
         pytest.skip("no namespaces can be made here")
