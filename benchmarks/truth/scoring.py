@@ -71,7 +71,7 @@ def score(run: Run, window: Window) -> Score:
         for name, part in _charged(judged, row).items():
             ours[name] += time * part
         right = side == counted.side
-        kernels.append((time, table.certainty(group), right, counted.decided))
+        kernels.append((time, group.certainty, right, counted.decided))
         if not right:
             wrong[(index, side, counted.side)].append(time)
             counted_by[(index, side, counted.side)] = counted
@@ -81,7 +81,7 @@ def score(run: Run, window: Window) -> Score:
     misses = [
         Miss(
             labels.groups[key[0]].name, sum(times) / total, key[1], key[2],
-            table.certainty(labels.groups[key[0]]), counted_by[key],
+            labels.groups[key[0]].certainty, counted_by[key],
         )
         for key, times in wrong.items()
     ]  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.ceilings import Ceilings, ceilings_for
-from brrrtop.estimator import account, labels, launches, regimes, steps, table
+from brrrtop.estimator import account, labels, launches, regimes, steps, table, views
 from brrrtop.estimator.labels import Labels
 from brrrtop.estimator.neighbours import find_neighbours
 from brrrtop.model import I8, Estimate, Roofs, Window
@@ -33,8 +33,9 @@ def estimate(window: Window) -> Judged:
     booked = account.book(window, labelled, call_rows)
     split = account.split_of(booked)
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
-    certainty = table.overall_certainty(labelled, durations)
-    verdict = regimes.judge(booked, split, certainty, len(acts))
+    verdict = regimes.judge(booked, split, labelled.views, len(acts))
+    known = labelled.views[0] if labelled.views else views.View(unknown=1.0)
+    low, high = views.bounds(booked, split, known)
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
     stepped = steps.find_steps(window, call_rows)
@@ -52,6 +53,8 @@ def estimate(window: Window) -> Judged:
         steps=stepped,
         kernels=rows,
         evidence_shares=table.evidence_shares(labelled, durations),
+        split_low=low,
+        split_high=high,
         host_cause_known=max(0.0, 1 - nameless / late) if late else None,
         observed_share=booked.duration_ns / window.span.duration_ns
         if window.span.duration_ns

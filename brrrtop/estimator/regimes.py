@@ -2,19 +2,30 @@
 
 `mixed` when the two largest shares are within 10 points, Nsight Compute's own margin between its
 compute and memory verdicts; `unknown` when too much is unknown or the evidence is weak.
+
+The confidence is that of the worst case: unknown time counts for the runner-up, and kernels lie
+on the other side as often as their certainty says. It is 0.5 where a verdict is about to tip into
+another and the largest over all views of the same window, so that knowing more never makes less
+sure. Over the public set verdicts with 0.8 and more were right (benchmarks/truth/calibration.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from brrrtop.estimator.views import View
 from brrrtop.model import Account, Regime, Split
 
 MARGIN = 0.10
-FLOOR = 0.35
+FLOOR = 0.30
 """Below this confidence no verdict is given."""
 MOST_UNKNOWN = 0.35
 LEAST_ACTIVITIES = 8
+_CLEAR_SLOPE = 1.2
+"""Confidence per share of lead: 0.5 at the margin, 0.8 at a lead of 35 points."""
+_MIXED_SLOPE = 2.0
+_MOST = 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +36,11 @@ class Verdict:
     runner_up: Regime | None
 
 
-def judge(account: Account, split: Split, certainty: float, activities: int) -> Verdict:
+def judge(account: Account, split: Split, views: Sequence[View], activities: int) -> Verdict:
     """The regime of a window.
 
     Args:
-        certainty: Time-weighted certainty of the kernels' sides, 0..1; only the part of the
-            window that is kernels leans on it.
+        views: What the kernels come to with all that is known, and with less.
         activities: Records behind it; a handful says nothing.
     """
     if account.duration_ns <= 0 or activities < LEAST_ACTIVITIES:
@@ -40,28 +50,38 @@ def judge(account: Account, split: Split, certainty: float, activities: int) -> 
         Regime.MEMORY: split.memory,
         Regime.OVERHEAD: split.overhead,
     }
-    ranked = sorted(shares, key=lambda r: -shares[r])
-    first, second = ranked[0], ranked[1]
+    first, second = sorted(shares, key=lambda r: -shares[r])[:2]
     lead = shares[first] - shares[second]
-    overhead_counts = Regime.OVERHEAD in (first, second) and (
-        first is Regime.OVERHEAD or lead < MARGIN
-    )
+    overhead_counts = first is Regime.OVERHEAD or (second is Regime.OVERHEAD and lead < MARGIN)
     cause = _cause(account) if overhead_counts else None
-    # Overhead is measured, sides are judged: doubt about sides only touches what kernels fill.
-    doubt = (split.compute + split.memory) * (1 - certainty)
-    if first is Regime.OVERHEAD:
-        doubt *= 0.5
-    elif second is Regime.OVERHEAD:
-        doubt = min(doubt, shares[first])
-    confidence = min(0.99, max(0.0, (0.55 + 0.9 * lead) * (1 - split.unknown) - 0.8 * doubt))
-    if split.unknown > MOST_UNKNOWN:
-        return Verdict(Regime.UNKNOWN, cause, round(confidence, 3), first)
+    sure = round(max((_confidence(account, view) for view in views), default=0.0), 3)
+    if split.unknown > MOST_UNKNOWN or sure < FLOOR:
+        return Verdict(Regime.UNKNOWN, cause, sure, first)
     if lead < MARGIN:
-        agreed = 0.5 + 2 * (MARGIN - lead) - doubt
-        return Verdict(Regime.MIXED, cause, round(min(0.9, max(0.2, agreed)), 3), first)
-    if confidence < FLOOR:
-        return Verdict(Regime.UNKNOWN, cause, round(confidence, 3), first)
-    return Verdict(first, cause, round(confidence, 3), second)
+        return Verdict(Regime.MIXED, cause, sure, first)
+    return Verdict(first, cause, sure, second)
+
+
+def _confidence(account: Account, view: View) -> float:
+    """Of the best verdict under one view of the kernels."""
+    whole = account.duration_ns
+    work = (account.busy_ns - account.exposed_comm_ns - account.exposed_copy_ns) / whole
+    compute, memory, under = work * view.compute, work * view.memory, work * view.underfilled
+    outside = (account.exposed_comm_ns + account.exposed_copy_ns + account.idle_total_ns) / whole
+    lost = max(0.0, (whole - account.busy_ns - account.idle_total_ns) / whole)
+    unknown = work * view.unknown + lost
+    side, fill = work * view.side_swing, work * view.fill_swing
+    overhead = outside + under
+    clear = max(
+        overhead - fill - max(compute + min(side, memory), memory + min(side, compute)) - fill,
+        compute - side - max(memory + side, overhead) - fill,
+        memory - side - max(compute + side, overhead) - fill,
+    )
+    first, second = sorted((compute, memory, overhead))[:-3:-1]
+    apart = first - second + side + fill + unknown
+    sure = 0.5 + _CLEAR_SLOPE * (clear - unknown - MARGIN)
+    mixed = 0.5 + _MIXED_SLOPE * (MARGIN - apart)
+    return min(_MOST, max(0.0, sure, mixed))
 
 
 def _cause(account: Account) -> str | None:

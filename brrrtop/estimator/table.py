@@ -7,7 +7,8 @@ from collections import defaultdict
 import numpy as np
 
 from brrrtop.estimator import families
-from brrrtop.estimator.labels import COMM, EVIDENCE, TRANSFER, Group, Labels, charge_compute
+from brrrtop.estimator.judging import EVIDENCE, Group, charge_compute
+from brrrtop.estimator.labels import COMM, TRANSFER, Labels
 from brrrtop.model import I8, KernelRow, Side
 
 
@@ -63,10 +64,10 @@ def _row(
     shares = times / total if total else np.full(len(members), 1 / len(members))
     level = groups[int(np.argmax(times))].level
     roof = [_roof(g, side) for g in groups]
-    measured = [(s, r) for s, r in zip(shares, roof, strict=True) if r is not None]
+    measured = [(s, r) for s, r in zip(shares, roof, strict=True) if r is not None and s > 0]
     flop = [(g.flop, counts[m]) for g, m in zip(groups, members, strict=True)]
     size = [(g.size_bytes, counts[m]) for g, m in zip(groups, members, strict=True)]
-    confidence = float(sum(s * certainty(g) for s, g in zip(shares, groups, strict=True)))
+    confidence = float(sum(s * g.certainty for s, g in zip(shares, groups, strict=True)))
     compute = float(
         sum(s * charge_compute(g.compute_probability) for s, g in zip(shares, groups, strict=True))
     )
@@ -101,24 +102,6 @@ def _rate(parts: list[tuple[float | None, int]], total_ns: float) -> float | Non
     if not total_ns or any(amount is None for amount, _ in parts):
         return None
     return sum((amount or 0.0) * count for amount, count in parts) / (total_ns * 1e-9)
-
-
-def certainty(group: Group) -> float:
-    """How sure the side of a group is, 0..1."""
-    if group.unknown:
-        return 0.0
-    if group.family.kind in (families.COMM, families.COPY) or not group.filled:
-        return 1.0
-    return abs(2 * group.compute_probability - 1)
-
-
-def overall_certainty(labels: Labels, durations_ns: I8) -> float:
-    """Time-weighted certainty of the sides; 0 without kernels."""
-    if not labels.groups:
-        return 0.0
-    each = np.array([certainty(g) for g in labels.groups])[labels.group_of]
-    total = float(durations_ns.sum())
-    return float((each * durations_ns).sum() / total) if total else 0.0
 
 
 def evidence_shares(labels: Labels, durations_ns: I8) -> dict[str, float]:

@@ -79,7 +79,7 @@ def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name() -> No
 def test_removing_the_device_never_makes_a_side_more_certain() -> None:
     w = window(*stream(20, 200 * US, 1 * US, ADD, blocks=131072))
     known, blind = estimate(w), estimate(replace(w, device=Device(0)))
-    each = [table.certainty(g) for j in (known, blind) for g in j.labels.groups]
+    each = [g.certainty for j in (known, blind) for g in j.labels.groups]
     assert each[1] <= each[0]
 
 

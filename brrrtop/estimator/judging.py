@@ -1,0 +1,315 @@
+"""Which side of the roof a group of equal kernels is on, whether it fills the GPU, and how sure that is.
+
+Evidence, weakest first: L1 name and grid, L1.5 bytes from ATen name and grid, L2 FLOPs and bytes
+from recorded shapes (regime theory study, 1.6 and 1.7). Levels add up as log-odds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from brrrtop.ceilings import ATTAINABLE_MEMORY, Ceilings
+from brrrtop.estimator import families, occupancy
+from brrrtop.estimator.families import Family, family_of
+from brrrtop.estimator.names import NameFacts, name_facts
+from brrrtop.estimator.ops import STREAMING, Work, work_of
+from brrrtop.model import Activities, ActivityType, Device, Window
+
+LAUNCH_FLOOR_NS = 1000
+"""Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
+may replace it): this much of a kernel does not shrink or grow with its work."""
+EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
+NAME, BYTES, SHAPES, COUNTERS = 1, 2, 3, 4
+"""Into `EVIDENCE`."""
+LOOPING = frozenset({"optimizer", "random", "reduction", "fused", "quantize", "other"})
+"""Families whose kernels launch a fixed grid and loop over their elements."""
+MOST_CERTAIN = {NAME: 0.75, BYTES: 0.9, SHAPES: 0.98, COUNTERS: 0.98}
+"""However clear the odds: on counted H200 kernels names alone are right for 92 % of the time,
+shapes for 98 % (benchmarks/truth)."""
+MOST_CERTAIN_BLIND = 0.5
+"""With nothing known of the device: whether a kernel fills it is open as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Kernels of one name, geometry and op, and the verdict on them."""
+
+    name: str
+    family: Family
+    facts: NameFacts
+    count: int
+    total_ns: int
+    blocks: int
+    waves: float | None
+    fills: float
+    """Share of the SMs its grid reaches; 1 for a full grid."""
+    filled: bool
+    compute_probability: float
+    unknown: bool
+    level: int
+    """Into `EVIDENCE`."""
+    certainty: float = 0.0
+    """How sure its charge is, 0..1; never less than weaker evidence on the same kernels gives."""
+    flop: float | None = None
+    size_bytes: float | None = None
+    precision: str | None = None
+    compute_share_of_roof: float | None = None
+    memory_share_of_roof: float | None = None
+    inner: tuple[int, ...] = ()
+    op: str | None = None
+
+
+def charge_compute(probability: float) -> float:
+    """Part of a kernel's time charged to compute.
+
+    All of it above 0.8, none below 0.2, in proportion between: a coin toss is not a verdict.
+    """
+    return min(1.0, max(0.0, (probability - 0.2) / 0.6))
+
+
+def torch_is_new(window: Window) -> bool:
+    """Whether pointwise kernels give each thread 8 elements (torch 2.7 on).
+
+    A `<8,` instance among the names proves it; else the version decides; unknown counts as new.
+    """
+    if any("vectorized_elementwise_kernel<8" in name for name in window.names):
+        return True
+    version = str(window.hello.get("torch") or "")
+    parts = version.split(".")
+    try:
+        return (int(parts[0]), int(parts[1])) >= (2, 7)
+    except (ValueError, IndexError):
+        return not any("at::detail::Array<char*" in name for name in window.names)
+
+
+class Judge:
+    """Decides group by group; holds what the decisions share.
+
+    Args:
+        window: Its names, ops and torch version are used.
+        ceilings: Of the device; None: nothing is known of it, and geometry says nothing either.
+    """
+
+    def __init__(self, window: Window, ceilings: Ceilings | None, torch_new: bool) -> None:
+        self._window = window
+        self._acts: Activities = window.activities
+        self._ceilings = ceilings
+        self._device = _completed(window.device, ceilings)
+        self._sms = occupancy.sm_count(self._device, ceilings)
+        self._torch_new = torch_new
+
+    def group(self, row: int, count: int, total_ns: int, op_id: int) -> Group:
+        """The verdict on a group.
+
+        Args:
+            row: Of the window's activities, any of the group.
+            total_ns: Summed time at work, for rates.
+            op_id: -1: no op known.
+        """
+        acts = self._acts
+        name = self._window.names[int(acts.name_ids[row])]
+        family = family_of(name)
+        facts = name_facts(name, self._torch_new)
+        if acts.types[row] != ActivityType.KERNEL:
+            return self._copy(name, family, facts, count, total_ns, int(acts.size_bytes[row]))
+        blocks, mean_ns = int(acts.blocks[row]), max(total_ns / count, 1.0)
+        waves, fills = self._geometry(row)
+        op = self._window.ops.get(op_id)
+        work = work_of(op) if op is not None else None
+        flop, size, precision, level = _work(family, facts, work, blocks * int(acts.threads[row]))
+        c_roof = self._compute_share(flop, precision, mean_ns)
+        c_roof = None if family.name in STREAMING else c_roof
+        m_roof = self._memory_share(size, mean_ns)
+        if c_roof is None and m_roof is None:
+            level = NAME
+        spin = family.kind == families.SPIN
+        group = Group(
+            name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
+            waves=waves, fills=0.001 if spin else (1.0 if fills is None else fills),
+            filled=not spin and _fills_device(family, facts, waves, fills, c_roof, m_roof, mean_ns),
+            compute_probability=_probability(family, facts, level, c_roof, m_roof, waves, mean_ns),
+            unknown=family is families.OTHER and level < BYTES, level=level, flop=flop,
+            size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
+            memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
+            op=op.name if op else None,
+        )  # fmt: skip
+        return replace(group, certainty=_certainty(group))
+
+    def _geometry(self, row: int) -> tuple[float | None, float | None]:
+        """Waves and the share of the SMs reached; None where the device is unknown."""
+        acts = self._acts
+        blocks = int(acts.blocks[row])
+        if not self._sms or not blocks:
+            return None, None
+        per_sm = occupancy.blocks_per_sm(
+            self._device,
+            int(acts.threads[row]),
+            int(acts.registers[row]),
+            int(acts.shared_bytes[row]),
+        )
+        return blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
+
+    def _copy(
+        self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: int
+    ) -> Group:
+        mean = float(size) if size > 0 else None
+        device_copy = family.kind == families.MEMORY
+        moved = mean * (2.0 if family.name == "copy" else 1.0) if mean else None
+        roof = self._memory_share(moved, max(total_ns / count, 1)) if device_copy else None
+        return Group(
+            name, family, facts, count, total_ns, 0, None, 1.0, True, 0.0, False,
+            BYTES if mean else NAME, 1.0, None, mean, None, None, roof,
+        )  # fmt: skip
+
+    def _compute_share(
+        self, flop: float | None, precision: str | None, mean_ns: float
+    ) -> float | None:
+        if not flop or not self._ceilings or not precision:
+            return None
+        rates = self._ceilings.flop_per_s
+        rate = rates.get(precision) or rates.get("fp32" if precision == "tf32" else "fp16")
+        return flop / (mean_ns * 1e-9) / rate if rate else None
+
+    def _memory_share(self, size: float | None, mean_ns: float) -> float | None:
+        if not size or not self._ceilings or not self._ceilings.bytes_per_s:
+            return None
+        return size / (mean_ns * 1e-9) / self._ceilings.bytes_per_s
+
+
+def _completed(device: Device, ceilings: Ceilings | None) -> Device:
+    """The device with the capability its part is known to have."""
+    if device.capability is None and ceilings is not None:
+        return replace(device, capability=ceilings.capability)
+    return device
+
+
+def _work(
+    family: Family, facts: NameFacts, work: Work | None, threads: int
+) -> tuple[float | None, float | None, str | None, int]:
+    """FLOPs, bytes, precision and evidence level of one execution of `threads` threads."""
+    if work is not None and family.name in work.families and family.name not in STREAMING:
+        named = facts.precision if facts.tensor_cores is not None else None
+        return work.flop, work.size_bytes, named or work.precision or facts.precision, SHAPES
+    if facts.elements_per_thread and facts.element_bytes and facts.tensor_count:
+        elements = threads * facts.elements_per_thread
+        size = float(elements * facts.tensor_count * facts.element_bytes)
+        if work is not None and work.families is STREAMING:
+            return None, min(size, work.size_bytes or size), facts.precision, SHAPES
+        return None, size, facts.precision, BYTES
+    if work is not None and family.name in work.families:
+        return None, work.size_bytes, facts.precision, SHAPES
+    return None, None, facts.precision, NAME
+
+
+def _certainty(group: Group) -> float:
+    """How sure a kernel's charge is from the evidence at hand alone."""
+    if group.unknown:
+        return 0.0
+    if group.family.kind in (families.COMM, families.COPY, families.SPIN):
+        return 1.0
+    if not group.filled:
+        return _fill_certainty(group)
+    most = MOST_CERTAIN[group.level] if group.waves is not None else MOST_CERTAIN_BLIND
+    return min(most, abs(2 * group.compute_probability - 1))
+
+
+def _fill_certainty(group: Group) -> float:
+    """How sure it is that a kernel does not fill the GPU: the further from doing so, the surer."""
+    waves = group.waves if group.waves is not None else 1.0
+    by_grid = min(0.95, max(0.5, 1.4 - 0.9 * waves))
+    if group.compute_share_of_roof is None:
+        return by_grid
+    reached = max(group.compute_share_of_roof, group.memory_share_of_roof or 0.0)
+    return min(by_grid + 0.2, 0.98, max(0.0, 3.0 * (_enough(group.facts) - reached)))
+
+
+def _enough(facts: NameFacts) -> float:
+    """Share of a roof at which less than a wave still counts as a busy GPU.
+
+    CUDA-core kernels keep their SMs busy with less of the peak than tensor cores do.
+    """
+    return 0.25 if facts.tensor_cores is False else 0.5
+
+
+def _fills_device(
+    family: Family,
+    facts: NameFacts,
+    waves: float | None,
+    fills: float | None,
+    compute_roof: float | None,
+    memory_roof: float | None,
+    mean_ns: float,
+) -> bool:
+    """Whether a kernel keeps the GPU busy while it runs.
+
+    Nsight Compute calls a kernel too small when it has less than one wave and neither throughput
+    reaches 60 %. With shapes the achieved share of the roof tells; without, a kernel with a block
+    on nearly every SM that runs for long has loops over its work and is taken as full.
+    """
+    if waves is None or fills is None or waves >= 0.995:
+        return True
+    if compute_roof is not None:
+        return max(compute_roof, memory_roof or 0.0) >= _enough(facts)
+    if family.kind == families.COMPUTE or facts.tensor_cores:
+        return fills >= 0.6 and mean_ns > 20 * LAUNCH_FLOOR_NS
+    if memory_roof is not None and family.name in STREAMING:
+        return memory_roof >= 0.65 and fills >= 0.8
+    return family.name in LOOPING and fills >= 1.0 and mean_ns > 20 * LAUNCH_FLOOR_NS
+
+
+def _probability(
+    family: Family,
+    facts: NameFacts,
+    level: int,
+    compute_roof: float | None,
+    memory_roof: float | None,
+    waves: float | None,
+    mean_ns: float,
+) -> float:
+    """Chance of the compute side, levels fused as log-odds.
+
+    The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
+    (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
+    """
+    if compute_roof is not None and memory_roof is not None and level == SHAPES:
+        odds = _odds(family.prior)
+        ratio = compute_roof / (memory_roof / ATTAINABLE_MEMORY * 0.8)
+        odds += min(6.0, max(-6.0, 4.0 * math.log(max(ratio, 1e-6))))
+        backward = family.name == "attention" and facts.backward
+        return min(_chance(odds), 0.65) if backward else _chance(odds)
+    long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
+    short_strided = facts.strided and (waves or 0) >= 2 and mean_ns > 4 * LAUNCH_FLOOR_NS
+    if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
+        return _chance(_pointwise_odds(facts, memory_roof))
+    prior = family.prior
+    if family.name in ("concat", "layout") and facts.element_bytes is not None:
+        prior = 0.7 if facts.element_bytes <= 2 else 0.35
+    odds = _odds(prior)
+    if memory_roof is not None and long and family.name in STREAMING:
+        # A full grid well under the bandwidth roof waits for instructions, not bytes.
+        odds += min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
+    return _chance(odds)
+
+
+def _pointwise_odds(facts: NameFacts, memory_roof: float) -> float:
+    """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
+
+    Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
+    work out an offset per element and are bound by instructions long before; below a fifth of the
+    bandwidth their accesses no longer coalesce and the memory system is the limit again.
+    """
+    if not facts.strided:
+        return min(2.0, max(-4.0, 16.0 * (0.68 - memory_roof) - 0.4))
+    if memory_roof < 0.18:
+        return -1.8
+    return min(3.0, max(-3.0, 10.0 * (0.52 - memory_roof)))
+
+
+def _odds(probability: float) -> float:
+    held = min(max(probability, 0.02), 0.98)
+    return math.log(held / (1 - held))
+
+
+def _chance(odds: float) -> float:
+    return 1.0 / (1.0 + math.exp(-odds))

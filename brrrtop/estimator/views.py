@@ -1,0 +1,97 @@
+"""What the kernels of a window come to under one state of knowledge, and how far that may be off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.estimator import families
+from brrrtop.estimator.judging import Group, charge_compute
+from brrrtop.model import Account, Split
+
+F8 = npt.NDArray[np.float64]
+
+
+WIDE = 2.0
+"""Standard errors to either side of a share."""
+
+UNPLACED = 0.25
+"""Part of the time of kernels on an unknown device that may well be underfilled."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Shares of the time of kernels and on-device copies; the first four add up to 1."""
+
+    compute: float = 0.0
+    memory: float = 0.0
+    underfilled: float = 0.0
+    unknown: float = 0.0
+    side_swing: float = 0.0
+    """Share that may well be on the other side of the roof than charged: one standard error."""
+    fill_swing: float = 0.0
+    """Share charged as underfilled that may well not be, or the other way round."""
+
+
+def view_of(groups: Sequence[Group], totals_ns: F8, ramps_ns: F8) -> View:
+    """The view over groups.
+
+    Args:
+        totals_ns: Time in the window of each group, shape (g,).
+        ramps_ns: The launch floors in it.
+    """
+    work = np.array([g.family.kind not in (families.COMM, families.COPY) for g in groups])
+    totals = np.where(work, totals_ns, 0.0)
+    whole = float(totals.sum())
+    if not whole:
+        return View()
+    totals, ramps = totals / whole, np.where(work, ramps_ns, 0.0) / whole
+    unknown = np.array([g.unknown for g in groups])
+    placed = np.array([g.waves is not None for g in groups]) & ~unknown
+    filled = np.array([g.filled for g in groups])
+    under = np.where(placed, np.where(filled, ramps, totals), 0.0)
+    rest = np.where(unknown, 0.0, totals - under)
+    is_kernel = np.array([g.blocks > 0 for g in groups])
+    charge = np.array([charge_compute(g.compute_probability) for g in groups])
+    doubt = (1.0 - np.array([g.certainty for g in groups])) / 2
+    _, name_of = np.unique([g.name for g in groups], return_inverse=True)
+    return View(
+        compute=float((rest * charge).sum()),
+        memory=float((rest * (1 - charge)).sum()),
+        underfilled=float(under.sum()),
+        unknown=float(totals[unknown].sum()),
+        side_swing=_together(np.where(filled, rest * doubt, 0.0), name_of),
+        fill_swing=_together(np.where(placed & ~filled, totals * doubt, 0.0), name_of)
+        + UNPLACED * float(rest[~placed & is_kernel].sum()),
+    )
+
+
+def _together(errors: F8, name_of: npt.NDArray[np.intp]) -> float:
+    """Errors that add up within a name, where one mistake is made many times, and not across."""
+    return float(np.sqrt((np.bincount(name_of, errors) ** 2).sum()))
+
+
+def bounds(account: Account, split: Split, view: View) -> tuple[Split, Split]:
+    """Lowest and highest share of each part that the evidence leaves open."""
+    if account.duration_ns <= 0:
+        return Split(0.0, 0.0, 0.0, 0.0), Split(1.0, 1.0, 1.0, 1.0)
+    busy = account.busy_ns - account.exposed_comm_ns - account.exposed_copy_ns
+    work = busy / account.duration_ns
+    side, fill = WIDE * work * view.side_swing, WIDE * work * view.fill_swing
+    low = Split(
+        max(0.0, split.compute - side),
+        max(0.0, split.memory - side),
+        max(0.0, split.overhead - fill),
+        0.0,
+    )
+    open_to_all = split.unknown + fill
+    high = Split(
+        min(1.0, split.compute + min(side, split.memory) + open_to_all),
+        min(1.0, split.memory + min(side, split.compute) + open_to_all),
+        min(1.0, split.overhead + split.unknown),
+        split.unknown,
+    )
+    return low, high
