@@ -1,0 +1,62 @@
+"""Short runs of the benchmarks that hold brrrtop to its promises on a GPU; their long ones decide."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+SITE = os.environ.get("BRRRTOP_SITE")
+"""A folder with what the monitor needs, where the trainer's Python has not all of it."""
+
+
+def run(script: str, out: Path, *options: str) -> dict[str, Any]:
+    """The JSON that a benchmark has written."""
+    command = [sys.executable, str(BENCHMARKS / f"{script}.py"), "--out", str(out), *options]
+    subprocess.run([*command, *(["--site", SITE] if SITE else [])], timeout=500, check=False)
+    found: dict[str, Any] = json.loads((out / f"{script}.json").read_text())
+    return found
+
+
+def test_a_launch_bound_and_a_wide_loop_hardly_slow_down(tmp_path: Path) -> None:
+    options = ("--zoo", str(BENCHMARKS / "zoo"), "--only", "lora,vision", "--rivals", "none")
+    found = run("overhead", tmp_path, *options, "--pairs", "8", "--budget", "45")
+    for one in found["scripts"]:
+        assert "error" not in one, one
+        assert one["failures"] == []
+        assert one["bursts"] > 0
+        assert one["default"]["low"] < 0.01, one["default"]
+        assert one["longest_ratio"] < 3
+        assert one["residue"]["low"] < 0.005, one["residue"]
+        assert one["first"]["first_verdict_s"] < 6
+        assert one["host_bytes"] < 64e6
+        assert one["device_bytes"] < 64e6
+
+
+def test_a_trainer_with_graphs_survives_attaches_and_one_without_does(tmp_path: Path) -> None:
+    options = ("--parts", "cycles,graphs", "--cycles", "30", "--cli-cycles", "1", "--limit", "60")
+    found = run("soak", tmp_path, *options)
+    for part in ("cycles", "graphs"):
+        assert found[part]["good"], found[part]
+    assert found["cycles"]["kernels"] > 0
+
+
+def test_losses_do_not_change_when_monitors_are_killed(tmp_path: Path) -> None:
+    found = run("soak", tmp_path, "--parts", "kills", "--kills", "16", "--limit", "60")["kills"]
+    assert found["good"], found
+    assert found["killed"]["tracing"] + found["killed"]["watching"] > 0
+
+
+def test_a_burst_holds_the_kernels_that_torch_profiler_sees(tmp_path: Path) -> None:
+    found = run("soak", tmp_path, "--parts", "exact")["exact"]
+    assert found["kernels"] > 0
+    assert found["counts_differ"] == {}
+    assert abs(found["duration_total"]) < 0.02
