@@ -28,7 +28,7 @@ def find_steps(window: Window, call_rows: I8) -> Steps:
             rows = rows[~points]
             return _from_ranges(marks, rows, window, call_rows, compiled)
         if len(rows) >= 2:
-            return _from_points(marks, rows, compiled)
+            return _from_points(marks, rows, window, compiled)
     return _from_period(window.activities)
 
 
@@ -63,11 +63,20 @@ def _gpu_boundaries(activities: Activities, calls: Calls, call_rows: I8, times: 
     ]
 
 
-def _from_points(marks: Marks, rows: I8, compiled: bool) -> Steps:
+def _from_points(marks: Marks, rows: I8, window: Window, compiled: bool) -> Steps:
+    """Steps between the marks. Between bursts their length is known but not what was in them, so
+    only those that were traced from end to end are counted."""
     times = np.sort(marks.ends_ns[rows])
-    gaps = np.diff(times)
-    spans = tuple(Span(int(a), int(b)) for a, b in pairwise(times))
-    return Steps(len(gaps), int(np.median(gaps)), "marks", 1.0, spans, compiled)
+    starts, ends = times[:-1], times[1:]
+    step_ns = int(np.median(ends - starts))
+    if window.observed is not None:
+        lows = np.array([s.t0_ns for s in window.observed], np.int64)
+        highs = np.array([s.t1_ns for s in window.observed], np.int64)
+        at = np.searchsorted(lows, starts, "right") - 1
+        whole = (at >= 0) & (ends <= highs[np.maximum(at, 0)]) if len(lows) else starts < 0
+        starts, ends = starts[whole], ends[whole]
+    spans = tuple(Span(int(a), int(b)) for a, b in zip(starts, ends, strict=True))
+    return Steps(len(spans), step_ns, "marks", 1.0, spans, compiled)
 
 
 def _from_period(activities: Activities) -> Steps:

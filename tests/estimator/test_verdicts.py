@@ -8,7 +8,7 @@ import numpy as np
 
 from brrrtop.estimator import labels, launches, steps, table
 from brrrtop.estimator.estimate import estimate
-from brrrtop.model import Device, Links, OpSignature, Regime, Side
+from brrrtop.model import Device, Links, OpSignature, Regime, Side, Span
 from collectors.wire import MarkClass
 from tests.estimator.build import ADD, GEMM, NCCL, C, K, M, window
 
@@ -134,3 +134,11 @@ def test_labels_have_one_row_an_activity() -> None:
     w = window(*stream(7, 10 * US, 1 * US))
     found = labels.label(w, None)
     assert len(found.classes) == len(found.underfilled) == len(found.weights) == 7
+
+
+def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:
+    kernels, calls = stream(40, 10 * US, 1 * US)
+    marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 44 * US)]
+    spans = (Span(0, 140 * US), Span(300 * US, 400 * US))
+    found = estimate(window(kernels, calls, marks, observed=spans)).estimate.steps
+    assert (found.count, found.step_ns) == (4, 44 * US)
