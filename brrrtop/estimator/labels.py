@@ -192,6 +192,7 @@ def _group(window: Window) -> _Grouping:
         at = np.minimum(at, len(window.links) - 1)
         hit = (window.links.correlations[at] == acts.correlations) & (acts.correlations != 0)
         op_ids[hit] = window.links.op_ids[at[hit]]
+        op_ids[~np.isin(op_ids, np.fromiter(window.ops, np.int64))] = -1
     key = _key(acts) * np.uint64(0x9E3779B97F4A7C15) + op_ids.view(np.uint64)
     _, first, inverse, counts = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
