@@ -81,6 +81,7 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
     from collectors.wire import WireError
 
     words = ["busy", "--device", args.device, *(["--graphs"] if graphs else [])]
+    words += ["--foreign-hook"] if args.foreign_hook else []
     trainer = Tormented(args.out, "graphs" if graphs else "cycles", words)
     failures: Counter[str] = Counter()
     held: list[int] = []
@@ -203,7 +204,7 @@ def kills(args: argparse.Namespace) -> dict[str, Any]:
             try:
                 one_cycle(trainer.pid, 0)
             except (CollectorError, OSError) as fault:
-                failures[f"attach after the kills: {fault}"] += 1
+                failures[f"attach after the kills: {fault}; {trainer.look()}"] += 1
         for trainer in trainers:
             size = trainer.size()
             time.sleep(0.5)
@@ -325,6 +326,9 @@ def main() -> int:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--cycles", type=int, default=300)
     parser.add_argument("--cli-cycles", type=int, default=5, help="of them by the command line")
+    parser.add_argument(
+        "--foreign-hook", action="store_true", help="beside another's optimizer hook"
+    )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--limit", type=float, default=240.0)
     parser.add_argument(

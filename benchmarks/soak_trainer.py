@@ -1,10 +1,11 @@
 """What `soak.py` torments: a busy trainer, or a deterministic one that writes down every loss.
 
-    python benchmarks/soak_trainer.py busy [--graphs] [--device cpu]
+    python benchmarks/soak_trainer.py busy [--graphs] [--foreign-hook] [--device cpu]
     python benchmarks/soak_trainer.py exact --losses FILE [--order FILE] [--device cpu]
 
 `busy` allocates tensors of random sizes, loads data in two workers, runs a torch.compile'd block and,
 with --graphs, replays a CUDA graph and a graphed callable; it prints a line about every half second.
+With --foreign-hook it has a global optimizer hook of its own that lets other threads run.
 `exact` trains from a fixed seed with deterministic algorithms and appends each loss as four bytes.
 Once the file of --order exists it is read as JSON {"steps": n, "out": FILE}: n steps are traced with
 torch.profiler, and the trace lies at `out`. Each optimizer step waits for the device, so that the
@@ -79,6 +80,8 @@ def busy(args: argparse.Namespace, device: torch.device) -> None:
     replay = graph_replays(device) if args.graphs else None
     optimizer = torch.optim.AdamW([*model.parameters(), *plain.parameters()], lr=1e-4)
     loader = DataLoader(Noise(), batch_size=64, num_workers=2, shuffle=False, pin_memory=cuda)
+    if args.foreign_hook:
+        register_optimizer_step_post_hook(lambda *_: time.sleep(0.001))
     held: list[torch.Tensor] = []
     told = time.monotonic()
     for step, rows in enumerate(loader):
@@ -119,15 +122,15 @@ class Exact:
             nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Dropout(0.1)) for _ in range(3)
         ]
         self._model = nn.Sequential(*layers, nn.Linear(width, 64)).to(device)
-        self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-4, foreach=False)
+        self.optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-4, foreach=False)
 
     def step(self) -> float:
         x = torch.randn(512 if self._width > 64 else 8, self._width, device=self._device)
         loss = self._model(x * random.random()).square().mean() + 0.01
-        self._optimizer.zero_grad(set_to_none=False)
+        self.optimizer.zero_grad(set_to_none=False)
         loss.backward()
-        self._optimizer.step()
-        return float(loss)
+        self.optimizer.step()
+        return float(loss.detach())
 
 
 def traced(loop: Exact, order: dict[str, Any], device: torch.device) -> list[float]:
@@ -151,8 +154,8 @@ def exact(args: argparse.Namespace, device: torch.device) -> None:
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    register_optimizer_step_post_hook(wait)
     loop = Exact(device)
+    loop.optimizer.register_step_post_hook(wait)
     with args.losses.open("ab", buffering=0) as file:
         while True:
             file.write(struct.pack("<f", loop.step()))
@@ -167,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("loop", choices=("busy", "exact"))
     parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--foreign-hook", action="store_true")
     parser.add_argument("--losses", type=Path)
     parser.add_argument("--order", type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

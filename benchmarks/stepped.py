@@ -117,6 +117,19 @@ class Log:
         words[OBEYED] = words[ORDER]
 
 
+def hook_optimizers(hook: Callable[..., None]) -> None:
+    """Has each optimizer made from now on call `hook` after its step, before torch's global hooks."""
+    from torch.optim import Optimizer
+
+    make = Optimizer.__init__
+
+    def made(self: Any, *given: Any, **named: Any) -> None:
+        make(self, *given, **named)
+        self.register_step_post_hook(hook)
+
+    Optimizer.__init__ = made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--log", type=Path, required=True)
@@ -124,9 +137,7 @@ def main() -> None:
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args()
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
-    register_optimizer_step_post_hook(Log(given.log, given.cupti_from).stepped)
+    hook_optimizers(Log(given.log, given.cupti_from).stepped)
     sys.argv = [given.script, *given.arguments]
     sys.path[0] = str(Path(given.script).resolve().parent)
     runpy.run_path(given.script, run_name="__main__")
