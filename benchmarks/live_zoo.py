@@ -114,7 +114,7 @@ def first_verdict(lines: list[tuple[float, dict]]) -> float | None:
     return next((t for t, row in lines if row.get("regime") not in (None, "unknown")), None)
 
 
-def by_attach(script: Path, out: Path, seconds: float, extra: list[str]) -> dict:
+def by_attach(script: Path, out: Path, seconds: float, extra: list[str], beside_s: float) -> dict:
     trainer = Trainer([sys.executable, "-u", script.name, "--seconds", "600"], script.parent)
     if not trainer.wait_for(4, 90):
         return {
@@ -122,7 +122,7 @@ def by_attach(script: Path, out: Path, seconds: float, extra: list[str]) -> dict
             "error": f"did not train: {trainer.tail[-3:]} exit {trainer.stop()}",
         }
     alone = time.perf_counter()
-    time.sleep(4)
+    time.sleep(beside_s)
     start = time.perf_counter()
     command = [
         sys.executable, "-m", "brrrtop", "attach", str(trainer.process.pid), "--yes", "--json", "--interval", "0.5",
@@ -130,7 +130,7 @@ def by_attach(script: Path, out: Path, seconds: float, extra: list[str]) -> dict
     ]  # fmt: skip
     lines, said, code = watch(command, seconds)
     end = time.perf_counter()
-    time.sleep(4)
+    time.sleep(beside_s)
     done = time.perf_counter()
     alive = trainer.process.poll() is None
     trainer_code = trainer.stop()
@@ -140,7 +140,7 @@ def by_attach(script: Path, out: Path, seconds: float, extra: list[str]) -> dict
     }  # fmt: skip
 
 
-def by_run(script: Path, out: Path, seconds: float, extra: list[str]) -> dict:
+def by_run(script: Path, out: Path, seconds: float, extra: list[str], beside_s: float) -> dict:
     command = [
         sys.executable, "-m", "brrrtop", "run", "--json", "--interval", "0.5", "--record", str(out / f"{script.stem}-run.brrr"),
         *extra, "--", sys.executable, "-u", str(script), "--seconds", str(seconds),
