@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from brrrtop.comparison import Baseline, Comparison
 
 I8 = npt.NDArray[np.int64]
 I4 = npt.NDArray[np.int32]
@@ -363,6 +366,20 @@ class Roofs:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class CounterCheck:
+    """Labels held against the GPU's activity counters, both as shares of the time kernels run."""
+
+    tensor_predicted: float
+    tensor_measured: float
+    dram_predicted: float
+    dram_measured: float
+    suspect: str | None = None
+    """Family most able to explain a contradiction; None where there is none."""
+    solved: bool = False
+    """The readings told the families apart; else only their mean was used."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
     """Facts about one device in one window, and the verdict on them."""
@@ -389,6 +406,8 @@ class Estimate:
     """Covered part of the idle time the host was late for."""
     observed_share: float = 1.0
     roofs: Roofs | None = None
+    counters: CounterCheck | None = None
+    """None: no counters were read, or too little ran to say."""
     neighbours: Mapping[str, Neighbours] = field(default_factory=dict)
     """By kernel name; of the names with the most time only."""
 
@@ -476,3 +495,6 @@ class Snapshot:
     paused: bool = False
     speed: float | None = None
     """Replay speed; None for live sources."""
+    baseline: Baseline | None = None
+    comparison: Comparison | None = None
+    """With the baseline; None until enough came after it."""

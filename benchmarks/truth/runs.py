@@ -68,6 +68,8 @@ class Run:
     """What the script was built to be: `regime`, `advice`, `not_advice`."""
     gpm: dict[int, tuple[float, ...]]
     """Readings of the same loop without the profiler, by `Metric`."""
+    step_ms: float | None = None
+    """Of that loop."""
 
 
 def runs(traces: Path | None = None) -> Iterator[Run]:
@@ -81,8 +83,11 @@ def runs(traces: Path | None = None) -> Iterator[Run]:
         meta = json.loads(path.with_name(f"{name}.meta.json").read_text())
         windows = (meta.get("nvml") or {}).get("gpm_windows") or []
         gpm = {int(m): tuple(w[k] / 100 for w in windows) for k, m in GPM.items() if windows}
+        clock = ((meta.get("nvml") or {}).get("nvidia_smi") or {}).get("sm_mhz")
+        if clock and gpm:
+            gpm[int(Metric.SM_CLOCK_HZ)] = (clock * 1e6,)
         counters = _counted(path.with_name(f"{name}.ncu.csv"))
-        yield Run(name, window_of(path), counters, meta["truth"], gpm)
+        yield Run(name, window_of(path), counters, meta["truth"], gpm, meta["step_ms"])
 
 
 def window_of(path: Path) -> Window:
@@ -103,10 +108,15 @@ def without_shapes(window: Window) -> Window:
     return replace(window, links=Links(empty, empty), ops={})
 
 
-def with_gauges(window: Window, gpm: dict[int, tuple[float, ...]]) -> Window:
-    """The window with readings spread over it."""
+def with_gauges(window: Window, gpm: dict[int, tuple[float, ...]], slowed: float) -> Window:
+    """The window with readings spread over it.
+
+    Args:
+        slowed: Traced step time over the undisturbed one: activity per wall time is that much
+            thinner in the trace.
+    """
     rows = [
-        (int(t), metric, value)
+        (int(t), metric, value if metric == Metric.SM_CLOCK_HZ else value / slowed)
         for metric, values in gpm.items()
         for t, value in zip(
             np.linspace(window.span.t0_ns, window.span.t1_ns - 1, len(values)), values, strict=True

@@ -39,7 +39,10 @@ def rows(traces: Path | None) -> list[Row]:
     for run in runs(traces):
         scores = {"shapes": score(run, run.window), "names": score(run, without_shapes(run.window))}
         if run.gpm:
-            scores["counters"] = score(run, with_gauges(without_shapes(run.window), run.gpm))
+            step_ns = scores["shapes"].judged.estimate.steps.step_ns
+            slowed = max(1.0, step_ns / 1e6 / run.step_ms) if step_ns and run.step_ms else 1.0
+            window = with_gauges(without_shapes(run.window), run.gpm, slowed)
+            scores["counters"] = score(run, window)
         found.append(Row(run, scores))
     return sorted(found, key=lambda row: row.run.name)
 

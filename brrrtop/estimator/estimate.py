@@ -60,6 +60,7 @@ def estimate(window: Window) -> Judged:
         if window.span.duration_ns
         else 1.0,
         roofs=_roofs(ceilings),
+        counters=labelled.counters,
         neighbours=find_neighbours(window, [row.name for row in rows], stepped),
     )
     return Judged(found, window, labelled, call_rows, ceilings)

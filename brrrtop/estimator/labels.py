@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.ceilings import Ceilings
-from brrrtop.estimator import families, intervals
+from brrrtop.estimator import counters, families, intervals
 from brrrtop.estimator.judging import LAUNCH_FLOOR_NS, Group, Judge, charge_compute, torch_is_new
 from brrrtop.estimator.views import View, view_of
-from brrrtop.model import Activities, Device, Window
+from brrrtop.model import Activities, CounterCheck, Device, Window
 
 I8 = npt.NDArray[np.int64]
 F8 = npt.NDArray[np.float64]
@@ -46,6 +46,7 @@ class Labels:
     """For charging time that kernels share: share of the SMs."""
     views: tuple[View, ...] = ()
     """Shares of the kernel time as known, then as without ops, then as without the device."""
+    counters: CounterCheck | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +71,20 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     torch_new = torch_is_new(window)
     plain_of, plain, blind = _weaker(window, ceilings, grouping, torch_new)
     groups = _judged(window, ceilings, grouping, torch_new, plain_of, plain)
-    return _spread(window, grouping, groups, (plain_of, plain, blind))
+    seen = counters.refined(window, groups, grouping.group_of, ceilings)
+    if seen.check is None:
+        return _spread(window, grouping, seen.groups, (plain_of, plain, blind))
+    # The counters speak on every view: what they contradict is not surer for knowing less.
+    without = counters.refined(window, plain, plain_of[grouping.group_of], ceilings)
+    found, less = _trusted(seen), _trusted(without)
+    return replace(_spread(window, grouping, found, (plain_of, less, less)), counters=seen.check)
+
+
+def _trusted(seen: counters.Refined) -> tuple[Group, ...]:
+    """Groups with every certainty lowered where the counters contradict the labels."""
+    if seen.trust == 1.0:
+        return seen.groups
+    return tuple(replace(g, certainty=g.certainty * seen.trust) for g in seen.groups)
 
 
 def _judged(
@@ -130,7 +144,7 @@ def _spread(
     window: Window,
     grouping: _Grouping,
     groups: tuple[Group, ...],
-    weaker: tuple[I8, list[Group], list[Group]],
+    weaker: tuple[I8, Sequence[Group], Sequence[Group]],
 ) -> Labels:
     """Verdicts on groups as columns over the activities, and the views."""
     acts, group_of = window.activities, grouping.group_of

@@ -1,0 +1,242 @@
+"""Evidence L3: what the GPU's own counters say of the kernels that ran meanwhile.
+
+GPM readings are averages over time, so they are shared out: each family's tensor, FP32 and DRAM
+activity is found that explains them best (regime theory study, 1.6). Where readings are denser
+than kernels are long, they are kept per kernel instead. Either way the prediction from the labels
+is held against the measurement, and a gap lowers every certainty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.ceilings import Ceilings
+from brrrtop.estimator import families, mixes, samples
+from brrrtop.estimator.judging import COUNTERS, NAME, SHAPES, Group
+from brrrtop.estimator.solving import Solution, solve
+from brrrtop.model import CounterCheck, Window
+from collectors.wire import Metric
+
+I8 = npt.NDArray[np.int64]
+F8 = npt.NDArray[np.float64]
+
+MOST_GAP = 0.15
+"""Predicted and measured activity further apart than this contradict each other."""
+LEAST_BUSY = 0.10
+"""Less kernel time than this tells nothing of the kernels."""
+LEAST_LEFT = 0.6
+"""A family is only judged by the counters where they removed this much of its doubt."""
+NOISE = 0.03
+"""Standard error of a GPM reading over 250 ms, seen on an H200."""
+METRICS = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.DRAM_ACTIVE)
+WEIGHT = 1.5
+POINTS = 8.0
+"""Points between two activities that make one unit of log-odds."""
+_MOST_ODDS = 6.0
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """Groups with what the counters say of them."""
+
+    groups: tuple[Group, ...]
+    check: CounterCheck | None
+    trust: float = 1.0
+    """Factor of every certainty; below 1 where counters contradict the labels."""
+
+
+def refined(
+    window: Window, groups: Sequence[Group], group_of: I8, ceilings: Ceilings | None
+) -> Refined:
+    """The groups after a look at the window's gauges; unchanged where there are none of use."""
+    plain = Refined(tuple(groups), None)
+    if not groups or ceilings is None:
+        return plain
+    fine = samples.aligned(window, group_of, len(groups))
+    if fine is not None:
+        sampled = tuple(
+            _fused(g, _odds_of(*fine.rates(k)), fine.counts[k] > 0) for k, g in enumerate(groups)
+        )
+        plain = Refined(sampled, None)
+    readings = {metric: mixes.mean(window, metric) for metric in METRICS}
+    busy = mixes.busy_share(window)
+    tensor, dram = readings[Metric.TENSOR_ACTIVE], readings[Metric.DRAM_ACTIVE]
+    if tensor is None or dram is None or busy < LEAST_BUSY:
+        return plain
+    return _solved(window, plain.groups, group_of, ceilings, busy)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Meter:
+    """One activity of the GPU: as the labels predict it, as read, and as best explained."""
+
+    predicted: float
+    measured: float
+    explained: float
+    loose: float
+    """Standard error of the prediction."""
+    solution: Solution
+    moved: F8
+    """How much of the reading each family explains beyond what was expected of it, shape (f,)."""
+
+    @property
+    def unexplained(self) -> float:
+        return abs(self.explained - self.measured)
+
+    @property
+    def surprises(self) -> bool:
+        """The reading is news: a prediction from names alone is loose."""
+        return abs(self.predicted - self.measured) > max(MOST_GAP, self.loose)
+
+
+def _solved(
+    window: Window, groups: tuple[Group, ...], group_of: I8, ceilings: Ceilings, busy: float
+) -> Refined:
+    names = sorted({g.family.name for g in groups if _works(g)})
+    if not names:
+        return Refined(groups, None)
+    family_of = np.array([names.index(g.family.name) if _works(g) else -1 for g in groups])
+    meters = {
+        metric: meter
+        for metric in METRICS
+        if (meter := _meter(window, groups, group_of, family_of, metric, ceilings, busy))
+    }
+    judged = tuple(
+        _by_solution(g, int(f), meters) if f >= 0 else g
+        for g, f in zip(groups, family_of, strict=True)
+    )
+    tensor, dram = meters[Metric.TENSOR_ACTIVE], meters[Metric.DRAM_ACTIVE]
+    worst = max(tensor, dram, key=lambda m: m.unexplained)
+    turned = any(
+        a.filled and (a.compute_probability - 0.5) * (b.compute_probability - 0.5) < 0
+        for a, b in zip(groups, judged, strict=True)
+    )
+    contradicted = worst.unexplained > MOST_GAP or (turned and (tensor.surprises or dram.surprises))
+    blamed = max(tensor, dram, key=lambda m: abs(m.predicted - m.measured))
+    check = CounterCheck(
+        tensor_predicted=tensor.predicted,
+        tensor_measured=tensor.measured,
+        dram_predicted=dram.predicted,
+        dram_measured=dram.measured,
+        suspect=names[int(np.argmax(blamed.moved))] if contradicted else None,
+        solved=dram.solution.free,
+    )
+    trust = max(0.4, 1.0 - 2.0 * max(0.0, worst.unexplained - MOST_GAP / 2))
+    return Refined(judged, check, trust if contradicted else 1.0)
+
+
+def _meter(
+    window: Window,
+    groups: tuple[Group, ...],
+    group_of: I8,
+    family_of: npt.NDArray[np.int64],
+    metric: Metric,
+    ceilings: Ceilings,
+    busy: float,
+) -> _Meter | None:
+    """What one metric says; None where it was not read."""
+    mean = mixes.mean(window, metric)
+    if mean is None:
+        return None
+    size = int(family_of.max()) + 1
+    weights = np.asarray(np.bincount(group_of, mixes.inside(window), len(groups)), np.float64)
+    clock = clock_ratio(window, ceilings)
+    each = np.array([_expected(g, metric, clock) for g in groups]).reshape(-1, 2)
+    prior = _by_family(each[:, 0], weights, family_of, size)
+    doubt = _by_family(each[:, 1], weights, family_of, size)
+    whole = mixes.shares(
+        window, family_of[group_of], size, [(window.span.t0_ns, window.span.t1_ns)]
+    )
+    shares, values = mixes.equations(window, family_of[group_of], size, metric)
+    if not len(values):
+        shares, values = whole, np.array([mean])
+    solution = solve(shares, values, prior, doubt, NOISE)
+    return _Meter(
+        predicted=float(whole[0] @ prior) / busy,
+        measured=mean / busy,
+        explained=float(whole[0] @ solution.rates) / busy,
+        loose=float(whole[0] @ doubt) / busy,
+        solution=solution,
+        moved=np.abs(whole[0] * (solution.rates - prior)),
+    )
+
+
+def clock_ratio(window: Window, ceilings: Ceilings) -> float:
+    """SM clock over the clock the tensor ceilings hold at; 1 where nobody measured it.
+
+    Counters count cycles, ceilings operations: `flop share = activity x ratio`.
+    """
+    clock = mixes.mean(window, Metric.SM_CLOCK_HZ)
+    return clock / ceilings.tensor_clock_hz if clock and ceilings.tensor_clock_hz else 1.0
+
+
+def _works(group: Group) -> bool:
+    return group.family.kind in (families.COMPUTE, families.MEMORY, "unknown")
+
+
+def _expected(group: Group, metric: Metric, clock: float) -> tuple[float, float]:
+    """Activity expected of a group while it runs, and its standard error."""
+    if not _works(group):
+        return 0.0, 1e-3
+    if not group.filled:
+        return 0.05, 0.05
+    computes = group.family.kind == families.COMPUTE
+    if metric == Metric.DRAM_ACTIVE:
+        if group.memory_share_of_roof is not None:
+            # Least bytes with shapes, most with a grid: the truth is near either.
+            return min(1.0, group.memory_share_of_roof), 0.08 if group.level == SHAPES else 0.12
+        return (0.25, 0.25) if computes else (0.5, 0.25)
+    tensor = group.facts.tensor_cores
+    wanted = metric == Metric.TENSOR_ACTIVE
+    if not computes:
+        return (0.2, 0.3) if group.unknown else (0.01, 0.02)
+    if tensor is not None and tensor != wanted:
+        return 0.02, 0.05
+    if group.compute_share_of_roof is not None:
+        return min(1.0, group.compute_share_of_roof / clock), 0.08
+    return (0.55, 0.3) if tensor == wanted else (0.3, 0.3)
+
+
+def _by_solution(group: Group, family: int, meters: dict[Metric, _Meter]) -> Group:
+    """A kernel judged by its family's rates, where only its name was known."""
+    if group.level != NAME or not group.filled:
+        return group
+    found = {metric: meter.solution for metric, meter in meters.items()}
+    pipes = [m for m in (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE) if m in found]
+    pipe = max(pipes, key=lambda m: found[m].rates[family])
+    memory = found[Metric.DRAM_ACTIVE]
+    told = min(memory.left[family], found[pipe].left[family]) <= LEAST_LEFT
+    compute = float(found[pipe].rates[family])
+    return _fused(group, _odds_of(compute, float(memory.rates[family])), told)
+
+
+def _odds_of(compute: float, memory: float) -> float:
+    points = 100.0 * (compute - memory) / POINTS
+    return min(_MOST_ODDS, max(-_MOST_ODDS, points)) if math.isfinite(points) else 0.0
+
+
+def _fused(group: Group, odds: float, told: bool) -> Group:
+    """The group with the counters' odds added; both shown as a conflict where they disagree."""
+    if not told or not _works(group):
+        return group
+    held = min(max(group.compute_probability, 0.02), 0.98)
+    before = math.log(held / (1 - held))
+    after = 1.0 / (1.0 + math.exp(-(before + WEIGHT * odds)))
+    conflict = before * odds < 0 and min(abs(before), abs(odds)) > 2
+    certainty = 0.3 if conflict else min(0.98, abs(2 * after - 1))
+    return replace(
+        group, compute_probability=after, level=COUNTERS, certainty=certainty, unknown=False
+    )
+
+
+def _by_family(values: F8, weights: F8, family_of: npt.NDArray[np.int64], size: int) -> F8:
+    """Time-weighted means per family, shape (size,)."""
+    keep = family_of >= 0
+    time = np.bincount(family_of[keep], weights[keep], size)
+    total = np.bincount(family_of[keep], (values * weights)[keep], size)
+    return np.asarray(total / np.maximum(time, 1.0), np.float64)
