@@ -173,6 +173,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--through", choices=("attach", "run"), default="attach")
+    parser.add_argument("--beside", type=float, default=4.0, help="seconds alone, before and after")
     parser.add_argument(
         "--extra", default="", help="further options for brrrtop, separated by spaces"
     )
@@ -185,7 +186,7 @@ def main() -> None:
     found = []
     for name in names:
         one = (by_attach if args.through == "attach" else by_run)(
-            args.zoo / f"{name}.py", args.out, args.seconds, args.extra.split()
+            args.zoo / f"{name}.py", args.out, args.seconds, args.extra.split(), args.beside
         )
         found.append(one)
         print(json.dumps(one), flush=True)
