@@ -6,9 +6,11 @@ evenly. The others are marked as optimizer work.
 
 from __future__ import annotations
 
+import sys
 from _thread import get_ident
 from collections import deque
-from time import time_ns
+from collections.abc import Callable
+from time import sleep, time_ns
 from typing import Any
 
 from .native import OPTIMIZER, this_thread
@@ -16,6 +18,8 @@ from .probe import Probe, imported
 
 _MARKED_OPTIMIZERS = 8
 """With more (an optimizer per parameter), marking each would cost more than it tells."""
+_TRIES = 400
+"""Half a millisecond each. Where the steps leave no gap, the next round tries again."""
 _TOLD = ("foreach", "fused", "capturable")
 
 
@@ -45,6 +49,7 @@ class Steps(Probe):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._handle: Any | None = None
+        self._inert = False
         # One function for the life of the process: torch.compile guards on which hooks there are.
         self._hook = self.guard(self._stepped)
         self._rhythms: dict[int, Rhythm] = {}
@@ -55,17 +60,40 @@ class Steps(Probe):
 
     def place(self) -> None:
         register = imported("torch.optim.optimizer", "register_optimizer_step_post_hook")
+        self._inert = False
         if self._handle is None and register is not None:
-            self._handle = register(self._hook)
+            self._between_steps(lambda: setattr(self, "_handle", register(self._hook)))
         for module in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
             scaler = imported(module, "GradScaler")
             if scaler is not None:
                 self.patch(scaler, "_maybe_opt_step", after=self._scaled)
 
     def clear(self) -> None:
-        if self._handle is not None:
-            self._handle.remove()
+        self._inert = True  # what cannot be removed now does nothing from here on
+        handle = self._handle
+        if handle is not None and self._between_steps(handle.remove):
             self._handle = None
+
+    @staticmethod
+    def _between_steps(change: Callable[[], object]) -> bool:
+        """Change torch's hooks while no thread goes through them; False: the time never came.
+
+        torch iterates over the very dictionary: a change meanwhile raises in the trainer. A sleep
+        comes back with a fresh turn of the GIL, 5 ms long, of which this takes some microseconds.
+        """
+        file = getattr(sys.modules.get("torch.optim.optimizer"), "__file__", None)
+        for _ in range(_TRIES):
+            sleep(0.0005)
+            for frame in sys._current_frames().values():
+                at: Any = frame
+                while at is not None and at.f_code.co_filename != file:
+                    at = at.f_back
+                if at is not None:
+                    break
+            else:
+                change()
+                return True
+        return False
 
     def wake(self, now_ns: int) -> None:
         """Settle which optimizer is the step."""
@@ -81,6 +109,8 @@ class Steps(Probe):
         return ", ".join(sorted({rhythm.label for rhythm in list(self._rhythms.values())})[:8])
 
     def _stepped(self, optimizer: Any, *_: Any) -> None:
+        if self._inert:
+            return
         now_ns = time_ns()
         rhythm = self._rhythms.get(id(optimizer)) or self._met(optimizer)
         rhythm.stamps.append(now_ns)
