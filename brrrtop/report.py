@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from brrrtop import compare_text
 from brrrtop.model import (
     IDLE_CAUSES,
     Account,
@@ -45,6 +46,10 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         "step_cost_share": _plain(snapshot.overhead.step_cost_share),
         "step_cost_error_share": _plain(snapshot.overhead.step_cost_error_share),
     }
+    if snapshot.baseline is not None:
+        found = snapshot.comparison
+        whole["baseline"] = snapshot.baseline.label
+        whole["comparison"] = None if found is None else _plain(compare_text.document(found))
     if len(snapshot.devices) > 1:
         whole["devices"] = [
             _of_device(snapshot, one, snapshot.advisories if one is snapshot.estimate else None)

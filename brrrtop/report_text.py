@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from brrrtop import units, words
+from brrrtop import compare_text, units, words
 from brrrtop.kernel_names import fitted
 from brrrtop.model import Advisory, Estimate, KernelRow, Regime, Snapshot, Split
 
@@ -22,10 +22,11 @@ def to_text(snapshot: Snapshot, ascii_only: bool = False) -> str:
     """The report, ending in a newline."""
     signs = _ASCII_SIGNS if ascii_only else _SIGNS
     text = "\n".join(line.rstrip() for line in _lines(snapshot, signs)) + "\n"
-    return _in_ascii(text) if ascii_only else text
+    return in_ascii(text) if ascii_only else text
 
 
-def _in_ascii(text: str) -> str:
+def in_ascii(text: str) -> str:
+    """The report without anything beyond ASCII."""
     for sign, plain in _ASCII.items():
         text = text.replace(sign, plain)
     return text.encode("ascii", "replace").decode("ascii")
@@ -43,6 +44,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _launching(estimate)
         yield from _kernels(estimate)
         yield from _advice(snapshot)
+        yield from _compared(snapshot)
         yield from _other_devices(snapshot)
     yield from _notes(snapshot)
 
@@ -162,6 +164,18 @@ def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
     yield from _wrapped(advisory.says, "    ")
     yield from _wrapped(advisory.suggests, "    try    ")
     yield from _wrapped(advisory.waste, "    waste  ")
+
+
+def _compared(snapshot: Snapshot) -> Iterator[str]:
+    base, found = snapshot.baseline, snapshot.comparison
+    if base is None:
+        return
+    yield ""
+    yield "Before and after"
+    if found is None:
+        yield from _wrapped(compare_text.waiting(base), "  ")
+        return
+    yield from compare_text.lines(found, base.label, snapshot.source.label)
 
 
 def _other_devices(snapshot: Snapshot) -> Iterator[str]:

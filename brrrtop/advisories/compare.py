@@ -7,9 +7,10 @@ where both sides know their steps, else as shares of the wall, which cannot say 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
-from brrrtop import units
+from brrrtop import units, words
+from brrrtop.advisories.experiments import experiments
+from brrrtop.comparison import Change, Comparison, Kept
 from brrrtop.estimator.facts import covered_steps
 from brrrtop.model import Account, Advisory, Estimate, KernelRow
 
@@ -17,61 +18,6 @@ NOISE = 0.02
 """A step time that moved less than 2 % has not moved."""
 GONE = 0.25
 """Families whose time fell below this part of what it was count as replaced."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One line of a comparison; times are ns a step, or ns per second of wall without steps."""
-
-    name: str
-    before_ns: float
-    after_ns: float
-
-    @property
-    def won_ns(self) -> float:
-        """What the change saved; negative: it cost."""
-        return self.before_ns - self.after_ns
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What one advisory promised, beside what was measured."""
-
-    kind: str
-    promised_share: float | None
-    """Of the wall before, at most."""
-    won_share: float | None
-    """Of the wall before, by the whole change; None without steps on both sides."""
-
-    @property
-    def kept_share(self) -> float | None:
-        """Measured over promised; over 1 the bound was wrong, or something else changed too."""
-        if self.won_share is None or not self.promised_share:
-            return None
-        return self.won_share / self.promised_share
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two estimates of one trainer, side by side."""
-
-    per_step: bool
-    before_ns: float
-    """Wall a step, or 1 s."""
-    after_ns: float
-    speedup: float | None
-    """Steps per second, after over before; None without steps on both sides."""
-    buckets: tuple[Change, ...]
-    """As in the account, in its order."""
-    families: tuple[Change, ...]
-    """By size of the change."""
-    kernels: tuple[Change, ...]
-    """By size of the change, at most twenty."""
-    promises: tuple[Kept, ...]
-    changes: tuple[str, ...]
-    """What is different in kind: precision, batch, compile, optimizer, layout. More than one:
-    nobody knows which helped."""
-    says: str
 
 
 def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()) -> Comparison:
@@ -106,6 +52,14 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         promises=tuple(Kept(a.kind, a.saves_at_most, won) for a in promised),
         changes=changes,
         says=_says(speedup, changes),
+        verdicts=(words.verdict(before), words.verdict(after)),
+        experiments=experiments(
+            before,
+            speedup,
+            changes,
+            _blocks_ratio(before.kernels, after.kernels),
+            (_precision(before.kernels), _precision(after.kernels)),
+        ),
     )
 
 
@@ -225,44 +179,6 @@ def _says(speedup: float | None, changes: tuple[str, ...]) -> str:
     if len(changes) > 1:
         head += f". {len(changes)} things changed at once; nobody can tell which one it was"
     return head
-
-
-def batch_test(comparison: Comparison, work_ratio: float) -> str:
-    """Reads the batch-doubling test: how far the step's time follows its work (A13).
-
-    Args:
-        comparison: Of the smaller batch with the larger one.
-        work_ratio: Samples a step, larger over smaller; over 1.
-    """
-    if comparison.speedup is None or work_ratio <= 1:
-        return "the test needs steps on both sides and a larger batch"
-    grew = 1 / comparison.speedup
-    if grew - 1 < 0.1 * (work_ratio - 1):
-        return (
-            f"{work_ratio:.1f} times the work in {grew:.2f} times the time: overhead set the pace"
-        )
-    if grew > 0.9 * work_ratio:
-        return (
-            f"{grew:.2f} times the time for {work_ratio:.1f} times the work: the GPU sets the pace"
-        )
-    return f"{grew:.2f} times the time for {work_ratio:.1f} times the work: partly overhead"
-
-
-def precision_test(comparison: Comparison, from_precision: str) -> str:
-    """Reads the 16-bit test (A42).
-
-    Args:
-        comparison: Of the wider with the 16-bit run.
-        from_precision: `fp32` or `tf32`: what the products ran in before.
-    """
-    gain = comparison.speedup
-    if gain is None:
-        return "the test needs steps on both sides"
-    if gain < 1.1:
-        return "no gain: neither arithmetic nor bytes set the pace; look at overhead"
-    if gain > 2.2 and from_precision == "fp32":
-        return f"{gain:.1f}x: fp32 arithmetic on the CUDA cores set the pace"
-    return f"{gain:.1f}x: halved bytes explain up to 2x, faster products the rest"
 
 
 def promises_by_kind(comparison: Comparison) -> Mapping[str, Kept]:

@@ -62,7 +62,8 @@ examples:
     "replay": """\
 examples:
   brrrtop replay run.brrr
-  brrrtop replay trace.json.gz --once""",
+  brrrtop replay trace.json.gz --once
+  brrrtop replay after.brrr --baseline before.brrr""",
     "analyze": """\
 Reads .brrr recordings and Kineto/Chrome traces (.json, .json.gz) and judges all
 of the file, from the first device activity's start to the last one's end.
@@ -148,8 +149,29 @@ def _common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ascii", action="store_true", help="nothing but ASCII characters")
 
 
+def _silent_view_options(parser: argparse.ArgumentParser) -> None:
+    """What every verb takes, on those that look only once anyway: so scripts can pass them always."""
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--interval", type=values.interval, help=argparse.SUPPRESS)
+
+
+def _speed_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--speed",
+        type=float,
+        metavar="X",
+        help="1 is as it happened (default: 1, what is shorter than 30 s slowed down to that)",
+    )
+
+
 def _record_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--record", metavar="FILE", help="write what arrives to FILE (.brrr)")
+
+
+def _baseline_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--baseline", metavar="FILE", help="compare with this recording or trace, judged whole"
+    )
 
 
 def _live_options(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +187,7 @@ def _live_options(parser: argparse.ArgumentParser) -> None:
         "--counters", action="store_true", help="hardware counters too, where permitted"
     )
     _record_option(group)  # type: ignore[arg-type]
+    _baseline_option(group)  # type: ignore[arg-type]
 
 
 def _gate_options(parser: argparse.ArgumentParser, *, live: bool) -> None:
@@ -206,14 +229,16 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE")
     _view_options(parser)
-    parser.add_argument("--speed", type=float, metavar="X", help="1 is as it happened (default)")
+    _speed_option(parser)
     _record_option(parser)
+    _baseline_option(parser)
 
 
 def _add_analyze(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE")
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
-    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    _silent_view_options(parser)
+    _record_option(parser)
     _gate_options(parser, live=False)
 
 
@@ -221,17 +246,20 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="BEFORE")
     parser.add_argument("after", metavar="AFTER")
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
+    _silent_view_options(parser)
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help="see --list")
     parser.add_argument("--list", action="store_true", help="name the scenarios and exit")
     _view_options(parser)
-    parser.add_argument("--speed", type=float, metavar="X", help="1 is as it happened (default)")
+    _speed_option(parser)
+    _record_option(parser)
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", nargs="?", default=None, type=values.pid, metavar="PID")
+    _silent_view_options(parser)
 
 
 _ADDERS = {
@@ -295,6 +323,9 @@ def parse(argv: Sequence[str]) -> Options:
     if verb == "run" and "--" in head:
         cut = head.index("--")
         head, tail = head[:cut], head[cut + 1 :]
+    ours = head[: head.index(verb)] if verb == "run" and not tail else head
+    if not {"-V", "--version"}.isdisjoint(ours):
+        return Options(version=True)
     parser, parsers = build(verb)
     spoken, extra = parser.parse_known_args(head)
     if extra:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from brrrtop.cli import gate, output, show
+from brrrtop.cli import baseline, gate, output, show
 from brrrtop.cli.options import Options
+from brrrtop.comparison import Baseline
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
-from brrrtop.model import Estimate, Freshness, Snapshot
+from brrrtop.model import Freshness, Snapshot
 from brrrtop.session.governor import Governor, Limits
 from brrrtop.session.live import LiveSource
 from brrrtop.session.ports import Agent, Feed
@@ -43,11 +44,15 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
 
 
 def refuse_taken_file(options: Options) -> None:
-    """Before anything is done to a trainer: a recording that cannot be written is an error now.
+    """Before anything is done to a trainer: what cannot be written, drawn or read is an error now.
 
     Raises:
-        BrrrtopError: It exists, or its folder does not take files.
+        BrrrtopError: The recording exists, or its folder does not take files; the screen has no
+            terminal; or the baseline cannot be used.
     """
+    if options.verb != "run" and not (options.once or options.json or options.fail_if):
+        show.on_a_terminal()
+    baseline.loaded(options)
     if options.record is None:
         return
     if os.path.lexists(options.record):
@@ -76,28 +81,12 @@ def _feeds(pid: int | None, options: Options) -> list[Feed]:
 
 
 class LiveDriver(Watching):
-    """A session on the present that also remembers a window to compare with."""
+    """A session on the present."""
 
-    def __init__(self, source: LiveSource, device_id: int | None = None) -> None:
-        self._judging = Session(source, device_id=device_id)
-        super().__init__(self._judging, source)
-        self._baseline: Estimate | None = None
-
-    @property
-    def can(self) -> frozenset[str]:
-        return super().can | {"baseline"}
-
-    def mark_baseline(self) -> str:
-        """Marks the present window; a second time, compares with the one marked before."""
-        if self._judging.judged is None:
-            raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
-        now = self._judging.judged.estimate
-        before, self._baseline = self._baseline, now
-        if before is None:
-            return "baseline marked; the same key compares with it, and marks anew"
-        from brrrtop.cli.compare import in_a_line
-
-        return in_a_line(before, now)
+    def __init__(
+        self, source: LiveSource, device_id: int | None = None, baseline: Baseline | None = None
+    ) -> None:
+        super().__init__(Session(source, device_id=device_id, baseline=baseline), source)
 
 
 def watch(source: LiveSource, options: Options, gates: Sequence[gate.Gate] = ()) -> int:
@@ -106,7 +95,7 @@ def watch(source: LiveSource, options: Options, gates: Sequence[gate.Gate] = ())
     Raises:
         GateTripped: A gate held for long enough.
     """
-    driver = LiveDriver(source, options.gpu)
+    driver = LiveDriver(source, options.gpu, baseline.loaded(options))
     try:
         if options.once or not (options.json or gates or show.on_a_terminal()):
             return _once(driver, source, options, gates)

@@ -30,11 +30,12 @@ class Options:
     command: tuple[str, ...] = ()
     screen: bool = False
     file: str = ""
+    baseline: str | None = None
     before: str = ""
     after: str = ""
     scenario: str | None = None
     list: bool = False
-    speed: float = 1.0
+    speed: float | None = None
     steps: tuple[int, int] | None = None
 
     def __init__(self, **given: object) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from brrrtop.cli import attach, gate, live, output, show
+from brrrtop.cli import attach, baseline, gate, live, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model import Snapshot
@@ -126,7 +126,7 @@ def _opened(client: Client, pid: int, options: Options) -> live.LiveDriver:
     except BaseException:
         client.close()
         raise
-    return live.LiveDriver(source, options.gpu)
+    return live.LiveDriver(source, options.gpu, baseline.loaded(options))
 
 
 def _under_the_screen(options: Options, files: AgentFiles) -> int:

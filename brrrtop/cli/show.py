@@ -6,11 +6,14 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from brrrtop.cli import output
+from brrrtop.cli import baseline, output
 from brrrtop.cli.options import Options
+from brrrtop.errors import UsageError
 
 FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 """Shares of a source at which a replay looks for its first verdict."""
+DEMO_STEPS = 2
+"""Whole steps a demo opens on: within one, what waits between steps is not seen yet."""
 
 if TYPE_CHECKING:
     from brrrtop.session.replay import Replay
@@ -19,10 +22,20 @@ if TYPE_CHECKING:
 
 
 def on_a_terminal() -> bool:
-    """Whether a screen can be drawn and keys be read."""
+    """Whether a screen can be drawn and keys be read.
+
+    Raises:
+        UsageError: It could, but for stderr, which is where Textual draws.
+    """
     if os.environ.get("TERM", "") == "dumb":
         return False
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    here = [s is not None and s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)]
+    if here == [True, True, False]:
+        raise UsageError(
+            "the screen is drawn on stderr, which goes elsewhere",
+            "leave out the `2>`, or ask for --once or --json",
+        )
+    return all(here)
 
 
 def screen(driver: Driver, options: Options, label: str) -> int:
@@ -51,23 +64,28 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
     if options.once or not on_a_terminal():
         from brrrtop.session.whole import analyze
 
-        output.report(analyze(source, device=options.gpu), options)
+        whole = analyze(source, device=options.gpu)
+        output.report(baseline.compared(whole, baseline.loaded(options)), options)
         return 0
     from brrrtop.cli.trimmed import FromFirstActivity
     from brrrtop.session.replay import Replay
     from brrrtop.session.state import Session
 
-    session = Session(FromFirstActivity(source), keep_ns=None, device_id=options.gpu)
+    session = Session(
+        FromFirstActivity(source), keep_ns=None, device_id=options.gpu,
+        baseline=baseline.loaded(options),
+    )  # fmt: skip
     replay = Replay(session, speed=options.speed, loop=loop)
-    _to_first_verdict(replay)
+    _to_first_verdict(replay, steps=DEMO_STEPS if loop else 0)
     return screen(replay, options, source.info.label)
 
 
-def _to_first_verdict(replay: Replay) -> None:
-    """Moves the playhead to where something has been judged, so that the screen opens on it."""
+def _to_first_verdict(replay: Replay, steps: int) -> None:
+    """Moves the playhead to where at least `steps` were judged, so that the screen opens on that."""
     for share in FIRST_LOOKS:
         replay.seek(share)
-        if replay.advance().estimate is not None:
+        estimate = replay.advance().estimate
+        if estimate is not None and (estimate.steps.count or 0) >= steps:
             return
 
 
@@ -76,7 +94,8 @@ def _lines(source: Source, options: Options) -> int:
     from brrrtop.session.state import Session
 
     span = source.span
-    session = Session(source, keep_ns=None, device_id=options.gpu)
+    before = baseline.loaded(options)
+    session = Session(source, keep_ns=None, device_id=options.gpu, baseline=before)
     if span is None:
         output.report(session.advance(), options)
         return 0

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 
-from brrrtop import units
+from brrrtop import compare_text, units
+from brrrtop.comparison import Comparison
 from brrrtop.model import Estimate, Event, Regime, Span
 from brrrtop.session.timeline import Timeline
 from collectors.wire import MarkClass, Metric
 
 KEPT = 500
 STEADY = 3
-"""Looks in a row that must agree before a change of regime is one."""
+"""Windows in a row that must agree before a change of regime is one."""
+LATE_NS = 10_000_000_000
+"""How long after its end a mark may still arrive, and be told once."""
 STALL_NS = 1_000_000_000
 THROTTLE_BITS = {
     0x08: "hardware slowdown", 0x20: "software thermal limit", 0x40: "hardware thermal limit",
@@ -28,6 +31,9 @@ class EventLog:
         self._regime: str | None = None
         self._since_ns = 0
         self._candidate: tuple[str, int, int] | None = None
+        self._judged: Estimate | None = None
+        self._told: dict[tuple[int, int, int], int] = {}
+        self._changes: tuple[tuple[str, ...], int] = ((), 0)
         self._seen_ns = 0
         self._throttle = 0
         self._state: str | None = None
@@ -35,12 +41,13 @@ class EventLog:
     @property
     def events(self) -> tuple[Event, ...]:
         """Oldest first."""
-        return tuple(self._events)
+        return tuple(sorted(self._events, key=lambda event: event.t_ns))
 
     def look(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
         """Takes in one more instant."""
-        if estimate is not None:
-            self._shift(estimate, now_ns)
+        if estimate is not None and estimate is not self._judged:
+            self._judged = estimate
+            self._shift(estimate)
         self._marks(timeline, now_ns)
         self._throttled(timeline, now_ns)
         self._status(timeline, now_ns)
@@ -49,7 +56,23 @@ class EventLog:
     def _add(self, t_ns: int, kind: str, says: str) -> None:
         self._events.append(Event(t_ns, kind, says))
 
-    def _shift(self, estimate: Estimate, now_ns: int) -> None:
+    def marked(self, t_ns: int, says: str) -> None:
+        """A person marked a baseline."""
+        self._changes = ((), 0)
+        self._add(t_ns, "baseline", says)
+
+    def compared(self, found: Comparison, t_ns: int) -> None:
+        """Tells once what has changed in kind since the baseline, when it stays changed."""
+        if found.changes != self._changes[0]:
+            self._changes = (found.changes, 0)
+        self._changes = (found.changes, self._changes[1] + 1)
+        if not found.changes or self._changes[1] != STEADY:
+            return
+        self._add(t_ns, "change", f"{'; '.join(found.changes)}. Since the baseline: {found.says}")
+        for one in found.experiments:
+            self._add(t_ns, "experiment", compare_text.experiment(one))
+
+    def _shift(self, estimate: Estimate) -> None:
         if estimate.regime is Regime.UNKNOWN:
             return
         word = estimate.regime.value
@@ -58,21 +81,28 @@ class EventLog:
         if word == self._regime:
             self._candidate = None
             return
+        t_ns = estimate.span.t1_ns
         if self._candidate is None or self._candidate[0] != word:
-            self._candidate = (word, now_ns, 0)
-        held = (word, self._candidate[1], self._candidate[2] + 1)
-        self._candidate = held
+            self._candidate = (word, t_ns, 0)
+        self._candidate = held = (word, self._candidate[1], self._candidate[2] + 1)
         if held[2] < STEADY and self._regime is not None:
             return
-        if self._regime is None:
-            self._add(now_ns, "regime", word)
-        else:
-            lasted = units.duration(held[1] - self._since_ns)
-            self._add(held[1], "regime", f"{self._regime} → {word}, after {lasted}")
+        self._close_regime(held[1])
+        self._add(held[1], "regime", word if self._regime is None else f"{self._regime} → {word}")
         self._regime, self._since_ns, self._candidate = word, held[1], None
 
+    def _close_regime(self, t_ns: int) -> None:
+        """Now it is known how long the last one lasted: its line says so."""
+        for index in range(len(self._events) - 1, -1, -1):
+            event = self._events[index]
+            if event.kind == "regime":
+                lasted = units.duration(t_ns - self._since_ns)
+                self._events[index] = Event(event.t_ns, event.kind, f"{event.says} for {lasted}")
+                return
+
     def _marks(self, timeline: Timeline, now_ns: int) -> None:
-        span = Span(self._seen_ns, now_ns)
+        span = Span(self._seen_ns - LATE_NS, now_ns)
+        self._told = {key: end for key, end in self._told.items() if end > span.t0_ns}
         for mark_class, kind, least_ns, what in (
             (MarkClass.COMPILE, "compile", 0, "compiling"),
             (MarkClass.INPUT, "stall", STALL_NS, "waiting for the loader"),
@@ -81,17 +111,20 @@ class EventLog:
             (MarkClass.ALLOCATOR, "allocator", 0, "allocator retry"),
         ):
             marks = timeline.marks_between(span, mark_class)
-            fresh = (marks.ends_ns > span.t0_ns) & (marks.ends_ns <= span.t1_ns)
-            fresh &= marks.ends_ns - marks.starts_ns >= least_ns
+            ended = (marks.ends_ns > span.t0_ns) & (marks.ends_ns <= span.t1_ns)
+            ended &= marks.ends_ns - marks.starts_ns >= least_ns
             for start, end, name_id, value in zip(
-                marks.starts_ns[fresh][-20:], marks.ends_ns[fresh][-20:],
-                marks.name_ids[fresh][-20:], marks.values[fresh][-20:], strict=True,
+                marks.starts_ns[ended].tolist(), marks.ends_ns[ended].tolist(),
+                marks.name_ids[ended].tolist(), marks.values[ended].tolist(), strict=True,
             ):  # fmt: skip
+                if (mark_class, start, end) in self._told:
+                    continue
+                self._told[(mark_class, start, end)] = end
                 again = "re" if mark_class is MarkClass.COMPILE and value > 0 else ""
-                name = timeline.names[int(name_id)]
-                says = f"{again}{what} for {units.duration(int(end - start))}"
+                name = timeline.names[name_id]
+                says = f"{again}{what} for {units.duration(end - start)}"
                 self._add(
-                    int(start), "recompile" if again else kind, f"{says}: {name}" if name else says
+                    start, "recompile" if again else kind, f"{says}: {name}" if name else says
                 )
 
     def _throttled(self, timeline: Timeline, now_ns: int) -> None:

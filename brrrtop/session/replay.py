@@ -1,7 +1,7 @@
 """Plays a finished source into snapshots: pause, step, seek, speed.
 
-A trace of a few steps lasts milliseconds, so short sources are slowed down until somebody can
-watch them; the speed shown is the true one.
+A trace of a few steps lasts milliseconds, so unless a speed is asked for, short sources are
+slowed down until somebody can watch them; the speed shown is the true one.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from brrrtop.model import Snapshot, Span
 from brrrtop.session.state import Session
 
 WATCHABLE_S = 30.0
-"""A source shorter than this is stretched to it."""
+"""A source shorter than this is stretched to it where no speed is asked for."""
 STEPS_A_SECOND = 2
-CAN = frozenset({"pause", "step", "seek", "speed", "device"})
+CAN = frozenset({"pause", "step", "seek", "speed", "device", "baseline"})
 
 
 class Replay:
     """A session with a playhead. Implements what the screens ask of a driver."""
 
     def __init__(
-        self, session: Session, *, speed: float = 1.0, loop: bool = False,
+        self, session: Session, *, speed: float | None = None, loop: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._session = session
@@ -37,7 +37,8 @@ class Replay:
             )
         self._span = span
         seconds = span.duration_ns / 1e9
-        self._speed = speed * min(1.0, seconds / WATCHABLE_S if seconds else 1.0)
+        watchable = min(1.0, seconds / WATCHABLE_S) if seconds else 1.0
+        self._speed = watchable if speed is None else speed
         # The first picture shows something: a twentieth of the source, at most a window.
         self._head_ns = float(span.t0_ns + min(span.duration_ns // 20, 10**10))
         self._last_s = clock()
@@ -99,9 +100,7 @@ class Replay:
         self._session.select_device(device_id)
 
     def mark_baseline(self) -> str:
-        raise BrrrtopError(
-            "a replay has no baseline to mark", "compare two files: brrrtop compare A B"
-        )
+        return self._session.mark()
 
     def continuous(self, on: bool) -> str:
         raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")

@@ -12,6 +12,8 @@ import numpy as np
 
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.steady import Steady
+from brrrtop.comparison import Baseline
+from brrrtop.errors import BrrrtopError
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.model import (
     Estimate,
@@ -25,6 +27,7 @@ from brrrtop.model import (
 )
 from brrrtop.session import spans
 from brrrtop.session.events import EventLog
+from brrrtop.session.marking import Marking
 from brrrtop.session.source import Source
 from brrrtop.session.timeline import Timeline
 from collectors.wire import Metric
@@ -42,12 +45,15 @@ class Session:
     def __init__(
         self, source: Source, *, window_ns: int = spans.WINDOW_NS, keep_ns: int | None = KEEP_NS,
         silenced: frozenset[str] = frozenset(), device_id: int | None = None,
+        baseline: Baseline | None = None,
     ) -> None:  # fmt: skip
         self.source = source
         self._window_ns = window_ns
         self._keep_ns = keep_ns
         self._silenced = silenced
         self._device_id = device_id
+        self._marking = Marking(baseline)
+        self._latest: Snapshot | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -66,6 +72,19 @@ class Session:
             self._device_id = device_id
             self._history.clear()
             self._judged_to_ns = 0
+
+    def mark(self, shown: Snapshot | None = None) -> str:
+        """Makes what is shown (None: the newest snapshot) the baseline; says so.
+
+        Raises:
+            BrrrtopError: Nothing is judged yet.
+        """
+        shown = shown or self._latest
+        if shown is None:
+            raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
+        says = self._marking.mark(shown)
+        self._log.marked(shown.now_ns, says)
+        return says
 
     def advance(self, now_ns: int | None = None, wall_ns: int | None = None) -> Snapshot:
         """The state at `now_ns` in the source's time.
@@ -87,7 +106,8 @@ class Session:
         if span is not None and span.t1_ns > self._judged_to_ns:
             self._judge(span)
         self._log.look(self.timeline, self.judged.estimate if self.judged else None, now)
-        return self._snapshot(now, wall_ns)
+        self._latest = self._snapshot(now, wall_ns)
+        return self._latest
 
     def _judge(self, span: Span) -> None:
         ids = self.timeline.active_devices(span)
@@ -99,6 +119,11 @@ class Session:
         self._others = tuple(everyone[i].estimate for i in ids)
         self._remember(span, shown)
         self._steady.look(advise(self.judged))
+        self._marking.look(
+            self.judged.estimate, lambda part: estimate(self.timeline.window(part, shown)).estimate
+        )
+        if self._marking.comparison is not None:
+            self._log.compared(self._marking.comparison, span.t1_ns)
         self._judged_to_ns = span.t1_ns
 
     def _remember(self, span: Span, device_id: int) -> None:
@@ -140,6 +165,8 @@ class Session:
                 if Metric.MONITOR_RSS_BYTES in latest
                 else None,
             ),
+            baseline=self._marking.baseline,
+            comparison=self._marking.comparison if self.judged else None,
         )
 
     def _gauges(self, now: int) -> Gauges:

@@ -12,7 +12,7 @@ from brrrtop.model import Snapshot
 from brrrtop.session.live import LiveSource
 from brrrtop.session.state import Session
 
-CAN = frozenset({"pause", "device", "continuous", "save"})
+CAN = frozenset({"pause", "device", "continuous", "save", "baseline"})
 
 
 class Watching:
@@ -38,7 +38,13 @@ class Watching:
         snapshot = self._session.advance(self._last_ns, self._last_ns)
         if self._frozen is None:
             return snapshot
-        return replace(self._frozen, freshness=snapshot.freshness, paused=True)
+        return replace(
+            self._frozen,
+            freshness=snapshot.freshness,
+            paused=True,
+            baseline=snapshot.baseline,
+            comparison=snapshot.comparison,
+        )
 
     def pause(self) -> None:
         """The picture stands still; watching goes on behind it."""
@@ -66,9 +72,7 @@ class Watching:
         self._session.select_device(device_id)
 
     def mark_baseline(self) -> str:
-        raise BrrrtopError(
-            "no baseline can be marked here", "compare two files: brrrtop compare A B"
-        )
+        return self._session.mark(self._frozen)
 
     def continuous(self, on: bool) -> str:
         return self._source.continuous(on)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from brrrtop.advisories.advise import advise
-from brrrtop.advisories.compare import batch_test, compare, precision_test
+from brrrtop.advisories.compare import compare
+from brrrtop.advisories.experiments import batch_test, precision_test
 from brrrtop.model import Estimate
 from collectors.wire import MarkClass
 
@@ -93,16 +94,16 @@ def test_without_steps_only_shares_are_compared() -> None:
 
 def test_the_batch_test_reads_overhead_and_limits() -> None:
     same = compare(of(run(wait=40_000.0)), of(run(wait=40_000.0, us=310.0)))
-    assert "overhead set the pace" in batch_test(same, 2.0)
+    assert "overhead set the pace" in batch_test(same.speedup, 2.0)
     twice = compare(of(run(us=300.0)), of(run(us=780.0)))
-    assert "the GPU sets the pace" in batch_test(twice, 2.0)
-    assert "larger batch" in batch_test(twice, 1.0)
+    assert "the GPU sets the pace" in batch_test(twice.speedup, 2.0)
+    assert "larger batch" in batch_test(twice.speedup, 1.0)
 
 
 def test_the_precision_test_reads_its_three_outcomes() -> None:
     fast = compare(of(run(SGEMM, 2_000.0)), of(run(GEMM, 300.0)))
-    assert "CUDA cores" in precision_test(fast, "fp32")
+    assert "CUDA cores" in precision_test(fast.speedup, "fp32")
     none = compare(of(run(SGEMM, 300.0)), of(run(GEMM, 295.0)))
-    assert "no gain" in precision_test(none, "fp32")
+    assert "no gain" in precision_test(none.speedup, "fp32")
     some = compare(of(run(SGEMM, 700.0)), of(run(GEMM, 300.0)))
-    assert "halved bytes" in precision_test(some, "tf32")
+    assert "halved bytes" in precision_test(some.speedup, "tf32")

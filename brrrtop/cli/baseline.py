@@ -1,0 +1,44 @@
+"""`--baseline FILE`: an earlier run, judged whole, to compare with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from brrrtop.cli.options import Options
+from brrrtop.comparison import Baseline
+from brrrtop.model import Snapshot
+
+
+def loaded(options: Options) -> Baseline | None:
+    """The baseline that was asked for; None when none was. A file is read once.
+
+    Raises:
+        BrrrtopError: The file cannot be used; says why.
+    """
+    return None if options.baseline is None else _read(options.baseline)
+
+
+@cache
+def _read(path: str) -> Baseline:
+    from brrrtop.session.marking import baseline_of
+    from brrrtop.session.opening import open_source
+    from brrrtop.session.whole import analyze
+
+    source = open_source(path)
+    try:
+        return baseline_of(analyze(source), Path(path).name)
+    finally:
+        source.close()
+
+
+def compared(snapshot: Snapshot, baseline: Baseline | None) -> Snapshot:
+    """A whole source's snapshot, beside the baseline."""
+    if baseline is None or snapshot.estimate is None:
+        return snapshot
+    from brrrtop.session.marking import Marking
+
+    marking = Marking(baseline)
+    marking.look_at_whole(snapshot.estimate)
+    return replace(snapshot, baseline=baseline, comparison=marking.comparison)

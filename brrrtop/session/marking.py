@@ -1,0 +1,106 @@
+"""A baseline, and what is compared with it as a session goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from brrrtop import units, words
+from brrrtop.advisories.compare import compare
+from brrrtop.comparison import Baseline, Comparison
+from brrrtop.errors import BrrrtopError
+from brrrtop.model import Estimate, Snapshot, Span
+
+LEAST_STEPS = 2
+ENOUGH_NS = 8_000_000_000
+"""With so much judged and still no steps, shares are compared."""
+EPOCH_NS = 10**18
+"""Smaller times do not count from 1970: the source has a clock of its own."""
+
+
+def baseline_of(snapshot: Snapshot, label: str, *, here: bool = False) -> Baseline:
+    """What a snapshot says, to compare with.
+
+    Raises:
+        BrrrtopError: It has no verdict.
+    """
+    if snapshot.estimate is None:
+        raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
+    return Baseline(
+        label=label,
+        t_ns=snapshot.estimate.span.t1_ns,
+        estimate=snapshot.estimate,
+        advisories=snapshot.advisories,
+        devices=snapshot.devices,
+        here=here,
+    )
+
+
+class Marking:
+    """Keeps the baseline over seeks and restarts, and the newest comparison with it."""
+
+    def __init__(self, baseline: Baseline | None = None) -> None:
+        self.baseline = baseline
+        self.comparison: Comparison | None = None
+
+    def mark(self, snapshot: Snapshot) -> str:
+        """Makes what is shown the baseline; says so.
+
+        Raises:
+            BrrrtopError: Nothing is judged yet.
+        """
+        found = baseline_of(snapshot, _marked(snapshot), here=True)
+        self.baseline, self.comparison = found, None
+        steps = found.estimate.steps
+        pace = f", {units.duration(steps.step_ns)} a step" if steps.step_ns else ""
+        return f"baseline {found.label}: {words.verdict(found.estimate)}{pace}"
+
+    def look_at_whole(self, now: Estimate) -> None:
+        """Compares a source judged whole, however little it is."""
+        if self.baseline is not None:
+            self.comparison = compare(self.baseline.estimate, now, self.baseline.advisories)
+
+    def look(self, now: Estimate, part: Callable[[Span], Estimate]) -> None:
+        """Compares one more window.
+
+        Args:
+            now: Its estimate.
+            part: Estimates another span of the same device.
+        """
+        base = self.baseline
+        if base is None:
+            return
+        self.comparison = None
+        span = after_baseline(now.span, base)
+        if span is None:
+            return
+        after = now if span == now.span else part(span)
+        before = base.of(now.device.device_id)
+        if _enough(before, after):
+            promised = base.advisories if before is base.estimate else ()
+            self.comparison = compare(before, after, promised)
+
+
+def after_baseline(span: Span, base: Baseline) -> Span | None:
+    """The part of a window that the baseline was not judged on; None: there is none yet."""
+    old = base.estimate.span
+    if not base.here or span.t1_ns <= old.t0_ns or span.t0_ns >= old.t1_ns:
+        return span
+    return Span(old.t1_ns, span.t1_ns) if span.t1_ns > old.t1_ns else None
+
+
+def _enough(before: Estimate, after: Estimate) -> bool:
+    """Whether the after says something: steps where the baseline has some, and not a warm-up."""
+    if not after.account.duration_ns or after.steps.warming_up:
+        return False
+    if (after.steps.count or 0) >= LEAST_STEPS:
+        return True
+    return not before.steps.count or after.account.duration_ns >= ENOUGH_NS
+
+
+def _marked(snapshot: Snapshot) -> str:
+    now_ns = snapshot.now_ns
+    if now_ns < EPOCH_NS:
+        place = "" if snapshot.progress is None else f" at {units.share(snapshot.progress)}"
+        return f"marked{place}"
+    return f"marked {datetime.fromtimestamp(now_ns / 1e9).astimezone().strftime('%H:%M:%S')}"
