@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brrrtop.cli import gate, output
+from brrrtop.cli import gate, output, replay
 from brrrtop.cli.options import Options
 from brrrtop.model import Snapshot
 from brrrtop.session.opening import open_source
@@ -17,6 +17,8 @@ def read(path: str, options: Options) -> Snapshot:
     """
     source = open_source(path)
     try:
+        if options.record:
+            replay.convert(source, options.record)
         return analyze(source, steps=options.steps, device=options.gpu)
     finally:
         source.close()

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import brrrtop.data
-from brrrtop.cli import output, show
+from brrrtop.cli import output, replay, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.session.opening import open_source
@@ -40,6 +40,8 @@ def run(options: Options) -> int:
         )
     source = open_source(str(known[name]))
     try:
+        if options.record:
+            replay.convert(source, options.record)
         return show.finished(source, options, loop=True)
     finally:
         source.close()

@@ -15,10 +15,19 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; never raises."""
+    if argv is not None:
+        return _fenced(list(argv))
+    code = _fenced(sys.argv[1:])
+    if code:
+        _end_undisturbed()
+    return code
+
+
+def _fenced(argv: list[str]) -> int:
     try:
-        return _flushed(_run(sys.argv[1:] if argv is None else list(argv)))
+        return _flushed(_run(argv))
     except KeyboardInterrupt:
-        return _interrupted()
+        return INTERRUPTED
     except BrokenPipeError:
         return _reader_left()
     except SystemExit as leaving:
@@ -72,11 +81,11 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _interrupted() -> int:
+def _end_undisturbed() -> None:
+    """A code is decided: no late ^C may replace it while the interpreter shuts down."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return INTERRUPTED
 
 
 def _reader_left() -> int:

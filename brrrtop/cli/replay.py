@@ -10,22 +10,22 @@ from brrrtop.session.source import Source
 
 
 def run(options: Options) -> int:
-    if not 0 < options.speed < 1e6:
+    if options.speed is not None and not 0 < options.speed < 1e6:
         raise UsageError(f"--speed {options.speed:g} is not above 0", "1 is as it happened")
     source = open_source(options.file)
     try:
         if options.record:
-            _convert(source, options.record)
+            convert(source, options.record)
         return show.finished(source, options)
     finally:
         source.close()
 
 
-def _convert(source: Source, path: str) -> None:
+def convert(source: Source, path: str) -> None:
     """Writes all of a source into a recording, and rewinds it."""
-    from brrrtop.session.converting import convert
+    from brrrtop.session import converting
 
     span = source.span
-    convert(source, path)
+    converting.convert(source, path)
     source.seek(span.t0_ns if span else 0)
     output.say(f"written to {path}")

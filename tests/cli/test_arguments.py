@@ -30,6 +30,28 @@ def test_common_options_work_before_and_after_the_verb(argv: list[str]) -> None:
     assert (options.verb, options.json, options.file) == ("analyze", True, "x")
 
 
+@pytest.mark.parametrize("words", [["analyze", "x"], ["compare", "x", "y"], ["demo"], ["doctor"],
+                                   ["replay", "x"], ["attach", "1"]])  # fmt: skip
+def test_every_verb_takes_the_common_options(words: list[str]) -> None:
+    options = parse([*words, "--once", "--json", "--interval", "2", "--gpu", "1", "--no-color",
+                     "--ascii"])  # fmt: skip
+    assert (options.once, options.json, options.interval, options.gpu) == (True, True, 2.0, 1)
+    assert (options.no_color, options.ascii) == (True, True)
+    assert parse([*words, "--version"]).version
+
+
+@pytest.mark.parametrize("words", [["analyze", "x"], ["demo"], ["replay", "x"], ["attach", "1"],
+                                   ["run", "--", "true"], []])  # fmt: skip
+def test_whatever_reads_a_run_can_record_it(words: list[str]) -> None:
+    assert parse(["--record", "f", *words]).record == "f"
+
+
+def test_the_version_of_the_command_of_run_is_its_own() -> None:
+    assert parse(["run", "--version", "--", "python"]).version
+    assert not parse(["run", "--", "python", "--version"]).version
+    assert not parse(["run", "python", "--version"]).version
+
+
 @pytest.mark.parametrize(
     ("argv", "command"),
     [

@@ -84,7 +84,8 @@ def test_interrupting_is_130_at_any_moment(tmp_path: Path, after_s: float) -> No
     finally:
         os.close(holder)
     assert b"Traceback" not in narration
-    assert child.returncode in (130, 1), narration
+    # A ^C that comes between the sentence and the exit ends Python itself: 130 to a shell as well.
+    assert child.returncode in (130, 1, -signal.SIGINT), narration
 
 
 def _wait_until_ours(pid: int) -> None:

@@ -16,6 +16,8 @@ from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
 from brrrtop.tui.renderables.roofline_plot import roofline
+from brrrtop.tui.screens.roofline import legend
+from brrrtop.tui.widgets.advice import evidence_pairs, evidence_text
 from tests.tui import snapshots
 
 WIDTHS = (20, 40, 80, 200)
@@ -227,3 +229,25 @@ def test_every_hue_can_be_read_on_its_background(palette: dict[str, str]) -> Non
         assert _contrast(colour, palette["cursor"]) >= 3, name
         if name not in ("text", "muted"):
             assert _contrast(colour, palette["on_fill"]) >= 4.5, name
+
+
+def test_figures_of_advice_carry_their_units() -> None:
+    evidence = {
+        "waits_a_step": 90.5, "blocked_ns_a_step": 838_000.0, "bytes_a_step": 20 << 20,
+        "bytes_per_s": 31_794_328_523.0, "span_ns_an_update": 1.5e6, "exposed_share": 0.05,
+        "share": 0.4, "saved_s": 2.0, "lines": [], "seen": None,
+    }  # fmt: skip
+    assert evidence_text(evidence) == (
+        "waits a step 90.5, blocked a step 838 us, bytes a step 20.0 MiB, rate 31.8 GB/s, "
+        "span an update 1.50 ms, exposed 5%, share 40%, saved 2.00 s, seen –"
+    )
+    assert "lines" not in dict(evidence_pairs(evidence)), "an empty list says nothing"
+
+
+def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
+    estimate = snapshots.snapshot().estimate
+    assert estimate is not None
+    bare = tuple(replace(row, flop_per_s=None, bytes_per_s=None) for row in estimate.kernels)
+    line = legend(replace(estimate, kernels=bare), Look(), 120).plain
+    assert "record_shapes=True" in line
+    assert "0 of" not in line

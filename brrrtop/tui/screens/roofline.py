@@ -54,6 +54,11 @@ class RooflinePane(Pane):
 def legend(estimate: Estimate, look: Look, width: int) -> Text:
     """How much of the time is plotted, and where the roofs come from."""
     shown = plotted(estimate.kernels)
+    if not shown:
+        words = (
+            "No kernel is plotted: FLOPs come with a torch.profiler trace with record_shapes=True"
+        )
+        return clipped(Text.styled(words, look.style("muted")), width)
     share = sum(kernel.share for kernel in shown)
     pieces = [
         Text.styled(

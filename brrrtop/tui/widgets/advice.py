@@ -120,6 +120,8 @@ def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Labels and values in words, units taken from the keys' suffixes."""
     pairs = []
     for key, value in evidence.items():
+        if isinstance(value, list | tuple) and not value:
+            continue
         label, shown = key, str(value)
         if value is None:
             shown = units.UNMEASURED
@@ -134,6 +136,10 @@ def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _measured(key: str, value: float) -> tuple[str, str]:
+    for per in ("_a_step", "_an_update"):
+        if key.endswith(per):
+            label, shown = _measured(key.removesuffix(per), value)
+            return label + per, shown
     for suffix, form in (
         ("_ns", units.duration),
         ("_bytes_per_s", lambda v: units.rate(v, "B/s")),
@@ -145,6 +151,8 @@ def _measured(key: str, value: float) -> tuple[str, str]:
         ("_share", units.share),
         ("_sol", units.share),
     ):
+        if key == suffix[1:]:
+            return ("rate" if key.endswith("_per_s") else key), form(value)
         if key.endswith(suffix):
             return key.removesuffix(suffix), form(value)
     if key in ("share", "rho", "smi_util", "sm_active", "confidence"):

@@ -1,0 +1,24 @@
+"""The playhead over a finished source: how fast it goes, where it stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.cli.demo import scenarios
+from brrrtop.session.opening import open_source
+from brrrtop.session.replay import WATCHABLE_S, Replay
+from brrrtop.session.state import Session
+
+
+@pytest.mark.parametrize("speed", [None, 1.0, 0.25])
+def test_a_speed_that_was_asked_for_is_the_speed(speed: float | None) -> None:
+    source = open_source(str(scenarios()["launch-bound"]))
+    now_s = 0.0
+    replay = Replay(Session(source, keep_ns=None), speed=speed, clock=lambda: now_s)
+    span = replay.span
+    stretched = span.duration_ns / 1e9 / WATCHABLE_S
+    assert stretched < 1, "a short recording, or this proves nothing"
+    assert replay.advance().speed == (stretched if speed is None else speed)
+    now_s = 2 * WATCHABLE_S if speed is None else span.duration_ns / 1e9 / speed
+    assert replay.advance().progress == 1.0
+    source.close()
