@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from brrrtop.calibrated import Calibration, calibration_of
 from brrrtop.model import Device
 
 PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
@@ -21,6 +22,10 @@ ATTAINABLE_COMPUTE = {7: 0.85, 8: 0.87, 9: 0.80, 10: 0.78, 12: 0.80}
 accelerator README: A100 86.9 %, H100 80.3 %, B200 77.6 %; Volta and GeForce Blackwell estimated)."""
 ATTAINABLE_MEMORY = 0.90
 """A 4.3 TB/s copy on a 4.8 TB/s H200."""
+LEAST_CLOCK_RATIO, MOST_CLOCK_RATIO = 0.3, 1.2
+"""Clocks read while the GPU idled are no denominators."""
+LEAST_ATTAINED = 0.3
+"""A calibration below this share of the datasheet was not made on an idle GPU, or not on this part."""
 
 _RATE_PER_SM_CLOCK: dict[tuple[int, int], dict[str, float]] = {
     (7, 0): {"fp32": 128, "fp64": 64, "fp16": 1024},
@@ -66,12 +71,32 @@ class Ceilings:
     """Clock at which the tensor figures hold."""
     source: str
     confidence: str
-    """`high`, `medium`, `low` or `formula`."""
+    """`high`, `medium`, `low`, `formula` or `measured`."""
+    compute_attained: float | None = None
+    """Share of a compute ceiling that a calibration reached."""
+    memory_attained: float | None = None
 
     @property
     def attainable_compute(self) -> float:
         """Share of a compute ceiling that a good kernel reaches."""
+        if self.compute_attained:
+            return self.compute_attained
         return ATTAINABLE_COMPUTE.get(self.capability[0] if self.capability else 0, 0.8)
+
+    @property
+    def attainable_memory(self) -> float:
+        """Share of the bandwidth that a good copy reaches."""
+        return self.memory_attained or ATTAINABLE_MEMORY
+
+    def clock_ratio(self, sm_clock_hz: float | None) -> float:
+        """Clock over the one the tensor figures hold at; 1 where either is unknown.
+
+        Arithmetic ceilings move with the SM clock, the bandwidth does not: a throttled kernel at
+        80 % of the datasheet may be at 100 % of what the clock allows.
+        """
+        if not sm_clock_hz or not self.tensor_clock_hz:
+            return 1.0
+        return min(MOST_CLOCK_RATIO, max(LEAST_CLOCK_RATIO, sm_clock_hz / self.tensor_clock_hz))
 
     def ridge(self, precision: str) -> float | None:
         """FLOP per byte at which the compute and the memory roof meet."""
@@ -145,13 +170,54 @@ _TENSOR = frozenset({"tf32", "fp16", "bf16", "fp8", "fp4", "int8"})
 
 @lru_cache(maxsize=64)
 def ceilings_for(device: Device) -> Ceilings | None:
-    """The ceilings of a device; None when neither the table nor the formula knows it.
+    """The ceilings of a device; None when neither the table, the formula nor a calibration knows it.
 
     Laptop parts share names with desktop ones but not clocks, so they take the formula.
     """
+    made = calibration_of(device)
+    found = _published(device)
+    if made is None:
+        return found
+    return _from_measurement(device, made) if found is None else _attained(found, made)
+
+
+def _published(device: Device) -> Ceilings | None:
     name = device.name or ""
     if name and "Laptop" not in name and not device.mig:
         for pattern, ceilings in table():
             if pattern.search(name):
                 return ceilings
     return by_formula(device)
+
+
+def _attained(ceilings: Ceilings, made: Calibration) -> Ceilings:
+    """Datasheet ceilings with what good kernels were measured to reach of them."""
+    reached = [
+        rate / ceilings.flop_per_s[precision]
+        for precision, rate in made.flop_per_s.items()
+        if precision in ceilings.flop_per_s and precision in _TENSOR
+    ]
+    compute = max(reached, default=0.0)
+    memory = made.bytes_per_s / ceilings.bytes_per_s if ceilings.bytes_per_s else 0.0
+    return replace(
+        ceilings,
+        bytes_per_s=ceilings.bytes_per_s or made.bytes_per_s / ATTAINABLE_MEMORY,
+        compute_attained=compute if LEAST_ATTAINED <= compute <= 1 else None,
+        memory_attained=memory if LEAST_ATTAINED <= memory <= 1 else None,
+        source=f"{ceilings.source}; attainable share measured {made.date}",
+    )
+
+
+def _from_measurement(device: Device, made: Calibration) -> Ceilings:
+    """Ceilings of a part nobody published: what was reached, over what is usually reached."""
+    share = ATTAINABLE_COMPUTE.get(device.capability[0] if device.capability else 0, 0.8)
+    return Ceilings(
+        part=made.name,
+        flop_per_s={precision: rate / share for precision, rate in made.flop_per_s.items()},
+        bytes_per_s=made.bytes_per_s / ATTAINABLE_MEMORY,
+        sm_count=device.sm_count,
+        capability=device.capability,
+        tensor_clock_hz=device.sm_clock_max_hz,
+        source=f"measured by brrrtop calibrate, {made.date}",
+        confidence="measured",
+    )

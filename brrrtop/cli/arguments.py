@@ -23,6 +23,7 @@ VERBS = {
     "compare": "two recordings or traces side by side: what changed",
     "demo": "watch a recording of a real run; needs no GPU",
     "doctor": "what can be watched here, and the command that fixes what cannot",
+    "calibrate": "measure what an idle GPU here reaches, for later verdicts",
 }
 
 _TOP = """\
@@ -84,6 +85,13 @@ examples:
 examples:
   brrrtop doctor
   brrrtop doctor 4711""",
+    "calibrate": """\
+Copies memory and multiplies matrices for some seconds, in a Python that has
+torch, and keeps the rates. Refuses a GPU that is in use.
+
+examples:
+  brrrtop calibrate
+  brrrtop calibrate --gpu 1 --python ~/venv/bin/python""",
 }
 
 
@@ -262,6 +270,11 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     _silent_view_options(parser)
 
 
+def _add_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--python", metavar="PATH", help="an interpreter with torch")
+    _silent_view_options(parser)
+
+
 _ADDERS = {
     "attach": _add_attach,
     "run": _add_run,
@@ -270,6 +283,7 @@ _ADDERS = {
     "compare": _add_compare,
     "demo": _add_demo,
     "doctor": _add_doctor,
+    "calibrate": _add_calibrate,
 }
 
 

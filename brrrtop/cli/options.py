@@ -35,6 +35,8 @@ class Options:
     after: str = ""
     scenario: str | None = None
     list: bool = False
+    python: str | None = None
+    """An interpreter with torch."""
     speed: float | None = None
     steps: tuple[int, int] | None = None
 

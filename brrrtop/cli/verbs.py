@@ -17,6 +17,7 @@ MODULES = {
     "compare": "compare",
     "demo": "demo",
     "doctor": "doctor",
+    "calibrate": "calibrate",
 }
 
 

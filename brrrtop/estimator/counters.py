@@ -145,7 +145,8 @@ def _meter(
         return None
     size = int(family_of.max()) + 1
     weights = np.asarray(np.bincount(group_of, mixes.inside(window), len(groups)), np.float64)
-    clock = clock_ratio(window, ceilings)
+    # Counters count cycles, ceilings operations.
+    clock = ceilings.clock_ratio(mixes.mean(window, Metric.SM_CLOCK_HZ))
     each = np.array([_expected(g, metric, clock) for g in groups]).reshape(-1, 2)
     prior = _by_family(each[:, 0], weights, family_of, size)
     doubt = _by_family(each[:, 1], weights, family_of, size)
@@ -164,15 +165,6 @@ def _meter(
         solution=solution,
         moved=np.abs(whole[0] * (solution.rates - prior)),
     )
-
-
-def clock_ratio(window: Window, ceilings: Ceilings) -> float:
-    """SM clock over the clock the tensor ceilings hold at; 1 where nobody measured it.
-
-    Counters count cycles, ceilings operations: `flop share = activity x ratio`.
-    """
-    clock = mixes.mean(window, Metric.SM_CLOCK_HZ)
-    return clock / ceilings.tensor_clock_hz if clock and ceilings.tensor_clock_hz else 1.0
 
 
 def _works(group: Group) -> bool:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from brrrtop.ceilings import ATTAINABLE_MEMORY, Ceilings
-from brrrtop.estimator import families, occupancy
+from brrrtop.ceilings import Ceilings
+from brrrtop.estimator import families, mixes, occupancy
 from brrrtop.estimator.families import Family, family_of
 from brrrtop.estimator.names import NameFacts, name_facts
 from brrrtop.estimator.ops import STREAMING, Work, work_of
 from brrrtop.model import Activities, ActivityType, Device, Window
+from collectors.wire import Metric
 
 LAUNCH_FLOOR_NS = 1000
 """Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
@@ -98,6 +99,11 @@ class Judge:
         self._device = _completed(window.device, ceilings)
         self._sms = occupancy.sm_count(self._device, ceilings)
         self._torch_new = torch_new
+        clock = mixes.mean(window, Metric.SM_CLOCK_HZ)
+        self._clock = ceilings.clock_ratio(clock) if ceilings else 1.0
+        """Regimes are decided at the clock the GPU ran at; what is shown is over the datasheet."""
+        good = (ceilings.attainable_compute, ceilings.attainable_memory) if ceilings else (0.8, 0.9)
+        self._attainable_ratio = good[0] / good[1]
 
     def group(self, row: int, count: int, total_ns: int, op_id: int) -> Group:
         """The verdict on a group.
@@ -123,12 +129,16 @@ class Judge:
         m_roof = self._memory_share(size, mean_ns)
         if c_roof is None and m_roof is None:
             level = NAME
+        at_clock = c_roof / self._clock if c_roof is not None else None
+        odds_ratio = self._side_ratio(at_clock, m_roof)
         spin = family.kind == families.SPIN
         group = Group(
             name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
             waves=waves, fills=0.001 if spin else (1.0 if fills is None else fills),
-            filled=not spin and _fills_device(family, facts, waves, fills, c_roof, m_roof, mean_ns),
-            compute_probability=_probability(family, facts, level, c_roof, m_roof, waves, mean_ns),
+            filled=not spin and _fills_device(family, facts, waves, fills, at_clock, m_roof, mean_ns),
+            compute_probability=_probability(
+                family, facts, level, odds_ratio, m_roof, waves, mean_ns
+            ),
             unknown=family is families.OTHER and level < BYTES, level=level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
@@ -161,6 +171,12 @@ class Judge:
             name, family, facts, count, total_ns, 0, None, 1.0, True, 0.0, False,
             BYTES if mean else NAME, 1.0, None, mean, None, None, roof,
         )  # fmt: skip
+
+    def _side_ratio(self, compute: float | None, memory: float | None) -> float | None:
+        """How much nearer a kernel is to the attainable compute roof than to the memory roof."""
+        if compute is None or memory is None:
+            return None
+        return compute / max(memory * self._attainable_ratio, 1e-9)
 
     def _compute_share(
         self, flop: float | None, precision: str | None, mean_ns: float
@@ -262,20 +278,22 @@ def _probability(
     family: Family,
     facts: NameFacts,
     level: int,
-    compute_roof: float | None,
+    side_ratio: float | None,
     memory_roof: float | None,
     waves: float | None,
     mean_ns: float,
 ) -> float:
     """Chance of the compute side, levels fused as log-odds.
 
+    Args:
+        side_ratio: How much nearer the compute roof than the memory roof, at the clock.
+
     The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
     (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
     """
-    if compute_roof is not None and memory_roof is not None and level == SHAPES:
+    if side_ratio is not None and level == SHAPES:
         odds = _odds(family.prior)
-        ratio = compute_roof / (memory_roof / ATTAINABLE_MEMORY * 0.8)
-        odds += min(6.0, max(-6.0, 4.0 * math.log(max(ratio, 1e-6))))
+        odds += min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
         backward = family.name == "attention" and facts.backward
         return min(_chance(odds), 0.65) if backward else _chance(odds)
     long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS

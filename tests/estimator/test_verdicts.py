@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.estimator import labels, launches, steps, table
+from brrrtop.estimator import labels, launches, steps
 from brrrtop.estimator.estimate import estimate
 from brrrtop.model import Device, Links, OpSignature, Regime, Side, Span
 from collectors.wire import MarkClass
