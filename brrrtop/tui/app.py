@@ -78,6 +78,7 @@ class BrrrtopApp(App[int]):
         Binding("2,r", "roofline", show=False),
         Binding("3,a", "advice", show=False),
         Binding("4,l", "log", show=False),
+        Binding("5,b", "compare", show=False),
     ]
 
     def __init__(
@@ -262,6 +263,11 @@ class BrrrtopApp(App[int]):
         from brrrtop.tui.screens.log import LogView
 
         self._open(LogView())
+
+    def action_compare(self) -> None:
+        from brrrtop.tui.screens.compare import CompareView
+
+        self._open(CompareView())
 
     def on_advice_opened(self) -> None:
         self.action_advice()

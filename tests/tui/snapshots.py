@@ -224,7 +224,11 @@ def snapshot(**more: Any) -> Snapshot:
         "estimate": estimate(),
         "advisories": ADVISORIES,
         "gauges": GAUGES,
-        "gauge_history": {20: tuple(0.4 + 0.1 * (i % 5) / 5 for i in range(60))},
+        "gauge_history": {
+            20: tuple(0.4 + 0.1 * (i % 5) / 5 for i in range(60)),
+            22: tuple(0.1 + 0.8 * (i % 7) / 7 for i in range(60)),
+            23: tuple(0.9 - 0.8 * (i % 7) / 7 for i in range(60)),
+        },
         "history": history(),
         "events": EVENTS,
         "overhead": Overhead(0.004, 0.002, 0.031, 94 * 2**20),

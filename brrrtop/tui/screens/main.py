@@ -32,6 +32,8 @@ KEYS: tuple[Key, ...] = (
     ("a", "advice", "app.advice"),
     ("r", "roofline", "app.roofline"),
     ("l", "log", "app.log"),
+    ("m", "mark", "app.baseline"),
+    ("b", "before/after", "app.compare"),
 )
 
 

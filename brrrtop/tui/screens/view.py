@@ -26,6 +26,7 @@ KEYS: tuple[Key, ...] = (
     ("2", "roofline", "app.roofline"),
     ("3", "advice", "app.advice"),
     ("4", "log", "app.log"),
+    ("5", "before/after", "app.compare"),
     ("?", "help", "app.help"),
 )
 

@@ -17,6 +17,8 @@ from brrrtop.tui.widgets.pane import Pane
 from collectors.wire import Metric
 
 Readings = Mapping[int, float]
+TREND = 16
+"""Readings in a trend, one a cell."""
 
 
 class Gauges(Pane):
@@ -33,9 +35,8 @@ class Gauges(Pane):
             *activity(snapshot, look, 8 if wide else 0),
             *state(snapshot.gauges, look, labels=wide),
         ]
-        if wide and (trend := snapshot.gauge_history.get(Metric.SM_ACTIVE)):
-            label = Text.styled("SMs, lately ", look.style("muted"))
-            pieces.append(label.append_text(sparkline(trend, look, min(20, len(trend)), "good")))
+        if wide:
+            pieces += trends(snapshot, look)
         return stacked(rows(pieces, width, height, "  "), width)
 
 
@@ -65,6 +66,21 @@ def activity(snapshot: Snapshot, look: Look, bar_width: int) -> list[Text]:
         if bar_width and gauge is not Metric.SMI_UTIL:
             text.append_text(meter(value, look, bar_width, hue)).append(" ")
         pieces.append(text.append(units.share(value), look.style(hue, bold=True)))
+    return pieces
+
+
+def trends(snapshot: Snapshot, look: Look) -> list[Text]:
+    """How the SMs, the tensor pipes and DRAM worked over the last readings, most telling first."""
+    pieces = []
+    for label, gauge, hue in (
+        ("lately SM", Metric.SM_ACTIVE, "good"),
+        ("tensor", Metric.TENSOR_ACTIVE, "compute"),
+        ("DRAM", Metric.DRAM_ACTIVE, "memory"),
+    ):
+        trend = snapshot.gauge_history.get(gauge, ())
+        if len(trend) > 1:
+            text = Text.styled(f"{label} ", look.style("muted"))
+            pieces.append(text.append_text(sparkline(trend, look, min(TREND, len(trend)), hue)))
     return pieces
 
 

@@ -1,0 +1,182 @@
+"""Before and after: what a change won, by bucket and by kernel, beside what was promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import zip_longest
+
+from rich.text import Text
+
+from brrrtop import compare_text, units
+from brrrtop.comparison import Change, Comparison
+from brrrtop.kernel_names import fitted
+from brrrtop.model import Snapshot
+from brrrtop.tui.look import MARKS, Look, letter
+from brrrtop.tui.renderables.line import wrapped
+from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.widgets.scrolled import Scrolled
+
+FIGURES = 29
+"""Cells of before, after and won beside each other."""
+TWO_COLUMNS = 118
+GAP = 3
+LONGEST_BAR, SHORTEST_BAR = 24, 8
+BUCKET, KERNEL = 19, 24
+"""Cells that the names of buckets and of kernels need before a bar may take any."""
+
+
+class BeforeAfter(Scrolled):
+    topic = "before and after"
+
+    def content(self, snapshot: Snapshot, width: int) -> list[Text]:
+        base, found, look = snapshot.baseline, snapshot.comparison, self.look
+        if base is None:
+            return [line for part in compare_text.NO_BASELINE for line in _said(part, look, width)]
+        if found is None:
+            marked = f"Baseline {base.label}: "
+            return _said(marked + compare_text.waiting(base), look, width)
+        return comparison_lines(found, base.label, look, width)
+
+
+def comparison_lines(found: Comparison, label: str, look: Look, width: int) -> list[Text]:
+    """The sentence, both sides, what changed and was promised, then the tables."""
+    lines = _headline(found, look, width)
+    lines += _sides(found, label, look, width)
+    for kind in found.changes:
+        lines += _labelled("changed", kind, "text", look, width)
+    for one in found.experiments:
+        lines += _labelled("test", compare_text.experiment(one), "text", look, width)
+    for sentence in compare_text.promises(found):
+        lines += _labelled("promise", sentence, "text", look, width)
+    lines.append(Text())
+    if width < TWO_COLUMNS:
+        return [*lines, *_buckets(found, look, width), Text(), *_kernels(found, look, width)]
+    left = (width - GAP) // 2
+    return lines + _beside(
+        _buckets(found, look, left), _kernels(found, look, width - GAP - left), left
+    )
+
+
+def _headline(found: Comparison, look: Look, width: int) -> list[Text]:
+    hue = "text"
+    if found.speedup is not None and found.says[0].isdigit():
+        hue = "good"
+    elif found.says.startswith("slower"):
+        hue = "alarm"
+    style = look.style(hue, bold=True)
+    return [Text.styled(line, style) for line in wrapped(found.says, width)]
+
+
+def _sides(found: Comparison, label: str, look: Look, width: int) -> list[Text]:
+    lines = []
+    per = "a step" if found.per_step else ""
+    sides = (("before", found.before_ns, label), ("after", found.after_ns, "now"))
+    for (name, time_ns, where), verdict in zip(sides, found.verdicts, strict=True):
+        pace = f"{units.duration(time_ns)} {per}" if per else ""
+        regime = verdict.split("-", maxsplit=1)[0].split(" ")[0].lower()
+        hue = regime if regime in MARKS else "text"
+        line = Text(no_wrap=True).append(f"{name:>8}  ", look.style("muted"))
+        line.append(f"{verdict:<26} ", look.style(hue, bold=True))
+        line.append(f"{pace:>15}  ", look.style("text", bold=True))
+        lines.append(line.append(where, look.style("muted")))
+    return lines
+
+
+def _buckets(found: Comparison, look: Look, width: int) -> list[Text]:
+    whole = Change("the whole", found.before_ns, found.after_ns)
+    row = partial(_row, whole=whole, least=BUCKET, look=look, width=width)
+    lines = [_titles(compare_text.unit(found), BUCKET, look, width)]
+    lines.append(row(whole))
+    for change in found.buckets:
+        key = change.name.replace(": ", "_").replace(" ", "_")
+        mark = letter(key) if key in MARKS else ""
+        lines.append(row(change, mark, key if mark else "text"))
+    return lines
+
+
+def _kernels(found: Comparison, look: Look, width: int) -> list[Text]:
+    whole = Change("", found.before_ns, found.after_ns)
+    row = partial(_row, whole=whole, least=KERNEL, look=look, width=width)
+    lines = [_titles("kernels by family", KERNEL, look, width)]
+    families = found.families[: compare_text.FAMILIES_SHOWN]
+    lines += [row(one) for one in families]
+    lines += [Text(), _titles("kernels that changed most", KERNEL, look, width)]
+    return lines + [row(one) for one in found.kernels]
+
+
+def _columns(width: int, least: int) -> tuple[int, int]:
+    """Cells of the name and of the bar."""
+    room = width - FIGURES - 1
+    bar = min(LONGEST_BAR, room - least)
+    return (room - bar, bar) if bar >= SHORTEST_BAR else (room, 0)
+
+
+def _titles(title: str, least: int, look: Look, width: int) -> Text:
+    name, _ = _columns(width, least)
+    line = Text(no_wrap=True).append(title.ljust(name), look.style("text", bold=True))
+    return line.append(f"{'before':>9}{'after':>10}{'won':>10}", look.style("muted"))
+
+
+def _row(
+    change: Change, mark: str = "", hue: str = "text", *, whole: Change, least: int, look: Look,
+    width: int,
+) -> Text:  # fmt: skip
+    """Name, three figures, and a bar of what stayed, went and came."""
+    name_cells, bar_cells = _columns(width, least)
+    line = Text(no_wrap=True)
+    if mark:
+        line.append(mark, look.filled(hue)).append(" ")
+    name = fitted(change.name, name_cells - line.cell_len - 1)
+    line.append(name.ljust(name_cells - line.cell_len), look.style("text"))
+    before, after, won = compare_text.figures(change)
+    line.append(f"{before:>9}{after:>10}", look.style("text"))
+    line.append(f"{won:>10}", look.style(_worth(change, whole), bold=True))
+    if bar_cells:
+        line.append(" ").append_text(_bar(change, hue, whole, look, bar_cells))
+    return line
+
+
+def _worth(change: Change, whole: Change) -> str:
+    """Hue of what was won: plain when it is under a hundredth of the whole."""
+    if abs(change.won_ns) < 0.01 * max(whole.before_ns, whole.after_ns):
+        return "muted"
+    return "good" if change.won_ns > 0 else "alarm"
+
+
+def _bar(change: Change, hue: str, whole: Change, look: Look, cells: int) -> Text:
+    """What there is now, then what is gone (light) or what was not there before (a plus each)."""
+    scale = cells / (max(whole.before_ns, whole.after_ns) or 1.0)
+    before, after = (
+        min(cells, round(value * scale)) for value in (change.before_ns, change.after_ns)
+    )
+    bar = Text("█" * min(before, after), look.style(hue), no_wrap=True)
+    if before > after:
+        bar.append("░" * (before - after), look.style("good"))
+    return bar.append("+" * (after - before), look.style("alarm")) if after > before else bar
+
+
+def _beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Text]:
+    lines = []
+    for one, other in zip_longest(left, right, fillvalue=Text()):
+        line = one.copy()
+        line.append(" " * (width + GAP - line.cell_len))
+        lines.append(line.append_text(other))
+    return lines
+
+
+def _labelled(label: str, words: str, hue: str, look: Look, width: int) -> list[Text]:
+    lines = []
+    for i, part in enumerate(wrapped(words, max(10, width - 10))):
+        line = Text(no_wrap=True).append(f"{label if not i else '':>8}  ", look.style("muted"))
+        lines.append(line.append(part, look.style(hue)))
+    return lines
+
+
+def _said(sentence: str, look: Look, width: int) -> list[Text]:
+    return [Text.styled(line, look.style("text")) for line in wrapped(sentence, width)]
+
+
+class CompareView(SubView):
+    def body(self) -> BeforeAfter:
+        return BeforeAfter()
