@@ -12,6 +12,10 @@ from brrrtop.estimator.labels import COMM, TRANSFER, Labels
 from brrrtop.model import I8, KernelRow, Side
 
 
+NOT_MOVED = 1.2
+"""Above the ceiling by more than the ceiling is uncertain: caches served what the shapes count."""
+
+
 def side_of(group: Group, underfilled: float) -> Side:
     """The one word for a group: what most of its time is."""
     if group.family.kind == families.COMM:
@@ -93,9 +97,13 @@ def _row(
 
 
 def _roof(group: Group, side: Side) -> float | None:
+    """Share of its side's ceiling, at most 1; None where the shapes' bytes cannot have moved."""
+    share = None
     if side is Side.COMPUTE:
-        return group.compute_share_of_roof
-    return group.memory_share_of_roof if side is Side.MEMORY else None
+        share = group.compute_share_of_roof
+    elif side is Side.MEMORY:
+        share = group.memory_share_of_roof
+    return None if share is None or share > NOT_MOVED else min(share, 1.0)
 
 
 def _rate(parts: list[tuple[float | None, int]], total_ns: float) -> float | None:

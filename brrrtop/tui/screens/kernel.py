@@ -6,7 +6,7 @@ from rich.text import Text
 
 from brrrtop import units, words
 from brrrtop.kernel_names import fitted
-from brrrtop.model import KernelRow, Side, Snapshot
+from brrrtop.model import KernelRow, Roofs, Side, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.parts import intensity, memory_run, ridge, roof_of, sides_by_name
 from brrrtop.tui.renderables.bar import bar
@@ -119,7 +119,7 @@ def _charged(kernel: KernelRow, look: Look, width: int) -> list[Text]:
 def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> list[Text]:
     """Achieved rates beside the roofs, and the intensity beside the ridge."""
     roofs = snapshot.estimate.roofs if snapshot.estimate else None
-    lines = _fact("roof", _roof_words(kernel), look, width)
+    lines = _fact("roof", _roof_words(kernel, roofs), look, width)
     precision = kernel.precision or "precision not known"
     top = roof_of(kernel, roofs)
     flops = f"{units.rate(kernel.flop_per_s, 'FLOP/s')} ({precision}"
@@ -175,8 +175,10 @@ def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int)
     return lines
 
 
-def _roof_words(kernel: KernelRow) -> str:
+def _roof_words(kernel: KernelRow, roofs: Roofs | None) -> str:
     if kernel.roof_share is None:
+        if roofs and roofs.bytes_per_s and (kernel.bytes_per_s or 0.0) > roofs.bytes_per_s:
+            return f"{units.UNMEASURED}  cached: its shapes count more bytes than DRAM could move"
         why = f"its FLOPs and bytes are not known from {kernel.evidence}"
         if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
             why = "no ceiling is known for what limits it"
