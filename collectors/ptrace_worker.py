@@ -27,13 +27,14 @@ from collectors.ptrace_visit import Visit, VisitFailed
 _PAGE = 4096
 _CODE_BYTES = 256
 _LOOK_LIMIT_S, _LOOK_EVERY_S = 0.7, 0.02
+_NO_INTERPRETER = "Python does not run in it: it has not started yet, or it is exiting"
 
 
 def _pending(visit: Visit, job: dict[str, Any], _: ModuleType) -> None:
     """Asks the interpreter to run the text when its main thread next evaluates bytecode."""
     functions = job["functions"]
     if not visit.call(functions["Py_IsInitialized"]):
-        raise VisitFailed("the interpreter has not started yet")
+        raise VisitFailed(_NO_INTERPRETER)
     text = job["text"].encode() + b"\0"
     address = visit.map(-(-len(text) // _PAGE) * _PAGE)
     visit.write(address, text)
@@ -45,7 +46,7 @@ def _thread(visit: Visit, job: dict[str, Any], arch: ModuleType) -> None:
     """Starts a thread of our own that waits for the GIL, runs the text and ends."""
     functions = job["functions"]
     if not visit.call(functions["Py_IsInitialized"]):
-        raise VisitFailed("the interpreter has not started yet")
+        raise VisitFailed(_NO_INTERPRETER)
     text = job["text"].encode() + b"\0"
     start = visit.map(-(-(_CODE_BYTES + len(text)) // _PAGE) * _PAGE, executable=True)
     code = arch.thread_code(functions, start + _CODE_BYTES)

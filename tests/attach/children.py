@@ -36,6 +36,14 @@ import threading, time
 threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 threading.Event().wait(600)
 """
+EXITING = """
+import ctypes
+libc = ctypes.CDLL(None)
+sleep = ctypes.cast(libc.sleep, ctypes.c_void_p)
+libc.__cxa_atexit(sleep, ctypes.c_void_p(600), None)
+print("leaving", flush=True)
+"""
+"""Python is over, the process is not: the C library still runs what was left for its end."""
 
 
 class Child:

@@ -253,6 +253,17 @@ def test_a_child_that_is_gone_is_told_as_gone() -> None:
             PendingCall().enter(process, "pass", NO_PLACE, 5.0)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_whose_python_has_ended_is_not_told_as_starting(way: str, tmp_path: Path) -> None:
+    with python(children.EXITING) as one:
+        assert one.hears(b"leaving")
+        time.sleep(0.5)
+        attempt = enter(way, one, writes(tmp_path / "mark"))
+        assert one.alive, one.said
+    assert not attempt.entered
+    assert "or it is exiting" in attempt.reason
+
+
 def test_children_that_exit_at_any_moment_never_hang_us(tmp_path: Path) -> None:
     for pause_ms in range(0, 60, 6):
         code = f"import time; time.sleep({pause_ms} / 1000)"
