@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.truth.runs import Counted, Run
-from brrrtop.estimator import table
+from brrrtop.estimator import table, views
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.model import ActivityType, Window
 
@@ -30,6 +30,16 @@ class Miss:
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """One counted kernel."""
+
+    time_ns: float
+    certainty: float
+    right: bool
+    decided: bool
+
+
+@dataclass(frozen=True)
 class Score:
     """One run at one level of evidence."""
 
@@ -44,8 +54,9 @@ class Score:
     truth: dict[str, float]
     ours: dict[str, float]
     misses: tuple[Miss, ...]
-    kernels: tuple[tuple[float, float, bool, bool], ...] = field(repr=False, default=())
-    """Per counted kernel: time in ns, certainty, right, decided."""
+    covered: bool
+    """The true shares of the counted kernels lie within the bounds shown."""
+    kernels: tuple[Verdict, ...] = field(repr=False, default=())
 
     @property
     def regime_right(self) -> bool:
@@ -71,13 +82,13 @@ def score(run: Run, window: Window) -> Score:
         for name, part in _charged(judged, row).items():
             ours[name] += time * part
         right = side == counted.side
-        kernels.append((time, group.certainty, right, counted.decided))
+        kernels.append(Verdict(time, group.certainty, right, counted.decided))
         if not right:
             wrong[(index, side, counted.side)].append(time)
             counted_by[(index, side, counted.side)] = counted
     total = sum(truth.values()) or 1.0
-    decided = sum(k[0] for k in kernels if k[3])
-    agreed = sum(k[0] for k in kernels if k[3] and k[2])
+    decided = sum(k.time_ns for k in kernels if k.decided)
+    agreed = sum(k.time_ns for k in kernels if k.decided and k.right)
     misses = [
         Miss(
             labels.groups[key[0]].name, sum(times) / total, key[1], key[2],
@@ -95,7 +106,30 @@ def score(run: Run, window: Window) -> Score:
         truth={s: truth[s] / total for s in SIDES},
         ours={s: v / total for s, v in ours.items()},
         misses=tuple(sorted(misses, key=lambda m: -m.share)),
+        covered=_covered(judged, [row for row, _ in rows], truth, ours),
         kernels=tuple(kernels),
+    )
+
+
+def _covered(
+    judged: Judged, rows: list[int], truth: dict[str, float], ours: dict[str, float]
+) -> bool:
+    """Whether each true share is as near to ours as the bounds of the split say."""
+    labels, acts = judged.labels, judged.window.activities
+    total = sum(truth.values())
+    if not total:
+        return True
+    times = (acts.ends_ns - acts.starts_ns)[rows].astype(np.float64)
+    totals = np.bincount(labels.group_of[rows], times, len(labels.groups))
+    view = views.view_of(labels.groups, totals, np.zeros(len(totals)))
+    room = {
+        "compute": views.side_error(view) + views.fill_error(view),
+        "memory": views.side_error(view) + views.fill_error(view),
+        "underfilled": views.fill_error(view),
+    }
+    return all(
+        abs(truth[s] - ours[s]) / total <= views.WIDE * room[s] + ours["unknown"] / total + 1e-9
+        for s in SIDES
     )
 
 

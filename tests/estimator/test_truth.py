@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.truth.calibration import kernels, right_above, verdicts
 from benchmarks.truth.table import Row, figures, rows
 
 
@@ -45,3 +46,20 @@ def test_no_script_is_given_the_wrong_regime_with_shapes(table: list[Row]) -> No
         if not row.scores["shapes"].regime_right
     ]
     assert not wrong
+
+
+def test_verdicts_and_sides_given_with_high_confidence_are_right(table: list[Row]) -> None:
+    all_runs = [row.run for row in table]
+    for points in (verdicts(all_runs), kernels(all_runs)):
+        assert sum(p.claimed >= 0.8 for p in points) >= len(points) // 4
+        assert right_above(points) >= 0.95
+
+
+def test_the_bounds_of_the_split_hold_the_truth_with_few_exceptions(table: list[Row]) -> None:
+    held = [
+        row.scores[level].covered
+        for row in table
+        for level in ("shapes", "names")
+        if row.scores[level].matched
+    ]
+    assert sum(held) >= 0.85 * len(held)
