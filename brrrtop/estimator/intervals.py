@@ -67,11 +67,19 @@ class Cover:
         return self.up_to(highs) - self.up_to(lows)
 
 
+def distinct(times: I8) -> I8:
+    """The different times, sorted; several times faster than `np.unique` on nearly sorted ones."""
+    ordered = np.sort(times, kind="stable")
+    keep = np.ones(len(ordered), np.bool_)
+    keep[1:] = ordered[1:] != ordered[:-1]
+    return ordered[keep]
+
+
 def subtract(starts: I8, ends: I8, holes: tuple[I8, I8]) -> tuple[I8, I8]:
     """Merged intervals less merged `holes`, as merged intervals."""
     if not len(starts) or not len(holes[0]):
         return starts, ends
-    points = np.unique(np.concatenate((starts, ends, holes[0], holes[1])))
+    points = distinct(np.concatenate((starts, ends, holes[0], holes[1])))
     lows, highs = points[:-1], points[1:]
     inside = Cover(starts, ends).between(lows, highs) > 0
     outside = Cover(*holes).between(lows, highs) == 0

@@ -91,7 +91,7 @@ def _alone(starts: I8, ends: I8) -> npt.NDArray[np.bool_]:
 def _crowded(
     starts: I8, ends: I8, classes: npt.NDArray[np.int8], fractions: I8, weights: F8
 ) -> npt.NDArray[np.int64]:
-    points = np.unique(np.concatenate((starts, ends)))
+    points = intervals.distinct(np.concatenate((starts, ends)))
     lengths = np.diff(points)
     low, high = np.searchsorted(points, starts), np.searchsorted(points, ends)
 
