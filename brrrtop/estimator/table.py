@@ -11,7 +11,6 @@ from brrrtop.estimator.judging import EVIDENCE, Group, charge_compute
 from brrrtop.estimator.labels import COMM, TRANSFER, Labels
 from brrrtop.model import I8, KernelRow, Side
 
-
 NOT_MOVED = 1.2
 """Above the ceiling by more than the ceiling is uncertain: caches served what the shapes count."""
 

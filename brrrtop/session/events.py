@@ -12,7 +12,10 @@ from collectors.wire import MarkClass, Metric
 
 KEPT = 500
 STEADY = 3
-"""Windows in a row that must agree before a change of regime is one."""
+"""Windows in a row that must agree before a change is one."""
+HELD, PASSED = 0.3, 0.6
+"""Part of a window's length for which a regime must last to be told; mixed, which a window passes
+through on its way between two others, must last longer."""
 LATE_NS = 10_000_000_000
 """How long after its end a mark may still arrive, and be told once."""
 STALL_NS = 1_000_000_000
@@ -85,7 +88,9 @@ class EventLog:
         if self._candidate is None or self._candidate[0] != word:
             self._candidate = (word, t_ns, 0)
         self._candidate = held = (word, self._candidate[1], self._candidate[2] + 1)
-        if held[2] < STEADY and self._regime is not None:
+        part = PASSED if estimate.regime is Regime.MIXED else HELD
+        lasting = t_ns - held[1] >= part * estimate.span.duration_ns and held[2] >= STEADY
+        if not lasting and self._regime is not None:
             return
         self._close_regime(held[1])
         self._add(held[1], "regime", word if self._regime is None else f"{self._regime} → {word}")

@@ -93,9 +93,12 @@ def _enough(before: Estimate, after: Estimate) -> bool:
     """Whether the after says something: steps where the baseline has some, and not a warm-up."""
     if not after.account.duration_ns or after.steps.warming_up:
         return False
-    if (after.steps.count or 0) >= LEAST_STEPS:
+    length, old, new = after.account.duration_ns, before.steps, after.steps
+    if not old.count or length >= ENOUGH_NS:
         return True
-    return not before.steps.count or after.account.duration_ns >= ENOUGH_NS
+    # The period of a stretch shorter than a step is that of something else.
+    alike = new.source == old.source or new.source != "period"
+    return alike and (new.count or 0) >= LEAST_STEPS and length >= LEAST_STEPS * (old.step_ns or 0)
 
 
 def _marked(snapshot: Snapshot) -> str:

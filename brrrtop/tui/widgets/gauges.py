@@ -11,7 +11,7 @@ from brrrtop.model import Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
-from brrrtop.tui.renderables.line import rows, stacked
+from brrrtop.tui.renderables.line import joined, rows, stacked
 from brrrtop.tui.throttle import throttle
 from brrrtop.tui.widgets.pane import Pane
 from collectors.wire import Metric
@@ -36,7 +36,7 @@ class Gauges(Pane):
             *state(snapshot.gauges, look, labels=wide),
         ]
         if wide:
-            pieces += trends(snapshot, look)
+            pieces.append(joined(trends(snapshot, look), width, "  "))
         return stacked(rows(pieces, width, height, "  "), width)
 
 

@@ -1,0 +1,83 @@
+"""The regime-shift log: each change once, at its own time, with how long it lasted."""
+
+from __future__ import annotations
+
+from brrrtop.model import Event
+from brrrtop.session.replay import Replay
+from brrrtop.session.state import Session
+from collectors.wire import MarkClass
+from tests.session.runs import T0_NS, Run
+
+SECOND = 1_000_000_000
+
+
+def told(run: Run, every_ns: int, until_ns: int | None = None) -> tuple[Event, ...]:
+    """The log after looking at a steady pace."""
+    session = Session(run.source(), keep_ns=None)
+    end_ns = until_ns or run.now_ns
+    snapshot = session.advance(T0_NS)
+    for now_ns in [*range(T0_NS + every_ns, end_ns, every_ns), end_ns]:
+        snapshot = session.advance(now_ns)
+    return snapshot.events
+
+
+def there_and_back() -> Run:
+    return Run().steps(400).steps(500, wait_us=20_000).steps(900)
+
+
+def test_a_regime_says_how_long_it_lasted_once_it_is_over() -> None:
+    regimes = [event for event in told(there_and_back(), SECOND // 2) if event.kind == "regime"]
+    assert [event.says.split(" for ")[0] for event in regimes] == [
+        "compute", "compute → overhead (input)", "overhead (input) → compute",
+    ]  # fmt: skip
+    lasted_s = float(regimes[1].says.split(" for ")[1].split()[0])
+    assert abs(lasted_s - (regimes[2].t_ns - regimes[1].t_ns) / SECOND) < 0.06
+    assert " for " not in regimes[2].says, "it is not over yet"
+
+
+def test_looking_more_often_tells_the_same_story() -> None:
+    slow, fast = (told(there_and_back(), every) for every in (SECOND, SECOND // 2))
+    assert [e.says.split(" for ")[0] for e in slow] == [e.says.split(" for ")[0] for e in fast]
+    assert all(abs(a.t_ns - b.t_ns) <= SECOND for a, b in zip(slow, fast, strict=True))
+
+
+def test_a_replay_at_the_same_pace_tells_the_same_log_to_the_nanosecond() -> None:
+    run = there_and_back().mark(MarkClass.GC, SECOND, late_ns=SECOND // 3).steps(100)
+    live = told(run, SECOND // 2)
+    ticks = iter(range(10_000))
+    replay = Replay(
+        Session(run.source(), keep_ns=None), speed=1.0, clock=lambda: (next(ticks) + 1) * 0.5
+    )
+    replay._head_ns = float(replay.span.t0_ns)
+    snapshot = replay.advance()
+    while (snapshot.progress or 0.0) < 1.0:
+        snapshot = replay.advance()
+    assert [(e.kind, e.says) for e in snapshot.events] == [(e.kind, e.says) for e in live]
+
+
+def test_a_look_at_the_same_window_again_confirms_nothing() -> None:
+    run = Run().steps(400).steps(260, wait_us=20_000)
+    session = Session(run.source(), keep_ns=None)
+    for now_ns in range(T0_NS + SECOND, run.now_ns - SECOND, SECOND):
+        session.advance(now_ns)
+    before = session.advance(run.now_ns).events
+    for later in range(1, 20):
+        assert session.advance(run.now_ns + later).events == before
+
+
+def test_a_pause_that_is_told_late_is_told_once_at_its_own_time() -> None:
+    run = Run().steps(100).mark(MarkClass.GC, SECOND // 2, late_ns=900_000_000)
+    begun_ns = run.now_ns - SECOND // 2
+    run.steps(400)
+    stalls = [event for event in told(run, SECOND // 4) if event.kind == "stall"]
+    assert [(event.t_ns, event.says) for event in stalls] == [
+        (begun_ns, "garbage collection for 500 ms")
+    ]
+
+
+def test_events_stand_in_order_of_time() -> None:
+    run = Run().steps(400).steps(300, wait_us=20_000)
+    run.mark(MarkClass.CHECKPOINT, 3 * SECOND, late_ns=SECOND).steps(400, wait_us=20_000)
+    times = [event.t_ns for event in told(run, SECOND // 2)]
+    assert times == sorted(times)
+    assert len(times) >= 3
