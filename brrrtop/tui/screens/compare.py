@@ -13,7 +13,8 @@ from brrrtop.comparison import Change, Comparison
 from brrrtop.kernel_names import fitted
 from brrrtop.model import Snapshot
 from brrrtop.tui.look import MARKS, Look, letter
-from brrrtop.tui.renderables.line import wrapped
+from brrrtop.tui.renderables.line import fitted as in_cells
+from brrrtop.tui.renderables.line import stacked, wrapped
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
 
@@ -46,16 +47,16 @@ def comparison_lines(found: Comparison, label: str, look: Look, width: int) -> l
     for kind in found.changes:
         lines += _labelled("changed", kind, "text", look, width)
     for one in found.experiments:
-        lines += _labelled("test", compare_text.experiment(one), "text", look, width)
+        lines += _labelled("tried", compare_text.experiment(one), "text", look, width)
     for sentence in compare_text.promises(found):
         lines += _labelled("promise", sentence, "text", look, width)
     lines.append(Text())
     if width < TWO_COLUMNS:
-        return [*lines, *_buckets(found, look, width), Text(), *_kernels(found, look, width)]
+        lines += [*_buckets(found, look, width), Text(), *_kernels(found, look, width)]
+        return stacked(lines, width)
     left = (width - GAP) // 2
-    return lines + _beside(
-        _buckets(found, look, left), _kernels(found, look, width - GAP - left), left
-    )
+    kernels = _kernels(found, look, width - GAP - left)
+    return stacked(lines + _beside(_buckets(found, look, left), kernels, left), width)
 
 
 def _headline(found: Comparison, look: Look, width: int) -> list[Text]:
@@ -127,8 +128,8 @@ def _row(
     line = Text(no_wrap=True)
     if mark:
         line.append(mark, look.filled(hue)).append(" ")
-    name = fitted(change.name, name_cells - line.cell_len - 1)
-    line.append(name.ljust(name_cells - line.cell_len), look.style("text"))
+    room = max(1, name_cells - line.cell_len - 1)
+    line.append(in_cells(fitted(change.name, room), room) + " ", look.style("text"))
     before, after, won = compare_text.figures(change)
     line.append(f"{before:>9}{after:>10}", look.style("text"))
     line.append(f"{won:>10}", look.style(_worth(change, whole), bold=True))

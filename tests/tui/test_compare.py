@@ -1,0 +1,136 @@
+"""The screen of before and after: words, figures and bars at every size and in every look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from brrrtop import compare_text
+from brrrtop.comparison import Baseline, Change, Comparison, Experiment, Kept
+from brrrtop.model import Snapshot
+from brrrtop.tui.look import Look
+from brrrtop.tui.screens.compare import comparison_lines
+from tests.tui import snapshots
+from tests.tui.shown import SIZES, shown
+from tests.tui.test_pictures import against, greenwich
+
+assert greenwich, "the log and marks show local time"
+MS = 1e6
+BASELINE = Baseline("marked 12:04:31", snapshots.T0_NS, snapshots.estimate(), snapshots.ADVISORIES)
+FOUND = Comparison(
+    per_step=True,
+    before_ns=36.6 * MS,
+    after_ns=20.3 * MS,
+    speedup=36.6 / 20.3,
+    buckets=(
+        Change("compute", 11.0 * MS, 11.2 * MS),
+        Change("memory", 5.5 * MS, 6.9 * MS),
+        Change("idle: input", 15.4 * MS, 0.0),
+        Change("idle: unknown", 0.9 * MS, 0.9 * MS),
+    ),
+    families=(Change("elementwise", 6.0 * MS, 7.4 * MS), Change("gemm", 9.0 * MS, 9.1 * MS)),
+    kernels=tuple(Change(row.name, row.share * 30 * MS, 0.0) for row in snapshots.KERNELS),
+    promises=(Kept("dataloader-stall", 0.42, 0.445), Kept("misleading-util", None, 0.445)),
+    changes=("shapes or batch: 2.00 times the blocks in the same kernels",),
+    says="1.80x as fast: 45% of the step is gone",
+    verdicts=("OVERHEAD-BOUND (input)", "COMPUTE-BOUND"),
+    experiments=(
+        Experiment("batch", "2.00 times the blocks", "1.50 to 1.80 times the time",
+                   "0.55 times the time", "2.0 times the work: overhead set the pace", True),
+    ),
+)  # fmt: skip
+
+
+def compared(**changes: object) -> Snapshot:
+    found = replace(FOUND, **changes)  # type: ignore[arg-type]
+    return snapshots.snapshot(baseline=BASELINE, comparison=found)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -> None:
+    async with shown(compared(), size=size) as screen:
+        text = await screen.press("b")
+        if size[1] < 30:
+            text += await screen.press("pagedown") + await screen.press("end")
+    assert "1.80x as fast: 45% of the step is gone" in text
+    assert "OVERHEAD-BOUND (input)" in text and "36.6 ms a step" in text
+    assert "COMPUTE-BOUND" in text and "20.3 ms a step" in text
+    assert "marked 12:04:31" in text
+    assert "promised 42% at most; won: 44%" in text
+    assert "predicted 1.50 to 1.80" in " ".join(text.split())
+    assert "idle: input" in text and "15.4 ms" in text
+    assert "kernels by family" in text and "nvjet" in text
+    assert "misleading-util" not in text, "it promised nothing"
+
+
+@pytest.mark.parametrize("width", [40, 60, 78, 100, 118, 160, 198])
+def test_no_line_is_wider_than_the_screen_and_columns_line_up(width: int) -> None:
+    lines = comparison_lines(FOUND, BASELINE.label, Look(), width)
+    assert max(line.cell_len for line in lines) <= width
+    rows = [line.plain for line in lines if " ms" in line.plain and "a step" not in line.plain]
+    assert len({row.index(" ms") for row in rows if row.split()[0] in "CM"}) == 1
+
+
+@pytest.mark.parametrize("look", [Look(colour=False), Look(colour=False, ascii=True)])
+async def test_without_colour_the_bars_still_tell_gone_from_new(look: Look) -> None:
+    async with shown(compared(), look=look) as screen:
+        text = await screen.press("b")
+    gone, new = ("..." if look.ascii else "░░░"), "+"
+    (idle,) = [line for line in text.splitlines() if "idle: input" in line]
+    assert gone in idle
+    (memory,) = [line for line in text.splitlines() if " memory " in line and "ms" in line]
+    assert new in memory
+    assert text.isascii() or not look.ascii
+
+
+async def test_without_a_baseline_it_says_how_to_get_one() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        text = await screen.press("b")
+        assert "m marks what is judged now" in text
+        assert "--baseline FILE" in text
+        await screen.press("m")
+        await screen.until("baseline marked")
+    assert screen.driver.asked == ["baseline"]
+
+
+async def test_a_fresh_baseline_says_what_it_waits_for() -> None:
+    async with shown(snapshots.snapshot(baseline=BASELINE)) as screen:
+        assert "two whole steps after the baseline (marked 12:04:31)" in await screen.press("b")
+
+
+async def test_without_steps_nothing_is_called_a_step() -> None:
+    found = compared(per_step=False, speedup=None, says="steps are unknown on one side")
+    async with shown(found) as screen:
+        text = await screen.press("b")
+    assert "per second" in text and "a step" not in text
+
+
+async def test_the_screen_survives_any_size() -> None:
+    async with shown(compared()) as screen:
+        await screen.press("b")
+        for size in ((1, 1), (40, 10), (20, 50), (200, 60), (80, 24)):
+            await screen.resize(*size)
+
+
+async def test_the_screen_says_what_the_command_line_says() -> None:
+    lines = " ".join(" ".join(compare_text.lines(FOUND, "before.brrr", "after.brrr")).split())
+    async with shown(compared(), size=(200, 60)) as screen:
+        text = " ".join((await screen.press("b")).split())
+    for sentence in (*compare_text.promises(FOUND), FOUND.says, *FOUND.changes):
+        assert sentence in lines and sentence in text
+    assert compare_text.experiment(FOUND.experiments[0]) in lines
+    assert compare_text.experiment(FOUND.experiments[0]) in text
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_it_looks_as_it_did(size: tuple[int, int]) -> None:
+    async with shown(compared(), size=size) as screen:
+        against(f"compare-{size[0]}x{size[1]}", await screen.press("b"))
+
+
+def test_a_promise_that_was_beaten_says_that_more_changed() -> None:
+    assert "something else changed too" in compare_text.promise(Kept("a", 0.1, 0.3))
+    assert "nothing: it costs 10%" in compare_text.promise(Kept("a", 0.1, -0.1))
+    assert "won: nobody knows" in compare_text.promise(Kept("a", 0.1, None))
+    assert "80% of that" in compare_text.promise(Kept("a", 0.5, 0.4))
