@@ -238,9 +238,11 @@ def _at_work(acts: Activities) -> I8:
     late = np.flatnonzero(acts.starts_ns[1:] < reach[:-1]) + 1
     if not len(late):
         return durations
+    # Whatever overlaps is late, or the first of those that do.
     crowd = np.union1d(late, late - 1)
     order = crowd[np.lexsort((acts.starts_ns[crowd], acts.stream_ids[crowd]))]
     same = acts.stream_ids[order[1:]] == acts.stream_ids[order[:-1]]
-    start = np.maximum(acts.starts_ns[order[1:]], np.where(same, acts.ends_ns[order[:-1]], 0))
+    start = acts.starts_ns[order[1:]]
+    start = np.where(same, np.maximum(start, acts.ends_ns[order[:-1]]), start)
     durations[order[1:]] = np.maximum(acts.ends_ns[order[1:]] - start, 1)
     return durations
