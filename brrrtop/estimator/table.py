@@ -66,7 +66,7 @@ def _row(
     total = float(times.sum())
     shares = times / total if total else np.full(len(members), 1 / len(members))
     level = groups[int(np.argmax(times))].level
-    roof = [_roof(g, side) for g in groups]
+    roof = [share_of_roof(g, side) for g in groups]
     measured = [(s, r) for s, r in zip(shares, roof, strict=True) if r is not None and s > 0]
     flop = [(g.flop, counts[m]) for g, m in zip(groups, members, strict=True)]
     size = [(g.size_bytes, counts[m]) for g, m in zip(groups, members, strict=True)]
@@ -95,7 +95,7 @@ def _row(
     )
 
 
-def _roof(group: Group, side: Side) -> float | None:
+def share_of_roof(group: Group, side: Side) -> float | None:
     """Share of its side's ceiling, at most 1; None where the shapes' bytes cannot have moved."""
     share = None
     if side is Side.COMPUTE:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from brrrtop.estimator import labels, launches, steps
 from brrrtop.estimator.estimate import estimate
+from brrrtop.estimator.table import share_of_roof
 from brrrtop.model import Device, Links, OpSignature, Regime, Side, Span
 from collectors.wire import MarkClass
 from tests.estimator.build import ADD, GEMM, NCCL, C, K, M, window
@@ -142,3 +144,12 @@ def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:
     spans = (Span(0, 140 * US), Span(300 * US, 400 * US))
     found = estimate(window(kernels, calls, marks, observed=spans)).estimate.steps
     assert (found.count, found.step_ns) == (5, 44 * US)
+
+
+@pytest.mark.parametrize(("measured", "shown"), [(0.5, 0.5), (1.1, 1.0), (1.3, None), (None, None)])
+def test_no_share_of_a_roof_is_above_the_roof(measured: float | None, shown: float | None) -> None:
+    kernels, calls = stream(20, 100 * US, US, ADD, blocks=4_000)
+    found = estimate(window(kernels, calls))
+    group = replace(found.labels.groups[0], memory_share_of_roof=measured)
+    assert share_of_roof(group, Side.MEMORY) == shown
+    assert share_of_roof(group, Side.COMM) is None

@@ -408,3 +408,22 @@ def test_the_hosts_load_is_measured() -> None:
     assert gone.trainer_running is False
     assert Metric.TRAINER_CPU_SHARE not in {int(m) for m in gone.sample()["metric"]}
     assert np.isfinite(rows["value"]).all()
+
+
+def test_a_mark_while_paused_is_of_the_picture_that_is_shown() -> None:
+    bench = Bench()
+    for _ in range(60):
+        bench.tick()
+        bench.driver.advance()
+    bench.driver.pause()
+    shown = bench.driver.advance()
+    assert shown.estimate is not None
+    for _ in range(12):
+        bench.tick()
+        bench.driver.advance()
+    assert "baseline" in bench.driver.can
+    assert bench.driver.mark_baseline().startswith("baseline marked ")
+    marked = bench.driver.advance()
+    assert marked.baseline is not None
+    assert marked.baseline.estimate is shown.estimate
+    bench.driver.close()

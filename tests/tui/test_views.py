@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brrrtop.tui.screens.help_text import KEYS, REGIME_TABLE
@@ -97,6 +99,14 @@ async def test_a_kernel_that_left_the_window_is_shown_as_last_seen() -> None:
         await screen.press("enter")
         screen.advance()
         assert "nvjet_tst" in await screen.until("not in this window")
+
+
+async def test_bytes_that_dram_could_not_have_moved_are_called_cached() -> None:
+    row = replace(snapshots.KERNELS[1], roof_share=None, bytes_per_s=9.9e12)
+    est = snapshots.estimate(kernels=(row,))
+    async with shown(snapshots.snapshot(estimate=est)) as screen:
+        text = await screen.press("enter")
+    assert "cached: its shapes count more bytes than DRAM could move" in text
 
 
 async def test_a_kernel_without_known_work_says_what_is_missing() -> None:

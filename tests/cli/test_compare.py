@@ -1,0 +1,112 @@
+"""Before and after on the command line: the sentences, the documented JSON, and a loaded baseline."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brrrtop.session.recording import RecordingWriter
+from collectors.wire import Frame, Kind
+from tests.cli.conftest import Run
+from tests.session.runs import Run as Trainer
+
+
+def recorded(trainer: Trainer, path: Path) -> str:
+    with RecordingWriter(path) as writer:
+        for frame in trainer.frames:
+            writer.write(frame)
+        writer.write(Frame(Kind.END, {"reason": "the end"}, trainer.now_ns + 1))
+    return str(path)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[str, str]:
+    """A run that waits for its data, and the same run cured."""
+    return (
+        recorded(Trainer().steps(60, wait_us=20_000), tmp_path / "late.brrr"),
+        recorded(Trainer().steps(60), tmp_path / "cured.brrr"),
+    )
+
+
+def test_what_was_won_and_promised_is_said_in_80_columns(
+    pair: tuple[str, str], brrrtop: Run
+) -> None:
+    done = brrrtop("compare", *pair)
+    assert done.returncode == 0, done.stderr
+    text = done.stdout
+    assert text.startswith("2.4") and "x as fast" in text.splitlines()[0]
+    assert "dataloader-stall promised" in text and "won: 58%" in text
+    assert "OVERHEAD-BOUND (input)" in text and "COMPUTE-BOUND" in text
+    assert all(len(line) <= 80 for line in text.splitlines() if ".brrr" not in line)
+
+
+def test_the_json_has_the_documented_keys(pair: tuple[str, str], brrrtop: Run) -> None:
+    found = json.loads(brrrtop("compare", *pair, "--json").stdout)
+    assert found["schema"] == "brrrtop.compare/1"
+    comparison = found["comparison"]
+    assert set(comparison) == {
+        "per_step", "before_ns", "after_ns", "speedup", "buckets", "families", "kernels",
+        "promises", "changes", "says", "verdicts", "experiments",
+    }  # fmt: skip
+    for key in ("buckets", "families", "kernels"):
+        for row in comparison[key]:
+            assert set(row) == {"name", "before_ns", "after_ns", "won_ns"}
+            assert row["won_ns"] == pytest.approx(row["before_ns"] - row["after_ns"])
+    whole = sum(row["before_ns"] for row in comparison["buckets"])
+    assert whole == pytest.approx(comparison["before_ns"], rel=1e-6), "the buckets add up"
+    assert set(comparison["promises"][0]) == {"kind", "promised_share", "won_share", "kept_share"}
+
+
+def test_a_replay_beside_a_baseline_reports_both(pair: tuple[str, str], brrrtop: Run) -> None:
+    late, cured = pair
+    done = brrrtop("replay", cured, "--baseline", late, "--once")
+    assert "Before and after" in done.stdout and "x as fast" in done.stdout
+    found = json.loads(brrrtop("replay", cured, "--baseline", late, "--once", "--json").stdout)
+    same = json.loads(brrrtop("compare", late, cured, "--json").stdout)
+    assert found["baseline"] == "late.brrr"
+    assert found["comparison"] == same["comparison"]
+    lines = brrrtop("replay", cured, "--baseline", late, "--json").stdout.splitlines()
+    assert json.loads(lines[-1])["comparison"]["speedup"] == pytest.approx(34 / 14, rel=0.05)
+
+
+def test_a_report_without_a_baseline_does_not_speak_of_one(
+    pair: tuple[str, str], brrrtop: Run
+) -> None:
+    assert "comparison" not in json.loads(brrrtop("analyze", pair[0], "--json").stdout)
+
+
+@pytest.mark.parametrize("verb", [["replay", "{}"], ["run", "--", "touch", "started"]])
+def test_a_baseline_that_cannot_be_read_is_a_sentence_before_anything_starts(
+    verb: list[str], pair: tuple[str, str], brrrtop: Run, tmp_path: Path
+) -> None:
+    words = [pair[0] if word == "{}" else word for word in verb]
+    words[1:1] = ["--baseline", "nowhere.brrr"]
+    done = brrrtop(*words)
+    assert done.returncode == 1
+    assert "nowhere.brrr" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_screen_whose_stderr_goes_elsewhere_is_explained(tmp_path: Path) -> None:
+    """Textual draws on stderr."""
+    ours, theirs = pty.openpty()
+    with (tmp_path / "log").open("wb") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "brrrtop", "demo", "input-bound"],
+            stdin=theirs, stdout=theirs, stderr=log, env={**os.environ, "TERM": "xterm"},
+        )  # fmt: skip
+        try:
+            assert child.wait(30) == 2
+        finally:
+            child.kill()
+            child.wait(10)
+            os.close(ours)
+            os.close(theirs)
+    said = (tmp_path / "log").read_text()
+    assert "the screen is drawn on stderr" in said and "--once" in said
