@@ -97,10 +97,10 @@ class _Meter:
 def _solved(
     window: Window, groups: tuple[Group, ...], group_of: I8, ceilings: Ceilings, busy: float
 ) -> Refined:
-    names = sorted({g.family.name for g in groups if _works(g)})
+    names = sorted({_family(g) for g in groups if _works(g)})
     if not names:
         return Refined(groups, None)
-    family_of = np.array([names.index(g.family.name) if _works(g) else -1 for g in groups])
+    family_of = np.array([names.index(_family(g)) if _works(g) else -1 for g in groups])
     meters = {
         metric: meter
         for metric in METRICS
@@ -171,6 +171,11 @@ def _works(group: Group) -> bool:
     return group.family.kind in (families.COMPUTE, families.MEMORY, "unknown")
 
 
+def _family(group: Group) -> str:
+    """Kernels that are taken to have the same rates."""
+    return "attention scores" if group.is_score else group.family.name
+
+
 def _expected(group: Group, metric: Metric, clock: float) -> tuple[float, float]:
     """Activity expected of a group while it runs, and its standard error."""
     if not _works(group):
@@ -182,7 +187,7 @@ def _expected(group: Group, metric: Metric, clock: float) -> tuple[float, float]
         if group.memory_share_of_roof is not None:
             # Least bytes with shapes, most with a grid: the truth is near either.
             return min(1.0, group.memory_share_of_roof), 0.08 if group.level == SHAPES else 0.12
-        return (0.25, 0.25) if computes else (0.5, 0.25)
+        return (0.25, 0.25) if computes and not group.is_score else (0.5, 0.25)
     tensor = group.facts.tensor_cores
     wanted = metric == Metric.TENSOR_ACTIVE
     if not computes:
@@ -191,6 +196,8 @@ def _expected(group: Group, metric: Metric, clock: float) -> tuple[float, float]
         return 0.02, 0.05
     if group.compute_share_of_roof is not None:
         return min(1.0, group.compute_share_of_roof / clock), 0.08
+    if group.is_score:
+        return 0.2, 0.15
     return (0.55, 0.3) if tensor == wanted else (0.3, 0.3)
 
 

@@ -31,6 +31,9 @@ shapes for 98 % (benchmarks/truth)."""
 MOST_CERTAIN_BLIND = 0.5
 """With nothing known of the device: whether a kernel fills it is open as well."""
 
+SCORE_PRIOR = 0.15
+"""Chance of the compute side for a product beside attention's softmax (`scores`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -59,6 +62,8 @@ class Group:
     memory_share_of_roof: float | None = None
     inner: tuple[int, ...] = ()
     op: str | None = None
+    is_score: bool = False
+    """A product of attention written out."""
 
 
 def charge_compute(probability: float) -> float:
@@ -105,13 +110,16 @@ class Judge:
         good = (ceilings.attainable_compute, ceilings.attainable_memory) if ceilings else (0.8, 0.9)
         self._attainable_ratio = good[0] / good[1]
 
-    def group(self, row: int, count: int, total_ns: int, op_id: int) -> Group:
+    def group(
+        self, row: int, count: int, total_ns: int, op_id: int, is_score: bool = False
+    ) -> Group:
         """The verdict on a group.
 
         Args:
             row: Of the window's activities, any of the group.
             total_ns: Summed time at work, for rates.
             op_id: -1: no op known.
+            is_score: A product of attention written out, by its place in the sequence.
         """
         acts = self._acts
         name = self._window.names[int(acts.name_ids[row])]
@@ -131,18 +139,19 @@ class Judge:
             level = NAME
         at_clock = c_roof / self._clock if c_roof is not None else None
         odds_ratio = self._side_ratio(at_clock, m_roof)
+        probability = _probability(family, facts, level, odds_ratio, m_roof, waves, mean_ns)
+        if is_score and level == NAME:
+            probability = SCORE_PRIOR
         spin = family.kind == families.SPIN
         group = Group(
             name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
             waves=waves, fills=0.001 if spin else (1.0 if fills is None else fills),
             filled=not spin and _fills_device(family, facts, waves, fills, at_clock, m_roof, mean_ns),
-            compute_probability=_probability(
-                family, facts, level, odds_ratio, m_roof, waves, mean_ns
-            ),
+            compute_probability=probability,
             unknown=family is families.OTHER and level < BYTES, level=level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
-            op=op.name if op else None,
+            op=op.name if op else None, is_score=is_score,
         )  # fmt: skip
         return replace(group, certainty=_certainty(group))
 

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import counters, families, intervals
 from brrrtop.estimator.judging import LAUNCH_FLOOR_NS, Group, Judge, charge_compute, torch_is_new
+from brrrtop.estimator.scores import score_products
 from brrrtop.estimator.views import View, view_of
-from brrrtop.model import Activities, CounterCheck, Device, Window
+from brrrtop.model import Activities, Bool, CounterCheck, Device, Window
 
 I8 = npt.NDArray[np.int64]
 F8 = npt.NDArray[np.float64]
@@ -60,6 +61,11 @@ class _Grouping:
     """Time at work: what a kernel waited for its predecessor on the stream is left out."""
     op_ids: I8
     """Per activity; -1: no op known."""
+    scores: Bool | None
+    """Per activity: a product of attention written out; None where there is none."""
+
+    def is_score(self, row: int) -> bool:
+        return self.scores is not None and bool(self.scores[row])
 
 
 def label(window: Window, ceilings: Ceilings | None) -> Labels:
@@ -104,7 +110,8 @@ def _judged(
         if op_id < 0 and weaker.count == grouping.counts[index]:
             found.append(weaker)
             continue
-        group = judge.group(row, int(grouping.counts[index]), int(grouping.totals_ns[index]), op_id)
+        count, total = int(grouping.counts[index]), int(grouping.totals_ns[index])
+        group = judge.group(row, count, total, op_id, grouping.is_score(row))
         found.append(_at_least(group, weaker.certainty))
     return tuple(found)
 
@@ -118,7 +125,7 @@ def _weaker(
 ) -> tuple[I8, list[Group], list[Group]]:
     """Groups without ops: index per group, judged with the device and without anything of it."""
     acts, first = window.activities, grouping.first
-    key = _key(acts, first)
+    key = _key(acts, grouping.scores, first)
     _, at, plain_of = np.unique(key, return_index=True, return_inverse=True)
     size = len(at)
     rows = np.full(size, len(acts), np.int64)
@@ -129,7 +136,7 @@ def _weaker(
     judges = Judge(window, ceilings, torch_new), Judge(anyone, None, torch_new)
     plain, blind = (
         [
-            judge.group(row, count, total, -1)
+            judge.group(row, count, total, -1, grouping.is_score(row))
             for row, count, total in zip(
                 rows.tolist(), counts.tolist(), totals.tolist(), strict=True
             )
@@ -207,17 +214,22 @@ def _group(window: Window) -> _Grouping:
         hit = (window.links.correlations[at] == acts.correlations) & (acts.correlations != 0)
         op_ids[hit] = window.links.op_ids[at[hit]]
         op_ids[~np.isin(op_ids, np.fromiter(window.ops, np.int64))] = -1
-    key = _key(acts) * np.uint64(0x9E3779B97F4A7C15) + op_ids.view(np.uint64)
+    scores = score_products(window)
+    key = _key(acts, scores) * np.uint64(0x9E3779B97F4A7C15) + op_ids.view(np.uint64)
     _, first, inverse, counts = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
     )
     totals = np.bincount(inverse, _at_work(acts).astype(np.float64), len(first)).astype(np.int64)
-    return _Grouping(inverse.astype(np.int64), first, counts, totals, op_ids)
+    return _Grouping(inverse.astype(np.int64), first, counts, totals, op_ids, scores)
 
 
-def _key(acts: Activities, rows: I8 | slice = slice(None)) -> npt.NDArray[np.uint64]:
-    """One number for a name and a geometry; shape (n,)."""
+def _key(
+    acts: Activities, scores: Bool | None, rows: I8 | slice = slice(None)
+) -> npt.NDArray[np.uint64]:
+    """One number for a name, its place and a geometry; shape (n,)."""
     key: npt.NDArray[np.uint64] = acts.name_ids[rows].astype(np.uint64)
+    if scores is not None:
+        key = key * np.uint64(2) + scores[rows]
     for column in (
         acts.blocks, acts.threads, acts.registers, acts.shared_bytes, acts.copy_kinds,
     ):  # fmt: skip
