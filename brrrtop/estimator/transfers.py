@@ -47,6 +47,7 @@ class Waits:
     """Waits for the next batch, from input marks."""
 
     count: int
+    """Those that began in what was traced, as the steps they are compared with did."""
     total_ns: int
     p50_ns: int
     p90_ns: int
@@ -92,10 +93,19 @@ def waits(joined: Joined) -> Waits | None:
     starts, ends = mark_spans(joined.window, MarkClass.INPUT)
     if not len(starts):
         return None
-    low, high = intervals.clip(starts, ends, joined.window.span.t0_ns, joined.window.span.t1_ns)
-    length = high - low
-    length = length[length > 0]
+    window = joined.window
+    low, high = intervals.clip(starts, ends, window.span.t0_ns, window.span.t1_ns)
+    touching = high > low
+    length = (high - low)[touching]
     if not len(length):
         return None
+    count = len(length)
+    if window.observed is not None:
+        traced = intervals.Cover(
+            np.array([span.t0_ns for span in window.observed], np.int64),
+            np.array([span.t1_ns for span in window.observed], np.int64),
+        )
+        begun = low[touching]
+        count = int((traced.between(begun, begun + 1) > 0).sum())
     p50, p90 = np.percentile(length, (50, 90))
-    return Waits(len(length), int(length.sum()), int(p50), int(p90), int(length.max()))
+    return Waits(count, int(length.sum()), int(p50), int(p90), int(length.max()))

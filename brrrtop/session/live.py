@@ -89,6 +89,7 @@ class LiveSource:
         self._uuids: dict[int, str] = {}
         self._closed = False
         self._hung_up_ns: int | None = None
+        self._hung_up_why = ""
         self._opened_ns = now_ns()
         self._put_opening(self._opened_ns)
         self._pulse = Pulse(self._beat) if agent is not None else None
@@ -181,10 +182,10 @@ class LiveSource:
         now_ns = self._now_ns()
         for frame in self._from_agent():
             self._take(frame, now_ns, None)
-        # A trainer that exits closes its sockets first: its end is the news then.
+        # A trainer that exits ends its agent first: its own end is the news then.
         exiting_ns = now_ns - self._hung_up_ns if self._hung_up_ns is not None else 0
         if exiting_ns >= EXIT_NS or (self._hung_up_ns and self._load.trainer_running is False):
-            self._lose_agent("its socket closed")
+            self._lose_agent(self._hung_up_why)
         for feed in self._feeds:
             for frame in feed.drain():
                 self._take(frame, now_ns, self._carried_beside(feed))
@@ -202,9 +203,13 @@ class LiveSource:
         except (WireError, OSError, CollectorError) as fault:
             self._lose_agent(str(fault))
             return found
-        if self._agent.closed and self._hung_up_ns is None:
-            self._hung_up_ns = self._now_ns()
+        if self._agent.closed:
+            self._hung_up("its socket closed")
         return found
+
+    def _hung_up(self, why: str) -> None:
+        if self._hung_up_ns is None:
+            self._hung_up_ns, self._hung_up_why = self._now_ns(), why
 
     def _carried_beside(self, feed: Feed) -> frozenset[Metric]:
         """Metrics that a better feed than this one brings: two sources would blur into one line."""
@@ -214,7 +219,7 @@ class LiveSource:
     def _take(self, frame: Frame, now_ns: int, carried: frozenset[Metric] | None) -> None:
         """One frame of the agent (`carried` is None) or of a feed."""
         if frame.kind == Kind.END:
-            self._lose_agent(str(frame.body.get("reason", "the agent ended")))
+            self._hung_up(str(frame.body.get("reason", "the agent ended")))
             return
         if frame.kind == Kind.HELLO:
             self._hello = {**self._hello, **frame.body}

@@ -220,3 +220,16 @@ def test_bursts_are_not_one_run() -> None:
         scene.observed.append((began, scene.now))
         scene.now += 100_000
     assert of(scene).recomputed_ns == 0
+
+
+def test_only_waits_in_traced_time_are_counted_per_step() -> None:
+    scene = Scene().kernel(GEMM, 100.0)
+    began = scene.now
+    for _ in range(10):
+        scene.idle(400.0, MarkClass.INPUT, "next").kernel(GEMM, 100.0)
+    found = of(scene).waits
+    assert found is not None and found.count == 10
+    scene.observed = [(began + 950.0, began + 1950.0)]
+    found = of(scene).waits
+    assert found is not None and found.count == 2
+    assert found.p50_ns == 400_000
