@@ -20,8 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.truth.runs import Run, runs, with_gauges, without_shapes
-from benchmarks.truth.scoring import Score, score
+from benchmarks.truth.scoring import Score, aligned, score
+from collectors.wire import Metric
 
+WHOLE_STEP = 0.97
+"""Counted kernel time over step time."""
 LEVELS = ("shapes", "names", "counters")
 
 
@@ -91,6 +94,13 @@ def markdown(table: Sequence[Row], least_miss: float) -> str:
     for level in LEVELS:
         if any(level in row.scores for row in table):
             lines += ["", _summary(figures(table, level), level)]
+    met = [line for row in table if (line := _gpm(row))]
+    if met:
+        lines += [
+            "",
+            "GPM against Nsight Compute's time-weighted shares, where a whole step was counted:",
+        ]
+        lines += ["", *met]
     misses = [line for row in table for line in _misses(row, least_miss)]
     if misses:
         lines += [
@@ -127,6 +137,22 @@ def _summary(found: Figures, level: str) -> str:
         f" (worst {found.worst:.1f}), right side for {found.pooled:.1%} of the decided kernel time,"
         f" regime as built {found.regimes_right} of {found.regimes}."
     )
+
+
+def _gpm(row: Row) -> str | None:
+    """Undisturbed GPM shares of the busy time beside those of the counters."""
+    full = row.scores["shapes"]
+    step_ns = full.judged.estimate.steps.step_ns
+    pairs = aligned(row.run, full.judged.window)
+    times = [k.time_ns for k in full.kernels]
+    if not row.run.gpm or not step_ns or sum(times) < WHOLE_STEP * step_ns:
+        return None
+    parts = []
+    for name, metric in (("tensor", Metric.TENSOR_ACTIVE), ("dram", Metric.DRAM_ACTIVE)):
+        read = float(np.mean(row.run.gpm[int(metric)]))
+        counted = np.average([getattr(c, name) for _, c in pairs], weights=times)
+        parts.append(f"{name} {read:.1%} against {counted / 100:.1%}")
+    return f"- {row.run.name}: {', '.join(parts)}"
 
 
 def _misses(row: Row, least: float) -> list[str]:

@@ -214,6 +214,8 @@ def _group(window: Window) -> _Grouping:
         hit = (window.links.correlations[at] == acts.correlations) & (acts.correlations != 0)
         op_ids[hit] = window.links.op_ids[at[hit]]
         op_ids[~np.isin(op_ids, np.fromiter(window.ops, np.int64))] = -1
+        # All nodes of a CUDA graph carry its launch's id: the op around that is not what a node does.
+        op_ids[acts.graph_ids > 0] = -1
     scores = score_products(window)
     key = _key(acts, scores) * np.uint64(0x9E3779B97F4A7C15) + op_ids.view(np.uint64)
     _, first, inverse, counts = np.unique(

@@ -153,3 +153,13 @@ def test_no_share_of_a_roof_is_above_the_roof(measured: float | None, shown: flo
     group = replace(found.labels.groups[0], memory_share_of_roof=measured)
     assert share_of_roof(group, Side.MEMORY) == shown
     assert share_of_roof(group, Side.COMM) is None
+
+
+def test_nodes_of_a_graph_do_not_take_the_shapes_of_the_op_that_launched_it() -> None:
+    w = window(*stream(20, 60 * US, 1 * US))
+    op = OpSignature("aten::mm", ((8, 16384), (16384, 16384)), ("c10::BFloat16",) * 2)
+    n = len(w.activities)
+    linked = replace(w, ops={1: op}, links=Links(np.arange(1, n + 1), np.ones(n, np.int64)))
+    in_graph = replace(linked.activities, graph_ids=np.full(n, 3))
+    rows = estimate(replace(linked, activities=in_graph)).estimate.kernels
+    assert {row.evidence for row in rows} == {"L1"}
