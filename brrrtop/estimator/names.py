@@ -79,12 +79,13 @@ def _precision(name: str) -> str | None:
     return None
 
 
-def _per_thread(name: str, element: int | None, torch_new: bool) -> int | None:
+def _per_thread(name: str, element: int | None, tensors: int | None, torch_new: bool) -> int | None:
     found = _VECTORIZED.search(name)
     if found:
         width = int(found.group(1))
         if width >= 8 or torch_new:
-            return 16 if element == 1 and width >= 8 else 8
+            # ATen's CUDALoops.cuh, elems_per_thread: 16 where input and output are one byte together.
+            return 16 if element == 1 and tensors == 1 and width >= 8 else 8
         return 4
     found = _PLAIN.search(name)
     if found:
@@ -102,7 +103,9 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
             elements whatever its vector width (seen from 2.7 on), or 4.
     """
     types = _TYPE.findall(name)
-    element = _SIZES[types[0]] if types else None
+    # A mask comes first in a functor's types and is the smaller part of its bytes.
+    told = [t for t in types[:2] if t != "bool"] or types
+    element = _SIZES[told[0]] if told else None
     opaque = _OPAQUE.search(name)
     if opaque:
         element = int(opaque.group(1))
@@ -120,7 +123,7 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
         precision=("fp32" if simt and "64" not in name[:6] else _precision(name)),
         tensor_cores=tensor,
         element_bytes=element,
-        elements_per_thread=_per_thread(name, element, torch_new),
+        elements_per_thread=_per_thread(name, element, count, torch_new),
         tensor_count=count,
         strided=bool(plain or _UNROLLED.search(name)),
         alignment=int(align.group(1)) if align else None,

@@ -7,6 +7,7 @@ for 95 % of the decided kernel time), not the figures reached; those are in the 
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from benchmarks.truth.calibration import kernels, right_above, verdicts
 from benchmarks.truth.table import Row, figures, rows
+from brrrtop.estimator.names import name_facts
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +65,25 @@ def test_the_bounds_of_the_split_hold_the_truth_with_few_exceptions(table: list[
         if row.scores[level].matched
     ]
     assert sum(held) >= 0.85 * len(held)
+
+
+def test_work_per_thread_of_pointwise_kernels_agrees_with_the_recorded_shapes(
+    table: list[Row],
+) -> None:
+    right = wrong = 0
+    for row in table:
+        window = row.run.window
+        ops = dict(zip(window.links.correlations.tolist(), window.links.op_ids, strict=True))
+        acts = window.activities
+        for kernel in range(len(acts)):
+            facts = name_facts(window.names[acts.name_ids[kernel]])
+            op = window.ops.get(int(ops.get(int(acts.correlations[kernel]), -1)))
+            sizes = [math.prod(d) for d in op.dims if d and isinstance(d[0], int)] if op else []
+            if not sizes or not facts.elements_per_thread:
+                continue
+            block = int(acts.threads[kernel]) * facts.elements_per_thread
+            covered = int(acts.blocks[kernel]) * block
+            fits = max(sizes) <= covered < max(sizes) + block
+            right, wrong = right + fits, wrong + (not fits)
+    assert right > 1000
+    assert right / (right + wrong) > 0.98
