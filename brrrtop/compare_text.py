@@ -20,7 +20,7 @@ NO_BASELINE = (
 
 def waiting(baseline: Baseline) -> str:
     """Why there is nothing to compare with this baseline yet."""
-    return f"Waiting for two whole steps after the baseline ({baseline.label})."
+    return f"Waiting for two whole steps to compare with the baseline ({baseline.label})."
 
 
 def unit(found: Comparison) -> str:

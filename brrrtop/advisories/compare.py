@@ -28,7 +28,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         after: After a change; another process, batch or GPU may lie between.
         promised: Advice that was given for the baseline.
     """
-    steps = (covered_steps(before), covered_steps(after))
+    steps = (_steps(before), _steps(after))
     per_step = steps[0] is not None and steps[1] is not None
     scales = (
         _scale(before, steps[0] if per_step else None),
@@ -61,6 +61,18 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
             (_precision(before.kernels), _precision(after.kernels)),
         ),
     )
+
+
+def _steps(estimate: Estimate) -> float | None:
+    """Steps that the account covers, by the length of those whose end was seen.
+
+    The last range ends with its last kernel, not with the next step: it is short of a wait.
+    """
+    spans = estimate.steps.spans
+    if estimate.steps.source != "annotations" or len(spans) < 3:
+        return covered_steps(estimate)
+    whole_ns = spans[-1].t0_ns - spans[0].t0_ns
+    return estimate.account.duration_ns * (len(spans) - 1) / whole_ns if whole_ns else None
 
 
 def _scale(estimate: Estimate, steps: float | None) -> float:

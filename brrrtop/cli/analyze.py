@@ -9,8 +9,10 @@ from brrrtop.session.opening import open_source
 from brrrtop.session.whole import analyze
 
 
-def read(path: str, options: Options) -> Snapshot:
+def read(path: str, options: Options, *, trimmed: bool = False) -> Snapshot:
     """The whole file (or `--steps` of it) as one snapshot of the chosen or busiest GPU.
+
+    `trimmed`: without what lies outside its whole steps, to be compared with another.
 
     Raises:
         BadInput: The file cannot be used; says why.
@@ -19,7 +21,7 @@ def read(path: str, options: Options) -> Snapshot:
     try:
         if options.record:
             replay.convert(source, options.record)
-        return analyze(source, steps=options.steps, device=options.gpu)
+        return analyze(source, steps=options.steps, device=options.gpu, trimmed=trimmed)
     finally:
         source.close()
 

@@ -28,7 +28,7 @@ def _read(path: str) -> Baseline:
 
     source = open_source(path)
     try:
-        return baseline_of(analyze(source), Path(path).name)
+        return baseline_of(analyze(source, trimmed=True), Path(path).name)
     finally:
         source.close()
 

@@ -20,7 +20,7 @@ SCHEMA = "brrrtop.compare/1"
 
 def run(options: Options) -> int:
     labels = (options.before, options.after)
-    snapshots = [read(path, options) for path in labels]
+    snapshots = [read(path, options, trimmed=True) for path in labels]
     estimates: list[Estimate] = []
     for path, snapshot in zip(labels, snapshots, strict=True):
         if snapshot.estimate is None:

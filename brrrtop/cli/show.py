@@ -64,8 +64,9 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
     if options.once or not on_a_terminal():
         from brrrtop.session.whole import analyze
 
-        whole = analyze(source, device=options.gpu)
-        output.report(baseline.compared(whole, baseline.loaded(options)), options)
+        before = baseline.loaded(options)
+        whole = analyze(source, device=options.gpu, trimmed=before is not None)
+        output.report(baseline.compared(whole, before), options)
         return 0
     from brrrtop.cli.trimmed import FromFirstActivity
     from brrrtop.session.replay import Replay

@@ -8,13 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import Activities, ActivityType, Calls, Marks, Span, Steps, Window
-from collectors.wire import MarkClass
+from collectors.wire import CallClass, MarkClass
 
 I8 = npt.NDArray[np.int64]
 
 WARM_UP_STEPS = 3
 _LEAST_KERNELS = 12
 _MATCH_SHARE = 0.9
+_RAN = 0.9
+"""A step of whose launches fewer than these were seen to run was cut; a few records may be lost."""
 
 
 def find_steps(window: Window, call_rows: I8) -> Steps:
@@ -32,10 +34,24 @@ def find_steps(window: Window, call_rows: I8) -> Steps:
     return _from_period(window.activities)
 
 
+def between_steps(steps: Steps) -> Span | None:
+    """From the first step's start to the last one's: whole steps with the waits between them.
+
+    Where steps are ranges, the last one ends with its last kernel, so that a window of them lacks
+    one wait. None below three steps, and where steps are told by points.
+    """
+    if steps.source != "annotations" or len(steps.spans) < 3:
+        return None
+    return Span(steps.spans[0].t0_ns, steps.spans[-1].t0_ns)
+
+
 def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8, compiled: bool) -> Steps:
+    rows = _whole(marks, rows, window, call_rows)
+    if not len(rows):
+        return Steps(warming_up=compiled)
     starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
     gpu = _gpu_boundaries(window.activities, window.calls, call_rows, starts)
-    last = int(window.activities.ends_ns.max()) if len(window.activities) else int(ends[-1])
+    last = _gpu_end(window, call_rows, int(ends[-1]))
     spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
     durations = np.array([s.duration_ns for s in spans], np.int64)
     return Steps(
@@ -46,6 +62,36 @@ def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8, compiled
         spans=tuple(spans),
         warming_up=compiled,
     )
+
+
+def _whole(marks: Marks, rows: I8, window: Window, call_rows: I8) -> I8:
+    """The ranges without those at either end whose launches did not all run in the window.
+
+    The host is ahead: a step that it has left may just have begun on the device.
+    """
+    calls = window.calls
+    launches = np.flatnonzero(np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)))
+    if not len(launches):
+        return rows
+    ran = np.zeros(len(calls), np.bool_)
+    ran[call_rows[call_rows >= 0]] = True
+    done = np.concatenate([[0], np.cumsum(ran[launches])])
+    times = calls.starts_ns[launches]
+    low, high = (np.searchsorted(times, t[rows]) for t in (marks.starts_ns, marks.ends_ns))
+    count = high - low
+    cut = (count == 0) | (done[high] - done[low] < _RAN * count)
+    kept = np.flatnonzero(~cut)
+    return rows[kept[0] : kept[-1] + 1] if len(kept) else rows[:0]
+
+
+def _gpu_end(window: Window, call_rows: I8, host_end_ns: int) -> int:
+    """End of the device work launched before a host time; of all of it when no launch is known."""
+    ends = window.activities.ends_ns
+    known = call_rows >= 0
+    if known.any():
+        launched = window.calls.starts_ns[np.maximum(call_rows, 0)]
+        ends = ends[~known | (launched < host_end_ns)]
+    return int(ends.max()) if len(ends) else host_end_ns
 
 
 def _gpu_boundaries(activities: Activities, calls: Calls, call_rows: I8, times: I8) -> list[int]:

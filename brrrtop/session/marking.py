@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from brrrtop import units, words
 from brrrtop.advisories.compare import compare
 from brrrtop.comparison import Baseline, Comparison
 from brrrtop.errors import BrrrtopError
+from brrrtop.estimator.steps import between_steps
 from brrrtop.model import Estimate, Snapshot, Span
 
+Part = Callable[[Span, int], Estimate]
+"""Estimates a span of a device."""
 LEAST_STEPS = 2
 ENOUGH_NS = 8_000_000_000
 """With so much judged and still no steps, shares are compared."""
@@ -43,14 +47,16 @@ class Marking:
         self.baseline = baseline
         self.comparison: Comparison | None = None
 
-    def mark(self, snapshot: Snapshot) -> str:
-        """Makes what is shown the baseline; says so.
+    def mark(self, snapshot: Snapshot, part: Part) -> str:
+        """Makes what is shown the baseline, by its whole steps; says so.
 
         Raises:
             BrrrtopError: Nothing is judged yet.
         """
         found = baseline_of(snapshot, _marked(snapshot), here=True)
-        self.baseline, self.comparison = found, None
+        devices = tuple(trimmed(one, part) for one in found.devices)
+        kept = replace(found, estimate=trimmed(found.estimate, part), devices=devices)
+        self.baseline, self.comparison = kept, None
         steps = found.estimate.steps
         pace = f", {units.duration(steps.step_ns)} a step" if steps.step_ns else ""
         return f"baseline {found.label}: {words.verdict(found.estimate)}{pace}"
@@ -60,12 +66,12 @@ class Marking:
         if self.baseline is not None:
             self.comparison = compare(self.baseline.estimate, now, self.baseline.advisories)
 
-    def look(self, now: Estimate, part: Callable[[Span], Estimate]) -> None:
+    def look(self, now: Estimate, part: Part) -> None:
         """Compares one more window.
 
         Args:
             now: Its estimate.
-            part: Estimates another span of the same device.
+            part: Estimates another span of a device.
         """
         base = self.baseline
         if base is None:
@@ -74,19 +80,26 @@ class Marking:
         span = after_baseline(now.span, base)
         if span is None:
             return
-        after = now if span == now.span else part(span)
+        after = now if span == now.span else part(span, now.device.device_id)
         before = base.of(now.device.device_id)
-        if _enough(before, after):
-            promised = base.advisories if before is base.estimate else ()
-            self.comparison = compare(before, after, promised)
+        if not _enough(before, after):
+            return
+        promised = base.advisories if before.device == base.estimate.device else ()
+        self.comparison = compare(before, trimmed(after, part), promised)
+
+
+def trimmed(found: Estimate, part: Part) -> Estimate:
+    """The same judged over its whole steps alone, where it has some."""
+    span = between_steps(found.steps)
+    return found if span is None else part(span, found.device.device_id)
 
 
 def after_baseline(span: Span, base: Baseline) -> Span | None:
     """The part of a window that the baseline was not judged on; None: there is none yet."""
-    old = base.estimate.span
-    if not base.here or span.t1_ns <= old.t0_ns or span.t0_ns >= old.t1_ns:
+    begin_ns = base.estimate.span.t0_ns
+    if not base.here or span.t1_ns <= begin_ns or span.t0_ns >= base.t_ns:
         return span
-    return Span(old.t1_ns, span.t1_ns) if span.t1_ns > old.t1_ns else None
+    return Span(base.t_ns, span.t1_ns) if span.t1_ns > base.t_ns else None
 
 
 def _enough(before: Estimate, after: Estimate) -> bool:

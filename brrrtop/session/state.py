@@ -82,7 +82,7 @@ class Session:
         shown = shown or self._latest
         if shown is None:
             raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
-        says = self._marking.mark(shown)
+        says = self._marking.mark(shown, self._part)
         self._log.marked(shown.now_ns, says)
         return says
 
@@ -119,12 +119,13 @@ class Session:
         self._others = tuple(everyone[i].estimate for i in ids)
         self._remember(span, shown)
         self._steady.look(advise(self.judged))
-        self._marking.look(
-            self.judged.estimate, lambda part: estimate(self.timeline.window(part, shown)).estimate
-        )
+        self._marking.look(self.judged.estimate, self._part)
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)
         self._judged_to_ns = span.t1_ns
+
+    def _part(self, span: Span, device_id: int) -> Estimate:
+        return estimate(self.timeline.window(span, device_id)).estimate
 
     def _remember(self, span: Span, device_id: int) -> None:
         """One more point of the split's history: the part of the span that is new."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 from brrrtop.advisories.advise import advise
 from brrrtop.errors import BadInput
 from brrrtop.estimator.estimate import Judged, estimate
+from brrrtop.estimator.steps import between_steps
 from brrrtop.model import Freshness, Snapshot, Span
 from brrrtop.session.source import Source
 from brrrtop.session.timeline import Timeline
 
 
 def analyze(
-    source: Source, steps: tuple[int, int] | None = None, device: int | None = None
+    source: Source,
+    steps: tuple[int, int] | None = None,
+    device: int | None = None,
+    *,
+    trimmed: bool = False,
 ) -> Snapshot:
     """One snapshot from the first device activity's start to the last one's end.
 
@@ -19,6 +24,8 @@ def analyze(
         source: Read to its end.
         steps: First and last step to judge, counted from 1; None: all of the file.
         device: The GPU to speak of; None: the busiest.
+        trimmed: From the first step's start to the last one's, where steps are known and chosen by
+            nobody: what one run is to be compared with another by.
 
     Raises:
         BadInput: No device activity, no such device, or no such steps.
@@ -26,13 +33,13 @@ def analyze(
     timeline = Timeline()
     for frame in source.frames():
         timeline.add(frame)
-    if timeline.first_ns is None or timeline.last_ns is None:
+    span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
+    ids = timeline.active_devices(span)
+    if not ids:
         raise BadInput(
-            f"{source.info.label} has no GPU activity in it",
+            f"{source.info.label} has no GPU activity in it that takes time",
             "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU",
         )
-    span = Span(timeline.first_ns, timeline.last_ns)
-    ids = timeline.active_devices(span)
     if device is not None and device not in ids:
         listed = ", ".join(str(i) for i in sorted(ids))
         raise BadInput(
@@ -41,8 +48,17 @@ def analyze(
     if steps is not None:
         span = _span_of_steps(timeline, span, ids[0] if device is None else device, steps)
     judged = [estimate(timeline.window(span, i)) for i in ids]
+    if trimmed and steps is None:
+        judged = [_trimmed(timeline, one) for one in judged]
     shown = judged[0] if device is None else judged[ids.index(device)]
     return _snapshot(source, timeline, shown, judged)
+
+
+def _trimmed(timeline: Timeline, judged: Judged) -> Judged:
+    span = between_steps(judged.estimate.steps)
+    if span is None:
+        return judged
+    return estimate(timeline.window(span, judged.estimate.device.device_id))
 
 
 def _span_of_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int, int]) -> Span:

@@ -163,3 +163,15 @@ def test_nodes_of_a_graph_do_not_take_the_shapes_of_the_op_that_launched_it() ->
     in_graph = replace(linked.activities, graph_ids=np.full(n, 3))
     rows = estimate(replace(linked, activities=in_graph)).estimate.kernels
     assert {row.evidence for row in rows} == {"L1"}
+
+
+def test_a_step_that_only_began_to_run_is_no_step() -> None:
+    """The host is two steps ahead: the window ends within the third on the device."""
+    kernels, calls = stream(30, 100 * US, 0, ADD, blocks=4_000)
+    calls = [replace(c, start=k * US, end=k * US + 500) for k, c in enumerate(calls)]
+    marks = [M(at * US, (at + 10) * US - 1, MarkClass.STEP) for at in (0, 10, 20)]
+    whole = estimate(window(kernels, calls, marks)).estimate.steps
+    cut = estimate(window(kernels[:25], calls, marks)).estimate.steps
+    assert (whole.count, whole.step_ns) == (3, 1_000 * US)
+    assert (cut.count, cut.step_ns) == (2, 1_000 * US)
+    assert not estimate(window(kernels[:5], calls, marks)).estimate.steps.count

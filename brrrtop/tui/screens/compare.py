@@ -35,8 +35,7 @@ class BeforeAfter(Scrolled):
         if base is None:
             return [line for part in compare_text.NO_BASELINE for line in _said(part, look, width)]
         if found is None:
-            marked = f"Baseline {base.label}: "
-            return _said(marked + compare_text.waiting(base), look, width)
+            return _said(compare_text.waiting(base), look, width)
         return comparison_lines(found, base.label, look, width)
 
 
