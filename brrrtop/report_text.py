@@ -190,13 +190,17 @@ def _other_devices(snapshot: Snapshot) -> Iterator[str]:
         yield f"  {name:<26}{shares}{units.share(split.overhead):>10}{units.share(split.unknown):>9}"
 
 
+def _records(count: int, one: str, many: str) -> str:
+    return f"1 record {one}" if count == 1 else f"{units.count(count)} records {many}"
+
+
 def _notes(snapshot: Snapshot) -> Iterator[str]:
     notes = list(snapshot.source.notes)
     estimate = snapshot.estimate
     if snapshot.lost_records:
-        notes.append(f"{units.count(snapshot.lost_records)} records were lost on the way.")
+        notes.append(f"{_records(snapshot.lost_records, 'was', 'were')} lost on the way.")
     if snapshot.zero_timestamps:
-        notes.append(f"{units.count(snapshot.zero_timestamps)} records carried no time.")
+        notes.append(f"{_records(snapshot.zero_timestamps, 'carried', 'carried')} no time.")
     if estimate is not None and estimate.observed_share < 1:
         notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
     if notes:

@@ -189,7 +189,8 @@ class _Entry:
         for method in methods:
             if time.monotonic() > self._deadline:
                 break
-            self._says(f"{method.name}: entering process {self._process.pid}")
+            if not (isinstance(method, RemoteExec) and method.why_not(self._process)):
+                self._says(f"{method.name}: entering process {self._process.pid}")
             connection = self._by(method)
             if connection is not None:
                 return connection

@@ -101,7 +101,7 @@ class KinetoSource:
 
     def _read(self) -> list[Frame]:
         collected, facts, notes = read(self._path)
-        _refuse_without_gpu_work(self._path.name, collected, facts)
+        _refuse_without_gpu_work(self._path.name, collected, facts, notes)
         records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
         if not len(records.kernels) and not len(records.copies):
             raise BadInput(
@@ -251,7 +251,9 @@ def _without_end(text: bytes) -> bytes:
     return text[:-1] if text.endswith(b",") else text
 
 
-def _refuse_without_gpu_work(label: str, collected: Collected, facts: dict[str, Any]) -> None:
+def _refuse_without_gpu_work(
+    label: str, collected: Collected, facts: dict[str, Any], notes: list[str]
+) -> None:
     properties = facts.get("deviceProperties")
     properties = properties if isinstance(properties, list) else []
     gpus = [str(p.get("name", "")) for p in properties if isinstance(p, dict)]
@@ -262,6 +264,10 @@ def _refuse_without_gpu_work(label: str, collected: Collected, facts: dict[str, 
             "give a trace of an NVIDIA GPU",
         )
     if not len(collected.kernels) and not len(collected.copies):
+        if any(note.endswith("is missing") for note in notes):
+            raise BadInput(
+                f"{label} breaks off before its first GPU activity", "copy or record it again"
+            )
         raise BadInput(f"{label} has no GPU activity in it", _HOW_TO_RECORD)
 
 

@@ -102,6 +102,16 @@ def test_a_missing_device_or_step_is_named_with_those_there_are(
     assert_a_sentence(brrrtop("analyze", "t.json", "--steps", "90-95"), 1)
 
 
+def test_kernels_that_take_no_time_are_nothing_to_judge(brrrtop: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(
+        '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1,'
+        ' "dur": 0, "args": {"device": 0, "stream": 7}}]}'
+    )
+    done = brrrtop("analyze", "t.json")
+    assert_a_sentence(done, 1)
+    assert "takes time" in done.stderr
+
+
 def test_odd_names_survive(brrrtop: Run, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_bytes(
         b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k\xff\xfe\\u0000\\ud800",'

@@ -76,6 +76,12 @@ def test_a_trace_without_gpu_work_says_how_to_record_it(tmp_path: Path) -> None:
     assert "ProfilerActivity.CUDA" in fault.action
 
 
+def test_a_trace_torn_before_its_gpu_work_is_not_said_to_lack_it(tmp_path: Path) -> None:
+    text = text_of([op(0, 1, "aten::mm"), op(2, 1, "aten::mm"), kernel(1, 1)])
+    fault = _refused(written(tmp_path, text[: text.rindex(b'"cat"')]))
+    assert "breaks off before its first GPU activity" in fault.message
+
+
 def test_an_amd_trace_is_named_as_such(tmp_path: Path) -> None:
     by_call = text_of([kernel(1, 1), launch(0, 1, 1, "hipLaunchKernel")])
     by_name = text_of([kernel(1, 1)], deviceProperties=[{"id": 0, "name": "AMD Instinct MI250X"}])
