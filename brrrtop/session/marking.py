@@ -109,9 +109,11 @@ def _enough(before: Estimate, after: Estimate) -> bool:
     length, old, new = after.account.duration_ns, before.steps, after.steps
     if not old.count or length >= ENOUGH_NS:
         return True
+    if (new.count or 0) < LEAST_STEPS:
+        return False
     # The period of a stretch shorter than a step is that of something else.
-    alike = new.source == old.source or new.source != "period"
-    return alike and (new.count or 0) >= LEAST_STEPS and length >= LEAST_STEPS * (old.step_ns or 0)
+    sure = old.source == "period" and length >= LEAST_STEPS * (old.step_ns or 0)
+    return sure or new.source != "period"
 
 
 def _marked(snapshot: Snapshot) -> str:

@@ -113,6 +113,13 @@ def test_a_run_is_compared_with_an_earlier_run_of_another_process() -> None:
     assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
 
 
+def test_two_short_steps_are_enough_beside_a_baseline_of_long_ones() -> None:
+    before = analyze(Run().steps(10, wait_us=2_000_000).source())
+    run = Run().steps(4)
+    session = Session(run.source(), baseline=baseline_of(before, "before.brrr"))
+    assert session.advance(run.now_ns).comparison is not None
+
+
 def test_a_baseline_follows_its_trainer_into_the_next_process() -> None:
     first = Run().steps(300, wait_us=20_000)
     session = Session(first.source())
