@@ -35,6 +35,7 @@ VIEWS = {
     "roofline": ("r",),
     "advice": ("a",),
     "log": ("l",),
+    "compare": ("b",),
     "kernel": ("enter",),
     "filter": ("slash", "g"),
 }
