@@ -1,0 +1,75 @@
+"""Everything from a real torch training to the real screen; only NVIDIA's libraries are stand-ins.
+
+A child trains, ptrace lets the agent in, kernels, steps and loader waits come over the socket, the
+monitor judges them, and Textual draws the verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.agent.conftest import built
+from tests.attach.children import child
+from tests.attach.conftest import tracing
+
+__all__ = ["built", "tracing"]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PATIENCE_S = 60.0
+
+
+def a_screen(monitor: subprocess.Popen[str], name: str) -> str:
+    """The next screen that the monitor prints."""
+    assert monitor.stdout is not None and monitor.stderr is not None
+    ready, _, _ = select.select([monitor.stdout], [], [], PATIENCE_S)
+    assert ready, f"{name} never came"
+    line = monitor.stdout.readline()
+    assert line, monitor.stderr.read()
+    return str(json.loads(line)[name])
+
+
+def test_a_training_is_watched_from_its_first_verdict_to_its_end(
+    tracing: None, built: dict[str, Path], fake_nvml: Path
+) -> None:
+    pytest.importorskip("torch")
+    libraries = [str(built["cuda"]), str(built["cupti"])]
+    with child([sys.executable, str(HERE / "training.py"), *libraries]) as trainer:
+        assert trainer.hears(b"step 3", 40), trainer.said.decode()
+        environment = {"LD_LIBRARY_PATH": str(fake_nvml), "PYTHONPATH": str(ROOT)}
+        with subprocess.Popen(
+            [sys.executable, str(HERE / "watched.py"), str(trainer.pid)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=os.environ | environment,
+        ) as monitor:  # fmt: skip
+            try:
+                main = a_screen(monitor, "main")
+                assert f"pid {trainer.pid} · NVIDIA Fake" in main
+                assert "OVERHEAD-BOUND   input: waiting for the next batch" in main
+                assert "ampere_sgemm_128x64_nn" in main
+                assert "nvidia-smi says 37%" in main
+                assert "DataLoader(" in main
+                waits = re.search(r"waits a step ([0-9.]+)", main)
+                assert waits is not None, main
+                assert float(waits[1]) == pytest.approx(1, abs=0.3), "one batch a step"
+                assert "● live" in main and "live/bursts" in main
+                assert "kernel tracing is ready" in a_screen(monitor, "log")
+                trainer.said = b""
+                assert trainer.hears(b"step"), "the training goes on"
+                trainer.process.kill()
+                trainer.process.wait(10)
+                assert monitor.stdin is not None
+                monitor.stdin.write("\n")
+                monitor.stdin.flush()
+                assert "■ ended" in a_screen(monitor, "ended")
+                assert monitor.wait(PATIENCE_S) == 0
+            finally:
+                monitor.kill()

@@ -1,0 +1,54 @@
+"""Attaches to a process and shows it on the real screen, without a terminal: prints what it read.
+
+Argument: the PID. One line of JSON a screen on stdout: `main` with a verdict on it, `log`, and
+`ended` after a line has come on stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+
+from textual.pilot import Pilot
+
+from brrrtop.cli import attach as verb
+from brrrtop.cli.live import LiveDriver, open_live
+from brrrtop.cli.options import Options
+from brrrtop.tui.app import BrrrtopApp
+from collectors.attach import attach
+
+PATIENCE_S = 25.0
+
+
+def text(app: BrrrtopApp) -> str:
+    strips = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+
+async def shown(app: BrrrtopApp, pilot: Pilot[int], name: str, *words: str) -> None:
+    """Prints the screen as soon as it has all `words`, or as it is when patience ends."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(word in text(app) for word in words) and time.monotonic() < deadline:
+        await pilot.pause(0.1)
+    print(json.dumps({name: text(app)}), flush=True)
+
+
+async def watch(pid: int) -> None:
+    attached = attach(pid, verb.agent_files())
+    try:
+        source = open_live(attached.client, pid, Options(interval=0.25), "train.py")
+        app = BrrrtopApp(LiveDriver(source), interval_s=0.25)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await shown(app, pilot, "main", "-BOUND", "waits a step", "nvidia-smi says 3")
+            await pilot.press("l")
+            await shown(app, pilot, "log", "kernel tracing is ready")
+            await pilot.press("escape")
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
+            await shown(app, pilot, "ended", "ended")
+    finally:
+        attached.leave()
+
+
+asyncio.run(watch(int(sys.argv[1])))
