@@ -18,6 +18,7 @@ from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, si
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import evidence_pairs, evidence_text
+from brrrtop.tui.widgets.history_graph import time_axis
 from tests.tui import snapshots
 
 WIDTHS = (20, 40, 80, 200)
@@ -251,3 +252,9 @@ def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
     line = legend(replace(estimate, kernels=bare), Look(), 120).plain
     assert "record_shapes=True" in line
     assert "0 of" not in line
+
+
+def test_a_history_of_one_look_has_no_past() -> None:
+    look = Look()
+    assert " ago" in time_axis(snapshots.history(10), look, 80).plain
+    assert " ago" not in time_axis(snapshots.history(1), look, 80).plain

@@ -28,6 +28,6 @@ class HistoryGraph(Pane):
 def time_axis(history: tuple[HistoryPoint, ...], look: Look, width: int) -> Text:
     """How long ago the left edge of the graph is, and what its layers are."""
     shown = columns(history, width)
-    ago = units.duration(shown[-1].t_ns - shown[0].t_ns)
-    text = Text.styled(f"{ago} ago", look.style("muted"))
+    ago_ns = shown[-1].t_ns - shown[0].t_ns
+    text = Text.styled(f"{units.duration(ago_ns)} ago" if ago_ns else "", look.style("muted"))
     return sided(text, Text.styled("split over time, now", look.style("muted")), width)
