@@ -40,6 +40,8 @@ class Wanted(IntFlag):
     SYNCS = 8
     ALLOCATIONS = 16
     DEFAULT = 15
+    GRAPHS = 32
+    """Trace although the trainer may hold CUDA graphs: not proven safe, the user's choice."""
 
 
 DETACH_ALL = 1

@@ -194,6 +194,11 @@ def _live_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--counters", action="store_true", help="hardware counters too, where permitted"
     )
+    group.add_argument(
+        "--trace-graphs",
+        action="store_true",
+        help="trace kernels beside CUDA graphs too: not proven safe, at your risk",
+    )
     _record_option(group)  # type: ignore[arg-type]
     _baseline_option(group)  # type: ignore[arg-type]
 

@@ -19,6 +19,7 @@ from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.recording import RecordingWriter
 from brrrtop.session.state import Session
 from brrrtop.session.watching import Watching
+from collectors import control
 
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""
@@ -33,6 +34,8 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
         BrrrtopError: The file of `--record` cannot be written.
     """
     sink = RecordingWriter(options.record) if options.record else None
+    if agent is not None and options.trace_graphs:
+        agent.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
     return LiveSource(
         agent,
         pid,

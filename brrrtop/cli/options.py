@@ -23,6 +23,7 @@ class Options:
     max_overhead: float = 0.01
     """Share of step time."""
     counters: bool = False
+    trace_graphs: bool = False
     record: str | None = None
     fail_if: tuple[str, ...] | list[str] = ()
     hold_s: float = 0.0

@@ -67,12 +67,17 @@ class Trainer:
         self.do(f"lib = agent({str(self.built['agent'])!r})")
         return self
 
-    def start(self, options: str = "", hello: str = '{"pid": 1, "wire": 1}') -> Trainer:
+    def start(
+        self, options: str = "", hello: str = '{"pid": 1, "wire": 1}', graphs: bool = False
+    ) -> Trainer:
+        """`graphs`: nobody has said that the trainer has none."""
         code = self.do(
             f"answer = [lib.brrr_start({str(self.socket_path)!r}.encode(), {hello!r}.encode(), "
             f"{options!r}.encode()), lib.brrr_last_error().decode()]"
         )
         assert code[0] == 0, code[1]
+        if not graphs:
+            self.do("lib.brrr_graphs(0)")
         return self
 
     def stats(self) -> dict[str, int]:

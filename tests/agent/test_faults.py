@@ -79,8 +79,9 @@ def test_an_error_of_a_vital_call_leaves_counters_only(
 def test_silence_while_steps_pass_means_somebody_owns_the_callbacks(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start("drain_ms=0")
+    trainer.load().start("drain_ms=0", graphs=True)
     monitor = connect(trainer)
+    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
     monitor.in_state("ready")
     monitor.send(control.continuous(True))
     monitor.in_state("tracing")
@@ -101,6 +102,7 @@ def test_zero_timestamps_are_counted_and_in_graphs_end_the_tracing(
 ) -> None:
     trainer.load().start("flush_ms=20")
     monitor = connect(trainer)
+    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
     monitor.in_state("ready")
     monitor.send(control.continuous(True))
     monitor.in_state("tracing")
@@ -189,8 +191,9 @@ def test_records_of_another_clock_are_counted_not_sent(trainer: Trainer, connect
 
 
 def test_nothing_dangerous_is_ever_called(trainer: Trainer, connect: Connect) -> None:
-    trainer.load().start()
+    trainer.load().start(graphs=True)
     monitor = connect(trainer)
+    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
     monitor.in_state("ready")
     for turn in range(1, 4):
         monitor.burst(steps=2, longest_s=0.5)

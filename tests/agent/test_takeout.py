@@ -54,9 +54,10 @@ def test_after_a_burst_cupti_is_taken_out_and_the_next_burst_works(
 def test_where_a_graph_may_exist_it_stays(
     trainer: Trainer, connect: Connect, before: str, launch: str
 ) -> None:
-    trainer.load().start()
+    trainer.load().start(graphs=True)
     trainer.do(before)
     monitor = connect(trainer)
+    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
     monitor.in_state("ready")
     traced_burst(trainer, monitor, launch)
     monitor.send(control.detach())
@@ -83,3 +84,47 @@ def test_leaving_in_the_middle_of_tracing_takes_it_out_too(
         trainer.do("time.sleep(1.0)")
     assert trainer.do(FINALIZED) == 1
     assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
+
+
+@pytest.mark.parametrize(("said", "state"), [(None, "ready"), (1, "blocked")])
+def test_beside_graphs_nothing_is_traced_unless_asked_for(
+    trainer: Trainer, connect: Connect, said: int | None, state: str
+) -> None:
+    trainer.load().start(graphs=True)
+    if said is not None:
+        trainer.do(f"lib.brrr_graphs({said})")
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    monitor.burst(longest_s=0.1)
+    assert "CUDA graphs" in monitor.until(
+        lambda m: m.status()["says"] if "CUDA graphs" in m.status()["says"] else None
+    )
+    assert monitor.status()["state"] == state
+    assert trainer.do("answer = [cupti.fake_ever(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
+    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+    monitor.until(lambda m: said is None or m.status()["state"] == "ready")
+    monitor.burst(longest_s=0.1)
+    monitor.until(lambda m: m.status()["state"] == "tracing")
+
+
+def test_a_capture_ends_tracing_before_it_begins(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("lib.brrr_graphs(1)")
+    assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
+    assert "CUDA graphs" in monitor.in_state("blocked")["says"]
+    assert trainer.do(FINALIZED) == 0
+
+
+def test_graphs_seen_while_tracing_end_it(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("cupti.fake_graph(name('k'), 20, 100, 5)")
+    assert "CUDA graphs" in monitor.in_state("blocked")["says"]
+    assert trainer.do(FINALIZED) == 0

@@ -80,6 +80,7 @@ def test_copies_memsets_syncs_and_triton_launches_arrive(
 def test_graph_nodes_keep_their_ids(trainer: Trainer, connect: Connect) -> None:
     trainer.load().start()
     monitor = connect(trainer)
+    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
     monitor.in_state("ready")
     monitor.burst(longest_s=0.2)
     monitor.in_state("tracing")

@@ -38,7 +38,9 @@ async def shown(app: BrrrtopApp, pilot: Pilot[int], name: str, *words: str) -> N
 async def watch(pid: int) -> None:
     attached = attach(pid, verb.agent_files())
     try:
-        source = open_live(attached.client, pid, Options(interval=0.25), "train.py")
+        # torch never touches the stand-in GPU, so it cannot rule graphs out.
+        options = Options(interval=0.25, trace_graphs=True)
+        source = open_live(attached.client, pid, options, "train.py")
         app = BrrrtopApp(LiveDriver(source), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:
             await shown(app, pilot, "main", "-BOUND", "waits a step", "nvidia-smi says 3")

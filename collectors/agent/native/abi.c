@@ -85,7 +85,16 @@ int brrr_resume(void)
                : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
 }
 
-void brrr_graphs(int may_exist) { takeout_graphs(may_exist != 0); }
+void brrr_graphs(int may_exist)
+{
+    takeout_graphs(may_exist != 0);
+    if (may_exist && server_clients() != 0) {
+        /* What is on goes off before the capture begins. */
+        brrr_yield("a CUDA graph capture");
+        brrr_resume();
+    }
+    agent_wake();
+}
 
 const char *brrr_last_error(void)
 {

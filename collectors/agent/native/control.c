@@ -39,7 +39,7 @@ static void obey(const struct wire_control *control, int slot)
         agent_raise(control->a != 0 ? BRRR_EV_STACKS_ON : BRRR_EV_STACKS_OFF);
         break;
     case OP_KINDS:
-        server_set_kinds(slot, (uint32_t)control->a & (WANT_DEFAULT | WANT_ALLOCS));
+        server_set_kinds(slot, (uint32_t)control->a & (WANT_DEFAULT | WANT_ALLOCS | WANT_GRAPHS));
         break;
     default:
         break; /* a newer monitor's wish */

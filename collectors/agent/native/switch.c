@@ -171,16 +171,19 @@ void switch_restore(const struct cupti *cupti)
 
 void switch_forget(void) { on.registered = false; }
 
-bool switch_finalize(const struct cupti *cupti)
-{
-    if (on.kinds != 0 || CUPTI_CALL(cupti, finalize) != CUPTI_OK)
-        return false;
-    on.registered = on.limited = on.shrunk = false; /* all of it is forgotten */
-    return true;
-}
-
 void switch_forked(void)
 {
     on.registered = on.limited = on.shrunk = false;
     on.kinds = 0;
+}
+
+bool switch_finalize(const struct cupti *cupti)
+{
+    if (on.kinds != 0)
+        return false;
+    switch_restore(cupti);
+    if (CUPTI_CALL(cupti, finalize) != CUPTI_OK)
+        return false;
+    on.registered = false;
+    return true;
 }

@@ -13,6 +13,7 @@
 /* Nobody has said so yet counts as "may exist": a C++ trainer is never taken out of. */
 enum graphs { UNASKED, NONE, POSSIBLE };
 static _Atomic int graphs = UNASKED;
+static atomic_bool never;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Finalizing takes 1.5-3 ms on an H200; a capture that begins meanwhile waits for it. */
@@ -33,6 +34,10 @@ void takeout_graphs(bool may_exist)
         pthread_mutex_unlock(&lock);
 }
 
+void takeout_never(void) { atomic_store(&never, true); }
+bool graphs_ruled_out(void) { return atomic_load(&graphs) == NONE; }
+bool graphs_possible(void) { return atomic_load(&graphs) == POSSIBLE; }
+
 bool takeout(const struct cupti *cupti)
 {
     struct pool_counts pool;
@@ -40,7 +45,7 @@ bool takeout(const struct cupti *cupti)
     if (walked.graph_kernels != 0 || walked.graph_launches != 0)
         atomic_store(&graphs, POSSIBLE);
     pool_count(&pool);
-    if (pool.lent != 0 || cupti->finalize == NULL)
+    if (pool.lent != 0 || cupti->finalize == NULL || atomic_load(&never))
         return false;
     pthread_mutex_lock(&lock);
     if (atomic_load(&graphs) == NONE)

@@ -10,6 +10,14 @@
  * no take-out is under way any more; false counts until somebody says true. */
 void takeout_graphs(bool may_exist);
 
+/* Another profiler has set CUPTI up for the life of the process: it is not ours to take out any more. */
+void takeout_never(void);
+
+/* Somebody looked and found none, and none was heard of since. */
+bool graphs_ruled_out(void);
+/* One was found, captured or replayed. */
+bool graphs_possible(void);
+
 /* Agent's thread, everything off and drained: finalizes CUPTI if no graph can exist. True: it is out. */
 bool takeout(const struct cupti *cupti);
 

@@ -63,13 +63,6 @@ uint64_t trace_dropped(void) { return dropped; }
 const struct cupti *trace_cupti(void) { return own.found ? &own.cupti : NULL; }
 bool trace_has_calls(void) { return own.found && own.cupti.enable_runtime && own.cupti.enable_driver; }
 
-const char *trace_state_name(enum trace_state which)
-{
-    static const char *const NAMES[] = {"waiting", "absent",  "ready",   "tracing",
-                                        "tracing", "yielded", "blocked", "off"};
-    return NAMES[which];
-}
-
 void trace_init(const struct trace_options *given)
 {
     own.options = *given;
@@ -84,12 +77,14 @@ void trace_init(const struct trace_options *given)
     own.blocked_times = silent_bursts = 0;
 }
 
-static bool silent(void)
+static bool asked_for_buffers(void)
 {
     struct pool_counts pool;
     pool_count(&pool);
-    return pool.requests == run.requests && atomic_load(&step_count) > run.steps;
+    return pool.requests != run.requests;
 }
+
+static bool silent(void) { return !asked_for_buffers() && atomic_load(&step_count) > run.steps; }
 
 static void begin(int64_t now_ns)
 {
@@ -185,7 +180,7 @@ static void finish(bool complete)
         silent_bursts = 0;
     if (observe_records() != 0)
         own.blocked_times = 0;
-    if (complete)
+    if (complete && asked_for_buffers()) /* else the callbacks may be somebody else's */
         takeout(&own.cupti);
     report_traced(walked.kernels - run.walked.kernels, run.stopped_steps - run.steps, complete);
     agent_raise(BRRR_EV_TRACED);
@@ -232,6 +227,11 @@ static void watch(int64_t now_ns)
                          "tracing is off for the rest of this run");
         return;
     }
+    if (!(wanted.kinds & WANT_GRAPHS) && walked.graph_kernels + walked.graph_launches != 0) {
+        takeout_graphs(true);
+        end(now_ns);
+        return;
+    }
     if (pool_pressed()) {
         observe_taint();
         end(now_ns);
@@ -266,8 +266,12 @@ int64_t trace_tick(int64_t now_ns)
         trace_look(now_ns);
     if (own.state == TRACE_BLOCKED && now_ns >= own.retry_ns)
         trace_enter(TRACE_READY, "kernel tracing is ready to try again");
-    if (own.state == TRACE_READY && (wanted.burst || wanted.continuous))
-        begin(now_ns);
+    if (own.state == TRACE_READY && (wanted.burst || wanted.continuous)) {
+        if (!trace_held_back(wanted.kinds))
+            begin(now_ns);
+        else if (own.held_back)
+            wanted.burst = false;
+    }
     else if (own.state == TRACE_TRACING)
         watch(now_ns);
     if (own.state == TRACE_DRAINING && now_ns >= run.drain_ns)
@@ -282,8 +286,8 @@ int64_t trace_tick(int64_t now_ns)
         return run.flush_ns < run.deadline_ns ? run.flush_ns : run.deadline_ns;
     case TRACE_DRAINING:
         return run.drain_ns;
-    case TRACE_READY:
-        return wanted.burst || wanted.continuous ? now_ns : NEVER;
+    case TRACE_READY: /* held back, or done already: brrr_graphs wakes */
+        return (wanted.burst || wanted.continuous) && graphs_ruled_out() ? now_ns : NEVER;
     default:
         return NEVER;
     }
@@ -293,6 +297,10 @@ void trace_want(bool continuous, uint32_t kinds)
 {
     wanted.continuous = continuous;
     wanted.kinds = kinds;
+    if (own.held_back && own.state == TRACE_BLOCKED && kinds & WANT_GRAPHS) {
+        own.held_back = false;
+        trace_enter(TRACE_READY, "kernel tracing is ready, beside CUDA graphs at the user's risk");
+    }
 }
 
 void trace_burst(int64_t steps, int64_t longest_ns)
@@ -325,7 +333,7 @@ static void leave(bool flushed)
         end(mono_ns());
     /* What was launched under tracing must be over before CUPTI can be taken out: waited for, a little. */
     int64_t until = mono_ns() + LEAVE_MS * NS_PER_MS;
-    while (own.state == TRACE_DRAINING && mono_ns() < until && !agent_exiting()) {
+    while (own.state == TRACE_DRAINING && mono_ns() < until && !agent_exiting() && graphs_ruled_out()) {
         drain(run.drain_ns = mono_ns());
         if (own.state == TRACE_DRAINING)
             nanosleep(&(struct timespec){0, 10 * NS_PER_MS}, NULL);
@@ -358,7 +366,7 @@ void trace_detach(void)
 
 void trace_yield(const char *who)
 {
-    takeout_graphs(true); /* Kineto keeps CUPTI set up for life: it is not ours to take out any more */
+    takeout_never(); /* as Kineto does */
     leave(true);
     switch_forget();
     if (own.state == TRACE_OFF)

@@ -7,6 +7,8 @@
 #include "pool.h"
 #include "report.h"
 #include "switch.h"
+#include "takeout.h"
+#include "wire.h"
 
 #define LOOK_EVERY_NS (500 * NS_PER_MS)
 
@@ -18,6 +20,31 @@ void trace_enter(enum trace_state next, const char *sentence)
         snprintf(own.says, sizeof own.says, "%s", sentence);
     if (!same)
         report_status();
+}
+
+const char *trace_state_name(enum trace_state which)
+{
+    static const char *const NAMES[] = {"waiting", "absent",  "ready",   "tracing",
+                                        "tracing", "yielded", "blocked", "off"};
+    return NAMES[which];
+}
+
+/* Turning CUPTI on and off beside replaying graphs ended in a crash of the trainer once in some 350
+ * attach cycles on an H200 (CUPTI 13.0, benchmarks/soak.py): where graphs may exist, nobody traces
+ * who has not asked for just that. */
+bool trace_held_back(uint32_t kinds)
+{
+    if (graphs_ruled_out() || kinds & WANT_GRAPHS)
+        return false;
+    if (!graphs_possible()) {
+        trace_enter(TRACE_READY, "kernel tracing waits to hear whether the trainer has CUDA graphs");
+        return true;
+    }
+    own.held_back = true;
+    own.retry_ns = INT64_MAX;
+    trace_enter(TRACE_BLOCKED, "the trainer has CUDA graphs, beside which tracing is not proven safe: steps and "
+                               "counters only (--trace-graphs takes the risk)");
+    return true;
 }
 
 void trace_look(int64_t now_ns)

@@ -12,11 +12,15 @@ struct trace_own {
     char says[768];
     int64_t look_ns, retry_ns; /* monotonic */
     uint32_t blocked_times;
+    bool held_back; /* blocked because of CUDA graphs */
 };
 extern struct trace_own own;
 
 /* The new state and its sentence, told to the monitors when either is new. */
 void trace_enter(enum trace_state next, const char *sentence);
+
+/* True: the trainer may hold CUDA graphs, so nothing begins; the monitors are told. */
+bool trace_held_back(uint32_t kinds);
 
 /* Looks for CUDA and CUPTI. */
 void trace_look(int64_t now_ns);

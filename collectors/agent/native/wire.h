@@ -107,7 +107,8 @@ enum want {
     WANT_LAUNCHES = 4,
     WANT_SYNCS = 8,
     WANT_ALLOCS = 16,
-    WANT_DEFAULT = 15
+    WANT_DEFAULT = 15,
+    WANT_GRAPHS = 32  /* trace although the trainer may hold CUDA graphs */
 };
 
 _Static_assert(sizeof(struct wire_header) == 16, "header");
