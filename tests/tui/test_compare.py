@@ -96,7 +96,10 @@ async def test_without_a_baseline_it_says_how_to_get_one() -> None:
 
 async def test_a_fresh_baseline_says_what_it_waits_for() -> None:
     async with shown(snapshots.snapshot(baseline=BASELINE)) as screen:
-        assert "two whole steps to compare with the baseline (marked 12:04:31)" in await screen.press("b")
+        assert (
+            "two whole steps to compare with the baseline (marked 12:04:31)"
+            in await screen.press("b")
+        )
 
 
 async def test_without_steps_nothing_is_called_a_step() -> None:
