@@ -376,14 +376,6 @@ void trace_yield(const char *who)
     trace_enter(TRACE_YIELDED, text);
 }
 
-void trace_resume(void)
-{
-    if (own.state == TRACE_YIELDED) {
-        own.look_ns = 0;
-        trace_enter(own.found ? TRACE_READY : TRACE_WAITING,
-              own.found ? "kernel tracing is ready" : "waiting for the trainer to touch its GPU");
-    }
-}
 
 void trace_step(uint64_t count)
 {

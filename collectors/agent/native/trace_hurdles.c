@@ -105,3 +105,14 @@ void trace_refused(int code)
         trace_block(text);
     }
 }
+
+void trace_resume(void)
+{
+    if (own.state != TRACE_YIELDED)
+        return;
+    own.look_ns = 0;
+    if (own.found)
+        trace_enter(TRACE_READY, "kernel tracing is ready");
+    else
+        trace_enter(TRACE_WAITING, "waiting for the trainer to touch its GPU");
+}
