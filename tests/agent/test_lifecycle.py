@@ -328,7 +328,7 @@ def test_a_python_side_that_never_answers_does_not_keep_the_agent(
     monitor = connect(trainer)
     monitor.in_state("ready")
     monitor.send(control.detach())
-    monitor.until(lambda m: m.ended, 4.0)
+    monitor.until(lambda m: m.ended, 8.0)
     assert not trainer.socket_path.exists()
 
 

@@ -12,7 +12,7 @@ from brrrtop.session.state import Session
 
 @pytest.mark.parametrize("speed", [None, 1.0, 0.25])
 def test_a_speed_that_was_asked_for_is_the_speed(speed: float | None) -> None:
-    source = open_source(str(scenarios()["launch-bound"]))
+    source = open_source(str(scenarios()["plain-attention"]))
     now_s = 0.0
     replay = Replay(Session(source, keep_ns=None), speed=speed, clock=lambda: now_s)
     span = replay.span
