@@ -14,8 +14,8 @@ import time
 import numpy as np
 
 from brrrtop.estimator.estimate import estimate
-from brrrtop.model import Device, Span
 from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Device, Span
 from collectors.wire import CALL, KERNEL, MARK, CallClass, Frame, Kind, MarkClass
 
 NAMES = [

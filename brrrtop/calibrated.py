@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Device
+from brrrtop.tables import Device
 
 SCHEMA = "brrrtop.calibration/1"
 

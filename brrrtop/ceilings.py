@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from brrrtop.calibrated import Calibration, calibration_of
-from brrrtop.model import Device
+from brrrtop.tables import Device
 
 PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 

@@ -22,7 +22,8 @@ import numpy as np
 from benchmarks.truth.runs import Run, runs, without_shapes
 from benchmarks.truth.scoring import score
 from brrrtop.estimator.estimate import estimate
-from brrrtop.model import Regime, Span, Window
+from brrrtop.model import Regime
+from brrrtop.tables import Span, Window
 
 EDGES = (0.0, 0.3, 0.5, 0.65, 0.8, 0.9, 1.01)
 HIGH = 0.8

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.model import Span
 from brrrtop.session.converting import convert, read_meta
 from brrrtop.session.opening import open_source
 from brrrtop.session.source import Source
+from brrrtop.tables import Span
 from collectors.wire import Frame, Kind, MarkClass
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.model import Gauges, Links, Span, Window
 from brrrtop.session.opening import open_source
 from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Gauges, Links, Span, Window
 from collectors.wire import Metric
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "h200"

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from benchmarks.truth.runs import Counted, Run
 from brrrtop.estimator import table, views
 from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.model import ActivityType, Window
+from brrrtop.tables import ActivityType, Window
 
 SIDES = ("compute", "memory", "underfilled")
 

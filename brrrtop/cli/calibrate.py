@@ -12,7 +12,7 @@ from brrrtop.calibrated import Calibration
 from brrrtop.ceilings import ceilings_for
 from brrrtop.cli import output
 from brrrtop.cli.options import Options
-from brrrtop.model import Device
+from brrrtop.tables import Device
 from collectors.calibrate import calibrate, check_idle
 
 

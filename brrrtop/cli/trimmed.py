@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from brrrtop.model import SourceInfo, Span
+from brrrtop.model import SourceInfo
 from brrrtop.session.source import Source
+from brrrtop.tables import Span
 from collectors.wire import Frame, Kind
 
 

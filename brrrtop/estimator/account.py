@@ -14,7 +14,8 @@ import numpy.typing as npt
 from brrrtop.estimator import idle, intervals, sweep
 from brrrtop.estimator.intervals import Cover
 from brrrtop.estimator.labels import Labels
-from brrrtop.model import Account, Calls, Marks, Span, Split, Window
+from brrrtop.model import Account, Split
+from brrrtop.tables import Calls, Marks, Span, Window
 
 I8 = npt.NDArray[np.int64]
 HostTable = TypeVar("HostTable", Calls, Marks)

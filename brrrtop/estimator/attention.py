@@ -15,7 +15,7 @@ import numpy as np
 from brrrtop.estimator.chains import stream_order
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait, used
-from brrrtop.model import F8, I8, Bool, OpSignature
+from brrrtop.tables import F8, I8, Bool, OpSignature
 
 _BATCHED = ("bmm", "baddbmm", "matmul", "einsum")
 _FORWARD = (0, 1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role
-from brrrtop.model import I8, Bool
+from brrrtop.tables import I8, Bool
 
 _MEMBERS = (Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 MOST_SAVED = 0.9

@@ -19,7 +19,8 @@ from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import families, mixes, samples
 from brrrtop.estimator.judging import COUNTERS, NAME, SHAPES, Group
 from brrrtop.estimator.solving import Solution, solve
-from brrrtop.model import CounterCheck, Window
+from brrrtop.model import CounterCheck
+from brrrtop.tables import Window
 from collectors.wire import Metric
 
 I8 = npt.NDArray[np.int64]

@@ -10,7 +10,8 @@ from brrrtop.ceilings import Ceilings, ceilings_for
 from brrrtop.estimator import account, labels, launches, regimes, steps, table, views
 from brrrtop.estimator.labels import Labels
 from brrrtop.estimator.neighbours import find_neighbours
-from brrrtop.model import I8, Estimate, Roofs, Window
+from brrrtop.model import Estimate, Roofs
+from brrrtop.tables import I8, Window
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,8 @@ from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
 from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role, used
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
-from brrrtop.model import I8, Estimate, Window
+from brrrtop.model import Estimate
+from brrrtop.tables import I8, Window
 
 _BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
 

@@ -11,7 +11,7 @@ import numpy as np
 from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
 from brrrtop.estimator.syncs import dearest_names
-from brrrtop.model import Bool, Window
+from brrrtop.tables import Bool, Window
 from collectors.wire import CallClass, MarkClass
 
 _READS_AS = tuple(

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from brrrtop.estimator import intervals
 from brrrtop.estimator.intervals import Cover
 from brrrtop.estimator.launches import AHEAD_NS
-from brrrtop.model import IDLE_CAUSES, MECHANICAL_CLASSES, Activities, ActivityType, Calls, Marks
+from brrrtop.model import IDLE_CAUSES, MECHANICAL_CLASSES
+from brrrtop.tables import Activities, ActivityType, Calls, Marks
 from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
 
 I8 = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ import numpy as np
 
 from brrrtop.estimator import intervals
 from brrrtop.estimator.traits import tables
-from brrrtop.model import I8, ActivityType, Bool, Window
+from brrrtop.tables import I8, ActivityType, Bool, Window
 from collectors.wire import MarkClass
 
 LATE_NS = 10_000

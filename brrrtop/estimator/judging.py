@@ -14,7 +14,7 @@ from brrrtop.estimator import families, mixes, occupancy
 from brrrtop.estimator.families import Family, family_of
 from brrrtop.estimator.names import NameFacts, name_facts
 from brrrtop.estimator.ops import STREAMING, Work, work_of
-from brrrtop.model import Activities, ActivityType, Device, Window
+from brrrtop.tables import Activities, ActivityType, Device, Window
 from collectors.wire import Metric
 
 LAUNCH_FLOOR_NS = 1000

@@ -18,7 +18,8 @@ from brrrtop.estimator import counters, families, intervals
 from brrrtop.estimator.judging import LAUNCH_FLOOR_NS, Group, Judge, charge_compute, torch_is_new
 from brrrtop.estimator.scores import score_products
 from brrrtop.estimator.views import View, view_of
-from brrrtop.model import Activities, Bool, CounterCheck, Device, Window
+from brrrtop.model import CounterCheck
+from brrrtop.tables import Activities, Bool, Device, Window
 
 I8 = npt.NDArray[np.int64]
 F8 = npt.NDArray[np.float64]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import Activities, ActivityType, Calls, Launch
+from brrrtop.model import Launch
+from brrrtop.tables import Activities, ActivityType, Calls
 
 I8 = npt.NDArray[np.int64]
 

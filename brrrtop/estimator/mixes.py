@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.estimator import intervals
-from brrrtop.model import I8, Window
+from brrrtop.tables import I8, Window
 from collectors.wire import Metric
 
 F8 = npt.NDArray[np.float64]

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from brrrtop.model import F8, I8, Neighbours, Steps, Window
+from brrrtop.model import Neighbours, Steps
+from brrrtop.tables import F8, I8, Window
 
 LATEST = 20_000
 """Activities looked at: the end of the window is as good as the whole, and costs the same always."""

@@ -7,7 +7,7 @@ are allocated per warp in units of 256.
 from __future__ import annotations
 
 from brrrtop.ceilings import Ceilings
-from brrrtop.model import Device
+from brrrtop.tables import Device
 
 _THREADS_PER_SM = {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}
 _BLOCKS_PER_SM = {(7, 5): 16, (8, 6): 16, (8, 9): 24}

@@ -9,7 +9,7 @@ import numpy as np
 from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
 from brrrtop.estimator.traits import Role, Trait
-from brrrtop.model import Bool
+from brrrtop.tables import Bool
 from collectors.wire import MarkClass
 
 NEAR_ROWS = 12

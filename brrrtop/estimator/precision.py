@@ -9,7 +9,7 @@ import numpy as np
 
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait
-from brrrtop.model import Bool, OpSignature
+from brrrtop.tables import Bool, OpSignature
 from collectors.wire import CopyKind
 
 BIG_BLOCKS = 16

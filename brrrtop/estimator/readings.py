@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.model import Window
+from brrrtop.tables import Window
 from collectors.wire import Metric
 
 REASONS: Mapping[str, int] = {

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait
-from brrrtop.model import I8, Steps
+from brrrtop.model import Steps
+from brrrtop.tables import I8
 
 _MIX, _TWO = np.uint64(0x9E3779B97F4A7C15), np.uint64(2)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import I8, Window
+from brrrtop.tables import I8, Window
 from collectors.wire import Metric
 
 F8 = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.estimator.families import family_of
-from brrrtop.model import I8, Activities, Bool, Window
+from brrrtop.tables import I8, Activities, Bool, Window
 
 _BETWEEN, _PRODUCT, _SOFTMAX, _BACKWARD, _OTHER = range(5)
 _PRODUCTS = frozenset({"gemm", "gemm-skinny"})

@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import Activities, ActivityType, Calls, Marks, Span, Steps, Window
+from brrrtop.model import Steps
+from brrrtop.tables import Activities, ActivityType, Calls, Marks, Span, Window
 from collectors.wire import CallClass, MarkClass
 
 I8 = npt.NDArray[np.int64]

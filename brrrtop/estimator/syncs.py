@@ -14,7 +14,7 @@ from brrrtop.estimator import intervals
 from brrrtop.estimator.idle import DISPATCH_NS, blocking
 from brrrtop.estimator.joined import LATE_NS, Joined
 from brrrtop.estimator.traits import used
-from brrrtop.model import I8, Bool, Window
+from brrrtop.tables import I8, Bool, Window
 from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
 
 WAITING_OPS = frozenset(

@@ -9,7 +9,8 @@ import numpy as np
 from brrrtop.estimator import families
 from brrrtop.estimator.judging import EVIDENCE, Group, charge_compute
 from brrrtop.estimator.labels import COMM, TRANSFER, Labels
-from brrrtop.model import I8, KernelRow, Side
+from brrrtop.model import KernelRow, Side
+from brrrtop.tables import I8
 
 NOT_MOVED = 1.2
 """Above the ceiling by more than the ceiling is uncertain: caches served what the shapes count."""

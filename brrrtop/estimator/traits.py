@@ -13,7 +13,7 @@ import numpy as np
 
 from brrrtop.estimator.families import family_of
 from brrrtop.estimator.names import name_facts
-from brrrtop.model import I8, Bool, Window
+from brrrtop.tables import I8, Bool, Window
 
 
 class Role(IntEnum):

@@ -8,7 +8,7 @@ import numpy as np
 
 from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
-from brrrtop.model import Bool
+from brrrtop.tables import Bool
 from collectors.wire import CopyKind, MarkClass, MemoryKind
 
 

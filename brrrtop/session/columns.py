@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import (
+from brrrtop.tables import (
     Activities,
     ActivityType,
     Calls,

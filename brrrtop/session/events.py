@@ -6,8 +6,9 @@ from collections import deque
 
 from brrrtop import compare_text, units
 from brrrtop.comparison import Comparison
-from brrrtop.model import Estimate, Event, Regime, Span
+from brrrtop.model import Estimate, Event, Regime
 from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Span
 from collectors.wire import MarkClass, Metric
 
 KEPT = 500

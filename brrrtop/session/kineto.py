@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.errors import BadInput
-from brrrtop.model import SourceInfo, Span
+from brrrtop.model import SourceInfo
 from brrrtop.session import kineto_events, kineto_text
 from brrrtop.session.kineto_columns import Collected
 from brrrtop.session.kineto_events import Torn
 from brrrtop.session.kineto_records import Records, build
 from brrrtop.session.memory import informed
+from brrrtop.tables import Span
 from collectors.wire import WIRE_VERSION, Frame, Kind
 
 Array = npt.NDArray[Any]

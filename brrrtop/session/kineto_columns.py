@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Raw
 
-from brrrtop.model import I8, Bool
 from brrrtop.session import kineto_names, kineto_times
 from brrrtop.session.kineto_events import ABSENT, Args, Event
+from brrrtop.tables import I8, Bool
 
 Array = npt.NDArray[Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import I8, Bool
+from brrrtop.tables import I8, Bool
 
 Array = npt.NDArray[Any]
 _U32 = 1 << 32

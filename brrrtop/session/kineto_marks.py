@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import I8
 from brrrtop.session import kineto_names
 from brrrtop.session.kineto_joins import Nest
+from brrrtop.tables import I8
 from collectors.wire import MARK, CallClass, CopyKind, MarkClass
 
 Array = npt.NDArray[Any]

@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import I8, Bool
 from brrrtop.session import kineto_marks, kineto_names
 from brrrtop.session.kineto_columns import FARTHEST_NS, Collected
 from brrrtop.session.kineto_joins import Nest, in_u32, op_of_launch, told_apart
 from brrrtop.session.kineto_marks import filled, rows_of
+from brrrtop.tables import I8, Bool
 from collectors.wire import CALL, COPY, KERNEL, LINK, CallClass, MarkClass
 
 Array = npt.NDArray[Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.model import F8, I8, Bool
+from brrrtop.tables import F8, I8, Bool
 
 EXACT_BELOW_US = 2.0**43
 """Doubles below this are less than 0.49 ns off: the nearest nanosecond is the written one. Traces

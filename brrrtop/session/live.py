@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import SourceInfo, Span
+from brrrtop.model import SourceInfo
 from brrrtop.session.governor import UNABLE, Act, Governor
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
 from brrrtop.session.scribe import Sink
 from brrrtop.session.tee import Tee
+from brrrtop.tables import Span
 from collectors.control import Op, control
 from collectors.errors import CollectorError
 from collectors.hostload import HostLoad

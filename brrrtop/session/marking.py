@@ -11,7 +11,8 @@ from brrrtop.advisories.compare import compare
 from brrrtop.comparison import Baseline, Comparison
 from brrrtop.errors import BrrrtopError
 from brrrtop.estimator.steps import between_steps
-from brrrtop.model import Estimate, Snapshot, Span
+from brrrtop.model import Estimate, Snapshot
+from brrrtop.tables import Span
 
 Part = Callable[[Span, int], Estimate]
 """Estimates a span of a device."""

@@ -19,9 +19,10 @@ from typing import Any, BinaryIO
 import zstandard
 
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
-from brrrtop.model import SourceInfo, Span
+from brrrtop.model import SourceInfo
 from brrrtop.session.kineto_text import open_trace
 from brrrtop.session.memory import informed
+from brrrtop.tables import Span
 from collectors.wire import HEADER, WIRE_VERSION, Decoder, Frame, Kind, WireError, encode
 
 MAGIC = b"BRRR"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from brrrtop.model import SourceInfo, Span
+from brrrtop.model import SourceInfo
+from brrrtop.tables import Span
 from collectors.wire import Frame
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brrrtop.model import Span
 from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Span
 
 WINDOW_NS = 10_000_000_000
 """Long enough for a stable verdict over several bursts, short enough to follow a change."""

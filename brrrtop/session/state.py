@@ -15,21 +15,13 @@ from brrrtop.advisories.steady import Steady
 from brrrtop.comparison import Baseline
 from brrrtop.errors import BrrrtopError
 from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.model import (
-    Estimate,
-    Freshness,
-    Gauges,
-    HistoryPoint,
-    Overhead,
-    Snapshot,
-    SourceInfo,
-    Span,
-)
+from brrrtop.model import Estimate, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
 from brrrtop.session import spans
 from brrrtop.session.events import EventLog
 from brrrtop.session.marking import Marking
 from brrrtop.session.source import Source
 from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Gauges, Span
 from collectors.wire import Metric
 
 HISTORY_POINTS = 600

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model import (
+from brrrtop.session import columns
+from brrrtop.tables import (
     Activities,
     Calls,
     Columns,
@@ -21,7 +22,6 @@ from brrrtop.model import (
     Span,
     Window,
 )
-from brrrtop.session import columns
 from collectors.wire import Frame, Kind, MarkClass
 
 I8 = npt.NDArray[np.int64]

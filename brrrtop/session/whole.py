@@ -6,9 +6,10 @@ from brrrtop.advisories.advise import advise
 from brrrtop.errors import BadInput
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.estimator.steps import between_steps
-from brrrtop.model import Freshness, Snapshot, Span
+from brrrtop.model import Freshness, Snapshot
 from brrrtop.session.source import Source
 from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Span
 
 
 def analyze(

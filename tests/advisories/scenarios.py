@@ -13,10 +13,10 @@ import numpy as np
 from brrrtop.advisories.advise import advise
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.estimator.names import name_facts
-from brrrtop.model import (
+from brrrtop.model import Advisory
+from brrrtop.tables import (
     Activities,
     ActivityType,
-    Advisory,
     Calls,
     Columns,
     Device,

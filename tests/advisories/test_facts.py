@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from brrrtop.estimator.facts import Facts, covered_steps, facts
-from brrrtop.model import OpSignature
+from brrrtop.tables import OpSignature
 from collectors.wire import MarkClass, Metric
 
 from .scenarios import (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from brrrtop.advisories.advise import advise
 from brrrtop.estimator.estimate import estimate
-from brrrtop.model import Device, Span, Window
+from brrrtop.tables import Device, Span, Window
 from collectors.wire import CallClass, MarkClass, Metric
 
 from . import scenarios

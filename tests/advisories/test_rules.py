@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from brrrtop.advisories.catalogue import ENTRIES
-from brrrtop.model import OpSignature
+from brrrtop.tables import OpSignature
 from collectors.wire import CallClass, MarkClass, Metric
 
 from .scenarios import (

@@ -14,9 +14,9 @@ import pytest
 
 from brrrtop.advisories.advise import advise
 from brrrtop.estimator.estimate import estimate
-from brrrtop.model import Links, Marks, Span, Window
 from brrrtop.session.opening import open_source
 from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Links, Marks, Span, Window
 from collectors.wire import CallClass, MarkClass
 
 PLANTED = [

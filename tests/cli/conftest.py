@@ -15,7 +15,6 @@ from brrrtop.model import (
     MECHANICAL_CLASSES,
     Account,
     Advisory,
-    Device,
     Estimate,
     Freshness,
     KernelRow,
@@ -24,10 +23,10 @@ from brrrtop.model import (
     Side,
     Snapshot,
     SourceInfo,
-    Span,
     Split,
     Steps,
 )
+from brrrtop.tables import Device, Span
 
 MakeSnapshot = Callable[..., Snapshot]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.model import (
+from brrrtop.tables import (
     Activities,
     ActivityType,
     Calls,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from brrrtop.estimator import account, idle, labels, launches
 from brrrtop.estimator.estimate import estimate
-from brrrtop.model import Account, Span, Window
+from brrrtop.model import Account
+from brrrtop.tables import Span, Window
 from collectors.wire import CallClass, MarkClass
 from tests.estimator.build import ADD, D2H, GEMM, H2D, NCCL, C, K, M, window
 

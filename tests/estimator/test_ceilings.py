@@ -19,7 +19,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.estimator import labels
 from brrrtop.estimator.estimate import estimate
-from brrrtop.model import Device, Gauges, Links, OpSignature, Window
+from brrrtop.tables import Device, Gauges, Links, OpSignature, Window
 from collectors.calibrate import calibrate
 from collectors.errors import CollectorError, NoTorch
 from collectors.wire import Metric

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.model import Device, Links, OpSignature, Regime, Split, Window
+from brrrtop.model import Regime, Split
+from brrrtop.tables import Device, Links, OpSignature, Window
 from tests.estimator.build import ADD, GEMM, H2D, H200, NCCL, C, K, window
 
 US = 1000

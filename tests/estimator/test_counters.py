@@ -9,7 +9,8 @@ import pytest
 
 from brrrtop.estimator.estimate import estimate
 from brrrtop.estimator.solving import MOST_CONDITION, condition_of, solve
-from brrrtop.model import Gauges, Regime, Side, Span, Window
+from brrrtop.model import Regime, Side
+from brrrtop.tables import Gauges, Span, Window
 from collectors.wire import Metric
 from tests.estimator.build import ADD, GEMM, K, window
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from brrrtop.estimator.neighbours import BESIDE, find_neighbours
-from brrrtop.model import Span, Steps
+from brrrtop.model import Steps
+from brrrtop.tables import Span
 from tests.estimator.build import ADD, GEMM, NCCL, K, window
 
 

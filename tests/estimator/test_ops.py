@@ -6,7 +6,7 @@ import pytest
 
 from brrrtop.ceilings import by_formula, ceilings_for, table
 from brrrtop.estimator.ops import work_of
-from brrrtop.model import Device, OpSignature
+from brrrtop.tables import Device, OpSignature
 
 BF = "c10::BFloat16"
 

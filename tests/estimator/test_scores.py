@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from brrrtop.estimator.estimate import estimate
 from brrrtop.estimator.scores import score_products
-from brrrtop.model import Side, Window
+from brrrtop.model import Side
+from brrrtop.tables import Window
 from tests.estimator.build import ADD, GEMM, K, window
 
 US = 1_000

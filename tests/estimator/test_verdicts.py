@@ -10,7 +10,8 @@ import pytest
 from brrrtop.estimator import labels, launches, steps
 from brrrtop.estimator.estimate import estimate
 from brrrtop.estimator.table import share_of_roof
-from brrrtop.model import Device, Links, OpSignature, Regime, Side, Span
+from brrrtop.model import Regime, Side
+from brrrtop.tables import Device, Links, OpSignature, Span
 from collectors.wire import MarkClass
 from tests.estimator.build import ADD, GEMM, NCCL, C, K, M, window
 

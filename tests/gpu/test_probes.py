@@ -91,7 +91,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def test_the_device_frame_has_the_fields_of_the_model(watched: Watched) -> None:
-    from brrrtop.model import Device
+    from brrrtop.tables import Device
 
     assert watched.until(lambda: bool(watched.bodies[Kind.DEVICE]))
     device = Device(**watched.bodies[Kind.DEVICE][0])

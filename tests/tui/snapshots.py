@@ -10,7 +10,6 @@ from brrrtop.model import (
     MECHANICAL_CLASSES,
     Account,
     Advisory,
-    Device,
     Estimate,
     Event,
     Freshness,
@@ -24,10 +23,10 @@ from brrrtop.model import (
     Side,
     Snapshot,
     SourceInfo,
-    Span,
     Split,
     Steps,
 )
+from brrrtop.tables import Device, Span
 
 T0_NS = 1_760_000_000_000_000_000
 MS = 1_000_000

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Device, Freshness, SourceInfo
+from brrrtop.model import Freshness, SourceInfo
+from brrrtop.tables import Device
 from brrrtop.tui.look import Look
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from tests.tui import snapshots
