@@ -64,11 +64,3 @@ def size(value_bytes: float | None) -> str:
 def count(value: int | None) -> str:
     """19370 → `19,370`."""
     return UNMEASURED if value is None else f"{value:,}"
-
-
-def clock_time(seconds: float) -> str:
-    """754 → `12:34`; 3700 → `1:01:40`."""
-    whole = int(seconds)
-    hours, rest = divmod(whole, 3600)
-    minutes, secs = divmod(rest, 60)
-    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"

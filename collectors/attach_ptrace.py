@@ -67,6 +67,7 @@ def make_plan(process: Process, wanted: frozenset[str]) -> Plan:
         if arch.GADGETS.keys() <= found.gadgets.keys():
             break
         found.look(path, frozenset(), arch.GADGETS)
+    found.look_at_vdso(arch.GADGETS)
     missing = sorted(wanted - found.functions.keys())
     if missing:
         raise Unsupported(

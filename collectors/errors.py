@@ -5,10 +5,8 @@ CollectorError               exit 1
 ├── NotPermitted             exit 4
 ├── NotPython                the process runs no CPython that could load the agent
 ├── NoTorch                  Python, and no torch in it
-├── NoCuda                   torch, and no CUDA context yet
 ├── Unsupported              a build or platform nobody has made this work on
 ├── TrainerStopped           stopped by a signal, or waiting in the kernel without end
-├── CuptiTaken               another tool holds, or would break, kernel tracing
 ├── AttachFailed             every way in was tried; `attempts` says how each ended
 ├── NoHandshake              the agent did not answer in time
 ├── PeerGone                 the agent hung up
@@ -51,19 +49,11 @@ class NoTorch(CollectorError):
     pass
 
 
-class NoCuda(CollectorError):
-    """Passes by itself: wait until the trainer touches its GPU."""
-
-
 class Unsupported(CollectorError):
     pass
 
 
 class TrainerStopped(CollectorError):
-    pass
-
-
-class CuptiTaken(CollectorError):
     pass
 
 

@@ -281,15 +281,6 @@ class NvmlSampler:
         """Caveats, each once, in the order of the devices."""
         return list(dict.fromkeys(line for one in self._devices.values() for line in one.says))
 
-    @property
-    def trainer_devices(self) -> list[int]:
-        """Devices on which NVML lists the trainer."""
-        return [
-            number
-            for number, device in self._devices.items()
-            if device.tenants is not None and device.tenants.trainer_here
-        ]
-
     def close(self) -> None:
         for device in self._devices.values():
             device.close()

@@ -122,11 +122,6 @@ class Process:
                 found[name] = int(text)
         return found
 
-    @property
-    def outside_path_of_exe(self) -> str:
-        """The executable as a path that this process can open."""
-        return f"{self.folder}/exe"
-
     def outside(self, path: str) -> str:
         """`path` as the process sees it, as a path that we can open, even when it was deleted."""
         joined = f"{self.root}{path}"

@@ -6,7 +6,7 @@ where both sides know their steps, else as shares of the wall, which cannot say 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from brrrtop import units, words
 from brrrtop.advisories.experiments import experiments
@@ -191,8 +191,3 @@ def _says(speedup: float | None, changes: tuple[str, ...]) -> str:
     if len(changes) > 1:
         head += f". {len(changes)} things changed at once; nobody can tell which one it was"
     return head
-
-
-def promises_by_kind(comparison: Comparison) -> Mapping[str, Kept]:
-    """Promises of a comparison by advisory id."""
-    return {kept.kind: kept for kept in comparison.promises}

@@ -29,7 +29,7 @@ const char *trace_state_name(enum trace_state which)
     return NAMES[which];
 }
 
-/* Turning CUPTI on and off beside replaying graphs ended in a crash of the trainer once in some 350
+/* Turning CUPTI on and off beside replaying graphs ended in a crash of the trainer once in 177
  * attach cycles on an H200 (CUPTI 13.0, benchmarks/soak.py): where graphs may exist, nobody traces
  * who has not asked for just that. */
 bool trace_held_back(uint32_t kinds)
@@ -37,7 +37,8 @@ bool trace_held_back(uint32_t kinds)
     if (graphs_ruled_out() || kinds & WANT_GRAPHS)
         return false;
     if (!graphs_possible()) {
-        trace_enter(TRACE_READY, "kernel tracing waits to hear whether the trainer has CUDA graphs");
+        trace_enter(TRACE_READY, "kernel tracing waits to hear whether the trainer has CUDA graphs; "
+                                 "without torch nobody can tell (--trace-graphs takes the risk)");
         return true;
     }
     own.held_back = true;
