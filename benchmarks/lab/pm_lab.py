@@ -1,0 +1,132 @@
+"""Hardware counter samples beside the kernels of a running trainer, both as they come, for offline study.
+
+    python benchmarks/lab/pm_lab.py --script zoo/gpt_bf16.py --out DIR [--interval-us 100] [--seconds 6]
+
+Attaches, traces continuously for the given time while PM sampling runs in this process, and writes
+DIR/NAME.npz: `kernels` (wire rows), `names` (JSON), `samples` (SAMPLE rows, on the host clock by
+`ClockMatch`), `read_ns` and `end_ns` (host time of each reading and the device time of its newest
+sample). Prints what sampling itself cost in steps a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
+
+from step_log import SteppedTrainer  # noqa: E402
+
+
+def rate(trainer: SteppedTrainer, seconds: float) -> float:
+    """Steps a second."""
+    count, began = trainer.count, time.perf_counter()
+    time.sleep(seconds)
+    return (trainer.count - count) / (time.perf_counter() - began)
+
+
+def sampled(trainer: SteppedTrainer, interval_ns: int, seconds: float) -> dict[str, Any]:
+    from cupti import pm_sampling
+
+    from collectors import control, native
+    from collectors.attach import attach
+    from collectors.counters import DeviceCounters
+    from collectors.wire import Kind
+
+    class Noted(DeviceCounters):
+        """Keeps the two clocks of each reading too."""
+
+        pairs: list[tuple[int, int]] = []
+
+        def drain(self, device: int) -> Any:
+            rows = super().drain(device)
+            if len(rows):
+                self.pairs.append((time.time_ns(), int(rows["time_ns"][-1])))
+            return rows
+
+    found: dict[str, Any] = {}
+    counters = Noted(pm_sampling, 0, interval_ns)
+    found["columns"] = counters.columns
+    found["rate_sampled"] = rate(trainer, 1.5)
+    counters.drain(0)
+    attached = attach(trainer.pid, native.agent_files())
+    rows, kernels, copies, calls, names = [], [], [], [], []
+    try:
+        attached.client.send(control.continuous(True))
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(0.01)
+            rows.append(counters.drain(0))
+            for frame in attached.client.frames():
+                if frame.kind == Kind.KERNELS:
+                    kernels.append(frame.body)
+                elif frame.kind == Kind.COPIES:
+                    copies.append(frame.body)
+                elif frame.kind == Kind.NAMES:
+                    names.append(frame.body)
+    finally:
+        attached.leave()
+        counters.close()
+    found |= {
+        "samples": np.concatenate([r for r in rows if len(r)] or [np.zeros(0)]),
+        "kernels": np.concatenate(kernels) if kernels else np.zeros(0),
+        "copies": np.concatenate(copies) if copies else np.zeros(0),
+        "pairs": np.array(counters.pairs, np.int64),
+        "names": json.dumps(names, default=str),
+        "lost": counters.lost_buffers,
+    }
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--script", type=Path, action="append", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--interval-us", type=float, default=100.0)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    smi = ["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem", "--format=csv,noheader"]
+    for script in args.script:
+        trainer = SteppedTrainer(script, ["--seconds", "300"], args.out)
+        said: dict[str, Any] = {"script": script.stem}
+        try:
+            if not trainer.wait_for_steps(30, 90):
+                raise RuntimeError(trainer.tail())
+            time.sleep(1)
+            said["rate_before"] = rate(trainer, 1.5)
+            said["clocks_before"] = subprocess.run(
+                smi, capture_output=True, text=True, check=False
+            ).stdout.strip()
+            found = sampled(trainer, int(args.interval_us * 1000), args.seconds)
+            said["clocks_after"] = subprocess.run(
+                smi, capture_output=True, text=True, check=False
+            ).stdout.strip()
+            said["rate_after"] = rate(trainer, 1.5)
+            arrays = {k: v for k, v in found.items() if isinstance(v, np.ndarray)}
+            said |= {
+                k: v for k, v in found.items() if not isinstance(v, np.ndarray) and k != "names"
+            }
+            said |= {k: len(v) for k, v in arrays.items()}
+            np.savez_compressed(
+                args.out / f"{script.stem}.npz", names=np.array(found["names"]), **arrays
+            )
+        except Exception as fault:
+            said["error"] = f"{type(fault).__name__}: {fault}"
+        finally:
+            trainer.kill()
+            os.unlink(args.out / f"{script.stem}.steps")
+        print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()
