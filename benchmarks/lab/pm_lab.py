@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -45,21 +44,20 @@ def sampled(trainer: SteppedTrainer, interval_ns: int, seconds: float) -> dict[s
     class Noted(DeviceCounters):
         """Keeps the two clocks of each reading too."""
 
-        pairs: list[tuple[int, int]] = []
-
         def drain(self, device: int) -> Any:
             rows = super().drain(device)
             if len(rows):
-                self.pairs.append((time.time_ns(), int(rows["time_ns"][-1])))
+                pairs.append((time.time_ns(), int(rows["time_ns"][-1])))
             return rows
 
     found: dict[str, Any] = {}
+    pairs: list[tuple[int, int]] = []
     counters = Noted(pm_sampling, 0, interval_ns)
     found["columns"] = counters.columns
     found["rate_sampled"] = rate(trainer, 1.5)
     counters.drain(0)
     attached = attach(trainer.pid, native.agent_files())
-    rows, kernels, copies, calls, names = [], [], [], [], []
+    rows, kernels, copies, names = [], [], [], []
     try:
         attached.client.send(control.continuous(True))
         end = time.monotonic() + seconds
@@ -80,7 +78,7 @@ def sampled(trainer: SteppedTrainer, interval_ns: int, seconds: float) -> dict[s
         "samples": np.concatenate([r for r in rows if len(r)] or [np.zeros(0)]),
         "kernels": np.concatenate(kernels) if kernels else np.zeros(0),
         "copies": np.concatenate(copies) if copies else np.zeros(0),
-        "pairs": np.array(counters.pairs, np.int64),
+        "pairs": np.array(pairs, np.int64),
         "names": json.dumps(names, default=str),
         "lost": counters.lost_buffers,
     }
@@ -124,7 +122,7 @@ def main() -> None:
             said["error"] = f"{type(fault).__name__}: {fault}"
         finally:
             trainer.kill()
-            os.unlink(args.out / f"{script.stem}.steps")
+            (args.out / f"{script.stem}.steps").unlink()
         print(json.dumps(said), flush=True)
 
 
