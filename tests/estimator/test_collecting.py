@@ -1,0 +1,137 @@
+"""Collecting on several GPUs: scripts and `ncu` replaced by small programs that leave traces of how
+they were run."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+COLLECT = Path(__file__).resolve().parents[2] / "benchmarks" / "truth" / "collect.py"
+SCRIPT = """\
+TRUTH = {}
+import os, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--profile-dir") + 1])
+name = pathlib.Path(__file__).stem
+facts = os.environ["CUDA_VISIBLE_DEVICES"] + " " + os.environ["TMPDIR"] + " " + str(time.time())
+time.sleep(float(os.environ.get("NAP", "0.4")))
+(out / f"{name}.trace.json.gz").write_bytes(os.urandom(int(os.environ.get("WEIGHT", "10"))))
+(out / f"{name}.meta.json").write_text(facts + " " + str(time.time()))
+"""
+NCU = """\
+#!{python}
+import os, pathlib, subprocess, sys, time
+if "slow.py" in sys.argv:
+    child = subprocess.Popen(["sleep", "60"])
+    pathlib.Path(os.environ["PIDS"]).write_text(str(child.pid))
+    child.wait()
+assert sys.argv[-1] == "--ncu-step" and pathlib.Path(sys.argv[-2]).exists()
+print("==PROF== Connected")
+columns = ["Kernel Name", "Grid Size", "Block Size"]
+metrics = sys.argv[sys.argv.index("--metrics") + 1].split(",")
+for row in (columns + metrics, [""] * 9, ["gemm"] + ["1"] * 8, ["norm"] + ["2"] * 8):
+    print(",".join('"' + cell + '"' for cell in row))
+"""
+
+
+@pytest.fixture
+def zoo(tmp_path: Path) -> Path:
+    folder, tools = tmp_path / "zoo", tmp_path / "bin"
+    folder.mkdir()
+    tools.mkdir()
+    for name in ("a", "b", "c", "d", "_helper"):
+        (folder / f"{name}.py").write_text('"""Fake."""\n' + SCRIPT)
+    (tools / "ncu").write_text(NCU.format(python=sys.executable))
+    (tools / "ncu").chmod(0o755)
+    return folder
+
+
+def collect(zoo: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+    path = f"{zoo.parent / 'bin'}:{os.environ['PATH']}"
+    return subprocess.run(
+        [sys.executable, COLLECT, "--zoo", zoo, "--out", zoo.parent / "out", *options],
+        env=os.environ | {"PATH": path, **env}, text=True, capture_output=True, timeout=50, check=False,
+    )  # fmt: skip
+
+
+def packed(zoo: Path) -> dict[str, bytes]:
+    """Everything in the tar files; nothing else may be left."""
+    found: dict[str, bytes] = {}
+    for path in (zoo.parent / "out").iterdir():
+        assert path.suffix == ".tar"
+        with tarfile.open(path) as tar:
+            for member in tar:
+                file = tar.extractfile(member)
+                assert file is not None
+                found[member.name] = file.read()
+    return found
+
+
+def test_scripts_run_side_by_side_one_a_gpu_each_with_its_own_temporary_folder(zoo: Path) -> None:
+    done = collect(zoo, "--gpus", "2", CUDA_VISIBLE_DEVICES="3,5,6")
+    assert done.returncode == 0, done.stderr
+    files = packed(zoo)
+    assert set(files) == {"collect.log"} | {
+        f"{name}.{end}" for name in "abcd" for end in ("trace.json.gz", "meta.json", "ncu.csv")
+    }
+    spans: dict[str, list[tuple[float, float]]] = {}
+    folders: dict[str, set[str]] = {}
+    for name in "abcd":
+        gpu, folder, start, end = files[f"{name}.meta.json"].decode().split()
+        spans.setdefault(gpu, []).append((float(start), float(end)))
+        folders.setdefault(gpu, set()).add(folder)
+    assert set(spans) == {"3", "5"}
+    assert all(len(of_gpu) == 1 for of_gpu in folders.values())
+    assert folders["3"] != folders["5"]
+    for of_gpu in spans.values():
+        ordered = sorted(of_gpu)
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(ordered))
+    assert min(e for _, e in spans["3"]) > min(s for s, _ in spans["5"])
+    assert files["a.ncu.csv"].decode().splitlines()[1:] == [
+        "0,gemm" + ",1" * 8,
+        "1,norm" + ",2" * 8,
+    ]
+
+
+def test_at_the_deadline_what_runs_is_stopped_and_what_is_finished_is_kept(zoo: Path) -> None:
+    (zoo / "slow.py").write_text('"""Fake."""\n' + SCRIPT)
+    pids = zoo.parent / "pids"
+    began = time.monotonic()
+    done = collect(zoo, "--only", "a,slow,b", "--deadline", "4", PIDS=str(pids), NAP="0")
+    assert time.monotonic() - began < 15
+    files = packed(zoo)
+    assert {"a.ncu.csv", "slow.trace.json.gz"} <= set(files)
+    assert not {"slow.ncu.csv", "b.meta.json"} & set(files)
+    log = files["collect.log"].decode()
+    assert "ncu no counters: stopped" in log and "not started" in log
+    assert log in done.stdout
+    stat = Path("/proc") / pids.read_text() / "stat"
+    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+
+
+def test_large_results_are_split_into_files_that_can_be_sent(zoo: Path) -> None:
+    done = collect(zoo, "--gpus", "4", NAP="0", WEIGHT=str(6 << 20))
+    assert "truth-2.tar" in done.stdout
+    sizes = [path.stat().st_size for path in (zoo.parent / "out").iterdir()]
+    assert len(sizes) == 2 and max(sizes) <= 15 << 20
+    assert len(packed(zoo)) == 13
+
+
+def test_a_script_that_fails_leaves_its_last_words_and_no_files(zoo: Path) -> None:
+    (zoo / "bad.py").write_text("TRUTH = {}\nraise SystemExit('no such op here')\n")
+    done = collect(zoo, "--only", "bad,a", NAP="0")
+    assert "bad                gpu 0: trace failed: no such op here" in done.stdout
+    assert not [name for name in packed(zoo) if name.startswith("bad")]
+    assert "a.ncu.csv" in packed(zoo)
+
+
+def test_results_are_never_mixed_with_those_of_another_run(zoo: Path) -> None:
+    assert collect(zoo, "--only", "a", NAP="0").returncode == 0
+    again = collect(zoo, "--only", "b", NAP="0")
+    assert again.returncode == 1 and "name an empty folder" in again.stderr
