@@ -9,6 +9,7 @@
 
 #define BUFFERS 96
 #define IDS 1024
+#define SETS 6
 #define REFUSED_IN_A_ROW 64
 
 typedef void (*request_fn)(uint8_t **, size_t *, size_t *);
@@ -30,9 +31,9 @@ enum op { REGISTER, ENABLE, DISABLE, RUNTIME_IDS, DRIVER_IDS, FLUSH, FINALIZE, W
 
 struct step {
     int32_t op;
-    uint32_t a;        /* kind, ids in one go (0: all), attribute, or what an id is set to */
-    int64_t b;         /* microseconds of a wait or between goes; an attribute's value */
-    int32_t set, once; /* ids: the unwanted to 0, or the wanted to 1; only in the first cycle */
+    uint32_t a;         /* kind, ids in one go (0: all), attribute */
+    int64_t b;          /* microseconds of a wait or between goes; an attribute's value */
+    int32_t keep, once; /* ids: the set that stays on; only in the first cycle */
 };
 
 struct stamp {
@@ -45,7 +46,7 @@ static size_t buffer_bytes;
 static atomic_int lent[BUFFERS];
 static atomic_bool zeroed;
 static uint32_t strides[64];
-static uint8_t wanted[2][IDS];
+static uint8_t sets[SETS][IDS]; /* the first two: the runtime and the driver ids that are wanted */
 static _Atomic uint64_t counts[64], unknown, wanted_rows[2], dry;
 static const struct step *steps;
 static struct stamp *stamps;
@@ -88,7 +89,7 @@ static void complete(void *context, uint32_t stream, uint8_t *buffer, size_t siz
         }
         atomic_fetch_add(&counts[kind], 1);
         if ((kind == 4 || kind == 5) && cbid < IDS)
-            atomic_fetch_add(&wanted_rows[kind == 4], wanted[kind == 4][cbid]);
+            atomic_fetch_add(&wanted_rows[kind == 4], sets[kind == 4][cbid]);
         at += strides[kind];
     }
     if (atomic_load(&zeroed))
@@ -106,7 +107,7 @@ int stalls_setup(const struct cupti *calls, const uint32_t *record_bytes, const 
     cupti = *calls;
     buffer_bytes = bytes;
     memcpy(strides, record_bytes, sizeof strides);
-    memcpy(wanted, ids, sizeof wanted);
+    memcpy(sets, ids, sizeof sets);
     for (int i = 0; i < BUFFERS; i++) {
         buffers[i] = aligned_alloc(4096, bytes);
         if (buffers[i] == NULL)
@@ -128,9 +129,9 @@ static int64_t set_ids(const struct step *step)
     int (*set)(uint32_t, uint8_t) = driver ? cupti.enable_driver : cupti.enable_runtime;
     int64_t made = 0;
     for (uint32_t id = 1; id < IDS && refused < REFUSED_IN_A_ROW; id++) {
-        if (wanted[driver][id] != step->set)
+        if (sets[step->keep][id])
             continue;
-        refused = set(id, (uint8_t)step->set) == 0 ? 0 : refused + 1;
+        refused = set(id, 0) == 0 ? 0 : refused + 1;
         made += refused == 0;
         if (step->a != 0 && made % step->a == 0)
             pause_us(step->b);

@@ -51,7 +51,7 @@ class Step(ctypes.Structure):
         ("op", ctypes.c_int32),
         ("a", ctypes.c_uint32),
         ("b", ctypes.c_int64),
-        ("set", ctypes.c_int32),
+        ("keep", ctypes.c_int32),
         ("once", ctypes.c_int32),
     ]
 
@@ -59,21 +59,25 @@ class Step(ctypes.Structure):
 Named = tuple[str, Step]
 
 
-def step(label: str, op: int, a: int = 0, b: int = 0, to: int = 0, once: bool = False) -> Named:
-    return label, Step(op, a, b, to, once)
+def step(label: str, op: int, a: int = 0, b: int = 0, keep: int = 0, once: bool = False) -> Named:
+    return label, Step(op, a, b, keep, once)
 
 
 def wait(label: str, ms: float) -> Named:
     return step(label, WAIT, b=int(ms * 1000))
 
 
-def wanted_ids() -> np.ndarray:
-    """[2, 1024] of 0 or 1: the runtime and driver ids whose rows the agent asks for by default."""
-    ids = np.zeros((2, 1024), np.uint8)
-    row = re.compile(r"\{(\d+), (RUNTIME|DRIVER), \w+, (WANT_\w+), \d+,")
-    for cbid, api, want in row.findall(CALLS_C.read_text()):
+def id_sets() -> np.ndarray:
+    """[6, 1024] of 0 or 1, which ids stay on: the agent's runtime ones, its driver ones, none, and of
+    the driver's only cuLaunchKernelEx, only cuLaunchKernel, only those that wait."""
+    ids = np.zeros((6, 1024), np.uint8)
+    row = re.compile(r"\{(\d+), (RUNTIME|DRIVER), (\w+), (WANT_\w+), \d+,")
+    for cbid, api, kind, want in row.findall(CALLS_C.read_text()):
         if want != "WANT_ALLOCS":
             ids[int(api == "DRIVER"), int(cbid)] = 1
+            ids[5, int(cbid)] = api == "DRIVER" and kind == "CALL_SYNC"
+    ids[3, [652, 653]] = 1
+    ids[4, [307, 442]] = 1
     return ids
 
 
@@ -87,10 +91,15 @@ def kinds(op: int) -> list[Named]:
 
 
 def calls(
-    driver: bool, chunk: int = 0, pause_us: int = 0, ids: str = "each", ids_first: bool = False
+    driver: bool,
+    chunk: int = 0,
+    pause_us: int = 0,
+    once: bool = False,
+    ids_first: bool = False,
+    keep: int | None = None,
 ) -> list[Named]:
     api, kind, op = ("DRIVER", DRIVER, DRIVER_IDS) if driver else ("RUNTIME", RUNTIME, RUNTIME_IDS)
-    less = step(f"{api} ids off", op, chunk, pause_us, 0, ids == "once")
+    less = step(f"{api} ids off", op, chunk, pause_us, int(driver) if keep is None else keep, once)
     whole = step(f"enable {api}", ENABLE, kind)
     return [less, whole] if ids_first else [whole, less]
 
@@ -140,7 +149,6 @@ def burst(
 
 ON = kinds(ENABLE)
 R, D = calls(False), calls(True)
-KEPT: dict[str, str | bool] = {"register": "once", "finalize": False}
 SEQUENCES: dict[str, Callable[[], list[Named]]] = {
     "agent": lambda: burst(ON + R + D, True),
     "no-driver": lambda: burst(ON + R, False),
@@ -161,9 +169,14 @@ SEQUENCES: dict[str, Callable[[], list[Named]]] = {
     "kept": lambda: burst(R + ON, False, register="once", finalize=False),
     "kept-register-each": lambda: burst(R + ON, False, finalize=False),
     "kept-ids-once": lambda: burst(
-        calls(False, ids="once") + ON, False, register="once", finalize=False
+        calls(False, once=True) + ON, False, register="once", finalize=False
     ),
     "kept-with-driver": lambda: burst(R + D + ON, True, register="once", finalize=False),
+    "driver-no-ids": lambda: burst(R + calls(True, keep=2) + ON, True),
+    "driver-ex-only": lambda: burst(R + calls(True, keep=3) + ON, True),
+    "driver-launch-only": lambda: burst(R + calls(True, keep=4) + ON, True),
+    "driver-waits-only": lambda: burst(R + calls(True, keep=5) + ON, True),
+    "runtime-no-ids": lambda: burst(calls(False, keep=2) + ON, False),
     "agent-again": lambda: burst(ON + R + D, True),
 }
 
@@ -184,7 +197,7 @@ class Player:
             *(ctypes.cast(getattr(cupti, name), ctypes.c_void_p) for name in NAMES)
         )
         strides = (ctypes.c_uint32 * 64)(*(STRIDES.get(kind, 0) for kind in range(64)))
-        ids = wanted_ids().tobytes()
+        ids = id_sets().tobytes()
         if self.shim.stalls_setup(table, strides, ids, ctypes.c_size_t(BUFFER)) != 0:
             sys.exit("no memory for the buffers")
 
