@@ -1,312 +1,277 @@
-"""What advice promises beside what its fix wins: ten pairs of loops, one changed thing each.
+"""What advice promises beside what its fix wins: pairs of loops, one changed thing each.
 
     python benchmarks/promises.py record --out DIR     # on a GPU; needs torch alone
     python benchmarks/promises.py judge DIR            # anywhere; needs brrrtop
 
-`record` times each loop with nothing attached, before and after, in turns, and traces four steps
-of the one before. `judge` asks brrrtop about the trace and prints promised against measured.
+`record` times each loop with nothing attached, before and after, in turns, then traces four steps
+of each. Each pair has a process of its own; one that fails is noted and the others go on. What it
+found lies in DIR/promises.tar. `judge` asks brrrtop about the traces: what it promised beside what
+was measured, whether the advice is gone after the fix, and what its own comparison says was won.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import shutil
+import signal
 import statistics
+import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 WARM_UP, TIMED, ROUNDS, TRACED = 12, 20, 3, 4
-Step = Callable[[], Any]
+PAIR_SECONDS = 150.0
+"""Most one pair may take; the compiler is the slowest part."""
+PART_BYTES = 15 << 20
+"""Largest tar: results travel in parts."""
 
 
-def tiny_model() -> Any:
-    from torch import nn
+def known() -> dict[str, Any]:
+    """The pairs by the advice whose fix they are."""
+    from pairs import moving, multiplying, waiting
 
-    layers = [nn.Sequential(nn.LayerNorm(128), nn.Linear(128, 128), nn.GELU()) for _ in range(8)]
-    return nn.Sequential(*layers, nn.Linear(128, 1)).cuda()
-
-
-def training(model: Any, inputs: Any, optimizer: Any) -> Step:
-    def step() -> Any:
-        loss = model(inputs).float().square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.detach()
-
-    return step
+    pairs = (*waiting.PAIRS, *multiplying.PAIRS, *moving.PAIRS)
+    return {build.__name__.replace("_", "-"): build for build in pairs}
 
 
-def launch_bound_compile(fixed: bool) -> Step:
+def measure(kind: str, out: Path, device: str, tiny: bool) -> int:
+    """One pair, in this process: its times and traces, or the reason why there are none."""
+    found: dict[str, Any] = {"kind": kind, **surroundings(device)}
+    try:
+        _measure(kind, out, device, tiny, found)
+    except Exception as error:
+        text = str(error).strip().splitlines() or [""]
+        found["failed"] = f"{type(error).__name__}: {text[0][:300]}"
+    (out / f"{kind}.json").write_text(json.dumps(found, indent=1))
+    sys.stdout.flush()
+    # Workers of loaders and compilers are in this process's group; the parent ends them.
+    os._exit(1 if "failed" in found else 0)
+
+
+def _measure(kind: str, out: Path, device: str, tiny: bool, found: dict[str, Any]) -> None:
+    import torch
+    from pairs.place import Place
+
+    torch.manual_seed(0)
+    place = Place(device, tiny)
+    build = known()[kind]
+    steps = build(place, False), build(place, True)
+    for step in steps:
+        for _ in range(WARM_UP):
+            step()
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(ROUNDS):
+        for side, step in zip(times, steps, strict=True):
+            side.append(milliseconds(step, device))
+    before, after = (statistics.median(side) for side in times)
+    found |= {"before_ms": before, "after_ms": after, "times_ms": times}
+    print(f"{kind}: {before:.2f} ms -> {after:.2f} ms", flush=True)
+    for step, name in zip(steps, (kind, f"{kind}.after"), strict=True):
+        trace(step, out / f"{name}.trace.json.gz", device)
+
+
+def wait(device: str) -> None:
     import torch
 
-    model = tiny_model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ran = torch.compile(model, mode="reduce-overhead") if fixed else model
-    return training(ran, torch.randn(256, 128, device="cuda"), optimizer)
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
-def fused_optimizer(fixed: bool) -> Step:
-    import torch
-
-    model = tiny_model()
-    kind = {"fused": True} if fixed else {"foreach": False, "fused": False}
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, **kind)
-    return training(model, torch.randn(256, 128, device="cuda"), optimizer)
-
-
-def sync_point(fixed: bool) -> Step:
-    import torch
-    from torch import nn
-
-    with torch.device("cuda"):
-        layers = [nn.Linear(2048, 2048) for _ in range(24)]
-        x = torch.randn(2048, 2048, dtype=torch.bfloat16)
-    for layer in layers:
-        layer.to(torch.bfloat16)
-
-    def step() -> Any:
-        y, total = x, 0.0
-        for layer in layers:
-            y = torch.tanh(layer(y))
-            value = y.float().mean()
-            total = total + (value if fixed else value.item())
-        return total
-
-    return step
-
-
-def fuse_pointwise(fixed: bool) -> Step:
-    import torch
-
-    x = torch.randn(1 << 26, device="cuda", dtype=torch.bfloat16)
-    weight = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
-
-    def block(x: Any) -> Any:
-        y = (x.view(-1, 2048) @ weight).view(-1)
-        for _ in range(4):
-            y = y * torch.sigmoid(y) + 0.1
-            y = 0.5 * y * (1.0 + torch.tanh(0.8 * y))
-        return y
-
-    ran = torch.compile(block) if fixed else block
-    return lambda: ran(x)
-
-
-def pin_memory(fixed: bool) -> Step:
-    import torch
-
-    batch = torch.rand(8192, 4096)
-    if fixed:
-        batch = batch.pin_memory()
-    weight = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
-    return lambda: batch.to("cuda", non_blocking=fixed).to(torch.bfloat16) @ weight
-
-
-def flash_attention(fixed: bool) -> Step:
-    import torch
-    from torch.nn import functional as F
-
-    q, k, v = (torch.randn(2, 16, 4096, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    mask = torch.ones(4096, 4096, dtype=torch.bool, device="cuda").triu(1)
-    for tensor in (q, k, v):
-        tensor.requires_grad_()
-
-    def step() -> Any:
-        if fixed:
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            scores = (q @ k.transpose(-2, -1) * 0.125).masked_fill(mask, float("-inf"))
-            out = torch.softmax(scores, dim=-1) @ v
-        out.sum().backward()
-        return out.detach()
-
-    return step
-
-
-def tensor_core_alignment(fixed: bool) -> Step:
-    import torch
-    from torch import nn
-
-    size = 4096 if fixed else 4095
-    model = nn.Sequential(*(nn.Linear(size, size) for _ in range(4))).cuda().to(torch.bfloat16)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    x = torch.randn(8192, size, device="cuda", dtype=torch.bfloat16)
-    return training(model, x, optimizer)
-
-
-def enable_tf32_or_amp(fixed: bool) -> Step:
-    import torch
-    from torch import nn
-
-    model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(4))).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    step = training(model, torch.randn(4096, 4096, device="cuda"), optimizer)
-
-    def set_and_step() -> Any:
-        torch.set_float32_matmul_precision("high" if fixed else "highest")
-        return step()
-
-    return set_and_step
-
-
-def channels_last(fixed: bool) -> Step:
-    import torch
-    from torch import nn
-
-    layers: list[Any] = []
-    for _ in range(8):
-        layers += [nn.Conv2d(128, 128, 3, padding=1), nn.BatchNorm2d(128), nn.ReLU()]
-    layout = torch.channels_last if fixed else torch.contiguous_format
-    model = nn.Sequential(*layers).cuda().to(memory_format=layout)
-    images = torch.randn(64, 128, 56, 56, device="cuda").to(memory_format=layout)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    step = training(model, images, optimizer)
-
-    def amp_step() -> Any:
-        with torch.autocast("cuda", torch.bfloat16):
-            return step()
-
-    return amp_step
-
-
-class Slow:
-    """A data set whose decode takes 5 ms a sample."""
-
-    def __len__(self) -> int:
-        return 1 << 20
-
-    def __getitem__(self, index: int) -> Any:
-        import torch
-
-        until = time.perf_counter() + 0.005
-        while time.perf_counter() < until:
-            pass
-        return torch.rand(3, 64, 64)
-
-
-def dataloader_stall(fixed: bool) -> Step:
-    import torch
-    from torch import nn
-    from torch.utils.data import DataLoader
-
-    how = {"num_workers": 8, "prefetch_factor": 4} if fixed else {"num_workers": 0}
-    batches = iter(DataLoader(Slow(), batch_size=8, **how))  # type: ignore[arg-type]
-    model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 64, 3)).cuda()
-
-    def step() -> Any:
-        with torch.no_grad():
-            return model(next(batches).cuda()).mean()
-
-    return step
-
-
-PAIRS: dict[str, Callable[[bool], Step]] = {
-    build.__name__.replace("_", "-"): build
-    for build in (
-        launch_bound_compile,
-        fused_optimizer,
-        sync_point,
-        fuse_pointwise,
-        pin_memory,
-        flash_attention,
-        tensor_core_alignment,
-        enable_tf32_or_amp,
-        channels_last,
-        dataloader_stall,
-    )
-}
-"""By the advice whose fix it is."""
-
-
-def milliseconds(step: Step) -> float:
-    import torch
-
-    torch.cuda.synchronize()
+def milliseconds(step: Any, device: str) -> float:
+    """Wall a step. One goes first: it finds the allocator as the other loop left it."""
+    step()
+    wait(device)
     began = time.perf_counter()
     for _ in range(TIMED):
         step()
-    torch.cuda.synchronize()
+    wait(device)
     return 1000 * (time.perf_counter() - began) / TIMED
 
 
-def record(out: Path, only: set[str]) -> None:
-    import torch
+def trace(step: Any, path: Path, device: str) -> None:
     from torch.profiler import ProfilerActivity, profile, schedule
 
-    out.mkdir(parents=True, exist_ok=True)
-    for kind, build in PAIRS.items():
-        if only and kind not in only:
-            continue
-        torch.manual_seed(0)
-        steps = build(False), build(True)
-        for step in steps:
-            for _ in range(WARM_UP):
-                step()
-        times: tuple[list[float], list[float]] = ([], [])
-        for _ in range(ROUNDS):
-            for place, step in enumerate(steps):
-                times[place].append(milliseconds(step))
-        plan = schedule(wait=0, warmup=2, active=TRACED, repeat=1)
-        activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-        path = str(out / f"{kind}.trace.json.gz")
-        with profile(
-            activities=activities,
-            schedule=plan,
-            on_trace_ready=lambda p, path=path: p.export_chrome_trace(path),
-            record_shapes=True,
-        ) as prof:
-            for _ in range(2 + TRACED):
-                steps[0]()
-                prof.step()
-        before, after = (statistics.median(t) for t in times)
-        found = {"kind": kind, "before_ms": before, "after_ms": after, "times_ms": times}
+    activities = [ProfilerActivity.CPU]
+    if device == "cuda":
+        activities.append(ProfilerActivity.CUDA)
+    with profile(
+        activities=activities,
+        schedule=schedule(wait=0, warmup=2, active=TRACED, repeat=1),
+        on_trace_ready=lambda found: found.export_chrome_trace(str(path)),
+        record_shapes=True,
+    ) as profiler:
+        for turn in range(2 + TRACED):
+            step()
+            if turn == 1:
+                wait(device)
+            profiler.step()
+
+
+def surroundings(device: str) -> dict[str, Any]:
+    import torch
+
+    found: dict[str, Any] = {
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": sys.version.split()[0],
+        "cores": os.cpu_count(),
+        "device": device,
+        "driver": None,
+    }
+    if device == "cuda":
         found["device"] = torch.cuda.get_device_name()
-        (out / f"{kind}.json").write_text(json.dumps(found, indent=1))
-        print(f"{kind}: {before:.2f} ms -> {after:.2f} ms", flush=True)
+    if tool := shutil.which("nvidia-smi"):
+        ask = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+        answer = subprocess.run(ask, capture_output=True, text=True, timeout=20, check=False)
+        found["driver"] = answer.stdout.partition("\n")[0].strip() or None
+    return found
 
 
-def judge(folder: Path) -> int:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    from brrrtop.session.opening import open_source
-    from brrrtop.session.whole import analyze
+@dataclass
+class Recorder:
+    """Runs pairs, each in a process of its own, one at a time on each GPU."""
 
-    print("| advice | before | after | won | promised at most | won / promised |")
-    print("|---|---|---|---|---|---|")
-    held = 0
-    for path in sorted(folder.glob("*.json")):
-        found = json.loads(path.read_text())
-        source = open_source(folder / f"{found['kind']}.trace.json.gz")
-        given = {a.kind: a for a in analyze(source).advisories}
-        source.close()
-        won = 1 - found["after_ms"] / found["before_ms"]
-        advice = given.get(found["kind"])
-        promised = advice.saves_at_most if advice else None
-        part = f"{won / promised:.2f}" if promised else "not advised"
-        held += bool(promised and 0.5 <= won / promised <= 1)
-        print(
-            f"| `{found['kind']}` | {found['before_ms']:.2f} ms | {found['after_ms']:.2f} ms "
-            f"| {won:.0%} | {f'{promised:.0%}' if promised else '–'} | {part} |"
-        )
-    print(f"\n{held} promises held: won at most what was promised, and at least half of it.")
+    out: Path
+    options: argparse.Namespace
+    ends: float
+    """Monotonic time at which the last one is stopped."""
+    running: dict[int, tuple[str, subprocess.Popen[bytes], float]] = field(default_factory=dict)
+    """By GPU: the pair, its process and when it is stopped."""
+
+    def run(self, kinds: list[str]) -> None:
+        waiting = list(kinds)
+        try:
+            while waiting or self.running:
+                for gpu in range(self.options.gpus):
+                    if gpu not in self.running and waiting and time.monotonic() < self.ends:
+                        self.start(gpu, waiting.pop(0))
+                self.look()
+                if not self.running and time.monotonic() >= self.ends:
+                    break
+                time.sleep(0.05)
+        finally:
+            for _, process, _ in self.running.values():
+                end(process)
+        for kind in waiting:
+            self.note(kind, "no time was left for it")
+
+    def start(self, gpu: int, kind: str) -> None:
+        command = [sys.executable, str(Path(__file__).resolve()), "one", kind]
+        command += ["--out", str(self.out), "--device", self.options.device]
+        command += ["--tiny"] if self.options.tiny else []
+        environment = dict(os.environ)
+        if self.options.gpus > 1:
+            visible = [v for v in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if v]
+            environment["CUDA_VISIBLE_DEVICES"] = visible[gpu] if visible else str(gpu)
+        with (self.out / f"{kind}.log").open("wb") as log:
+            process = subprocess.Popen(command, stderr=log, env=environment, start_new_session=True)
+        stops = min(time.monotonic() + PAIR_SECONDS, self.ends)
+        self.running[gpu] = (kind, process, stops)
+
+    def look(self) -> None:
+        for gpu, (kind, process, stops) in list(self.running.items()):
+            late = time.monotonic() >= stops
+            if process.poll() is None and not late:
+                continue
+            end(process)
+            del self.running[gpu]
+            log = self.out / f"{kind}.log"
+            if not (self.out / f"{kind}.json").exists():
+                last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1][:300]
+                self.note(kind, "stopped at its limit" if late else f"it ended early: {last}")
+            elif failed := json.loads((self.out / f"{kind}.json").read_text()).get("failed"):
+                print(f"{kind}: {failed}", flush=True)
+            log.unlink()
+
+    def note(self, kind: str, failed: str) -> None:
+        print(f"{kind}: {failed}", flush=True)
+        (self.out / f"{kind}.json").write_text(json.dumps({"kind": kind, "failed": failed}))
+        for left in self.out.glob(f"{kind}*.trace.json.gz"):
+            left.unlink()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a pair with all that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=20)
+
+
+def record(options: argparse.Namespace) -> int:
+    pairs = known()
+    wanted = [name for name in options.only.split(",") if name] or list(pairs)
+    if strange := [name for name in wanted if name not in pairs]:
+        print(f"no such pair: {', '.join(strange)}; there are {', '.join(pairs)}")
+        return 2
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    ends = time.monotonic() + options.deadline
+    Recorder(out, options, ends).run(wanted)
+    files = [out / f"{kind}{tail}" for kind in wanted for tail in TAILS]
+    for path in pack([path for path in files if path.exists()], out):
+        print(f"{path}: {path.stat().st_size / (1 << 20):.1f} MiB")
     return 0
+
+
+TAILS = (".json", ".trace.json.gz", ".after.trace.json.gz")
+"""What one pair leaves."""
+
+
+def pack(files: list[Path], out: Path) -> list[Path]:
+    """Moves files into as few tars as their limit allows."""
+    parts: list[list[Path]] = [[]]
+    room = PART_BYTES
+    for path in files:
+        size = path.stat().st_size + 2048
+        if size > room and parts[-1]:
+            parts.append([])
+            room = PART_BYTES
+        parts[-1].append(path)
+        room -= size
+    made = []
+    for number, part in enumerate(parts, 1):
+        made.append(out / ("promises.tar" if len(parts) == 1 else f"promises-{number}.tar"))
+        with tarfile.open(made[-1], "w") as tar:
+            for path in part:
+                tar.add(path, arcname=path.name)
+    for path in files:
+        path.unlink()
+    return made
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     recording = verbs.add_parser("record")
-    recording.add_argument("--out", type=Path, required=True)
     recording.add_argument("--only", default="", help="advisory ids, separated by commas")
-    verbs.add_parser("judge").add_argument("folder", type=Path)
+    recording.add_argument("--deadline", type=float, default=900.0, metavar="SECONDS")
+    recording.add_argument("--gpus", type=int, default=1)
+    one = verbs.add_parser("one", help="one pair in this process")
+    one.add_argument("kind")
+    for parsing in (recording, one):
+        parsing.add_argument("--out", type=Path, required=True)
+        parsing.add_argument("--device", default="cuda")
+        parsing.add_argument("--tiny", action="store_true", help="tries the plumbing")
+    judging = verbs.add_parser("judge")
+    judging.add_argument("found", type=Path, help="the folder, or a tar from it")
+    judging.add_argument("--json", type=Path, help="write the table there too")
     options = parser.parse_args()
-    if options.verb == "judge":
-        return judge(options.folder)
-    record(options.out, {name for name in options.only.split(",") if name})
-    return 0
+    if options.verb == "one":
+        return measure(options.kind, options.out, options.device, options.tiny)
+    if options.verb == "record":
+        return record(options)
+    import judged
+
+    return judged.judge(options.found, options.json)
 
 
 if __name__ == "__main__":
