@@ -253,7 +253,7 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     recording = verbs.add_parser("record")
     recording.add_argument("--only", default="", help="advisory ids, separated by commas")
-    recording.add_argument("--deadline", type=float, default=900.0, metavar="SECONDS")
+    recording.add_argument("--deadline", type=float, default=540.0, metavar="SECONDS")
     recording.add_argument("--gpus", type=int, default=1)
     one = verbs.add_parser("one", help="one pair in this process")
     one.add_argument("kind")
