@@ -324,3 +324,7 @@ class Snapshot:
     baseline: Baseline | None = None
     comparison: Comparison | None = None
     """With the baseline; None until enough came after it."""
+    notice: str | None = None
+    """What a person must know before all figures: that the trainer ended, and who follows it."""
+    successor: int | None = None
+    """The process that would take an ended trainer's place, waiting for somebody's yes."""

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from collectors.process_end import ProcessEnd
 from collectors.wire import GAUGE, Metric
 
 
@@ -62,13 +63,26 @@ class HostLoad:
     """Gauges of this process and of the trainer."""
 
     def __init__(self, trainer: int | None = None) -> None:
+        self._pid = trainer
         self._own = CpuShare()
         self._trainer = CpuShare(trainer) if trainer is not None else None
+        self._end = ProcessEnd(trainer) if trainer is not None else None
 
     @property
     def trainer_running(self) -> bool | None:
         """None when there is no trainer to look at."""
         return None if self._trainer is None else self._trainer.running
+
+    @property
+    def trainer_end(self) -> str:
+        """That the trainer exited, and how as far as anybody can know, in words."""
+        how = self._end.says() if self._end is not None else None
+        return f"the trainer (pid {self._pid}) exited" + (f": {how}" if how else "")
+
+    def close(self) -> None:
+        """Lets go of the trainer."""
+        if self._end is not None:
+            self._end.close()
 
     def sample(self) -> npt.NDArray[np.void]:
         """Readings since the call before, as an array of `wire.GAUGE`; device -1 is the host."""

@@ -77,6 +77,14 @@ class Process:
             raise refusal(self, fault) from fault
 
     @cached_property
+    def cwd(self) -> str:
+        """The folder it works in, as it sees it."""
+        try:
+            return os.readlink(f"{self.folder}/cwd")
+        except OSError as fault:
+            raise refusal(self, fault) from fault
+
+    @cached_property
     def environ(self) -> dict[str, str]:
         """The environment it was started with; later changes do not show."""
         pairs = _inside(self, f"{self.folder}/environ").split(b"\0")
@@ -162,6 +170,19 @@ def _stat(pid: int) -> list[str]:
 def _status(pid: int) -> dict[str, str]:
     text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
     return {k: v.strip() for k, _, v in (line.partition(":") for line in text.splitlines())}
+
+
+def zombie_status(pid: int) -> int | None:
+    """The wait status of a process that has ended and that its parent has not asked after yet.
+
+    None: it is none, or may not be looked into, which reads the same as exit code 0.
+    """
+    try:
+        now = _stat(pid)
+    except (OSError, ValueError):
+        return None
+    status = int(now[49]) if now[0] == "Z" and len(now) > 49 else 0
+    return status or None
 
 
 def _inside(process: Process, path: str) -> bytes:

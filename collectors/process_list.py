@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from collectors import process as processes
@@ -107,16 +107,20 @@ def _not_because(process: Process, parent: Process | None, on_gpu: bool, forks: 
     return ""
 
 
-def candidates(compute_pids: Collection[int] = ()) -> list[Candidate]:
+def candidates(
+    compute_pids: Collection[int] = (), matching: Callable[[Process], bool] | None = None
+) -> list[Candidate]:
     """Processes that may be trainers, those on a GPU first, then by age; excluded ones last.
 
     A process that we may not look into is listed only when NVML names it.
 
     Args:
         compute_pids: Processes with a context on a GPU, as NVML lists them.
+        matching: Looks only into processes for which this holds; None: into all.
     """
     everyone = _read_all()
-    facts = {pid: _uses(one, compute_pids) for pid, one in everyone.items()}
+    asked = [one for one in everyone.values() if matching is None or matching(one)]
+    facts = {one.pid: _uses(one, compute_pids) for one in asked}
     known = {pid for pid, (torch, on_gpu, _) in facts.items() if torch or on_gpu}
     found = []
     for pid in known:

@@ -31,14 +31,18 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         CollectorError: It cannot be attached to; says why and what would work.
     """
     live.refuse_taken_file(options)
+    from brrrtop.cli.successors import Successors
+
     attached = attach(process.pid, agent_files(), says=output.say)
     output.say(_how(attached))
+    successors = Successors(process, options, agent=True)
     try:
         cmdline = " ".join(process.cmdline)
         source = live.open_live(attached.client, process.pid, options, cmdline)
-        return live.watch(source, options, gates)
+        return live.watch(source, options, gates, successors)
     finally:
         attached.leave()
+        successors.close()
 
 
 def agent_files() -> AgentFiles:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from brrrtop.cli import attach, gate, live, output, show
 from brrrtop.cli.options import Options
+from brrrtop.cli.successors import Successors
 from brrrtop.errors import NoTrainer, UsageError
 from collectors.errors import CollectorError
 from collectors.nvml import NvmlUnavailable, close_nvml, open_nvml
@@ -104,5 +105,6 @@ def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int
     elif not asking:
         output.say(f"the GPU's counters only; for kernels and causes: `brrrtop attach {one.pid}`")
     live.refuse_taken_file(options)
+    successors = Successors(one.process, options, agent=False)
     source = live.open_live(None, one.pid, options, one.command)
-    return live.watch(source, options, gates)
+    return live.watch(source, options, gates, successors)

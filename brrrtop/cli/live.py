@@ -10,9 +10,9 @@ from pathlib import Path
 
 from brrrtop.cli import baseline, gate, output, show
 from brrrtop.cli.options import Options
-from brrrtop.comparison import Baseline
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model import Freshness, Snapshot
+from brrrtop.session.following import Following, Successors
 from brrrtop.session.governor import Governor, Limits
 from brrrtop.session.live import LiveSource
 from brrrtop.session.ports import Agent, Feed
@@ -83,35 +83,51 @@ def _feeds(pid: int | None, options: Options) -> list[Feed]:
     return feeds
 
 
-class LiveDriver(Watching):
-    """A session on the present."""
-
-    def __init__(
-        self, source: LiveSource, device_id: int | None = None, baseline: Baseline | None = None
-    ) -> None:
-        super().__init__(Session(source, device_id=device_id, baseline=baseline), source)
+def plain(source: LiveSource, options: Options) -> Watching:
+    """A driver for reports, which end with the trainer."""
+    return Watching(
+        Session(source, device_id=options.gpu, baseline=baseline.loaded(options)), source
+    )
 
 
-def watch(source: LiveSource, options: Options, gates: Sequence[gate.Gate] = ()) -> int:
+def followed(
+    source: LiveSource, options: Options, successors: Successors | None = None
+) -> Following:
+    """A driver for the screen, which stays when the trainer goes."""
+    session = Session(source, device_id=options.gpu, baseline=baseline.loaded(options))
+    return Following(session, source, successors)
+
+
+def watch(
+    source: LiveSource,
+    options: Options,
+    gates: Sequence[gate.Gate] = (),
+    successors: Successors | None = None,
+) -> int:
     """Shows a live source in the way the options and the terminal ask for, then closes it.
+
+    Args:
+        successors: Who the screen may go on with when the trainer ends; reports and gates do not.
 
     Raises:
         GateTripped: A gate held for long enough.
     """
-    driver = LiveDriver(source, options.gpu, baseline.loaded(options))
+    lines = not options.once and (options.json or bool(gates))
+    on_screen = not (options.once or lines) and show.on_a_terminal()
+    driver = followed(source, options, successors) if on_screen else plain(source, options)
     try:
-        if options.once or not (options.json or gates or show.on_a_terminal()):
-            return _once(driver, source, options, gates)
-        if options.json or gates:
+        if on_screen:
+            return show.screen(driver, options, source.info.label)
+        if lines:
             return _lines(driver, options, gates)
-        return show.screen(driver, options, source.info.label)
+        return _once(driver, source, options, gates)
     finally:
         with suppress(KeyboardInterrupt):
             driver.close()
 
 
 def _once(
-    driver: LiveDriver, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
+    driver: Watching, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
 ) -> int:
     """One report, as soon as there is a verdict."""
     began = time.monotonic()
@@ -128,8 +144,12 @@ def _once(
     return 0
 
 
-def _lines(driver: LiveDriver, options: Options, gates: Sequence[gate.Gate]) -> int:
-    """A line of JSON each interval until the trainer ends; gates are judged on the way."""
+def _lines(driver: Watching, options: Options, gates: Sequence[gate.Gate]) -> int:
+    """A line of JSON each interval until the trainer ends; gates are judged on the way.
+
+    Raises:
+        NoTrainer: It ended, and there was no gate that it has passed by that.
+    """
 
     def look(snapshot: Snapshot) -> None:
         if options.json:
@@ -140,10 +160,12 @@ def _lines(driver: LiveDriver, options: Options, gates: Sequence[gate.Gate]) -> 
 
     until_ended(driver, options.interval, look)
     gate.finish(gates)
+    if not gates:
+        raise NoTrainer(driver.ended or "the trainer ended")
     return 0
 
 
-def until_ended(driver: LiveDriver, interval_s: float, look: Callable[[Snapshot], None]) -> None:
+def until_ended(driver: Watching, interval_s: float, look: Callable[[Snapshot], None]) -> None:
     """Advances at a steady pace until the source ends."""
     next_s = time.monotonic()
     while True:

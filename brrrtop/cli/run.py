@@ -14,11 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from brrrtop.cli import attach, baseline, gate, live, output, show
+from brrrtop.cli import attach, gate, live, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model import Snapshot
 from brrrtop.report import to_text
+from brrrtop.session.live import LiveSource
+from brrrtop.session.watching import Watching
 from collectors import process as processes
 from collectors.attach_files import AgentFiles
 from collectors.client import Client
@@ -54,7 +56,7 @@ class _Beside:
         self._launched = launched
         self._options = options
         self._gates = list(gates)
-        self._driver: live.LiveDriver | None = None
+        self._driver: Watching | None = None
         self._next_s = 0.0
         self._latest: Snapshot | None = None
         self._reported = False
@@ -91,7 +93,7 @@ class _Beside:
         for pid in _first_rank_first(self._launched.sockets()):
             with suppress(CollectorError):
                 client = self._launched.connect(pid)
-                self._driver = _opened(client, pid, self._options)
+                self._driver = live.plain(_opened(client, pid, self._options), self._options)
                 output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
                 return
 
@@ -120,13 +122,12 @@ def _first_rank_first(sockets: dict[int, str]) -> list[int]:
     return sorted(sockets, key=rank)
 
 
-def _opened(client: Client, pid: int, options: Options) -> live.LiveDriver:
+def _opened(client: Client, pid: int, options: Options) -> LiveSource:
     try:
-        source = live.open_live(client, pid, options, " ".join(options.command))
+        return live.open_live(client, pid, options, " ".join(options.command))
     except BaseException:
         client.close()
         raise
-    return live.LiveDriver(source, options.gpu, baseline.loaded(options))
 
 
 def _under_the_screen(options: Options, files: AgentFiles) -> int:
@@ -141,7 +142,8 @@ def _under_the_screen(options: Options, files: AgentFiles) -> int:
         client = launched.first_agent(FIRST_AGENT_S)
         if client is not None:
             pid = int(client.hello.get("pid") or launched.pid)
-            show.screen(_opened(client, pid, options), options, " ".join(options.command))
+            driver = live.followed(_opened(client, pid, options), options)
+            show.screen(driver, options, " ".join(options.command))
         if launched.exit_code is None:
             output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
         code = launched.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from brrrtop import compare_text, units
 from brrrtop.comparison import Comparison
@@ -28,10 +29,14 @@ THROTTLE_BITS = {
 
 
 class EventLog:
-    """Turns a run of estimates and marks into events. Fed in order of time."""
+    """Turns a run of estimates and marks into events. Fed in order of time.
 
-    def __init__(self) -> None:
-        self._events: deque[Event] = deque(maxlen=KEPT)
+    Args:
+        before: Events of the trainer whose place this one took.
+    """
+
+    def __init__(self, before: Iterable[Event] = ()) -> None:
+        self._events: deque[Event] = deque(before, maxlen=KEPT)
         self._regime: str | None = None
         self._since_ns = 0
         self._candidate: tuple[str, int, int] | None = None
@@ -93,7 +98,8 @@ class EventLog:
         lasting = t_ns - held[1] >= part * estimate.span.duration_ns and held[2] >= STEADY
         if not lasting and self._regime is not None:
             return
-        self._close_regime(held[1])
+        if self._regime is not None:
+            self._close_regime(held[1])
         self._add(held[1], "regime", word if self._regime is None else f"{self._regime} → {word}")
         self._regime, self._since_ns, self._candidate = word, held[1], None
 

@@ -154,6 +154,7 @@ class LiveSource:
                 self._agent.close()
         for feed in self._feeds:
             feed.close()
+        self._load.close()
         left_ns = max(self._now_ns(), self._floor_ns)
         left = Frame(Kind.END, {"reason": "the monitor left"}, left_ns)
         self.tee.close(None if self._ended is not None else left)
@@ -358,7 +359,7 @@ class LiveSource:
                 self._look_at_stacks(0.0)
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
-            self._end(f"the trainer (pid {self._pid}) exited", now_ns)
+            self._end(self._load.trainer_end, now_ns)
         if self.tee.stopped is not None:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
@@ -373,7 +374,7 @@ class LiveSource:
         now_ns = self._now_ns()
         if self._load.trainer_running is False:
             self._agent_lost = "the trainer exited"
-            self._end(f"the trainer (pid {self._pid}) exited", now_ns)
+            self._end(self._load.trainer_end, now_ns)
             return
         self._agent_lost = f"the agent is gone ({why}): counters only"
         self._put_status({"tier": "nvml", "state": "lost", "says": self._agent_lost}, now_ns)

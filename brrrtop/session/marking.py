@@ -48,13 +48,13 @@ class Marking:
         self.baseline = baseline
         self.comparison: Comparison | None = None
 
-    def mark(self, snapshot: Snapshot, part: Part) -> str:
+    def mark(self, snapshot: Snapshot, part: Part, label: str | None = None) -> str:
         """Makes what is shown the baseline, by its whole steps; says so.
 
         Raises:
             BrrrtopError: Nothing is judged yet.
         """
-        found = baseline_of(snapshot, _marked(snapshot), here=True)
+        found = baseline_of(snapshot, label or _marked(snapshot), here=True)
         devices = tuple(trimmed(one, part) for one in found.devices)
         kept = replace(found, estimate=trimmed(found.estimate, part), devices=devices)
         self.baseline, self.comparison = kept, None

@@ -134,7 +134,7 @@ def _made(target: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
     except FileExistsError:
         raise UsageError(
             f"{path} exists already and brrrtop never overwrites",
-            f"choose another name, such as {_free_name(path)}",
+            f"choose another name, such as {free_name(path)}",
         ) from None
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)
@@ -142,7 +142,8 @@ def _made(target: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
     return open(descriptor, "wb", buffering=0), str(path)  # noqa: PTH123  a descriptor, not a path
 
 
-def _free_name(path: Path) -> str:
+def free_name(path: Path) -> str:
+    """A name beside `path` that no file has."""
     for number in range(2, 1000):
         other = path.with_name(f"{path.stem}-{number}{path.suffix}")
         if not other.exists():

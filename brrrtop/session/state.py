@@ -65,8 +65,27 @@ class Session:
             self._history.clear()
             self._judged_to_ns = 0
 
-    def mark(self, shown: Snapshot | None = None) -> str:
+    @property
+    def baseline(self) -> Baseline | None:
+        """What is compared with."""
+        return self._marking.baseline
+
+    def succeeded_by(self, source: Source) -> Session:
+        """A session on the trainer that takes this one's place: log, graph, silence and baseline go on."""
+        heir = Session(
+            source, window_ns=self._window_ns, keep_ns=self._keep_ns,
+            silenced=self._steady.silenced, device_id=self._device_id,
+            baseline=self._marking.baseline,
+        )  # fmt: skip
+        heir._log = EventLog(self._log.events)
+        heir._history.extend(self._history)
+        return heir
+
+    def mark(self, shown: Snapshot | None = None, label: str | None = None) -> str:
         """Makes what is shown (None: the newest snapshot) the baseline; says so.
+
+        Args:
+            label: What it is called; None: by its time.
 
         Raises:
             BrrrtopError: Nothing is judged yet.
@@ -74,7 +93,7 @@ class Session:
         shown = shown or self._latest
         if shown is None:
             raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
-        says = self._marking.mark(shown, self._part)
+        says = self._marking.mark(shown, self._part, label)
         self._log.marked(shown.now_ns, says)
         return says
 

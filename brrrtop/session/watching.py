@@ -31,6 +31,11 @@ class Watching:
     def can(self) -> frozenset[str]:
         return CAN if self._source.tier != "nvml" else CAN - {"continuous"}
 
+    @property
+    def ended(self) -> str | None:
+        """Why nothing more comes; None while something may."""
+        return self._session.timeline.ended
+
     def advance(self) -> Snapshot:
         """The state as of now; while paused, the one at which it was paused."""
         # A clock that was set back must not look like a wish to go back in time.
@@ -76,6 +81,9 @@ class Watching:
 
     def continuous(self, on: bool) -> str:
         return self._source.continuous(on)
+
+    def follow(self) -> str:
+        raise BrrrtopError("nobody takes the place of this trainer", "brrrtop lists the others")
 
     def save(self, path: str) -> str:
         """Writes the last minutes to a new file."""

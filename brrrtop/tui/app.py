@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.theme import Theme
+from textual.widgets import Input
 
 from brrrtop.model import Freshness, Snapshot, SourceInfo
 from brrrtop.tui import driver as abilities
@@ -60,6 +61,7 @@ class BrrrtopApp(App[int]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,f10,ctrl+c", "quit", show=False, priority=True),
+        Binding("enter", "follow", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", show=False),
         Binding("question_mark,h,f1", "help", show=False),
         Binding("space", "pause", show=False),
@@ -216,6 +218,16 @@ class BrrrtopApp(App[int]):
         self._continuous = not self._continuous
         on = self._continuous
         self.ask(abilities.CONTINUOUS, lambda d: d.continuous(on), "only a live trainer is traced")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Enter goes on with a successor while one waits for a yes, but not while words are typed."""
+        if action != "follow":
+            return True
+        return self.snapshot.successor is not None and not isinstance(self.focused, Input)
+
+    def action_follow(self) -> None:
+        self.say(f"entering pid {self.snapshot.successor} …")
+        self.ask(abilities.FOLLOW, lambda d: d.follow(), "this source ends here")
 
     def action_save(self) -> None:
         if abilities.SAVE not in self._can:

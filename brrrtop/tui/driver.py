@@ -12,6 +12,7 @@ from brrrtop.model import Snapshot
 
 PAUSE, STEP, SEEK, SPEED = "pause", "step", "seek", "speed"
 DEVICE, BASELINE, CONTINUOUS, SAVE = "device", "baseline", "continuous", "save"
+FOLLOW = "follow"
 """What a driver may be able to do."""
 
 
@@ -52,6 +53,13 @@ class Driver(Protocol):
 
     def continuous(self, on: bool) -> str:
         """Traces without pauses, or in bursts again; returns what was done, as a sentence."""
+
+    def follow(self) -> str:
+        """Goes on with the successor that the snapshot names; returns that, as a sentence.
+
+        Raises:
+            BrrrtopError: It cannot be entered.
+        """
 
     def save(self, path: str) -> str:
         """Writes what was seen so far; returns what was done, as a sentence.

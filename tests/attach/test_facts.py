@@ -15,12 +15,18 @@ from pathlib import Path
 
 import pytest
 
+from brrrtop.cli import successors
+from brrrtop.cli.options import Options
+from brrrtop.cli.successors import Successors
+from brrrtop.errors import BrrrtopError
+from brrrtop.session.following import Successor
 from collectors import doctor_cuda, elf, process_maps
 from collectors import process as processes
 from collectors.attach_files import AgentFiles
 from collectors.doctor import Report, doctor
 from collectors.doctor_check import Status
 from collectors.errors import NoSuchProcess, Unsupported
+from collectors.process_end import ProcessEnd
 from collectors.process_list import candidates
 from tests.attach import children
 from tests.attach.children import Child, python
@@ -240,3 +246,64 @@ def test_the_list_offers_trainers_and_says_why_not_the_others(tmp_path: Path) ->
 def test_the_list_leaves_out_what_has_neither_torch_nor_a_gpu() -> None:
     with python(children.SLEEPING) as one:
         assert one.pid not in {c.pid for c in candidates()}
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("raise SystemExit(3)", "exit code 3"), ("os.abort()", "killed by SIGABRT"), ("", None)],
+)
+def test_how_a_process_ended_is_known_of_a_zombie_and_after_it(
+    code: str, words: str | None
+) -> None:
+    with python(f"import os, time; time.sleep(0.3)\n{code}") as one:
+        end = ProcessEnd(one.pid)
+        assert end.says() is None
+        while one.state != "Z":
+            time.sleep(0.01)
+        assert end.says() == words, "a zombie's 0 reads like a figure that is withheld"
+        one.process.wait(10)
+        kernel = tuple(int(n) for n in os.uname().release.split(".")[:2])
+        assert end.says() == ((words or "exit code 0") if kernel >= (6, 15) else None)
+        end.close()
+
+
+def alike(one: Child, **options: object) -> Successors:
+    return Successors(processes.read(one.pid), Options(**options), agent=True)
+
+
+def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(successors, "UNNOTICED_S", 0.0)
+    libraries = ["libtorch_cpu.so"]
+    with (
+        with_mapped(tmp_path, libraries) as first,
+        with_mapped(tmp_path, libraries),
+        with_mapped(tmp_path, libraries, "os.chdir('/')"),
+    ):
+        finder = alike(first, interval=0.0)
+        first.process.kill()
+        first.process.wait(10)
+        time.sleep(0.05)
+        assert finder.look() is None
+        with (
+            with_mapped(tmp_path, [*libraries, "other.so"]),
+            with_mapped(tmp_path, libraries) as heir,
+        ):
+            found = finder.look()
+            assert found == Successor(heir.pid, ready=False, only=True)
+            monkeypatch.setattr(successors, "IMPORTS_S", 0.0)
+            with with_mapped(tmp_path, libraries):
+                assert finder.look() == Successor(heir.pid, ready=True, only=False)
+
+
+def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as first:
+        finder = alike(first, yes=True)
+        assert finder.agreed
+        with (
+            children.child(["sleep", "30"]) as other,
+            pytest.raises(BrrrtopError, match="not Python"),
+        ):
+            finder.enter(other.pid)
+        finder.close()

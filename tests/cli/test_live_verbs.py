@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from brrrtop.cli import find
+from brrrtop.cli import find, gate, live
 from brrrtop.cli.options import Options
-from brrrtop.errors import NoTrainer, UsageError
+from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
+from brrrtop.model import Freshness, Snapshot, SourceInfo
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -61,6 +62,20 @@ def test_doctor_says_what_can_be_seen_and_what_to_do(brrrtop: Run) -> None:
 
 def test_doctor_of_nobody_is_no_such_trainer(brrrtop: Run) -> None:
     assert brrrtop("doctor", "2147483646").returncode == 3
+
+
+def test_lines_end_with_the_trainer_by_code_3_and_gates_that_held_by_0(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended = Snapshot(SourceInfo("live", "pid 7"), Freshness.ENDED, 0, None, None, None)
+    driver: Any = SimpleNamespace(advance=lambda: ended, ended="the trainer (pid 7) exited")
+    with pytest.raises(NoTrainer, match="exited") as caught:
+        live._lines(driver, Options(json=True), ())
+    assert caught.value.exit_code == 3
+    assert json.loads(capsys.readouterr().out)["source"]["kind"] == "live"
+    never = gate.parse_all(["idle > 200%"], 0.0)
+    with pytest.raises(BrrrtopError):
+        live._lines(driver, Options(), never)
 
 
 def a_candidate(pid: int, **changes: Any) -> Any:

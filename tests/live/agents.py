@@ -123,6 +123,10 @@ class FakeLoad:
 
     def __init__(self) -> None:
         self.trainer_running: bool | None = True
+        self.trainer_end = "the trainer (pid 4711) exited: exit code 1"
 
     def sample(self) -> Any:
         return np.zeros(0, GAUGE)
+
+    def close(self) -> None:
+        self.trainer_running = None

@@ -37,12 +37,13 @@ def a_screen(monitor: subprocess.Popen[str], name: str) -> str:
     return str(json.loads(line)[name])
 
 
-def test_a_training_is_watched_from_its_first_verdict_to_its_end(
+@pytest.mark.timeout(120)
+def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_restart(
     tracing: None, built: dict[str, Path], fake_nvml: Path
 ) -> None:
     pytest.importorskip("torch")
-    libraries = [str(built["cuda"]), str(built["cupti"])]
-    with child([sys.executable, str(HERE / "training.py"), *libraries]) as trainer:
+    command = [sys.executable, str(HERE / "training.py"), str(built["cuda"]), str(built["cupti"])]
+    with child(command) as trainer:
         assert trainer.hears(b"step 3", 40), trainer.said.decode()
         environment = {"LD_LIBRARY_PATH": str(fake_nvml), "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(
@@ -69,7 +70,15 @@ def test_a_training_is_watched_from_its_first_verdict_to_its_end(
                 assert monitor.stdin is not None
                 monitor.stdin.write("\n")
                 monitor.stdin.flush()
-                assert "■ ended" in a_screen(monitor, "ended")
+                ended = a_screen(monitor, "ended")
+                assert "■ ended" in ended
+                assert f"the trainer (pid {trainer.pid}) exited: killed by SIGKILL" in ended
+                with child(command) as second:
+                    offered = a_screen(monitor, "offered")
+                    assert f"pid {second.pid} runs the same command: Enter to watch" in offered
+                    compared = a_screen(monitor, "compared")
+                    assert f"pid {second.pid} · NVIDIA Fake" in compared
+                    assert f"pid {trainer.pid}, exited" in compared
                 assert monitor.wait(PATIENCE_S) == 0
             finally:
                 monitor.kill()

@@ -1,7 +1,7 @@
 """Attaches to a process and shows it on the real screen, without a terminal: prints what it read.
 
-Argument: the PID. One line of JSON a screen on stdout: `main` with a verdict on it, `log`, and
-`ended` after a line has come on stdin.
+Argument: the PID. One line of JSON a screen on stdout: `main` with a verdict on it, `log`, `ended`
+after a line has come on stdin, `offered` once a successor runs, and `compared` after Enter.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import time
 from textual.pilot import Pilot
 
 from brrrtop.cli import attach as verb
-from brrrtop.cli.live import LiveDriver, open_live
+from brrrtop.cli import successors
+from brrrtop.cli.live import followed, open_live
 from brrrtop.cli.options import Options
 from brrrtop.tui.app import BrrrtopApp
 from collectors.attach import attach
+from collectors.process import read
 
 PATIENCE_S = 25.0
+successors.IMPORTS_S = 2.0  # nothing here ever has a GPU context
 
 
 def text(app: BrrrtopApp) -> str:
@@ -40,15 +43,20 @@ async def watch(pid: int) -> None:
     try:
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
+        heirs = successors.Successors(read(pid), options, agent=True)
         source = open_live(attached.client, pid, options, "train.py")
-        app = BrrrtopApp(LiveDriver(source), interval_s=0.25)
+        app = BrrrtopApp(followed(source, options, heirs), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:
             await shown(app, pilot, "main", "-BOUND", "waits a step", "nvidia-smi says 3")
             await pilot.press("l")
             await shown(app, pilot, "log", "kernel tracing is ready")
             await pilot.press("escape")
             await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-            await shown(app, pilot, "ended", "ended")
+            await shown(app, pilot, "ended", "ended", "looking for the same command")
+            await shown(app, pilot, "offered", "Enter to watch it")
+            await pilot.press("5", "enter")
+            await shown(app, pilot, "compared", "● live", "before  OVERHEAD", "after  OVERHEAD")
+            heirs.close()
     finally:
         attached.leave()
 

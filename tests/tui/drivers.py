@@ -9,7 +9,9 @@ from threading import Event
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Snapshot
 
-ALL = frozenset({"pause", "step", "seek", "speed", "device", "baseline", "continuous", "save"})
+ALL = frozenset(
+    {"pause", "step", "seek", "speed", "device", "baseline", "continuous", "save", "follow"}
+)
 
 
 class ListDriver:
@@ -66,6 +68,10 @@ class ListDriver:
     def continuous(self, on: bool) -> str:
         self.asked.append(f"continuous {on}")
         return "tracing without pauses" if on else "tracing in bursts"
+
+    def follow(self) -> str:
+        self.asked.append("follow")
+        return "watching pid 4712"
 
     def save(self, path: str) -> str:
         if path == "taken.brrr":

@@ -316,3 +316,23 @@ async def test_where_there_is_room_three_counters_have_a_trend(size: tuple[int, 
     async with shown(snapshots.snapshot(), size=size) as screen:
         (line,) = [line for line in (await screen.text()).splitlines() if "lately SM" in line]
     assert "tensor ▃▄▅▆▇" in line and "DRAM ▆▅▄▃▂" in line
+
+
+async def test_an_ended_trainer_offers_its_successor_and_enter_takes_it() -> None:
+    notice = "pid 4712 runs the same command: Enter to watch it; 12:04:31 the trainer exited"
+    ended = snapshots.snapshot(freshness=Freshness.ENDED, notice=notice, successor=4712)
+    async with shown(ended) as screen:
+        text = await screen.text()
+        assert notice in text
+        assert text.splitlines()[-1].startswith(" enter watch its successor")
+        await screen.press("slash", *"gemm", "enter")
+        assert "follow" not in screen.driver.asked, "Enter ends the filter"
+        await screen.press("escape", "enter")
+        assert "watching pid 4712" in await screen.until("watching")
+        assert screen.driver.asked == ["follow"]
+
+
+async def test_enter_opens_the_kernel_while_nobody_waits_for_a_yes() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        assert "── kernel ──" in await screen.press("enter")
+        assert screen.driver.asked == []

@@ -30,6 +30,8 @@ KEYS: tuple[Key, ...] = (
     ("?", "help", "app.help"),
 )
 
+FOLLOW: Key = ("enter", "watch its successor", "app.follow")
+
 
 class TooSmall(Pane):
     """Takes the place of everything else on a terminal below 40×10."""
@@ -61,6 +63,9 @@ class View(Screen[None]):
     def show(self, snapshot: Snapshot) -> None:
         for pane in self.query(Pane):
             pane.show(snapshot)
+        offered = () if snapshot.successor is None else (FOLLOW,)
+        for line in self.query(KeyLine):
+            line.lead(offered)
 
     def redraw(self) -> None:
         """Draws everything anew, after a change of colours."""

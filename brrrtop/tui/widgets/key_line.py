@@ -21,10 +21,12 @@ class KeyLine(Pane):
     def __init__(self, keys: Sequence[Key]) -> None:
         super().__init__()
         self._keys = tuple(keys)
+        self._ahead: tuple[Key, ...] = ()
 
-    def offer(self, keys: Sequence[Key]) -> None:
-        if tuple(keys) != self._keys:
-            self._keys = tuple(keys)
+    def lead(self, keys: Sequence[Key]) -> None:
+        """Keys that come first for as long as they matter."""
+        if tuple(keys) != self._ahead:
+            self._ahead = tuple(keys)
             self.redraw()
 
     def redraw(self) -> None:
@@ -32,7 +34,7 @@ class KeyLine(Pane):
 
     def line(self, width: int) -> Text:
         pieces = []
-        for shown, does, action in self._keys:
+        for shown, does, action in (*self._ahead, *self._keys):
             click = Style(meta={"@click": action})
             piece = Text.styled(f" {shown} ", self.look.style("text", bold=True) + click)
             piece.append(f"{does} ", self.look.style("muted") + click)

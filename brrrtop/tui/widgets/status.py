@@ -32,6 +32,9 @@ class Status(Pane):
             piece = Text.styled(says, self.look.style("alarm" if failed else "good", bold=True))
             piece.truncate(width, overflow="ellipsis")
             return [piece]
+        if snapshot.notice:
+            notice = Text.styled(snapshot.notice, self.look.style("memory", bold=True))
+            return [clipped(notice, width)]
         line = joined(pieces(snapshot, self.look), width)
         notes = "; ".join(snapshot.source.notes)
         if notes and width - line.cell_len > LEAST_NOTE:
