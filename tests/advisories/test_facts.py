@@ -16,6 +16,7 @@ from .scenarios import (
     FLASH_BACK,
     FUSED_ADAM,
     GEMM,
+    LOG_SOFTMAX,
     MUL,
     NORM,
     SGEMM,
@@ -23,6 +24,9 @@ from .scenarios import (
     Scene,
     healthy,
 )
+
+DGRAD = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"
+NORM_BACK = "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel<float>(P)"
 
 
 def of(scene: Scene) -> Facts:
@@ -150,8 +154,25 @@ def test_a_forward_between_backward_work_was_recomputed() -> None:
                 scene.kernel(FLASH_BACK, 100.0)
             scene.step()
     assert of(once).recomputed_ns == 0
-    # The first of each step follows the forward pass without a break, and counts with it.
-    assert of(twice).recomputed_ns == 4 * 7 * 50_000
+    # The first of each step follows the forward pass without a break: told by the backward ones.
+    assert of(twice).recomputed_ns == 4 * 8 * 50_000
+
+
+def test_the_products_after_a_recomputed_norm_were_recomputed_too() -> None:
+    """A block is product, norm, product, activation; its backward is products and a norm."""
+    scene = Scene()
+    block = ((GEMM, 300.0), (NORM, 20.0), (GEMM, 400.0), (MUL, 30.0))
+    for _ in range(4):
+        for _ in range(6):
+            for name, length in (*block, (ADD, 10.0)):
+                scene.kernel(name, length)
+        scene.kernel(LOG_SOFTMAX, 15.0)
+        for _ in range(6):
+            for name, length in (*block, (DGRAD, 500.0), (NORM_BACK, 40.0), (DGRAD, 500.0)):
+                scene.kernel(name, length)
+        scene.kernel(FUSED_ADAM, 90.0).step()
+    found = of(scene).recomputed_ns
+    assert found == pytest.approx(4 * 6 * 750_000, rel=0.01)
 
 
 def test_steps_are_compared_by_what_they_launch_and_in_which_order() -> None:
