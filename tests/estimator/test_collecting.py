@@ -13,6 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.truth import collect as collecting
+from benchmarks.truth.keep import stated
+from brrrtop.advisories.catalogue import ENTRIES
+from brrrtop.model import Regime
+
+KNOWN = {entry.kind for entry in ENTRIES}
 COLLECT = Path(__file__).resolve().parents[2] / "benchmarks" / "truth" / "collect.py"
 SCRIPT = """\
 TRUTH = {}
@@ -135,3 +141,11 @@ def test_results_are_never_mixed_with_those_of_another_run(zoo: Path) -> None:
     assert collect(zoo, "--only", "a", NAP="0").returncode == 0
     again = collect(zoo, "--only", "b", NAP="0")
     assert again.returncode == 1 and "name an empty folder" in again.stderr
+
+
+@pytest.mark.parametrize("name", [*collecting.SCRIPTS, *collecting.HELD_OUT])
+def test_every_script_states_a_regime_and_advice_that_exist(name: str) -> None:
+    truth = stated(collecting.ZOO / f"{name}.py")
+    assert Regime(truth["regime"]) in (Regime.COMPUTE, Regime.MEMORY, Regime.OVERHEAD, Regime.MIXED)
+    assert {*truth["advice"], *truth["not_advice"]} <= KNOWN
+    assert not {*truth["advice"]} & {*truth["not_advice"]}
