@@ -310,6 +310,8 @@ class Snapshot:
     devices: tuple[Estimate, ...] = ()
     """All devices with activity, busiest first."""
     advisories: tuple[Advisory, ...] = ()
+    silenced: tuple[Advisory, ...] = ()
+    """Advice that stands and that somebody does not want to hear."""
     gauges: Mapping[int, float] = field(default_factory=dict)
     """Newest reading of each `Metric` of the device shown."""
     gauge_history: Mapping[int, tuple[float, ...]] = field(default_factory=dict)

@@ -42,6 +42,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     whole["now_ns"] = snapshot.now_ns
     whole["source"] |= {"label": source.label, "tier": source.tier, "world": source.world}
     whole["notes"] = list(source.notes)
+    whole["silenced"] = [one.kind for one in snapshot.silenced]
     whole["overhead"] = {
         "step_cost_share": _plain(snapshot.overhead.step_cost_share),
         "step_cost_error_share": _plain(snapshot.overhead.step_cost_error_share),

@@ -148,12 +148,15 @@ def _kernel(row: KernelRow) -> str:
 
 
 def _advice(snapshot: Snapshot) -> Iterator[str]:
-    if not snapshot.advisories:
-        return
-    yield ""
-    yield "What to try"
+    if snapshot.advisories:
+        yield ""
+        yield "What to try"
     for place, advisory in enumerate(snapshot.advisories, 1):
         yield from _advisory(place, advisory)
+    if snapshot.silenced:
+        ids = ", ".join(one.kind for one in snapshot.silenced)
+        yield ""
+        yield from _wrapped(f"Advice silenced by --silence: {len(snapshot.silenced)} ({ids})", "")
 
 
 def _advisory(place: int, advisory: Advisory) -> Iterator[str]:

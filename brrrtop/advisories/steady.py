@@ -5,7 +5,7 @@ A pure state machine: `look` takes what one window says, `current` is what a scr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from brrrtop.model import Advisory
@@ -73,10 +73,27 @@ class Steady:
     @property
     def current(self) -> tuple[Advisory, ...]:
         """What to show now: largest bound times confidence first; healthy only when alone."""
-        shown = [s.advisory for k, s in self._seen.items() if s.shown and k not in self._silenced]
+        return parted(self._shown(), self._silenced)[0]
+
+    @property
+    def quiet(self) -> tuple[Advisory, ...]:
+        """What would be shown, had nobody silenced it."""
+        return parted(self._shown(), self._silenced)[1]
+
+    def _shown(self) -> list[Advisory]:
+        shown = [seen.advisory for seen in self._seen.values() if seen.shown]
         if any(a.saves_at_most for a in shown):
             shown = [a for a in shown if a.kind != HEALTHY]
-        return tuple(sorted(shown, key=rank))
+        return shown
+
+
+def parted(
+    given: Iterable[Advisory], silenced: Collection[str]
+) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
+    """Advice to give and advice that was silenced, each best first."""
+    ranked = sorted(given, key=rank)
+    heard = tuple(one for one in ranked if one.kind not in silenced)
+    return heard, tuple(one for one in ranked if one.kind in silenced)
 
 
 def rank(advisory: Advisory) -> tuple[float, float, str]:

@@ -21,7 +21,9 @@ def read(path: str, options: Options, *, trimmed: bool = False) -> Snapshot:
     try:
         if options.record:
             replay.convert(source, options.record)
-        return analyze(source, steps=options.steps, device=options.gpu, trimmed=trimmed)
+        return analyze(
+            source, options.steps, options.gpu, trimmed=trimmed, silenced=options.silenced
+        )
     finally:
         source.close()
 

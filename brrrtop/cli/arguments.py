@@ -182,6 +182,16 @@ def _baseline_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _advice_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--silence",
+        type=values.advisories,
+        action="append",
+        metavar="ID[,ID]",
+        help="give no advice of these ids (x on the screen does too)",
+    )
+
+
 def _live_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("watching live")
     group.add_argument("--yes", action="store_true", help="attach without asking")
@@ -201,6 +211,7 @@ def _live_options(parser: argparse.ArgumentParser) -> None:
     )
     _record_option(group)  # type: ignore[arg-type]
     _baseline_option(group)  # type: ignore[arg-type]
+    _advice_options(group)  # type: ignore[arg-type]
 
 
 def _gate_options(parser: argparse.ArgumentParser, *, live: bool) -> None:
@@ -245,6 +256,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     _speed_option(parser)
     _record_option(parser)
     _baseline_option(parser)
+    _advice_options(parser)
 
 
 def _add_analyze(parser: argparse.ArgumentParser) -> None:
@@ -252,6 +264,7 @@ def _add_analyze(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
     _silent_view_options(parser)
     _record_option(parser)
+    _advice_options(parser)
     _gate_options(parser, live=False)
 
 
@@ -259,6 +272,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="BEFORE")
     parser.add_argument("after", metavar="AFTER")
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
+    _advice_options(parser)
     _silent_view_options(parser)
 
 
@@ -268,6 +282,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     _view_options(parser)
     _speed_option(parser)
     _record_option(parser)
+    _advice_options(parser)
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:

@@ -94,8 +94,12 @@ def followed(
     source: LiveSource, options: Options, successors: Successors | None = None
 ) -> Following:
     """A driver for the screen, which stays when the trainer goes."""
-    session = Session(source, device_id=options.gpu, baseline=baseline.loaded(options))
-    return Following(session, source, successors)
+    return Following(_session(source, options), source, successors)
+
+
+def _session(source: LiveSource, options: Options) -> Session:
+    before = baseline.loaded(options)
+    return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced)
 
 
 def watch(

@@ -32,6 +32,8 @@ class Options:
     screen: bool = False
     file: str = ""
     baseline: str | None = None
+    silence: tuple[tuple[str, ...], ...] | list[tuple[str, ...]] = ()
+    """Ids of advice, as often as the option was given."""
     before: str = ""
     after: str = ""
     scenario: str | None = None
@@ -40,6 +42,11 @@ class Options:
     """An interpreter with torch."""
     speed: float | None = None
     steps: tuple[int, int] | None = None
+
+    @property
+    def silenced(self) -> frozenset[str]:
+        """Ids of advice not to be given."""
+        return frozenset(kind for kinds in self.silence for kind in kinds)
 
     def __init__(self, **given: object) -> None:
         unknown = [name for name in given if name not in type(self).__annotations__]

@@ -65,7 +65,8 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
         from brrrtop.session.whole import analyze
 
         before = baseline.loaded(options)
-        whole = analyze(source, device=options.gpu, trimmed=before is not None)
+        trimmed = before is not None
+        whole = analyze(source, device=options.gpu, trimmed=trimmed, silenced=options.silenced)
         output.report(baseline.compared(whole, before), options)
         return 0
     from brrrtop.cli.trimmed import FromFirstActivity
@@ -74,7 +75,7 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
 
     session = Session(
         FromFirstActivity(source), keep_ns=None, device_id=options.gpu,
-        baseline=baseline.loaded(options),
+        baseline=baseline.loaded(options), silenced=options.silenced,
     )  # fmt: skip
     replay = Replay(session, speed=options.speed, loop=loop)
     _to_first_verdict(replay, steps=DEMO_STEPS if loop else 0)
@@ -96,7 +97,9 @@ def _lines(source: Source, options: Options) -> int:
 
     span = source.span
     before = baseline.loaded(options)
-    session = Session(source, keep_ns=None, device_id=options.gpu, baseline=before)
+    session = Session(
+        source, keep_ns=None, device_id=options.gpu, baseline=before, silenced=options.silenced
+    )
     if span is None:
         output.report(session.advance(), options)
         return 0

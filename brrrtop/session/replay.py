@@ -18,7 +18,7 @@ from brrrtop.tables import Span
 WATCHABLE_S = 30.0
 """A source shorter than this is stretched to it where no speed is asked for."""
 STEPS_A_SECOND = 2
-CAN = frozenset({"pause", "step", "seek", "speed", "device", "baseline"})
+CAN = frozenset({"pause", "step", "seek", "speed", "device", "baseline", "silence"})
 
 
 class Replay:
@@ -102,6 +102,9 @@ class Replay:
 
     def mark_baseline(self) -> str:
         return self._session.mark()
+
+    def silence(self, kind: str) -> str:
+        return self._session.silence(kind)
 
     def continuous(self, on: bool) -> str:
         raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")

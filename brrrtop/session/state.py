@@ -74,12 +74,26 @@ class Session:
         """A session on the trainer that takes this one's place: log, graph, silence and baseline go on."""
         heir = Session(
             source, window_ns=self._window_ns, keep_ns=self._keep_ns,
-            silenced=self._steady.silenced, device_id=self._device_id,
+            silenced=self._silenced, device_id=self._device_id,
             baseline=self._marking.baseline,
         )  # fmt: skip
         heir._log = EventLog(self._log.events)
         heir._history.extend(self._history)
         return heir
+
+    @property
+    def silenced(self) -> frozenset[str]:
+        """Ids of advice that is not given."""
+        return self._silenced
+
+    def silence(self, kind: str) -> str:
+        """Gives no advice `kind` from now on, or gives it again where it was silenced; says which."""
+        heard = kind in self._silenced
+        self._silenced = self._silenced ^ {kind}
+        (self._steady.hear if heard else self._steady.silence)(kind)
+        if heard:
+            return f"{kind} is given again when it stands"
+        return f"{kind} is silenced for this session; for good: --silence {kind}"
 
     def mark(self, shown: Snapshot | None = None, label: str | None = None) -> str:
         """Makes what is shown (None: the newest snapshot) the baseline; says so.
@@ -163,6 +177,7 @@ class Session:
             estimate=self.judged.estimate if self.judged else None,
             devices=self._others,
             advisories=self._steady.current if self.judged else (),
+            silenced=self._steady.quiet if self.judged else (),
             gauges=latest,
             gauge_history=_history(gauges),
             history=tuple(self._history),

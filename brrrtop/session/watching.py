@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from brrrtop import units
+from brrrtop.advisories.steady import parted
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Snapshot
 from brrrtop.session.live import LiveSource
 from brrrtop.session.state import Session
 
-CAN = frozenset({"pause", "device", "continuous", "save", "baseline"})
+CAN = frozenset({"pause", "device", "continuous", "save", "baseline", "silence"})
 
 
 class Watching:
@@ -78,6 +79,14 @@ class Watching:
 
     def mark_baseline(self) -> str:
         return self._session.mark(self._frozen)
+
+    def silence(self, kind: str) -> str:
+        says = self._session.silence(kind)
+        if self._frozen is not None:
+            every = (*self._frozen.advisories, *self._frozen.silenced)
+            heard, quiet = parted(every, self._session.silenced)
+            self._frozen = replace(self._frozen, advisories=heard, silenced=quiet)
+        return says
 
     def continuous(self, on: bool) -> str:
         return self._source.continuous(on)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from brrrtop.advisories.advise import advise
+from brrrtop.advisories.steady import parted
 from brrrtop.errors import BadInput
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.estimator.steps import between_steps
@@ -18,6 +21,7 @@ def analyze(
     device: int | None = None,
     *,
     trimmed: bool = False,
+    silenced: frozenset[str] = frozenset(),
 ) -> Snapshot:
     """One snapshot from the first device activity's start to the last one's end.
 
@@ -27,6 +31,7 @@ def analyze(
         device: The GPU to speak of; None: the busiest.
         trimmed: From the first step's start to the last one's, where steps are known and chosen by
             nobody: what one run is to be compared with another by.
+        silenced: Ids of advice that nobody wants to hear.
 
     Raises:
         BadInput: No device activity, no such device, or no such steps.
@@ -52,7 +57,9 @@ def analyze(
     if trimmed and steps is None:
         judged = [_trimmed(timeline, one) for one in judged]
     shown = judged[0] if device is None else judged[ids.index(device)]
-    return _snapshot(source, timeline, shown, judged)
+    heard, quiet = parted(advise(shown), silenced)
+    found = _snapshot(source, timeline, shown, judged)
+    return replace(found, advisories=heard, silenced=quiet)
 
 
 def _trimmed(timeline: Timeline, judged: Judged) -> Judged:
@@ -82,7 +89,6 @@ def _snapshot(source: Source, timeline: Timeline, shown: Judged, judged: list[Ju
         progress=1.0,
         estimate=shown.estimate,
         devices=tuple(j.estimate for j in judged),
-        advisories=advise(shown),
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
     )

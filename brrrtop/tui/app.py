@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
 
+    from brrrtop.tui.screens.advice import AllAdvice
+
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
 
@@ -283,6 +285,10 @@ class BrrrtopApp(App[int]):
 
     def on_advice_opened(self) -> None:
         self.action_advice()
+
+    def on_all_advice_silenced(self, message: AllAdvice.Silenced) -> None:
+        kind = message.kind
+        self.ask(abilities.SILENCE, lambda d: d.silence(kind), "this source takes no wishes")
 
     def on_kernel_table_opened(self, message: KernelTable.Opened) -> None:
         from brrrtop.tui.screens.kernel import KernelView

@@ -12,7 +12,7 @@ from brrrtop.model import Snapshot
 
 PAUSE, STEP, SEEK, SPEED = "pause", "step", "seek", "speed"
 DEVICE, BASELINE, CONTINUOUS, SAVE = "device", "baseline", "continuous", "save"
-FOLLOW = "follow"
+FOLLOW, SILENCE = "follow", "silence"
 """What a driver may be able to do."""
 
 
@@ -50,6 +50,9 @@ class Driver(Protocol):
 
     def mark_baseline(self) -> str:
         """Remembers the present estimate to compare with; returns what was done, as a sentence."""
+
+    def silence(self, kind: str) -> str:
+        """Gives no such advice any more, or gives it again; returns which, as a sentence."""
 
     def continuous(self, on: bool) -> str:
         """Traces without pauses, or in bursts again; returns what was done, as a sentence."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from brrrtop.cli.demo import scenarios
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Freshness, Snapshot
 from brrrtop.session.governor import Governor, Limits
@@ -427,3 +428,23 @@ def test_a_mark_while_paused_is_of_the_picture_that_is_shown() -> None:
     assert marked.baseline is not None
     assert marked.baseline.estimate is shown.estimate
     bench.driver.close()
+
+
+def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
+    recorded = RecordingSource(scenarios()["unpinned-copies"])
+    span = recorded.span
+    assert span is not None
+    session = Session(recorded, keep_ns=None)
+    driver = Watching(session, bench.source, lambda: span.t1_ns)
+    kind = driver.advance().advisories[0].kind
+    driver.pause()
+    assert "for good: --silence" in driver.silence(kind)
+    paused = driver.advance()
+    assert [one.kind for one in paused.silenced] == [kind]
+    assert kind not in {one.kind for one in paused.advisories}
+    driver.resume()
+    assert kind not in {one.kind for one in driver.advance().advisories}
+    assert session.silenced == {kind}
+    driver.silence(kind)
+    assert driver.advance().advisories[0].kind == kind
+    recorded.close()

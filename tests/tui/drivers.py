@@ -10,7 +10,18 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model import Snapshot
 
 ALL = frozenset(
-    {"pause", "step", "seek", "speed", "device", "baseline", "continuous", "save", "follow"}
+    {
+        "pause",
+        "step",
+        "seek",
+        "speed",
+        "device",
+        "baseline",
+        "continuous",
+        "save",
+        "follow",
+        "silence",
+    }
 )
 
 
@@ -64,6 +75,17 @@ class ListDriver:
     def mark_baseline(self) -> str:
         self.asked.append("baseline")
         return "baseline marked"
+
+    def silence(self, kind: str) -> str:
+        self.asked.append(f"silence {kind}")
+        every = (*self._snapshots[-1].advisories, *self._snapshots[-1].silenced)
+        quiet = {one.kind for one in self._snapshots[-1].silenced} ^ {kind}
+        self._snapshots[-1] = replace(
+            self._snapshots[-1],
+            advisories=tuple(one for one in every if one.kind not in quiet),
+            silenced=tuple(one for one in every if one.kind in quiet),
+        )
+        return f"{kind} is silenced"
 
     def continuous(self, on: bool) -> str:
         self.asked.append(f"continuous {on}")

@@ -65,6 +65,41 @@ async def test_all_advice_comes_with_evidence_prize_and_id() -> None:
     assert "input: 42%" in text
 
 
+async def test_the_chosen_advice_is_silenced_and_heard_again() -> None:
+    second = snapshots.ADVISORIES[1].kind
+    async with shown(snapshots.snapshot(), size=(120, 60)) as screen:
+        text = await screen.press("a")
+        assert " x silence" in text.splitlines()[-1]
+        assert _chosen(text) == snapshots.ADVISORIES[0].says
+        assert _chosen(await screen.press("down")) == snapshots.ADVISORIES[1].says
+        await screen.press("x")
+        text = await screen.until("Silenced: 1")
+        assert screen.driver.asked == [f"silence {second}"]
+        assert f"▸           {second}: " in text, "it stays chosen"
+        await screen.press("escape")
+        screen.advance()
+        await screen.until("a: all, 1 silenced")
+        await screen.press("a", *["down"] * 9, "x")
+        await screen.settle()
+        assert "Silenced" not in await screen.text()
+    assert screen.driver.asked == [f"silence {second}"] * 2
+
+
+def _chosen(text: str) -> str:
+    line = next(line for line in text.splitlines() if line.lstrip().startswith("▸"))
+    return line.split("%", 1)[-1].strip() if "%" in line[:20] else line.split("know", 1)[-1].strip()
+
+
+async def test_choosing_scrolls_a_small_screen_so_far_that_it_is_seen() -> None:
+    async with shown(snapshots.snapshot(), size=(80, 24)) as screen:
+        await screen.press("a")
+        for one in snapshots.ADVISORIES:
+            text = await screen.text()
+            assert f"{one.kind}; x silences it" in text
+            assert _chosen(text)[:20] == one.says[:20]
+            await screen.press("j")
+
+
 async def test_the_log_is_newest_first() -> None:
     async with shown(snapshots.snapshot()) as screen:
         text = await screen.press("l")

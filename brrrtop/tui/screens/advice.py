@@ -2,31 +2,96 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.message import Message
 
 from brrrtop import units
 from brrrtop.model import Advisory, Snapshot
 from brrrtop.tui.look import Look
-from brrrtop.tui.renderables.line import wrapped
-from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.renderables.line import clipped, wrapped
+from brrrtop.tui.screens.view import KEYS, SubView
 from brrrtop.tui.widgets.advice import evidence_pairs
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.tui.wording import sureness
 
 
 class AllAdvice(Scrolled):
+    """One advisory is chosen; silenced ones stand at the end, where they can be heard again."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "choose(-1)", show=False),
+        Binding("down,j", "choose(1)", show=False),
+        Binding("x", "silence", show=False),
+    ]
     topic = "advice, most worth taking first"
 
+    class Silenced(Message):
+        """The chosen advice is not to be given any more, or given again."""
+
+        def __init__(self, kind: str) -> None:
+            super().__init__()
+            self.kind = kind
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chosen: str | None = None
+        self._places: dict[str, tuple[int, int]] = {}
+
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        if not snapshot.advisories:
-            words = "No advice: no rule has enough evidence to speak."
-            return [Text.styled(words, self.look.style("muted"))]
+        muted = self.look.style("muted")
+        self._places = {}
+        kinds = [one.kind for one in (*snapshot.advisories, *snapshot.silenced)]
+        if self._chosen not in kinds:
+            self._chosen = kinds[0] if kinds else None
         lines: list[Text] = []
         for advisory in snapshot.advisories:
-            lines += advisory_lines(advisory, self.look, width)
+            self._put(lines, advisory.kind, advisory_lines(advisory, self.look, width))
             lines.append(Text())
+        if not lines:
+            words = "No advice: no rule has enough evidence to speak."
+            if snapshot.silenced:
+                words = "No advice but what was silenced."
+            return [Text.styled(words, muted), *self._silenced(snapshot, 2, width)]
         closing = "Change one thing at a time: else nobody knows which one helped."
-        return [*lines, Text.styled(closing, self.look.style("muted"))]
+        lines.append(Text.styled(closing, muted))
+        return lines + self._silenced(snapshot, len(lines) + 1, width)
+
+    def _silenced(self, snapshot: Snapshot, begin: int, width: int) -> list[Text]:
+        """The end of the list. Begins at line `begin`, after its heading."""
+        quiet = snapshot.silenced
+        if not quiet:
+            return []
+        muted = self.look.style("muted")
+        lines = [Text.styled(f"Silenced: {len(quiet)}; x gives the chosen one again", muted)]
+        for one in quiet:
+            line = Text(no_wrap=True).append(f"{'':>12}{one.kind}: {one.says}", muted)
+            self._put(lines, one.kind, [line], begin - 1)
+        return [clipped(line, width) for line in lines]
+
+    def _put(self, lines: list[Text], kind: str, block: list[Text], above: int = 0) -> None:
+        self._places[kind] = (above + len(lines), above + len(lines) + len(block))
+        if kind == self._chosen:
+            block[0] = Text("▸ ", self.look.style("text", bold=True)).append_text(block[0][2:])
+        lines += block
+
+    def action_choose(self, by: int) -> None:
+        """The next advisory, or the one before; scrolled so far that it is seen whole."""
+        kinds = list(self._places)
+        if self._chosen not in kinds:
+            return
+        at = min(max(kinds.index(self._chosen) + by, 0), len(kinds) - 1)
+        self._chosen = kinds[at]
+        first, last = self._places[self._chosen]
+        room = max(1, self.content_size.height - 1)
+        self._top = min(max(self._top, last - room), first)
+        self.redraw()
+
+    def action_silence(self) -> None:
+        if self._chosen is not None:
+            self.post_message(self.Silenced(self._chosen))
 
 
 def advisory_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
@@ -44,7 +109,8 @@ def advisory_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
         faster = f", {1 / (1 - most):.2f}× as fast" if most < 1 else ""
         words = f"at most {units.share(most, 1)} of the wall time{faster}"
         lines += _labelled("prize", words, "muted", look, width)
-    return lines + _labelled("id", advisory.kind, "muted", look, width)
+    silenced = f"{advisory.kind}; x silences it, or --silence {advisory.kind}"
+    return lines + _labelled("id", silenced, "muted", look, width)
 
 
 def _labelled(
@@ -59,5 +125,7 @@ def _labelled(
 
 
 class AdviceView(SubView):
+    KEYS = (("↑↓", "choose", "focused.choose(1)"), ("x", "silence", "focused.silence"), *KEYS)
+
     def body(self) -> AllAdvice:
         return AllAdvice()

@@ -19,6 +19,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("I", "reverse the order"),
     ("/", "show only kernels with these words in name, family or side; Esc clears"),
     ("1 2 3 4 5", "main screen, roofline, all advice, log, before/after (also r, a, l, b)"),
+    ("x", "in the list of all advice: silence the chosen one for this session, or hear it again"),
     ("d", "the next GPU"),
     ("m", "mark a baseline; b compares with it what comes after, m again marks anew"),
     ("c", "trace without pauses, or in bursts again; costs the trainer more"),

@@ -80,6 +80,7 @@ class SubView(View):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace", "app.main", show=False),
     ]
+    KEYS: ClassVar[tuple[Key, ...]] = KEYS
 
     def body(self) -> Pane:
         """The pane that this view is about."""
@@ -90,7 +91,7 @@ class SubView(View):
         yield Title()
         yield self.body()
         yield Status()
-        yield KeyLine(KEYS)
+        yield KeyLine(self.KEYS)
 
     def on_mount(self) -> None:
         for pane in self.query(Scrolled):

@@ -32,6 +32,8 @@ class Advice(Pane, can_focus=True):
         look = self.look
         total = len(snapshot.advisories)
         note = f"{MOST} of {total}, a: all" if total > MOST else ""
+        if snapshot.silenced:
+            note = f"{note or 'a: all'}, {len(snapshot.silenced)} silenced"
         lines = [rule("advice", note, look, width)]
         if not total:
             lines.append(Text.styled(self._none(snapshot), look.style("muted")))
@@ -44,6 +46,8 @@ class Advice(Pane, can_focus=True):
             return "Advice needs a whole window of device activity first."
         if snapshot.estimate.steps.warming_up:
             return "Warming up: the first steps are shown, never judged."
+        if snapshot.silenced:
+            return "No advice but what was silenced."
         return "No advice: no rule has enough evidence to speak."
 
     def action_open(self) -> None:

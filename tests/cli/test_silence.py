@@ -1,0 +1,53 @@
+"""`--silence`: advice that somebody does not want to hear, left out and counted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from brrrtop.cli.arguments import build, parse
+from brrrtop.cli.demo import scenarios
+from brrrtop.errors import UsageError
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+DEMO = str(scenarios()["unpinned-copies"])
+
+
+def test_silenced_advice_is_left_out_and_counted(brrrtop: Run) -> None:
+    plain = json.loads(brrrtop("analyze", DEMO, "--json").stdout)
+    kinds = [one["id"] for one in plain["advisories"]]
+    assert plain["silenced"] == []
+    quiet = ("--silence", f"{kinds[0]},gc-pause", "--silence", "double-precision")
+    said = json.loads(brrrtop("replay", DEMO, "--json", "--once", *quiet).stdout)
+    assert said["silenced"] == kinds[:1], "what would not have been given is not counted"
+    assert [one["id"] for one in said["advisories"]] == kinds[1:]
+    text = brrrtop("analyze", DEMO, *quiet).stdout
+    assert f"Advice silenced by --silence: 1 ({kinds[0]})" in text
+    assert f"1 {kinds[0]}:" not in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("pin-memry", "did you mean pin-memory"),
+        ("stall", "dataloader-stall"),
+        ("qqqq", "ADVISORIES.md lists them"),
+        (",", "name the advice"),
+    ],
+)
+def test_silencing_what_does_not_exist_is_a_usage_error(typed: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=hint) as caught:
+        parse(["analyze", DEMO, "--silence", typed])
+    assert caught.value.exit_code == 2
+
+
+def test_every_verb_that_advises_can_be_silenced() -> None:
+    _, verbs = build("all")
+    able = {name for name, one in verbs.items() if "--silence" in one.format_help()}
+    assert able == {"attach", "run", "replay", "analyze", "compare", "demo"}
+    assert parse(["--silence", "gc-pause"]).silenced == {"gc-pause"}
+    both = parse(["attach", "7", "--silence", "gc-pause,pin-memory", "--silence", "throttled"])
+    assert both.silenced == {"gc-pause", "pin-memory", "throttled"}
