@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brrrtop.advisories import compute, distributed, host, hygiene, memory, overhead
+from brrrtop.advisories import compute, copies, distributed, host, hygiene, memory, overhead
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.steady import rank
 from brrrtop.advisories.thresholds import DEFAULT, Thresholds
@@ -24,9 +24,9 @@ RULES: tuple[Rule, ...] = (
     overhead.cuda_graphs,
     overhead.fused_optimizer,
     overhead.host_stall,
-    overhead.pin_memory,
-    overhead.overlap_copies,
-    overhead.readback_traffic,
+    copies.pin_memory,
+    copies.overlap_copies,
+    copies.readback_traffic,
     overhead.underfilled_kernels,
     overhead.bigger_batch,
     host.recompilation,

@@ -8,6 +8,7 @@ import numpy as np
 
 from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
+from brrrtop.estimator.syncs import READ_BACK_BYTES
 from brrrtop.tables import Bool
 from collectors.wire import CopyKind, MarkClass, MemoryKind
 
@@ -21,6 +22,8 @@ class Copies:
     total_ns: int = 0
     exposed_ns: int = 0
     """With no kernel beside them."""
+    large: int = 0
+    """Copies of more than a few values."""
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -74,6 +77,7 @@ def transfers(joined: Joined) -> Transfers:
             size_bytes=int(np.maximum(activities.size_bytes[rows], 0).sum()),
             total_ns=int(length.sum()),
             exposed_ns=int((length - hidden[rows]).sum()),
+            large=int((activities.size_bytes[rows] > READ_BACK_BYTES).sum()),
         )
 
     sets = activities.types == 2
