@@ -15,6 +15,9 @@ TOLERANCE = 0.01
 LONG_NS = 10_000
 """Kernels whose durations are compared one by one; those of shorter ones vary by more than 1 %."""
 
+NAME_BYTES = 4095
+"""Of a kernel's name the agent keeps so many (names.h)."""
+
 Durations = dict[str, list[float]]
 """Kernel name → durations in ns."""
 
@@ -39,7 +42,8 @@ def of_trace(path: Path) -> Durations:
     found: Durations = {}
     for event in json.loads(path.read_text())["traceEvents"]:
         if event.get("cat") == "kernel":
-            found.setdefault(event["name"], []).append(float(event["dur"]) * 1e3)
+            name = event["name"].encode()[:NAME_BYTES].decode("utf-8", "ignore")
+            found.setdefault(name, []).append(float(event["dur"]) * 1e3)
     return found
 
 

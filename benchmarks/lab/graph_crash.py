@@ -41,7 +41,9 @@ CASES = {
 def handler(folder: Path) -> Path:
     built = folder / "crash.so"
     source = str(HERE / "crash.c")
-    subprocess.run(["cc", "-O1", "-g", "-shared", "-fPIC", "-o", str(built), source], check=True)
+    subprocess.run(
+        ["cc", "-O1", "-g", "-shared", "-fPIC", "-o", str(built), source, "-ldl"], check=True
+    )
     return built
 
 
