@@ -161,6 +161,8 @@ class OpSignature:
     """One entry an input: a tuple of ints, or a tuple of such tuples for a tensor list."""
     types: tuple[str, ...] = ()
     concrete: tuple[str, ...] = ()
+    out: tuple[int, ...] = ()
+    """Shape of the result, where it is known although the constants are not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -29,6 +29,9 @@ class Op(IntEnum):
     """Sample the main thread's stack while the GPU idles: `a` 1, else 0."""
     KINDS = 7
     """Trace what the bits of `a` name (`Wanted`)."""
+    SHAPES = 8
+    """Record the ops of the next whole step, with their shapes. What comes of it are OPS, marks
+    (`MarkClass.PERTURBED`, `RECORDED_OP`), or a STATUS with `shapes` that says why not."""
 
 
 class Wanted(IntFlag):

@@ -216,6 +216,12 @@ class MarkClass(IntEnum):
     """A Python call that waits for the device (`.item()`, `.cpu()`); the name is its line."""
     ANNOTATION = 13
     """A range the user named."""
+    PERTURBED = 14
+    """We slowed the trainer down from start to end, while ops were recorded; a point: from there
+    on. The value is the number of `RECORDED_OP` marks that belong to it, 0 where none will come."""
+    RECORDED_OP = 15
+    """An op of a step that was recorded with shapes; the value is its id in OPS. The thread is
+    CUPTI's number for the stepping thread, and torch's own small number for every other."""
 
 
 class Metric(IntEnum):

@@ -78,8 +78,11 @@ def _mm(op: OpSignature) -> Work | None:
     if len(shapes) < 2:
         return None
     precision, element = _first_type(op)
-    # addmm and baddbmm carry the added tensor first; the last two matrices are the product's.
-    a, b = shapes[-2:] if op.name.startswith(("aten::addmm", "aten::baddbmm")) else shapes[:2]
+    # addmm and baddbmm carry the added tensor first, and where compiled code calls them, theirs last.
+    a, b = shapes[:2]
+    if op.name.startswith(("aten::addmm", "aten::baddbmm")) and len(op.dims) >= 3:
+        factors = [s for s in map(_shape, op.dims[1:3]) if s and len(s) >= 2]
+        a, b = factors if len(factors) == 2 else shapes[-2:]
     if op.name == "aten::linear":
         m, k, n = math.prod(a[:-1]), a[-1], b[0]
         return product(m, n, k, 1, element, precision)
@@ -129,6 +132,8 @@ def _ints(text: str) -> list[int] | None:
 def _conv_output(
     op: OpSignature, image: tuple[int, ...], weight: tuple[int, ...]
 ) -> tuple[int, ...] | None:
+    if op.out:
+        return op.out[2:]
     lists = [v for text in op.concrete if text.startswith("[") and (v := _ints(text))]
     lists = [v for v in lists if len(v) == len(image) - 2]
     if len(lists) < 3 or any("True" in text for text in op.concrete[6:7]):

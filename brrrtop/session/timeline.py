@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.session import columns
+from brrrtop.session.shapes import StepShapes, without_overlap
 from brrrtop.tables import (
     Activities,
     Calls,
@@ -70,7 +71,11 @@ class Timeline:
         self.hello: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.losses: dict[str, int] = {}
+        self.shapes = StepShapes()
+        self.traced: list[Span] | None = None
+        """Spans in which device activity was recorded; None: nobody said, so all of it was."""
         self.observed: list[Span] | None = None
+        """Of those, what may be judged."""
         self.first_ns: int | None = None
         """Start of the first device activity."""
         self.last_ns: int | None = None
@@ -111,8 +116,10 @@ class Timeline:
     def _forget(self, before_ns: int) -> None:
         for track in (self._activities, self._calls, self._marks, self._links, self._gauges):
             track.forget(before_ns)
-        if self.observed is not None:
-            self.observed = [s for s in self.observed if s.t1_ns >= before_ns]
+        self.shapes.forget(before_ns)
+        if self.traced is not None:
+            self.traced = [s for s in self.traced if s.t1_ns >= before_ns]
+            self._observe()
 
     def _intern(self, name: str) -> int:
         known = self._by_name.get(name)
@@ -160,6 +167,11 @@ class Timeline:
 
     def _add_marks(self, rows: Any) -> None:
         table = columns.marks(rows, self._translate)
+        ours = (table.classes == MarkClass.PERTURBED) | (table.classes == MarkClass.RECORDED_OP)
+        if ours.any():
+            if self.shapes.add(table.take(ours)):
+                self._observe()
+            table = table.take(~ours)
         self._marks.add(table, table.starts_ns, table.ends_ns)
 
     def _add_links(self, rows: Any) -> None:
@@ -192,14 +204,11 @@ class Timeline:
         spans = [
             Span(int(r["start_ns"]), int(r["end_ns"])) for r in rows if r["end_ns"] > r["start_ns"]
         ]
-        held = sorted([*(self.observed or []), *spans], key=lambda s: s.t0_ns)
-        merged: list[Span] = []
-        for span in held:
-            if merged and span.t0_ns <= merged[-1].t1_ns:
-                merged[-1] = Span(merged[-1].t0_ns, max(merged[-1].t1_ns, span.t1_ns))
-            else:
-                merged.append(span)
-        self.observed = merged
+        self.traced = without_overlap([*(self.traced or []), *spans])
+        self._observe()
+
+    def _observe(self) -> None:
+        self.observed = None if self.traced is None else self.shapes.undisturbed(self.traced)
 
     # --- out --------------------------------------------------------------
 
@@ -230,6 +239,7 @@ class Timeline:
             (acts.ends_ns > span.t0_ns)
             & (acts.starts_ns < span.t1_ns)
             & (acts.device_ids == device_id)
+            & ~self.shapes.disturbed(acts.starts_ns)
         )
         acts = _sorted(acts, keep, acts.starts_ns)
         calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
@@ -240,6 +250,9 @@ class Timeline:
         )
         links: Links = self._links.between(0, 1 << 62)
         links = _sorted(links, slice(None), links.correlations)
+        if self._learned():
+            links = columns.joined([links, self._carried(span)], Links)
+            links = _sorted(links, slice(None), links.correlations)
         gauges: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
         here = (gauges.device_ids == device_id) | (gauges.device_ids < 0)
         gauges = _sorted(gauges, here & (gauges.times_ns >= span.t0_ns), gauges.times_ns)
@@ -255,6 +268,28 @@ class Timeline:
             self.names, self.ops, observed, self.losses.get("records", 0),
             self.losses.get("zero_timestamps", 0), self.hello,
         )  # fmt: skip
+
+    def _learned(self) -> bool:
+        """Whether a recorded step could be joined with its kernels."""
+        step = self.shapes.due(self.traced, self.newest_ns or 0)
+        if step is not None:
+            around = self._launched_in(Span(step.t0_ns - REACH_NS, step.t1_ns))
+            self.shapes.learn(*around, self.names, self.ops)
+        return self.shapes.learned_ns is not None
+
+    def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
+        """What was launched or ran in the span, and the calls."""
+        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns + REACH_NS)
+        calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns + REACH_NS)
+        return acts, _sorted(calls, slice(None), calls.starts_ns)
+
+    def _carried(self, span: Span) -> Links:
+        """Ops of kernels, from the step that was recorded with shapes."""
+        acts, calls = self._launched_in(span)
+        reach = Span(span.t0_ns - 2 * REACH_NS, span.t1_ns + REACH_NS)
+        steps = self.marks_between(reach, MarkClass.STEP)
+        acts = acts.take(~self.shapes.disturbed(acts.starts_ns))
+        return self.shapes.links(acts, calls, np.sort(steps.ends_ns), self.traced or [])
 
     def marks_between(self, span: Span, mark_class: MarkClass) -> Marks:
         """Marks of one class that touch the span, sorted by start."""

@@ -19,14 +19,17 @@ from .native import (
     ENDED,
     GONE,
     HELLO,
+    SHAPES,
     STACKS_OFF,
     STACKS_ON,
     STATUS,
     STOP,
+    TRACING,
     Native,
 )
 from .neighbour import Neighbour
 from .saving import Saving
+from .shapes import Shapes
 from .stacks import PERIOD_MS, Stacks
 from .steps import Steps
 
@@ -44,9 +47,12 @@ class Control:
         self.native, self.socket_path, self.fence = native, socket_path, Fence()
         self.steps = Steps(native, self.fence)
         self.stacks = Stacks(native, self.fence, self.steps)
+        neighbour, graphs = Neighbour(native, self.fence), Graphs(native, self.fence)
+        self.shapes = Shapes(native, self.fence, self.steps, neighbour, graphs)
         probes = [
-            Neighbour(native, self.fence),  # first: nobody may be disturbed, not for a moment
-            Graphs(native, self.fence),
+            neighbour,  # first: nobody may be disturbed, not for a moment
+            graphs,
+            self.shapes,
             self.steps,
             Loader(native, self.fence, self.steps),
             Compiling(native, self.fence),
@@ -120,6 +126,8 @@ class Control:
             self.stacks.turn(bool(bits & STACKS_ON))
         if not self.hooked:
             return
+        if bits & (SHAPES | TRACING) and self.shapes in self.probes:
+            self.fence.guard(self.shapes.name, self.shapes.heed)(bits)
         now_ns = time.time_ns()
         if self.stacks.sampling and self.stacks.name not in self._off:
             self.fence.guard(self.stacks.name, self.stacks.sample)(now_ns)

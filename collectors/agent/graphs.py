@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 from .probe import Probe, imported
 
@@ -16,6 +16,8 @@ class Graphs(Probe):
 
     name = "graphs"
     _looked = False
+    capturing: Callable[[], None] | None = None
+    """Called on the thread that captures, before it begins."""
 
     def place(self) -> None:
         owner = imported("torch.cuda.graphs", "CUDAGraph")
@@ -34,4 +36,6 @@ class Graphs(Probe):
         self.native.graphs(1 if pools - {(0, 0)} else 0)
 
     def _capturing(self, _: Any) -> None:
+        if self.capturing is not None:
+            self.capturing()
         self.native.graphs(1)

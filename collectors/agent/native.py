@@ -9,11 +9,12 @@ from _thread import get_ident
 from typing import Any
 
 # Frame kinds and mark classes by number, as in `collectors/wire.py`, which is not in the trainer.
-HELLO, DEVICE, STATUS = 1, 3, 13
+HELLO, DEVICE, MARKS, OPS, STATUS = 1, 3, 7, 8, 13
 INPUT, COMPILE, GC, CHECKPOINT, ALLOCATOR, LOGGING, EVALUATION, OPTIMIZER, STACK = range(2, 11)
+PERTURBED, RECORDED_OP = 14, 15
 
 # What `wait` answers, bit by bit.
-STOP, STACKS_ON, STACKS_OFF, CONNECTED, GONE, ENDED = 1, 2, 4, 8, 16, 256
+STOP, STACKS_ON, STACKS_OFF, CONNECTED, GONE, TRACING, ENDED, SHAPES = 1, 2, 4, 8, 16, 64, 256, 512
 """STOP with GONE: nobody watches, unhook and wait. STOP alone: the monitor asked to detach."""
 
 _U16, _I64, _U32, _TEXT = ctypes.c_uint16, ctypes.c_int64, ctypes.c_uint32, ctypes.c_char_p
@@ -37,7 +38,8 @@ class Native:
             self.mark = _typed(quick.brrr_mark, None, _U16, _I64, _I64, _I64, _U32, _U32)
             self.step = _typed(quick.brrr_step, None, _I64, _U32)
             self._name = _typed(quick.brrr_name, _U32, _TEXT)
-            self._json = _typed(slow.brrr_json, None, _U16, _TEXT)
+            self._json = _typed(slow.brrr_json, ctypes.c_int, _U16, _TEXT)
+            self._frame = _typed(slow.brrr_frame, ctypes.c_int, _U16, _TEXT, _U32, _U32)
             self._start = _typed(slow.brrr_start, ctypes.c_int, _TEXT, _TEXT, _TEXT)
             self._error = _typed(slow.brrr_last_error, _TEXT)
             self._yield = _typed(slow.brrr_yield, None, _TEXT)
@@ -70,9 +72,13 @@ class Native:
             self._names[text] = found
         return found
 
-    def frame(self, kind: int, body: dict[str, Any]) -> None:
-        """Send one JSON frame."""
-        self._json(kind, packed(body))
+    def frame(self, kind: int, body: Any) -> int:
+        """Send one JSON frame; negative: it was not taken."""
+        return int(self._json(kind, packed(body)))
+
+    def send_marks(self, records: bytes, count: int) -> int:
+        """Send marks as the wire has them; negative: they were not taken."""
+        return int(self._frame(MARKS, records, len(records), count))
 
     def give_way(self, who: str) -> None:
         """Take our hands off CUPTI; comes back when that is done."""
@@ -80,7 +86,17 @@ class Native:
 
     def disarm(self) -> None:
         """In a forked child: the library's threads did not come along, so nothing may call it."""
-        for call in ("mark", "step", "_name", "_json", "_yield", "wait", "resume", "stop"):
+        for call in (
+            "mark",
+            "step",
+            "_name",
+            "_json",
+            "_frame",
+            "_yield",
+            "wait",
+            "resume",
+            "stop",
+        ):
             setattr(self, call, _nothing)
 
 
@@ -94,7 +110,7 @@ def this_thread() -> int:
     return get_ident() & 0xFFFFFFFF
 
 
-def packed(body: dict[str, Any]) -> bytes:
+def packed(body: Any) -> bytes:
     """JSON without lone surrogates, which no reader would take."""
     return json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace")
 

@@ -24,6 +24,13 @@ class Neighbour(Probe):
         self._open: dict[int, Any] = {}
         """Profiles between prepare and exit, by address, as weak references."""
         self._found_running = self._yielded = False
+        self.arriving: Callable[[], None] | None = None
+        """Called on the thread on which another profiler begins, before it does."""
+
+    @property
+    def present(self) -> bool:
+        """Another profiler is at work, or about to be."""
+        return self._yielded
 
     def place(self) -> None:
         owner = imported("torch.autograd.profiler", "profile")
@@ -43,6 +50,8 @@ class Neighbour(Probe):
         self._settle()
 
     def _entered(self, args: Any) -> None:
+        if self.arriving is not None:
+            self.arriving()
         self._open[id(args[0])] = weakref.ref(args[0])
         self._settle()
 

@@ -57,6 +57,8 @@ class Steps(Probe):
         self.last_ns = 0
         self.thread_ident = 0
         """The thread that steps, as `threading.get_ident()`; 0 before the first step."""
+        self.beat: Callable[[], None] | None = None
+        """Called after each step, on the thread that steps."""
 
     def place(self) -> None:
         register = imported("torch.optim.optimizer", "register_optimizer_step_post_hook")
@@ -104,6 +106,13 @@ class Steps(Probe):
                 self._primary = best
 
     @property
+    def usual_ns(self) -> int:
+        """Median of the last steps' lengths; 0 before there were two."""
+        stamps = list(self._primary.stamps) if self._primary is not None else []
+        gaps = sorted(b - a for a, b in zip(stamps, stamps[1:]))
+        return gaps[len(gaps) // 2] if gaps else 0
+
+    @property
     def optimizers(self) -> str:
         """The optimizers that have stepped, as `AdamW(foreach=None, fused=True)`."""
         return ", ".join(sorted({rhythm.label for rhythm in list(self._rhythms.values())})[:8])
@@ -118,6 +127,9 @@ class Steps(Probe):
         native = self.native
         if rhythm is self._primary:
             native.step(now_ns, this_thread())
+            beat = self.beat
+            if beat is not None:
+                beat()
         elif len(self._rhythms) <= _MARKED_OPTIMIZERS:
             native.mark(OPTIMIZER, now_ns, now_ns, 0, rhythm.name_id, this_thread())
 

@@ -78,6 +78,13 @@ int brrr_json(uint16_t kind, const char *json) {
     return 0;
 }
 
+int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t records) {
+    char line[64];
+    snprintf(line, sizeof line, "frame %u %u %u", kind, bytes, records);
+    say(line);
+    return payload ? 0 : -1;
+}
+
 int brrr_yield(const char *who) { say("yield"); return who ? 0 : -1; }
 void brrr_graphs(int may_exist) { say(may_exist ? "graphs" : "no graphs"); }
 int brrr_resume(void) { say("resume"); return 0; }

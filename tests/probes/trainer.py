@@ -26,6 +26,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.marks: list[tuple[int, int, int, int, str]] = []
+        self.packed = b""
         self.steps: list[int] = []
         self.frames: list[tuple[int, dict[str, Any]]] = []
         self.calls: list[str] = []
@@ -44,8 +45,14 @@ class Recorder:
             self._names.append(text)
         return self._names.index(text)
 
-    def frame(self, kind: int, body: dict[str, Any]) -> None:
+    def frame(self, kind: int, body: Any) -> int:
         self.frames.append((kind, body))
+        return 0
+
+    def send_marks(self, records: bytes, count: int) -> int:
+        assert len(records) == 40 * count
+        self.packed += records
+        return 0
 
     def give_way(self, who: str) -> None:
         self.calls.append("yield")

@@ -34,7 +34,8 @@ enum brrr_event {
     BRRR_EV_CHECKPOINTS = 32,   /* reserved, never raised */
     BRRR_EV_TRACING = 64,       /* a burst or continuous tracing began */
     BRRR_EV_TRACED = 128,       /* it ended */
-    BRRR_EV_ENDED = 256         /* the agent's thread is gone; brrr_start may be called again */
+    BRRR_EV_ENDED = 256,        /* the agent's thread is gone; brrr_start may be called again */
+    BRRR_EV_SHAPES = 512        /* record the ops of one step, once tracing is on */
 };
 
 /* Starts the agent: one detached thread that listens on `socket_path`.

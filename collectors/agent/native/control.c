@@ -41,6 +41,10 @@ static void obey(const struct wire_control *control, int slot)
     case OP_KINDS:
         server_set_kinds(slot, (uint32_t)control->a & (WANT_DEFAULT | WANT_ALLOCS | WANT_GRAPHS));
         break;
+    case OP_SHAPES:
+        /* Else it comes with the next burst that begins. */
+        agent_raise(trace_state() == TRACE_TRACING ? BRRR_EV_SHAPES | BRRR_EV_TRACING : BRRR_EV_SHAPES);
+        break;
     default:
         break; /* a newer monitor's wish */
     }

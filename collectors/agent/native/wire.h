@@ -98,7 +98,8 @@ enum control_op {
     OP_DETACH = 4,     /* flag 1: even while other monitors watch */
     OP_PING = 5,
     OP_STACKS = 6,     /* a: 0 or 1 */
-    OP_KINDS = 7       /* a: bits of enum want */
+    OP_KINDS = 7,      /* a: bits of enum want */
+    OP_SHAPES = 8      /* the ops of one step, with their shapes */
 };
 
 enum want {

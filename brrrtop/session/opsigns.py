@@ -1,0 +1,87 @@
+"""What a live recording does not say of an op, from what its kernel is called and from other ops.
+
+The recorder gives names and shapes; element types and constants are missing. A kernel's name tells
+the type. An op whose type nobody knows, or whose output cannot be worked out, is no evidence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from brrrtop.estimator import families
+from brrrtop.estimator.families import family_of
+from brrrtop.estimator.names import name_facts
+from brrrtop.tables import OpSignature
+
+_OF_PRECISION = {
+    "fp64": "double", "fp32": "float", "tf32": "float", "bf16": "c10::BFloat16",
+    "fp16": "c10::Half", "fp8": "c10::Float8_e4m3fn", "int8": "signed char",
+}  # fmt: skip
+_OF_BYTES = {8: "double", 4: "float", 2: "c10::BFloat16", 1: "unsigned char"}
+_WHOLE = re.compile(
+    r"flash_(?:fwd|bwd)\w*<.*?_traits<.*?>\s*>?,\s*(?:\(bool\))?(?:true|false|[01])"
+    r",\s*(?:\(bool\))?(?:false|0)\b"
+)
+"""FlashAttention 2 without a causal mask: `kernel<traits, Is_dropout, Is_causal, …>`."""
+
+
+@lru_cache(maxsize=4096)
+def type_of(kernel: str) -> str | None:
+    """The element type that a kernel's name tells, as torch writes it."""
+    facts = name_facts(kernel)
+    if family_of(kernel).kind == families.COMPUTE or facts.tensor_cores:
+        return _OF_PRECISION.get(facts.precision or "")
+    if facts.element_bytes is not None:
+        return _OF_BYTES.get(facts.element_bytes)
+    return _OF_PRECISION.get(facts.precision or "")
+
+
+def signed(op: OpSignature, kernel: str, others: Iterable[OpSignature]) -> OpSignature | None:
+    """The op as this kernel's work; None where it says too little to be evidence.
+
+    Args:
+        others: Ops of the same step: the backward of a convolution has the shape of its output.
+    """
+    kind = type_of(kernel)
+    if kind is None or not any(op.dims):
+        return None
+    known = replace(op, types=tuple(kind if dims else "" for dims in op.dims))
+    lower = op.name.lower()
+    if "conv" in lower:
+        out = _convolved(known, others)
+        return replace(known, out=out) if out else None
+    if "attention" in lower and not _WHOLE.search(kernel):
+        # Most names do not say. Half of the work is a floor, as achieved rates are meant to be.
+        return replace(known, concrete=("True",))
+    return known
+
+
+def _shaped(op: OpSignature) -> list[tuple[int, ...]]:
+    return [dims for dims in op.dims if dims and isinstance(dims[0], int)]
+
+
+def _convolved(op: OpSignature, others: Iterable[OpSignature]) -> tuple[int, ...] | None:
+    """Output shape of a convolution, from the gradient that comes back for it."""
+    shapes = _shaped(op)
+    if "transpose" in op.name:
+        return None
+    if "backward" in op.name:
+        return shapes[0] if len(shapes) >= 3 and _plain(*shapes[:3]) else None
+    found = set()
+    for other in others:
+        if "conv" in other.name and "backward" in other.name:
+            theirs = _shaped(other)
+            if len(theirs) >= 3 and theirs[1:3] == shapes[:2] and _plain(*theirs[:3]):
+                found.add(theirs[0])
+    return found.pop() if len(found) == 1 else None
+
+
+def _plain(out: Any, image: Any, weight: Any) -> bool:
+    """Not a transposed convolution: those make images larger, and swap the weight's channels."""
+    if not len(out) == len(image) == len(weight) or out[1] != weight[0]:
+        return False
+    return all(o <= i for o, i in zip(out[2:], image[2:], strict=True))
