@@ -124,10 +124,10 @@ def plain(trainer: Tormented, case: str, end: float, done: dict[str, int]) -> st
     return None
 
 
-def torment(case: str, out: Path, seconds: float, device: str) -> dict[str, Any]:
+def torment(case: str, out: Path, seconds: float, device: str, without: bool) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     os.environ["LD_PRELOAD_OF_TRAINER"] = str(handler(out))
-    graphs = ["--graphs"] if device == "cuda" else []
+    graphs = ["--graphs"] if device == "cuda" and not without else []
     end = time.monotonic() + seconds
     done = {"bursts": 0, "attaches": 0, "kernels": 0, "trainers": 0}
     crashes: list[str] = []
@@ -157,10 +157,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--case", choices=tuple(CASES), action="append", required=True)
     parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--no-graphs", action="store_true", help="a trainer that has none")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args()
     for case in args.case:
-        found = torment(case, args.out / case, args.seconds, args.device)
+        found = torment(case, args.out / case, args.seconds, args.device, args.no_graphs)
         crashes = found.pop("crashes")
         print(json.dumps(found), flush=True)
         for crash in crashes:

@@ -15,6 +15,8 @@ import json
 import subprocess
 import sys
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,12 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 from step_log import SteppedTrainer  # noqa: E402
 
 
-def rate(trainer: SteppedTrainer, seconds: float) -> float:
+def rate(trainer: SteppedTrainer, seconds: float, meanwhile: Callable[[], Any] = int) -> float:
     """Steps a second."""
     count, began = trainer.count, time.perf_counter()
-    time.sleep(seconds)
+    while time.perf_counter() - began < seconds:
+        time.sleep(0.01)
+        meanwhile()
     return (trainer.count - count) / (time.perf_counter() - began)
 
 
@@ -54,8 +58,7 @@ def sampled(trainer: SteppedTrainer, interval_ns: int, seconds: float) -> dict[s
     pairs: list[tuple[int, int]] = []
     counters = Noted(pm_sampling, 0, interval_ns)
     found["columns"] = counters.columns
-    found["rate_sampled"] = rate(trainer, 1.5)
-    counters.drain(0)
+    found["rate_sampled"] = rate(trainer, 1.5, lambda: counters.drain(0))
     attached = attach(trainer.pid, native.agent_files())
     rows, kernels, copies, names = [], [], [], []
     try:
@@ -120,6 +123,7 @@ def main() -> None:
             )
         except Exception as fault:
             said["error"] = f"{type(fault).__name__}: {fault}"
+            traceback.print_exc()
         finally:
             trainer.kill()
             (args.out / f"{script.stem}.steps").unlink()
