@@ -130,6 +130,7 @@ def main() -> None:
         if agent.brrr_start(str(path).encode(), b"{}", b"outbox_bytes=33554432") != 0:
             agent.brrr_last_error.restype = ctypes.c_char_p
             raise SystemExit(agent.brrr_last_error().decode())
+        agent.brrr_graphs(0)  # nothing is traced before somebody says so
         unwatched_ns = mark_ns(agent)
         reader = socket.socket(socket.AF_UNIX)
         reader.connect(str(path))

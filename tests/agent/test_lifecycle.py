@@ -159,7 +159,12 @@ def test_a_cupti_before_12_6_gives_kernels_without_calls(
     monitor.burst(longest_s=0.1)
     monitor.in_state("tracing")
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
-    assert monitor.traced() == {"kernels": 20, "steps": 0, "whole": True}
+    assert monitor.traced() == {
+        "kernels": 20,
+        "steps": 0,
+        "whole": True,
+        "launches": None,
+    }
     assert monitor.rows(Kind.CALLS) is None
 
 
@@ -174,8 +179,8 @@ def test_the_agent_retracts_when_the_monitor_leaves(trainer: Trainer, connect: C
     assert bits_until(trainer, GONE | STOP) & STOP
     while trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 10)]") != [0, 0, 0]:
         assert time.monotonic() - left < 2.0
-    assert time.monotonic() - left < 2.0
-    assert trainer.do("answer = cupti.fake_attribute(2)") == 250
+    while trainer.do("answer = cupti.fake_attribute(2)") != 250:
+        assert time.monotonic() - left < 2.0, "the attribute is given back"
     before = trainer.do("answer = time.process_time_ns()")
     time.sleep(0.5)
     assert trainer.do("answer = time.process_time_ns()") - before < 20_000_000, "asleep"

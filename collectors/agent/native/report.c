@@ -25,7 +25,11 @@ static uint32_t device_count;
 static struct {
     uint64_t kernels, steps;
     bool whole;
+    enum launches launches;
 } last_burst;
+
+/* Whether each kernel has its launch, as told to the monitors. */
+static const char *const LAUNCHES[] = {"null", "false", "true"};
 
 static uint64_t told_lost;
 static int64_t told_ns;
@@ -119,8 +123,10 @@ static struct text status_text(char *room, size_t bytes, bool traced)
     text_quote(&text, trace_says());
     text_add(&text, ",\"bursts\":%" PRIu64, trace_bursts());
     if (traced)
-        text_add(&text, ",\"traced\":{\"kernels\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"whole\":%s}",
-                 last_burst.kernels, last_burst.steps, last_burst.whole ? "true" : "false");
+        text_add(&text,
+                 ",\"traced\":{\"kernels\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"whole\":%s,\"launches\":%s}",
+                 last_burst.kernels, last_burst.steps, last_burst.whole ? "true" : "false",
+                 LAUNCHES[last_burst.launches]);
     text_add(&text, ",\"cupti\":");
     add_cupti(&text);
     text_add(&text, "}");
@@ -143,8 +149,9 @@ void report_status_to(int slot)
         server_send_to(slot, WIRE_STATUS, text.at, text.used);
 }
 
-void report_traced(uint64_t kernels, uint64_t steps, bool whole)
+void report_traced(uint64_t kernels, uint64_t steps, bool whole, enum launches launches)
 {
+    last_burst.launches = launches;
     last_burst.kernels = kernels;
     last_burst.steps = steps;
     last_burst.whole = whole;

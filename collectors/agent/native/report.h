@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "apis.h"
+
 /* Takes over the text, made with malloc: one JSON object. */
 void report_hello(char *json);
 void report_hello_again(void);
@@ -19,8 +21,8 @@ void report_welcome(int slot);
 void report_status(void);
 void report_status_to(int slot);
 
-/* A burst ended. */
-void report_traced(uint64_t kernels, uint64_t steps, bool whole);
+/* A burst ended. `whole`: every kernel came; `launches`: whether the row of its launch did too. */
+void report_traced(uint64_t kernels, uint64_t steps, bool whole, enum launches launches);
 
 /* The totals of what was lost, when they changed; at most once a second. */
 void report_losses(int64_t now_ns);

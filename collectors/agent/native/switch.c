@@ -117,7 +117,18 @@ static void enable_calls(const struct cupti *cupti, bool driver, uint32_t want)
         on.kinds &= ~(UINT64_C(1) << kind);
 }
 
-bool switch_on(const struct cupti *cupti, uint32_t want, uint32_t pool_limit, int *code)
+bool switch_takes(uint32_t kind) { return on.kinds & UINT64_C(1) << kind; }
+
+bool switch_driver(const struct cupti *cupti, uint32_t want, bool take)
+{
+    if (take && cupti->enable_driver != NULL)
+        enable_calls(cupti, true, want);
+    else if (!take && CUPTI_CALL(cupti, disable, KIND_DRIVER) == CUPTI_OK)
+        on.kinds &= ~(UINT64_C(1) << KIND_DRIVER);
+    return switch_takes(KIND_DRIVER);
+}
+
+bool switch_on(const struct cupti *cupti, uint32_t want, bool driver, uint32_t pool_limit, int *code)
 {
     limit_device_memory(cupti, pool_limit);
     buffer_each_thread(cupti);
@@ -140,7 +151,8 @@ bool switch_on(const struct cupti *cupti, uint32_t want, uint32_t pool_limit, in
     }
     if (want & WANT_CALLS && cupti->enable_runtime != NULL && cupti->enable_driver != NULL) {
         enable_calls(cupti, false, want);
-        enable_calls(cupti, true, want);
+        if (driver)
+            enable_calls(cupti, true, want);
     }
     return true;
 }

@@ -7,9 +7,15 @@
 
 #include "cupti.h"
 
-/* True: what `want` asks for is on. False: nothing of ours is; the code is that of the call
- * that failed. */
-bool switch_on(const struct cupti *cupti, uint32_t want, uint32_t pool_limit, int *code);
+/* True: what `want` asks for is on, calls of the driver's API only with `driver`. False: nothing of
+ * ours is; the code is that of the call that failed. */
+bool switch_on(const struct cupti *cupti, uint32_t want, bool driver, uint32_t pool_limit, int *code);
+
+/* Takes or leaves the calls of the driver's API while the rest is on; whether they are taken then. */
+bool switch_driver(const struct cupti *cupti, uint32_t want, bool take);
+
+/* Whether this kind is on by us. */
+bool switch_takes(uint32_t kind);
 
 /* Turns off what this agent turned on, and nothing else. */
 void switch_off(const struct cupti *cupti);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "agent.h"
+#include "apis.h"
 #include "brrrtop_agent.h"
 #include "clock.h"
 #include "lanes.h"
@@ -75,6 +76,7 @@ void trace_init(const struct trace_options *given)
     wanted.kinds = WANT_DEFAULT;
     own.look_ns = 0;
     own.blocked_times = silent_bursts = 0;
+    apis_forget();
 }
 
 static bool asked_for_buffers(void)
@@ -103,12 +105,14 @@ static void begin(int64_t now_ns)
     walk_forget_names();
     observe_begin(real_ns());
     walk_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
-    if (!switch_on(&own.cupti, wanted.kinds, own.options.pool_limit, &code)) {
+    bool driver = apis_begin(wanted.kinds);
+    if (!switch_on(&own.cupti, wanted.kinds, driver, own.options.pool_limit, &code)) {
         wanted.burst = false;
         trace_refused(code);
         return;
     }
     agent_guard_exit();
+    apis_began(now_ns);
     run.began_ns = now_ns;
     run.flush_ns = now_ns + own.options.flush_ms * NS_PER_MS;
     run.steps = atomic_load(&step_count);
@@ -161,9 +165,7 @@ static void ask_dropped(void)
 
 static bool whole(int64_t launched_ns)
 {
-    uint64_t launches = walked.launches - run.walked.launches;
-    uint64_t kernels = walked.launched_kernels - run.walked.launched_kernels;
-    return launched_ns >= run.stopped_real_ns && kernels >= launches;
+    return launched_ns >= run.stopped_real_ns && walk_arrived(&run.walked, graphs_possible());
 }
 
 static void finish(bool complete)
@@ -182,7 +184,8 @@ static void finish(bool complete)
         own.blocked_times = 0;
     if (complete && asked_for_buffers()) /* else the callbacks may be somebody else's */
         takeout(&own.cupti);
-    report_traced(walked.kernels - run.walked.kernels, run.stopped_steps - run.steps, complete);
+    report_traced(walked.kernels - run.walked.kernels, run.stopped_steps - run.steps, complete,
+                  apis_ended());
     agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
@@ -254,6 +257,8 @@ static void watch(int64_t now_ns)
         ask_dropped();
         lanes_flush();
         observe_advance(launched_ns);
+        if (!run.burst)
+            apis_watch(&own.cupti, now_ns);
         run.flush_ns = mono_ns() + own.options.flush_ms * NS_PER_MS;
     }
 }
@@ -376,7 +381,6 @@ void trace_yield(const char *who)
     trace_enter(TRACE_YIELDED, text);
 }
 
-
 void trace_step(uint64_t count)
 {
     atomic_store_explicit(&step_count, count, memory_order_relaxed);
@@ -392,4 +396,5 @@ void trace_forked(void)
     atomic_store(&step_count, 0);
     memset(&run, 0, sizeof run);
     wanted.continuous = wanted.burst = false;
+    apis_forget();
 }

@@ -6,6 +6,7 @@
 #include "lanes.h"
 #include "names.h"
 #include "observe.h"
+#include "pairs.h"
 #include "wire.h"
 
 #define NAME_CELLS 4096u
@@ -75,6 +76,7 @@ static inline void walk_kernel(const uint8_t *record)
     uint32_t graph = u32_at(record + KERNEL_GRAPH);
     walked.launched_kernels += graph == 0;
     walked.graph_kernels += graph != 0;
+    pairs_kernel(u32_at(record + KERNEL_CORRELATION));
     if (!times_good(start, end, graph))
         return;
     uint32_t device = u32_at(record + KERNEL_DEVICE), stream = u32_at(record + KERNEL_STREAM);
@@ -156,6 +158,11 @@ static inline void walk_call(const uint8_t *record, bool driver)
     walked.calls++;
     walked.graph_launches += row->call_class == CALL_GRAPH_LAUNCH;
     uint32_t correlation = u32_at(record + API_CORRELATION);
+    if (failed == 0)
+        pairs_call(correlation, driver,
+                   row->call_class == CALL_LAUNCH         ? PAIRS_LAUNCH
+                   : row->call_class == CALL_GRAPH_LAUNCH ? PAIRS_GRAPH
+                                                          : PAIRS_OTHER);
     /* A driver call made by a runtime call has its id and ends just before it. */
     if (row->call_class == CALL_LAUNCH && failed == 0 && correlation != walked.last_launch) {
         walked.launches++;
@@ -171,6 +178,13 @@ static inline void walk_call(const uint8_t *record, bool driver)
     out->name_id = row->name_id;
     out->call_class = row->call_class;
     out->flags = (uint16_t)((driver ? CALL_FLAG_DRIVER : 0) | (failed ? CALL_FLAG_FAILED : 0));
+}
+
+bool walk_arrived(const struct walk_counts *since, bool graphs)
+{
+    if (!graphs)
+        return pairs_pending() == 0;
+    return walked.launched_kernels - since->launched_kernels >= walked.launches - since->launches;
 }
 
 void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t valid)

@@ -2,6 +2,7 @@
 #ifndef BRRR_WALK_H
 #define BRRR_WALK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,10 @@ void walk_bounds(int64_t earliest_ns, int64_t latest_ns);
 
 /* Forgets which address held which name: a module may have been unloaded. */
 void walk_forget_names(void);
+
+/* Whether each launch that was seen `since` has its kernel. Beside `graphs` only their numbers can be
+ * compared: a launch that is captured has none. */
+bool walk_arrived(const struct walk_counts *since, bool graphs);
 
 void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t valid);
 

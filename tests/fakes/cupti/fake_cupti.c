@@ -61,7 +61,7 @@ static int64_t device_free_ns, clock_shift_ns;
 static uint32_t correlation = 100;
 static int zero_left;
 static size_t dropped;
-static bool worker_runs, learnable = true;
+static bool worker_runs, learnable = true, driver_inside;
 static atomic_int flush_takes_ms;
 
 static int64_t now_ns(void)
@@ -248,6 +248,8 @@ static void put_kernel(const char *name, uint32_t id, int64_t start, int64_t end
 /* --- the script ------------------------------------------------------------------------- */
 
 EXPORT void fake_version(uint32_t to) { version = to; }
+/* Runtime launches make a driver call, with its row, as most real ones do. */
+EXPORT void fake_driver_inside(int on) { driver_inside = on; }
 EXPORT void fake_learnable(int on) { learnable = on; }
 EXPORT void fake_clock_shift(int64_t ns) { clock_shift_ns = ns; }
 EXPORT void fake_zero_timestamps(int count) { zero_left = count; }
@@ -273,6 +275,8 @@ static void launch(const char *name, int64_t ns, int64_t lag_ns, uint32_t stream
     device_free_ns = start + ns;
     if (enabled[10])
         put_kernel(name, id, start, start + ns, stream, 0, 0);
+    if (driver_inside && !driver)
+        put_call(4, 307, id, begun, begun + 2000, 0);
     put_call(driver ? 4 : 5, cbid, id, begun, begun + 3000, 0);
 }
 

@@ -1,0 +1,28 @@
+/* Which API's rows are worth their cost, and whether a burst has the row of every launch. Agent's
+ * thread only. */
+#ifndef BRRR_APIS_H
+#define BRRR_APIS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cupti.h"
+
+/* Nothing is known of this trainer. */
+void apis_forget(void);
+
+/* Tracing will begin. True: it should take the rows of the driver's API too. */
+bool apis_begin(uint32_t want);
+
+/* Everything is on. */
+void apis_began(int64_t now_ns);
+
+/* While tracing goes on without an end: takes up the driver's rows or gives them up. */
+void apis_watch(const struct cupti *cupti, int64_t now_ns);
+
+/* Everything that came has been walked. LAUNCHES_UNASKED: nobody asked for launches, or this CUPTI
+ * cannot tell them. LAUNCHES_SOME: a kernel launched meanwhile lacks the row of its launch. */
+enum launches { LAUNCHES_UNASKED, LAUNCHES_SOME, LAUNCHES_ALL };
+enum launches apis_ended(void);
+
+#endif
