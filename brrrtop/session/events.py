@@ -1,18 +1,25 @@
-"""The regime-shift log: what changed, when, and for how long. One line an event."""
+"""The regime-shift log: what changed, when, and for how long. One line an event.
+
+Live lines are written into the recording as they come, so that a replay shows those that somebody
+saw, a person's marks and what came of them among them. A line is told by its number: one that is
+told again replaces itself, once it is known how long a regime lasted.
+"""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from brrrtop import compare_text, units
 from brrrtop.comparison import Comparison
 from brrrtop.model import Estimate, Event, Regime
 from brrrtop.session.timeline import Timeline
 from brrrtop.tables import Span
-from collectors.wire import MarkClass, Metric
+from collectors.wire import Frame, Kind, MarkClass, Metric
 
 KEPT = 500
+LINES = "log"
+"""Key of a status frame that carries lines."""
 STEADY = 3
 """Windows in a row that must agree before a change is one."""
 HELD, PASSED = 0.3, 0.6
@@ -28,6 +35,18 @@ THROTTLE_BITS = {
 """NVML clocks-event reasons that take speed away; a software power cap (0x4) is normal at full load."""
 
 
+def noted(lines: Mapping[int, Event]) -> dict[str, Any]:
+    """Lines as the body of a status frame."""
+    return {LINES: [[number, one.t_ns, one.kind, one.says] for number, one in lines.items()]}
+
+
+def _read(rows: object) -> Iterator[tuple[int, Event]]:
+    """Lines of a status frame; what makes no sense is left out."""
+    for row in rows if isinstance(rows, list) else []:
+        if isinstance(row, list) and [type(v) for v in row] == [int, int, str, str]:
+            yield row[0], Event(*row[1:])
+
+
 class EventLog:
     """Turns a run of estimates and marks into events. Fed in order of time.
 
@@ -36,7 +55,9 @@ class EventLog:
     """
 
     def __init__(self, before: Iterable[Event] = ()) -> None:
-        self._events: deque[Event] = deque(before, maxlen=KEPT)
+        self._lines = dict(enumerate(before))
+        self._next = len(self._lines)
+        self._heard = False
         self._regime: str | None = None
         self._since_ns = 0
         self._candidate: tuple[str, int, int] | None = None
@@ -50,10 +71,29 @@ class EventLog:
     @property
     def events(self) -> tuple[Event, ...]:
         """Oldest first."""
-        return tuple(sorted(self._events, key=lambda event: event.t_ns))
+        return tuple(sorted(self._lines.values(), key=lambda event: event.t_ns))
+
+    @property
+    def lines(self) -> Mapping[int, Event]:
+        """Events by their numbers, to be recorded."""
+        return self._lines
+
+    def hear(self, frame: Frame) -> None:
+        """Takes over recorded lines; from the first on none are made up from what is seen."""
+        if frame.kind != Kind.STATUS or LINES not in frame.body:
+            return
+        if not self._heard:
+            self._heard = True
+            self._lines.clear()
+        for number, event in _read(frame.body[LINES]):
+            self._lines[number] = event
+            self._next = max(self._next, number + 1)
+        self._let_go()
 
     def look(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
         """Takes in one more instant."""
+        if self._heard:
+            return
         if estimate is not None and estimate is not self._judged:
             self._judged = estimate
             self._shift(estimate)
@@ -63,7 +103,13 @@ class EventLog:
         self._seen_ns = now_ns
 
     def _add(self, t_ns: int, kind: str, says: str) -> None:
-        self._events.append(Event(t_ns, kind, says))
+        self._lines[self._next] = Event(t_ns, kind, says)
+        self._next += 1
+        self._let_go()
+
+    def _let_go(self) -> None:
+        while len(self._lines) > KEPT:
+            del self._lines[next(iter(self._lines))]
 
     def marked(self, t_ns: int, says: str) -> None:
         """A person marked a baseline."""
@@ -105,11 +151,10 @@ class EventLog:
 
     def _close_regime(self, t_ns: int) -> None:
         """Now it is known how long the last one lasted: its line says so."""
-        for index in range(len(self._events) - 1, -1, -1):
-            event = self._events[index]
+        for number, event in reversed(self._lines.items()):
             if event.kind == "regime":
                 lasted = units.duration(t_ns - self._since_ns)
-                self._events[index] = Event(event.t_ns, event.kind, f"{event.says} for {lasted}")
+                self._lines[number] = Event(event.t_ns, event.kind, f"{event.says} for {lasted}")
                 return
 
     def _marks(self, timeline: Timeline, now_ns: int) -> None:

@@ -118,6 +118,7 @@ class Following(Watching):
         self._session = self._session.succeeded_by(source)
         self._source = source
         self._frozen = self._gone = self._heir = None
+        self._noted = {}
         self._notice = f"watching pid {pid}, which runs what {before} ran"
         return f"{self._notice}; b compares"
 
@@ -132,6 +133,7 @@ class Following(Watching):
             self._session.mark(label=f"{self._source.info.label}, exited {at}")
             self._kept = self._session.baseline
             kept = "; its last figures are the baseline"
+        self._note_log()
         self._source.close()
         return f"{at} {reason}{kept}"
 

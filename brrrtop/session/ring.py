@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
+from brrrtop.session.events import LINES
 from collectors.wire import Frame, Kind
 
 KEEP_NS = 600_000_000_000
@@ -30,6 +31,7 @@ class FrameRing:
         self._devices: dict[int, dict[str, Any]] = {}
         self._ops: dict[int, Any] = {}
         self._latest: dict[int, Frame] = {}
+        self._log: dict[int, list[Any]] = {}
 
     @property
     def held_bytes(self) -> int:
@@ -68,6 +70,9 @@ class FrameRing:
         elif frame.kind in (Kind.HELLO, Kind.STATUS):
             before = self._latest.get(frame.kind)
             body = {**(before.body if before else {}), **frame.body}
+            if LINES in frame.body:
+                self._log.update({row[0]: row for row in frame.body[LINES]})
+                body[LINES] = list(self._log.values())
             self._latest[frame.kind] = replace(frame, body=body)
         elif frame.kind == Kind.LOSS:
             self._latest[frame.kind] = frame

@@ -16,7 +16,8 @@ MOST_ACTIVITIES = 200_000
 def current(timeline: Timeline, now_ns: int, window_ns: int = WINDOW_NS) -> Span | None:
     """The span to judge at `now_ns`; None while nothing was traced.
 
-    With bursts it ends with the last of them, so that it is never empty because of a pause.
+    With bursts it ends with the last of them, so that it is never empty because of a pause, and
+    holds that one whole: it may be a single long step. What is traced without pauses is cut.
     """
     if timeline.first_ns is None or timeline.last_ns is None:
         return None
@@ -25,7 +26,9 @@ def current(timeline: Timeline, now_ns: int, window_ns: int = WINDOW_NS) -> Span
         if not seen:
             return None
         end = min(seen[-1].t1_ns, now_ns)
-        start = max(seen[0].t0_ns, min(end - window_ns, seen[-1].t0_ns))
+        unbroken = timeline.status.get("tier") == "continuous"
+        last_ns = end if unbroken else seen[-1].t0_ns
+        start = max(seen[0].t0_ns, min(end - window_ns, last_ns))
         return _limited(timeline, Span(start, end))
     last = min(timeline.last_ns, now_ns)
     end = now_ns if now_ns - last > TRAILING_NS else last

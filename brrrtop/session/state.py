@@ -7,6 +7,7 @@ trace go through the same lines.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from brrrtop.advisories.steady import Steady
 from brrrtop.comparison import Baseline
 from brrrtop.errors import BrrrtopError
 from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.model import Estimate, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
+from brrrtop.model import Estimate, Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
 from brrrtop.session import spans
 from brrrtop.session.events import EventLog
 from brrrtop.session.marking import Marking
@@ -82,6 +83,11 @@ class Session:
         return heir
 
     @property
+    def log(self) -> Mapping[int, Event]:
+        """Lines of the log by their numbers; the newest last."""
+        return self._log.lines
+
+    @property
     def silenced(self) -> frozenset[str]:
         """Ids of advice that is not given."""
         return self._silenced
@@ -125,6 +131,7 @@ class Session:
             self._begin()
         for frame in self.source.frames(now_ns):
             self.timeline.add(frame)
+            self._log.hear(frame)
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
         span = spans.current(self.timeline, now, self._window_ns)

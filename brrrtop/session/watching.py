@@ -9,9 +9,11 @@ from dataclasses import replace
 from brrrtop import units
 from brrrtop.advisories.steady import parted
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Snapshot
+from brrrtop.model import Event, Snapshot
+from brrrtop.session.events import noted
 from brrrtop.session.live import LiveSource
 from brrrtop.session.state import Session
+from collectors.wire import Frame, Kind
 
 CAN = frozenset({"pause", "device", "continuous", "save", "baseline", "silence"})
 
@@ -27,6 +29,7 @@ class Watching:
         self._now_ns = now_ns
         self._last_ns = 0
         self._frozen: Snapshot | None = None
+        self._noted: dict[int, Event] = {}
 
     @property
     def can(self) -> frozenset[str]:
@@ -42,6 +45,7 @@ class Watching:
         # A clock that was set back must not look like a wish to go back in time.
         self._last_ns = max(self._now_ns(), self._last_ns + 1)
         snapshot = self._session.advance(self._last_ns, self._last_ns)
+        self._note_log()
         if self._frozen is None:
             return snapshot
         return replace(
@@ -51,6 +55,16 @@ class Watching:
             baseline=snapshot.baseline,
             comparison=snapshot.comparison,
         )
+
+    def _note_log(self) -> None:
+        """Records lines of the log that are new or were told anew."""
+        lines = dict(self._session.log)
+        fresh = {n: one for n, one in lines.items() if self._noted.get(n) != one}
+        if fresh:
+            self._noted = lines
+            self._source.tee.add(Frame(Kind.STATUS, noted(fresh), self._last_ns))
+            if self.ended is not None:  # a recording closes with its end
+                self._source.tee.add(Frame(Kind.END, {"reason": self.ended}, self._last_ns))
 
     def pause(self) -> None:
         """The picture stands still; watching goes on behind it."""

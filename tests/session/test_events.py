@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from brrrtop.model import Event
+from brrrtop.session.events import KEPT, EventLog
 from brrrtop.session.replay import Replay
 from brrrtop.session.state import Session
-from collectors.wire import MarkClass
+from collectors.wire import Frame, Kind, MarkClass
 from tests.session.runs import T0_NS, Run
 
 SECOND = 1_000_000_000
@@ -81,3 +84,34 @@ def test_events_stand_in_order_of_time() -> None:
     times = [event.t_ns for event in told(run, SECOND // 2)]
     assert times == sorted(times)
     assert len(times) >= 3
+
+
+def test_recorded_lines_take_the_place_of_those_made_up_and_may_be_told_anew() -> None:
+    log = EventLog()
+    log._add(T0_NS, "regime", "compute")
+    row = [7, T0_NS + 5, "regime", "memory"]
+    log.hear(Frame(Kind.STATUS, {"says": "bursts"}, T0_NS))
+    assert [one.says for one in log.events] == ["compute"]
+    log.hear(Frame(Kind.STATUS, {"log": [row, [3, T0_NS, "baseline", "marked"]]}, T0_NS + 6))
+    assert [one.says for one in log.events] == ["marked", "memory"]
+    log.hear(Frame(Kind.STATUS, {"log": [[*row[:3], "memory for 2.00 s"]]}, T0_NS + 9))
+    assert [one.says for one in log.events] == ["marked", "memory for 2.00 s"]
+    log.marked(T0_NS + 10, "marked in the replay")
+    assert len(log.events) == 3 and max(log.lines) == 8
+
+
+@pytest.mark.parametrize(
+    "rubbish", [None, 7, {}, ["x"], [[1]], [[1, "a", "b", "c"]], [[1, 2, 3, 4]]]
+)
+def test_recorded_lines_that_make_no_sense_are_left_out(rubbish: object) -> None:
+    log = EventLog()
+    log.hear(Frame(Kind.STATUS, {"log": rubbish}, T0_NS))
+    assert log.events == ()
+
+
+def test_the_log_lets_go_of_its_oldest_lines() -> None:
+    log = EventLog()
+    for number in range(KEPT + 20):
+        log._add(T0_NS + number, "stall", str(number))
+    assert len(log.events) == KEPT
+    assert log.events[0].says == "20"
