@@ -205,6 +205,11 @@ def _live_options(parser: argparse.ArgumentParser) -> None:
         "--counters", action="store_true", help="hardware counters too, where permitted"
     )
     group.add_argument(
+        "--shapes",
+        action="store_true",
+        help="record the op shapes of one step, once steps are steady: better evidence",
+    )
+    group.add_argument(
         "--trace-graphs",
         action="store_true",
         help="trace kernels beside CUDA graphs too: not proven safe, at your risk",

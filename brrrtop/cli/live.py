@@ -43,6 +43,7 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
         governor=Governor(Limits(max_overhead=options.max_overhead)),
         sink=sink,
         cmdline=cmdline or None,
+        shapes=options.shapes,
     )
 
 

@@ -24,6 +24,7 @@ class Options:
     """Share of step time."""
     counters: bool = False
     trace_graphs: bool = False
+    shapes: bool = False
     record: str | None = None
     fail_if: tuple[str, ...] | list[str] = ()
     hold_s: float = 0.0

@@ -67,6 +67,7 @@ class EventLog:
         self._seen_ns = 0
         self._throttle = 0
         self._state: str | None = None
+        self._shapes: tuple[int | None, str] = (None, "")
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -100,6 +101,7 @@ class EventLog:
         self._marks(timeline, now_ns)
         self._throttled(timeline, now_ns)
         self._status(timeline, now_ns)
+        self._shaped(timeline, estimate, now_ns)
         self._seen_ns = now_ns
 
     def _add(self, t_ns: int, kind: str, says: str) -> None:
@@ -199,6 +201,17 @@ class EventLog:
                 int(t_ns), "throttle", f"clocks lowered: {reasons}" if bits else "clocks free again"
             )
             self._throttle = bits
+
+    def _shaped(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
+        """What came of recording the ops of a step."""
+        shapes = timeline.shapes
+        if estimate is None or (shapes.learned_ns, shapes.says) == self._shapes:
+            return
+        self._shapes = (shapes.learned_ns, shapes.says)
+        share = units.share(estimate.evidence_shares.get("L2", 0.0))
+        ops = f"{units.count(shapes.op_count)} ops"
+        says = f"shapes of one step recorded: {ops}, {share} of kernel time now L2"
+        self._add(now_ns, "shapes", shapes.says or says)
 
     def _status(self, timeline: Timeline, now_ns: int) -> None:
         says = timeline.ended or timeline.status.get("says")

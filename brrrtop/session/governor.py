@@ -17,6 +17,7 @@ import numpy.typing as npt
 from brrrtop import units
 from brrrtop.session.jumps import GaugeJump, step_moved
 from brrrtop.session.step_cost import CostEstimate, StepCost
+from brrrtop.tables import Span
 from collectors.wire import Metric
 
 I8 = npt.NDArray[np.int64]
@@ -31,6 +32,9 @@ _PRIOR_SHARE = 0.10
 _PRIOR_STALL_NS = 15_000_000
 _NS_PER_RECORD = 1_500
 """Cost of a traced kernel or copy to the launching thread: 0.7-1.1 us, launch rows 0.2 (H200)."""
+
+SHAPES_STEPS = 2
+"""So many more in a burst with shapes: the agent's control thread may be late for the first."""
 
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
@@ -79,6 +83,8 @@ class Decision:
     steps: int = 0
     """Whole steps of a burst; 0: by time."""
     longest_ns: int = 0
+    shapes: bool = False
+    """Have the ops of one of these steps recorded."""
 
 
 class Governor:
@@ -106,7 +112,7 @@ class Governor:
         self._jumps: dict[tuple[int, int], GaugeJump] = {}
         self._wanted: str | None = None
         """Why a burst is wanted before its time."""
-        self._asked_by_hand = False
+        self._asked_by_hand = self._with_shapes = self._disturbed = False
         self._triggered_ns: int | None = None
         self._continuous = False
         self._continuous_sent = False
@@ -158,6 +164,15 @@ class Governor:
     def want_burst(self) -> None:
         """Somebody pressed the key: the next decision is a burst, whatever the credit."""
         self._wanted, self._asked_by_hand = "asked for", True
+
+    def want_shapes(self) -> None:
+        """The ops of one step are wanted: a burst in which they can be recorded."""
+        self._with_shapes = True
+        self.want_burst()
+
+    def add_disturbed(self, span: Span) -> None:
+        """Steps that something other than tracing slowed on our account: no measure of anything."""
+        self.cost.add_foreign(span.t0_ns, span.t1_ns)
 
     def want_continuous(self, on: bool) -> None:
         """Trace everything from now on, and let the budget be the user's business."""
@@ -221,6 +236,11 @@ class Governor:
     def continuous(self) -> bool:
         """Everything is to be traced."""
         return self._continuous
+
+    @property
+    def has_traced(self) -> bool:
+        """At least one burst was asked for."""
+        return self._bursts > 0
 
     @property
     def pause_ns(self) -> int:
@@ -289,8 +309,12 @@ class Governor:
         self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
         self._observed, self._traced = None, False
         self._wanted, self._asked_by_hand = None, False
+        self._disturbed, self._with_shapes = self._with_shapes, False
+        if self._disturbed:  # the step after the first mark, or the one after that
+            steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
+            self._asked_longest_ns = longest_ns
         self._bursts += 1
-        return Decision(Act.BURST, why, steps, longest_ns)
+        return Decision(Act.BURST, why, steps, longest_ns, self._disturbed)
 
     def _is_over(self, now_ns: int) -> bool:
         """Whether the burst under way has ended; takes note of how."""
@@ -301,7 +325,8 @@ class Governor:
                 return False
             start_ns, end_ns = self._observed
             # The kinds are on from the order, not only from the first kernel that starts after.
-            self.cost.add_burst(min(start_ns, asked_ns), end_ns)
+            count = self.cost.add_foreign if self._disturbed else self.cost.add_burst
+            count(min(start_ns, asked_ns), end_ns)
             self._ended_ns, self._unanswered = max(end_ns, asked_ns), 0
         elif self._traced:  # and nothing ran on the device
             self._ended_ns, self._unanswered = now_ns, 0

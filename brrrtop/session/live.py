@@ -17,10 +17,13 @@ import numpy as np
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import SourceInfo
 from brrrtop.session.governor import UNABLE, Act, Governor
+from brrrtop.session.memory import command_line
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
 from brrrtop.session.scribe import Sink
+from brrrtop.session.shapes import disturbances
 from brrrtop.session.tee import Tee
+from brrrtop.session.wishes import Wishes
 from brrrtop.tables import Span
 from collectors.control import Op, control
 from collectors.errors import CollectorError
@@ -28,13 +31,8 @@ from collectors.hostload import HostLoad
 from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClass, Metric, WireError
 
 SECOND = 1_000_000_000
-IDLE_BELOW = 0.8
-"""With the SMs active for less than this, the main thread's stacks are worth looking at."""
-BUSY_ABOVE = 0.9
 EXIT_NS = SECOND // 2
 """How long a process may take from closing its sockets to being gone."""
-GPM_PATIENCE_NS = 5 * SECOND
-"""Without GPM by then, nothing tells an idle GPU from a busy one: stacks are always wanted."""
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
 ROUTINE = frozenset({"ready", "tracing"})
@@ -53,6 +51,7 @@ class LiveSource:
         sink: Gets every frame, for `--record`.
         now_ns: CLOCK_REALTIME.
         cmdline: Of the trainer, for the label when there is no agent to say it.
+        shapes: Have the shapes of one step recorded once steps are steady.
     """
 
     def __init__(
@@ -65,6 +64,7 @@ class LiveSource:
         sink: Sink | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         cmdline: str | None = None,
+        shapes: bool = False,
     ) -> None:
         self.governor = governor or Governor()
         self.tee = Tee(sink)
@@ -86,7 +86,7 @@ class LiveSource:
         self._status: dict[str, Any] = {}
         self._agent_lost: str | None = None
         self._agent_state: str | None = None
-        self._stacks: bool | None = None
+        self._wishes = Wishes(self._order, shapes)
         self._uuids: dict[int, str] = {}
         self._closed = False
         self._hung_up_ns: int | None = None
@@ -109,7 +109,7 @@ class LiveSource:
             pid=self._pid,
             rank=hello.get("rank"),
             world=hello.get("world"),
-            cmdline=_line(hello.get("cmdline")),
+            cmdline=command_line(hello.get("cmdline")),
             torch=hello.get("torch"),
             tier=self.tier,
             notes=tuple(self._notes()),
@@ -178,6 +178,14 @@ class LiveSource:
         self._govern(self._now_ns())
         return "tracing every step" if on else "tracing in bursts again"
 
+    def shapes(self) -> str:
+        """Has the ops of one step recorded with their shapes; says what was done."""
+        if self.tier == "nvml":
+            raise BrrrtopError("no kernels are traced, so shapes would tell nothing", "see the log")
+        self._wishes.shapes(self.governor)
+        self._govern(self._now_ns())
+        return "recording the shapes of one step"
+
     # --- gathering ------------------------------------------------------------------
 
     def _gather(self) -> None:
@@ -231,6 +239,8 @@ class LiveSource:
             rows = frame.body
             steps = rows["end_ns"][rows["mark_class"] == MarkClass.STEP]
             self.governor.add_steps(steps)
+            for span in disturbances(rows):
+                self.governor.add_disturbed(span)
         elif frame.kind == Kind.OBSERVED:
             for row in frame.body:
                 self.governor.add_observed(int(row["start_ns"]), int(row["end_ns"]))
@@ -282,14 +292,7 @@ class LiveSource:
             if metric == Metric.SM_ACTIVE:
                 active.append(value)
         if active:
-            self._look_at_stacks(max(active))
-
-    def _look_at_stacks(self, active: float) -> None:
-        """Asks for stacks only while the GPU has time to spare: they cost the trainer a little."""
-        wanted = True if active < IDLE_BELOW else False if active > BUSY_ABOVE else self._stacks
-        if wanted is not None and wanted != self._stacks:
-            self._stacks = wanted
-            self._order(Op.STACKS, int(wanted))
+            self._wishes.see_activity(max(active))
 
     # --- orders -----------------------------------------------------------------------
 
@@ -301,6 +304,9 @@ class LiveSource:
             return
         if decision.act is Act.BURST:
             self._order(Op.BURST, decision.steps, decision.longest_ns)
+            if decision.shapes:
+                self._order(Op.SHAPES)
+                self._put_status({"says": "recording the shapes of one step"}, now_ns)
             self._put_status({"burst": decision.says}, now_ns)
         else:
             self._order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
@@ -355,8 +361,7 @@ class LiveSource:
             status["sampling"] = self.governor.says(now_ns)
             if estimate is not None and estimate.worst_step_ns is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
-            if self._stacks is None and now_ns - self._opened_ns > GPM_PATIENCE_NS:
-                self._look_at_stacks(0.0)
+            self._wishes.see_time(now_ns - self._opened_ns, self.governor)
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(self._load.trainer_end, now_ns)
@@ -392,8 +397,3 @@ class LiveSource:
         self._floor_ns = frame.sent_ns
         self.tee.add(frame)
         return frame
-
-
-def _line(words: Any) -> str | None:
-    """The trainer's command line, which the agent sends as a list."""
-    return " ".join(map(str, words)) if isinstance(words, list) else words

@@ -58,8 +58,8 @@ def informed(info: SourceInfo, hello: object) -> SourceInfo:
 
     def of(key: str, kind: type) -> object:
         value = hello.get(key)
-        if isinstance(value, list) and kind is str:
-            value = " ".join(map(str, value))
+        if kind is str:
+            value = command_line(value)
         return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
     facts = {key: of(key, int) for key in ("pid", "rank", "world")}
@@ -68,3 +68,10 @@ def informed(info: SourceInfo, hello: object) -> SourceInfo:
     told = tuple(str(note) for note in notes) if isinstance(notes, list) else ()
     known = {key: value for key, value in facts.items() if value is not None}
     return replace(info, **known, notes=tuple(dict.fromkeys((*told, *info.notes))))  # type: ignore[arg-type]
+
+
+def command_line(words: object) -> str | None:
+    """A command line as one string, whether it came as words or as one."""
+    if isinstance(words, list):
+        return " ".join(map(str, words))
+    return words if isinstance(words, str) else None

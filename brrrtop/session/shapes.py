@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Many
 
 import numpy as np
+import numpy.typing as npt
 
 from brrrtop.session import columns
 from brrrtop.session.kineto_joins import Nest
@@ -52,8 +53,7 @@ class StepShapes:
         disturbed = np.flatnonzero(marks.classes == MarkClass.PERTURBED)
         for row in disturbed.tolist():
             span = Span(int(marks.starts_ns[row]), int(marks.ends_ns[row]))
-            recovery_ns = max(RECOVERY_NS, span.duration_ns)
-            self.cuts = without_overlap([*self.cuts, Span(span.t0_ns, span.t1_ns + recovery_ns)])
+            self.cuts = without_overlap([*self.cuts, _with_recovery(span)])
             if marks.values[row] > 0:
                 self._due = (span, int(marks.values[row]), int(marks.tids[row]))
         return len(disturbed) > 0
@@ -143,6 +143,16 @@ class StepShapes:
         for cut in self.cuts:
             inside |= (times_ns >= cut.t0_ns) & (times_ns < cut.t1_ns)
         return inside
+
+
+def disturbances(rows: npt.NDArray[np.void]) -> list[Span]:
+    """What recordings disturbed, recovery included, from mark records of the wire."""
+    ours = rows[rows["mark_class"] == MarkClass.PERTURBED]
+    return [_with_recovery(Span(int(row["start_ns"]), int(row["end_ns"]))) for row in ours]
+
+
+def _with_recovery(span: Span) -> Span:
+    return Span(span.t0_ns, span.t1_ns + max(RECOVERY_NS, span.duration_ns))
 
 
 def _op_of(here: Launched, marks: Marks, main_tid: int) -> I8:

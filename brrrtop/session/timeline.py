@@ -250,7 +250,8 @@ class Timeline:
         )
         links: Links = self._links.between(0, 1 << 62)
         links = _sorted(links, slice(None), links.correlations)
-        if self._learned():
+        self.learn()
+        if self.shapes.learned_ns is not None:
             links = columns.joined([links, self._carried(span)], Links)
             links = _sorted(links, slice(None), links.correlations)
         gauges: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
@@ -269,13 +270,14 @@ class Timeline:
             self.losses.get("zero_timestamps", 0), self.hello,
         )  # fmt: skip
 
-    def _learned(self) -> bool:
-        """Whether a recorded step could be joined with its kernels."""
+    def learn(self) -> bool:
+        """Joins a recorded step with its kernels once all of them are here; True: just done."""
         step = self.shapes.due(self.traced, self.newest_ns or 0)
-        if step is not None:
-            around = self._launched_in(Span(step.t0_ns - REACH_NS, step.t1_ns))
-            self.shapes.learn(*around, self.names, self.ops)
-        return self.shapes.learned_ns is not None
+        if step is None:
+            return False
+        around = self._launched_in(Span(step.t0_ns - REACH_NS, step.t1_ns))
+        self.shapes.learn(*around, self.names, self.ops)
+        return self.shapes.learned_ns == step.t1_ns
 
     def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
         """What was launched or ran in the span, and the calls."""
