@@ -109,6 +109,9 @@ class Replay:
     def continuous(self, on: bool) -> str:
         raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")
 
+    def burst(self) -> str:
+        raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")
+
     def follow(self) -> str:
         raise BrrrtopError("nobody takes the place of a file", "attach to a running trainer")
 

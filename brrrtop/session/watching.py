@@ -108,6 +108,19 @@ class Watching:
     def follow(self) -> str:
         raise BrrrtopError("nobody takes the place of this trainer", "brrrtop lists the others")
 
+    def burst(self) -> str:
+        """Has a few steps traced now, whatever the pause; says so.
+
+        Raises:
+            BrrrtopError: Nothing can be traced, or everything is.
+        """
+        if self._source.tier == "nvml":
+            raise BrrrtopError("nothing can be traced here", "brrrtop doctor says why")
+        if self._source.tier == "continuous":
+            raise BrrrtopError("every step is traced already", "c goes back to bursts")
+        self._source.governor.want_burst()
+        return "tracing the next steps"
+
     def save(self, path: str) -> str:
         """Writes the last minutes to a new file."""
         count = self._source.tee.save(path)

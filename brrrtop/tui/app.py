@@ -76,6 +76,7 @@ class BrrrtopApp(App[int]):
         Binding("d", "device", show=False),
         Binding("m", "baseline", show=False),
         Binding("c", "continuous", show=False),
+        Binding("n", "burst", show=False),
         Binding("S", "save", show=False),
         Binding("t", "theme", show=False),
         Binding("1", "main", show=False),
@@ -220,6 +221,9 @@ class BrrrtopApp(App[int]):
         self._continuous = not self._continuous
         on = self._continuous
         self.ask(abilities.CONTINUOUS, lambda d: d.continuous(on), "only a live trainer is traced")
+
+    def action_burst(self) -> None:
+        self.ask(abilities.CONTINUOUS, lambda d: d.burst(), "only a live trainer is traced")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter goes on with a successor while one waits for a yes, but not while words are typed."""

@@ -57,6 +57,13 @@ class Driver(Protocol):
     def continuous(self, on: bool) -> str:
         """Traces without pauses, or in bursts again; returns what was done, as a sentence."""
 
+    def burst(self) -> str:
+        """Traces a few steps now; called where `continuous` can be. Returns that, as a sentence.
+
+        Raises:
+            BrrrtopError: Everything is traced already.
+        """
+
     def follow(self) -> str:
         """Goes on with the successor that the snapshot names; returns that, as a sentence.
 

@@ -448,3 +448,25 @@ def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
     driver.silence(kind)
     assert driver.advance().advisories[0].kind == kind
     recorded.close()
+
+
+def test_a_burst_that_somebody_asks_for_comes_before_its_time(bench: Bench) -> None:
+    bench.watch(10)
+    assert bench.agent is not None
+    while bench.source.governor.tracing:
+        bench.watch(0.25)
+    before = bench.agent.count(Op.BURST)
+    assert bench.source.governor.pause_ns > SECOND
+    assert "tracing" in bench.driver.burst()
+    bench.watch(0.5)
+    assert bench.agent.count(Op.BURST) == before + 1
+    bench.driver.continuous(True)
+    with pytest.raises(BrrrtopError, match="already"):
+        bench.driver.burst()
+
+
+def test_without_an_agent_no_burst_can_be_asked_for() -> None:
+    bench = Bench(agent=False)
+    with pytest.raises(BrrrtopError, match="nothing can be traced"):
+        bench.driver.burst()
+    bench.source.close()

@@ -91,6 +91,10 @@ class ListDriver:
         self.asked.append(f"continuous {on}")
         return "tracing without pauses" if on else "tracing in bursts"
 
+    def burst(self) -> str:
+        self.asked.append("burst")
+        return "tracing the next steps"
+
     def follow(self) -> str:
         self.asked.append("follow")
         return "watching pid 4712"

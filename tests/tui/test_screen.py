@@ -336,3 +336,13 @@ async def test_enter_opens_the_kernel_while_nobody_waits_for_a_yes() -> None:
     async with shown(snapshots.snapshot()) as screen:
         assert "── kernel ──" in await screen.press("enter")
         assert screen.driver.asked == []
+
+
+async def test_a_burst_can_be_taken_at_once_where_bursts_are_taken() -> None:
+    async with shown(snapshots.snapshot(), size=(160, 50)) as screen:
+        assert " n trace now" in (await screen.text()).splitlines()[-1]
+        await screen.press("n")
+        assert "tracing the next steps" in await screen.until("tracing")
+        assert screen.driver.asked == ["burst"]
+    async with shown(snapshots.replayed(), size=(160, 50)) as screen:
+        assert "trace now" not in await screen.text()

@@ -48,7 +48,7 @@ class AllAdvice(Scrolled):
             self._chosen = kinds[0] if kinds else None
         lines: list[Text] = []
         for advisory in snapshot.advisories:
-            self._put(lines, advisory.kind, advisory_lines(advisory, self.look, width))
+            self._put(lines, advisory.kind, advisory_lines(advisory, self.look, width - 2))
             lines.append(Text())
         if not lines:
             words = "No advice: no rule has enough evidence to speak."
@@ -56,7 +56,7 @@ class AllAdvice(Scrolled):
                 words = "No advice but what was silenced."
             return [Text.styled(words, muted), *self._silenced(snapshot, 2, width)]
         closing = "Change one thing at a time: else nobody knows which one helped."
-        lines.append(Text.styled(closing, muted))
+        lines.append(Text.styled(f"  {closing}", muted))
         return lines + self._silenced(snapshot, len(lines) + 1, width)
 
     def _silenced(self, snapshot: Snapshot, begin: int, width: int) -> list[Text]:
@@ -65,17 +65,18 @@ class AllAdvice(Scrolled):
         if not quiet:
             return []
         muted = self.look.style("muted")
-        lines = [Text.styled(f"Silenced: {len(quiet)}; x gives the chosen one again", muted)]
+        lines = [Text.styled(f"  Silenced: {len(quiet)}; x gives the chosen one again", muted)]
         for one in quiet:
-            line = Text(no_wrap=True).append(f"{'':>12}{one.kind}: {one.says}", muted)
+            line = Text(no_wrap=True).append(f"{'':>10}{one.kind}: {one.says}", muted)
             self._put(lines, one.kind, [line], begin - 1)
         return [clipped(line, width) for line in lines]
 
     def _put(self, lines: list[Text], kind: str, block: list[Text], above: int = 0) -> None:
         self._places[kind] = (above + len(lines), above + len(lines) + len(block))
-        if kind == self._chosen:
-            block[0] = Text("▸ ", self.look.style("text", bold=True)).append_text(block[0][2:])
-        lines += block
+        for i, line in enumerate(block):
+            mark = "▸ " if kind == self._chosen and not i else "  "
+            text = Text(mark, self.look.style("text", bold=True), no_wrap=True)
+            lines.append(text.append_text(line))
 
     def action_choose(self, by: int) -> None:
         """The next advisory, or the one before; scrolled so far that it is seen whole."""

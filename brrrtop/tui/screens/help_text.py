@@ -23,6 +23,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("d", "the next GPU"),
     ("m", "mark a baseline; b compares with it what comes after, m again marks anew"),
     ("c", "trace without pauses, or in bursts again; costs the trainer more"),
+    ("n", "trace a few steps now, without waiting for the pause to end"),
     ("S", "save what was seen so far as a recording"),
     ("t", "dark or light"),
 )

@@ -31,6 +31,7 @@ KEYS: tuple[Key, ...] = (
 )
 
 FOLLOW: Key = ("enter", "watch its successor", "app.follow")
+TRACE: Key = ("n", "trace now", "app.burst")
 
 
 class TooSmall(Pane):
@@ -63,9 +64,10 @@ class View(Screen[None]):
     def show(self, snapshot: Snapshot) -> None:
         for pane in self.query(Pane):
             pane.show(snapshot)
-        offered = () if snapshot.successor is None else (FOLLOW,)
+        ahead = () if snapshot.successor is None else (FOLLOW,)
+        behind = (TRACE,) if snapshot.source.tier == "bursts" else ()
         for line in self.query(KeyLine):
-            line.lead(offered)
+            line.frame(ahead, behind)
 
     def redraw(self) -> None:
         """Draws everything anew, after a change of colours."""

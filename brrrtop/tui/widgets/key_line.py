@@ -22,11 +22,12 @@ class KeyLine(Pane):
         super().__init__()
         self._keys = tuple(keys)
         self._ahead: tuple[Key, ...] = ()
+        self._behind: tuple[Key, ...] = ()
 
-    def lead(self, keys: Sequence[Key]) -> None:
-        """Keys that come first for as long as they matter."""
-        if tuple(keys) != self._ahead:
-            self._ahead = tuple(keys)
+    def frame(self, ahead: Sequence[Key], behind: Sequence[Key] = ()) -> None:
+        """Keys that come first and last for as long as they do something."""
+        if (tuple(ahead), tuple(behind)) != (self._ahead, self._behind):
+            self._ahead, self._behind = tuple(ahead), tuple(behind)
             self.redraw()
 
     def redraw(self) -> None:
@@ -34,7 +35,7 @@ class KeyLine(Pane):
 
     def line(self, width: int) -> Text:
         pieces = []
-        for shown, does, action in (*self._ahead, *self._keys):
+        for shown, does, action in (*self._ahead, *self._keys, *self._behind):
             click = Style(meta={"@click": action})
             piece = Text.styled(f" {shown} ", self.look.style("text", bold=True) + click)
             piece.append(f"{does} ", self.look.style("muted") + click)
