@@ -205,13 +205,17 @@ class EventLog:
     def _shaped(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
         """What came of recording the ops of a step."""
         shapes = timeline.shapes
-        if estimate is None or (shapes.learned_ns, shapes.says) == self._shapes:
+        outcome = (shapes.learned_ns, shapes.says)
+        if outcome == self._shapes or (estimate is None and not shapes.says):
             return
-        self._shapes = (shapes.learned_ns, shapes.says)
+        self._shapes = outcome
+        if estimate is None or shapes.says:
+            self._add(now_ns, "shapes", shapes.says)
+            return
         share = units.share(estimate.evidence_shares.get("L2", 0.0))
         ops = f"{units.count(shapes.op_count)} ops"
         says = f"shapes of one step recorded: {ops}, {share} of kernel time now L2"
-        self._add(now_ns, "shapes", shapes.says or says)
+        self._add(now_ns, "shapes", says)
 
     def _status(self, timeline: Timeline, now_ns: int) -> None:
         says = timeline.ended or timeline.status.get("says")

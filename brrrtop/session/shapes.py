@@ -17,6 +17,8 @@ from collectors.wire import MarkClass
 
 RECOVERY_NS = 1_000_000_000
 """After a recorded step the host has to get ahead of the GPU again: not judged for so long."""
+LEAD_NS = 2_000_000_000
+"""A host is not further ahead than that: queues hold about 1,024 launches."""
 PATIENCE_NS = 15_000_000_000
 """Records of a burst arrive within a second of its end."""
 FIRST_ID = 1 << 40
@@ -66,7 +68,8 @@ class StepShapes:
         if self._due is None:
             return None
         end_ns = self._due[0].t1_ns
-        if traced is None or any(s.t0_ns < end_ns <= s.t1_ns for s in traced):
+        # On the device the step may lie later than on the host; its launches are all told by then.
+        if traced is None or any(s.t0_ns - LEAD_NS < end_ns <= s.t1_ns for s in traced):
             return self._due[0]
         if newest_ns > end_ns + PATIENCE_NS:
             self._fail("no kernels were traced in the step that was recorded")
@@ -91,6 +94,8 @@ class StepShapes:
         here = Launched(*(getattr(here, f)[inside] for f in Launched.__slots__))
         op_ids = self._signed(_op_of(here, marks, main_tid), here, acts, names, ops)
         self._sequence = Sequence(here.keys, here.times_ns, op_ids)
+        ran_ns = int(acts.ends_ns[here.rows].max())
+        self.cuts = without_overlap([*self.cuts, Span(step.t0_ns, ran_ns + RECOVERY_NS)])
         self._due, self.says = None, ""
         self.op_count, self.learned_ns = count, step.t1_ns
 

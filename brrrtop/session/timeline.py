@@ -277,6 +277,7 @@ class Timeline:
             return False
         around = self._launched_in(Span(step.t0_ns - REACH_NS, step.t1_ns))
         self.shapes.learn(*around, self.names, self.ops)
+        self._observe()
         return self.shapes.learned_ns == step.t1_ns
 
     def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
