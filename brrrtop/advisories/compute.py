@@ -9,11 +9,13 @@ import re
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.estimator.traits import Role, Trait, role_of, traits_of
 from brrrtop.model import Advisory
 
 _SKINNY = re.compile(
     r"gemv|dot_kernel|nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_"
 )
+_PRODUCTS = frozenset({Role.GEMM, Role.CONV, Role.SKINNY})
 FLASH_FLOP = 14 / 12
 """A fused backward recomputes the scores: 4 + 10 bhSSd instead of 4 + 8 (regime-theory, 1.6)."""
 FLASH_CAUSAL = 0.5
@@ -41,6 +43,28 @@ def _speedup(context: Context, old: str, new: str) -> float | None:
     return after / before if before and after else None
 
 
+def _spared_ns(
+    context: Context, wanted: Trait, spent_ns: float, precision: str, otherwise: float
+) -> float:
+    """Most that products of a trait can lose, given the peak of the format they should run in.
+
+    t - F / peak where shapes tell the FLOPs of at least half of them (A41, A43): no kernel beats
+    the datasheet. Else the part `otherwise`.
+
+    Args:
+        spent_ns: Time of all such products.
+    """
+    peak = _peak(context, precision)
+    known = flop = 0.0
+    for row in context.estimate.kernels if peak else ():
+        if row.flop_per_s and traits_of(row.name) & wanted and role_of(row.name) in _PRODUCTS:
+            known += row.total_ns
+            flop += row.flop_per_s * row.total_ns / 1e9
+    if not peak or known < spent_ns / 2:
+        return spent_ns * otherwise
+    return spent_ns * max(1 - flop / peak * 1e9 / known, 0.0)
+
+
 def enable_tf32_or_amp(context: Context) -> Advisory | None:
     """A40: fp32 products on the CUDA cores of a device that has tensor cores for them."""
     used = context.facts.precision
@@ -65,7 +89,15 @@ def enable_tf32_or_amp(context: Context) -> Advisory | None:
         suggests=setting,
         waste="fusing or less Python: the slow unit sets the pace",
         confidence=0.95,
-        saves=context.device_side(spent * (1 - 1 / best)),
+        saves=context.device_side(
+            _spared_ns(
+                context,
+                Trait.SIMT,
+                spent,
+                "bf16" if context.capability >= (8, 0) else "fp16",
+                1 - 1 / best,
+            )
+        ),
         simt_gemm_share=context.share(used.simt_gemm_ns),
         simt_conv_share=context.share(used.simt_conv_ns),
         peak_ratio=best,
@@ -85,7 +117,9 @@ def use_bf16(context: Context) -> Advisory | None:
         f"runs up to {ratio:.0f} times as fast and moves half the bytes",
         suggests="with torch.autocast('cuda', torch.bfloat16):",
         confidence=0.7,
-        saves=context.device_side(used.tf32_ns * (1 - 1 / ratio)),
+        saves=context.device_side(
+            _spared_ns(context, Trait.TF32, used.tf32_ns, "bf16", 1 - 1 / ratio)
+        ),
         tf32_share=context.share(used.tf32_ns),
         peak_ratio=ratio,
     )
@@ -107,7 +141,9 @@ def tensor_core_alignment(context: Context) -> Advisory | None:
         "nn.Linear(d, -(-out // 64) * 64), vocabulary and sequence too",
         waste="switching AMP on or off: the rows stay odd",
         confidence=0.9 if used.odd_sizes else 0.8,
-        saves=context.device_side(lost * used.misaligned_ns),
+        saves=context.device_side(
+            _spared_ns(context, Trait.MISALIGNED, used.misaligned_ns, "bf16", lost)
+        ),
         misaligned_share=context.share(used.misaligned_ns),
         odd_sizes=list(used.odd_sizes),
         kernel=used.misaligned_names[0] if used.misaligned_names else None,
@@ -213,7 +249,8 @@ def double_precision(context: Context) -> Advisory | None:
         suggests="torch.as_tensor(x, dtype=torch.float32): numpy arrays and Python scalars bring "
         "float64 in",
         confidence=0.75,
-        saves=context.device_side(used.double_ns / 2),
+        # Half the bytes; what only converts is not needed at all.
+        saves=context.device_side((used.double_ns + used.double_cast_ns) / 2),
         double_share=context.share(used.double_ns),
         double_kernels=used.double_kernels,
     )

@@ -76,6 +76,15 @@ class Context:
         """Most of the wall that `saved_ns` less of kernel time can win."""
         return min(self.rho, 1.0) * self.share(saved_ns)
 
+    def removed(self, spent_ns: float, kernels: int) -> float:
+        """Most of the wall that not launching these kernels at all can win.
+
+        Their own time, and their part of the launches that the device waits for: the host is
+        spared the launch as the device is the kernel, so rho takes nothing away.
+        """
+        part = kernels / self.facts.kernels if self.facts.kernels else 0.0
+        return self.share(spent_ns) + self.idle("launch") * min(part, 1.0)
+
     def worth(self, saves: float) -> bool:
         """Whether a bound is worth showing at all."""
         least = max(

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.estimator.traits import Trait, traits_of
 from brrrtop.model import Advisory
 from collectors.wire import Metric
+
+CONV_PART = 0.3
+"""Part of a channels-first convolution that its layout can cost beside the conversions (A34)."""
+CHANNELED = frozenset({"norm", "pool"})
+"""Families with kernels of their own for each memory format."""
 
 
 def fuse_pointwise(context: Context) -> Advisory | None:
@@ -86,9 +92,23 @@ def cast_churn(context: Context) -> Advisory | None:
         suggests="keep the parameters in bf16 (model.to(torch.bfloat16)), or enter autocast once "
         "around the whole forward so that its weight cache works",
         confidence=0.6,
-        saves=context.device_side(spent),
+        saves=context.removed(spent, context.facts.precision.cast_kernels),
         cast_share=context.share(spent),
     )
+
+
+def _norms_ns(context: Context) -> float:
+    """Most that norms and pools of channels-first images can lose: all above their bytes' time.
+
+    Where bytes are unknown, as much of it as of a convolution.
+    """
+    used, roof = context.facts.precision, context.ceilings.bytes_per_s if context.ceilings else None
+    known = lost = 0.0
+    for row in context.estimate.kernels if roof else ():
+        if row.bytes_per_s and row.family in CHANNELED and traits_of(row.name) & Trait.NCHW:
+            known += row.total_ns
+            lost += row.total_ns * max(1 - row.bytes_per_s / (roof or 1.0), 0.0)
+    return lost + CONV_PART * max(used.nchw_other_ns - known, 0.0)
 
 
 def channels_last(context: Context) -> Advisory | None:
@@ -107,7 +127,7 @@ def channels_last(context: Context) -> Advisory | None:
         suggests="model = model.to(memory_format=torch.channels_last); the same for the images",
         waste="cudnn.benchmark alone: the layout stays",
         confidence=0.75,
-        saves=context.device_side(used.layout_ns + 0.3 * (used.nchw_ns + used.nchw_other_ns)),
+        saves=context.device_side(used.layout_ns + CONV_PART * used.nchw_ns + _norms_ns(context)),
         conv_share=context.share(used.conv_ns),
         nchw_share=context.share(used.nchw_ns),
         layout_share=context.share(used.layout_ns),
@@ -129,7 +149,7 @@ def needless_copies(context: Context) -> Advisory | None:
         suggests="write into a preallocated tensor instead of torch.cat, and drop .contiguous() "
         "where the next op takes strides",
         confidence=0.55,
-        saves=context.device_side(spent),
+        saves=context.removed(spent, context.facts.precision.copying_kernels),
         copying_share=context.share(spent),
     )
 

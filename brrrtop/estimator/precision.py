@@ -29,12 +29,16 @@ class Precision:
     half_ns: int
     double_ns: int
     double_kernels: int
+    double_cast_ns: int
+    """Part of `double_ns` that only converts from fp64 or to it."""
     float_streaming_ns: int
     """Pointwise, norm and reduction kernels over fp32 tensors."""
     streaming_ns: int
     cast_ns: int
+    cast_kernels: int
     copying_ns: int
     """Kernels that only move elements, on-device copies included."""
+    copying_kernels: int
     layout_ns: int
     """Conversions between channels-first and channels-last."""
     nchw_ns: int
@@ -64,6 +68,10 @@ def precision(joined: Joined) -> Precision:
     misaligned = _misaligned(joined, matrix & ~conv)
     layout = joined.is_role(Role.LAYOUT) & kernels
     on_device = np.asarray(joined.window.activities.copy_kinds == CopyKind.DTOD)
+    cast = kernels & joined.has(Trait.CAST)
+    copying = (kernels & joined.has(Trait.COPYING)) | on_device
+    fp64 = _over_fp64(joined)
+    double = (kernels & joined.has(Trait.DOUBLE)) | (copying & fp64)
     total = joined.total_ns
     return Precision(
         matrix_ns=total(matrix),
@@ -72,14 +80,17 @@ def precision(joined: Joined) -> Precision:
         simt_conv_ns=total(conv & simt),
         tf32_ns=total(matrix & joined.has(Trait.TF32)),
         half_ns=total(matrix & joined.has(Trait.HALF)),
-        double_ns=total(kernels & joined.has(Trait.DOUBLE)),
-        double_kernels=int((kernels & joined.has(Trait.DOUBLE)).sum()),
+        double_ns=total(double),
+        double_kernels=int(double.sum()),
+        double_cast_ns=total(double & copying & cast),
         float_streaming_ns=total(
             streaming & joined.has(Trait.FP32_STORAGE) & ~joined.has(Trait.HALF)
         ),
         streaming_ns=total(streaming),
-        cast_ns=total(kernels & joined.has(Trait.CAST)),
-        copying_ns=total((kernels & joined.has(Trait.COPYING)) | on_device),
+        cast_ns=total(cast),
+        cast_kernels=int(cast.sum()),
+        copying_ns=total(copying),
+        copying_kernels=int(copying.sum()),
         layout_ns=total(layout),
         nchw_ns=total(conv & joined.has(Trait.NCHW)),
         nchw_other_ns=total(kernels & ~conv & ~layout & joined.has(Trait.NCHW)),
@@ -99,6 +110,17 @@ def _misaligned(joined: Joined, products: Bool) -> Bool:
     return np.asarray(
         products & joined.has(Trait.MISALIGNED) & (joined.window.activities.blocks >= BIG_BLOCKS)
     )
+
+
+def _over_fp64(joined: Joined) -> Bool:
+    """Rows whose framework op was given an fp64 tensor; none where ops were not recorded."""
+    window = joined.window
+    found = np.zeros(len(window.activities), np.bool_)
+    ids = [op_id for op_id, op in window.ops.items() if "double" in op.types]
+    if ids and len(window.links):
+        wanted = window.links.correlations[np.isin(window.links.op_ids, ids)]
+        found = np.isin(window.activities.correlations, wanted[wanted != 0])
+    return np.asarray(found)
 
 
 def _names(joined: Joined, rows: Bool) -> tuple[str, ...]:
