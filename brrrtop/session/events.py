@@ -68,6 +68,7 @@ class EventLog:
         self._throttle = 0
         self._state: str | None = None
         self._shapes: tuple[int | None, str] = (None, "")
+        self._refused: list[object] = []
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -204,6 +205,10 @@ class EventLog:
 
     def _shaped(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
         """What came of recording the ops of a step."""
+        refused = timeline.status.get("shapes")
+        if isinstance(refused, list) and len(refused) == 2 and refused != self._refused:
+            self._refused = refused
+            self._add(now_ns, "shapes", str(refused[1]))
         shapes = timeline.shapes
         outcome = (shapes.learned_ns, shapes.says)
         if outcome == self._shapes or (estimate is None and not shapes.says):

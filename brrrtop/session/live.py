@@ -280,6 +280,8 @@ class LiveSource:
             if state in ROUTINE and self._agent_state in ROUTINE:
                 status.pop("says", None)
             self._agent_state = state
+        elif "shapes" in status:  # with its time: the same reason may come twice
+            status = {"shapes": [frame.sent_ns, str(status.get("says"))]}
         else:  # one part of the agent: its tier and state are not those of the whole
             status = {k: v for k, v in status.items() if k not in ("tier", "state") and v != ""}
         self._put_status(status, frame.sent_ns or self._now_ns())
@@ -306,7 +308,6 @@ class LiveSource:
             self._order(Op.BURST, decision.steps, decision.longest_ns)
             if decision.shapes:
                 self._order(Op.SHAPES)
-                self._put_status({"says": "recording the shapes of one step"}, now_ns)
             self._put_status({"burst": decision.says}, now_ns)
         else:
             self._order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))

@@ -112,6 +112,9 @@ class Replay:
     def burst(self) -> str:
         raise BrrrtopError("a replay cannot trace anything", "attach to a running trainer")
 
+    def shapes(self) -> str:
+        raise BrrrtopError("a replay cannot record shapes", "attach to a running trainer")
+
     def follow(self) -> str:
         raise BrrrtopError("nobody takes the place of a file", "attach to a running trainer")
 

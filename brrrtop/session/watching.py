@@ -105,6 +105,10 @@ class Watching:
     def continuous(self, on: bool) -> str:
         return self._source.continuous(on)
 
+    def shapes(self) -> str:
+        """Has the op shapes of one step recorded; what came of it is told in the log."""
+        return self._source.shapes()
+
     def follow(self) -> str:
         raise BrrrtopError("nobody takes the place of this trainer", "brrrtop lists the others")
 

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.theme import Theme
 from textual.widgets import Input
 
-from brrrtop.model import Freshness, Snapshot, SourceInfo
+from brrrtop.model import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
+_NOTHING = Event(0, "", "")
 
 
 def theme(name: str, dark: bool) -> Theme:
@@ -47,6 +48,12 @@ def theme(name: str, dark: bool) -> Theme:
         surface=palette["raised"],
         panel=palette["raised"],
     )
+
+
+def _outcome(snapshot: Snapshot) -> Event | None:
+    """What the log says last of recording shapes."""
+    told = [event for event in snapshot.events if event.kind == "shapes"]
+    return told[-1] if told else None
 
 
 class BrrrtopApp(App[int]):
@@ -77,6 +84,7 @@ class BrrrtopApp(App[int]):
         Binding("m", "baseline", show=False),
         Binding("c", "continuous", show=False),
         Binding("n", "burst", show=False),
+        Binding("o", "shapes", show=False),
         Binding("S", "save", show=False),
         Binding("t", "theme", show=False),
         Binding("1", "main", show=False),
@@ -107,6 +115,8 @@ class BrrrtopApp(App[int]):
         self._feed = Feed(driver, self.post_message, interval_s)
         self._frozen = False
         self._continuous = False
+        self._shapes_told: Event | None = None
+        """While an outcome is waited for: the one before."""
         self.animation_level = "none"
 
     def get_line_filters(self) -> Sequence[LineFilter]:
@@ -141,6 +151,7 @@ class BrrrtopApp(App[int]):
             )
         self.snapshot = newest
         self._show()
+        self._tell_shapes()
         self._feed.seen()
 
     def _show(self) -> None:
@@ -224,6 +235,19 @@ class BrrrtopApp(App[int]):
 
     def action_burst(self) -> None:
         self.ask(abilities.CONTINUOUS, lambda d: d.burst(), "only a live trainer is traced")
+
+    def action_shapes(self) -> None:
+        self._shapes_told = _outcome(self.snapshot) or _NOTHING
+        self.ask(
+            abilities.CONTINUOUS, lambda d: d.shapes(), "only a live trainer has shapes to record"
+        )
+
+    def _tell_shapes(self) -> None:
+        """Once what came of the wish is in the log: over the status line too."""
+        found = _outcome(self.snapshot)
+        if found is not None and self._shapes_told not in (None, found):
+            self._shapes_told = None
+            self.say(found.says, failed=found.says.startswith("no shapes"))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter goes on with a successor while one waits for a yes, but not while words are typed."""

@@ -64,6 +64,13 @@ class Driver(Protocol):
             BrrrtopError: Everything is traced already.
         """
 
+    def shapes(self) -> str:
+        """Records the op shapes of one step; called where `continuous` can be. Says so.
+
+        Raises:
+            BrrrtopError: Nothing can be recorded.
+        """
+
     def follow(self) -> str:
         """Goes on with the successor that the snapshot names; returns that, as a sentence.
 

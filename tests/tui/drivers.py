@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from threading import Event
+from threading import Event as Flag
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Snapshot
+from brrrtop.model import Event, Snapshot
 
 ALL = frozenset(
     {
@@ -39,7 +39,7 @@ class ListDriver:
         self._fails = fails
         self.can = can
         self.asked: list[str] = []
-        self.closed = Event()
+        self.closed = Flag()
         self.paused = False
 
     def advance(self) -> Snapshot:
@@ -94,6 +94,13 @@ class ListDriver:
     def burst(self) -> str:
         self.asked.append("burst")
         return "tracing the next steps"
+
+    def shapes(self) -> str:
+        self.asked.append("shapes")
+        said = Event(self._snapshots[-1].now_ns, "shapes", "shapes of one step recorded: 812 ops")
+        last = self._snapshots[-1]
+        self._snapshots[-1] = replace(last, events=(*last.events, said))
+        return "recording the shapes of one step"
 
     def follow(self) -> str:
         self.asked.append("follow")

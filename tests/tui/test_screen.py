@@ -346,3 +346,13 @@ async def test_a_burst_can_be_taken_at_once_where_bursts_are_taken() -> None:
         assert screen.driver.asked == ["burst"]
     async with shown(snapshots.replayed(), size=(160, 50)) as screen:
         assert "trace now" not in await screen.text()
+
+
+async def test_the_shapes_of_a_step_can_be_asked_for_and_their_outcome_is_told() -> None:
+    async with shown(snapshots.snapshot(), size=(180, 50)) as screen:
+        assert " o shapes" in (await screen.text()).splitlines()[-1]
+        await screen.press("o")
+        assert "shapes of one step recorded: 812 ops" in await screen.until("812 ops")
+        assert screen.driver.asked == ["shapes"]
+    async with shown(snapshots.replayed(), size=(160, 50)) as screen:
+        assert " o shapes" not in await screen.text()

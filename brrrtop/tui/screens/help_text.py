@@ -24,6 +24,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("m", "mark a baseline; b compares with it what comes after, m again marks anew"),
     ("c", "trace without pauses, or in bursts again; costs the trainer more"),
     ("n", "trace a few steps now, without waiting for the pause to end"),
+    ("o", "record the op shapes of one step, slower than the others: the evidence becomes L2"),
     ("S", "save what was seen so far as a recording"),
     ("t", "dark or light"),
 )

@@ -32,6 +32,7 @@ KEYS: tuple[Key, ...] = (
 
 FOLLOW: Key = ("enter", "watch its successor", "app.follow")
 TRACE: Key = ("n", "trace now", "app.burst")
+SHAPES: Key = ("o", "shapes", "app.shapes")
 
 
 class TooSmall(Pane):
@@ -65,7 +66,7 @@ class View(Screen[None]):
         for pane in self.query(Pane):
             pane.show(snapshot)
         ahead = () if snapshot.successor is None else (FOLLOW,)
-        behind = (TRACE,) if snapshot.source.tier == "bursts" else ()
+        behind = (TRACE, SHAPES) if snapshot.source.tier == "bursts" else ()
         for line in self.query(KeyLine):
             line.frame(ahead, behind)
 

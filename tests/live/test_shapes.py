@@ -1,0 +1,137 @@
+"""Shapes are asked for with a burst, once, and what they disturb is nobody's measure."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.session.governor import Governor
+from brrrtop.session.live import LiveSource
+from collectors.control import Op
+from collectors.wire import MARK, Frame, Kind, MarkClass
+from tests.live.agents import SECOND, STEP_NS, FakeAgent
+from tests.live.test_live import Bench
+
+
+def _quiet(bench: Bench) -> None:
+    """Until no burst is under way."""
+    bench.watch(3)
+    while bench.source.governor.tracing:
+        bench.watch(0.25)
+
+
+def _disturbed(start_ns: int, end_ns: int, at_ns: int) -> Frame:
+    rows = np.zeros(1, MARK)
+    rows["start_ns"], rows["end_ns"] = start_ns, end_ns
+    rows["mark_class"] = MarkClass.PERTURBED
+    return Frame(Kind.MARKS, rows, at_ns)
+
+
+def _orders(bench: Bench) -> list[tuple[Op, int, int]]:
+    assert bench.agent is not None
+    return [one for one in bench.agent.orders if one[0] in (Op.BURST, Op.SHAPES)]
+
+
+def test_shapes_are_ordered_right_behind_a_burst_with_steps_to_spare() -> None:
+    bench = Bench()
+    _quiet(bench)
+    usual = _orders(bench)[-1]
+    assert "recording the shapes" in bench.driver.shapes()
+    burst, shapes = _orders(bench)[-2:]
+    assert shapes[0] is Op.SHAPES and burst[0] is Op.BURST
+    assert burst[1] >= usual[1] + 2 and burst[2] > usual[2]
+    bench.watch(20)
+    assert bench.agent is not None and bench.agent.count(Op.SHAPES) == 1
+    bench.source.close()
+
+
+def test_the_burst_with_shapes_costs_nothing_on_the_meter_and_its_steps_are_no_baseline() -> None:
+    plain, asked = Bench(), Bench()
+    for bench in (plain, asked):
+        _quiet(bench)
+        bench.watch(10)
+        _quiet(bench)
+    measured = len(asked.source.governor.cost.measured)
+    asked.driver.shapes()
+    assert asked.agent is not None
+    began = asked.now_ns + STEP_NS
+    asked.agent.say(_disturbed(began, began + 7 * STEP_NS, asked.now_ns))
+    while asked.source.governor.tracing:
+        asked.watch(0.25)
+    burst = asked.source.governor.cost._touched[-1]
+    assert len(asked.source.governor.cost.measured) == measured
+    ends = np.arange(began - STEP_NS, began + 12 * STEP_NS, STEP_NS)
+    assert asked.source.governor.cost._traced(ends).all()
+    assert burst[1] > began
+    asked.watch(30)
+    assert len(asked.source.governor.cost.measured) > measured, "later bursts are measured again"
+    plain.source.close()
+    asked.source.close()
+
+
+def test_with_the_option_it_is_asked_once_and_not_before_steps_are_steady() -> None:
+    bench = Bench()
+    bench.source.close()
+    bench.agent = FakeAgent(bench.now_ns)
+    governor = Governor()
+    bench.source = LiveSource(
+        bench.agent, 4711, [bench.feed], bench.load, governor, None, lambda: bench.now_ns,
+        shapes=True,
+    )  # fmt: skip
+    bench.read(0.5)
+    assert bench.agent.count(Op.SHAPES) == 0
+    bench.read(20)
+    assert bench.agent.count(Op.SHAPES) == 1
+    orders = [one[0] for one in bench.agent.orders if one[0] in (Op.BURST, Op.SHAPES)]
+    assert orders.index(Op.SHAPES) >= 2, "a first burst showed that steps are steady"
+    bench.source.close()
+
+
+def test_where_every_step_is_traced_shapes_are_ordered_alone() -> None:
+    bench = Bench()
+    _quiet(bench)
+    bench.driver.continuous(True)
+    assert bench.agent is not None
+    bursts = bench.agent.count(Op.BURST)
+    bench.driver.shapes()
+    bench.watch(1)
+    assert bench.agent.count(Op.SHAPES) == 1 and bench.agent.count(Op.BURST) == bursts
+    bench.source.close()
+
+
+def test_why_there_are_no_shapes_is_in_the_log() -> None:
+    bench = Bench()
+    _quiet(bench)
+    assert bench.agent is not None
+    for _ in range(2):
+        bench.driver.shapes()
+        says = "no shapes: torch.profiler is at work"
+        bench.agent.say(Frame(Kind.STATUS, {"shapes": "none", "says": says}, bench.now_ns))
+        bench.watch(3)
+        _quiet(bench)
+    told = [event.says for event in bench.driver.advance().events if event.kind == "shapes"]
+    assert told == [says] * 2
+    bench.source.close()
+
+
+def test_without_an_agent_there_are_no_shapes() -> None:
+    bench = Bench(agent=False)
+    with pytest.raises(BrrrtopError, match="no kernels are traced"):
+        bench.driver.shapes()
+    bench.source.close()
+
+
+def test_a_step_of_seconds_gets_a_burst_of_whole_steps() -> None:
+    governor = Governor()
+    now_ns = 1_700_000_000 * SECOND
+    for number in range(20):
+        now_ns += 3 * SECOND
+        governor.add_steps(np.array([now_ns], np.int64))
+        if number == 10:
+            governor.want_shapes()
+        decision = governor.decide(now_ns)
+        if decision is not None and decision.shapes:
+            assert decision.steps >= 3 and decision.longest_ns >= 9 * SECOND
+            return
+    pytest.fail("no burst with shapes was ordered")
