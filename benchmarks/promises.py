@@ -3,7 +3,7 @@
     python benchmarks/promises.py record --out DIR     # on a GPU; needs torch alone
     python benchmarks/promises.py judge DIR            # anywhere; needs brrrtop
 
-`record` times each loop with nothing attached, before and after, in turns, then traces four steps
+`record` times each loop with nothing attached, before and after, in turns, then traces eight steps
 of each. Each pair has a process of its own; one that fails is noted and the others go on. What it
 found lies in DIR/promises.tar. `judge` asks brrrtop about the traces: what it promised beside what
 was measured, whether the advice is gone after the fix, and what its own comparison says was won.
@@ -27,7 +27,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-WARM_UP, TIMED, ROUNDS, TRACED = 12, 20, 3, 4
+WARM_UP, TIMED, ROUNDS, TRACED = 12, 20, 3, 8
 PAIR_SECONDS = 150.0
 """Most one pair may take; the compiler is the slowest part."""
 PART_BYTES = 15 << 20

@@ -17,12 +17,14 @@ from torch import nn
 from torch.profiler import record_function
 from torch.utils.data import DataLoader, Dataset
 
-EVERY = 21
-"""Steps between two collections or logs once that is fixed: one falls into each timed round."""
+EVERY, FIRST = 21, 10
+"""Steps between two collections or logs once that is fixed, and the first step's number: one falls
+into each timed round, the next comes after the traced steps."""
 
 
 def launch_bound_compile(place: Place, fixed: bool) -> Step:
-    model = tiny_model(place)
+    """350 kernels a step: beside them a compiled step's own millisecond on the host is small."""
+    model = tiny_model(place, place.pick(32, 2))
     fused = place.device == "cuda"
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=fused)
     ran = torch.compile(model, mode="reduce-overhead") if fixed else model
@@ -130,7 +132,7 @@ def dataloader_stall(place: Place, fixed: bool) -> Step:
 def gc_pause(place: Place, fixed: bool) -> Step:
     """A full collection a step in a process that holds many objects."""
     held = [[i] for i in range(place.pick(1_000_000, 1_000))]
-    work, turns = products(place, place.pick(30, 1)), count(1)
+    work, turns = products(place, place.pick(30, 1)), count(FIRST)
 
     def step() -> Any:
         out = work()
@@ -145,7 +147,7 @@ def gc_pause(place: Place, fixed: bool) -> Step:
 def logging_stall(place: Place, fixed: bool) -> Step:
     """A histogram of what is on the host already, written as text each step."""
     values = [random.random() for _ in range(place.pick(40_000, 100))]
-    work, turns = products(place, place.pick(30, 1)), count(1)
+    work, turns = products(place, place.pick(30, 1)), count(FIRST)
     path = Path(gettempdir()) / "brrrtop-promises.jsonl"
 
     def step() -> Any:
