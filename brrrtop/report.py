@@ -24,8 +24,18 @@ from brrrtop.model import (
     Steps,
 )
 from brrrtop.report_text import to_text as to_text
+from collectors.wire import Metric
 
 SCHEMA = "brrrtop.report/1"
+_NOT_OF_A_GPU = frozenset(
+    {
+        Metric.TRAINER_CPU_SHARE,
+        Metric.MONITOR_CPU_SHARE,
+        Metric.MONITOR_RSS_BYTES,
+        Metric.STEP_COST_SHARE,
+        Metric.STEP_COST_ERROR_SHARE,
+    }
+)
 _ACCOUNT_KEYS = ("compute_ns", "memory_ns", "underfilled_ns", "exposed_comm_ns", "exposed_copy_ns")
 
 
@@ -42,6 +52,11 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     whole["now_ns"] = snapshot.now_ns
     whole["source"] |= {"label": source.label, "tier": source.tier, "world": source.world}
     whole["notes"] = list(source.notes)
+    whole["gauges"] = {
+        metric.name.lower(): _plain(snapshot.gauges.get(metric))
+        for metric in Metric
+        if metric not in _NOT_OF_A_GPU
+    }
     whole["silenced"] = [one.kind for one in snapshot.silenced]
     whole["overhead"] = {
         "step_cost_share": _plain(snapshot.overhead.step_cost_share),

@@ -8,13 +8,24 @@ from collections.abc import Iterator
 from brrrtop import compare_text, units, words
 from brrrtop.kernel_names import fitted
 from brrrtop.model import Advisory, Estimate, KernelRow, Regime, Snapshot, Split
+from collectors.wire import Metric
 
 WIDTH = 80
 _BAR_WIDTH = 28
 _KERNELS_SHOWN = 12
 _SIGNS = {"compute": "█", "memory": "▓", "overhead": "░", "unknown": "·"}
 _ASCII_SIGNS = {"compute": "C", "memory": "M", "overhead": "o", "unknown": "?"}
-_ASCII = {"█": "#", "·": "-", "–": "-", "…": "...", "≤": "<=", "≥": ">=", "×": "x", "→": "->"}
+_ASCII = {
+    "█": "#",
+    "·": "-",
+    "–": "-",
+    "…": "...",
+    "≤": "<=",
+    "≥": ">=",
+    "×": "x",
+    "°": "",
+    "→": "->",
+}
 _KINDS = {"live": "live", "recording": "recording", "kineto": "profiler trace", "memory": "memory"}
 
 
@@ -37,7 +48,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
     yield from _heading(snapshot)
     if estimate is None:
         yield ""
-        yield "Nothing to judge yet: no GPU activity has been seen."
+        yield from _wrapped(_nothing(snapshot), "")
     else:
         yield from _verdict(estimate, signs)
         yield from _account(estimate)
@@ -46,7 +57,44 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _advice(snapshot)
         yield from _compared(snapshot)
         yield from _other_devices(snapshot)
+    yield from _counters(snapshot)
     yield from _notes(snapshot)
+
+
+def _nothing(snapshot: Snapshot) -> str:
+    """Why there is no verdict, as far as the source tells."""
+    if snapshot.source.tier == "nvml":
+        return "No verdict: only counters and steps are seen, no kernels."
+    return "Nothing to judge yet: no GPU activity has been seen."
+
+
+def _counters(snapshot: Snapshot) -> Iterator[str]:
+    """What the GPU itself counted last, with nvidia-smi's figure beside the truth."""
+    found = snapshot.gauges
+    shares = [
+        f"{label} {units.share(found[metric])}"
+        for label, metric in (
+            ("SM active", Metric.SM_ACTIVE),
+            ("tensor", Metric.TENSOR_ACTIVE),
+            ("DRAM", Metric.DRAM_ACTIVE),
+            ("nvidia-smi says", Metric.SMI_UTIL),
+        )
+        if metric in found
+    ]
+    amounts = []
+    if Metric.MEMORY_USED_BYTES in found:
+        total = units.size(found.get(Metric.MEMORY_TOTAL_BYTES))
+        amounts.append(f"memory {units.size(found[Metric.MEMORY_USED_BYTES])} of {total}")
+    if Metric.POWER_WATT in found:
+        amounts.append(f"{found[Metric.POWER_WATT]:.0f} W")
+    if Metric.TEMPERATURE_C in found:
+        amounts.append(f"{found[Metric.TEMPERATURE_C]:.0f} °C")
+    if found.get(Metric.FOREIGN_PROCESS_COUNT):
+        amounts.append(f"other processes on it: {found[Metric.FOREIGN_PROCESS_COUNT]:.0f}")
+    if shares or amounts:
+        yield ""
+        yield "The GPU's own counters, last reading"
+        yield from _wrapped(", ".join((*shares, *amounts)), "  ")
 
 
 def _heading(snapshot: Snapshot) -> Iterator[str]:

@@ -11,6 +11,8 @@ import psutil
 from collectors.process_end import ProcessEnd
 from collectors.wire import GAUGE, Metric
 
+_STOPPED = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP})
+
 
 class CpuShare:
     """CPU time of one process over wall time; 1 is one core."""
@@ -58,6 +60,14 @@ class CpuShare:
         except psutil.Error:
             return False
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it stands still until somebody lets it go on."""
+        try:
+            return self._process is not None and self._process.status() in _STOPPED
+        except psutil.Error:
+            return False
+
 
 class HostLoad:
     """Gauges of this process and of the trainer."""
@@ -72,6 +82,13 @@ class HostLoad:
     def trainer_running(self) -> bool | None:
         """None when there is no trainer to look at."""
         return None if self._trainer is None else self._trainer.running
+
+    @property
+    def trainer_stopped(self) -> str | None:
+        """That a signal or a debugger keeps the trainer from running, with what helps."""
+        if self._trainer is None or not self._trainer.stopped:
+            return None
+        return f"the trainer is stopped by a signal or a debugger; to go on: kill -CONT {self._pid}"
 
     @property
     def trainer_end(self) -> str:

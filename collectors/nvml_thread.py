@@ -78,7 +78,7 @@ class GaugeThread:
     def says(self) -> list[str]:
         """What a reader must know, as sentences."""
         if self.unavailable is not None:
-            return [self.unavailable.message]
+            return [f"{self.unavailable.message}: {self.unavailable.action}"]
         silent_ns = time.monotonic_ns() - self._alive_ns
         if self._thread.is_alive() and silent_ns > SILENT_AFTER_NS:
             return [

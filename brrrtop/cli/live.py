@@ -128,7 +128,14 @@ def watch(
         return _once(driver, source, options, gates)
     finally:
         with suppress(KeyboardInterrupt):
-            driver.close()
+            left(driver)
+
+
+def left(driver: Watching) -> None:
+    """Lets go of the trainer, and says so where the recording is not whole."""
+    driver.close()
+    if driver.recording_stopped is not None:
+        output.say(f"brrrtop: {driver.recording_stopped}")
 
 
 def _once(

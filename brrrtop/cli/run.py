@@ -82,7 +82,7 @@ class _Beside:
         self._next_s = 0.0
         self.look()
         if self._driver is not None:
-            self._driver.close()
+            live.left(self._driver)
         if self._driver is None and not self._given_up:
             output.say("brrrtop: the program ended without having used CUDA through torch")
         elif self._latest is not None and not self._options.json and not self._reported:
@@ -98,7 +98,7 @@ class _Beside:
                 return
 
     def _judge(self, snapshot: Snapshot) -> None:
-        if snapshot.estimate is not None:
+        if snapshot.estimate is not None or self._latest is None or self._latest.estimate is None:
             self._latest = snapshot
         if self._options.once:
             if snapshot.estimate is not None and not self._reported:

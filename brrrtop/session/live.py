@@ -16,7 +16,8 @@ import numpy as np
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import SourceInfo
-from brrrtop.session.governor import UNABLE, Act, Governor
+from brrrtop.session.agent_state import AgentState
+from brrrtop.session.governor import Act, Governor
 from brrrtop.session.memory import command_line
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
@@ -33,10 +34,6 @@ from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClas
 SECOND = 1_000_000_000
 EXIT_NS = SECOND // 2
 """How long a process may take from closing its sockets to being gone."""
-CANNOT = UNABLE - {"waiting"}
-"""States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
-ROUTINE = frozenset({"ready", "tracing"})
-"""States between which every burst moves the agent."""
 
 
 class LiveSource:
@@ -85,7 +82,7 @@ class LiveSource:
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
         self._agent_lost: str | None = None
-        self._agent_state: str | None = None
+        self._agent_state = AgentState()
         self._wishes = Wishes(self._order, shapes)
         self._uuids: dict[int, str] = {}
         self._closed = False
@@ -164,7 +161,7 @@ class LiveSource:
     @property
     def tier(self) -> str:
         """`continuous`, `bursts`, or `nvml` without an agent that can trace."""
-        if self._agent is None or self._agent_lost is not None or self._agent_state in CANNOT:
+        if self._agent is None or self._agent_lost is not None or self._agent_state.cannot_trace:
             return "nvml"
         return "continuous" if self.governor.continuous else "bursts"
 
@@ -270,16 +267,13 @@ class LiveSource:
                 match(dict(self._uuids))
 
     def _take_status(self, frame: Frame) -> None:
-        """Passes on what is new in the agent's words; that it traces a burst is no news."""
+        """Passes on what is new in the agent's words."""
         status = dict(frame.body)
         if status.get("by") == "agent":
-            state = str(status.get("state"))
-            self.governor.add_state(state)
+            self.governor.add_state(str(status.get("state")))
             if "traced" in status:
                 self.governor.add_traced()
-            if state in ROUTINE and self._agent_state in ROUTINE:
-                status.pop("says", None)
-            self._agent_state = state
+            status = self._agent_state.hear(status)
         elif "shapes" in status:  # with its time: the same reason may come twice
             status = {"shapes": [frame.sent_ns, str(status.get("says"))]}
         else:  # one part of the agent: its tier and state are not those of the whole
@@ -366,13 +360,18 @@ class LiveSource:
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(self._load.trainer_end, now_ns)
+        stopped = self._load.trainer_stopped
+        if (stopped is not None) != self._status.get("stopped", False):
+            says = stopped or "the trainer runs again"
+            self._put_status({"stopped": stopped is not None, "says": says}, now_ns)
         if self.tee.stopped is not None:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
     def _notes(self) -> list[str]:
-        lost = [self._agent_lost] if self._agent_lost is not None else []
         said = [line for feed in self._feeds for line in feed.says]
-        return list(dict.fromkeys([*lost, *said]))
+        agent = (self._agent_lost, self._agent_state.hurdle)
+        known = (*agent, self._load.trainer_stopped, self.tee.stopped, *said)
+        return list(dict.fromkeys(line for line in known if line is not None))
 
     def _lose_agent(self, why: str) -> None:
         if self._agent_lost is not None:

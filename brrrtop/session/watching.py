@@ -36,6 +36,11 @@ class Watching:
         return CAN if self._source.tier != "nvml" else CAN - {"continuous"}
 
     @property
+    def recording_stopped(self) -> str | None:
+        """Why the file of `--record` ends early; None while it does not."""
+        return self._source.tee.stopped
+
+    @property
     def ended(self) -> str | None:
         """Why nothing more comes; None while something may."""
         return self._session.timeline.ended

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from brrrtop.model import Launch, Regime, Snapshot, Split, Steps
+from brrrtop.model import Launch, Regime, Snapshot, SourceInfo, Split, Steps
 from brrrtop.report import document, to_json, to_text
+from collectors.wire import Metric
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
@@ -127,3 +128,29 @@ def test_losses_and_notes_are_told(make_snapshot: MakeSnapshot) -> None:
 def test_a_window_with_nothing_in_it_is_no_verdict(make_snapshot: MakeSnapshot) -> None:
     text = to_text(replace(make_snapshot(), estimate=None, devices=(), advisories=()))
     assert "Nothing to judge yet" in text
+
+
+def test_the_gpus_own_counters_are_in_both_forms(make_snapshot: MakeSnapshot) -> None:
+    gauges = {Metric.SM_ACTIVE: 0.14, Metric.SMI_UTIL: 1.0, Metric.POWER_WATT: 410.0,
+              Metric.MONITOR_CPU_SHARE: 0.5}  # fmt: skip
+    snapshot = make_snapshot(gauges={int(metric): value for metric, value in gauges.items()})
+    report = document(snapshot)["gauges"]
+    assert (report["sm_active"], report["smi_util"], report["power_watt"]) == (0.14, 1.0, 410.0)
+    assert report["dram_active"] is None, "nobody measured it"
+    assert "monitor_cpu_share" not in report
+    text = to_text(snapshot)
+    assert "SM active 14%, nvidia-smi says 100%, 410 W" in text
+    assert "DRAM" not in text
+    assert "counters" not in to_text(make_snapshot())
+
+
+def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> None:
+    notes = ("no libcupti is mapped in the trainer: counters only",)
+    source = SourceInfo("live", "pid 7", tier="nvml", notes=notes)
+    alone = replace(make_snapshot(), source=source, estimate=None, devices=())
+    text = to_text(replace(alone, gauges={int(Metric.TEMPERATURE_C): 55.0}))
+    assert "No verdict: only counters and steps are seen, no kernels." in text
+    assert "55 °C" in text
+    assert "no libcupti is mapped" in text
+    waiting = replace(alone, source=replace(source, tier="bursts"))
+    assert "Nothing to judge yet" in to_text(waiting)

@@ -123,6 +123,7 @@ class FakeLoad:
 
     def __init__(self) -> None:
         self.trainer_running: bool | None = True
+        self.trainer_stopped: str | None = None
         self.trainer_end = "the trainer (pid 4711) exited: exit code 1"
 
     def sample(self) -> Any:

@@ -108,7 +108,7 @@ if __name__ == "__main__":
     known = {
         "facts": facts,
         "hangs": hangs,
-        "thread": thread,
+        "thread": lambda: thread(float(rest[0]) if rest else 1.3),
         "unavailable": unavailable,
         "readings": readings,
         "early": lambda: readings(4, 0.03),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 
 from brrrtop.cli.demo import scenarios
+from brrrtop.cli.live import left
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Freshness, Snapshot
 from brrrtop.session.governor import Governor, Limits
@@ -228,14 +231,45 @@ def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
     assert bench.agent.count(Op.BURST) == before + 1
 
 
-def test_bursts_are_no_news(bench: Bench) -> None:
+def say(bench: Bench, state: str, says: str) -> list[Frame]:
     assert bench.agent is not None
-    words = []
-    for state in ("ready", "tracing", "ready", "yielded", "ready", "tracing"):
-        body = {"by": "agent", "state": state, "says": f"it is {state}", "cupti": None}
-        bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
-        words.append(statuses(bench.read(0.25)).get("says"))
-    assert words == ["it is ready", None, None, "it is yielded", "it is ready", None]
+    body = {"by": "agent", "state": state, "says": says, "cupti": None}
+    bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
+    return bench.read(1)
+
+
+def test_bursts_are_no_news(bench: Bench) -> None:
+    said = {
+        "ready": "kernel tracing is ready",
+        "tracing": "tracing a burst",
+        "yielded": "torch.profiler is recording: kernel tracing waits",
+    }
+    states = ("ready", "tracing", "ready", "yielded", "ready", "tracing")
+    words = [statuses(say(bench, state, said[state])).get("says") for state in states]
+    assert words == [said["ready"], None, None, said["yielded"], said["ready"], None]
+
+
+def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Bench) -> None:
+    say(bench, "waiting", "waiting for the trainer to touch its GPU")
+    assert bench.source.info.notes == ("waiting for the trainer to touch its GPU",)
+    say(bench, "ready", "kernel tracing is ready")
+    assert bench.source.info.notes == ()
+    graphs = "kernel tracing waits to hear whether the trainer has CUDA graphs"
+    assert statuses(say(bench, "ready", graphs))["says"] == graphs, "and a line of the log"
+    bench.feed.says = ["no GPM"]
+    assert bench.source.info.notes == (graphs, "no GPM")
+    say(bench, "tracing", "tracing a burst")
+    assert bench.source.info.notes == ("no GPM",)
+
+
+def test_a_stopped_trainer_is_told_with_the_command_that_helps(bench: Bench) -> None:
+    bench.read(2)
+    bench.load.trainer_stopped = "the trainer is stopped: kill -CONT 4711"
+    assert "kill -CONT 4711" in str(statuses(bench.read(1.5))["says"])
+    assert "kill -CONT 4711" in bench.source.info.notes[0]
+    bench.load.trainer_stopped = None
+    assert "runs again" in str(statuses(bench.read(1.5))["says"])
+    assert bench.source.info.notes == ()
 
 
 def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
@@ -327,7 +361,9 @@ def test_what_is_in_memory_can_be_saved_and_replayed(tmp_path: Path, bench: Benc
         bench.driver.save(str(path))
 
 
-def test_a_full_disk_stops_the_recording_and_nothing_else(bench: Bench) -> None:
+def test_a_full_disk_stops_the_recording_and_nothing_else(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Full:
         def write(self, frame: Frame) -> None:
             raise BrrrtopError("recording to run.brrr stopped: No space left on device")
@@ -351,6 +387,9 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(bench: Bench) -> None:
         time.sleep(0.01)
     source.close()
     assert "No space left" in str(statuses(frames)["recording"])
+    assert any("No space left" in note for note in source.info.notes)
+    left(Watching(Session(source), source))
+    assert "No space left" in capsys.readouterr().err
     assert Kind.GAUGES in kinds(frames)
 
 
@@ -394,6 +433,22 @@ def test_a_paused_picture_stands_still_while_frames_are_kept(bench: Bench) -> No
     newest = MemorySource(bench.source.tee.ring.frames()).span
     assert newest is not None
     assert newest.t1_ns == now_ns
+
+
+def test_a_process_that_a_signal_stopped_is_seen() -> None:
+    child = subprocess.Popen(["sleep", "20"])
+    try:
+        load = HostLoad(child.pid)
+        assert load.trainer_stopped is None
+        child.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 5
+        while load.trainer_stopped is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert f"kill -CONT {child.pid}" in str(load.trainer_stopped)
+        load.close()
+    finally:
+        child.kill()
+        child.wait(10)
 
 
 def test_the_hosts_load_is_measured() -> None:

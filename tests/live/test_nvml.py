@@ -170,6 +170,9 @@ def test_no_library_is_a_sentence_with_an_action(ask: Ask) -> None:
     assert "modprobe" in action
     message, _ = ask("unavailable", FAKE_NVML_FAIL="nvmlInitWithFlags=18")
     assert "different versions" in message
+    (said,) = ask("thread:0.2", FAKE_NVML_FAIL="nvmlInitWithFlags=18")["says"]
+    assert "different versions" in said
+    assert "reload the driver" in said
 
 
 def test_the_thread_brings_facts_and_gauges_at_its_pace(ask: Ask) -> None:

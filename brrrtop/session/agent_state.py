@@ -1,0 +1,46 @@
+"""What the agent says of itself: its state, and what keeps it from tracing kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brrrtop.session.governor import UNABLE
+
+CANNOT = UNABLE - {"waiting"}
+"""States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
+ROUTINE = frozenset({"ready", "tracing"})
+"""States between which every burst moves the agent."""
+EXPECTED = frozenset(
+    {
+        "",
+        "kernel tracing is ready",
+        "kernel tracing is ready to try again",
+        "tracing a burst",
+        "tracing continuously",
+    }
+)
+"""What the agent says when nothing is in its way."""
+
+
+class AgentState:
+    """Follows the statuses of an agent."""
+
+    def __init__(self) -> None:
+        self.state: str | None = None
+        self.hurdle: str | None = None
+        """What keeps it from tracing, or from tracing all, in its own words."""
+
+    @property
+    def cannot_trace(self) -> bool:
+        """And will not soon."""
+        return self.state in CANNOT
+
+    def hear(self, said: dict[str, Any]) -> dict[str, Any]:
+        """The part of a status that is worth passing on; that it traces a burst is no news."""
+        status = dict(said)
+        state, says = str(status.get("state")), str(status.get("says") or "")
+        hurdle = says if says not in EXPECTED else None
+        if {state, self.state} <= ROUTINE and hurdle is None and self.hurdle is None:
+            status.pop("says", None)
+        self.state, self.hurdle = state, hurdle
+        return status
