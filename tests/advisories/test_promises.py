@@ -1,0 +1,67 @@
+"""Loops of an H200 before and after one fix: what was promised was won, and the advice is gone.
+
+Recorded by `benchmarks/promises.py`, which timed the same loops with nothing attached.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from brrrtop import compare_text
+from brrrtop.advisories.compare import compare
+from brrrtop.model import Advisory, Estimate, Snapshot
+from brrrtop.session.opening import open_source
+from brrrtop.session.whole import analyze
+
+FOLDER = Path(__file__).resolve().parents[1] / "recordings" / "promises"
+MEASURED = json.loads((FOLDER / "measured.json").read_text())["steps"]
+
+
+def judged(name: str) -> Snapshot:
+    source = open_source(FOLDER / f"{name}.brrr")
+    try:
+        return analyze(source, trimmed=True)
+    finally:
+        source.close()
+
+
+def advice(snapshot: Snapshot, kind: str) -> Advisory | None:
+    return next((one for one in snapshot.advisories if one.kind == kind), None)
+
+
+def estimate(snapshot: Snapshot) -> Estimate:
+    assert snapshot.estimate is not None
+    return snapshot.estimate
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_the_fix_wins_at_most_what_was_promised_and_at_least_half(kind: str) -> None:
+    given = advice(judged(kind), kind)
+    assert given is not None and given.saves_at_most is not None
+    won = 1 - MEASURED[kind]["after_ms"] / MEASURED[kind]["before_ms"]
+    assert 0.5 * given.saves_at_most <= won <= given.saves_at_most
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_the_fix_takes_the_advice_off_the_screen(kind: str) -> None:
+    assert advice(judged(f"{kind}.after"), kind) is None
+
+
+@pytest.mark.parametrize("kind", MEASURED)
+def test_the_comparison_says_what_was_promised_and_won(kind: str) -> None:
+    before, after = judged(kind), judged(f"{kind}.after")
+    found = compare(estimate(before), estimate(after), before.advisories)
+    kept = next(one for one in found.promises if one.kind == kind)
+    won = 1 - MEASURED[kind]["after_ms"] / MEASURED[kind]["before_ms"]
+    assert kept.won_share == pytest.approx(won, abs=0.05)
+    assert kind in compare_text.promise(kept)
+
+
+def test_a_step_begins_with_its_kernels_not_with_a_copy_that_runs_ahead() -> None:
+    """Prefetched on a stream of its own, the upload for step 5 is over before step 3 begins."""
+    spans = estimate(judged("overlap-copies.after")).steps.spans
+    for span in spans:
+        assert span.duration_ns / 1e6 == pytest.approx(5.5, abs=0.4)
