@@ -11,6 +11,7 @@ sample). Prints what sampling itself cost in steps a second.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import subprocess
 import sys
@@ -37,12 +38,17 @@ def rate(trainer: SteppedTrainer, seconds: float, meanwhile: Callable[[], Any] =
     return (trainer.count - count) / (time.perf_counter() - began)
 
 
-def sampled(trainer: SteppedTrainer, interval_ns: int, seconds: float) -> dict[str, Any]:
+def sampled(
+    trainer: SteppedTrainer, interval_ns: int, seconds: float, library: Path | None
+) -> dict[str, Any]:
+    if library is not None:
+        ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
     from cupti import pm_sampling
 
     from collectors import control, native
     from collectors.attach import attach
     from collectors.counters import DeviceCounters
+    from collectors.cuda_devices import cuda_ordinals
     from collectors.wire import Kind
 
     class Noted(DeviceCounters):
@@ -56,6 +62,7 @@ def sampled(trainer: SteppedTrainer, interval_ns: int, seconds: float) -> dict[s
 
     found: dict[str, Any] = {}
     pairs: list[tuple[int, int]] = []
+    cuda_ordinals()  # starts the driver, without which CUPTI's profiler refuses
     counters = Noted(pm_sampling, 0, interval_ns)
     found["columns"] = counters.columns
     found["rate_sampled"] = rate(trainer, 1.5, lambda: counters.drain(0))
@@ -94,6 +101,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--interval-us", type=float, default=100.0)
     parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--cupti", type=Path, help="the libcupti that cupti-python wants")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     smi = ["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem", "--format=csv,noheader"]
@@ -108,7 +116,7 @@ def main() -> None:
             said["clocks_before"] = subprocess.run(
                 smi, capture_output=True, text=True, check=False
             ).stdout.strip()
-            found = sampled(trainer, int(args.interval_us * 1000), args.seconds)
+            found = sampled(trainer, int(args.interval_us * 1000), args.seconds, args.cupti)
             said["clocks_after"] = subprocess.run(
                 smi, capture_output=True, text=True, check=False
             ).stdout.strip()
