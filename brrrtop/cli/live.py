@@ -23,6 +23,8 @@ from collectors import control
 
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""
+SHAPES_S = 30.0
+"""How much longer `--once` waits for the shapes of a step: they come after the first burst."""
 COUNTERS_S = 2.0
 """How long `--once` waits where only counters are to be had: they judge nothing."""
 
@@ -138,6 +140,14 @@ def left(driver: Watching) -> None:
         output.say(f"brrrtop: {driver.recording_stopped}")
 
 
+def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
+    """What came of `--shapes`; None while that is open, nothing where nobody asked."""
+    if not options.shapes:
+        return ""
+    told = [event.says for event in snapshot.events if event.kind == "shapes"]
+    return told[-1] if told else None
+
+
 def _once(
     driver: Watching, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
 ) -> int:
@@ -146,11 +156,17 @@ def _once(
     while True:
         snapshot = driver.advance()
         patience_s = COUNTERS_S if source.tier == "nvml" else FIRST_VERDICT_S
-        if snapshot.estimate is not None or time.monotonic() - began > patience_s:
+        told = shapes_told(snapshot, options)
+        if told is None and source.tier != "nvml":
+            patience_s += SHAPES_S
+        waited = time.monotonic() - began > patience_s
+        if waited or (snapshot.estimate is not None and told is not None):
             break
         if snapshot.freshness is Freshness.ENDED:
             raise NoTrainer(f"{source.info.label} ended before it could be judged")
         time.sleep(min(options.interval, 0.1))
+    if told:
+        output.say(told)
     output.report(snapshot, options)
     gate.check(gates, snapshot)
     return 0

@@ -59,7 +59,7 @@ class _Beside:
         self._driver: Watching | None = None
         self._next_s = 0.0
         self._latest: Snapshot | None = None
-        self._reported = False
+        self._reported = self._shapes_told = False
         self._given_up = False
         self.tripped = False
 
@@ -100,8 +100,12 @@ class _Beside:
     def _judge(self, snapshot: Snapshot) -> None:
         if snapshot.estimate is not None or self._latest is None or self._latest.estimate is None:
             self._latest = snapshot
+        told = live.shapes_told(snapshot, self._options)
+        if told and not self._shapes_told:
+            self._shapes_told = True
+            output.say(f"brrrtop: {told}")
         if self._options.once:
-            if snapshot.estimate is not None and not self._reported:
+            if snapshot.estimate is not None and told is not None and not self._reported:
                 output.report(snapshot, self._options)
                 self._reported = True
         elif self._options.json:
