@@ -29,7 +29,7 @@ def estimate(window: Window) -> Judged:
     """Account, kernel table and verdict of one device's window."""
     ceilings = ceilings_for(window.device)
     acts = window.activities
-    call_rows = launches.call_of(acts, window.calls)
+    call_rows = launches.call_of(acts, window.calls, window.observed)
     labelled = labels.label(window, ceilings)
     booked = account.book(window, labelled, call_rows)
     split = account.split_of(booked)

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from brrrtop.estimator import intervals
 from brrrtop.estimator.intervals import Cover
 from brrrtop.estimator.launches import AHEAD_NS
+from brrrtop.estimator.unrecorded import call_times
 from brrrtop.model import IDLE_CAUSES, MECHANICAL_CLASSES
 from brrrtop.tables import Activities, ActivityType, Calls, Marks
 from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
@@ -152,13 +153,8 @@ def _next_call(
     order = np.argsort(activities.starts_ns, kind="stable")
     at = np.searchsorted(activities.starts_ns[order], ends, "left")
     rows = order[np.minimum(at, len(order) - 1)]
-    call = np.where(at < len(order), call_rows[rows], -1)
-    known = call >= 0
-    held = np.maximum(call, 0)
-    if not len(calls):
-        zero = np.zeros(len(starts), np.int64)
-        return zero, zero, known
-    return calls.starts_ns[held], calls.ends_ns[held], known
+    call_starts, call_ends, known = call_times(activities, calls, call_rows)
+    return call_starts[rows], call_ends[rows], known[rows] & (at < len(order))
 
 
 def _named(causes: dict[str, int], marks: Marks, calls: Calls, starts: I8, ends: I8) -> I8:

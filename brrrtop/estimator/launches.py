@@ -10,18 +10,22 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.model import Launch
-from brrrtop.tables import Activities, ActivityType, Calls
+from brrrtop.tables import Activities, ActivityType, Calls, Span
 
 I8 = npt.NDArray[np.int64]
 
 AHEAD_NS = 10_000
 
 
-def call_of(activities: Activities, calls: Calls) -> I8:
+def call_of(activities: Activities, calls: Calls, observed: tuple[Span, ...] | None = None) -> I8:
     """Row of the launching call of each activity, shape (n,); -1 where none is known.
 
     A correlation id that several calls claim belongs to the last of them that began before the
-    activity did.
+    activity did. Ids may start anew with each traced span, so a call of one span launched nothing in
+    another.
+
+    Args:
+        observed: The traced spans, in order; None: all of it was traced.
     """
     found = np.full(len(activities), -1, np.int64)
     if not len(calls) or not len(activities):
@@ -40,8 +44,24 @@ def call_of(activities: Activities, calls: Calls) -> I8:
             break
         held = np.where(late, held - 1, held)
         rows = order[held]
+    if observed:
+        hit &= _of_its_span(activities, calls, rows, observed)
     found[hit] = rows[hit]
     return found
+
+
+def _of_its_span(
+    activities: Activities, calls: Calls, rows: I8, observed: tuple[Span, ...]
+) -> npt.NDArray[np.bool_]:
+    """Whether the call in `rows` was made for the span of the activity: in it, or just before."""
+    begun = np.array([span.t0_ns for span in observed], np.int64)
+    ended = np.array([span.t1_ns for span in observed], np.int64)
+    mine = np.searchsorted(begun, activities.starts_ns, "right") - 1
+    # What runs out after a span's end was launched in it, or after that end too.
+    after = np.searchsorted(ended, activities.starts_ns, "left")
+    its = np.searchsorted(ended, calls.starts_ns[rows], "left")
+    in_order = calls.starts_ns[rows] <= activities.starts_ns
+    return np.asarray(((its == mine) | (its == after)) & in_order)
 
 
 def launch_lead(activities: Activities, calls: Calls, call_rows: I8) -> Launch:
