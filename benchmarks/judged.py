@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+HEAD = "| advice | before | after | won | promised at most | won of that | after the fix |"
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Outcome:
         return 0.5 <= self.won / self.promised <= 1
 
 
-def judge(found: Path, to_json: Path | None = None) -> int:
-    """Prints the table of a folder or a tar."""
+def judge(found: Path, to_json: Path | None = None, readme: Path | None = None) -> int:
+    """Prints the table of a folder or a tar; writes it where it is asked to."""
     sys.path.insert(0, str(ROOT))
     with tempfile.TemporaryDirectory() as scratch:
         folder = unpacked(found, Path(scratch))
@@ -61,9 +62,13 @@ def judge(found: Path, to_json: Path | None = None) -> int:
     held = [one.kind for one in outcomes if one.held]
     print(f"\n{len(held)} of {len(notes)} promises held, and their advice is gone after the fix.")
     if to_json is not None:
-        rows = [asdict(one) | {"held": one.held} for one in outcomes]
+        rows = [{key: _short_of(v) for key, v in asdict(one).items()} for one in outcomes]
+        for row, one in zip(rows, outcomes, strict=True):
+            row["held"] = one.held
         told = {key: notes[0].get(key) for key in ("date", "device", "driver", "torch", "cuda")}
         to_json.write_text(json.dumps(told | {"pairs": rows}, indent=1) + "\n")
+    if readme is not None:
+        replace_table(readme, table(outcomes))
     return 0
 
 
@@ -138,20 +143,33 @@ def _short(one: Any) -> str:
     return one.kind if one.saves_at_most is None else f"{one.kind} {one.saves_at_most:.0%}"
 
 
+def _short_of(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value
+
+
 def table(outcomes: list[Outcome]) -> list[str]:
     """Markdown."""
-    lines = [
-        "| advice | before | after | won | promised at most | won / promised | after the fix |"
-    ]
-    lines.append("|---|--:|--:|--:|--:|--:|---|")
+    lines = [HEAD, "|---|--:|--:|--:|--:|--:|---|"]
     for one in outcomes:
-        promised = f"{one.promised:.0%}" if one.promised else "–"
-        part = f"{one.won / one.promised:.2f}" if one.promised else "not advised"
-        lines.append(
-            f"| `{one.kind}` | {one.before_ms:.2f} ms | {one.after_ms:.2f} ms | {one.won:.0%} "
-            f"| {promised} | {part} | {'gone' if one.left is None else f'still, {one.left:.0%}'} |"
-        )
+        promised, part = "not advised", "–"
+        if one.promised:
+            kept = one.won / one.promised
+            # A bound that was passed does not read as kept, however little it was passed by.
+            part = f"{max(kept, 1.01) if kept > 1 else kept:.2f}"
+            promised = f"{100 * one.promised:.1f} %"
+        left = "gone" if one.left is None else f"still {100 * one.left:.0f} %"
+        times = f"{one.before_ms:.2f} ms | {one.after_ms:.2f} ms | {100 * one.won:.1f} %"
+        lines.append(f"| `{one.kind}` | {times} | {promised} | {part} | {left} |")
     return lines
+
+
+def replace_table(path: Path, lines: list[str]) -> None:
+    """Puts the table in the place of the one with the same head."""
+    old = path.read_text().splitlines()
+    first = after = old.index(HEAD)
+    while after < len(old) and old[after].startswith("|"):
+        after += 1
+    path.write_text("\n".join([*old[:first], *lines, *old[after:]]) + "\n")
 
 
 def details(one: Outcome) -> list[str]:
