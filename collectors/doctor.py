@@ -15,6 +15,7 @@ from collectors import (
     attach_preflight,
     attach_ptrace,
     doctor_cuda,
+    doctor_nvml,
     process_access,
     ptrace,
     ptrace_threads,
@@ -37,24 +38,36 @@ class Report:
     pid: int | None
     checks: tuple[Check, ...]
 
+    def _blocked(self, *what: str) -> list[Check]:
+        hindering = (Status.BAD, Status.WAIT)
+        return [c for c in self.checks if c.status in hindering and c.blocks in what]
+
     @property
     def can_attach(self) -> bool:
-        return not any(c.status is Status.BAD and c.blocks == "attach" for c in self.checks)
+        """Now: what passes by itself may stand in the way too."""
+        return not self._blocked("attach")
 
     @property
     def can_trace(self) -> bool:
-        return not any(c.status is Status.BAD for c in self.checks)
+        return not self._blocked("attach", "kernels")
+
+    @property
+    def can_count(self) -> bool:
+        """The GPU's own counters can be read."""
+        return not self._blocked("counters")
 
     @property
     def tier(self) -> str:
-        """`kernels`, `steps` (an agent without kernel records) or `counters` (none at all)."""
-        return "kernels" if self.can_trace else "steps" if self.can_attach else "counters"
+        """`kernels`, `steps` (an agent without kernel records), `counters` (no agent) or `nothing`."""
+        if self.can_attach:
+            return "kernels" if self.can_trace else "steps"
+        return "counters" if self.can_count else "nothing"
 
     @property
     def command(self) -> str:
-        """What to do next: mend the first thing that is bad, or attach."""
-        for check in self.checks:
-            if check.status is Status.BAD and check.fix:
+        """What to do next: mend the first thing that is in the way, or attach."""
+        for check in self._blocked("attach", "kernels"):
+            if check.fix:
                 return check.fix
         return "brrrtop" if self.pid is None else f"brrrtop attach {self.pid}"
 
@@ -85,6 +98,7 @@ def _host(files: AgentFiles | None) -> Iterator[Check]:
     yield _agent(files)
     yield _tracing_here()
     yield _yama()
+    yield doctor_nvml.check(None)
 
 
 def _machine() -> Check:
@@ -151,7 +165,7 @@ def _yama() -> Check:
     says += process_access.YAMA_SAYS.get(scope, "restricts tracing")
     if scope < 3 and processes.has_ptrace_capability():
         return note("yama", f"{says}, and we are one")
-    fix = _RUN if scope >= 3 else f"sudo brrrtop attach PID, or {_RUN}"
+    fix = _RUN if scope >= 3 else f"{processes.as_root('PID')}, or {_RUN}"
     return bad("yama", says, fix)
 
 
@@ -163,11 +177,13 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
     yield access
     if access.status is Status.BAD:
         yield _yama()
+        yield doctor_nvml.check(process.pid)
         return
     yield _memory(process)
     python = _python(process)
     yield python
     if python.status is Status.BAD:
+        yield doctor_nvml.check(process.pid)
         return
     yield _way_in(process)
     yield _threads(process)
@@ -175,6 +191,7 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
         yield _place(process, files)
     yield _there_already(process)
     yield from doctor_cuda.checks(process)
+    yield doctor_nvml.check(process.pid)
 
 
 def _known(process: Process) -> Check:
@@ -199,9 +216,7 @@ def _memory(process: Process) -> Check:
         first = next(m for m in process.maps if m.flags.startswith("r"))
         ptrace.read_memory(process.pid, first.start, 1)
     except (OSError, StopIteration, CollectorError) as fault:
-        return bad(
-            "memory", f"its memory cannot be read: {fault}", f"sudo brrrtop attach {process.pid}"
-        )
+        return bad("memory", f"its memory cannot be read: {fault}", processes.as_root(process.pid))
     return fine("memory", "its memory can be read (tried)")
 
 

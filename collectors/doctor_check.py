@@ -28,7 +28,7 @@ class Check:
     fix: str = ""
     """The command or change that helps; empty when there is nothing to mend."""
     blocks: str = ""
-    """What a bad check prevents: `attach` or `kernels`."""
+    """What it prevents while it is bad, or to be waited for: `attach`, `kernels` or `counters`."""
 
 
 def fine(name: str, says: str) -> Check:
@@ -39,8 +39,8 @@ def note(name: str, says: str, fix: str = "") -> Check:
     return Check(name, Status.NOTE, says, fix)
 
 
-def wait(name: str, says: str, fix: str = "") -> Check:
-    return Check(name, Status.WAIT, says, fix)
+def wait(name: str, says: str, fix: str = "", blocks: str = "") -> Check:
+    return Check(name, Status.WAIT, says, fix, blocks)
 
 
 def bad(name: str, says: str, fix: str, blocks: str = "attach") -> Check:

@@ -44,8 +44,9 @@ def _torch(process: Process) -> Check:
         return fine("torch", "torch is loaded")
     return wait(
         "torch",
-        "torch is not loaded (yet): steps and loader waits cannot be seen",
-        "attach once it is, or name the process that trains",
+        "torch is not loaded (yet), and without it nobody trains here",
+        "attach once torch is loaded, or name the process that trains",
+        "attach",
     )
 
 

@@ -43,7 +43,7 @@ place for the linker."""
 COMPILE_LIMIT_S = 120.0
 _HELP = (
     "install a C compiler (Debian, Ubuntu: apt install gcc libc6-dev; or set CC), "
-    "or watch with counters only, which needs none"
+    "or watch the GPU's counters alone: brrrtop --gpu 0"
 )
 
 
@@ -81,7 +81,7 @@ def check_machine() -> None:
     if not sys.platform.startswith("linux") or machine not in MACHINES:
         raise Unsupported(
             f"the agent runs on Linux on {' and '.join(MACHINES)}, not on {sys.platform} {machine}",
-            "watch with counters only",
+            "watch the GPU's counters alone: brrrtop --gpu 0",
         )
 
 

@@ -18,6 +18,8 @@ from collectors import process_maps
 from collectors.errors import NoSuchProcess, NotPermitted
 from collectors.process_maps import Mapping, PythonBuild
 
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD among the flags of /proc/PID/stat (linux/sched.h)."""
 _RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID")
 
 
@@ -202,6 +204,11 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
+def as_root(pid: int | str) -> str:
+    """The command that attaches with root's rights, whose PATH seldom has a user's own tools."""
+    return f"sudo $(which brrrtop) attach {pid}"
+
+
 def refusal(process: Process, fault: OSError) -> NoSuchProcess | NotPermitted:
     """Why looking into `process` failed, in words."""
     pid = process.pid
@@ -211,11 +218,11 @@ def refusal(process: Process, fault: OSError) -> NoSuchProcess | NotPermitted:
         owner = user_name(process.uid)
         return NotPermitted(
             f"process {pid} belongs to user {owner}",
-            f"sudo brrrtop attach {pid}, or run brrrtop as {owner}",
+            f"{as_root(pid)}, or run brrrtop as {owner}",
         )
     return NotPermitted(
         f"the kernel does not let us look into process {pid} ({fault.strerror})",
-        f"sudo brrrtop attach {pid}, or start it with: brrrtop run -- CMD",
+        f"{as_root(pid)}, or start it with: brrrtop run -- CMD",
     )
 
 
@@ -234,6 +241,8 @@ def read(pid: int) -> Process:
         raise NoSuchProcess(
             f"{pid} is a thread of process {status['Tgid']}", f"brrrtop attach {status['Tgid']}"
         )
+    if int(stat[6]) & _KERNEL_THREAD:
+        raise NoSuchProcess(f"{pid} is a thread of the kernel", "brrrtop lists the trainers")
     if _ended(stat):
         raise NoSuchProcess(f"process {pid} has exited", "brrrtop lists the trainers")
     words = line.rstrip(b"\0").split(b"\0") if line else []

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
-from collectors.process import Process, has_ptrace_capability, user_name, yama_scope
+from collectors.process import Process, as_root, has_ptrace_capability, user_name, yama_scope
 
 YAMA_SAYS = {
     1: "lets only its ancestors trace a process",
@@ -59,19 +59,19 @@ def refused(process: Process, number: int) -> CollectorError:
     if scope in YAMA_SAYS and not has_ptrace_capability():
         return NotPermitted(
             f"kernel.yama.ptrace_scope is {scope}: the kernel {YAMA_SAYS[scope]}",
-            f"sudo brrrtop attach {pid}, or start the training with: brrrtop run -- CMD",
+            f"{as_root(pid)}, or start the training with: brrrtop run -- CMD",
         )
     if has_ptrace_capability() or process.in_container or _confined():
         return NotPermitted(
             f"the kernel or a container's security profile forbids tracing process {pid} "
             f"({os.strerror(number)})",
-            "attach from the host as root: sudo brrrtop attach PID, or start the container with "
+            f"attach from the host as root: {as_root('PID')}, or start the container with "
             "--cap-add SYS_PTRACE, or start the training with: brrrtop run -- CMD",
         )
     return NotPermitted(
         f"process {pid} has closed itself to other processes of its user "
         f"(not dumpable, or it runs with more rights than you have)",
-        f"sudo brrrtop attach {pid}",
+        as_root(pid),
     )
 
 
@@ -84,7 +84,7 @@ def _other_user(process: Process) -> NotPermitted:
         )
     return NotPermitted(
         f"process {process.pid} belongs to user {owner}",
-        f"sudo brrrtop attach {process.pid}, or run brrrtop as {owner}",
+        f"{as_root(process.pid)}, or run brrrtop as {owner}",
     )
 
 

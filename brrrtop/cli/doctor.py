@@ -15,9 +15,10 @@ from collectors.errors import CollectorError
 
 WIDTH = 80
 TIERS = {
-    "kernels": "everything: kernels, steps, causes, counters",
-    "steps": "steps and counters, no kernel records",
+    "kernels": "kernels, steps and causes",
+    "steps": "steps, no kernel records",
     "counters": "the GPU's own counters only",
+    "nothing": "nothing",
 }
 
 
@@ -54,7 +55,10 @@ def _document(report: Report) -> dict[str, object]:
 def _lines(report: Report) -> list[str]:
     lines = [line for check in report.checks for line in _check(check)]
     who = "this host" if report.pid is None else f"process {report.pid}"
-    lines += ["", f"What can be seen of {who}: {TIERS[report.tier]}."]
+    seen = TIERS[report.tier]
+    if report.can_attach:
+        seen += ", and the GPU's counters" if report.can_count else "; no counters of the GPU"
+    lines += ["", f"What can be seen of {who}: {seen}."]
     return [*lines, f"Next: {report.command}"]
 
 

@@ -233,7 +233,7 @@ def test_another_users_process_is_refused_with_the_command_that_helps(
         done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=20)
     assert done.stdout.startswith("NotPermitted 4"), done.stderr
     assert "belongs to user root" in done.stdout
-    assert f"sudo brrrtop attach {one.pid}" in done.stdout
+    assert f"sudo $(which brrrtop) attach {one.pid}" in done.stdout
 
 
 def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,13 +156,23 @@ def test_doctor_finds_a_plain_python_fit_and_waiting(tracing: None, stand_in: Ag
     with python(children.BUSY) as one:
         report = doctor(one.pid, stand_in)
         found = checks_of(report)
-        assert report.can_attach
-        assert report.command == f"brrrtop attach {one.pid}"
         for name in ("access", "memory", "python", "way in", "folder", "agent inside"):
             assert found[name][0] is Status.FINE, found[name]
         assert found["torch"][0] is Status.WAIT
+        assert not report.can_attach, "`brrrtop attach` refuses it as well"
+        assert report.command == found["torch"][2]
         assert one.state == "R"
         assert one.status("TracerPid") == "0"
+
+
+def test_doctor_sends_on_to_attach_where_that_would_work(
+    tracing: None, stand_in: AgentFiles, tmp_path: Path
+) -> None:
+    with with_mapped(tmp_path, ["libtorch_cpu.so"]) as one:
+        report = doctor(one.pid, stand_in)
+        assert report.can_attach
+        assert report.command == f"brrrtop attach {one.pid}"
+        assert report.exit_code == 0
 
 
 @pytest.mark.parametrize(
@@ -209,7 +219,7 @@ def test_doctor_says_what_stops_it(stand_in: AgentFiles) -> None:
     with children.child(["sleep", "30"]) as one:
         report = doctor(one.pid, stand_in)
         assert not report.can_attach
-        assert report.tier == "counters"
+        assert report.tier == ("counters" if report.can_count else "nothing")
         assert "not Python" in checks_of(report)["python"][1]
     with python(children.BUSY) as one:
         os.kill(one.pid, signal.SIGSTOP)
@@ -223,7 +233,7 @@ def test_doctor_says_what_stops_it(stand_in: AgentFiles) -> None:
 def test_doctor_of_a_host_names_every_check_with_its_fix() -> None:
     report = doctor(None)
     found = checks_of(report)
-    assert set(found) == {"machine", "driver", "agent", "ptrace", "yama"}
+    assert set(found) == {"machine", "driver", "agent", "ptrace", "yama", "nvml"}
     assert found["agent"][0] is Status.BAD
     assert all(fix for status, _, fix in found.values() if status is Status.BAD)
 
@@ -307,3 +317,14 @@ def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:
         ):
             finder.enter(other.pid)
         finder.close()
+
+
+def test_a_thread_of_the_kernel_is_called_so() -> None:
+    try:
+        name = Path("/proc/2/comm").read_text().strip()
+    except OSError:
+        name = ""
+    if name != "kthreadd":
+        pytest.skip("no kernel threads are shown here")
+    with pytest.raises(NoSuchProcess, match="thread of the kernel"):
+        processes.read(2)

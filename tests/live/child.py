@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any
 
+from collectors import doctor_nvml
 from collectors.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.nvml_devices import device_facts, list_devices, visible_to
 from collectors.nvml_sampler import DeviceSampler
@@ -93,6 +94,11 @@ def thread(seconds: float = 1.3) -> Any:
     }
 
 
+def doctor() -> Any:
+    found = doctor_nvml.check(None)
+    return [found.status.value, found.says, found.fix, found.blocks]
+
+
 def hangs() -> Any:
     feed = GaugeThread()
     feed.start()
@@ -112,6 +118,7 @@ if __name__ == "__main__":
         "unavailable": unavailable,
         "readings": readings,
         "early": lambda: readings(4, 0.03),
+        "doctor": doctor,
         "often": lambda: readings(12, 0.02),
         "own": lambda: readings(1, 0.0, int(rest[0])),
     }

@@ -247,3 +247,14 @@ def test_a_counter_that_starts_over_gives_no_rate() -> None:
     assert rate.per_s(500_000_000, 200) == 200
     assert rate.per_s(1_000_000_000, 50) is None
     assert rate.per_s(2_000_000_000, 60) == 10
+
+
+def test_doctor_reads_the_counters_before_it_promises_them(ask: Ask) -> None:
+    status, says, fix, _ = ask("doctor", FAKE_NVML_GPM=GPM)
+    assert (status, fix) == ("fine", "")
+    assert "NVIDIA" in says and "with GPM" in says
+    status, says, fix, blocks = ask("doctor", FAKE_NVML_FAIL="nvmlInitWithFlags=18")
+    assert (status, blocks) == ("bad", "counters")
+    assert "different versions" in says
+    assert "reboot" in fix
+    assert ask("doctor", FAKE_NVML_DEVICES="0")[0] == "bad"
