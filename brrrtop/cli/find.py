@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 
 from brrrtop.cli import attach, gate, live, output, show
 from brrrtop.cli.options import Options
@@ -13,37 +15,47 @@ from collectors.errors import CollectorError
 from collectors.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.process_list import Candidate, candidates
 
+NVML_S = 3.0
+"""A driver that hangs is not waited for any longer: trainers are found without it too."""
+
 
 def run(options: Options) -> int:
     gates = gate.parse_all(options.fail_if, options.hold_s)
     found = candidates(compute_pids())
     trainers = [one for one in found if not one.not_because]
     if not trainers:
-        return _nobody(found, options)
+        return _nobody(found, options, gates)
     chosen = trainers[0] if len(trainers) == 1 else _picked(trainers)
     return _open(chosen, options, gates)
 
 
 def compute_pids() -> set[int]:
     """Processes with a context on a GPU, as NVML lists them; empty where there is no NVML."""
+    pids: set[int] = set()
+    asking = threading.Thread(target=_list_compute, args=(pids,), daemon=True)
+    asking.start()
+    asking.join(NVML_S)
+    return set(pids)
+
+
+def _list_compute(pids: set[int]) -> None:
     try:
         nvml = open_nvml()
     except NvmlUnavailable:
-        return set()
-    pids: set[int] = set()
+        return
     try:
-        for index in range(nvml.nvmlDeviceGetCount()):
-            handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            pids |= {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-    except nvml.NVMLError:
-        return pids
+        with suppress(nvml.NVMLError):
+            for index in range(nvml.nvmlDeviceGetCount()):
+                with suppress(nvml.NVMLError):  # one lost GPU does not hide the others
+                    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                    listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                    pids.update(one.pid for one in listed)
     finally:
         close_nvml(nvml)
-    return pids
 
 
-def _nobody(found: Sequence[Candidate], options: Options) -> int:
-    """Says that there is no trainer, and offers the demo to a person.
+def _nobody(found: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
+    """Says that there is no trainer, and offers the demo to a person, or the GPU that was named.
 
     Raises:
         NoTrainer: There is nobody to offer it to, or they do not want it.
@@ -51,13 +63,23 @@ def _nobody(found: Sequence[Candidate], options: Options) -> int:
     for one in found[:5]:
         output.say(f"not offered: {one.pid} {one.command[:40]}: {one.not_because}")
     message = "no training process was found on this host"
+    if options.gpu is not None:
+        output.say(f"{message}: the counters of GPU {options.gpu} only")
+        live.refuse_taken_file(options)
+        return live.watch(live.open_live(None, None, options, ""), options, gates)
     if show.on_a_terminal() and not (options.once or options.json):
         output.say(message)
         if output.confirmed("watch a recorded run instead?"):
             from brrrtop.cli import demo
 
             return demo.run(options)
-    raise NoTrainer(message, "see it work with `brrrtop demo`, or check with `brrrtop doctor`")
+    raise NoTrainer(message, _INSTEAD)
+
+
+_INSTEAD = (
+    "see it work with `brrrtop demo`, check with `brrrtop doctor`, or watch the counters of a GPU, "
+    "whoever uses it, with `brrrtop --gpu 0`"
+)
 
 
 def line_of(one: Candidate) -> str:

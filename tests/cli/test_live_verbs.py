@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,3 +118,28 @@ def test_the_picker_takes_a_number_or_a_pid(
     monkeypatch.setattr(find, "_open", lambda one, *_: opened.append(one.pid) or 0)
     assert find.run(Options()) == 0
     assert opened == [pid]
+
+
+def test_a_gpu_that_nobody_trains_on_is_watched_by_its_counters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stranger = a_candidate(13, not_because="process 13 belongs to user bob")
+    monkeypatch.setattr(find, "candidates", lambda pids: [stranger])
+    opened: list[Any] = []
+    monkeypatch.setattr(live, "open_live", lambda agent, pid, *_: opened.append((agent, pid)))
+    monkeypatch.setattr(live, "watch", lambda source, options, gates: 0)
+    assert find.run(Options(gpu=1, once=True)) == 0
+    assert opened == [(None, None)]
+    said = capsys.readouterr().err
+    assert "belongs to user bob" in said
+    assert "the counters of GPU 1 only" in said
+
+
+def test_a_driver_that_hangs_does_not_hold_up_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = threading.Event()
+    monkeypatch.setattr(find, "NVML_S", 0.05)
+    monkeypatch.setattr(find, "_list_compute", lambda pids: free.wait(5))
+    began = time.monotonic()
+    assert find.compute_pids() == set()
+    assert time.monotonic() - began < 2
+    free.set()
