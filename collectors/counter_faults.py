@@ -24,8 +24,8 @@ _KNOWN: tuple[tuple[str, str], ...] = (
     ("libcuda.so.1", "hardware counters need the NVIDIA driver, which is not here"),
     (
         "INVALID_PARAMETER",
-        "the CUPTI library that was loaded is older than cupti-python expects: leave torch's "
-        "folders out of LD_LIBRARY_PATH when starting brrrtop",
+        "the CUPTI library that was loaded is older than cupti-python expects: "
+        "`pip install --upgrade cupti-python nvidia-cuda-cupti` where brrrtop is installed",
     ),
     (
         "not supported",

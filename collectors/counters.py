@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from collectors.counter_clock import ClockMatch
 from collectors.counter_faults import said
+from collectors.counter_library import load_cupti
 from collectors.cuda_devices import cuda_ordinals
 from collectors.nvml_devices import bare_uuid
 from collectors.wire import GAUGE, Frame, Kind, Metric
@@ -233,7 +234,7 @@ class CounterThread:
             self._close(devices)
 
     def _open(self, devices: dict[str, DeviceCounters]) -> None:
-        sampling = self._sampling or importlib.import_module("cupti.pm_sampling")
+        sampling = self._sampling or _sampling_module()
         ordinals = self._ordinals()
         for uuid in self._numbers:
             if uuid not in ordinals:
@@ -267,6 +268,11 @@ class CounterThread:
                 device.close()
             except Exception as fault:  # noqa: BLE001 - leaving must not fail
                 self._says = [said(fault)]
+
+
+def _sampling_module() -> Any:
+    load_cupti()
+    return importlib.import_module("cupti.pm_sampling")
 
 
 def binned(
