@@ -86,7 +86,8 @@ def _cupti(process: Process) -> Check:
         return note(
             "cupti",
             f"two CUPTI libraries are loaded, and they can disturb each other: {', '.join(found)}",
-            "the agent uses torch's own; end the tool that brought the other (Proton, a profiler)",
+            "kernels are traced through torch's own, and not at all where neither is torch's for "
+            "certain; end the tool that brought the other (Proton, a profiler)",
         )
     fault = _version_fault(found[0])
     if fault == "too old":

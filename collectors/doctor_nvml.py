@@ -26,7 +26,7 @@ def check(pid: int | None) -> Check:
     if feed.unavailable is not None:
         return bad("nvml", feed.unavailable.message, feed.unavailable.action, "counters")
     if not names:
-        says = "NVML sees no GPU that it may read"
+        says = next(iter(feed.says), "NVML sees no GPU that it may read")
         return bad("nvml", says, "see `nvidia-smi -L`; in a container pass the GPU in", "counters")
     gpm = "with GPM" if feed.has_gpm else "without GPM, which Hopper and newer have"
     return fine("nvml", f"{', '.join(names)}: its counters can be read (tried), {gpm}")

@@ -142,6 +142,11 @@ def visible_to(
             "GPUs of different models: CUDA numbers them by speed, NVML by PCI address; the "
             "match is a guess until the trainer's UUIDs are known (CUDA_DEVICE_ORDER=PCI_BUS_ID)"
         )
+    if devices and not chosen:
+        caveat = (
+            f"CUDA_VISIBLE_DEVICES={(wanted or '')[:60]!r} names no GPU that NVML shows here: "
+            "no counters of it"
+        )
     return dict(enumerate(chosen)), caveat
 
 

@@ -118,6 +118,7 @@ class GaugeThread:
                 self._put(Kind.DEVICE, device_facts(nvml, device, number))
             sampler = NvmlSampler(nvml, chosen, self._pid)
             self.has_gpm = sampler.has_gpm
+            self._says = fixed
             self.ready.set()
             try:
                 self._sample(sampler, fixed)

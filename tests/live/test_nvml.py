@@ -216,7 +216,7 @@ def test_devices_are_numbered_as_cuda_does(visible: str | None, indices: list[in
     found, caveat = visible_to([board(0), board(1), board(2)], environment)
     assert [one.index for one in found.values()] == indices
     assert list(found) == list(range(len(indices)))
-    assert caveat is None
+    assert (caveat is None) == bool(indices)
 
 
 def test_a_process_sees_one_mig_device() -> None:
@@ -258,3 +258,11 @@ def test_doctor_reads_the_counters_before_it_promises_them(ask: Ask) -> None:
     assert "different versions" in says
     assert "reboot" in fix
     assert ask("doctor", FAKE_NVML_DEVICES="0")[0] == "bad"
+
+
+def test_a_trainer_that_names_an_unknown_gpu_gets_a_sentence_in_place_of_counters() -> None:
+    board = NvmlDevice(0, None, "GPU-1", "NVIDIA Fake", "0000:01:00.0")
+    chosen, caveat = visible_to([board], {"CUDA_VISIBLE_DEVICES": "MIG-abc"})
+    assert chosen == {}
+    assert caveat is not None and "'MIG-abc'" in caveat
+    assert visible_to([], {}) == ({}, None)
