@@ -16,30 +16,39 @@ _REST_S = 0.001
 _CHUNK = 4096
 """Marks or ops a frame: well within what the library takes at once (2 MiB)."""
 _TRIES = 50
+CLOCK = "brrrtop clock"
+"""Name of the ranges by which their clock is mapped to ours."""
 _APART_NS = 100_000
-"""Two clocks that cannot be told closer than this put launches into the wrong ops."""
+"""Clocks that ran apart by more within a step were set meanwhile."""
+
+Instants = list[tuple[int, int]]
+"""CLOCK_REALTIME before and after the beginning of each of those ranges, in order."""
 
 
 class Clock:
-    """The recorder's clock and CLOCK_REALTIME, from instants known on both."""
+    """The recorder's clock and CLOCK_REALTIME, from ranges at both ends of the recording."""
 
-    def __init__(self) -> None:
-        self._low, self._high = -(1 << 62), 1 << 62
-
-    def saw(self, their_ns: float, before_ns: int, after_ns: int) -> None:
-        """Their instant lay between these two of ours."""
-        self._low = max(self._low, before_ns - int(their_ns))
-        self._high = min(self._high, after_ns - int(their_ns))
-
-    def offset_ns(self) -> int:
-        """What to add to their time.
-
-        Raises:
-            ValueError: The clocks ran apart meanwhile, or nothing told where they meet.
-        """
-        if not -_APART_NS // 10 <= self._high - self._low <= _APART_NS:
+    def __init__(self, theirs_ns: list[float], begun: Instants, ended: Instants) -> None:
+        """Raises ValueError where the ranges are not there, or the clocks ran apart."""
+        if len(theirs_ns) != len(begun) + len(ended) or not begun or not ended:
             raise ValueError("torch's clock cannot be mapped to the trace's")
-        return (self._low + self._high) // 2
+        self._at, self._offset = _met(theirs_ns[: len(begun)], begun)
+        later, offset = _met(theirs_ns[len(begun) :], ended)
+        if abs(offset - self._offset) > _APART_NS or later <= self._at:
+            raise ValueError("a clock was set while the step was recorded")
+        self._slope = (offset - self._offset) / (later - self._at)
+
+    def real_ns(self, theirs_ns: float) -> int:
+        return self._offset + int(theirs_ns + self._slope * (theirs_ns - self._at))
+
+
+def _met(theirs_ns: list[float], ours: Instants) -> tuple[float, int]:
+    """Of the narrowest pair: their time, and what to add to it."""
+    _, at, middle = min(
+        (after - before, their, (before + after) // 2)
+        for their, (before, after) in zip(theirs_ns, ours)
+    )
+    return at, middle - int(at)
 
 
 class Recorded:
@@ -47,20 +56,21 @@ class Recorded:
 
     Args:
         threads: What the recorder returned: a list of events a thread. Emptied while read.
-        enabled_ns: CLOCK_REALTIME before and after switching on.
-        disabled_ns: The same of switching off.
+        begun, ended: The ranges called `CLOCK` at either end.
+        span_ns: CLOCK_REALTIME from before switching on until after switching off.
         thread: The stepping thread, as CUPTI numbers threads.
     """
 
     def __init__(
         self,
         threads: list[list[Any]],
-        enabled_ns: tuple[int, int],
-        disabled_ns: tuple[int, int],
+        begun: Instants,
+        ended: Instants,
+        span_ns: tuple[int, int],
         thread: int,
     ) -> None:
         self._threads, self._thread = threads, thread
-        self._enabled_ns, self._disabled_ns = enabled_ns, disabled_ns
+        self._begun, self._ended, self._span_ns = begun, ended, span_ns
         self._signatures: dict[tuple[str, str], int] = {}
         self._new: list[list[Any]] = []
         self._marks: list[bytes] = []
@@ -84,8 +94,7 @@ class Recorded:
             name_id = native.name(name)
             self._marks.append(_MARK.pack(start, end, op_id, tid, name_id, RECORDED_OP, 0, 0))
         count = len(self._marks)
-        span = (self._enabled_ns[0], self._disabled_ns[1])
-        self._marks.append(_MARK.pack(*span, count, self._thread, 0, PERTURBED, 0, 0))
+        self._marks.append(_MARK.pack(*self._span_ns, count, self._thread, 0, PERTURBED, 0, 0))
         for at in range(0, len(self._new), _CHUNK):
             _patiently(native.frame, OPS, self._new[at : at + _CHUNK])
         for at in range(0, len(self._marks), _CHUNK):
@@ -99,19 +108,19 @@ class Recorded:
 
     def _origin(self) -> tuple[Callable[[Any], int], int]:
         """From an event to its CLOCK_REALTIME, and the recorder's number of the stepping thread."""
-        start = stop = None
-        for events in self._threads:
-            for event in (events[0], events[-1]) if events else ():
-                start = event if event.name() == "__start_profile" else start
-                stop = event if event.name() == "__stop_profile" else stop
-        if start is None:
+        stepping = [one for one in self._threads if one and one[0].name() == "__start_profile"]
+        if not stepping:
             raise ValueError("torch's recorder did not say when it began")
-        clock, begun = Clock(), start
-        clock.saw(0.0, *self._enabled_ns)
-        if stop is not None:
-            clock.saw(1e3 * begun.cpu_elapsed_us(stop), *self._disabled_ns)
-        offset = clock.offset_ns()
-        return (lambda event: offset + int(1e3 * begun.cpu_elapsed_us(event))), start.thread_id()
+        events, start = stepping[0], stepping[0][0]
+        edge = 4 * (len(self._begun) + len(self._ended))
+        near = events if len(events) <= 2 * edge else [*events[:edge], *events[-edge:]]
+
+        def theirs_ns(event: Any) -> float:
+            return 1e3 * float(start.cpu_elapsed_us(event))
+
+        met = [theirs_ns(event) for event in near if event.name() == CLOCK]
+        clock = Clock(met, self._begun, self._ended)
+        return (lambda event: clock.real_ns(theirs_ns(event))), start.thread_id()
 
     def _closed(
         self, when: Callable[[Any], int]

@@ -18,7 +18,7 @@ from .graphs import Graphs
 from .native import PERTURBED, SHAPES, STATUS, TRACING, Native, this_thread
 from .neighbour import Neighbour
 from .probe import Probe, imported
-from .recorded import Recorded
+from .recorded import CLOCK, Instants, Recorded
 from .steps import Steps
 
 LONGEST_STEP_NS = 5_000_000_000
@@ -36,6 +36,8 @@ _OTHERS = (
 )  # fmt: skip
 """Profilers that would find ours and raise in the trainer; the others go through `Neighbour`."""
 _CONFIGURED = ("ProfilerConfig", "ProfilerState", "_ExperimentalConfig")
+_INSTANTS = 3
+"""The narrowest of so many pairs of clock readings counts; it is under a microsecond."""
 _FLAGS = (True, False, False, False, False)
 """Shapes; and no memory, stacks, FLOPs nor modules."""
 
@@ -62,7 +64,8 @@ class Shapes(Probe):
         """The thread that records, as `threading.get_ident()`; 0: none does."""
         self._unwanted = ""
         self._wished_ns = self._until_ns = self._next_id = 0
-        self._enabled_ns = (0, 0)
+        self._begun_ns = 0
+        self._begun: Instants = []
         self._taken: Recorded | None = None
         # One function each for the life of the process: the interpreter may call it late.
         self._beat = self.guard(self._stepped)
@@ -75,6 +78,8 @@ class Shapes(Probe):
     def heed(self, bits: int) -> None:
         """What a monitor wishes, and whether kernels are traced: with both, the next step it is."""
         now_ns = time_ns()
+        if not self.live:
+            return
         if bits & SHAPES and not (self._order or self._thread or self._taken):
             reason = self._reason()
             if reason:
@@ -185,14 +190,13 @@ class Shapes(Probe):
         try:
             start_ns = time_ns()
             self.native.mark(PERTURBED, start_ns, start_ns, 0, 0, this_thread())
-            before_ns = time_ns()
             recorder.enable()
-            self._enabled_ns = (before_ns, time_ns())
+            self._begun_ns, self._begun = start_ns, recorder.instants()
         except Exception:
             self._thread, self._steps.beat = 0, None
             self._say("torch's recorder would not begin")
             raise
-        self._until_ns = before_ns + DEADLINE_NS
+        self._until_ns = start_ns + DEADLINE_NS
         if self._unwanted:
             self._drop()
 
@@ -201,13 +205,12 @@ class Shapes(Probe):
         recorder = _recorder()
         if recorder is None:
             return None
-        before_ns = time_ns()
+        ended = recorder.instants()
         threads = recorder.disable()
-        disabled_ns = (before_ns, time_ns())
         self._thread = 0
-        span = (self._enabled_ns[0], disabled_ns[1])
+        span = (self._begun_ns, time_ns())
         self.native.mark(PERTURBED, *span, 0, 0, this_thread())
-        return Recorded(threads, self._enabled_ns, disabled_ns, this_thread())
+        return Recorded(threads, self._begun, ended, span, this_thread())
 
     def _drop(self) -> None:
         """Off, and what was recorded forgotten."""
@@ -216,7 +219,7 @@ class Shapes(Probe):
 
     def _called_back(self, _: Any) -> int:
         """The interpreter's pending call, on the main thread between two of its instructions."""
-        if self._unwanted and self._enabled_ns[0] and self._thread == get_ident():
+        if self._unwanted and self._begun_ns and self._thread == get_ident():
             self.guard(self._drop)()
         return 0
 
@@ -230,16 +233,25 @@ class Shapes(Probe):
 
 
 class _Recorder:
-    """torch's legacy profiler, whichever way this torch wants it configured."""
+    """torch's legacy profiler, from `torch._C._autograd` and `torch._C._profiler`."""
 
-    def __init__(self, module: Any, names: dict[str, Any]) -> None:
-        self._module, self._names = module, names
+    def __init__(self, module: Any, settings: Any) -> None:
+        self._module, self._settings = module, settings
 
     def enable(self) -> None:
-        config, state, experimental = (self._names.get(name) for name in _CONFIGURED)
-        extra = () if experimental is None else (experimental(),)
-        assert config is not None and state is not None
-        self._module._enable_profiler_legacy(config(state.CPU, *_FLAGS, *extra))
+        config, state, experimental = (getattr(self._settings, name) for name in _CONFIGURED)
+        self._module._enable_profiler_legacy(config(state.CPU, *_FLAGS, experimental()))
+
+    def instants(self) -> Instants:
+        """Begins some ranges, and says when."""
+        found = []
+        for _ in range(_INSTANTS):
+            clock = self._settings._RecordFunctionFast(CLOCK)
+            before_ns = time_ns()
+            clock.__enter__()
+            found.append((before_ns, time_ns()))
+            clock.__exit__(None, None, None)
+        return found
 
     def disable(self) -> list[list[Any]]:
         found: list[list[Any]] = self._module._disable_profiler_legacy()
@@ -247,15 +259,9 @@ class _Recorder:
 
 
 def _recorder() -> _Recorder | None:
-    """None where this torch has none. Its configuration lives in another module since 1.13."""
-    module, newer = imported("torch._C._autograd"), imported("torch._C._profiler")
+    """None where this torch has none; it has all of it since 2.1."""
+    module, settings = imported("torch._C._autograd"), imported("torch._C._profiler")
+    needed = (*_CONFIGURED, "_RecordFunctionFast")
     if not hasattr(module, "_disable_profiler_legacy"):
         return None
-    places = [place for place in (newer, module) if place is not None]
-    names = {
-        name: getattr(place, name)
-        for place in reversed(places)
-        for name in _CONFIGURED
-        if hasattr(place, name)
-    }
-    return _Recorder(module, names) if {"ProfilerConfig", "ProfilerState"} <= set(names) else None
+    return _Recorder(module, settings) if all(hasattr(settings, one) for one in needed) else None

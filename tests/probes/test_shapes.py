@@ -68,6 +68,30 @@ answer([[before, armed, on, off], ops(n), packed(n), n.of(PERTURBED), n.steps, c
     assert ended < perturbed[1][2]
 
 
+def test_ops_are_placed_on_the_clock_of_the_trace_to_microseconds(script: Script) -> None:
+    offs = _frames(
+        script,
+        """
+t = Training(); c, n = control(); c.hook(); t.step()
+c._heed(SHAPES | TRACING); t.step()
+seen = []
+for size in range(100, 140):
+    before = time.time_ns(); torch.ones(size); seen.append((before, time.time_ns()))
+    time.sleep(.001)
+t.step(); settle(c)
+sizes = {row[0]: row[2] for row in ops(n).values() if row[1] == "aten::fill_"}
+fills = sorted((m[0], m[1]) for m in packed(n) if sizes.get(m[2], [[]])[0][:1] > [99])
+answer([[start - a, b - end] for (start, end), (a, b) in zip(fills, seen)] + [len(fills)])
+""",
+    )
+    *offs, count = offs
+    assert count == 40
+    early = sorted(start for start, _ in offs)
+    late = sorted(end for _, end in offs)
+    assert early[0] > -2_000 and late[0] > -2_000, "within the reading of our clock around it"
+    assert early[20] < 60_000 and late[20] < 60_000
+
+
 def test_a_compiled_model_stays_compiled_and_computes_the_same(script: Script) -> None:
     with_it, without, eager, frames, kept, recorded = _frames(
         script,
