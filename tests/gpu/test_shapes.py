@@ -1,0 +1,71 @@
+"""Shapes of one step on a GPU: most of the kernel time gets them, and nothing of it lasts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+COMPILED = """
+import sys, time
+import torch
+torch.manual_seed(0)
+layers = [torch.nn.TransformerEncoderLayer(512, 8, 2048, 0.0, batch_first=True) for _ in range(4)]
+inner = torch.nn.Sequential(*layers).cuda().bfloat16()
+ran_eager = []
+def forward(x):
+    if not torch.compiler.is_compiling():
+        ran_eager.append(1)
+    return inner(x)
+model = torch.compile(forward)
+optimizer = torch.optim.AdamW(inner.parameters(), fused=True)
+x = torch.randn(8, 512, 512, device="cuda", dtype=torch.bfloat16)
+since, done = time.perf_counter(), 0
+while True:
+    optimizer.zero_grad()
+    loss = model(x).float().square().mean()
+    loss.backward()
+    optimizer.step()
+    done += 1
+    if done % 50 == 0:
+        now = time.perf_counter()
+        print(f"it/s={50 / (now - since):.2f} loss={loss.item():.4f}", flush=True)
+        since = now
+    assert not ran_eager, "compiled code was left"
+"""
+
+
+def measured(script: Path, out: Path) -> dict[str, Any]:
+    command = [sys.executable, str(BENCHMARKS / "live_shapes.py"), "--out", str(out)]
+    subprocess.run([*command, "--script", str(script)], timeout=300, check=False)
+    found: dict[str, Any] = json.loads((out / "live_shapes.json").read_text())[0]
+    assert "error" not in found, found
+    return found
+
+
+def holds(found: dict[str, Any], least: float) -> None:
+    """Most kernels have shapes, torch's backward thread among them, and the steps are as before."""
+    assert found["says"].startswith("shapes of one step recorded"), found["says"]
+    assert "L2" not in found["before"]["evidence"]
+    assert found["after"]["evidence"]["L2"] >= least, found["after"]
+    assert found["threads"] >= 2
+    assert found["step_after_ns"] == pytest.approx(found["step_before_ns"], rel=0.03)
+    assert found["afterwards_rate"] == pytest.approx(found["alone_rate"], rel=0.05)
+    assert found["trainer_alive"]
+
+
+def test_a_language_model_gets_shapes_and_keeps_its_pace(tmp_path: Path) -> None:
+    holds(measured(BENCHMARKS / "zoo" / "llama.py", tmp_path), 0.6)
+
+
+def test_compiled_code_stays_compiled(tmp_path: Path) -> None:
+    script = tmp_path / "compiled.py"
+    script.write_text(COMPILED)
+    holds(measured(script, tmp_path / "out"), 0.4)
