@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from brrrtop.cli import demo
 from brrrtop.model import Launch, Regime, Snapshot, SourceInfo, Split, Steps
 from brrrtop.report import document, to_json, to_text
+from brrrtop.session.opening import open_source
+from brrrtop.session.whole import analyze
 from collectors.wire import Metric
 
 MakeSnapshot = Callable[..., Snapshot]
@@ -154,3 +158,16 @@ def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> 
     assert "no libcupti is mapped" in text
     waiting = replace(alone, source=replace(source, tier="bursts"))
     assert "Nothing to judge yet" in to_text(waiting)
+
+
+def test_the_readme_shows_a_report_as_it_is() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    shown = readme.split("```text\n")[1].split("```")[0].splitlines()
+    assert shown.pop() == "  …"
+    assert len(shown) > 5
+    source = open_source(str(demo.scenarios()["input-bound"]))
+    try:
+        text = to_text(analyze(source))
+    finally:
+        source.close()
+    assert text.splitlines()[: len(shown)] == shown
