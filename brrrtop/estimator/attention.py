@@ -139,7 +139,8 @@ def _batched_size(op: OpSignature) -> tuple[int, int, int, int] | None:
     dims = [d for d in op.dims if isinstance(d, tuple) and len(d) >= 3 and isinstance(d[0], int)]
     if len(dims) < 2:
         return None
-    left, right = dims[-2], dims[-1]
+    # baddbmm carries the added tensor first; compiled code's calls end with the output.
+    left, right = dims[1:3] if "baddbmm" in op.name and len(dims) > 2 else dims[:2]
     return int(np.prod(left[:-2])), int(left[-2]), int(left[-1]), int(right[-1])
 
 

@@ -21,7 +21,8 @@ _OF_PRECISION = {
     "fp64": "double", "fp32": "float", "tf32": "float", "bf16": "c10::BFloat16",
     "fp16": "c10::Half", "fp8": "c10::Float8_e4m3fn", "int8": "signed char",
 }  # fmt: skip
-_OF_BYTES = {8: "double", 4: "float", 2: "c10::BFloat16", 1: "unsigned char"}
+_OF_BYTES = {8: "long int", 4: "float", 2: "c10::BFloat16", 1: "unsigned char"}
+_WIDE = re.compile(r"\b(?:double|long)\b")
 _WHOLE = re.compile(
     r"flash_(?:fwd|bwd)\w*<.*?_traits<.*?>\s*>?,\s*(?:\(bool\))?(?:true|false|[01])"
     r",\s*(?:\(bool\))?(?:false|0)\b"
@@ -36,6 +37,9 @@ def type_of(kernel: str) -> str | None:
     if family_of(kernel).kind == families.COMPUTE or facts.tensor_cores:
         return _OF_PRECISION.get(facts.precision or "")
     if facts.element_bytes is not None:
+        wide = _WIDE.search(kernel)
+        if facts.element_bytes == 8 and wide and wide[0] == "double":
+            return "double"
         return _OF_BYTES.get(facts.element_bytes)
     return _OF_PRECISION.get(facts.precision or "")
 
