@@ -12,8 +12,8 @@ from .native import OPS, PERTURBED, RECORDED_OP, Native
 _MARK = Struct("<qqqIIHHI")
 _SLICE = 256
 """Events looked at in one go: about half a millisecond with the GIL held."""
-_REST_S = 0.001
-_CHUNK = 4096
+_REST_S = 0.003
+_CHUNK = 1024
 """Marks or ops a frame: well within what the library takes at once (2 MiB)."""
 _TRIES = 50
 CLOCK = "brrrtop clock"

@@ -108,11 +108,14 @@ class Shapes(Probe):
     def wake(self, now_ns: int) -> None:
         taken, self._taken = self._taken, None
         if taken is not None:
+            begun_ns = time_ns()
             try:
                 taken.send(self.native, self._next_id + 1)
             except ValueError as fault:
                 self._say(str(fault))
             self._next_id += taken.signatures
+            # Reading them out holds the GIL now and then.
+            self.native.mark(PERTURBED, begun_ns, time_ns(), 0, 0, this_thread())
         if self._wished_ns and now_ns - self._wished_ns > TRACING_NS:
             self._wished_ns = 0
             self._say("no burst of tracing began")
