@@ -17,6 +17,7 @@ from collectors import (
     doctor_cuda,
     doctor_nvml,
     process_access,
+    process_list,
     ptrace,
     ptrace_threads,
 )
@@ -25,7 +26,7 @@ from collectors.attach import find_agent
 from collectors.attach_files import AgentFiles
 from collectors.attach_remote_exec import RemoteExec
 from collectors.doctor_check import Check, Status, bad, fine, note, wait
-from collectors.errors import CollectorError
+from collectors.errors import CollectorError, NotTheTrainer
 from collectors.process import Process
 
 _RUN = "start the training with: brrrtop run -- CMD"
@@ -173,6 +174,10 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
     yield _machine()
     yield _agent(files)
     yield _known(process)
+    try:
+        process_list.check_trains(process)
+    except NotTheTrainer as fault:
+        yield bad("trainer", fault.message, fault.action)
     access = _access(process)
     yield access
     if access.status is Status.BAD:

@@ -5,6 +5,7 @@ CollectorError               exit 1
 ├── NotPermitted             exit 4
 ├── NotPython                the process runs no CPython that could load the agent
 ├── NoTorch                  Python, and no torch in it
+├── NotTheTrainer            a launcher, a shell or a worker; another process trains
 ├── Unsupported              a build or platform nobody has made this work on
 ├── TrainerStopped           stopped by a signal, or waiting in the kernel without end
 ├── AttachFailed             every way in was tried; `attempts` says how each ended
@@ -46,6 +47,10 @@ class NotPython(CollectorError):
 
 
 class NoTorch(CollectorError):
+    pass
+
+
+class NotTheTrainer(CollectorError):
     pass
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from collectors import process as processes
-from collectors.errors import NoSuchProcess, NotPermitted
+from collectors.errors import NoSuchProcess, NotPermitted, NotTheTrainer
 from collectors.process import Process
 
 _HELPERS = {
@@ -16,6 +16,8 @@ _HELPERS = {
     "multiprocessing.forkserver": "forks processes for multiprocessing",
     "torch_shm_manager": "holds shared memory for torch",
 }
+_LOADER_WORKER = "pt_data_worker"
+"""What torch calls a DataLoader's worker (`torch/utils/data/_utils/worker.py`)."""
 _SPAWNED = ("multiprocessing.spawn", "--multiprocessing-fork")
 _LAUNCHERS = (
     "torchrun",
@@ -95,6 +97,8 @@ def _not_because(process: Process, parent: Process | None, on_gpu: bool, forks: 
             return does
     if any(word.rsplit("/", 1)[-1] == "brrrtop" for word in process.cmdline[:3]):
         return "is a brrrtop"
+    if process.name == _LOADER_WORKER:
+        return f"a DataLoader's worker of process {process.parent}"
     if on_gpu:
         return ""
     if _is_launcher(process):
@@ -133,6 +137,46 @@ def candidates(
         found.append(Candidate(process, job, on_gpu, rank, world, reason))
     return sorted(
         found, key=lambda c: (bool(c.not_because), not c.on_gpu, c.job, c.rank or 0, c.pid)
+    )
+
+
+def trainers_instead(pid: int) -> list[Candidate]:
+    """Who trains where process `pid` only helps: what it started, or whose worker it is.
+
+    Empty: it may train itself, or nobody around it does.
+    """
+    everyone = _read_all()
+    me = everyone.get(pid)
+    if me is None:
+        return []
+    family = {pid, me.parent}
+    family |= {one.pid for one in everyone.values() if me in _ancestors(one, everyone)}
+    found = candidates(matching=lambda one: one.pid in family)
+    if any(one.pid == pid and not one.not_because for one in found):
+        return []
+    return [one for one in found if not one.not_because]
+
+
+def check_trains(process: Process) -> None:
+    """Nothing, where `process` may be a trainer.
+
+    Raises:
+        NotTheTrainer: It launches, or helps, others that train; names them.
+    """
+    try:
+        if process.has_cuda_context and process.name != _LOADER_WORKER:
+            return
+    except (NotPermitted, NoSuchProcess):
+        return
+    others = trainers_instead(process.pid)
+    if not others:
+        return
+    ranks = [f" (rank {one.rank})" if one.rank is not None else "" for one in others]
+    named = [f"brrrtop attach {one.pid}{rank}" for one, rank in zip(others, ranks, strict=True)]
+    more = f", and {len(named) - 4} more" if len(named) > 4 else ""
+    raise NotTheTrainer(
+        f"process {process.pid} ({process.name}) does not train itself",
+        f"{', '.join(named[:4])}{more}",
     )
 
 

@@ -13,12 +13,15 @@ from collectors import process as processes
 from collectors.attach import Attached, attach
 from collectors.attach_files import AgentFiles
 from collectors.process import Process
+from collectors.process_list import check_trains
 
 
 def run(options: Options) -> int:
     assert options.pid is not None
     gates = gate.parse_all(options.fail_if, options.hold_s)
     process = processes.read(options.pid)
+    if not options.yes:
+        check_trains(process)
     if not _agreed(process, options):
         return 0
     return watch(process, options, gates)

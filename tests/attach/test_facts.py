@@ -25,9 +25,9 @@ from collectors import process as processes
 from collectors.attach_files import AgentFiles
 from collectors.doctor import Report, doctor
 from collectors.doctor_check import Status
-from collectors.errors import NoSuchProcess, Unsupported
+from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
 from collectors.process_end import ProcessEnd
-from collectors.process_list import candidates
+from collectors.process_list import candidates, check_trains, trainers_instead
 from tests.attach import children
 from tests.attach.children import Child, python
 
@@ -328,3 +328,49 @@ def test_a_thread_of_the_kernel_is_called_so() -> None:
         pytest.skip("no kernel threads are shown here")
     with pytest.raises(NoSuchProcess, match="thread of the kernel"):
         processes.read(2)
+
+
+def test_a_process_that_only_helps_points_at_the_one_that_trains(tmp_path: Path) -> None:
+    library = tmp_path / "libtorch_cpu.so"
+    library.write_bytes(bytes(mmap.PAGESIZE))
+    text = f"""
+import mmap, os, subprocess, sys, time
+rank = '''
+import mmap, os, time
+kept = mmap.mmap(os.open({str(library)!r}, os.O_RDONLY), 0, prot=mmap.PROT_READ)
+os.fork()
+time.sleep(600)
+'''
+ranks = [
+    subprocess.Popen([sys.executable, "-c", rank], env=dict(os.environ, RANK=str(n)))
+    for n in range(2)
+]
+time.sleep(600)
+"""
+    with python(text) as launcher:
+        try:
+            deadline = time.monotonic() + 10
+            while len(trainers_instead(launcher.pid)) < 2 and time.monotonic() < deadline:
+                time.sleep(0.05)
+            ranks = trainers_instead(launcher.pid)
+            assert sorted(one.rank or 0 for one in ranks) == [0, 1]
+            with pytest.raises(NotTheTrainer) as caught:
+                check_trains(processes.read(launcher.pid))
+            for one in ranks:
+                assert f"brrrtop attach {one.pid} (rank {one.rank})" in caught.value.action
+            check_trains(ranks[0].process)
+            (worker,) = [c.pid for c in candidates() if c.process.parent == ranks[0].pid]
+            assert [one.pid for one in trainers_instead(worker)] == [ranks[0].pid]
+        finally:
+            ranks = trainers_instead(launcher.pid)
+            helpers = [c for c in candidates() if c.process.parent in {one.pid for one in ranks}]
+            for one in (*ranks, *helpers):
+                os.kill(one.pid, signal.SIGKILL)
+
+
+def test_torchs_own_name_for_a_loader_worker_is_believed_even_on_a_gpu(tmp_path: Path) -> None:
+    named = "open('/proc/self/comm', 'w').write('pt_data_worker')"
+    with with_mapped(tmp_path, ["libtorch_cpu.so", "libcuda.so.1"], named) as one:
+        (found,) = [c for c in candidates([one.pid]) if c.pid == one.pid]
+        assert found.on_gpu
+        assert "DataLoader's worker" in found.not_because
