@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,8 @@ import pytest
 from brrrtop.cli import find, gate, live
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
-from brrrtop.model import Freshness, Snapshot, SourceInfo
+from brrrtop.model import Event, Freshness, Snapshot, SourceInfo
+from tests.tui import snapshots
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -143,3 +145,22 @@ def test_a_driver_that_hangs_does_not_hold_up_the_search(monkeypatch: pytest.Mon
     assert find.compute_pids() == set()
     assert time.monotonic() - began < 2
     free.set()
+
+
+def test_once_with_shapes_waits_for_what_comes_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    judged = snapshots.snapshot()
+    told = replace(judged, events=(Event(judged.now_ns, "shapes", "no shapes: a step takes 9 s"),))
+    waiting = [judged, judged, told]
+    driver: Any = SimpleNamespace(
+        advance=lambda: waiting.pop(0) if len(waiting) > 1 else waiting[0]
+    )
+    source: Any = SimpleNamespace(tier="bursts", info=judged.source)
+    assert live._once(driver, source, Options(once=True, shapes=True, interval=0.01), ()) == 0
+    said = capsys.readouterr()
+    assert said.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
+    assert said.out.count("-BOUND") >= 1
+    waiting[:] = [judged, told]
+    assert live._once(driver, source, Options(once=True), ()) == 0
+    assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err
