@@ -152,6 +152,22 @@ class Gauges(Columns):
     values: F8
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples(Columns):
+    """Intervals of a device's hardware counters around traced spans, sorted by start.
+
+    Times are on the GPU's own clock: `offsets_ns` added to them gives the trainer's, about a
+    millisecond late (`brrrtop.estimator.clocks` finds the rest).
+    """
+
+    starts_ns: I8
+    ends_ns: I8
+    offsets_ns: I8
+    device_ids: I4
+    shares: F8
+    """Shape (n, c), one column each of `collectors.counter_samples.COLUMNS`; NaN: not sampled."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpSignature:
     """A framework op as called: name and the shapes, types and constants of its inputs."""
@@ -187,3 +203,5 @@ class Window:
     lost_records: int = 0
     zero_timestamps: int = 0
     hello: Mapping[str, Any] = field(default_factory=dict)
+    samples: Samples | None = None
+    """None: nobody sampled hardware counters."""

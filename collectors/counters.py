@@ -18,21 +18,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from collectors.counter_bursts import Bursts
 from collectors.counter_clock import ClockMatch
 from collectors.counter_faults import said
 from collectors.counter_library import load_cupti
+from collectors.counter_samples import COLUMNS, SAMPLE, on_host_clock
 from collectors.cuda_devices import cuda_ordinals
 from collectors.nvml_devices import bare_uuid
 from collectors.wire import GAUGE, Frame, Kind, Metric
 
-INTERVAL_NS = 1_000_000
+INTERVAL_NS = 200_000
 BIN_NS = 100_000_000
-"""Gauges are means over this long; the samples themselves stay here, see `samples`."""
+"""Gauges are means over this long."""
+SPARSE_NS = 1_000_000
+"""One sample of so long a time is evaluated where nobody traces kernels: 2 % of a core."""
 DRAIN_S = 0.1
 HARDWARE_BUFFER_BYTES = 64 << 20
+WAITS_S = 5.0
+"""Without a word of the trainer's devices for longer, `says` tells so."""
 SAMPLES_AT_ONCE = 512
 """About 18 KiB of counter image each."""
-KEPT_SAMPLES = 60_000
+DECODES_AT_ONCE = 8
 _P = ".avg.pct_of_peak_sustained_elapsed"
 
 COUNTERS: dict[str, str] = {
@@ -46,6 +52,9 @@ COUNTERS: dict[str, str] = {
 }
 """Column → metric, dearest last: dropped from the end until the rest fits into one pass. Together
 they took one pass on an H200 with CUPTI 13.4."""
+ISSUE = ("sm__inst_executed_realtime", "sm__inst_executed")
+"""Metrics for the column `issue`, taken beside all others where one of them fits: Nsight Systems'
+"SM Issue", which says how near kernels without tensor cores are to what the SMs can issue."""
 
 _GAUGES = {
     "sm": Metric.SM_ACTIVE,
@@ -54,12 +63,6 @@ _GAUGES = {
     "gr": Metric.GRAPHICS_ACTIVE,
     "warps": Metric.SM_OCCUPANCY,
 }
-
-SAMPLE = np.dtype(
-    [("start_ns", "<i8"), ("time_ns", "<i8"), ("device", "<i4")]
-    + [(column, "<f4") for column in COUNTERS]
-)
-"""One interval of one device, on CLOCK_REALTIME; `time_ns` is its end. Shares 0..1, NaN: absent."""
 
 
 class DeviceCounters:
@@ -86,50 +89,80 @@ class DeviceCounters:
 
     def _configure(self) -> None:
         columns = list(COUNTERS)
-        while True:
-            try:
-                self._collector.configure(
-                    metrics=[COUNTERS[column] for column in columns],
-                    hardware_buffer_size=HARDWARE_BUFFER_BYTES,
-                    sampling_interval=self._interval_ns,
-                )
-            except ValueError:
-                if len(columns) == 1:
-                    raise
-                columns.pop()
-                continue
-            self.columns = columns
-            return
+        while not self._accepts([COUNTERS[column] for column in columns]):
+            columns.pop()
+        self.columns = columns
+        for metric in ISSUE if len(columns) == len(COUNTERS) else ():
+            metrics = [COUNTERS[column] for column in columns]
+            if self._accepts([*metrics, metric + _P]):
+                self.columns = [*columns, "issue"]
+                return
+            self._accepts(metrics)
 
-    def drain(self, device: int) -> npt.NDArray[np.void]:
-        """The intervals that ended since the call before, as `SAMPLE` rows of `device`."""
+    def _accepts(self, metrics: list[str]) -> bool:
+        """Whether these metrics can be had together; the last one alone has to be.
+
+        Raises:
+            Exception: Whatever cupti-python raises for reasons that fewer metrics do not mend.
+        """
+        try:
+            self._collector.configure(
+                metrics=metrics,
+                hardware_buffer_size=HARDWARE_BUFFER_BYTES,
+                sampling_interval=self._interval_ns,
+            )
+        except ValueError:
+            if len(metrics) == 1:
+                raise
+            return False
+        except Exception:
+            if len(metrics) <= len(COUNTERS):
+                raise
+            return False
+        return True
+
+    def drain(self, device: int, every: int = 1) -> npt.NDArray[np.void]:
+        """The intervals that ended since the call before, as `SAMPLE` rows of `device`.
+
+        Args:
+            every: Evaluate only every so-manieth, the newest among them.
+        """
+        found = []
+        for _ in range(DECODES_AT_ONCE):
+            rows, decoded = self._decoded(device, every)
+            found.append(rows)
+            if decoded < SAMPLES_AT_ONCE:
+                break
+        return np.concatenate(found)
+
+    def _decoded(self, device: int, every: int) -> tuple[npt.NDArray[np.void], int]:
+        """One batch, and how many intervals it held."""
         try:
             decoded = self._collector.decode(max_samples=SAMPLES_AT_ONCE)
         except MemoryError:  # the hardware buffer ran over while nobody drained it
             self.lost_buffers += 1
             self._restart()
-            return np.zeros(0, SAMPLE)
+            return np.zeros(0, SAMPLE), 0
         now_ns = time.time_ns()
-        taken = list(decoded)
+        count = len(decoded)
+        taken = list(decoded[(count - 1) % every :: every]) if count else []
         if taken and self._is_first:
             taken, self._is_first = taken[1:], False  # its time stamp is bogus (PyTorch's notes)
         rows = np.zeros(len(taken), SAMPLE)
         if not len(rows):
-            return rows
+            return rows, count
         rows["device"] = device
         rows["start_ns"] = [one.start_timestamp for one in taken]
-        rows["time_ns"] = [one.end_timestamp for one in taken]
+        rows["end_ns"] = [one.end_timestamp for one in taken]
         values = np.array([one.metric_values for one in taken], np.float64) / 100
-        for column in COUNTERS:
+        for column in COLUMNS:
             rows[column] = np.nan
         for at, column in enumerate(self.columns):
             rows[column] = values[:, at]
-        offset_ns = self._clock.offset_ns(int(rows["time_ns"][-1]), now_ns)
-        rows["start_ns"] += offset_ns
-        rows["time_ns"] += offset_ns
-        sane = rows["time_ns"] > rows["start_ns"]
-        sane &= rows["time_ns"] - rows["start_ns"] < 100 * self._interval_ns
-        return rows[sane]
+        rows["offset_ns"] = self._clock.offset_ns(int(rows["end_ns"][-1]), now_ns)
+        sane = rows["end_ns"] > rows["start_ns"]
+        sane &= rows["end_ns"] - rows["start_ns"] < 100 * self._interval_ns
+        return rows[sane], count
 
     def _restart(self) -> None:
         self._collector.stop()
@@ -145,7 +178,7 @@ class DeviceCounters:
 
 
 class CounterThread:
-    """Gauges at 10 Hz from counters of the trainer's devices, and the samples behind them.
+    """Gauges at 10 Hz from counters of the trainer's devices, and the samples of its bursts.
 
     Starts sampling once `match` has said which devices those are.
 
@@ -170,11 +203,13 @@ class CounterThread:
         self._ordinals = ordinals
         self._interval_ns = interval_ns
         self._numbers: dict[str, int] = {}
+        self._began_s = time.monotonic()
         self._known = threading.Event()
         self._stop = threading.Event()
         self._held: deque[Frame] = deque(maxlen=4096)
-        self._samples: deque[npt.NDArray[np.void]] = deque()
+        self._bursts = Bursts(time.time_ns())
         self._lock = threading.Lock()
+        """Of `_bursts`."""
         self._says: list[str] = []
         self.active = False
         """Samples are coming."""
@@ -198,15 +233,22 @@ class CounterThread:
             frames.append(self._held.popleft())
         return frames
 
-    def samples(self) -> npt.NDArray[np.void]:
-        """`SAMPLE` rows since the call before, the newest minute of them; never waits."""
+    def expect(self, until_ns: int | None) -> None:
+        """Kernels will be traced until about then; None: from here on, 0: no more."""
         with self._lock:
-            taken, self._samples = list(self._samples), deque()
-        return np.concatenate(taken) if taken else np.zeros(0, SAMPLE)
+            self._bursts.expect(until_ns, time.time_ns())
+
+    def traced(self, spans: npt.NDArray[np.void]) -> None:
+        """Kernels were traced in these `wire.OBSERVED` spans: their samples are wanted."""
+        with self._lock:
+            self._bursts.traced(spans, time.time_ns())
 
     @property
     def says(self) -> list[str]:
         """Why there are no counters, or what they cost."""
+        waits = not self._says and not self._known.is_set() and not self._stop.is_set()
+        if waits and time.monotonic() - self._began_s > WAITS_S:
+            return ["hardware counters wait: nobody said yet which GPU the trainer uses"]
         return list(self._says)
 
     def close(self, wait_s: float = 2.0) -> bool:
@@ -243,24 +285,29 @@ class CounterThread:
             devices[uuid] = DeviceCounters(sampling, ordinals[uuid], self._interval_ns)
         if devices:
             self.active = True
-            self._says = ["hardware counters are on, which may hold the GPU's clocks"]
+            self._says = [
+                f"hardware counters are on, every {self._interval_ns / 1000:g} us beside traced "
+                "kernels, which may hold the GPU's clocks"
+            ]
 
     def _look(self, devices: Mapping[str, DeviceCounters]) -> None:
+        with self._lock:
+            dense = self._bursts.wanted(time.time_ns())
+        every = 1 if dense else max(1, SPARSE_NS // self._interval_ns)
         for uuid, device in devices.items():
             number = self._numbers.get(uuid)
-            rows = device.drain(number if number is not None else 0)
+            rows = device.drain(number if number is not None else 0, every)
             if number is None or not len(rows):
                 continue
-            self._keep(rows)
             gauges = binned(rows, device.columns)
             if len(gauges):
                 self._held.append(Frame(Kind.GAUGES, gauges, time.time_ns()))
-
-    def _keep(self, rows: npt.NDArray[np.void]) -> None:
+            if dense:
+                with self._lock:
+                    self._bursts.keep(rows)
         with self._lock:
-            self._samples.append(rows)
-            while sum(map(len, self._samples)) > KEPT_SAMPLES:
-                self._samples.popleft()
+            due = self._bursts.due(time.time_ns())
+        self._held.extend(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
 
     def _close(self, devices: Mapping[str, DeviceCounters]) -> None:
         for device in devices.values():
@@ -278,18 +325,19 @@ def _sampling_module() -> Any:
 def binned(
     rows: npt.NDArray[np.void], columns: list[str], bin_ns: int = BIN_NS
 ) -> npt.NDArray[np.void]:
-    """Means of `SAMPLE` rows over stretches of `bin_ns`, as `wire.GAUGE` rows."""
+    """Means of `SAMPLE` rows over stretches of `bin_ns`, as `wire.GAUGE` rows on the host's clock."""
     found = []
-    edges = np.unique(rows["time_ns"] // bin_ns)
-    for edge in edges:
-        part = rows[rows["time_ns"] // bin_ns == edge]
-        weights = (part["time_ns"] - part["start_ns"]).astype(np.float64)
+    _, ends = on_host_clock(rows)
+    bins = ends // bin_ns
+    for edge in np.unique(bins):
+        part = rows[bins == edge]
+        weights = (part["end_ns"] - part["start_ns"]).astype(np.float64)
+        at_ns = int(ends[bins == edge][-1])
         for column in columns:
             metric = _GAUGES.get(column)
             values = part[column].astype(np.float64)
             good = np.isfinite(values)
             if metric is not None and good.any():
                 mean = float(np.average(values[good], weights=weights[good]))
-                at_ns = int(part["time_ns"][-1])
                 found.append((at_ns, mean, int(part["device"][0]), int(metric)))
     return np.array(found, GAUGE)

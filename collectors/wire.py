@@ -24,6 +24,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from collectors.counter_samples import SAMPLE
+
 WIRE_VERSION = 1
 HEADER = struct.Struct("<IHHq")
 MAX_PAYLOAD_BYTES = 64 << 20
@@ -57,6 +59,7 @@ class Kind(IntEnum):
     """JSON: `{tier, state, says, ...}`: what the agent or monitor wants on the status line."""
     END = 14
     """JSON: `{reason}`; nothing follows from this side."""
+    SAMPLES = 15
 
 
 KERNEL = np.dtype(
@@ -141,6 +144,7 @@ DTYPES: dict[int, np.dtype[Any]] = {
     Kind.LINKS: LINK,
     Kind.GAUGES: GAUGE,
     Kind.OBSERVED: OBSERVED,
+    Kind.SAMPLES: SAMPLE,
 }
 _JSON = {Kind.HELLO, Kind.DEVICE, Kind.OPS, Kind.LOSS, Kind.STATUS, Kind.END}
 

@@ -3,9 +3,9 @@
     python benchmarks/lab/pm_lab.py --script zoo/gpt_bf16.py --out DIR [--interval-us 100] [--seconds 6]
 
 Attaches, traces continuously for the given time while PM sampling runs in this process, and writes
-DIR/NAME.npz: `kernels` (wire rows), `names` (JSON), `samples` (SAMPLE rows, on the host clock by
-`ClockMatch`), `read_ns` and `end_ns` (host time of each reading and the device time of its newest
-sample). Prints what sampling itself cost in steps a second.
+DIR/NAME.npz: `kernels` (wire rows), `names` (JSON), `samples` (SAMPLE rows, on the GPU's clock), `pairs`
+(host time of each reading and the GPU's time of its newest sample). Prints what sampling itself
+cost in steps a second.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def sampled(
         def drain(self, device: int) -> Any:
             rows = super().drain(device)
             if len(rows):
-                pairs.append((time.time_ns(), int(rows["time_ns"][-1])))
+                pairs.append((time.time_ns(), int(rows["end_ns"][-1])))
             return rows
 
     found: dict[str, Any] = {}

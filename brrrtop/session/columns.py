@@ -17,7 +17,9 @@ from brrrtop.tables import (
     Links,
     Marks,
     OpSignature,
+    Samples,
 )
+from collectors.counter_samples import COLUMNS
 from collectors.wire import CopyKind, MemoryKind
 
 Records = npt.NDArray[np.void]
@@ -134,6 +136,15 @@ def gauges(rows: Records) -> Gauges:
     )  # fmt: skip
 
 
+def samples(rows: Records) -> Samples:
+    """Counter samples as a table."""
+    return Samples(
+        _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["offset_ns"]),
+        rows["device"].astype(np.int32),
+        np.column_stack([rows[column] for column in COLUMNS]).astype(np.float64),
+    )  # fmt: skip
+
+
 def signature(row: Any) -> OpSignature:
     """An OPS row `[id, name, dims, types, concrete]` as a hashable signature."""
     _, name, dims, types, concrete = row
@@ -163,6 +174,7 @@ def _empty(kind: type[Columns]) -> Any:
         Marks: lambda: marks(_rows("MARK"), _long),
         Links: lambda: links(_rows("LINK")),
         Gauges: lambda: gauges(_rows("GAUGE")),
+        Samples: lambda: samples(_rows("SAMPLE")),
     }
     return no_rows[kind]()
 

@@ -17,6 +17,7 @@ import numpy as np
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import SourceInfo
 from brrrtop.session.agent_state import AgentState
+from brrrtop.session.feeding import Feeds
 from brrrtop.session.governor import Act, Governor
 from brrrtop.session.memory import command_line
 from brrrtop.session.ports import Agent, Feed
@@ -67,7 +68,7 @@ class LiveSource:
         self.tee = Tee(sink)
         self._agent = agent
         self._pid = pid
-        self._feeds = list(feeds)
+        self._feeds = Feeds(feeds)
         self._load = load or HostLoad(pid)
         self._now_ns = now_ns
         self._hello: dict[str, Any] = {"wire": WIRE_VERSION, "pid": pid}
@@ -84,7 +85,6 @@ class LiveSource:
         self._agent_lost: str | None = None
         self._agent_state = AgentState()
         self._wishes = Wishes(self._order, shapes)
-        self._uuids: dict[int, str] = {}
         self._closed = False
         self._hung_up_ns: int | None = None
         self._hung_up_why = ""
@@ -149,8 +149,7 @@ class LiveSource:
             self._order(Op.DETACH)
             with contextlib.suppress(OSError):
                 self._agent.close()
-        for feed in self._feeds:
-            feed.close()
+        self._feeds.close()
         self._load.close()
         left_ns = max(self._now_ns(), self._floor_ns)
         left = Frame(Kind.END, {"reason": "the monitor left"}, left_ns)
@@ -193,9 +192,8 @@ class LiveSource:
         exiting_ns = now_ns - self._hung_up_ns if self._hung_up_ns is not None else 0
         if exiting_ns >= EXIT_NS or (self._hung_up_ns and self._load.trainer_running is False):
             self._lose_agent(self._hung_up_why)
-        for feed in self._feeds:
-            for frame in feed.drain():
-                self._take(frame, now_ns, self._carried_beside(feed))
+        for frame, carried in self._feeds.drain():
+            self._take(frame, now_ns, carried)
         self._govern(now_ns)
         if now_ns - self._second_ns >= SECOND:
             self._second_ns = now_ns
@@ -218,11 +216,6 @@ class LiveSource:
         if self._hung_up_ns is None:
             self._hung_up_ns, self._hung_up_why = self._now_ns(), why
 
-    def _carried_beside(self, feed: Feed) -> frozenset[Metric]:
-        """Metrics that a better feed than this one brings: two sources would blur into one line."""
-        others = [one for one in self._feeds if one is not feed and getattr(one, "active", False)]
-        return frozenset().union(*(getattr(one, "carries", frozenset()) for one in others))
-
     def _take(self, frame: Frame, now_ns: int, carried: frozenset[Metric] | None) -> None:
         """One frame of the agent (`carried` is None) or of a feed."""
         if frame.kind == Kind.END:
@@ -231,7 +224,7 @@ class LiveSource:
         if frame.kind == Kind.HELLO:
             self._hello = {**self._hello, **frame.body}
         elif frame.kind == Kind.DEVICE:
-            self._learn_device(frame.body)
+            self._feeds.learn_device(frame.body)
         elif frame.kind == Kind.MARKS:
             rows = frame.body
             steps = rows["end_ns"][rows["mark_class"] == MarkClass.STEP]
@@ -239,6 +232,7 @@ class LiveSource:
             for span in disturbances(rows):
                 self.governor.add_disturbed(span)
         elif frame.kind == Kind.OBSERVED:
+            self._feeds.traced(frame.body)
             for row in frame.body:
                 self.governor.add_observed(int(row["start_ns"]), int(row["end_ns"]))
         elif frame.kind == Kind.STATUS:
@@ -255,16 +249,6 @@ class LiveSource:
         sent_ns = max(frame.sent_ns or now_ns, self._sent_ns.get(carried is None, 0))
         self._sent_ns[carried is None] = sent_ns
         self._pending.append(frame if frame.sent_ns == sent_ns else replace(frame, sent_ns=sent_ns))
-
-    def _learn_device(self, facts: dict[str, Any]) -> None:
-        uuid = facts.get("uuid")
-        if not uuid or "device_id" not in facts:
-            return
-        self._uuids[int(facts["device_id"])] = str(uuid)
-        for feed in self._feeds:
-            match = getattr(feed, "match", None)
-            if match is not None:
-                match(dict(self._uuids))
 
     def _take_status(self, frame: Frame) -> None:
         """Passes on what is new in the agent's words."""
@@ -298,6 +282,7 @@ class LiveSource:
         decision = self.governor.decide(now_ns)
         if decision is None:
             return
+        self._feeds.expect(decision, now_ns)
         if decision.act is Act.BURST:
             self._order(Op.BURST, decision.steps, decision.longest_ns)
             if decision.shapes:
@@ -368,9 +353,8 @@ class LiveSource:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
     def _notes(self) -> list[str]:
-        said = [line for feed in self._feeds for line in feed.says]
         agent = (self._agent_lost, self._agent_state.hurdle)
-        known = (*agent, self._load.trainer_stopped, self.tee.stopped, *said)
+        known = (*agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says)
         return list(dict.fromkeys(line for line in known if line is not None))
 
     def _lose_agent(self, why: str) -> None:

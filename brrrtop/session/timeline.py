@@ -20,6 +20,7 @@ from brrrtop.tables import (
     Links,
     Marks,
     OpSignature,
+    Samples,
     Span,
     Window,
 )
@@ -61,6 +62,7 @@ class Timeline:
         self._marks = _Track(Marks)
         self._links = _Track(Links)
         self._gauges = _Track(Gauges)
+        self._samples = _Track(Samples)
         self._names: list[str] = [""]
         self._by_name: dict[str, int] = {"": 0}
         self._wire_ids = np.zeros(1, np.int64)
@@ -95,7 +97,7 @@ class Timeline:
             Kind.KERNELS: self._add_kernels, Kind.COPIES: self._add_copies, Kind.CALLS: self._add_calls,
             Kind.MARKS: self._add_marks, Kind.LINKS: self._add_links, Kind.GAUGES: self._add_gauges,
             Kind.NAMES: self._add_names, Kind.OPS: self._add_ops, Kind.DEVICE: self._add_device,
-            Kind.OBSERVED: self._add_observed,
+            Kind.OBSERVED: self._add_observed, Kind.SAMPLES: self._add_samples,
         }  # fmt: skip
         take = takers.get(Kind(frame.kind)) if frame.kind in Kind._value2member_map_ else None
         if take is not None:
@@ -114,7 +116,9 @@ class Timeline:
             self._forget(self.newest_ns - self._keep_ns)
 
     def _forget(self, before_ns: int) -> None:
-        for track in (self._activities, self._calls, self._marks, self._links, self._gauges):
+        for track in (
+            self._activities, self._calls, self._marks, self._links, self._gauges, self._samples,
+        ):  # fmt: skip
             track.forget(before_ns)
         self.shapes.forget(before_ns)
         if self.traced is not None:
@@ -182,6 +186,11 @@ class Timeline:
         table = columns.gauges(rows)
         self.gauges_seen |= len(table) > 0
         self._gauges.add(table, table.times_ns, table.times_ns)
+
+    def _add_samples(self, rows: Any) -> None:
+        table = columns.samples(rows)
+        shift = table.offsets_ns
+        self._samples.add(table, table.starts_ns + shift, table.ends_ns + shift)
 
     def _add_ops(self, rows: Any) -> None:
         for row in rows:
@@ -267,8 +276,16 @@ class Timeline:
         return Window(
             span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links, gauges,
             self.names, self.ops, observed, self.losses.get("records", 0),
-            self.losses.get("zero_timestamps", 0), self.hello,
+            self.losses.get("zero_timestamps", 0), self.hello, self._samples_in(span, device_id),
         )  # fmt: skip
+
+    def _samples_in(self, span: Span, device_id: int) -> Samples | None:
+        if not self._samples.chunks:
+            return None
+        table: Samples = self._samples.between(span.t0_ns, span.t1_ns)
+        starts, ends = table.starts_ns + table.offsets_ns, table.ends_ns + table.offsets_ns
+        keep = (table.device_ids == device_id) & (ends > span.t0_ns) & (starts < span.t1_ns)
+        return _sorted(table, keep, table.starts_ns)  # type: ignore[no-any-return]
 
     def learn(self) -> bool:
         """Joins a recorded step with its kernels once all of them are here; True: just done."""

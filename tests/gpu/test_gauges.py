@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from collectors.counter_samples import on_host_clock
 from collectors.counters import CounterThread
 from collectors.nvml_thread import GaugeThread
-from collectors.wire import Kind, Metric
+from collectors.wire import OBSERVED, Kind, Metric
 
 pytestmark = pytest.mark.gpu
+SECOND = 1_000_000_000
 
 LOOP = """
 import sys, torch
@@ -118,12 +120,16 @@ def test_hardware_counters_agree_with_gpm(loop: Loop, gauges: Callable[[int], Ga
             time.sleep(0.1)
         if not counters.active:
             pytest.skip(f"no hardware counters: {counters.says}")
+        counters.expect(None)
+        began_ns = time.time_ns()
         exact, coarse = means(counters, 3), means(feed, 3)
-        samples = counters.samples()
+        counters.traced(np.array([(began_ns, began_ns + SECOND, -1, 0)], OBSERVED))
+        time.sleep(0.5)
+        frames = [f.body for f in counters.drain() if f.kind == Kind.SAMPLES]
     finally:
         counters.close(10)
     for metric in (Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE):
         assert exact[metric] == pytest.approx(coarse[metric], abs=0.05)
-    assert len(samples) > 1000
-    newest_s = (time.time_ns() - int(samples["time_ns"][-1])) / 1e9
-    assert -0.01 < newest_s < 12
+    starts, _ = on_host_clock(np.concatenate(frames))
+    assert len(starts) > 1000
+    assert abs(int(starts[0]) - began_ns) < 0.05 * SECOND

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collectors.counter_bursts import MARGIN_NS
 from collectors.counter_clock import ClockMatch
 from collectors.counter_faults import said
-from collectors.counters import COUNTERS, SAMPLE, CounterThread, DeviceCounters, binned
-from collectors.wire import GAUGE, Frame, Kind, Metric
+from collectors.counter_samples import SAMPLE, on_host_clock
+from collectors.counters import COUNTERS, CounterThread, DeviceCounters, binned
+from collectors.wire import GAUGE, OBSERVED, Frame, Kind, Metric
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.test_live import Bench, kinds
 
@@ -30,10 +32,28 @@ class OneSample:
 
 
 @dataclass
+class Decoded:
+    """As `cupti.pm_sampling.CounterData`: what is looked at is evaluated."""
+
+    hardware: Hardware
+    starts: range
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __getitem__(self, rows: slice) -> list[OneSample]:
+        taken = self.starts[rows]
+        self.hardware.evaluated += len(taken)
+        return [OneSample(t, t + MS, [50.0] * len(self.hardware.metrics)) for t in taken]
+
+
+@dataclass
 class Hardware:
     """Stands in for `cupti.pm_sampling`: fits `fits` metrics into a pass."""
 
     fits: int = 7
+    decoded: int = 0
+    evaluated: int = 0
     refuses: Exception | None = None
     calls: list[str] = field(default_factory=list)
     device_index: int | None = None
@@ -56,12 +76,13 @@ class Hardware:
         self.calls.append("start")
         self.last_ns = time.time_ns() - BEHIND_NS
 
-    def decode(self, max_samples: int) -> list[OneSample]:
+    def decode(self, max_samples: int) -> Decoded:
         self.calls.append("decode")
         now_ns = time.time_ns() - BEHIND_NS
-        starts = range(self.last_ns, now_ns - MS, MS)
+        starts = range(self.last_ns, now_ns - MS, MS)[:max_samples]
         self.last_ns += len(starts) * MS
-        return [OneSample(t, t + MS, [50.0] * len(self.metrics)) for t in starts]
+        self.decoded += len(starts)
+        return Decoded(self, starts)
 
     def stop(self) -> None:
         self.calls.append("stop")
@@ -111,15 +132,40 @@ def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started: Start) -> None:
     assert hardware.device_index == 3
 
 
-def test_samples_keep_their_own_times(started: Start) -> None:
+def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Start) -> None:
     hardware = Hardware()
     thread = started(hardware)
-    until(lambda: hardware.calls.count("decode") >= 3)
-    rows = thread.samples()
-    assert len(rows) > 50
-    assert (np.diff(rows["time_ns"]) > 0).all()
-    assert set((rows["time_ns"] - rows["start_ns"]).tolist()) == {MS}
-    assert len(thread.samples()) < len(rows)
+    until(lambda: thread.active)
+    low = time.time_ns()
+    thread.expect(low + SECOND)
+    until(lambda: time.time_ns() > low + 120 * MS)
+    thread.traced(np.array([(low, low + 100 * MS, -1, 0)], OBSERVED))
+    thread.traced(np.array([(low + 90 * MS, low + 110 * MS, -1, 0)], OBSERVED))
+    frames: list[Frame] = []
+
+    def come() -> bool:
+        frames.extend(f for f in thread.drain() if f.kind == Kind.SAMPLES)
+        return sum(len(f.body) for f in frames) >= 105
+
+    until(come)
+    rows = np.concatenate([frame.body for frame in frames])
+    assert (np.diff(rows["end_ns"]) == MS).all()
+    assert set((rows["end_ns"] - rows["start_ns"]).tolist()) == {MS}
+    assert abs(int(rows["end_ns"][0]) + BEHIND_NS - low) < 30 * MS
+    _, ends = on_host_clock(rows)
+    assert (ends > low - MARGIN_NS).all() and (ends < low + 150 * MS).all()
+    assert len(rows) < 160
+
+
+def test_away_from_bursts_few_samples_are_evaluated_and_none_sent(started: Start) -> None:
+    hardware = Hardware()
+    thread = CounterThread(1, hardware, lambda: {"aa-bb": 3}, interval_ns=MS // 5)
+    thread.start()
+    thread.match({0: "GPU-aa-bb"})
+    until(lambda: hardware.calls.count("decode") >= 4)
+    assert thread.close()
+    assert {frame.kind for frame in thread.drain()} == {Kind.GAUGES}
+    assert 0 < hardware.evaluated < 0.4 * hardware.decoded
 
 
 def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
@@ -130,6 +176,14 @@ def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
     assert np.isfinite(rows["tensor"]).all()
     assert np.isnan(rows["warps"]).all()
     device.close()
+
+
+def test_a_metric_that_is_more_than_the_pass_takes_costs_itself_alone() -> None:
+    for fits, last in ((7, "warps"), (8, "issue")):
+        device = DeviceCounters(Hardware(fits=fits), 0, MS)
+        assert device.columns[-1] == last
+        assert device.columns[:7] == list(COUNTERS)
+        device.close()
 
 
 def test_counters_are_given_back_without_a_last_decode(started: Start) -> None:
@@ -152,7 +206,7 @@ def test_a_hardware_buffer_that_ran_over_starts_anew() -> None:
     device.close()
 
 
-def _overflowing(max_samples: int) -> list[OneSample]:
+def _overflowing(max_samples: int) -> Decoded:
     raise MemoryError("Record overflow in the hardware buffer.")
 
 
@@ -194,7 +248,7 @@ def test_the_clock_match_keeps_the_smallest_delay() -> None:
 
 def test_bins_weigh_samples_by_their_length() -> None:
     rows = np.zeros(2, SAMPLE)
-    rows["start_ns"], rows["time_ns"] = [0, 10], [10, 40]
+    rows["start_ns"], rows["end_ns"] = [0, 10], [10, 40]
     rows["sm"] = [1.0, 0.2]
     gauges = binned(rows, ["sm"], bin_ns=100)
     assert gauges["value"].tolist() == pytest.approx([0.4])
@@ -204,7 +258,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     bench = Bench()
     better = FakeFeed()
     better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True  # type: ignore[attr-defined]
-    bench.source._feeds.append(better)  # type: ignore[arg-type]
+    bench.source._feeds.add(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
     better.held.append(Frame(Kind.GAUGES, rows, bench.now_ns))
     frames = bench.read(1)

@@ -103,5 +103,5 @@ def test_record_sizes_are_those_of_the_c_structs() -> None:
     sizes = {kind: dtype.itemsize for kind, dtype in wire.DTYPES.items()}
     assert sizes == {
         Kind.KERNELS: 80, Kind.COPIES: 48, Kind.CALLS: 32, Kind.MARKS: 40, Kind.LINKS: 8,
-        Kind.GAUGES: 24, Kind.OBSERVED: 24,
+        Kind.GAUGES: 24, Kind.OBSERVED: 24, Kind.SAMPLES: 64,
     }  # fmt: skip
