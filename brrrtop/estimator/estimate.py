@@ -10,6 +10,7 @@ from brrrtop.ceilings import Ceilings, ceilings_for
 from brrrtop.estimator import account, labels, launches, regimes, steps, table, views
 from brrrtop.estimator.labels import Labels
 from brrrtop.estimator.neighbours import find_neighbours
+from brrrtop.estimator.whole_steps import whole_steps
 from brrrtop.model import Estimate, Roofs
 from brrrtop.tables import I8, Window
 
@@ -28,8 +29,10 @@ class Judged:
 def estimate(window: Window) -> Judged:
     """Account, kernel table and verdict of one device's window."""
     ceilings = ceilings_for(window.device)
+    call_rows = launches.call_of(window.activities, window.calls, window.observed)
+    stepped = steps.find_steps(window, call_rows)
+    window, call_rows = whole_steps(window, call_rows)
     acts = window.activities
-    call_rows = launches.call_of(acts, window.calls, window.observed)
     labelled = labels.label(window, ceilings)
     booked = account.book(window, labelled, call_rows)
     split = account.split_of(booked)
@@ -39,7 +42,6 @@ def estimate(window: Window) -> Judged:
     low, high = views.bounds(booked, split, known)
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
-    stepped = steps.find_steps(window, call_rows)
     rows = table.rows_of(labelled, durations)
     found = Estimate(
         span=window.span,
