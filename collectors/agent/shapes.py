@@ -42,6 +42,8 @@ _FLAGS = (True, False, False, False, False)
 """Shapes; and no memory, stacks, FLOPs nor modules."""
 
 _Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_lasting: set[Any] = set()
+"""Functions that the interpreter was asked to call: it may do so long after we have left."""
 
 
 class Shapes(Probe):
@@ -67,7 +69,7 @@ class Shapes(Probe):
         self._begun_ns = 0
         self._begun: Instants = []
         self._taken: Recorded | None = None
-        # One function each for the life of the process: the interpreter may call it late.
+        # One function each: torch.compile may have seen the one, the interpreter may hold the other.
         self._beat = self.guard(self._stepped)
         self._pending = _Pending(self._called_back)
         neighbour.arriving = self.guard(lambda: self._give_way("torch.profiler begins"))
@@ -159,6 +161,7 @@ class Shapes(Probe):
         elif self._thread == get_ident():
             self._drop()
         elif self._thread:
+            _lasting.add(self)
             until_ns = time_ns() + _LEAVE_NS
             while self._thread and time_ns() < until_ns:
                 ctypes.pythonapi.Py_AddPendingCall(self._pending, None)

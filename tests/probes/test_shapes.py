@@ -237,3 +237,24 @@ answer([sorted({row[1] for row in ops(n).values()}), not recording()])
 """,
     )
     assert off and "aten::addmm" in recorded and all("::" in name for name in recorded)
+
+
+def test_a_main_thread_that_is_busy_for_long_switches_off_when_it_comes_back(
+    script: Script,
+) -> None:
+    """Nobody holds the agent any more by then, and nothing it left behind may be gone."""
+    on, off, waited = _frames(
+        script,
+        """
+import ctypes, gc
+t = Training(); c, n = control(); c.hook(); t.step()
+c._heed(SHAPES | TRACING); t.step(); on = recording()
+leaving = threading.Thread(target=c.unhook); leaving.start()
+lib = ctypes.CDLL(None); lib.usleep(1_800_000)  # in C, without the GIL
+waited = not leaving.is_alive()
+del c, leaving; gc.collect()
+for _ in range(100): gc.collect(0)
+answer([on, not recording(), waited])
+""",
+    )
+    assert on and off and waited
