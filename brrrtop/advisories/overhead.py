@@ -168,6 +168,8 @@ def launch_bound_compile(context: Context) -> Advisory | None:
     waits = context.a_step(facts.syncs.count) if facts.syncs else 0.0
     breaks = shadow > context.limits.sync_idle and waits >= DENSE_WAITS
     sure = 0.9 if context.estimate.launch.count else 0.75
+    # However much is fused or captured, each stretch between two waits is launched once.
+    spared = max(0.0, 1 - waits / kernels) if kernels else 1.0
     fix = "model = torch.compile(model, mode='reduce-overhead')"
     return advisory(
         context,
@@ -178,7 +180,7 @@ def launch_bound_compile(context: Context) -> Advisory | None:
         suggests=f"remove the waits first, each breaks the graph; then {fix}" if breaks else fix,
         waste="a faster GPU, bf16, or fusing one op by hand: launches set the pace",
         confidence=0.55 if syncing else min(sure, 0.7) if breaks else sure,
-        saves=waiting + context.share(account.underfilled_ns) - _update_idle(context),
+        saves=spared * (waiting + context.share(account.underfilled_ns) - _update_idle(context)),
         kernels_a_step=kernels,
         kernel_p50_ns=facts.kernel_p50_ns,
         launch_idle_share=waiting,
