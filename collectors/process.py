@@ -217,13 +217,27 @@ def refusal(process: Process, fault: OSError) -> NoSuchProcess | NotPermitted:
     if process.uid != os.geteuid():
         owner = user_name(process.uid)
         return NotPermitted(
-            f"process {pid} belongs to user {owner}",
-            f"{as_root(pid)}, or run brrrtop as {owner}",
+            f"process {pid} belongs to user {owner}{_root_lacks()}",
+            f"{_more_rights(pid)}, or run brrrtop as {owner}",
         )
     return NotPermitted(
-        f"the kernel does not let us look into process {pid} ({fault.strerror})",
-        f"{as_root(pid)}, or start it with: brrrtop run -- CMD",
+        f"the kernel does not let us look into process {pid} ({fault.strerror}){_root_lacks()}",
+        f"{_more_rights(pid)}, or start it with: brrrtop run -- CMD",
     )
+
+
+def _root_lacks() -> str:
+    return ", and root here lacks CAP_SYS_PTRACE" if _weak_root() else ""
+
+
+def _more_rights(pid: int) -> str:
+    if _weak_root():
+        return "give the container --cap-add SYS_PTRACE"
+    return as_root(pid) if os.geteuid() else "attach from the host"
+
+
+def _weak_root() -> bool:
+    return os.geteuid() == 0 and not has_ptrace_capability()
 
 
 def read(pid: int) -> Process:

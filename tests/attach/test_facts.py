@@ -374,3 +374,25 @@ def test_torchs_own_name_for_a_loader_worker_is_believed_even_on_a_gpu(tmp_path:
         (found,) = [c for c in candidates([one.pid]) if c.pid == one.pid]
         assert found.on_gpu
         assert "DataLoader's worker" in found.not_because
+
+
+@pytest.mark.parametrize(
+    ("euid", "able", "helps", "useless"),
+    [
+        (1000, False, "sudo $(which brrrtop) attach", "cap-add"),
+        (0, False, "--cap-add SYS_PTRACE", "sudo"),
+        (0, True, "attach from the host", "sudo"),
+    ],
+)
+def test_what_would_help_depends_on_who_asks(
+    euid: int, able: bool, helps: str, useless: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with children.child(["sleep", "20"]) as one:
+        sheet = processes.read(one.pid)
+        monkeypatch.setattr(os, "geteuid", lambda: euid)
+        monkeypatch.setattr(processes, "has_ptrace_capability", lambda: able)
+        for uid in (euid, 12345):
+            theirs = processes.Process(**{**vars(sheet), "uid": uid})
+            fault = processes.refusal(theirs, PermissionError(13, "Permission denied"))
+            assert helps in fault.action
+            assert useless not in fault.action
