@@ -1,0 +1,72 @@
+"""The order for shapes reaches Python with the tracing it needs, and what Python found the monitor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from collectors import control
+from collectors.wire import Kind, MarkClass
+from tests.agent.rig import Monitor, Trainer
+
+TRACING, SHAPES = 64, 512
+
+Connect = Callable[[Trainer], Monitor]
+
+
+def bits_until(trainer: Trainer, bit: int) -> int:
+    found = 0
+    for _ in range(50):
+        found |= trainer.wait_bits(200)
+        if found & bit:
+            return found
+    pytest.fail(f"event {bit} never came, only {found}")
+
+
+def test_shapes_come_with_the_burst_that_was_ordered_before_them(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    monitor.send(control.control(control.Op.SHAPES))
+    assert not bits_until(trainer, SHAPES) & TRACING, "nothing is traced yet"
+    monitor.burst(0, 0.3)
+    assert bits_until(trainer, TRACING) & TRACING
+    monitor.traced()
+
+
+def test_shapes_are_due_at_once_while_everything_is_traced(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.send(control.continuous(True))
+    bits_until(trainer, TRACING)
+    monitor.send(control.control(control.Op.SHAPES))
+    assert bits_until(trainer, SHAPES) & TRACING
+
+
+def test_ops_and_their_marks_arrive_as_they_were_sent(trainer: Trainer, connect: Connect) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    taken = trainer.do(
+        """
+import ctypes, json, struct
+lib.brrr_frame.argtypes = [ctypes.c_uint16, ctypes.c_char_p, ctypes.c_uint32, ctypes.c_uint32]
+lib.brrr_json.argtypes = [ctypes.c_uint16, ctypes.c_char_p]
+one = struct.Struct("<qqqIIHHI")
+marks = b"".join(one.pack(1000 + i, 2000 + i, i % 7, 5, 0, 15, 0, 0) for i in range(3000))
+ops = [[i, "aten::mm", [[4, i], []], [], []] for i in range(7)]
+answer = [lib.brrr_json(8, json.dumps(ops).encode()), lib.brrr_frame(7, marks, len(marks), 3000)]
+"""
+    )
+    assert taken == [0, 0]
+    monitor.until(lambda m: m.count(Kind.MARKS) >= 3000)
+    rows = monitor.rows(Kind.MARKS)
+    rows = rows[rows["mark_class"] == MarkClass.RECORDED_OP]
+    assert rows["start_ns"].tolist() == list(range(1000, 4000))
+    assert rows["value"].tolist() == [i % 7 for i in range(3000)]
+    assert monitor.of(Kind.OPS)[0].body[3] == [3, "aten::mm", [[4, 3], []], [], []]
