@@ -15,7 +15,7 @@ class Graphs(Probe):
     """
 
     name = "graphs"
-    _looked = False
+    _looked = _captures = False
     capturing: Callable[[], None] | None = None
     """Called on the thread that captures, before it begins."""
 
@@ -23,9 +23,12 @@ class Graphs(Probe):
         owner = imported("torch.cuda.graphs", "CUDAGraph")
         if owner is not None:
             self.patch(owner, "capture_begin", before=self._capturing)
+            self.patch(owner, "capture_end", after=self._captured)
 
     def clear(self) -> None:
         self._looked = False
+        if self._captures:
+            self._captured((), 0)
 
     def wake(self, now_ns: int) -> None:
         cuda = imported("torch.cuda")
@@ -39,3 +42,9 @@ class Graphs(Probe):
         if self.capturing is not None:
             self.capturing()
         self.native.graphs(1)
+        self._captures = True
+        self.native.capture(1)
+
+    def _captured(self, _: Any, __: int) -> None:
+        self._captures = False
+        self.native.capture(0)

@@ -45,6 +45,7 @@ class Native:
             self._yield = _typed(slow.brrr_yield, None, _TEXT)
             self.wait = _typed(slow.brrr_wait, ctypes.c_int, ctypes.c_int)
             self.graphs = _typed(slow.brrr_graphs, None, ctypes.c_int)
+            self.capture = _typed(quick.brrr_capture, None, ctypes.c_int)
             self.resume = _typed(slow.brrr_resume, None)
             self.stop = _typed(slow.brrr_stop, None)
         except (OSError, AttributeError) as fault:
@@ -96,6 +97,8 @@ class Native:
             "wait",
             "resume",
             "stop",
+            "graphs",
+            "capture",
         ):
             setattr(self, call, _nothing)
 

@@ -47,7 +47,7 @@ def test_without_a_compiler_the_sentence_says_what_to_install(
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(Unsupported, match="no C compiler") as refused:
         native.library_path()
-    assert "apt install gcc" in refused.value.action and "counters only" in refused.value.action
+    assert "apt install gcc" in refused.value.action and "counters alone" in refused.value.action
 
 
 def test_a_compiler_that_fails_is_quoted(unbundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:

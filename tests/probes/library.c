@@ -86,6 +86,7 @@ int brrr_frame(uint16_t kind, const void *payload, uint32_t bytes, uint32_t reco
 }
 
 int brrr_yield(const char *who) { say("yield"); return who ? 0 : -1; }
+void brrr_capture(int begins) { say(begins ? "capture" : "captured"); }
 void brrr_graphs(int may_exist) { say(may_exist ? "graphs" : "no graphs"); }
 int brrr_resume(void) { say("resume"); return 0; }
 int brrr_stop(void) { if (!stopped) say("stop"); stopped = 1; return 0; }

@@ -16,9 +16,13 @@ class Heard:
 
     def __init__(self) -> None:
         self.told: list[int] = []
+        self.captures: list[int] = []
 
     def graphs(self, may_exist: int) -> None:
         self.told.append(may_exist)
+
+    def capture(self, begins: int) -> None:
+        self.captures.append(begins)
 
 
 def trainer_with(monkeypatch: pytest.MonkeyPatch, segments: object, awake: bool = True) -> type:
@@ -27,6 +31,9 @@ def trainer_with(monkeypatch: pytest.MonkeyPatch, segments: object, awake: bool 
     class CUDAGraph:
         def capture_begin(self, *pool: object) -> str:
             return "captured"
+
+        def capture_end(self) -> None:
+            pass
 
     def snapshot() -> object:
         if isinstance(segments, Exception):
@@ -79,8 +86,12 @@ def test_a_capture_is_heard_of_before_it_begins(monkeypatch: pytest.MonkeyPatch)
     original = vars(graph_class)["capture_begin"]
     probe.install()
     assert graph_class().capture_begin() == "captured"
-    assert heard.told == [1]
+    assert (heard.told, heard.captures) == ([1], [1])
+    graph_class().capture_end()
+    assert heard.captures == [1, 0]
+    graph_class().capture_begin()
     probe.remove()
+    assert heard.captures == [1, 0, 1, 0], "nobody would hear of its end any more"
     assert vars(graph_class)["capture_begin"] is original
 
 

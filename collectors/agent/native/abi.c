@@ -11,6 +11,7 @@
 #include "gate.h"
 #include "inbox.h"
 #include "marks.h"
+#include "meet.h"
 #include "names.h"
 #include "server.h"
 #include "takeout.h"
@@ -64,26 +65,23 @@ int brrr_start(const char *socket_path, const char *hello_json, const char *opti
     return agent_begin(socket_path, hello_json, option_text);
 }
 
-int brrr_stop(void)
+static int ask(int what, const char *who)
 {
-    return gate_ask(ASK_STOP, NULL, ANSWER_MS)
-               ? BRRR_OK
-               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
+    bool met = meet_caller();
+    bool answered = gate_ask(what, who, ANSWER_MS);
+    if (met)
+        meet_caller_left();
+    return answered ? BRRR_OK
+                    : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
 }
 
-int brrr_yield(const char *who)
-{
-    return gate_ask(ASK_YIELD, who != NULL ? who : "another profiler", ANSWER_MS)
-               ? BRRR_OK
-               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
-}
+int brrr_stop(void) { return ask(ASK_STOP, NULL); }
 
-int brrr_resume(void)
-{
-    return gate_ask(ASK_RESUME, NULL, ANSWER_MS)
-               ? BRRR_OK
-               : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
-}
+int brrr_yield(const char *who) { return ask(ASK_YIELD, who != NULL ? who : "another profiler"); }
+
+int brrr_resume(void) { return ask(ASK_RESUME, NULL); }
+
+void brrr_capture(int begins) { meet_capture(begins != 0); }
 
 void brrr_graphs(int may_exist)
 {

@@ -18,6 +18,7 @@
 #include "inbox.h"
 #include "lanes.h"
 #include "marks.h"
+#include "meet.h"
 #include "names.h"
 #include "observe.h"
 #include "options.h"
@@ -281,6 +282,7 @@ static void in_child(void)
     switch_forked();
     cupti_forked();
     trace_forked();
+    meet_forked();
     takeout_forked();
     report_forked();
     gate_forked();

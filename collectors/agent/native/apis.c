@@ -23,7 +23,7 @@ static struct {
 } known;
 
 static struct {
-    bool runtime, driver;
+    bool runtime, driver, turns;
     int64_t learn_ns;
     uint64_t unlaunched;
 } run;
@@ -73,15 +73,20 @@ static void learn(const struct pairs *found)
     }
 }
 
-void apis_watch(const struct cupti *cupti, int64_t now_ns)
+bool apis_turn(int64_t now_ns)
 {
-    if (now_ns < run.learn_ns || !run.runtime)
-        return;
+    if (!run.runtime || run.turns || now_ns < run.learn_ns)
+        return run.turns;
     run.learn_ns = now_ns + LEARN_EVERY_NS;
     struct pairs found = pairs_take(false);
     learn(&found);
-    if (choose() != run.driver)
-        run.driver = switch_driver(cupti, known.want, !run.driver);
+    return run.turns = choose() != run.driver;
+}
+
+void apis_switch(const struct cupti *cupti)
+{
+    run.driver = switch_driver(cupti, known.want, !run.driver);
+    run.turns = false;
 }
 
 enum launches apis_ended(void)

@@ -17,8 +17,10 @@ bool apis_begin(uint32_t want);
 /* Everything is on. */
 void apis_began(int64_t now_ns);
 
-/* While tracing goes on without an end: takes up the driver's rows or gives them up. */
-void apis_watch(const struct cupti *cupti, int64_t now_ns);
+/* While tracing goes on without an end. True: the driver's rows should be taken up or given up, by
+ * apis_switch, when the trainer is met. */
+bool apis_turn(int64_t now_ns);
+void apis_switch(const struct cupti *cupti);
 
 /* Everything that came has been walked. LAUNCHES_UNASKED: nobody asked for launches, or this CUPTI
  * cannot tell them. LAUNCHES_SOME: a kernel launched meanwhile lacks the row of its launch. */

@@ -85,6 +85,9 @@ BRRR_API int brrr_resume(void);
  * 0 when none was found. CUPTI is only ever taken out of the launch path after a 0 and no 1. */
 BRRR_API void brrr_graphs(int may_exist);
 
+/* A stream is being captured from 1 to 0: nothing of CUPTI's is switched meanwhile. */
+BRRR_API void brrr_capture(int begins);
+
 /* Running counters, in the order of enum brrr_stat; writes at most n. Returns how many there are. */
 BRRR_API int brrr_stats(uint64_t *out, int n);
 

@@ -6,6 +6,7 @@
 #include "wire.h"
 
 #define STREAMS 64
+#define DENSE 0.9
 
 /* Work of one stream runs in the order of its launches. So what was launched before tracing began
  * is over when the stream's first record starts, and nothing untraced runs on it before its last
@@ -114,3 +115,13 @@ void observe_end(int64_t stopped_ns, bool whole)
 
 void observe_taint(void) { span.tainted = true; }
 uint64_t observe_records(void) { return span.records; }
+
+bool observe_dense(void)
+{
+    for (uint32_t i = 0; i < span.count; i++) {
+        const struct stream *row = &span.streams[i];
+        if ((double)row->busy_ns >= DENSE * (double)(row->last_ns - row->first_ns))
+            return row->last_ns > row->first_ns;
+    }
+    return false;
+}

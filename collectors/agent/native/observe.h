@@ -22,4 +22,7 @@ void observe_taint(void);
 /* Device records since observe_begin, and the end of the last one of them. */
 uint64_t observe_records(void);
 
+/* Whether a device ran without a gap worth the name, as far as was seen. */
+bool observe_dense(void);
+
 #endif

@@ -172,6 +172,8 @@ void switch_off(const struct cupti *cupti)
     on.kinds = 0;
 }
 
+bool switch_changed(void) { return on.limited || on.shrunk; }
+
 void switch_restore(const struct cupti *cupti)
 {
     if (on.limited)

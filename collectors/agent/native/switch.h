@@ -1,4 +1,5 @@
-/* Turning CUPTI's kinds on and off, and leaving it as it was found. Agent's thread only. */
+/* Turning CUPTI's kinds on and off, and leaving it as it was found. Agent's thread only, while the
+ * trainer is held (meet.h), but for what only asks. */
 #ifndef BRRR_SWITCH_H
 #define BRRR_SWITCH_H
 
@@ -20,7 +21,8 @@ bool switch_takes(uint32_t kind);
 /* Turns off what this agent turned on, and nothing else. */
 void switch_off(const struct cupti *cupti);
 
-/* Gives back the attributes that were changed. */
+/* Gives back the attributes that were changed, if any were. */
+bool switch_changed(void);
 void switch_restore(const struct cupti *cupti);
 
 /* Takes CUPTI out of the launch path, which a disabled kind alone does not: 0.5 us a launch stay

@@ -117,3 +117,10 @@ void trace_resume(void)
     else
         trace_enter(TRACE_WAITING, "waiting for the trainer to touch its GPU");
 }
+
+void trace_missed(void)
+{
+    wanted.burst = false;
+    own.says[0] = '\0';
+    trace_enter(TRACE_READY, "kernel tracing begins between two training steps, and none has ended for a while");
+}

@@ -3,6 +3,7 @@
 #define BRRR_TRACE_OWN_H
 
 #include "trace.h"
+#include "walk.h"
 
 struct trace_own {
     struct trace_options options;
@@ -12,9 +13,34 @@ struct trace_own {
     char says[768];
     int64_t look_ns, retry_ns; /* monotonic */
     uint32_t blocked_times;
-    bool held_back; /* blocked because of CUDA graphs */
+    bool held_back;   /* blocked because of CUDA graphs */
+    bool asks;        /* the trainer is asked to meet us */
+    bool takeout_due; /* CUPTI is in the launch path without need */
+    bool hidden;      /* where it costs nothing */
 };
 extern struct trace_own own;
+
+struct trace_wanted {
+    bool continuous;
+    uint32_t kinds;
+    bool burst;              /* asked for, and not begun */
+    int64_t steps, longest_ns;
+};
+extern struct trace_wanted wanted;
+
+struct trace_run {
+    bool burst;              /* a burst rather than continuous tracing */
+    bool pressed;            /* the pool ran dry */
+    uint32_t kinds;
+    int64_t began_ns;        /* monotonic, as the next four */
+    int64_t deadline_ns, flush_ns, drain_end_ns, drain_ns;
+    int64_t stopped_real_ns;
+    uint64_t steps, requests; /* counters when it began */
+    uint64_t stopped_steps;
+    struct walk_counts walked;
+    uint32_t drain_wait_ms;
+};
+extern struct trace_run run;
 
 /* The new state and its sentence, told to the monitors when either is new. */
 void trace_enter(enum trace_state next, const char *sentence);
@@ -30,5 +56,23 @@ void trace_block(const char *sentence);
 
 /* CUPTI answered `code` when asked to trace. */
 void trace_refused(int code);
+
+/* The trainer could not be met although it used to step. */
+void trace_missed(void);
+
+/* Times of records are this far from the clock at most. */
+#define CLOCK_ERROR_NS (120 * NS_PER_S)
+
+/* CUPTI has asked for a buffer since tracing began. */
+bool trace_was_asked(void);
+
+/* Everything launched before the returned REALTIME instant has arrived. Not while the trainer is held. */
+int64_t trace_flush(void);
+
+/* Counts what CUPTI says it dropped. */
+void trace_ask_dropped(void);
+
+/* Nothing launched under tracing is missing, when everything before `launched_ns` has arrived. */
+bool trace_whole(int64_t launched_ns);
 
 #endif

@@ -63,6 +63,8 @@ static int zero_left;
 static size_t dropped;
 static bool worker_runs, learnable = true, driver_inside;
 static atomic_int flush_takes_ms;
+static atomic_bool working;
+static atomic_int beside; /* calls that may only be made while nothing is launched */
 
 static int64_t now_ns(void)
 {
@@ -75,6 +77,11 @@ static int64_t now_ns(void)
 static bool fails(enum call which, int *code)
 {
     calls[which]++;
+    switch (which) {
+    case C_REGISTER: case C_ENABLE: case C_DISABLE: case C_RUNTIME: case C_DRIVER: case C_SET_ATTRIBUTE: case C_FINALIZE:
+        atomic_fetch_add(&beside, atomic_load(&working));
+    default:
+    }
     if (fail_times[which] == 0)
         return false;
     if (fail_times[which] > 0)
@@ -288,6 +295,20 @@ EXPORT void fake_launch(const char *name, int count, int64_t ns, int64_t lag_ns,
         pthread_mutex_unlock(&lock);
     }
 }
+
+/* Launches without pause for `ms`. Switching CUPTI meanwhile kills real trainers; here it is counted. */
+EXPORT void fake_work(const char *name, int ms)
+{
+    int64_t until = now_ns() + ms * 1000000LL;
+    atomic_store(&working, true);
+    while (now_ns() < until) {
+        fake_launch(name, 5, 100, 0, 7);
+        nanosleep(&(struct timespec){0, 50000}, NULL);
+    }
+    atomic_store(&working, false);
+}
+
+EXPORT int fake_beside(void) { return atomic_load(&beside); }
 
 /* As Triton does. */
 EXPORT void fake_launch_driver(const char *name, int count, int64_t ns)

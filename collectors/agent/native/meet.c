@@ -1,0 +1,200 @@
+#include "meet.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "agent.h"
+#include "clock.h"
+
+#define CALL_NS (20 * NS_PER_MS)      /* the trainer waits so long for the agent to come */
+#define HELD_NS (300 * NS_PER_MS)     /* and so long for it to be done: CUPTI may hang */
+#define STEP_WAIT_NS (300 * NS_PER_MS) /* a step is waited for so long before the interpreter is asked */
+#define LOOK_EVERY_NS (20 * NS_PER_MS)
+#define PATIENCE_NS (10 * NS_PER_S)
+#define CAPTURE_NS (60 * NS_PER_S) /* one that failed may never be heard to end */
+#define NOBODY UINT64_MAX
+
+enum { APART, WAITING, HELD };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t news;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int phase;
+static _Atomic uint64_t asked_at = NOBODY; /* a step's number; 0: at once */
+static _Atomic pthread_t stepper;
+static atomic_bool stepped, elsewhere, called;
+static _Atomic int64_t capture_ns; /* when it began, monotonic; 0: none */
+static atomic_int callers;
+static int64_t asked_ns;
+
+static void make_condition(void)
+{
+    pthread_condattr_t kind;
+    pthread_condattr_init(&kind);
+    pthread_condattr_setclock(&kind, CLOCK_MONOTONIC);
+    pthread_cond_init(&news, &kind);
+    pthread_condattr_destroy(&kind);
+}
+
+static void hold(void)
+{
+    pthread_once(&once, make_condition);
+    pthread_mutex_lock(&lock);
+}
+
+static void release(void) { pthread_mutex_unlock(&lock); }
+
+static bool on_main(void) { return syscall(SYS_gettid) == getpid(); }
+
+/* With the lock held, while the phase lasts; false once the time is over. */
+static bool wait_while(int that, int64_t until_ns)
+{
+    struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
+    while (phase == that)
+        if (pthread_cond_timedwait(&news, &lock, &until) != 0)
+            return phase != that;
+    return true;
+}
+
+/* The trainer's thread, in a place where it launches nothing. */
+static void come(uint64_t step)
+{
+    int64_t now_ns = mono_ns(), captures_ns = atomic_load(&capture_ns);
+    if (step < atomic_load(&asked_at) || (captures_ns && now_ns - captures_ns < CAPTURE_NS))
+        return;
+    hold();
+    if (phase == APART && step >= atomic_load(&asked_at)) {
+        phase = WAITING;
+        agent_wake();
+        if (wait_while(WAITING, now_ns + CALL_NS))
+            wait_while(HELD, now_ns + HELD_NS);
+        else
+            atomic_store(&asked_at, NOBODY); /* once is enough until it asks again */
+        phase = APART;
+    }
+    release();
+}
+
+void meet_step(uint64_t count)
+{
+    pthread_t here = pthread_self();
+    if (!atomic_load_explicit(&stepped, memory_order_relaxed) ||
+        !pthread_equal(here, atomic_load_explicit(&stepper, memory_order_relaxed))) {
+        atomic_store(&stepper, here);
+        atomic_store(&elsewhere, !on_main());
+        atomic_store(&stepped, true);
+    }
+    if (count >= atomic_load_explicit(&asked_at, memory_order_relaxed))
+        come(count);
+}
+
+static int by_interpreter(void *unused)
+{
+    (void)unused;
+    atomic_store(&called, false);
+    come(0);
+    return 0;
+}
+
+/* Only the main thread takes such calls: of no use where another one trains. Needs no GIL; an
+ * interpreter that is gone, or never was, takes none. */
+static void call_interpreter(void)
+{
+    typedef int (*add_fn)(int (*)(void *), void *);
+    typedef int (*there_fn)(void);
+    if (atomic_load(&elsewhere) || agent_exiting() || atomic_exchange(&called, true))
+        return;
+    add_fn add = (add_fn)dlsym(RTLD_DEFAULT, "Py_AddPendingCall");
+    there_fn there = (there_fn)dlsym(RTLD_DEFAULT, "Py_IsInitialized");
+    if (add == NULL || there == NULL || !there() || add(by_interpreter, NULL) != 0)
+        atomic_store(&called, false);
+}
+
+static bool met(void)
+{
+    if (atomic_load(&callers) != 0)
+        return true;
+    hold();
+    bool here = phase != APART;
+    if (phase == WAITING) {
+        phase = HELD;
+        pthread_cond_broadcast(&news);
+    }
+    release();
+    return here;
+}
+
+static int64_t step_wait(void) { return atomic_load(&stepped) ? STEP_WAIT_NS : 0; }
+
+enum meet meet_ask(int64_t now_ns)
+{
+    if (asked_ns == 0)
+        asked_ns = now_ns;
+    if (met())
+        return MEET_HERE;
+    atomic_store(&asked_at, 0);
+    if (now_ns - asked_ns >= step_wait())
+        call_interpreter();
+    return now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
+}
+
+int64_t meet_due(int64_t now_ns)
+{
+    int64_t first_ns = asked_ns + step_wait();
+    return first_ns > now_ns ? first_ns : now_ns + LOOK_EVERY_NS;
+}
+
+void meet_arm(uint64_t step) { atomic_store(&asked_at, step); }
+
+void meet_over(void)
+{
+    asked_ns = 0;
+    atomic_store(&asked_at, NOBODY);
+    hold();
+    if (phase == HELD) {
+        phase = APART;
+        pthread_cond_broadcast(&news);
+    }
+    release();
+}
+
+enum meet meet_within(int ms)
+{
+    int64_t until_ns = mono_ns() + ms * NS_PER_MS;
+    enum meet meet;
+    while ((meet = meet_ask(mono_ns())) != MEET_HERE && mono_ns() < until_ns && !agent_exiting())
+        nanosleep(&(struct timespec){0, NS_PER_MS / 10}, NULL);
+    return meet;
+}
+
+bool meet_caller(void)
+{
+    bool trains = on_main() ||
+                  (atomic_load(&stepped) && pthread_equal(pthread_self(), atomic_load(&stepper)));
+    atomic_fetch_add(&callers, trains);
+    return trains;
+}
+
+void meet_caller_left(void) { atomic_fetch_sub(&callers, 1); }
+
+void meet_capture(bool begins) { atomic_store(&capture_ns, begins ? mono_ns() : 0); }
+
+void meet_forked(void)
+{
+    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
+    static const pthread_once_t never = PTHREAD_ONCE_INIT;
+    lock = fresh;
+    once = never;
+    phase = APART;
+    asked_ns = 0;
+    atomic_store(&asked_at, NOBODY);
+    atomic_store(&stepped, false);
+    atomic_store(&elsewhere, false);
+    atomic_store(&capture_ns, 0);
+    atomic_store(&called, false);
+    atomic_store(&callers, 0);
+}
