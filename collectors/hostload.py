@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from collectors.loader_workers import LoaderWorkers
 from collectors.process_end import ProcessEnd
 from collectors.wire import GAUGE, Metric
 
@@ -77,6 +78,7 @@ class HostLoad:
         self._own = CpuShare()
         self._trainer = CpuShare(trainer) if trainer is not None else None
         self._end = ProcessEnd(trainer) if trainer is not None else None
+        self._workers = LoaderWorkers(trainer) if trainer is not None else None
 
     @property
     def trainer_running(self) -> bool | None:
@@ -95,6 +97,14 @@ class HostLoad:
         """That the trainer exited, and how as far as anybody can know, in words."""
         how = self._end.says() if self._end is not None else None
         return f"the trainer (pid {self._pid}) exited" + (f": {how}" if how else "")
+
+    @property
+    def status(self) -> dict[str, str | None]:
+        """What the trainer's loader workers do, for a status frame; empty without a trainer."""
+        if self._workers is None:
+            return {}
+        self._workers.look()
+        return {"workers": self._workers.says}
 
     def close(self) -> None:
         """Lets go of the trainer."""

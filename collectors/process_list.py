@@ -10,7 +10,7 @@ from collectors import process as processes
 from collectors.errors import NoSuchProcess, NotPermitted, NotTheTrainer
 from collectors.process import Process
 
-_HELPERS = {
+HELPERS = {
     "torch/_inductor/compile_worker": "compiles for torch.compile",
     "multiprocessing.resource_tracker": "tracks resources for multiprocessing",
     "multiprocessing.forkserver": "forks processes for multiprocessing",
@@ -18,7 +18,7 @@ _HELPERS = {
 }
 _LOADER_WORKER = "pt_data_worker"
 """What torch calls a DataLoader's worker (`torch/utils/data/_utils/worker.py`)."""
-_SPAWNED = ("multiprocessing.spawn", "--multiprocessing-fork")
+SPAWNED = ("multiprocessing.spawn", "--multiprocessing-fork")
 _LAUNCHERS = (
     "torchrun",
     "torch.distributed.run",
@@ -92,7 +92,7 @@ def _is_launcher(process: Process) -> bool:
 
 def _not_because(process: Process, parent: Process | None, on_gpu: bool, forks: set[int]) -> str:
     line = " ".join(process.cmdline)
-    for mark, does in _HELPERS.items():
+    for mark, does in HELPERS.items():
         if mark in line:
             return does
     if any(word.rsplit("/", 1)[-1] == "brrrtop" for word in process.cmdline[:3]):
@@ -106,7 +106,7 @@ def _not_because(process: Process, parent: Process | None, on_gpu: bool, forks: 
     if parent is not None and parent.pid in forks:
         if process.cmdline == parent.cmdline:
             return f"a worker of process {parent.pid}, such as a DataLoader's"
-        if any(mark in line for mark in _SPAWNED):
+        if any(mark in line for mark in SPAWNED):
             return f"was spawned by process {parent.pid} and uses no GPU"
     return ""
 

@@ -59,6 +59,7 @@ class EventLog:
         self._next = len(self._lines)
         self._heard = False
         self._regime: str | None = None
+        self._why = ""
         self._since_ns = 0
         self._candidate: tuple[str, int, int] | None = None
         self._judged: Estimate | None = None
@@ -98,7 +99,7 @@ class EventLog:
             return
         if estimate is not None and estimate is not self._judged:
             self._judged = estimate
-            self._shift(estimate)
+            self._shift(estimate, str(timeline.status.get("workers") or ""))
         self._marks(timeline, now_ns)
         self._throttled(timeline, now_ns)
         self._status(timeline, now_ns)
@@ -130,7 +131,7 @@ class EventLog:
         for one in found.experiments:
             self._add(t_ns, "experiment", compare_text.experiment(one))
 
-    def _shift(self, estimate: Estimate) -> None:
+    def _shift(self, estimate: Estimate, workers: str) -> None:
         if estimate.regime is Regime.UNKNOWN:
             return
         word = estimate.regime.value
@@ -149,7 +150,9 @@ class EventLog:
             return
         if self._regime is not None:
             self._close_regime(held[1])
-        self._add(held[1], "regime", word if self._regime is None else f"{self._regime} → {word}")
+        says = word if self._regime is None else f"{self._regime} → {word}"
+        self._why = f", {workers}" if workers and estimate.cause == "input" else ""
+        self._add(held[1], "regime", says + self._why)
         self._regime, self._since_ns, self._candidate = word, held[1], None
 
     def _close_regime(self, t_ns: int) -> None:
@@ -157,7 +160,9 @@ class EventLog:
         for number, event in reversed(self._lines.items()):
             if event.kind == "regime":
                 lasted = units.duration(t_ns - self._since_ns)
-                self._lines[number] = Event(event.t_ns, event.kind, f"{event.says} for {lasted}")
+                says = event.says.removesuffix(self._why)
+                told = f"{says} for {lasted}{self._why}"
+                self._lines[number] = Event(event.t_ns, event.kind, told)
                 return
 
     def _marks(self, timeline: Timeline, now_ns: int) -> None:

@@ -336,7 +336,7 @@ class LiveSource:
                 (now_ns, estimate.error_share, -1, int(Metric.STEP_COST_ERROR_SHARE)),
             ]
             self._put(Kind.GAUGES, np.array(found, GAUGE), now_ns)
-        status: dict[str, Any] = {"tier": self.tier, "gauges": self._notes()}
+        status: dict[str, Any] = {"tier": self.tier, "gauges": self._notes(), **self._load.status}
         if self._agent is not None and self._agent_lost is None:
             status["sampling"] = self.governor.says(now_ns)
             if estimate is not None and estimate.worst_step_ns is not None:

@@ -125,6 +125,7 @@ class FakeLoad:
         self.trainer_running: bool | None = True
         self.trainer_stopped: str | None = None
         self.trainer_end = "the trainer (pid 4711) exited: exit code 1"
+        self.status: dict[str, str | None] = {}
 
     def sample(self) -> Any:
         return np.zeros(0, GAUGE)

@@ -115,3 +115,13 @@ def test_the_log_lets_go_of_its_oldest_lines() -> None:
         log._add(T0_NS + number, "stall", str(number))
     assert len(log.events) == KEPT
     assert log.events[0].says == "20"
+
+
+def test_a_shift_to_input_says_what_the_loader_workers_do() -> None:
+    run = Run().steps(400)
+    run.frames.append(Frame(Kind.STATUS, {"workers": "loader workers in disk wait"}, run.now_ns))
+    run.steps(500, wait_us=20_000).steps(900)
+    regimes = [event.says for event in told(run, SECOND // 2) if event.kind == "regime"]
+    assert regimes[1].startswith("compute → overhead (input) for ")
+    assert regimes[1].endswith(" s, loader workers in disk wait")
+    assert "workers" not in regimes[0] + regimes[2]
