@@ -30,10 +30,21 @@ _WHOLE = re.compile(
 """FlashAttention 2 without a causal mask: `kernel<traits, Is_dropout, Is_causal, …>`."""
 
 
+_INTO = re.compile(r"\b(bfloat16|float16|float8)_copy_kernel_cuda\b.*?lambda\(([\w: ]+)\)")
+_CAST = re.compile(r"\bdirect_copy_kernel_cuda\b.*?lambda\(([\w: ]+)\)#\d+\}?, .*\bLoadWithCast\b")
+"""Copies that convert (ATen's Copy.cu): into a named type from the lambda's, or into the lambda's."""
+_TARGETS = {
+    "bfloat16": "c10::BFloat16", "float16": "c10::Half", "float8": "c10::Float8_e4m3fn",
+}  # fmt: skip
+_HALVES = ("c10::BFloat16", "c10::Half")
+
+
 @lru_cache(maxsize=4096)
 def type_of(kernel: str) -> str | None:
     """The element type that a kernel's name tells, as torch writes it."""
     facts = name_facts(kernel)
+    if facts.tensor_cores is False and facts.element_bytes == 2:
+        return _OF_BYTES[2]  # 16-bit tensors, multiplied as fp32
     if family_of(kernel).kind == families.COMPUTE or facts.tensor_cores:
         return _OF_PRECISION.get(facts.precision or "")
     if facts.element_bytes is not None:
@@ -44,16 +55,30 @@ def type_of(kernel: str) -> str | None:
     return _OF_PRECISION.get(facts.precision or "")
 
 
-def signed(op: OpSignature, kernel: str, others: Iterable[OpSignature]) -> OpSignature | None:
+def half_of(kernels: Iterable[str]) -> str | None:
+    """The one 16-bit type that kernels name as torch does; None for none, or both.
+
+    Libraries write f16 for either.
+    """
+    found = {half for kernel in kernels for half in _HALVES if half in kernel}
+    return found.pop() if len(found) == 1 else None
+
+
+def signed(
+    op: OpSignature, kernel: str, others: Iterable[OpSignature], half: str | None = None
+) -> OpSignature | None:
     """The op as this kernel's work; None where it says too little to be evidence.
 
     Args:
         others: Ops of the same step: the backward of a convolution has the shape of its output.
+        half: The 16-bit type of the step: what is converted to fp32 was most likely of it.
     """
     kind = type_of(kernel)
     if kind is None or not any(op.dims):
         return None
     known = replace(op, types=tuple(kind if dims else "" for dims in op.dims))
+    if op.name == "aten::copy_":
+        return replace(op, types=_copied(kernel, half) or known.types)
     lower = op.name.lower()
     if "conv" in lower:
         out = _convolved(known, others)
@@ -62,6 +87,14 @@ def signed(op: OpSignature, kernel: str, others: Iterable[OpSignature]) -> OpSig
         # Most names do not say. Half of the work is a floor, as achieved rates are meant to be.
         return replace(known, concrete=("True",))
     return known
+
+
+def _copied(kernel: str, half: str | None) -> tuple[str, str] | None:
+    """Types of target and source of a copy that converts; None: it does not."""
+    into, cast = _INTO.search(kernel), _CAST.search(kernel)
+    if into:
+        return _TARGETS[into[1]], into[2]
+    return (cast[1], half) if cast and cast[1] == "float" and half else None
 
 
 def _shaped(op: OpSignature) -> list[tuple[int, ...]]:

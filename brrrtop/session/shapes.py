@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from brrrtop.session import columns
 from brrrtop.session.kineto_joins import Nest
-from brrrtop.session.opsigns import signed
+from brrrtop.session.opsigns import half_of, signed
 from brrrtop.session.sequence import NONE, Launched, Sequence, launched
 from brrrtop.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span
 from collectors.wire import MarkClass
@@ -115,10 +115,11 @@ class StepShapes:
         name_ids = acts.name_ids[here.rows]
         pairs, inverse = np.unique(np.stack([raw_ids, name_ids]), axis=1, return_inverse=True)
         known = [op for op in (ops.get(int(i)) for i in np.unique(raw_ids)) if op is not None]
+        half = half_of(names[i] for i in np.unique(name_ids).tolist())
         told: dict[OpSignature, int] = {}
         for index, (raw_id, name_id) in enumerate(pairs.T.tolist()):
             op = ops.get(raw_id)
-            full = signed(op, names[name_id], known) if op is not None else None
+            full = signed(op, names[name_id], known, half) if op is not None else None
             if full is None:
                 continue
             if full not in told:

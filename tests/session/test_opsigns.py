@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from brrrtop.estimator.ops import work_of
-from brrrtop.session.opsigns import signed, type_of
+from brrrtop.session.opsigns import half_of, signed, type_of
 from brrrtop.tables import OpSignature
 from tests.session.runs import GEMM, POINTWISE, SGEMM
 
@@ -34,6 +34,10 @@ FLASH = (
         (COPY.format("float"), "float"),
         ("triton_poi_fused_add_0", None),
         ("my_own_kernel", None),
+        (
+            "void implicit_convolve_sgemm<__nv_bfloat16, __nv_bfloat16, 1024, 5>(int)",
+            "c10::BFloat16",
+        ),
     ],
 )
 def test_the_element_type_is_what_the_kernel_is_called_after(kernel: str, kind: str) -> None:
@@ -107,3 +111,42 @@ def test_products_that_compiled_code_calls_end_with_their_output() -> None:
         assert known is not None
         work = work_of(known)
         assert work is not None and work.inner == inner
+
+
+CASTS = (
+    ", TrivialOffsetCalculator<1, unsigned int>, at::native::memory::LoadWithCast<1>, "
+    "at::native::memory::StoreWithCast<1> >(int)"
+)
+INTO = (
+    "void at::native::vectorized_elementwise_kernel<8, at::native::{into}_copy_kernel_cuda("
+    "at::TensorIteratorBase&)::{{lambda({source})#1}}, std::array<char*, 2ul> >(int)"
+)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "half", "types"),
+    [
+        (INTO.format(into="bfloat16", source="float"), None, ("c10::BFloat16", "float")),
+        (INTO.format(into="float16", source="float"), None, ("c10::Half", "float")),
+        (
+            INTO.format(into="float8", source="c10::BFloat16"),
+            None,
+            ("c10::Float8_e4m3fn", "c10::BFloat16"),
+        ),
+        (COPY.format("float") + CASTS, "c10::BFloat16", ("float", "c10::BFloat16")),
+        (COPY.format("float") + CASTS, None, ("float", "float")),
+        (COPY.format("float"), "c10::BFloat16", ("float", "float")),
+    ],
+)
+def test_copies_that_convert_have_two_types(
+    kernel: str, half: str | None, types: tuple[str, str]
+) -> None:
+    op = OpSignature("aten::copy_", ((64, 64), (64, 64), ()))
+    known = signed(op, kernel, [], half)
+    assert known is not None and known.types[:2] == types
+
+
+def test_the_type_of_a_step_is_the_one_that_its_kernels_name() -> None:
+    assert half_of([GEMM, POINTWISE[0], CUDNN_ATTENTION]) == "c10::BFloat16"
+    assert half_of([GEMM, SGEMM]) is None
+    assert half_of([POINTWISE[0], COPY.format("c10::Half")]) is None
