@@ -4,7 +4,8 @@
 
 The folder of traces holds NAME.trace.json.gz beside NAME.meta.json, in which `meters_ms_per_step` is
 what a script of the zoo measured of its own plant, undisturbed, and `step_ms` its step. Recordings
-are called NAME.brrr and are held against the same meters; without a folder it is the demos.
+are called NAME.brrr and are held against the same meters; without a folder it is the demos. A script
+without a meter gets one by `metered.py`: NAME.meter.json in any of the folders.
 
 A script's meter counts the host's wait, the account what the GPU idles: work that was still queued
 when the wait began hides a part of it. That part is measured too, and added.
@@ -52,7 +53,7 @@ PLANTS = {
     "slow_loader": Plant("loader_wait", ("idle_input",)),
     # A copy from pageable memory is staged by the host: before and after what the device moves.
     "unpinned_h2d": Plant("copy_wait", ("exposed_copy", "idle_sync")),
-    "item_sync": Plant(None, ("idle_sync",)),
+    "item_sync": Plant("read_back", ("idle_sync",)),
     "tiny_mlp": Plant(None, ("idle_launch",)),
 }
 DEMOS = {
@@ -81,14 +82,16 @@ class Row:
         return None if self.meter is None else self.booked + self.hidden - self.meter
 
 
-def meters(folder: Path | None) -> dict[str, float]:
-    """Share of the step that each script measured of its plant."""
+def meters(folders: Sequence[Path]) -> dict[str, float]:
+    """Share of the step that each script measured of its plant; of the last folder that has it."""
     found = {name: waited / step for name, (waited, step) in METERED.items()}
-    for name, plant in PLANTS.items():
-        path = None if folder is None else folder / f"{name}.meta.json"
-        if path is not None and path.exists() and plant.meter:
-            meta = json.loads(path.read_text())
-            found[name] = meta["meters_ms_per_step"][plant.meter] / meta["step_ms"]
+    for folder in folders:
+        for name, plant in PLANTS.items():
+            for path in (folder / f"{name}.meta.json", folder / f"{name}.meter.json"):
+                meta = json.loads(path.read_text()) if path.exists() else {}
+                waited = meta.get("meters_ms_per_step", {}).get(plant.meter)
+                if waited is not None:
+                    found[name] = waited / meta["step_ms"]
     return found
 
 
@@ -196,8 +199,9 @@ def table(rows: Sequence[Row]) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     told = os.environ.get("BRRRTOP_TRACES")
     traces = Path(told) if told else None
-    metered = meters(traces)
-    found = [row(*one, metered) for one in files(traces, [Path(a) for a in arguments])]
+    folders = [Path(a) for a in arguments]
+    metered = meters([*([traces] if traces else []), *folders])
+    found = [row(*one, metered) for one in files(traces, folders)]
     print("\n".join(table(found)))
     off = [one for one in found if one.off is not None and abs(one.off) > CLOSE]
     for one in off:
