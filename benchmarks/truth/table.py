@@ -4,9 +4,9 @@
 
 Prints Markdown for the README. Reads the recordings kept with the tests and, where `--traces` or
 BRRRTOP_TRACES names one, a folder of profiler traces with counters. Levels of evidence: `shapes`,
-all that was recorded; `names`, without ops and shapes, as a live monitor sees a run; `counters`,
-names and the GPM readings of the same loop, where there are any. The counted kernels are the first
-of one step (benchmarks/truth/collect.py).
+all that was recorded; `live shapes`, what `--shapes` records of a step; `names`, without ops and
+shapes, as a live monitor sees a run before that; `counters`, names and the GPM readings of the same
+loop, where there are any. The counted kernels are the first of one step (benchmarks/truth/collect.py).
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.truth.live import with_live_shapes
 from benchmarks.truth.runs import Run, runs, with_gauges, without_shapes
 from benchmarks.truth.scoring import Score, aligned, score
 from collectors.wire import Metric
 
 WHOLE_STEP = 0.97
 """Counted kernel time over step time."""
-LEVELS = ("shapes", "names", "counters")
+LEVELS = ("shapes", "live shapes", "names", "counters")
+SHOWN = ("shapes", "names", "counters")
+"""With a column of their own."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,11 @@ def rows(traces: Path | None) -> list[Row]:
     """Scores of all runs, in order of name."""
     found = []
     for run in runs(traces):
-        scores = {"shapes": score(run, run.window), "names": score(run, without_shapes(run.window))}
+        scores = {
+            "shapes": score(run, run.window),
+            "live shapes": score(run, with_live_shapes(run.window)),
+            "names": score(run, without_shapes(run.window)),
+        }
         if run.gpm:
             step_ns = scores["shapes"].judged.estimate.steps.step_ns
             slowed = max(1.0, step_ns / 1e6 / run.step_ms) if step_ns and run.step_ms else 1.0
@@ -116,7 +123,7 @@ def _line(row: Row) -> str:
     full, names = row.scores["shapes"], row.scores["names"]
     errors = [
         f"{row.scores[level].split_error:.1f}" if level in row.scores and full.matched else "–"
-        for level in LEVELS
+        for level in SHOWN
     ]
     sides = [f"{s.agreement:.0%}" if s.agreement is not None else "–" for s in (full, names)]
     return (

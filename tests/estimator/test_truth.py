@@ -37,6 +37,15 @@ def test_with_shapes_the_split_is_within_5_points_and_95_percent_of_the_time_on_
     assert found.pooled >= 0.95
 
 
+def test_the_shapes_of_a_live_recording_are_as_good_as_those_of_a_profiler(
+    table: list[Row],
+) -> None:
+    live, recorded = figures(table, "live shapes"), figures(table, "shapes")
+    assert live.split_error <= min(5, recorded.split_error + 0.5)
+    assert live.pooled >= 0.95
+    assert live.regimes_right >= recorded.regimes_right - 1
+
+
 def test_with_names_alone_the_split_is_within_12_points(table: list[Row]) -> None:
     assert figures(table, "names").split_error <= 12
 
