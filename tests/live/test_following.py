@@ -27,8 +27,8 @@ class Line:
         self.found: Successor | None = None
         self.refuses: str | None = None
         self.entered: list[int] = []
-        source = self._started(4711)
-        self.driver = Following(Session(source), source, self, lambda: self.now_ns)
+        self.source = self._started(4711)
+        self.driver = Following(Session(self.source), self.source, self, lambda: self.now_ns)
 
     def _started(self, pid: int) -> LiveSource:
         self.agent, self.load = FakeAgent(self.now_ns, pid=pid), FakeLoad()
@@ -164,3 +164,15 @@ def test_a_baseline_that_somebody_marked_stays(line: Line) -> None:
 def test_without_a_successor_there_is_nothing_to_follow(line: Line) -> None:
     with pytest.raises(BrrrtopError, match="no successor"):
         line.driver.follow()
+
+
+def test_a_program_that_was_started_here_has_no_successor() -> None:
+    line = Line()
+    line.driver = Following(Session(line.source), line.source, None, lambda: line.now_ns)
+    line.watch(10)
+    ended = line.end()
+    assert "follow" not in line.driver.can
+    assert str(ended.notice).endswith("its last figures are the baseline")
+    with pytest.raises(BrrrtopError):
+        line.driver.follow()
+    line.driver.close()
