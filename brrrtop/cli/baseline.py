@@ -17,7 +17,12 @@ def loaded(options: Options) -> Baseline | None:
     Raises:
         BrrrtopError: The file cannot be used; says why.
     """
-    return None if options.baseline is None else _read(options.baseline)
+    if options.baseline is None:
+        return None
+    from brrrtop.advisories.steady import parted
+
+    found = _read(options.baseline)
+    return replace(found, advisories=parted(found.advisories, options.silenced)[0])
 
 
 @cache

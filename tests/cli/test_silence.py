@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
+from brrrtop.cli import baseline
 from brrrtop.cli.arguments import build, parse
 from brrrtop.cli.demo import scenarios
+from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -51,3 +53,11 @@ def test_every_verb_that_advises_can_be_silenced() -> None:
     assert parse(["--silence", "gc-pause"]).silenced == {"gc-pause"}
     both = parse(["attach", "7", "--silence", "gc-pause,pin-memory", "--silence", "throttled"])
     assert both.silenced == {"gc-pause", "pin-memory", "throttled"}
+
+
+def test_what_is_silenced_is_no_promise_of_a_baseline_either() -> None:
+    plain = baseline.loaded(Options(baseline=DEMO))
+    quiet = baseline.loaded(Options(baseline=DEMO, silence=[("pin-memory",)]))
+    assert plain is not None and quiet is not None
+    assert "pin-memory" in {one.kind for one in plain.advisories}
+    assert "pin-memory" not in {one.kind for one in quiet.advisories}
