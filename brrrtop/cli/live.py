@@ -179,9 +179,15 @@ def _lines(driver: Watching, options: Options, gates: Sequence[gate.Gate]) -> in
         NoTrainer: It ended, and there was no gate that it has passed by that.
     """
 
+    told: set[str] = set()
+
     def look(snapshot: Snapshot) -> None:
         if options.json:
             output.report(snapshot, options)
+        else:  # a gate that waits and waits shall say for what
+            for note in [note for note in snapshot.source.notes if note not in told]:
+                output.say(f"brrrtop: {note}")
+                told.add(note)
         for one in gates:
             if one.trips(snapshot):
                 raise gate.tripped(one)

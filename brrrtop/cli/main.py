@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fenced(argv: list[str]) -> int:
+    if (
+        sys.stdout is None
+    ):  # closed by whoever started us; what a program of `run` prints is its own
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as we live
     try:
         return _flushed(_run(argv))
     except KeyboardInterrupt:

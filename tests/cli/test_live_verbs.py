@@ -164,3 +164,14 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     waiting[:] = [judged, told]
     assert live._once(driver, source, Options(once=True), ()) == 0
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err
+
+
+def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
+    source = SourceInfo("live", "pid 7", notes=("waiting for the trainer to touch its GPU",))
+    waiting = Snapshot(source, Freshness.LIVE, 0, None, None, None)
+    ended = Snapshot(source, Freshness.ENDED, 1, None, None, None)
+    snapshots = iter([waiting, waiting, ended])
+    driver: Any = SimpleNamespace(advance=lambda: next(snapshots), ended="exited")
+    with pytest.raises(BrrrtopError, match="could not be judged"):
+        live._lines(driver, Options(interval=0.1), gate.parse_all(["idle > 1%"], 0.0))
+    assert capsys.readouterr().err == "brrrtop: waiting for the trainer to touch its GPU\n"

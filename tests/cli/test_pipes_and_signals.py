@@ -53,8 +53,8 @@ def test_a_reader_that_leaves_early_is_no_failure(trace: Path, form: list[str]) 
 def test_a_closed_stdout_is_no_traceback(trace: Path) -> None:
     command = f"exec {sys.executable} -m brrrtop analyze {trace} >&-"
     done = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, timeout=50)
-    assert b"Traceback" not in done.stderr
-    assert done.returncode in (0, 1)
+    assert done.stderr == b""
+    assert done.returncode == 0
 
 
 def test_a_full_disk_is_a_sentence(trace: Path) -> None:
