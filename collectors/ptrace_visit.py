@@ -129,6 +129,19 @@ class Visit:
                 raise VisitFailed(f"a call in the trainer ended in {signal.Signals(fault).name}")
             self._resume(ptrace.SYSCALL)
 
+    def rehearse(self) -> None:
+        """What a call does with a thread that sleeps, up to its next system call."""
+        deadline = time.monotonic() + _CALL_LIMIT_S
+        self._aim(self._state.general)
+        self._to_syscall(deadline)
+        self._arch.syscall_number(self._tid)
+        self._arch.call_result(self._pid, self._tid, self._frame)
+        arch, state, frame, gadgets = self._arch, self._state, self._frame, self._gadgets
+        arch.aim_call(state, frame, gadgets["restore"], (0, 0))
+        arch.aim_syscall(state, frame, gadgets["syscall"], 0, (0,) * 6, True)
+        arch.aim_return(state, frame, gadgets["restore"])
+        arch.syscall_result(self._tid)
+
     def syscall(self, number: int, *arguments: int) -> int:
         """The result of one system call made by the thread; negative is an errno.
 

@@ -166,8 +166,9 @@ def counted(call):
     return stand_in
 for name in ("request", "registers", "set_registers", "set_signal_mask", "write_memory", "wait"):
     setattr(ptrace, name, counted(getattr(ptrace, name)))
-from collectors.ptrace_worker import main
-main()
+from collectors import ptrace_worker
+if len(sys.argv) < 4: ptrace_worker._rehearse = lambda *_: None
+ptrace_worker.main()
 """
 
 
@@ -180,8 +181,11 @@ def settles(holds: Callable[[], bool], limit_s: float = 5.0) -> bool:
     return False
 
 
-def kill_at(process: processes.Process, do: str, wanted: frozenset[str], number: int) -> bool:
-    """Runs a worker that is killed at its n-th request; False: it needed fewer."""
+def kill_at(
+    process: processes.Process, do: str, wanted: frozenset[str], number: int, *more: str
+) -> bool:
+    """Runs a worker that is killed at its n-th request; False: it needed fewer. `more`: with its
+    rehearsal."""
     plan = attach_ptrace.make_plan(process, wanted)
     job = {
         "do": do,
@@ -193,7 +197,7 @@ def kill_at(process: processes.Process, do: str, wanted: frozenset[str], number:
         "gadgets": plan.gadgets,
         "expected": [],
     }
-    command = [sys.executable, "-I", "-S", "-c", _DYING, str(ROOT), str(number)]
+    command = [sys.executable, "-I", "-S", "-c", _DYING, str(ROOT), str(number), *more]
     done = subprocess.run(command, input=json.dumps(job).encode(), capture_output=True, timeout=20)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
     return done.returncode != 0
@@ -240,6 +244,28 @@ def test_killing_the_worker_at_any_request_leaves_the_child_as_it_was(
         one.said = b""
         assert one.hears(b">\n<")
         assert b"Error" not in one.said
+
+
+def still_there(like: str) -> bool:
+    """Any process of that command line."""
+    for pid in processes.pids():
+        try:
+            if like.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return True
+        except OSError:
+            continue
+    return False
+
+
+@pytest.mark.parametrize("number", [3, 10, 25, 40, 10_000])
+def test_the_rehearsal_leaves_nobody_behind_even_when_its_worker_is_killed(number: int) -> None:
+    with python(_TICKING + "tick()") as one:
+        process = processes.read(one.pid)
+        killed = kill_at(process, "pending", PendingCall.wanted, number, "rehearse")
+        assert killed == (number < 10_000)
+        assert settles(lambda: not still_there("ptrace_worker.main()"))
+        one.said = b""
+        assert one.hears(b">\n<")
 
 
 def test_a_child_that_is_gone_is_told_as_gone() -> None:
