@@ -57,6 +57,8 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         for metric in Metric
         if metric not in _NOT_OF_A_GPU
     }
+    estimate = snapshot.estimate
+    whole["host_cause_known"] = _plain(estimate.host_cause_known) if estimate else None
     whole["silenced"] = [one.kind for one in snapshot.silenced]
     whole["overhead"] = {
         "step_cost_share": _plain(snapshot.overhead.step_cost_share),

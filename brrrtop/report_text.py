@@ -159,6 +159,9 @@ def _account(estimate: Estimate) -> Iterator[str]:
         yield f"  {words.bucket(key):<21}{bar:<{_BAR_WIDTH}}{times}"
     busy = units.share(account.busy_ns / whole if whole else None, 1)
     yield f"  The GPU held any work for {busy} of the time."
+    if estimate.host_cause_known is not None:
+        known = units.share(estimate.host_cause_known)
+        yield f"  Of the idle time the host was late for, {known} has a known cause."
 
 
 def _launching(estimate: Estimate) -> Iterator[str]:

@@ -171,3 +171,13 @@ def test_the_readme_shows_a_report_as_it_is() -> None:
     finally:
         source.close()
     assert text.splitlines()[: len(shown)] == shown
+
+
+def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
+    make_snapshot: MakeSnapshot,
+) -> None:
+    known = make_snapshot({"host_cause_known": 0.943})
+    assert document(known)["host_cause_known"] == 0.943
+    assert "the host was late for, 94% has a known cause" in to_text(known)
+    assert document(make_snapshot())["host_cause_known"] is None
+    assert "known cause" not in to_text(make_snapshot())

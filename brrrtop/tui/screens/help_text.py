@@ -71,6 +71,8 @@ TERMS: tuple[tuple[str, str], ...] = (
      "waits for it. Under 10 us: the GPU waits for launches"),
     ("rho", "share of kernel time launched at least 10 us before it started: the most that faster "
      "kernels can touch"),
+    ("cause known", "host cause known: the part of the idle time that the host was late for whose "
+     "cause was seen; the rest is `host` or unknown"),
     ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
      "period of the kernel sequence"),
     ("warming up", "the first three steps, or a compile ran: shown, never judged"),

@@ -29,6 +29,8 @@ class Pace(Pane):
         estimate, look = snapshot.estimate, self.look
         pieces = [step_piece(estimate, look), *launch_pieces(estimate, look)]
         pieces += step_notes(estimate, look)
+        if estimate.host_cause_known is not None:
+            pieces.append(_pair("host cause known", units.share(estimate.host_cause_known), look))
         return stacked(rows(pieces, width, height, "  "), width)
 
 
