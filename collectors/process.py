@@ -278,6 +278,12 @@ def read(pid: int) -> Process:
     )
 
 
+def mapped_bytes(process: Process, name: str) -> int:
+    """Address space that `process` maps from files called `name`."""
+    mapped = (one for one in process.maps if name in one.path)
+    return sum(one.end - one.start for one in mapped)
+
+
 def pids() -> Iterator[int]:
     """The numbers of all processes that /proc shows us."""
     for name in os.listdir("/proc"):

@@ -12,7 +12,8 @@ from collectors import native
 from collectors import process as processes
 from collectors.attach import Attached, attach
 from collectors.attach_files import AgentFiles
-from collectors.process import Process
+from collectors.errors import CollectorError
+from collectors.process import Process, mapped_bytes
 from collectors.process_list import check_trains
 
 
@@ -44,7 +45,9 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         source = live.open_live(attached.client, process.pid, options, cmdline)
         return live.watch(source, options, gates, successors)
     finally:
-        attached.leave()
+        said = _left(attached.process.pid, attached.leave())
+        if said:
+            output.say(said)
         successors.close()
 
 
@@ -64,6 +67,20 @@ def _agreed(process: Process, options: Options) -> bool:
     owner = processes.user_name(process.uid)
     output.say(f"process {process.pid} belongs to {owner}: {' '.join(process.cmdline)[:60]}")
     return output.confirmed("load brrrtop's agent into it?")
+
+
+def _left(pid: int, ended: bool) -> str:
+    """What detaching leaves behind; empty: the process is gone, and that is told elsewhere."""
+    try:
+        remains = mapped_bytes(processes.read(pid), native.LIBRARY_NAME)
+    except CollectorError:
+        return ""
+    if not ended:
+        return f"left process {pid}: the agent stays, as another monitor watches, or it does not answer"
+    return (
+        f"left process {pid}: the agent has ended; its library stays mapped, asleep "
+        f"({units.size(remains)}), and so does what CUPTI set up for itself"
+    )
 
 
 def _how(attached: Attached) -> str:

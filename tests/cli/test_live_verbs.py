@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -15,10 +16,12 @@ from typing import Any
 
 import pytest
 
-from brrrtop.cli import find, gate, live
+from brrrtop.cli import attach, find, gate, live
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model import Event, Freshness, Snapshot, SourceInfo
+from collectors import process as processes
+from collectors.process import mapped_bytes
 from tests.tui import snapshots
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -175,3 +178,17 @@ def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(BrrrtopError, match="could not be judged"):
         live._lines(driver, Options(interval=0.1), gate.parse_all(["idle > 1%"], 0.0))
     assert capsys.readouterr().err == "brrrtop: waiting for the trainer to touch its GPU\n"
+
+
+def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "another monitor" in attach._left(os.getpid(), ended=False)
+    monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: 180_224)
+    said = attach._left(os.getpid(), ended=True)
+    assert "stays mapped, asleep (176 KiB)" in said
+    assert attach._left(2**22 - 1, ended=True) == ""
+
+
+def test_what_is_mapped_is_measured() -> None:
+    here = processes.read(os.getpid())
+    assert mapped_bytes(here, "no such library") == 0
+    assert mapped_bytes(here, "libc") > 100_000
