@@ -55,6 +55,19 @@ static void died(int sig, siginfo_t *info, void *context)
     raise(sig);
 }
 
+/* For a look at a thread that hangs: tgkill it with SIGPROF. */
+static void looked_at(int sig, siginfo_t *info, void *context)
+{
+    void *frames[64];
+    char name[17] = "";
+    (void)sig, (void)info, (void)context;
+    prctl(PR_GET_NAME, name);
+    put("\n=== look: thread ");
+    put(name);
+    put("\n");
+    backtrace_symbols_fd(frames, backtrace(frames, 64), 2);
+}
+
 /* A fault in a thread that blocks its signal would end the process without a word. */
 int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 {
@@ -67,6 +80,7 @@ int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
     sigdelset(&open, SIGSEGV);
     sigdelset(&open, SIGBUS);
     sigdelset(&open, SIGABRT);
+    sigdelset(&open, SIGPROF);
     return next(how, &open, old);
 }
 
@@ -82,4 +96,7 @@ __attribute__((constructor)) static void begin(void)
     sigaction(SIGBUS, &action, NULL);
     sigaction(SIGABRT, &action, NULL);
     sigaction(SIGILL, &action, NULL);
+    action = (struct sigaction){.sa_flags = SA_SIGINFO | SA_RESTART};
+    action.sa_sigaction = looked_at;
+    sigaction(SIGPROF, &action, NULL);
 }
