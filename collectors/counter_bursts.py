@@ -22,7 +22,7 @@ QUIET_NS = SECOND // 4
 """The agent reports spans every 150 ms while it traces; after that long without one it is over."""
 MARGIN_NS = 10_000_000
 """Sent before and after a traced span: host times of samples are a little off."""
-PATIENCE_NS = SECOND
+PATIENCE_NS = 3 * SECOND
 """A span whose last samples have not come after this long is sent without them."""
 DENSE_A_SECOND, DENSE_MOST = 1_500, 8_000
 """Samples evaluated one by one: on average (3 % of a core) and at once."""
@@ -59,11 +59,11 @@ class Bursts:
             self._until_ns = now_ns + QUIET_NS
 
     def wanted(self, now_ns: int) -> bool:
-        """Whether all samples that are read now are to be evaluated."""
-        since = max(0, now_ns - self._now_ns)
-        self._now_ns = now_ns
+        """Whether all samples that are read now, those since the call before, are to be evaluated."""
+        before_ns, self._now_ns = self._now_ns, now_ns
+        since = max(0, now_ns - before_ns)
         self._allowed = min(DENSE_MOST, self._allowed + since / SECOND * DENSE_A_SECOND)
-        return now_ns <= self._until_ns and self._allowed > 0
+        return before_ns <= self._until_ns and self._allowed > 0
 
     def keep(self, rows: Rows) -> None:
         """Takes in samples that follow each other without a gap."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collectors.counter_library import loaded_cupti
+
 _ADMIN = (
     "hardware counters are for administrators on this machine: run brrrtop as root, or load the "
     "driver with NVreg_RestrictProfilingToAdminUsers=0"
@@ -47,5 +49,10 @@ def said(fault: BaseException) -> str:
     text = str(fault)
     for part, sentence in _KNOWN:
         if part in text:
-            return sentence
+            return sentence + (_loaded() if part == "INVALID_PARAMETER" else "")
     return f"hardware counters stopped: {type(fault).__name__}: {text}"
+
+
+def _loaded() -> str:
+    found = loaded_cupti()
+    return f" (loaded is {', '.join(found)})" if found else ""

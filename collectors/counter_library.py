@@ -10,17 +10,20 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 BINDING, LIBRARY = "cupti-python", "nvidia-cuda-cupti"
 _FILE = re.compile(r"libcupti\.so(?:\.\d+)*$")
+_PLACE = "nvidia/*/lib/libcupti.so.*"
+"""In a folder of `sys.path`, as NVIDIA's wheels have it."""
 _NUMBER = re.compile(r"\d+")
 
 
 def load_cupti(search: Sequence[str] | None = None) -> Path | None:
-    """Loads the best libcupti of the installed distributions, for all to see.
+    """Loads the best libcupti of the installed packages, for all to see.
 
     Args:
         search: Folders as in `sys.path`; None: `sys.path`.
@@ -42,16 +45,46 @@ def load_cupti(search: Sequence[str] | None = None) -> Path | None:
     return None
 
 
+def loaded_cupti() -> list[str]:
+    """The libcupti files in this process."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    paths = {line.split(maxsplit=5)[5] for line in lines if "/libcupti.so" in line}
+    return sorted(paths)
+
+
 def candidates(search: Sequence[str] | None = None) -> list[Path]:
-    """Installed libcupti files: those new enough for the binding first, then in order of `search`."""
-    wanted = max((_version(d.version)[:2] for d in _installed(BINDING, search)[:1]), default=())
-    found = []
-    for place, distribution in enumerate(_installed(LIBRARY, search)):
-        version = _version(distribution.version)
+    """Installed libcupti files, the best first.
+
+    First those that are new enough for the binding, then those of which nobody says how old they
+    are, then older ones; among equals what lies beside the binding, then the order of `search`.
+    """
+    folders = [Path(folder or ".") for folder in (sys.path if search is None else search)]
+    binding = _installed(BINDING, search)
+    wanted = _version(binding[0].version)[:2] if binding else ()
+    home = next((f for f in folders if (f / "cupti" / "__init__.py").is_file()), None)
+    told = [(_version(d.version), _files(d)) for d in _installed(LIBRARY, search)]
+    versions = {file: version for version, files in reversed(told) for file in files}
+    for folder in folders:
+        for file in sorted(folder.glob(_PLACE)):
+            if _FILE.fullmatch(file.name):
+                versions.setdefault(file.absolute(), ())
+
+    def rank(file: Path) -> tuple[int, bool, int]:
+        version = versions[file]
         # Another major version has another soname and would be loaded beside it.
         fits = version[:1] == wanted[:1] and version[:2] >= wanted
-        found += [(not fits, place, file) for file in _files(distribution)]
-    return [file for _, _, file in sorted(found)]
+        place = next((i for i, f in enumerate(folders) if f.absolute() in file.parents), 1 << 20)
+        beside = home is not None and home.absolute() in file.parents
+        return (
+            (0 if version and (fits or not wanted) else 1 if not version else 2),
+            not beside,
+            place,
+        )
+
+    return sorted(versions, key=rank)
 
 
 def _installed(name: str, search: Sequence[str] | None) -> list[metadata.Distribution]:

@@ -206,6 +206,53 @@ def test_a_hardware_buffer_that_ran_over_starts_anew() -> None:
     device.close()
 
 
+def test_a_decode_that_fails_now_and_then_is_started_anew_and_one_that_always_fails_is_an_end() -> (
+    None
+):
+    hardware = Hardware()
+    device = DeviceCounters(hardware, 0, MS)
+    decode, hardware.decode = hardware.decode, _unknown  # type: ignore[method-assign]
+    assert len(device.drain(0)) == 0
+    hardware.decode = decode  # type: ignore[method-assign]
+    time.sleep(0.01)
+    assert len(device.drain(0)) > 0
+    hardware.decode = _unknown  # type: ignore[method-assign]
+    for _ in range(3):
+        device.drain(0)
+    with pytest.raises(RuntimeError, match="999"):
+        device.drain(0)
+    device.close()
+
+
+def _unknown(max_samples: int) -> Decoded:
+    raise RuntimeError("ERROR_UNKNOWN (999)")
+
+
+def test_one_evaluator_serves_all_batches() -> None:
+    made = []
+
+    class Finalizer:
+        def detach(self) -> None:
+            made.append("detached")
+
+    class CounterData:
+        _chip_name = "GH100"
+
+        def __init__(self) -> None:
+            self._initialize_host()
+
+        def _initialize_host(self) -> None:
+            made.append("made")
+            self._host, self._host_finalizer = object(), Finalizer()
+
+    hardware = Hardware()
+    hardware.CounterData = CounterData  # type: ignore[attr-defined]
+    for _ in range(2):
+        DeviceCounters(hardware, 0, MS).close()
+    assert CounterData()._host is CounterData()._host
+    assert made == ["made", "detached"]
+
+
 def _overflowing(max_samples: int) -> Decoded:
     raise MemoryError("Record overflow in the hardware buffer.")
 
