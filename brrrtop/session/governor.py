@@ -203,6 +203,12 @@ class Governor:
         """What watching has cost of late; None until it could be measured."""
         return self.cost.estimate(now_ns, self._pause_ns + self.limits.burst_ns)
 
+    @property
+    def forbidden(self) -> str | None:
+        """That its limit lets nothing be traced."""
+        none_allowed = self.limits.max_overhead <= 0 and not self._continuous
+        return "an overhead limit of 0 allows no tracing: counters only" if none_allowed else None
+
     def says(self, now_ns: int) -> str:
         """One sentence: what is being done, and why."""
         if self._continuous:
@@ -210,8 +216,8 @@ class Governor:
         if not self._able:
             return "the agent cannot trace at present"
         limit = units.share(self.limits.max_overhead, 2).replace(".00%", "%")
-        if self.limits.max_overhead <= 0:
-            return "an overhead limit of 0 allows no tracing: counters only"
+        if self.forbidden is not None:
+            return self.forbidden
         if self._unanswered >= 3:
             return f"the agent has not reported the last {self._unanswered} bursts"
         if not self._bursts:

@@ -353,7 +353,7 @@ class LiveSource:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
     def _notes(self) -> list[str]:
-        agent = (self._agent_lost, self._agent_state.hurdle)
+        agent = (self._agent_lost, self._agent_state.hurdle, self.governor.forbidden)
         known = (*agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says)
         return list(dict.fromkeys(line for line in known if line is not None))
 

@@ -262,6 +262,15 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
     assert bench.source.info.notes == ("no GPM",)
 
 
+def test_a_limit_that_allows_nothing_is_a_note() -> None:
+    governor = Governor(Limits(max_overhead=0.0))
+    source = LiveSource(FakeAgent(START_NS), 4711, [], FakeLoad(), governor)  # type: ignore[arg-type]
+    assert any("limit of 0" in note for note in source.info.notes)
+    source.continuous(True)
+    assert source.info.notes == ()
+    source.close()
+
+
 def test_a_stopped_trainer_is_told_with_the_command_that_helps(bench: Bench) -> None:
     bench.read(2)
     bench.load.trainer_stopped = "the trainer is stopped: kill -CONT 4711"
