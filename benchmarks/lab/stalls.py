@@ -2,6 +2,7 @@
 
     python benchmarks/lab/stalls.py                  # every sequence, a process each, then one table
     python benchmarks/lab/stalls.py agent no-driver  # only these
+    python benchmarks/lab/stalls.py --dense agent  # how long the calls take while the device is never idle
     python benchmarks/lab/stalls.py --list
 
 A thread without Python (stalls.c) makes the calls of a burst, cycle after cycle, while the main thread launches
@@ -268,7 +269,8 @@ class Played:
         took = (
             np.concatenate([self.took[self.launches(b, e)] for b, e, _ in self.stamps[:, at]]) / 1e3
         )
-        return float(took[took <= LONG_US].mean())
+        short = took[took <= LONG_US]
+        return float(short.mean()) if len(short) else float(took.mean())
 
     def idle(self) -> np.ndarray:
         """[C] longest launch while nothing is on, us: what the machine does by itself."""
@@ -302,19 +304,23 @@ def summary(played: Played, rows: dict[str, int]) -> dict[str, float | str]:
     }
 
 
-def one(name: str, cycles: int) -> None:
+def one(name: str, cycles: int, dense: bool) -> None:
     import torch
 
     x = torch.zeros(1024, device="cuda")
+    a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    out = torch.empty_like(a)
     maps = Path("/proc/self/maps").read_text().splitlines()
     path = next(line.split()[-1] for line in maps if "libcupti.so" in line)
     print(f"== {name}: {path}, torch {torch.__version__}, {torch.cuda.get_device_name()}")
     player = Player(path)
-    launch = x.add_
-    for _ in range(50_000):
-        launch(1)
+    launch: Callable[[], object] = (
+        (lambda: torch.mm(a, a, out=out)) if dense else (lambda: x.add_(1))
+    )
+    for _ in range(1000 if dense else 50_000):
+        launch()
     torch.cuda.synchronize()
-    played = player.play(SEQUENCES[name](), cycles, lambda: launch(1))
+    played = player.play(SEQUENCES[name](), cycles, launch)
     torch.cuda.synchronize()
     show(played)
     print("SUMMARY " + json.dumps(summary(played, player.rows())), flush=True)
@@ -325,6 +331,11 @@ def main() -> None:
     options.add_argument("names", nargs="*", help="sequences; all of them if none")
     options.add_argument("--cycles", type=int, default=40)
     options.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    options.add_argument(
+        "--dense",
+        action="store_true",
+        help="large products: the device is never idle, the queue full",
+    )
     options.add_argument("--list", action="store_true")
     given = options.parse_args()
     unknown = set(given.names) - set(SEQUENCES)
@@ -334,11 +345,12 @@ def main() -> None:
         print("\n".join(SEQUENCES))
         return
     if given.one:
-        one(given.names[0], given.cycles)
+        one(given.names[0], given.cycles, given.dense)
         return
     found: dict[str, dict[str, float | str]] = {}
     for name in given.names or SEQUENCES:
         command = [sys.executable, __file__, "--one", "--cycles", str(given.cycles), name]
+        command += ["--dense"] * given.dense
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
             said, code = (
