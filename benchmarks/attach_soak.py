@@ -146,6 +146,7 @@ def main() -> int:
         for stop in (stop for attempt in attempts for stop in attempt.stops):
             who = "main thread" if stop.tid == pid else "another thread"
             held.setdefault(f"held, {who}", []).append(stop.stopped_ns / 1e6)
+            held.setdefault(f"before it stood, {who}", []).append(stop.awaited_ns / 1e6)
     for _ in range(given.kill_monitor):
         kill_one(pid)
     died = trainer.process.poll()

@@ -15,9 +15,11 @@ class Stop:
 
     tid: int
     stopped_ns: int
-    """From the interrupt to the release, measured by who held it."""
+    """From when it was seen to stand to its release, measured by who held it."""
     says: str
     """Empty: what was to be done there was done."""
+    awaited_ns: int = 0
+    """Before that, from the interrupt: it was on its way out of the kernel, or had no processor."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,7 +229,11 @@ class _Ptrace:
 
     def _judged(self, process: Process, answer: dict[str, Any]) -> Attempt:
         tries = answer["tries"]
-        stops = tuple(Stop(t["tid"], t["stopped_ns"], t["says"]) for t in tries if "tid" in t)
+        stops = tuple(
+            Stop(t["tid"], t["stopped_ns"], t["says"], t.get("awaited_ns", 0))
+            for t in tries
+            if "tid" in t
+        )
         if answer["ok"]:
             return Attempt(self.name, True, stops=stops)
         last: dict[str, Any] = tries[-1] if tries else {"says": self.nobody, "errno": 0}

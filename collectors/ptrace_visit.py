@@ -52,7 +52,9 @@ class Visit:
         self._held_signal = 0
         self._began = 0
         self.stopped_ns = 0
-        """How long the thread was held, from the interrupt to the release."""
+        """How long the thread was held, from when it was seen to stand to its release."""
+        self.awaited_ns = 0
+        """How long it went on before, from the interrupt: inside the kernel, or without a processor."""
 
     def __enter__(self) -> Visit:
         ptrace.request(ptrace.SEIZE, self._tid, 0, ptrace.O_TRACESYSGOOD)
@@ -60,6 +62,8 @@ class Visit:
         self._began = time.perf_counter_ns()
         try:
             self._halt(time.monotonic() + self._patience_s)
+            asked, self._began = self._began, time.perf_counter_ns()
+            self.awaited_ns = self._began - asked
             self._state = self._arch.save(self._tid)
             self._frame = self._arch.frame(self._state, self._gadgets)
             lowest = self._frame.address - _STACK_NEEDED

@@ -131,7 +131,7 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
             break
         except OSError as fault:
             report["says"], report["errno"] = str(fault), fault.errno or 0
-        report["stopped_ns"] = visit.stopped_ns
+        report["stopped_ns"], report["awaited_ns"] = visit.stopped_ns, visit.awaited_ns
         tries.append(report)
         if not report["says"]:
             return {"ok": True, "tries": tries}
