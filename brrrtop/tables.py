@@ -156,16 +156,21 @@ class Gauges(Columns):
 class Samples(Columns):
     """Intervals of a device's hardware counters around traced spans, sorted by start.
 
-    Times are on the GPU's own clock: `offsets_ns` added to them gives the trainer's, about a
-    millisecond late (`brrrtop.estimator.clocks` finds the rest).
+    Times are on the GPU's own clock: `offsets_ns` added to them gives the trainer's.
     """
 
     starts_ns: I8
     ends_ns: I8
     offsets_ns: I8
     device_ids: I4
-    shares: F8
-    """Shape (n, c), one column each of `collectors.counter_samples.COLUMNS`; NaN: not sampled."""
+    errors_ns: F8
+    """Standard error of the offset; NaN: only known to a few milliseconds."""
+    sm: F8
+    """This and what follows: shares of peak 0..1, NaN where not sampled. SMs with a warp on them."""
+    tensor: F8
+    dram: F8
+    issue: F8
+    """Instructions issued over what the SMs can issue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ SAMPLE = np.dtype(
     ]
 )
 """One interval of one device, 64 bytes, on the GPU's own clock. `offset_ns` is what reading it
-showed of the distance to CLOCK_REALTIME: too large by the delay of the quickest reading so far,
-about a millisecond (`collectors.counter_clock`). `device` is the trainer's number."""
+showed of the distance to CLOCK_REALTIME: too large by the delay of the quickest reading so far
+where it is not 0 (`collectors.counter_clock`). `device` is the trainer's number."""
 
 
 def on_host_clock(rows: npt.NDArray[np.void]) -> tuple[npt.NDArray[np.int64], ...]:
-    """Starts and ends on CLOCK_REALTIME, about a millisecond late."""
+    """Starts and ends on CLOCK_REALTIME, some milliseconds late where the clocks are two."""
     return rows["start_ns"] + rows["offset_ns"], rows["end_ns"] + rows["offset_ns"]

@@ -8,16 +8,16 @@ is held against the measurement, and a gap lowers every certainty.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from brrrtop.ceilings import Ceilings
-from brrrtop.estimator import families, mixes, samples
-from brrrtop.estimator.judging import COUNTERS, NAME, SHAPES, Group
+from brrrtop.estimator import mixes, sampling
+from brrrtop.estimator.fusing import expected, fused, odds_of, works
+from brrrtop.estimator.judging import NAME, Group
 from brrrtop.estimator.solving import Solution, solve
 from brrrtop.model import CounterCheck
 from brrrtop.tables import Window
@@ -35,10 +35,6 @@ LEAST_LEFT = 0.6
 NOISE = 0.03
 """Standard error of a GPM reading over 250 ms, seen on an H200."""
 METRICS = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.DRAM_ACTIVE)
-WEIGHT = 1.5
-POINTS = 8.0
-"""Points between two activities that make one unit of log-odds."""
-_MOST_ODDS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +54,8 @@ def refined(
     plain = Refined(tuple(groups), None)
     if not groups or ceilings is None:
         return plain
-    fine = samples.aligned(window, group_of, len(groups))
-    if fine is not None:
-        sampled = tuple(
-            _fused(g, _odds_of(*fine.rates(k)), fine.counts[k] > 0) for k, g in enumerate(groups)
-        )
+    sampled = sampling.refined(window, groups, group_of, ceilings)
+    if sampled is not None:
         plain = Refined(sampled, None)
     readings = {metric: mixes.mean(window, metric) for metric in METRICS}
     busy = mixes.busy_share(window)
@@ -98,10 +91,10 @@ class _Meter:
 def _solved(
     window: Window, groups: tuple[Group, ...], group_of: I8, ceilings: Ceilings, busy: float
 ) -> Refined:
-    names = sorted({_family(g) for g in groups if _works(g)})
+    names = sorted({_family(g) for g in groups if works(g)})
     if not names:
         return Refined(groups, None)
-    family_of = np.array([names.index(_family(g)) if _works(g) else -1 for g in groups])
+    family_of = np.array([names.index(_family(g)) if works(g) else -1 for g in groups])
     meters = {
         metric: meter
         for metric in METRICS
@@ -148,7 +141,7 @@ def _meter(
     weights = np.asarray(np.bincount(group_of, mixes.inside(window), len(groups)), np.float64)
     # Counters count cycles, ceilings operations.
     clock = ceilings.clock_ratio(mixes.mean(window, Metric.SM_CLOCK_HZ))
-    each = np.array([_expected(g, metric, clock) for g in groups]).reshape(-1, 2)
+    each = np.array([expected(g, metric, clock) for g in groups]).reshape(-1, 2)
     prior = _by_family(each[:, 0], weights, family_of, size)
     doubt = _by_family(each[:, 1], weights, family_of, size)
     whole = mixes.shares(
@@ -168,38 +161,9 @@ def _meter(
     )
 
 
-def _works(group: Group) -> bool:
-    return group.family.kind in (families.COMPUTE, families.MEMORY, "unknown")
-
-
 def _family(group: Group) -> str:
     """Kernels that are taken to have the same rates."""
     return "attention scores" if group.is_score else group.family.name
-
-
-def _expected(group: Group, metric: Metric, clock: float) -> tuple[float, float]:
-    """Activity expected of a group while it runs, and its standard error."""
-    if not _works(group):
-        return 0.0, 1e-3
-    if not group.filled:
-        return 0.05, 0.05
-    computes = group.family.kind == families.COMPUTE
-    if metric == Metric.DRAM_ACTIVE:
-        if group.memory_share_of_roof is not None:
-            # Least bytes with shapes, most with a grid: the truth is near either.
-            return min(1.0, group.memory_share_of_roof), 0.08 if group.level == SHAPES else 0.12
-        return (0.25, 0.25) if computes and not group.is_score else (0.5, 0.25)
-    tensor = group.facts.tensor_cores
-    wanted = metric == Metric.TENSOR_ACTIVE
-    if not computes:
-        return (0.2, 0.3) if group.unknown else (0.01, 0.02)
-    if tensor is not None and tensor != wanted:
-        return 0.02, 0.05
-    if group.compute_share_of_roof is not None:
-        return min(1.0, group.compute_share_of_roof / clock), 0.08
-    if group.is_score:
-        return 0.2, 0.15
-    return (0.55, 0.3) if tensor == wanted else (0.3, 0.3)
 
 
 def _by_solution(group: Group, family: int, meters: dict[Metric, _Meter]) -> Group:
@@ -212,26 +176,7 @@ def _by_solution(group: Group, family: int, meters: dict[Metric, _Meter]) -> Gro
     memory = found[Metric.DRAM_ACTIVE]
     told = min(memory.left[family], found[pipe].left[family]) <= LEAST_LEFT
     compute = float(found[pipe].rates[family])
-    return _fused(group, _odds_of(compute, float(memory.rates[family])), told)
-
-
-def _odds_of(compute: float, memory: float) -> float:
-    points = 100.0 * (compute - memory) / POINTS
-    return min(_MOST_ODDS, max(-_MOST_ODDS, points)) if math.isfinite(points) else 0.0
-
-
-def _fused(group: Group, odds: float, told: bool) -> Group:
-    """The group with the counters' odds added; both shown as a conflict where they disagree."""
-    if not told or not _works(group):
-        return group
-    held = min(max(group.compute_probability, 0.02), 0.98)
-    before = math.log(held / (1 - held))
-    after = 1.0 / (1.0 + math.exp(-(before + WEIGHT * odds)))
-    conflict = before * odds < 0 and min(abs(before), abs(odds)) > 2
-    certainty = 0.3 if conflict else min(0.98, abs(2 * after - 1))
-    return replace(
-        group, compute_probability=after, level=COUNTERS, certainty=certainty, unknown=False
-    )
+    return fused(group, odds_of(compute, float(memory.rates[family])), told)
 
 
 def _by_family(values: F8, weights: F8, family_of: npt.NDArray[np.int64], size: int) -> F8:

@@ -310,11 +310,11 @@ def _probability(
         odds = _odds(family.prior)
         odds += min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
         backward = family.name == "attention" and facts.backward
-        return min(_chance(odds), 0.65) if backward else _chance(odds)
+        return min(chance(odds), 0.65) if backward else chance(odds)
     long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
     short_strided = facts.strided and (waves or 0) >= 2 and mean_ns > 4 * LAUNCH_FLOOR_NS
     if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        return _chance(_pointwise_odds(facts, memory_roof))
+        return chance(pointwise_odds(facts, memory_roof))
     prior = family.prior
     if family.name in ("concat", "layout") and facts.element_bytes is not None:
         prior = 0.7 if facts.element_bytes <= 2 else 0.35
@@ -322,10 +322,10 @@ def _probability(
     if memory_roof is not None and long and family.name in STREAMING:
         # A full grid well under the bandwidth roof waits for instructions, not bytes.
         odds += min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
-    return _chance(odds)
+    return chance(odds)
 
 
-def _pointwise_odds(facts: NameFacts, memory_roof: float) -> float:
+def pointwise_odds(facts: NameFacts, memory_roof: float) -> float:
     """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
 
     Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
@@ -344,5 +344,5 @@ def _odds(probability: float) -> float:
     return math.log(held / (1 - held))
 
 
-def _chance(odds: float) -> float:
+def chance(odds: float) -> float:
     return 1.0 / (1.0 + math.exp(-odds))

@@ -1,90 +1,121 @@
-"""Counter samples that are denser than kernels are long, given to the kernel each was taken in."""
+"""Rates of every kernel from counter samples, although most kernels are far shorter than one.
+
+A sample is the mean over its interval: the sum over kernel groups of the share of the interval
+that the group ran, times the activity it has while it runs. Over the hundreds of intervals of a
+burst that is a least squares problem with one unknown a group, in [0, 1] and near what its label
+lets expect (`solving`). Standard errors tell which groups the samples could tell apart.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.tables import I8, Window
-from collectors.wire import Metric
+from brrrtop.estimator import solving
+from brrrtop.tables import I8, Activities, Samples, Span, Window
 
 F8 = npt.NDArray[np.float64]
 
-DENSE_NS = 2_000_000
-"""Readings further apart are averages over many kernels (GPM: 250 ms)."""
-LEAST_PERIODS = 3
-"""A kernel must last this many sample periods: the first and last sample of it are its neighbours'."""
-LEAST_SAMPLES = 16
+WORST_OFFSET = 0.3
+"""Of an interval: samples placed worse than this are not used."""
+LEAST_SAMPLES = 60
+MOST_SAMPLES = 6_000
+"""The newest; more cost time and change nothing."""
+LEAST_NOISE = 0.01
+"""Readings are never taken for better than this."""
+COLUMNS = ("tensor", "dram", "issue")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sampled:
-    """Means over the samples within each group's kernels, shape (g,)."""
+class Rate:
+    """One activity by group while it runs, shape (g,) each."""
 
-    counts: I8
-    compute: F8
-    """Larger of the pipes' shares of peak."""
-    memory: F8
+    rates: F8
+    errors: F8
+    """Standard errors, that of what was expected where the samples said nothing."""
+    left: F8
+    """Standard error over the doubt there was before, 0..1."""
+    fit: float
+    """Share of the variance of the readings that the rates explain."""
 
-    def rates(self, group: int) -> tuple[float, float]:
-        return float(self.compute[group]), float(self.memory[group])
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expected:
+    """What the labels let expect of one activity, shape (g,) each."""
+
+    rates: F8
+    doubts: F8
 
 
-def aligned(window: Window, group_of: I8, size: int) -> Sampled | None:
-    """Activities per group from samples that lie whole within one kernel that ran alone.
+def measured(
+    window: Window, group_of: I8, expected: Mapping[str, Expected]
+) -> dict[str, Rate] | None:
+    """Rates by column of `COLUMNS`, those that were sampled; None: too few samples to use.
 
-    Sample times and kernel times are on one clock (`collectors.counters`). None: the readings are
-    too few or too far apart.
+    Args:
+        group_of: Group of each activity of the window.
+        expected: By column, over all groups.
     """
-    dram = _series(window, Metric.DRAM_ACTIVE)
-    pipes = [
-        series
-        for m in (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE)
-        if (series := _series(window, m)) is not None
-    ]
-    if dram is None or not pipes:
+    samples = _usable(window)
+    if samples is None:
         return None
-    times, period = dram[0], int(np.median(np.diff(dram[0])))
-    rows = _kernel_of(window, times, period)
-    within = rows >= 0
-    groups = group_of[rows[within]]
-    counts = np.bincount(groups, minlength=size).astype(np.int64)
-    memory = np.bincount(groups, dram[1][within], size) / np.maximum(counts, 1)
-    compute = np.zeros(size)
-    for pipe_times, values in pipes:
-        at = np.searchsorted(pipe_times, times)
-        same = (at < len(pipe_times)) & (pipe_times[np.minimum(at, len(pipe_times) - 1)] == times)
-        read = np.where(same, values[np.minimum(at, len(values) - 1)], 0.0)
-        mean = np.bincount(groups, read[within], size) / np.maximum(counts, 1)
-        compute = np.maximum(compute, mean)
-    return Sampled(counts, compute, memory)
+    shares = overlap_shares(window.activities, group_of, samples, len(expected["tensor"].rates))
+    found = {}
+    for column in COLUMNS:
+        read = getattr(samples, column)
+        if column in expected and np.isfinite(read).all():
+            found[column] = _solved(shares, read, expected[column])
+    return found or None
 
 
-def _series(window: Window, metric: Metric) -> tuple[I8, F8] | None:
-    """Dense readings of one metric, by time."""
-    gauges = window.gauges
-    mine = (gauges.metrics == metric) & (gauges.device_ids == window.device.device_id)
-    times, values = gauges.times_ns[mine], gauges.values[mine]
-    if len(times) < LEAST_SAMPLES or np.median(np.diff(times)) > DENSE_NS:
+def _solved(shares: F8, read: F8, expected: Expected) -> Rate:
+    noise = 5 * LEAST_NOISE
+    # What is left unexplained is the noise; the second round knows it.
+    for _ in range(2):
+        solution = solving.solve_all(shares, read, expected.rates, expected.doubts, noise)
+        left = read - shares @ solution.rates
+        noise = max(LEAST_NOISE, float(np.sqrt(np.mean(left**2))))
+    variance = float(read.var())
+    fit = 1.0 - float(np.mean(left**2)) / variance if variance > 0 else 0.0
+    return Rate(solution.rates, solution.left * expected.doubts, solution.left, fit)
+
+
+def _usable(window: Window) -> Samples | None:
+    """Samples whose place is known and that lie whole within a traced span."""
+    samples = window.samples
+    if samples is None or not len(samples):
         return None
-    return times, values
+    lengths = samples.ends_ns - samples.starts_ns
+    known = samples.errors_ns <= WORST_OFFSET * lengths  # NaN is not
+    spans = window.observed if window.observed is not None else (window.span,)
+    rows = np.flatnonzero(known & _within(samples, spans))[-MOST_SAMPLES:]
+    return samples.take(rows) if len(rows) >= LEAST_SAMPLES else None
 
 
-def _kernel_of(window: Window, times: I8, period: int) -> I8:
-    """Row of the kernel each sample lies within; -1 where it is in none, or more than one ran."""
-    acts = window.activities
-    if not len(acts):
-        return np.full(len(times), -1, np.int64)
-    reach = np.maximum.accumulate(acts.ends_ns)
-    at = np.searchsorted(acts.starts_ns, times - period, "right") - 1
-    row = np.maximum(at, 0)
-    inside = (at >= 0) & (acts.starts_ns[row] <= times - period) & (acts.ends_ns[row] >= times)
-    inside &= (acts.ends_ns - acts.starts_ns)[row] >= LEAST_PERIODS * period
-    inside &= acts.blocks[row] > 0
-    after = np.minimum(row + 1, len(acts) - 1)
-    inside &= (row == len(acts) - 1) | (acts.starts_ns[after] >= times)
-    before = np.where(row > 0, reach[np.maximum(row - 1, 0)], 0)
-    inside &= before <= times - period
-    return np.where(inside, row, -1)
+def _within(samples: Samples, spans: tuple[Span, ...]) -> npt.NDArray[np.bool_]:
+    starts = samples.starts_ns + samples.offsets_ns
+    ends = samples.ends_ns + samples.offsets_ns
+    found = np.zeros(len(samples), np.bool_)
+    for span in spans:
+        found |= (starts >= span.t0_ns) & (ends <= span.t1_ns)
+    return found
+
+
+def overlap_shares(acts: Activities, group_of: I8, samples: Samples, size: int) -> F8:
+    """Part of each sample's interval that each group runs, shape (n, g)."""
+    low = samples.starts_ns + samples.offsets_ns
+    high = samples.ends_ns + samples.offsets_ns
+    first = np.searchsorted(high, acts.starts_ns, "right")
+    after = np.searchsorted(low, acts.ends_ns, "left")
+    counts = np.maximum(after - first, 0)
+    rows = np.repeat(np.arange(len(acts)), counts)
+    behind = np.repeat(np.cumsum(counts) - counts, counts)
+    at = np.repeat(first, counts) + np.arange(len(rows)) - behind
+    shared = np.minimum(acts.ends_ns[rows], high[at]) - np.maximum(acts.starts_ns[rows], low[at])
+    cells = at * size + group_of[rows]
+    time = np.bincount(cells, np.maximum(shared, 0), len(low) * size)
+    found: F8 = time.reshape(len(low), size) / (high - low)[:, None]
+    return found

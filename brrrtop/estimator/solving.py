@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,12 +45,17 @@ def solve(shares: F8, readings: F8, prior: F8, doubt: F8, noise: float) -> Solut
     free = len(shares) >= LEAST_ROWS and condition <= MOST_CONDITION
     if not free:
         shares, readings = shares.mean(axis=0, keepdims=True), readings.mean(keepdims=True)
+    return replace(solve_all(shares, readings, prior, doubt, noise), free=free, condition=condition)
+
+
+def solve_all(shares: F8, readings: F8, prior: F8, doubt: F8, noise: float) -> Solution:
+    """As `solve`, of all rows however alike they are: `left` says what they could not tell."""
     weight = 1.0 / np.maximum(doubt, 1e-6) ** 2
     square = shares.T @ shares / noise**2 + np.diag(weight)
     target = shares.T @ readings / noise**2 + weight * prior
     rates = _bounded(square, target, np.clip(prior, 0.0, 1.0))
     left = np.sqrt(np.clip(np.diag(np.linalg.inv(square)) * weight, 0.0, 1.0))
-    return Solution(rates, left, free, condition)
+    return Solution(rates, left, True, float("nan"))
 
 
 def condition_of(shares: F8) -> float:

@@ -19,7 +19,6 @@ from brrrtop.tables import (
     OpSignature,
     Samples,
 )
-from collectors.counter_samples import COLUMNS
 from collectors.wire import CopyKind, MemoryKind
 
 Records = npt.NDArray[np.void]
@@ -140,8 +139,8 @@ def samples(rows: Records) -> Samples:
     """Counter samples as a table."""
     return Samples(
         _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["offset_ns"]),
-        rows["device"].astype(np.int32),
-        np.column_stack([rows[column] for column in COLUMNS]).astype(np.float64),
+        rows["device"].astype(np.int32), np.full(len(rows), np.nan),
+        *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram", "issue")),
     )  # fmt: skip
 
 

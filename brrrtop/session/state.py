@@ -135,7 +135,7 @@ class Session:
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
         span = spans.current(self.timeline, now, self._window_ns)
-        learned = self.timeline.learn()
+        learned = self.timeline.learn() | self.timeline.take_new_samples()
         if span is not None and (learned or span.t1_ns > self._judged_to_ns):
             self._judge(span)
         self._log.look(self.timeline, self.judged.estimate if self.judged else None, now)

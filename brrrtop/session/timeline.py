@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.session import columns
+from brrrtop.session.sampled import SampleClock
 from brrrtop.session.shapes import StepShapes, without_overlap
 from brrrtop.tables import (
     Activities,
@@ -63,6 +64,8 @@ class Timeline:
         self._links = _Track(Links)
         self._gauges = _Track(Gauges)
         self._samples = _Track(Samples)
+        self._clock = SampleClock()
+        self._has_new_samples = False
         self._names: list[str] = [""]
         self._by_name: dict[str, int] = {"": 0}
         self._wire_ids = np.zeros(1, np.int64)
@@ -189,6 +192,7 @@ class Timeline:
 
     def _add_samples(self, rows: Any) -> None:
         table = columns.samples(rows)
+        self._has_new_samples |= len(table) > 0
         shift = table.offsets_ns
         self._samples.add(table, table.starts_ns + shift, table.ends_ns + shift)
 
@@ -276,16 +280,25 @@ class Timeline:
         return Window(
             span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links, gauges,
             self.names, self.ops, observed, self.losses.get("records", 0),
-            self.losses.get("zero_timestamps", 0), self.hello, self._samples_in(span, device_id),
+            self.losses.get("zero_timestamps", 0), self.hello,
+            self._samples_in(span, device_id, acts, observed),
         )  # fmt: skip
 
-    def _samples_in(self, span: Span, device_id: int) -> Samples | None:
+    def _samples_in(
+        self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None
+    ) -> Samples | None:
         if not self._samples.chunks:
             return None
         table: Samples = self._samples.between(span.t0_ns, span.t1_ns)
         starts, ends = table.starts_ns + table.offsets_ns, table.ends_ns + table.offsets_ns
         keep = (table.device_ids == device_id) & (ends > span.t0_ns) & (starts < span.t1_ns)
-        return _sorted(table, keep, table.starts_ns)  # type: ignore[no-any-return]
+        found: Samples = _sorted(table, keep, table.starts_ns)
+        return self._clock.placed(found, acts, (span,) if observed is None else observed)
+
+    def take_new_samples(self) -> bool:
+        """Whether counter samples came since the call before."""
+        came, self._has_new_samples = self._has_new_samples, False
+        return came
 
     def learn(self) -> bool:
         """Joins a recorded step with its kernels once all of them are here; True: just done."""

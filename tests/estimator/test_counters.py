@@ -12,7 +12,7 @@ from brrrtop.estimator.solving import MOST_CONDITION, condition_of, solve
 from brrrtop.model import Regime, Side
 from brrrtop.tables import Gauges, Span, Window
 from collectors.wire import Metric
-from tests.estimator.build import ADD, GEMM, K, window
+from tests.estimator.build import ADD, K, window
 
 US, MS = 1_000, 1_000_000
 
@@ -80,25 +80,6 @@ def test_counters_say_what_a_kernel_of_no_known_name_does() -> None:
     found = estimate(w).estimate
     assert blind.regime is Regime.UNKNOWN
     assert found.kernels[0].side is Side.MEMORY
-
-
-def test_dense_samples_tell_kernels_of_one_family_apart() -> None:
-    other = GEMM.replace("256x128", "128x256")
-    kernels = [K(i * 4 * MS, (i + 1) * 4 * MS - 10, (GEMM, other)[i % 2], i + 1) for i in range(20)]
-    w = window(kernels)
-    times = np.arange(w.span.t0_ns + MS // 2, w.span.t1_ns, MS // 2)
-    even = ((times - 1) // (4 * MS)) % 2 == 0
-    w = with_readings(
-        w,
-        {
-            Metric.TENSOR_ACTIVE: [0.9 if e else 0.1 for e in even],
-            Metric.DRAM_ACTIVE: [0.2 if e else 0.9 for e in even],
-        },
-        MS // 2,
-    )
-    sides = {row.name: row.side for row in estimate(w).estimate.kernels}
-    assert sides == {GEMM: Side.COMPUTE, other: Side.MEMORY}
-    assert {row.evidence for row in estimate(w).estimate.kernels} == {"L3"}
 
 
 def test_windows_that_differ_are_solved_for_each_family() -> None:

@@ -288,9 +288,16 @@ def test_a_mig_device_is_not_tried() -> None:
 
 def test_the_clock_match_keeps_the_smallest_delay() -> None:
     clock = ClockMatch()
-    assert clock.offset_ns(100, 1_150) == 1_050
-    assert clock.offset_ns(200, 1_210) == 1_010
-    assert clock.offset_ns(300, 1_390) == 1_010
+    behind = 9 * SECOND
+    assert clock.offset_ns(100, behind + 150) == behind + 50
+    assert clock.offset_ns(200, behind + 210) == behind + 10
+    assert clock.offset_ns(300, behind + 390) == behind + 10
+
+
+def test_samples_that_are_merely_read_late_are_on_the_hosts_clock() -> None:
+    clock = ClockMatch()
+    assert clock.offset_ns(5 * SECOND, 5 * SECOND + 8 * MS) == 0
+    assert ClockMatch().offset_ns(5 * SECOND, 4 * SECOND) == -SECOND
 
 
 def test_bins_weigh_samples_by_their_length() -> None:

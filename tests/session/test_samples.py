@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brrrtop.session.recording import RecordingSource, RecordingWriter
+from brrrtop.session.recording import RecordingSource
 from brrrtop.session.timeline import Timeline
 from brrrtop.tables import Span
 from collectors.counter_samples import COLUMNS, SAMPLE
@@ -27,7 +27,7 @@ def rows(start_ns: int, count: int, device: int = 0) -> np.ndarray:
     found["device"] = device
     for place, column in enumerate(COLUMNS):
         found[column] = place / 10
-    found["warps"] = np.nan
+    found["issue"] = np.nan
     return found
 
 
@@ -80,8 +80,8 @@ def test_a_window_holds_the_samples_of_its_device_and_time_in_order() -> None:
     assert (np.diff(samples.starts_ns) == MS).all()
     assert samples.starts_ns[0] == 120 * MS - BEHIND_NS
     assert (samples.offsets_ns == BEHIND_NS).all()
-    assert samples.shares[0, COLUMNS.index("dram")] == np.float32(0.2)
-    assert np.isnan(samples.shares[:, COLUMNS.index("warps")]).all()
+    assert (samples.dram == np.float32(0.2)).all()
+    assert np.isnan(samples.issue).all()
 
 
 def test_nobody_sampled_is_not_the_same_as_no_samples_here() -> None:

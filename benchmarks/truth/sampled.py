@@ -1,0 +1,150 @@
+"""SIMULATED counter samples over recorded kernels: what sampling at an interval could tell.
+
+    python -m benchmarks.truth.sampled [--traces DIR] [--interval-us 200] [--noise 0.03]
+
+No GPU sampled anything here. Each counted kernel's tensor and DRAM activity as Nsight Compute saw
+it is spread over the kernel's interval in the recorded trace, averaged over sampling intervals on a
+clock that is off and drifts, and noise is added. Kernels that were not counted get the values of
+counted ones of the same name and grid, else of their family. The columns `sm` and `issue` are not
+simulated: ncu's table has neither. Prints the split error with names alone and with these samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.truth.runs import Run, runs, without_shapes
+from benchmarks.truth.scoring import Score, aligned, score
+from brrrtop.estimator.families import family_of
+from brrrtop.session.sampled import SampleClock
+from brrrtop.tables import Samples, Window
+
+F8 = npt.NDArray[np.float64]
+READ_LATE_NS = 700_000
+DRIFT = 15e-6
+BEHIND_NS = 1_000_000_000_000
+COUNTED = ("tensor", "dram")
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One run judged by names and by names with simulated samples."""
+
+    run: Run
+    names: Score
+    sampled: Score
+    offset_error_ns: float | None
+    """Found offset less the true one; None: the samples abstained."""
+
+
+def activities_of(run: Run) -> F8:
+    """Tensor and DRAM activity of each activity of the run's window, shape (n, 2)."""
+    window, acts = run.window, run.window.activities
+    by: dict[object, list[tuple[float, float]]] = defaultdict(list)
+    kinds = {i: family_of(window.names[i]).name for i in np.unique(acts.name_ids).tolist()}
+    found = np.full((len(acts), 2), np.nan)
+    for row, counted in aligned(run, window):
+        values = (counted.tensor / 100, counted.dram / 100)
+        name = int(acts.name_ids[row])
+        found[row] = values
+        for key in ((name, int(acts.blocks[row])), name, kinds[name]):
+            by[key].append(values)
+    for row in np.flatnonzero(np.isnan(found[:, 0])).tolist():
+        name = int(acts.name_ids[row])
+        keys = ((name, int(acts.blocks[row])), name, kinds[name])
+        known = next((by[key] for key in keys if key in by), [(0.0, 0.2)])
+        found[row] = np.mean(known, axis=0)
+    return found
+
+
+def simulated(run: Run, interval_ns: int, noise: float, seed: int = 0) -> tuple[Samples, float]:
+    """Samples of the whole window, and the true offset in its middle."""
+    rng = np.random.default_rng(seed)
+    acts, span = run.window.activities, run.window.span
+    values = activities_of(run)
+    edges = np.arange(span.t0_ns, span.t1_ns, interval_ns)
+    read = np.stack([_means(acts, values[:, c], edges) for c in range(2)])
+    read = np.clip(read + rng.normal(0, noise, read.shape), 0, 1).astype(np.float32)
+    late = BEHIND_NS + int(rng.integers(-300_000, 300_000))
+    middle = (span.t0_ns + span.t1_ns) / 2
+    on_gpu = (edges - late + (edges - middle) * DRIFT).astype(np.int64)
+    count = len(edges) - 1
+    nothing = np.full(count, np.nan)
+    samples = Samples(
+        on_gpu[:-1], on_gpu[1:], np.full(count, late + READ_LATE_NS, np.int64),
+        np.full(count, run.window.device.device_id, np.int32),
+        nothing, nothing, read[0].astype(np.float64), read[1].astype(np.float64), nothing,
+    )  # fmt: skip
+    return samples, float(late)
+
+
+def _means(acts: object, values: F8, edges: npt.NDArray[np.int64]) -> F8:
+    starts, ends = acts.starts_ns, acts.ends_ns  # type: ignore[attr-defined]
+    gained = np.zeros(len(edges))
+    for column, sign in ((starts, 1.0), (ends, -1.0)):
+        order = np.argsort(column, kind="stable")
+        at = np.searchsorted(column[order], edges)
+        weights = np.concatenate(([0.0], np.cumsum(values[order])))
+        moments = np.concatenate(([0.0], np.cumsum(values[order] * (column[order] - edges[0]))))
+        gained += sign * (weights[at] * (edges - edges[0]) - moments[at])
+    return np.diff(gained) / np.diff(edges)
+
+
+def studied(run: Run, interval_ns: int, noise: float) -> Simulated:
+    """The run judged without shapes, without and with simulated samples."""
+    plain = without_shapes(run.window)
+    samples, true = simulated(run, interval_ns, noise)
+    placed = SampleClock().placed(samples, plain.activities, (plain.span,))
+    middle = len(samples) // 2
+    error = placed.offsets_ns[middle] - true if np.isfinite(placed.errors_ns[middle]) else None
+    return Simulated(
+        run, score(run, plain), score(run, replace(plain, samples=placed)),
+        None if error is None else float(error),
+    )  # fmt: skip
+
+
+def markdown(found: Sequence[Simulated]) -> str:
+    """A table that says in every row that nobody measured it."""
+    lines = [
+        "| script | split error, names | names + PM (simulated) | right side, names |"
+        " names + PM (simulated) | kernel time at L3 (simulated) | clock found within |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        sides = [
+            "–" if s.agreement is None else f"{s.agreement:.0%}" for s in (one.names, one.sampled)
+        ]
+        level = one.sampled.judged.estimate.evidence_shares.get("L3", 0.0)
+        clock = (
+            "abstained" if one.offset_error_ns is None else f"{abs(one.offset_error_ns) / 1e3:.0f} us"
+        )
+        lines.append(
+            f"| {one.run.name} | {one.names.split_error:.1f} | {one.sampled.split_error:.1f}"
+            f" | {sides[0]} | {sides[1]} | {level:.0%} | {clock} |"
+        )
+    means = [np.mean([s.split_error for s in c]) for c in zip(*((o.names, o.sampled) for o in found))]
+    lines += ["", f"Mean split error: names {means[0]:.1f}, names + PM (simulated) {means[1]:.1f}."]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=Path, default=os.environ.get("BRRRTOP_TRACES"))
+    parser.add_argument("--interval-us", type=float, default=200.0)
+    parser.add_argument("--noise", type=float, default=0.03)
+    args = parser.parse_args()
+    counted = [run for run in runs(args.traces and Path(args.traces)) if run.counters]
+    interval = round(args.interval_us * 1000)
+    print(markdown([studied(run, interval, args.noise) for run in counted]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Evidence L3 from counter samples of bursts: groups whose own activity could be told are judged by it.
+
+Sampled are the tensor cores, the DRAM and, where the pass has room, the instruction issue. The
+truth to meet (Nsight Compute) compares all pipes of the SMs with all levels of the memory, so a
+high reading is proof and a low one is not: what a kernel does in the caches nobody sampled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.ceilings import Ceilings
+from brrrtop.estimator import families, fusing, mixes, samples
+from brrrtop.estimator.judging import COUNTERS, SCATTERED_BELOW, Group, chance, pointwise_odds
+from brrrtop.estimator.samples import Expected, Rate
+from brrrtop.tables import I8, Window
+from collectors.wire import Metric
+
+F8 = npt.NDArray[np.float64]
+
+MOST_ERROR = 0.08
+"""Standard error of tensor and DRAM activity up to which a group counts as measured."""
+LEAST_DOUBT = 0.15
+"""What a label lets expect of a group is never taken for surer than this: groups are measured."""
+USES_TENSOR = 0.10
+"""Kernels without tensor instructions were counted with up to 6 %: some of their integer work is
+booked there."""
+TENSOR_TURN = 0.68
+"""Tensor activity above which a kernel that leaves the DRAM alone was on the compute side: below
+it the caches that feed the tensor cores were as busy as they were (0.8 and more: 97 % of the time
+compute; 0.5 to 0.7: 39 %; 15 scripts counted on an H200, benchmarks/truth)."""
+BUSY, LAZY = 0.60, 0.45
+"""Nsight Compute calls a kernel of less than a wave too small below 60 % of both throughputs;
+those on the tensor cores below 45 % of what is sampled were too small for all of their time."""
+DRAM_TURN = 0.55
+"""DRAM activity above which kernels without tensor cores were on the memory side, whatever they
+were, on counted H200 kernels (benchmarks/truth)."""
+_MOST_FROM_LOW = 1.0
+"""Odds that come from a low reading: caches and latency do that too."""
+_PRIOR_LEFT = 0.5
+"""Of what the name said: a measurement of the very kernel takes most of its place."""
+
+
+def refined(
+    window: Window, groups: Sequence[Group], group_of: I8, ceilings: Ceilings
+) -> tuple[Group, ...] | None:
+    """The groups, those measured with evidence L3; None: no samples of use."""
+    if window.samples is None:
+        return None
+    clock = ceilings.clock_ratio(mixes.mean(window, Metric.SM_CLOCK_HZ))
+    expected = {
+        "tensor": _expected(groups, Metric.TENSOR_ACTIVE, clock),
+        "dram": _expected(groups, Metric.DRAM_ACTIVE, clock),
+        "issue": Expected(np.full(len(groups), 0.3), np.full(len(groups), 0.3)),
+    }
+    found = samples.measured(window, group_of, expected)
+    if found is None or "tensor" not in found or "dram" not in found:
+        return None
+    return tuple(_judged(group, k, found) for k, group in enumerate(groups))
+
+
+def _expected(groups: Sequence[Group], metric: Metric, clock: float) -> Expected:
+    each = [_of(group, metric, clock) for group in groups]
+    return Expected(np.array([rate for rate, _ in each]), np.array([doubt for _, doubt in each]))
+
+
+def _of(group: Group, metric: Metric, clock: float) -> tuple[float, float]:
+    """What a label lets expect, never as sure as a measurement."""
+    if not fusing.works(group):
+        moves = metric == Metric.DRAM_ACTIVE
+        return (0.1, 0.2) if moves else (0.0, 0.01)
+    rate, doubt = fusing.expected(group, metric, clock)
+    never = metric == Metric.TENSOR_ACTIVE and group.facts.tensor_cores is False
+    return rate, doubt if never else max(doubt, LEAST_DOUBT)
+
+
+def _judged(group: Group, k: int, found: dict[str, Rate]) -> Group:
+    tensor, dram, issue = (found.get(column) for column in samples.COLUMNS)
+    assert tensor is not None and dram is not None
+    error = math.hypot(float(tensor.errors[k]), float(dram.errors[k]))
+    if not fusing.works(group) or error > MOST_ERROR:
+        return group
+    compute, memory = float(tensor.rates[k]), float(dram.rates[k])
+    issued = None
+    if issue is not None and issue.errors[k] <= MOST_ERROR:
+        issued = float(issue.rates[k])
+    group = _filled(group, max(compute, memory, issued or 0.0), error)
+    certain = fusing.POINTS / math.hypot(fusing.POINTS, 100.0 * error)
+    pointwise = bool(group.facts.elements_per_thread)
+    if issued is not None and (pointwise or compute <= USES_TENSOR):
+        return fusing.fused(group, certain * fusing.odds_of(max(compute, issued), memory), True)
+    if pointwise:
+        return _pointwise(group, memory, certain)
+    if compute > USES_TENSOR:
+        return _fused(group, certain * _tensor_odds(max(compute, issued or 0.0), memory))
+    # Nothing else of such a kernel was sampled: much traffic is proof, little says nothing.
+    return fusing.fused(group, certain * fusing.odds_of(DRAM_TURN, memory), memory > DRAM_TURN)
+
+
+def _tensor_odds(compute: float, memory: float) -> float:
+    """Odds of the compute side of a kernel on the tensor cores."""
+    by_level = fusing.odds_of(compute, TENSOR_TURN)
+    return min(fusing.odds_of(compute, memory), max(-_MOST_FROM_LOW, by_level))
+
+
+def _pointwise(group: Group, memory: float, certain: float) -> Group:
+    """Bytes from the grid were all that was known; what the DRAM really moved takes their place.
+
+    With hardly any it may have been the caches: then the grid says whether accesses coalesced.
+    """
+    if memory < SCATTERED_BELOW:
+        return group
+    probability = chance(certain * pointwise_odds(group.facts, memory))
+    return replace(
+        group, compute_probability=probability, level=COUNTERS, unknown=False,
+        certainty=min(0.98, abs(2 * probability - 1)),
+    )  # fmt: skip
+
+
+def _fused(group: Group, odds: float) -> Group:
+    held = min(max(group.compute_probability, 0.02), 0.98)
+    before = _PRIOR_LEFT * math.log(held / (1 - held))
+    return fusing.fused(replace(group, compute_probability=chance(before)), odds, True)
+
+
+def _filled(group: Group, busiest: float, error: float) -> Group:
+    """Whether a kernel of less than a wave keeps the GPU busy, by what it was seen to do."""
+    if group.waves is None or group.waves >= 1 or group.family.kind == families.SPIN:
+        return group
+    if not group.filled and busiest - error >= BUSY:
+        return replace(group, filled=True)
+    if group.filled and group.facts.tensor_cores and busiest + error < LAZY:
+        return replace(group, filled=False)
+    return group
