@@ -33,6 +33,8 @@ from collectors.hostload import HostLoad
 from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClass, Metric, WireError
 
 SECOND = 1_000_000_000
+HANG_UP_S = 2.0
+"""Until the agent lets go of its trainer when asked; as `collectors.attach` waits for it."""
 EXIT_NS = SECOND // 2
 """How long a process may take from closing its sockets to being gone."""
 
@@ -146,14 +148,25 @@ class LiveSource:
         if self._pulse is not None:
             self._pulse.close()
         if self._agent is not None:
-            self._order(Op.DETACH)
-            with contextlib.suppress(OSError):
-                self._agent.close()
+            self._hang_up(self._agent)
         self._feeds.close()
         self._load.close()
         left_ns = max(self._now_ns(), self._floor_ns)
         left = Frame(Kind.END, {"reason": "the monitor left"}, left_ns)
         self.tee.close(None if self._ended is not None else left)
+
+    def _hang_up(self, agent: Agent) -> None:
+        """Asks it to leave, and reads until it has: a socket closed on unread frames is reset, and
+        the wish may be lost with them."""
+        until = time.monotonic() + HANG_UP_S
+        with contextlib.suppress(OSError, CollectorError, WireError):
+            if self._order(Op.DETACH):
+                while not agent.closed and time.monotonic() < until:
+                    for _ in agent.frames():
+                        pass
+                    time.sleep(0.005)
+        with contextlib.suppress(OSError):
+            agent.close()
 
     # --- what a person may ask for ------------------------------------------------
 

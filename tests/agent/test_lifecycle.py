@@ -521,3 +521,20 @@ def test_many_starts_and_stops_leave_nothing_behind(trainer: Trainer) -> None:
     until = time.monotonic() + 1.0
     while trainer.do("answer = len(comms())") > 2:  # the stand-in has a worker of its own
         assert time.monotonic() < until
+
+
+def test_a_wish_to_leave_is_heard_though_the_monitor_hangs_up_with_it(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start("flush_ms=5")
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    monitor.send(control.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("train(cupti, lib, 100)")
+    monitor.send(control.detach())
+    monitor.close()
+    until = time.monotonic() + 8
+    while trainer.socket_path.exists() and time.monotonic() < until:
+        trainer.do("train(cupti, lib, 5)")
+    assert not trainer.socket_path.exists(), "it went on waiting for monitors"

@@ -210,12 +210,15 @@ static void hear(int slot)
     }
 }
 
-static void speak(struct client *client, int64_t now_ns)
+static void speak(int slot, int64_t now_ns)
 {
+    struct client *client = &clients[slot];
     bool moved = false, stalled = client->stalled;
     int left = queue_send(&client->out, client->fd, &moved);
     if (left < 0) {
-        let_go(client);
+        hear(slot); /* who hangs up may have asked for our end just before */
+        if (client->fd >= 0)
+            let_go(client);
         return;
     }
     if (left == 0 || moved)
@@ -248,7 +251,7 @@ void server_serve(const struct pollfd *fds, int64_t now_ns)
     }
     for (int i = 0; i < CLIENTS; i++)
         if (clients[i].fd >= 0)
-            speak(&clients[i], now_ns);
+            speak(i, now_ns);
 }
 
 bool server_wants_continuous(void)
