@@ -526,7 +526,7 @@ def test_many_starts_and_stops_leave_nothing_behind(trainer: Trainer) -> None:
 def test_a_wish_to_leave_is_heard_though_the_monitor_hangs_up_with_it(
     trainer: Trainer, connect: Connect
 ) -> None:
-    trainer.load().start("flush_ms=5")
+    trainer.load().start("flush_ms=20")
     monitor = connect(trainer)
     monitor.in_state("ready")
     monitor.send(control.continuous(True))
