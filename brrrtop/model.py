@@ -206,6 +206,18 @@ class CounterCheck:
     """The readings told the families apart; else only their mean was used."""
 
 
+@dataclass(frozen=True, slots=True)
+class CounterSamples:
+    """Intervals of the GPU's hardware counters beside the kernels of a window."""
+
+    count: int
+    interval_ns: int
+    placed: int
+    """Of those, put on the kernels' clock; only these judge kernels."""
+    error_ns: float | None
+    """Median standard error of their place; None where none has one."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
     """Facts about one device in one window, and the verdict on them."""
@@ -236,6 +248,8 @@ class Estimate:
     """None: no counters were read, or too little ran to say."""
     neighbours: Mapping[str, Neighbours] = field(default_factory=dict)
     """By kernel name; of the names with the most time only."""
+    sampled: CounterSamples | None = None
+    """None: no hardware counters were sampled."""
 
 
 class Freshness(StrEnum):

@@ -58,6 +58,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         if metric not in _NOT_OF_A_GPU
     }
     estimate = snapshot.estimate
+    whole["counter_samples"] = _samples(estimate)
     whole["host_cause_known"] = _plain(estimate.host_cause_known) if estimate else None
     whole["silenced"] = [one.kind for one in snapshot.silenced]
     whole["overhead"] = {
@@ -104,6 +105,19 @@ def _of_device(
             "records": snapshot.lost_records,
             "zero_timestamps": snapshot.zero_timestamps,
         },
+    }
+
+
+def _samples(estimate: Estimate | None) -> dict[str, Any] | None:
+    if estimate is None or estimate.sampled is None:
+        return None
+    found = estimate.sampled
+    return {
+        "count": found.count,
+        "interval_ns": found.interval_ns,
+        "placed": found.placed,
+        "error_ns": _plain(found.error_ns),
+        "kernel_share": _plain(estimate.evidence_shares.get("L3", 0.0)),
     }
 
 

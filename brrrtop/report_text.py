@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 from brrrtop import compare_text, units, words
 from brrrtop.kernel_names import fitted
-from brrrtop.model import Advisory, Estimate, KernelRow, Regime, Snapshot, Split
+from brrrtop.model import (
+    Advisory,
+    CounterSamples,
+    Estimate,
+    KernelRow,
+    Regime,
+    Snapshot,
+    Split,
+)
 from collectors.wire import Metric
 
 WIDTH = 80
@@ -257,11 +265,24 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
         notes.append(f"{_records(snapshot.zero_timestamps, 'carried', 'carried')} no time.")
     if estimate is not None and estimate.observed_share < 1:
         notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
+    if estimate is not None and estimate.sampled is not None:
+        notes.append(_sampled(estimate.sampled, estimate.evidence_shares.get("L3", 0.0)))
     if notes:
         yield ""
         yield "Good to know"
         for note in notes:
             yield from _wrapped(note, "  ")
+
+
+def _sampled(found: CounterSamples, judged: float) -> str:
+    taken = f"{units.count(found.count)} hardware counter samples of"
+    taken += f" {units.duration(found.interval_ns)}"
+    if found.error_ns is None:
+        return f"{taken} could not be matched with the kernels, so they judge none."
+    return (
+        f"{taken}, placed within {units.duration(round(found.error_ns))} of the kernels, judge"
+        f" {units.share(judged)} of the kernel time (L3)."
+    )
 
 
 def _wrapped(text: str, lead: str) -> Iterator[str]:

@@ -18,9 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from collectors import counters  # noqa: E402
-from collectors.counter_library import load_cupti, loaded_cupti  # noqa: E402
-from collectors.cuda_devices import cuda_ordinals  # noqa: E402
+from collectors import counters
+from collectors.counter_library import load_cupti, loaded_cupti
+from collectors.cuda_devices import cuda_ordinals
 
 CANDIDATES = (
     "sm__inst_executed_realtime", "sm__inst_executed", "sm__inst_issued", "sm__issue_active",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.ceilings import Ceilings, ceilings_for
-from brrrtop.estimator import account, labels, launches, regimes, steps, table, views
+from brrrtop.estimator import account, labels, launches, regimes, samples, steps, table, views
 from brrrtop.estimator.labels import Labels
 from brrrtop.estimator.neighbours import find_neighbours
 from brrrtop.estimator.whole_steps import whole_steps
@@ -65,6 +65,7 @@ def estimate(window: Window) -> Judged:
         roofs=_roofs(ceilings),
         counters=labelled.counters,
         neighbours=find_neighbours(window, [row.name for row in rows], stepped),
+        sampled=samples.summary(window),
     )
     return Judged(found, window, labelled, call_rows, ceilings)
 

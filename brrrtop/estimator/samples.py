@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.estimator import solving
+from brrrtop.model import CounterSamples
 from brrrtop.tables import I8, Activities, Samples, Span, Window
 
 F8 = npt.NDArray[np.float64]
@@ -69,6 +70,17 @@ def measured(
         if column in expected and np.isfinite(read).all():
             found[column] = _solved(shares, read, expected[column])
     return found or None
+
+
+def summary(window: Window) -> CounterSamples | None:
+    """What was sampled in the window, and how much of it can be used."""
+    samples = window.samples
+    if samples is None or not len(samples):
+        return None
+    lengths = samples.ends_ns - samples.starts_ns
+    placed = samples.errors_ns <= WORST_OFFSET * lengths
+    error = float(np.median(samples.errors_ns[placed])) if placed.any() else None
+    return CounterSamples(len(samples), int(np.median(lengths)), int(placed.sum()), error)
 
 
 def _solved(shares: F8, read: F8, expected: Expected) -> Rate:

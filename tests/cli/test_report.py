@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from brrrtop.cli import demo
-from brrrtop.model import Launch, Regime, Snapshot, SourceInfo, Split, Steps
+from brrrtop.model import CounterSamples, Launch, Regime, Snapshot, SourceInfo, Split, Steps
 from brrrtop.report import document, to_json, to_text
 from brrrtop.session.opening import open_source
 from brrrtop.session.whole import analyze
@@ -146,6 +146,27 @@ def test_the_gpus_own_counters_are_in_both_forms(make_snapshot: MakeSnapshot) ->
     assert "SM active 14%, nvidia-smi says 100%, 410 W" in text
     assert "DRAM" not in text
     assert "counters" not in to_text(make_snapshot())
+
+
+def test_counter_samples_say_how_many_and_what_they_are_good_for(
+    make_snapshot: MakeSnapshot,
+) -> None:
+    plain = make_snapshot()
+    assert plain.estimate is not None
+    assert document(plain)["counter_samples"] is None
+    found = CounterSamples(1250, 200_000, 1200, 4_100.0)
+    seen = replace(plain.estimate, sampled=found, evidence_shares={"L3": 0.97, "L1": 0.03})
+    snapshot = replace(plain, estimate=seen)
+    assert document(snapshot)["counter_samples"] == {
+        "count": 1250, "interval_ns": 200_000, "placed": 1200, "error_ns": 4_100.0,
+        "kernel_share": 0.97,
+    }  # fmt: skip
+    flat = " ".join(to_text(snapshot).split())
+    assert "1,250 hardware counter samples of 200 us, placed within 4.10 us of the kernels" in flat
+    assert "judge 97% of the kernel time (L3)" in flat
+    lost = replace(seen, sampled=replace(found, placed=0, error_ns=None))
+    flat = " ".join(to_text(replace(plain, estimate=lost)).split())
+    assert "could not be matched with the kernels" in flat
 
 
 def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> None:
