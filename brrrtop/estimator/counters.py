@@ -1,15 +1,15 @@
 """Evidence L3: what the GPU's own counters say of the kernels that ran meanwhile.
 
-GPM readings are averages over time, so they are shared out: each family's tensor, FP32 and DRAM
-activity is found that explains them best (regime theory study, 1.6). Where readings are denser
-than kernels are long, they are kept per kernel instead. Either way the prediction from the labels
-is held against the measurement, and a gap lowers every certainty.
+Samples of bursts are dense enough to be solved for each kernel (`sampling`). GPM readings are
+averages over more time, so they are shared out: each family's tensor, FP32 and DRAM activity is
+found that explains them best (regime theory study, 1.6). The prediction from the labels is held
+against them, and a gap lowers every certainty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,8 @@ class Refined:
     check: CounterCheck | None
     trust: float = 1.0
     """Factor of every certainty; below 1 where counters contradict the labels."""
+    sampled: bool = False
+    """Counter samples were used, kernel by kernel."""
 
 
 def refined(
@@ -56,13 +58,14 @@ def refined(
         return plain
     sampled = sampling.refined(window, groups, group_of, ceilings)
     if sampled is not None:
-        plain = Refined(sampled, None)
+        plain = Refined(sampled, None, sampled=True)
     readings = {metric: mixes.mean(window, metric) for metric in METRICS}
     busy = mixes.busy_share(window)
     tensor, dram = readings[Metric.TENSOR_ACTIVE], readings[Metric.DRAM_ACTIVE]
     if tensor is None or dram is None or busy < LEAST_BUSY:
         return plain
-    return _solved(window, plain.groups, group_of, ceilings, busy)
+    found = _solved(window, plain.groups, group_of, ceilings, busy)
+    return replace(found, sampled=plain.sampled)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -79,7 +79,7 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     plain_of, plain, blind = _weaker(window, ceilings, grouping, torch_new)
     groups = _judged(window, ceilings, grouping, torch_new, plain_of, plain)
     seen = counters.refined(window, groups, grouping.group_of, ceilings)
-    if seen.check is None:
+    if seen.check is None and not seen.sampled:
         return _spread(window, grouping, seen.groups, (plain_of, plain, blind))
     # The counters speak on every view: what they contradict is not surer for knowing less.
     without = counters.refined(window, plain, plain_of[grouping.group_of], ceilings)

@@ -146,4 +146,10 @@ def test_a_regime_that_names_had_wrong_is_put_right() -> None:
     w = mixed((GEMM, OTHER), blocks=4000)
     seen = with_samples(w, {GEMM: 0.1, OTHER: 0.1}, {GEMM: 0.9, OTHER: 0.85})
     assert estimate(w).estimate.regime is Regime.COMPUTE
-    assert estimate(seen).estimate.regime is Regime.MEMORY
+    found = estimate(seen).estimate
+    assert found.regime is Regime.MEMORY
+    # With the products counted as compute by their names, memory could not be this sure.
+    assert found.confidence > 0.8
+    half = with_samples(w, {GEMM: 0.9, OTHER: 0.1}, {GEMM: 0.2, OTHER: 0.9})
+    mixed_one = estimate(half).estimate
+    assert mixed_one.regime is Regime.MIXED or mixed_one.confidence < 0.7
