@@ -19,6 +19,8 @@ from brrrtop.tables import Gauges, Links, Span, Window
 from collectors.wire import Metric
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "h200"
+SAMPLED = RECORDINGS.with_name("sampled")
+"""Recordings of `keep_sampled`: kernels beside hardware counter samples, without shapes."""
 GPM = {
     "graphics_util": Metric.GRAPHICS_ACTIVE,
     "sm_util": Metric.SM_ACTIVE,
@@ -88,6 +90,14 @@ def runs(traces: Path | None = None) -> Iterator[Run]:
             gpm[int(Metric.SM_CLOCK_HZ)] = (clock * 1e6,)
         counters = _counted(path.with_name(f"{name}.ncu.csv"))
         yield Run(name, window_of(path), counters, meta["truth"], gpm, meta["step_ms"])
+
+
+def sampled_runs() -> Iterator[Run]:
+    """Runs whose windows hold counter samples that a GPU took."""
+    for path in sorted(SAMPLED.glob("*.brrr")):
+        window = window_of(path)
+        truth = window.hello["provenance"]["truth"]
+        yield Run(path.stem, window, _counted(path.with_suffix(".ncu.csv.gz")), truth, {})
 
 
 def window_of(path: Path) -> Window:

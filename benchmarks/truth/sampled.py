@@ -1,12 +1,15 @@
-"""SIMULATED counter samples over recorded kernels: what sampling at an interval could tell.
+"""What counter samples add to names: measured where a GPU sampled, simulated where none did.
 
-    python -m benchmarks.truth.sampled [--traces DIR] [--interval-us 200] [--noise 0.03]
+    python -m benchmarks.truth.sampled [--simulate] [--traces DIR] [--interval-us 200] [--noise 0.03]
 
-No GPU sampled anything here. Each counted kernel's tensor and DRAM activity as Nsight Compute saw
-it is spread over the kernel's interval in the recorded trace, averaged over sampling intervals on a
-clock that is off and drifts, and noise is added. Kernels that were not counted get the values of
-counted ones of the same name and grid, else of their family. The columns `sm` and `issue` are not
-simulated: ncu's table has neither. Prints the split error with names alone and with these samples.
+Without `--simulate`: the recordings with real PM samples beside kernels (tests/recordings/sampled),
+judged with and without them, against Nsight Compute's counters of the same scripts.
+
+With `--simulate` NO GPU SAMPLED ANYTHING: each counted kernel's tensor and DRAM activity as Nsight
+Compute saw it is spread over the kernel's interval in the recorded trace, averaged over sampling
+intervals on a clock that is off and drifts, and noise is added. Kernels that were not counted get
+the values of counted ones of the same name and grid, else of their family. The columns `sm` and
+`issue` are not simulated: ncu's table has neither.
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.truth.runs import Run, runs, without_shapes
+from benchmarks.truth.runs import Run, runs, sampled_runs, without_shapes
 from benchmarks.truth.scoring import Score, aligned, score
 from brrrtop.estimator.families import family_of
 from brrrtop.session.sampled import SampleClock
-from brrrtop.tables import Samples, Window
+from brrrtop.tables import Samples
 
 F8 = npt.NDArray[np.float64]
 READ_LATE_NS = 700_000
@@ -35,14 +38,14 @@ COUNTED = ("tensor", "dram")
 
 
 @dataclass(frozen=True)
-class Simulated:
-    """One run judged by names and by names with simulated samples."""
+class Study:
+    """One run judged by names, and by names with samples."""
 
     run: Run
     names: Score
     sampled: Score
-    offset_error_ns: float | None
-    """Found offset less the true one; None: the samples abstained."""
+    offset_error_ns: float | None = None
+    """Found offset less the true one, simulated runs only; None: the samples abstained."""
 
 
 def activities_of(run: Run) -> F8:
@@ -98,52 +101,71 @@ def _means(acts: object, values: F8, edges: npt.NDArray[np.int64]) -> F8:
     return np.diff(gained) / np.diff(edges)
 
 
-def studied(run: Run, interval_ns: int, noise: float) -> Simulated:
+def simulation(run: Run, interval_ns: int, noise: float) -> Study:
     """The run judged without shapes, without and with simulated samples."""
     plain = without_shapes(run.window)
     samples, true = simulated(run, interval_ns, noise)
     placed = SampleClock().placed(samples, plain.activities, (plain.span,))
     middle = len(samples) // 2
-    error = placed.offsets_ns[middle] - true if np.isfinite(placed.errors_ns[middle]) else None
-    return Simulated(
-        run, score(run, plain), score(run, replace(plain, samples=placed)),
-        None if error is None else float(error),
-    )  # fmt: skip
+    known = bool(np.isfinite(placed.errors_ns[middle]))
+    error = float(placed.offsets_ns[middle] - true) if known else None
+    with_samples = score(run, replace(plain, samples=placed))
+    return Study(run, score(run, plain), with_samples, error)
 
 
-def markdown(found: Sequence[Simulated]) -> str:
-    """A table that says in every row that nobody measured it."""
+def measurement(run: Run) -> Study:
+    """A run with real samples, judged without and with them."""
+    return Study(run, score(run, replace(run.window, samples=None)), score(run, run.window))
+
+
+def markdown(found: Sequence[Study], label: str) -> str:
+    """A table; `label` says in every heading where the samples are from."""
     lines = [
-        "| script | split error, names | names + PM (simulated) | right side, names |"
-        " names + PM (simulated) | kernel time at L3 (simulated) | clock found within |",
-        "|---|---|---|---|---|---|---|",
+        f"| script | split error, names | names + PM ({label}) | right side, names |"
+        f" names + PM ({label}) | kernel time at L3 ({label}) |",
+        "|---|---|---|---|---|---|",
     ]
     for one in found:
         sides = [
             "–" if s.agreement is None else f"{s.agreement:.0%}" for s in (one.names, one.sampled)
         ]
         level = one.sampled.judged.estimate.evidence_shares.get("L3", 0.0)
-        clock = (
-            "abstained" if one.offset_error_ns is None else f"{abs(one.offset_error_ns) / 1e3:.0f} us"
-        )
         lines.append(
             f"| {one.run.name} | {one.names.split_error:.1f} | {one.sampled.split_error:.1f}"
-            f" | {sides[0]} | {sides[1]} | {level:.0%} | {clock} |"
+            f" | {sides[0]} | {sides[1]} | {level:.0%} |"
         )
-    means = [np.mean([s.split_error for s in c]) for c in zip(*((o.names, o.sampled) for o in found))]
-    lines += ["", f"Mean split error: names {means[0]:.1f}, names + PM (simulated) {means[1]:.1f}."]
+    names, both = mean_errors(found)
+    lines += ["", f"Mean split error: names {names:.1f}, names + PM ({label}) {both:.1f}."]
+    off = [abs(one.offset_error_ns) for one in found if one.offset_error_ns is not None]
+    if off:
+        lines.append(
+            f"Clock ({label}) found for {len(off)} of {len(found)}, within {max(off) / 1e3:.0f} us,"
+            f" median {np.median(off) / 1e3:.0f} us."
+        )
     return "\n".join(lines)
+
+
+def mean_errors(found: Sequence[Study]) -> tuple[float, float]:
+    """Mean split errors without and with samples, points."""
+    return (
+        float(np.mean([one.names.split_error for one in found])),
+        float(np.mean([one.sampled.split_error for one in found])),
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--traces", type=Path, default=os.environ.get("BRRRTOP_TRACES"))
     parser.add_argument("--interval-us", type=float, default=200.0)
     parser.add_argument("--noise", type=float, default=0.03)
     args = parser.parse_args()
+    if not args.simulate:
+        print(markdown([measurement(run) for run in sampled_runs()], "measured"))
+        return
     counted = [run for run in runs(args.traces and Path(args.traces)) if run.counters]
     interval = round(args.interval_us * 1000)
-    print(markdown([studied(run, interval, args.noise) for run in counted]))
+    print(markdown([simulation(run, interval, args.noise) for run in counted], "simulated"))
 
 
 if __name__ == "__main__":

@@ -148,13 +148,13 @@ def aligned(run: Run, window: Window) -> list[tuple[int, Counted]]:
 
     The counted ones are the first of some step: the offset with the most equal names wins.
     """
-    acts, calls = window.activities, window.calls
+    acts = window.activities
     kernels = np.flatnonzero(acts.types == ActivityType.KERNEL)
     launched = _launch_times(window)[kernels]
     kernels = kernels[np.argsort(launched, kind="stable")]
     ours = np.array([_short(window.names[i]) for i in acts.name_ids[kernels]])
     theirs = np.array([_short(c.kernel) for c in run.counters])
-    if not len(theirs) or len(theirs) > len(ours) or not len(calls):
+    if not len(theirs) or len(theirs) > len(ours):
         return []
     equal = [
         int((ours[o : o + len(theirs)] == theirs).sum()) for o in range(len(ours) - len(theirs) + 1)
@@ -169,6 +169,8 @@ def aligned(run: Run, window: Window) -> list[tuple[int, Counted]]:
 
 def _launch_times(window: Window) -> npt.NDArray[np.int64]:
     acts, calls = window.activities, window.calls
+    if not len(calls):
+        return acts.starts_ns
     order = np.argsort(calls.correlations, kind="stable")
     ids = calls.correlations[order]
     at = np.minimum(np.searchsorted(ids, acts.correlations), len(ids) - 1)

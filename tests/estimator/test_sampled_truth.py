@@ -1,0 +1,71 @@
+"""Counter samples against Nsight Compute: those a GPU took, and simulated ones where none did.
+
+The recordings under `tests/recordings/sampled` hold real PM samples of an H200 beside the kernels
+of a running script (`benchmarks/lab/pm_lab.py`); Nsight Compute counted the same script.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.truth.runs import runs, sampled_runs
+from benchmarks.truth.sampled import Study, mean_errors, measurement, simulation
+from benchmarks.truth.scoring import aligned
+from brrrtop.estimator.labels import label
+from brrrtop.estimator.samples import Expected, measured
+
+
+@pytest.fixture(scope="module")
+def studies() -> list[Study]:
+    return [measurement(run) for run in sampled_runs()]
+
+
+def test_real_samples_bring_the_split_within_5_points_and_nearer_than_names(
+    studies: list[Study],
+) -> None:
+    assert studies
+    names, both = mean_errors(studies)
+    assert both <= 5
+    assert both < names
+    assert all(one.sampled.regime_right for one in studies)
+
+
+def test_real_samples_find_their_place_beside_kernels_to_a_twentieth_of_their_length(
+    studies: list[Study],
+) -> None:
+    for one in studies:
+        found = one.sampled.judged.estimate.sampled
+        assert found is not None and found.error_ns is not None, one.run.name
+        assert found.error_ns < found.interval_ns / 20
+        assert found.placed > 0.9 * found.count
+
+
+def test_rates_of_single_kernels_are_within_3_points_of_those_counted(
+    studies: list[Study],
+) -> None:
+    for one in studies:
+        window = one.run.window
+        group_of = label(window, None).group_of
+        wide = Expected(np.full(group_of.max() + 1, 0.3), np.full(group_of.max() + 1, 0.3))
+        found = measured(window, group_of, {"tensor": wide, "dram": wide})
+        assert found is not None
+        pairs = aligned(one.run, window)
+        rows = np.array([row for row, _ in pairs])
+        time = (window.activities.ends_ns - window.activities.starts_ns)[rows]
+        for column in ("tensor", "dram"):
+            rate, error = found[column].rates[group_of[rows]], found[column].errors[group_of[rows]]
+            told = error < 0.08
+            counted = np.array([getattr(kernel, column) for _, kernel in pairs]) / 100
+            assert time[told].sum() > 0.8 * time.sum()
+            assert np.average(np.abs(rate - counted)[told], weights=time[told]) < 0.03
+
+
+def test_simulated_samples_make_no_script_much_worse_and_the_mean_better() -> None:
+    found = [simulation(run, 200_000, 0.03) for run in runs() if run.counters]
+    names, both = mean_errors(found)
+    assert both < names
+    assert all(s.sampled.split_error < s.names.split_error + 3 for s in found)
+    off = [abs(s.offset_error_ns) for s in found if s.offset_error_ns is not None]
+    assert len(off) >= 8
+    assert max(off) < 40_000
