@@ -32,15 +32,15 @@ BIN_NS = 100_000_000
 """Gauges are means over this long."""
 SPARSE_NS = 1_000_000
 """One sample of so long a time is evaluated where nobody traces kernels: 2 % of a core."""
-DRAIN_S, DRAIN_MOST_S = 0.2, 1.0
+DRAIN_S, DRAIN_MOST_S = 0.2, 0.6
 WORK_SHARE = 0.1
 """Of one core at most: where reading takes longer, it is done more seldom."""
 HARDWARE_BUFFER_BYTES = 64 << 20
 WAITS_S = 5.0
 """Without a word of the trainer's devices for longer, `says` tells so."""
-SAMPLES_AT_ONCE = 1_024
-"""About 18 KiB of counter image each."""
-DECODES_AT_ONCE = 8
+SAMPLES_LEAST, SAMPLES_MOST = 256, 4_096
+"""Of one decode, about 18 KiB of counter image each. What there is beyond is lost (H200, CUPTI 13.4:
+after 512 of 2,500 pending ones at 100 us came those from 197 ms later on)."""
 FAULTS_IN_A_ROW = 3
 """A decode that fails is followed by a new start so often, then the counters are given up."""
 _P = ".avg.pct_of_peak_sustained_elapsed"
@@ -95,6 +95,7 @@ class DeviceCounters:
             self._configure()
             self._collector.start()
             undo.pop_all()
+        self._drained_s = time.monotonic()
 
     def _configure(self) -> None:
         columns = list(COUNTERS)
@@ -136,18 +137,11 @@ class DeviceCounters:
         Args:
             every: Evaluate only every so-manieth, the newest among them.
         """
-        found = []
-        for _ in range(DECODES_AT_ONCE):
-            rows, decoded = self._decoded(device, every)
-            found.append(rows)
-            if decoded < SAMPLES_AT_ONCE:
-                break
-        return np.concatenate(found)
-
-    def _decoded(self, device: int, every: int) -> tuple[npt.NDArray[np.void], int]:
-        """One batch, and how many intervals it held."""
+        before_s, self._drained_s = self._drained_s, time.monotonic()
+        pending = int((self._drained_s - before_s) * 1.25e9 / self._interval_ns)
+        most = min(SAMPLES_MOST, pending + SAMPLES_LEAST)
         try:
-            decoded = self._collector.decode(max_samples=SAMPLES_AT_ONCE)
+            decoded = self._collector.decode(max_samples=most)
         except Exception as fault:
             self.lost_buffers += 1
             self._faults += 1
@@ -155,7 +149,7 @@ class DeviceCounters:
             if not isinstance(fault, MemoryError) and self._faults > FAULTS_IN_A_ROW:
                 raise
             self._restart()
-            return np.zeros(0, SAMPLE), 0
+            return np.zeros(0, SAMPLE)
         self._faults = 0
         now_ns = time.time_ns()
         count = len(decoded)
@@ -164,7 +158,7 @@ class DeviceCounters:
             taken, self._is_first = taken[1:], False  # its time stamp is bogus (PyTorch's notes)
         rows = np.zeros(len(taken), SAMPLE)
         if not len(rows):
-            return rows, count
+            return rows
         rows["device"] = device
         rows["start_ns"] = [one.start_timestamp for one in taken]
         rows["end_ns"] = [one.end_timestamp for one in taken]
@@ -176,7 +170,7 @@ class DeviceCounters:
         rows["offset_ns"] = self._clock.offset_ns(int(rows["end_ns"][-1]), now_ns)
         sane = rows["end_ns"] > rows["start_ns"]
         sane &= rows["end_ns"] - rows["start_ns"] < 100 * self._interval_ns
-        return rows[sane], count
+        return rows[sane]
 
     def _restart(self) -> None:
         try:
