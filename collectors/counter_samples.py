@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 COLUMNS = ("sm", "tensor", "dram", "dram_read", "dram_write", "gr", "warps", "issue")
-"""Shares of peak 0..1 (`collectors.counters.COUNTERS`); NaN: not sampled."""
+"""Shares of peak 0..1 (`collectors.counter_device.COUNTERS`); NaN: not sampled."""
 
 SAMPLE = np.dtype(
     [

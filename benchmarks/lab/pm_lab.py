@@ -47,7 +47,7 @@ def sampled(
 
     from collectors import control, native
     from collectors.attach import attach
-    from collectors.counters import DeviceCounters
+    from collectors.counter_device import DeviceCounters
     from collectors.cuda_devices import cuda_ordinals
     from collectors.wire import Kind
 

@@ -3,7 +3,7 @@
     python benchmarks/lab/pm_metrics.py [--out FILE] [--interval-us 200] [--seconds 2]
 
 Prints one JSON object a line: the pass sets CUPTI names itself, the candidates beside the metrics that
-`collectors.counters` samples, and the time of a new evaluator, a decode and an evaluation.
+`collectors.counter_device` samples, and the time of a new evaluator, a decode and an evaluation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from collectors import counters
+from collectors import counter_device as counters
 from collectors.counter_library import load_cupti, loaded_cupti
 from collectors.cuda_devices import cuda_ordinals
 

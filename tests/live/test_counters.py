@@ -12,9 +12,10 @@ import pytest
 
 from collectors.counter_bursts import MARGIN_NS
 from collectors.counter_clock import ClockMatch
+from collectors.counter_device import COUNTERS, DeviceCounters
 from collectors.counter_faults import said
 from collectors.counter_samples import SAMPLE, on_host_clock
-from collectors.counters import COUNTERS, CounterThread, DeviceCounters, binned
+from collectors.counters import CounterThread, binned
 from collectors.wire import GAUGE, OBSERVED, Frame, Kind, Metric
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.test_live import Bench, kinds
@@ -52,6 +53,7 @@ class Hardware:
     """Stands in for `cupti.pm_sampling`: fits `fits` metrics into a pass."""
 
     fits: int = 7
+    issue_fits: int = 0
     decoded: int = 0
     evaluated: int = 0
     refuses: Exception | None = None
@@ -68,7 +70,8 @@ class Hardware:
             raise self.refuses
 
     def configure(self, *, metrics: list[str], **_: Any) -> None:
-        if len(metrics) > self.fits:
+        fits = self.issue_fits if "inst_executed" in metrics[-1] else self.fits
+        if len(metrics) > fits:
             raise ValueError("Requested PM sampling configuration is not supported.")
         self.metrics = metrics
 
@@ -179,10 +182,13 @@ def test_metrics_that_do_not_fit_one_pass_are_left_out() -> None:
 
 
 def test_a_metric_that_is_more_than_the_pass_takes_costs_itself_alone() -> None:
-    for fits, last in ((7, "warps"), (8, "issue")):
-        device = DeviceCounters(Hardware(fits=fits), 0, MS)
-        assert device.columns[-1] == last
-        assert device.columns[:7] == list(COUNTERS)
+    fewer = ["sm", "tensor", "dram", "gr", "warps", "issue"]
+    for fits, issue_fits, columns in (
+        (7, 0, list(COUNTERS)), (7, 6, fewer), (8, 8, [*COUNTERS, "issue"]),
+    ):  # fmt: skip
+        device = DeviceCounters(hardware := Hardware(fits=fits, issue_fits=issue_fits), 0, MS)
+        assert device.columns == columns
+        assert len(hardware.metrics) == len(columns)
         device.close()
 
 

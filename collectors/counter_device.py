@@ -1,0 +1,197 @@
+"""PM sampling on one device: what is sampled, and how it is read without loss."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collectors.counter_clock import ClockMatch
+from collectors.counter_library import load_cupti
+from collectors.counter_samples import COLUMNS, SAMPLE
+
+INTERVAL_NS = 200_000
+HARDWARE_BUFFER_BYTES = 64 << 20
+SAMPLES_LEAST, SAMPLES_MOST = 256, 4_096
+"""Of one decode, about 18 KiB of counter image each. What there is beyond is lost (H200, CUPTI 13.4:
+after 512 of 2,500 pending ones at 100 us came those from 197 ms later on)."""
+FAULTS_IN_A_ROW = 3
+"""A decode that fails is followed by a new start so often, then the counters are given up."""
+_P = ".avg.pct_of_peak_sustained_elapsed"
+
+COUNTERS: dict[str, str] = {
+    "sm": "sm__cycles_active" + _P,
+    "tensor": "sm__pipe_tensor_cycles_active" + _P,
+    "dram": "dram__throughput" + _P,
+    "dram_read": "dram__read_throughput" + _P,
+    "dram_write": "dram__write_throughput" + _P,
+    "gr": "gr__cycles_active" + _P,
+    "warps": "sm__warps_active" + _P,
+}
+"""Column → metric, dearest last: dropped from the end until the rest fits into one pass. Together
+they took one pass on an H200 with CUPTI 13.4."""
+ISSUE = ("sm__inst_executed_realtime", "sm__inst_executed")
+"""Metrics for the column `issue`, taken beside all others where one of them fits: Nsight Systems'
+"SM Issue", which says how near kernels without tensor cores are to what the SMs can issue."""
+
+SPARED = ("dram_read", "dram_write")
+"""Given up where `issue` does not fit beside them: nothing is judged by them."""
+
+
+class DeviceCounters:
+    """PM sampling on one device.
+
+    Args:
+        sampling: The module `cupti.pm_sampling`.
+        ordinal: CUDA's number of the device in this process.
+    """
+
+    def __init__(self, sampling: Any, ordinal: int, interval_ns: int = INTERVAL_NS) -> None:
+        self._interval_ns = interval_ns
+        _with_one_evaluator(sampling)
+        self._collector = sampling.Collector(device_index=ordinal)
+        self.columns: list[str] = []
+        self._clock = ClockMatch()
+        self._is_first = True
+        self.lost_buffers = 0
+        self._faults = 0
+        self._open()
+
+    def _open(self) -> None:
+        self._collector.enable()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._collector.disable)
+            self._configure()
+            self._collector.start()
+            undo.pop_all()
+        self._drained_s = time.monotonic()
+
+    def _configure(self) -> None:
+        columns = list(COUNTERS)
+        while not self._accepts([COUNTERS[column] for column in columns]):
+            columns.pop()
+        self.columns = columns
+        if len(columns) < len(COUNTERS):
+            return
+        fewer = [column for column in columns if column not in SPARED]
+        for kept in (columns, fewer):
+            for metric in ISSUE:
+                if self._accepts([*(COUNTERS[column] for column in kept), metric + _P]):
+                    self.columns = [*kept, "issue"]
+                    return
+        self._accepts([COUNTERS[column] for column in columns])
+
+    def _accepts(self, metrics: list[str]) -> bool:
+        """Whether these metrics can be had together; the last one alone has to be.
+
+        Raises:
+            Exception: Whatever cupti-python raises for reasons that fewer metrics do not mend.
+        """
+        try:
+            self._collector.configure(
+                metrics=metrics,
+                hardware_buffer_size=HARDWARE_BUFFER_BYTES,
+                sampling_interval=self._interval_ns,
+            )
+        except ValueError:
+            if len(metrics) == 1:
+                raise
+            return False
+        except Exception:
+            if len(metrics) <= len(COUNTERS):
+                raise
+            return False
+        return True
+
+    def drain(self, device: int, every: int = 1) -> npt.NDArray[np.void]:
+        """The intervals that ended since the call before, as `SAMPLE` rows of `device`.
+
+        Args:
+            every: Evaluate only every so-manieth, the newest among them.
+        """
+        before_s, self._drained_s = self._drained_s, time.monotonic()
+        pending = int((self._drained_s - before_s) * 1.25e9 / self._interval_ns)
+        most = min(SAMPLES_MOST, pending + SAMPLES_LEAST)
+        try:
+            decoded = self._collector.decode(max_samples=most)
+        except Exception as fault:
+            self.lost_buffers += 1
+            self._faults += 1
+            # A buffer that ran over is no fault, and CUPTI 13.4 answers ERROR_UNKNOWN now and then.
+            if not isinstance(fault, MemoryError) and self._faults > FAULTS_IN_A_ROW:
+                raise
+            self._restart()
+            return np.zeros(0, SAMPLE)
+        self._faults = 0
+        now_ns = time.time_ns()
+        count = len(decoded)
+        taken = list(decoded[(count - 1) % every :: every]) if count else []
+        if taken and self._is_first:
+            taken, self._is_first = taken[1:], False  # its time stamp is bogus (PyTorch's notes)
+        rows = np.zeros(len(taken), SAMPLE)
+        if not len(rows):
+            return rows
+        rows["device"] = device
+        rows["start_ns"] = [one.start_timestamp for one in taken]
+        rows["end_ns"] = [one.end_timestamp for one in taken]
+        values = np.array([one.metric_values for one in taken], np.float64) / 100
+        for column in COLUMNS:
+            rows[column] = np.nan
+        for at, column in enumerate(self.columns):
+            rows[column] = values[:, at]
+        rows["offset_ns"] = self._clock.offset_ns(int(rows["end_ns"][-1]), now_ns)
+        sane = rows["end_ns"] > rows["start_ns"]
+        sane &= rows["end_ns"] - rows["start_ns"] < 100 * self._interval_ns
+        return rows[sane]
+
+    def _restart(self) -> None:
+        try:
+            self._collector.stop()
+            self._collector.start()
+        except Exception:  # noqa: BLE001 - then from the very start
+            self._collector.disable()
+            self._open()
+        self._is_first = True
+
+    def close(self) -> None:
+        """Gives the counters back. A decode after the stop fails, so there is none."""
+        try:
+            self._collector.stop()
+        finally:
+            self._collector.disable()
+
+
+def sampling_module() -> Any:
+    """`cupti.pm_sampling`, with the library that belongs to it."""
+    load_cupti()
+    return importlib.import_module("cupti.pm_sampling")
+
+
+def _with_one_evaluator(sampling: Any) -> None:
+    """Has cupti-python evaluate all batches with one host object, as CUPTI's own samples do.
+
+    Version 13.4 makes one for each batch, about 70 ms of one core (H200 host, ten batches a
+    second). A version that is built otherwise is left as it is.
+    """
+    data = getattr(sampling, "CounterData", None)
+    made = getattr(data, "_initialize_host", None)
+    if data is None or made is None or getattr(made, "is_shared", False):
+        return
+    hosts: dict[str, Any] = {}
+
+    def shared(self: Any) -> None:
+        chip = str(self._chip_name)
+        if chip not in hosts:
+            made(self)
+            if getattr(self, "_host_finalizer", None) is None:
+                return
+            self._host_finalizer.detach()
+            hosts[chip] = self._host
+        self._host = hosts[chip]
+
+    shared.is_shared = True  # type: ignore[attr-defined]
+    data._initialize_host = shared
