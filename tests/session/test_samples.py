@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from brrrtop.session.recording import RecordingSource
+from brrrtop.session.state import Session
 from brrrtop.session.timeline import Timeline
 from brrrtop.tables import Span
 from collectors.counter_samples import COLUMNS, SAMPLE
@@ -97,3 +98,28 @@ def test_old_samples_are_forgotten() -> None:
     timeline.add(Frame(Kind.SAMPLES, rows(0, 50), 1))
     timeline.add(Frame(Kind.STATUS, {}, 3 * SECOND))
     assert timeline.window(Span(0, SECOND), 0).samples is None
+
+
+SAMPLED = Path(__file__).resolve().parents[1] / "recordings" / "sampled" / "pointwise_chain.brrr"
+
+
+def test_a_window_is_judged_anew_when_its_samples_arrive_and_alike_at_any_pace() -> None:
+    source = RecordingSource(SAMPLED)
+    assert source.span is not None
+    session = Session(source)
+    levels = []
+    for now_ns in range(source.span.t0_ns, source.span.t1_ns + 2 * MS, 2 * MS):
+        snapshot = session.advance(now_ns)
+        if snapshot.estimate is not None:
+            levels.append(snapshot.estimate.evidence_shares.get("L3", 0.0))
+    assert levels[0] == 0.0 and levels[-1] > 0.95
+    slow = session.advance(source.span.t1_ns + 2 * MS).estimate
+    source.close()
+    again = RecordingSource(SAMPLED)
+    fast = Session(again).advance().estimate
+    again.close()
+    assert slow is not None and fast is not None
+    assert (slow.kernels, slow.account, slow.confidence) == (
+        fast.kernels, fast.account, fast.confidence,
+    )  # fmt: skip
+    assert slow.sampled == fast.sampled is not None
