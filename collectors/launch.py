@@ -44,7 +44,8 @@ class Launched:
     """A command under way, and the folder in which its agents appear."""
 
     process: subprocess.Popen[bytes]
-    folder: Path
+    folder: Path | None
+    """None: it was started without any."""
 
     @property
     def pid(self) -> int:
@@ -58,6 +59,8 @@ class Launched:
 
     def sockets(self) -> dict[int, str]:
         """Processes that have an agent by now → its socket; one a rank."""
+        if self.folder is None:
+            return {}
         try:
             names = sorted(os.listdir(self.folder))
         except OSError:
@@ -71,7 +74,7 @@ class Launched:
         Raises:
             CollectorError: As `collectors.client.connect`.
         """
-        path = self.sockets().get(pid, str(self.folder / f"{pid}.{attach_files.SOCKET_NAME}"))
+        path = self.sockets().get(pid, f"{self.folder}/{pid}.{attach_files.SOCKET_NAME}")
         uid = processes.read(pid).uid
         return client.connect(path, pid=pid, uid=uid, limit_s=limit_s)
 
@@ -136,7 +139,8 @@ class Launched:
 
     def remove(self) -> None:
         """Takes the folder away. Processes that still run keep what they have loaded."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _in_foreground() -> bool:
@@ -188,7 +192,7 @@ def environment(
 
 def launch(
     argv: Sequence[str],
-    files: AgentFiles,
+    files: AgentFiles | None,
     options: str = "",
     *,
     when: str = "cuda",
@@ -198,7 +202,7 @@ def launch(
 
     Args:
         argv: The command and its arguments, as after `--`.
-        files: Where the agent and its library lie.
+        files: Where the agent and its library lie; None: the command runs without agents.
         options: For the agent.
         when: `cuda`: only processes that use CUDA; `torch`: all that import torch.
         env: The environment to start from; None: ours.
@@ -207,20 +211,24 @@ def launch(
         LaunchFailed: There is no such command (exit code 127), or it cannot be run (126).
         NotWritable: No private folder can be made.
     """
+    full = dict(os.environ if env is None else env)
+    if files is None:
+        return Launched(_begun(argv, full), None)
     folder = _private_folder()
     try:
-        full = environment(folder, files, options, when, os.environ if env is None else env)
-        process = subprocess.Popen(list(argv), env=full)
-    except FileNotFoundError as fault:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise LaunchFailed(f"there is no command {argv[0]!r}", "", 127) from fault
-    except PermissionError as fault:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise LaunchFailed(f"{argv[0]!r} may not be run", f"chmod +x {argv[0]}", 126) from fault
+        return Launched(_begun(argv, environment(folder, files, options, when, full)), folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Launched(process, folder)
+
+
+def _begun(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(list(argv), env=env)
+    except FileNotFoundError as fault:
+        raise LaunchFailed(f"there is no command {argv[0]!r}", "", 127) from fault
+    except PermissionError as fault:
+        raise LaunchFailed(f"{argv[0]!r} may not be run", f"chmod +x {argv[0]}", 126) from fault
 
 
 def _private_folder() -> Path:

@@ -41,9 +41,11 @@ LINK_FLAGS = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now", "-lpthread", "-ldl")
 place for the linker."""
 
 COMPILE_LIMIT_S = 120.0
+COUNTERS_ALONE = "watch the GPU's counters alone: brrrtop --gpu 0"
+"""What is left where there is no library, as the end of an action."""
 _HELP = (
     "install a C compiler (Debian, Ubuntu: apt install gcc libc6-dev; or set CC), "
-    "or watch the GPU's counters alone: brrrtop --gpu 0"
+    f"or {COUNTERS_ALONE}"
 )
 
 
@@ -81,7 +83,7 @@ def check_machine() -> None:
     if not sys.platform.startswith("linux") or machine not in MACHINES:
         raise Unsupported(
             f"the agent runs on Linux on {' and '.join(MACHINES)}, not on {sys.platform} {machine}",
-            "watch the GPU's counters alone: brrrtop --gpu 0",
+            COUNTERS_ALONE,
         )
 
 

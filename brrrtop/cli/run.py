@@ -1,7 +1,8 @@
 """`brrrtop run -- COMMAND`: starts a program with the agent in it and watches beside it.
 
 The program keeps the terminal and its exit code is passed on. With `--screen` the screen takes
-the terminal, and what the program prints goes to a file.
+the terminal, and what the program prints goes to a file. Where there is no agent to be had, the
+program runs all the same, and the counters of its GPUs are all that is seen.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from brrrtop.model import Snapshot
 from brrrtop.report import to_text
 from brrrtop.session.live import LiveSource
 from brrrtop.session.watching import Watching
+from collectors import native
 from collectors import process as processes
 from collectors.attach_files import AgentFiles
 from collectors.client import Client
-from collectors.errors import CollectorError
+from collectors.errors import CollectorError, NotWritable
 from collectors.launch import Launched, launch
 
 FIRST_AGENT_S = 600.0
@@ -36,17 +38,44 @@ def run(options: Options) -> int:
         raise UsageError("run what?", "brrrtop run -- python train.py")
     gates = gate.parse_all(options.fail_if, options.hold_s)
     live.refuse_taken_file(options)
-    files = attach.agent_files()
+    files = _agent_files()
     if options.screen and show.on_a_terminal():
         return _under_the_screen(options, files)
-    launched = launch(options.command, files)
+    launched = _launched(options.command, files)
     try:
         beside = _Beside(launched, options, gates)
         code = launched.wait(beside.look)
         beside.finish()
+        if code == 0 and not beside.tripped:
+            gate.finish(gates)
         return code or (GateTripped.exit_code if beside.tripped else 0)
     finally:
         launched.remove()
+
+
+def _agent_files() -> AgentFiles | None:
+    """What goes into the program; None, and a sentence, where nothing can: it is to run all the same."""
+    try:
+        return attach.agent_files()
+    except CollectorError as fault:
+        output.say(_without_agent(fault))
+        return None
+
+
+def _launched(command: Sequence[str], files: AgentFiles | None) -> Launched:
+    if files is not None:
+        try:
+            return launch(command, files)
+        except NotWritable as fault:
+            output.say(_without_agent(fault))
+    return launch(command, None)
+
+
+def _without_agent(fault: CollectorError) -> str:
+    """What is missing, what that means, and what helps; that counters are left is no help here."""
+    helps = fault.action.removesuffix(native.COUNTERS_ALONE).removesuffix(", or ")
+    says = f"brrrtop: {fault.message}: the program runs without the agent, the GPU's counters only"
+    return f"{says}; for kernels and causes {helps}" if helps else says
 
 
 class _Beside:
@@ -58,6 +87,7 @@ class _Beside:
         self._gates = list(gates)
         self._driver: Watching | None = None
         self._next_s = 0.0
+        self._opened_s = 0.0
         self._latest: Snapshot | None = None
         self._reported = self._shapes_told = False
         self._given_up = False
@@ -81,6 +111,9 @@ class _Beside:
         """The last look, and the report on stderr: stdout is the program's."""
         self._next_s = 0.0
         self.look()
+        if self._driver is not None and self._latest is None:
+            self._next_s = 0.0
+            self.look()
         if self._driver is not None:
             live.left(self._driver)
         if self._driver is None and not self._given_up:
@@ -90,6 +123,10 @@ class _Beside:
             output.say(to_text(self._latest, ascii_only).rstrip())
 
     def _connect(self) -> None:
+        self._opened_s = time.monotonic()
+        if self._launched.folder is None:
+            self._driver = live.plain(_counters(self._launched, self._options), self._options)
+            return
         for pid in _first_rank_first(self._launched.sockets()):
             with suppress(CollectorError):
                 client = self._launched.connect(pid)
@@ -105,7 +142,8 @@ class _Beside:
             self._shapes_told = True
             output.say(f"brrrtop: {told}")
         if self._options.once:
-            if snapshot.estimate is not None and told is not None and not self._reported:
+            judged = snapshot.estimate is not None and told is not None
+            if (judged or self._only_counters_come()) and not self._reported:
                 output.report(snapshot, self._options)
                 self._reported = True
         elif self._options.json:
@@ -114,6 +152,10 @@ class _Beside:
             self._gates.remove(one)
             self.tripped = True
             output.say(f"brrrtop: {gate.tripped(one).message}")
+
+    def _only_counters_come(self) -> bool:
+        waited_s = time.monotonic() - self._opened_s
+        return self._launched.folder is None and waited_s > live.COUNTERS_S
 
 
 def _first_rank_first(sockets: dict[int, str]) -> list[int]:
@@ -134,19 +176,21 @@ def _opened(client: Client, pid: int, options: Options) -> LiveSource:
         raise
 
 
-def _under_the_screen(options: Options, files: AgentFiles) -> int:
+def _counters(launched: Launched, options: Options) -> LiveSource:
+    return live.open_live(None, launched.pid, options, " ".join(options.command))
+
+
+def _under_the_screen(options: Options, files: AgentFiles | None) -> int:
     """The screen, while the program writes to a file; the program outlives the screen."""
     with (
         tempfile.NamedTemporaryFile(prefix="brrrtop-run-", suffix=".log", delete=False) as log,
         _streams_to(log.fileno()),
     ):
-        launched = launch(options.command, files)
+        launched = _launched(options.command, files)
     try:
-        output.say(f"the program writes to {log.name}; waiting until it uses its GPU")
-        client = launched.first_agent(FIRST_AGENT_S)
-        if client is not None:
-            pid = int(client.hello.get("pid") or launched.pid)
-            driver = live.followed(_opened(client, pid, options), options)
+        source = _first_source(launched, options, log.name)
+        if source is not None:
+            driver = live.followed(source, options)
             show.screen(driver, options, " ".join(options.command))
         if launched.exit_code is None:
             output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
@@ -156,6 +200,18 @@ def _under_the_screen(options: Options, files: AgentFiles) -> int:
         return code
     finally:
         launched.remove()
+
+
+def _first_source(launched: Launched, options: Options, log: str) -> LiveSource | None:
+    """What the screen shows; None: the program ended before there was anything."""
+    if launched.folder is None:
+        output.say(f"the program writes to {log}")
+        return _counters(launched, options)
+    output.say(f"the program writes to {log}; waiting until it uses its GPU")
+    client = launched.first_agent(FIRST_AGENT_S)
+    if client is None:
+        return None
+    return _opened(client, int(client.hello.get("pid") or launched.pid), options)
 
 
 @contextmanager
