@@ -72,6 +72,7 @@ class CounterThread:
         self._known = threading.Event()
         self._stop = threading.Event()
         self._held: deque[Frame] = deque(maxlen=4096)
+        self._rest: dict[str, npt.NDArray[np.void]] = {}
         self._bursts = Bursts(time.time_ns())
         self._lock = threading.Lock()
         """Of `_bursts`."""
@@ -168,7 +169,7 @@ class CounterThread:
             rows = device.drain(number if number is not None else 0, every)
             if number is None or not len(rows):
                 continue
-            gauges = binned(rows, device.columns)
+            gauges = binned(self._whole_bins(uuid, rows), device.columns)
             if len(gauges):
                 self._held.append(Frame(Kind.GAUGES, gauges, time.time_ns()))
             if dense:
@@ -177,6 +178,14 @@ class CounterThread:
         with self._lock:
             due = self._bursts.due(time.time_ns())
         self._held.extend(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
+
+    def _whole_bins(self, uuid: str, rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Rows up to the last bin that is over; the rest waits for more."""
+        if uuid in self._rest:
+            rows = np.concatenate((self._rest[uuid], rows))
+        bins = on_host_clock(rows)[1] // BIN_NS
+        self._rest[uuid] = rows[bins == bins[-1]]
+        return rows[bins < bins[-1]]
 
     def _close(self, devices: Mapping[str, DeviceCounters]) -> None:
         for device in devices.values():

@@ -133,6 +133,8 @@ def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started: Start) -> None:
     assert set(rows["device"].tolist()) == {0}
     assert abs(int(rows["time_ns"][-1]) - now_ns) < SECOND
     assert hardware.device_index == 3
+    times = np.unique(rows["time_ns"] // (100 * MS))
+    assert len(rows) == len(times) * len(set(rows["metric"].tolist())), "one reading a bin"
 
 
 def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Start) -> None:
