@@ -185,7 +185,8 @@ class CounterThread:
             rows = np.concatenate((self._rest[uuid], rows))
         bins = on_host_clock(rows)[1] // BIN_NS
         self._rest[uuid] = rows[bins == bins[-1]]
-        return rows[bins < bins[-1]]
+        whole: npt.NDArray[np.void] = rows[bins < bins[-1]]
+        return whole
 
     def _close(self, devices: Mapping[str, DeviceCounters]) -> None:
         for device in devices.values():
