@@ -39,7 +39,7 @@ def on_a_terminal() -> bool:
 
 
 def screen(driver: Driver, options: Options, label: str) -> int:
-    """The full screen over `driver`, until somebody leaves it.
+    """The full screen over `driver`, until somebody leaves it; the exit code.
 
     Raises:
         Exception: What ended the source early.
@@ -54,7 +54,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     app.run()
     if app.fault is not None:
         raise app.fault
-    return 0
+    return app.return_code or 0
 
 
 def finished(source: Source, options: Options, *, loop: bool = False) -> int:

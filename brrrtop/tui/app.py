@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
 _NOTHING = Event(0, "", "")
+INTERRUPTED = 130
+"""The exit code after ^C, which is a key here: the terminal sends no signal."""
 
 
 def theme(name: str, dark: bool) -> Theme:
@@ -69,7 +71,8 @@ class BrrrtopApp(App[int]):
     CSS_PATH = "brrrtop.tcss"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10,ctrl+c", "quit", show=False, priority=True),
+        Binding("q,f10", "quit", show=False, priority=True),
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
         Binding("enter", "follow", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", show=False),
         Binding("question_mark,h,f1", "help", show=False),
@@ -186,6 +189,9 @@ class BrrrtopApp(App[int]):
             self._feed.ask(request)
         else:
             self.say(otherwise, failed=True)
+
+    def action_interrupt(self) -> None:
+        self.exit(return_code=INTERRUPTED)
 
     def action_pause(self) -> None:
         """Stops the source where that is possible, else the screen."""

@@ -93,6 +93,15 @@ def test_the_demo_opens_on_a_verdict_and_q_leaves_it() -> None:
         assert b"Traceback" not in terminal.seen
 
 
+def test_control_c_on_the_screen_is_130() -> None:
+    with on_a_terminal("demo", "input-bound") as terminal:
+        terminal.read_until(b"OVERHEAD-BOUND")
+        terminal.type(b"\x03")
+        assert terminal.ended() == 130
+        assert LEAVES_THE_SCREEN in terminal.seen
+        assert b"Traceback" not in terminal.seen
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
     with on_a_terminal("demo", "input-bound") as terminal:
