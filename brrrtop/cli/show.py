@@ -44,7 +44,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     Raises:
         Exception: What ended the source early.
     """
-    from brrrtop.tui.app import BrrrtopApp
+    from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
     from brrrtop.tui.look import Look
 
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
@@ -54,7 +54,8 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     app.run()
     if app.fault is not None:
         raise app.fault
-    return app.return_code or 0
+    # asyncio answers a SIGINT by cancelling the app, which then leaves without a code.
+    return INTERRUPTED if app.return_code is None else app.return_code
 
 
 def finished(source: Source, options: Options, *, loop: bool = False) -> int:
