@@ -40,6 +40,10 @@ those on the tensor cores below 45 % of what is sampled were too small for all o
 DRAM_TURN = 0.55
 """DRAM activity above which kernels without tensor cores were on the memory side, whatever they
 were, on counted H200 kernels (benchmarks/truth)."""
+CACHED_BELOW = 0.30
+"""With less than this, pointwise kernels were bound by caches about as often as by instructions."""
+STREAMS = frozenset({"elementwise", "activation", "softmax", "norm", "layout", "concat", "random"})
+"""Families that pass over their tensors once; others may wait for single accesses."""
 _MOST_FROM_LOW = 1.0
 """Odds that come from a low reading: caches and latency do that too."""
 _PRIOR_LEFT = 0.5
@@ -98,8 +102,11 @@ def _judged(group: Group, k: int, found: dict[str, Rate]) -> Group:
         return _pointwise(group, memory, certain)
     if compute > USES_TENSOR:
         return _fused(group, certain * _tensor_odds(max(compute, issued or 0.0), memory))
-    # Nothing else of such a kernel was sampled: much traffic is proof, little says nothing.
-    return fusing.fused(group, certain * fusing.odds_of(DRAM_TURN, memory), memory > DRAM_TURN)
+    # Nothing else of such a kernel was sampled: much traffic is proof, little says that it is not
+    # the DRAM that holds up a kernel which only streams.
+    odds = min(fusing.odds_of(DRAM_TURN, memory), _MOST_FROM_LOW)
+    streams = group.family.name in STREAMS and (group.waves or 0) >= 4 and memory < LAZY
+    return fusing.fused(group, certain * odds, memory > DRAM_TURN or streams)
 
 
 def _tensor_odds(compute: float, memory: float) -> float:
@@ -115,7 +122,10 @@ def _pointwise(group: Group, memory: float, certain: float) -> Group:
     """
     if memory < SCATTERED_BELOW:
         return group
-    probability = chance(certain * pointwise_odds(group.facts, memory))
+    odds = pointwise_odds(group.facts, memory)
+    if memory < CACHED_BELOW:
+        odds = min(odds, _MOST_FROM_LOW)
+    probability = chance(certain * odds)
     return replace(
         group, compute_probability=probability, level=COUNTERS, unknown=False,
         certainty=min(0.98, abs(2 * probability - 1)),
