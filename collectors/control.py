@@ -44,7 +44,7 @@ class Wanted(IntFlag):
     ALLOCATIONS = 16
     DEFAULT = 15
     GRAPHS = 32
-    """Trace although the trainer may hold CUDA graphs: not proven safe, the user's choice."""
+    """Trace although nobody can tell where the trainer launches (no torch): the user's choice."""
 
 
 DETACH_ALL = 1

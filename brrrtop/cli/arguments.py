@@ -212,7 +212,7 @@ def _live_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--trace-graphs",
         action="store_true",
-        help="trace kernels beside CUDA graphs too: not proven safe, at your risk",
+        help="trace kernels although nobody can tell where the trainer launches (no torch): at your risk",
     )
     _record_option(group)  # type: ignore[arg-type]
     _baseline_option(group)  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ I8 = npt.NDArray[np.int64]
 
 MARGIN_BEFORE_NS = 30_000_000
 """The first enable of a burst stalls up to 20 ms before anything is traced (H200, driver 580)."""
-MARGIN_AFTER_NS = 10_000_000
-"""Disabling and flushing reach a little past the last traced record."""
+MARGIN_AFTER_NS = 40_000_000
+"""What is traced is flushed and CUPTI taken out a few steps after the last traced record."""
 NEIGHBOURS = 40
 """Untraced steps looked at on each side of a burst."""
 AFTER_LEAST = 8

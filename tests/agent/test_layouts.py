@@ -164,7 +164,7 @@ def test_an_unknown_record_ends_its_buffer_and_is_counted(
     monitor.traced()
     assert monitor.count(Kind.KERNELS) == 2
     monitor.until(lambda m: m.losses().get("unknown_records") == 3)
-    assert set(monitor.rows(Kind.OBSERVED)["flags"]) == {1}
+    assert monitor.rows(Kind.OBSERVED)["flags"][0] == 1, "lossy, until the next flush"
 
 
 def test_no_garbage_in_a_buffer_can_hurt_the_trainer(trainer: Trainer, connect: Connect) -> None:

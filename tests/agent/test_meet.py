@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -90,6 +91,30 @@ def test_leaving_meets_the_trainer_too(trainer: Trainer, connect: Connect, way: 
     assert trainer.do(ON) == 0
     if way != "yield":
         assert trainer.do(f"answer = cupti.fake_calls({FINALIZE})") == 1
+
+
+@pytest.mark.parametrize("way", ["detach", "gone"])
+def test_what_is_on_stays_on_until_the_trainer_can_be_met(
+    trainer: Trainer, connect: Connect, way: str
+) -> None:
+    """A call into C of four seconds, which may well launch."""
+    monitor = start(trainer, connect)
+    monitor.send(control.continuous(True))
+    code = (
+        "seen = []; look = lambda: seen.append(cupti.fake_enabled(10))\n"
+        "work(cupti, lib, 0.5, True); threading.Timer(3.7, look).start(); time.sleep(4.0)\n"
+        "work(cupti, lib, 1.5, False); answer = seen"
+    )
+    with working(trainer, code) as done:
+        monitor.in_state("tracing")
+        time.sleep(1.0)
+        if way == "detach":
+            monitor.send(control.detach())
+        else:
+            monitor.close()
+        assert done.result(12) == [1], "not switched off beside launches"
+    assert trainer.do("answer = cupti.fake_beside()") == 0
+    assert trainer.do(ON) == 0
 
 
 def test_nothing_begins_where_nobody_can_be_met(trainer: Trainer, connect: Connect) -> None:

@@ -86,45 +86,62 @@ def test_leaving_in_the_middle_of_tracing_takes_it_out_too(
     assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
 
 
-@pytest.mark.parametrize(("said", "state"), [(None, "ready"), (1, "blocked")])
-def test_beside_graphs_nothing_is_traced_unless_asked_for(
-    trainer: Trainer, connect: Connect, said: int | None, state: str
+def test_where_nobody_can_tell_nothing_is_traced_unless_asked_for(
+    trainer: Trainer, connect: Connect
 ) -> None:
     trainer.load().start(graphs=True)
-    if said is not None:
-        trainer.do(f"lib.brrr_graphs({said})")
     monitor = connect(trainer)
     monitor.in_state("ready")
     monitor.burst(longest_s=0.1)
     assert "CUDA graphs" in monitor.until(
         lambda m: m.status()["says"] if "CUDA graphs" in m.status()["says"] else None
     )
-    assert monitor.status()["state"] == state
+    assert monitor.status()["state"] == "ready"
     assert trainer.do("answer = [cupti.fake_ever(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
     monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
-    monitor.until(lambda m: said is None or m.status()["state"] == "ready")
     monitor.burst(longest_s=0.1)
     monitor.until(lambda m: m.status()["state"] == "tracing")
 
 
-def test_a_capture_ends_tracing_before_it_begins(trainer: Trainer, connect: Connect) -> None:
+def test_beside_graphs_bursts_are_traced_and_cupti_stays(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start(graphs=True)
+    trainer.do("lib.brrr_graphs(1)")
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    for _ in range(3):
+        traced_burst(trainer, monitor, "cupti.fake_graph(name('k'), 20, 100, 5)")
+    assert monitor.count(Kind.KERNELS) == 60
+    assert trainer.do(FINALIZED) == 0
+
+
+def test_a_capture_is_not_begun_under_tracing(trainer: Trainer, connect: Connect) -> None:
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
     monitor.send(control.continuous(True))
     monitor.in_state("tracing")
-    trainer.do("lib.brrr_graphs(1)")
+    trainer.do(
+        "lib.brrr_capture(1); lib.brrr_graphs(1); time.sleep(0.1)\n"
+        "answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]"
+    )
     assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
-    assert "CUDA graphs" in monitor.in_state("blocked")["says"]
+    trainer.do("lib.brrr_capture(0)")
+    monitor.until(lambda m: m.status()["state"] == "tracing")
     assert trainer.do(FINALIZED) == 0
 
 
-def test_graphs_seen_while_tracing_end_it(trainer: Trainer, connect: Connect) -> None:
+def test_graphs_seen_while_tracing_keep_cupti_where_it_is(
+    trainer: Trainer, connect: Connect
+) -> None:
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
     monitor.send(control.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_graph(name('k'), 20, 100, 5)")
-    assert "CUDA graphs" in monitor.in_state("blocked")["says"]
+    monitor.send(control.continuous(False))
+    monitor.in_state("ready")
+    assert monitor.count(Kind.KERNELS) == 20
     assert trainer.do(FINALIZED) == 0

@@ -33,6 +33,7 @@
 
 #define BEAT_NS (100 * NS_PER_MS)
 #define DETACH_PATIENCE_NS (2 * NS_PER_S)
+#define LAST_PATIENCE_NS (30 * NS_PER_S)
 #define STACK_BYTES (1u << 20)
 
 /* Kept open from the first start on: a thread of CUPTI's may be about to write to it, and its number
@@ -41,7 +42,7 @@ static atomic_int wake_fd = -1;
 static atomic_bool awake, exiting, thread_lives;
 static _Atomic uint64_t sent_marks;
 static _Atomic uint64_t published[BRRR_ST_COUNT];
-static int64_t detach_ns, idle_ns;
+static int64_t detach_ns, idle_ns, over_ns;
 static struct options options;
 
 void agent_wake(void)
@@ -60,7 +61,7 @@ void agent_raise(int bits) { gate_raise(bits); }
 
 void agent_detach(void)
 {
-    trace_detach();
+    trace_detach(false);
     if (detach_ns == 0)
         detach_ns = mono_ns() + DETACH_PATIENCE_NS;
     gate_raise(BRRR_EV_STOP);
@@ -149,6 +150,7 @@ static void heed_monitors(int64_t now_ns)
         idle_ns = options.idle_retract_ms ? now_ns + options.idle_retract_ms * NS_PER_MS : INT64_MAX;
     } else {
         idle_ns = INT64_MAX;
+        over_ns = 0;
         trace_want(server_wants_continuous(), server_wanted_kinds());
     }
 }
@@ -186,21 +188,33 @@ static bool sleep_and_serve(int64_t due_ns)
     return !(fds[SERVER_FDS].revents & POLLNVAL);
 }
 
+/* Time to end: unless something is on that can only be switched off where the trainer is met. */
+static bool may_end(int64_t now_ns)
+{
+    if (over_ns == 0) {
+        over_ns = now_ns + LAST_PATIENCE_NS;
+        trace_detach(false);
+    }
+    return !trace_is_on() || now_ns >= over_ns;
+}
+
 static const char *work(void)
 {
     idle_ns = options.idle_retract_ms ? mono_ns() + options.idle_retract_ms * NS_PER_MS : INT64_MAX;
-    detach_ns = 0;
+    detach_ns = over_ns = 0;
     for (;;) {
         int64_t now_ns = mono_ns();
         if (atomic_load(&exiting))
             return "the trainer exits";
-        if (heed_requests() || (detach_ns != 0 && now_ns >= detach_ns))
+        if ((heed_requests() || (detach_ns != 0 && now_ns >= detach_ns)) && may_end(now_ns))
             return "detached";
-        if (server_clients() == 0 && now_ns >= idle_ns)
+        if (server_clients() == 0 && now_ns >= idle_ns && may_end(now_ns))
             return "nobody watched";
         heed_monitors(now_ns);
         trace_pump();
-        int64_t due_ns = sooner(trace_tick(now_ns), idle_ns);
+        int64_t due_ns = trace_tick(now_ns);
+        if (!trace_is_on())
+            due_ns = sooner(due_ns, idle_ns);
         send_marks();
         lanes_flush();
         send_parcels();
@@ -208,7 +222,7 @@ static const char *work(void)
         publish();
         if (server_clients() != 0)
             due_ns = sooner(due_ns, now_ns + BEAT_NS);
-        if (detach_ns != 0)
+        if (detach_ns != 0 && !trace_is_on())
             due_ns = sooner(due_ns, detach_ns);
         if (!sleep_and_serve(due_ns))
             return "the trainer closed our descriptors";
@@ -222,7 +236,7 @@ static void *run(void *unused)
     calls_name();
     names_use_demangler((int)options.demangle);
     const char *reason = work();
-    trace_detach();
+    trace_detach(true);
     send_marks();
     lanes_flush();
     server_close(reason, atomic_load(&exiting) ? 50 : 200);

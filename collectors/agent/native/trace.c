@@ -58,7 +58,7 @@ void trace_init(const struct trace_options *given)
     wanted.continuous = wanted.burst = false;
     wanted.kinds = WANT_DEFAULT;
     own.look_ns = 0;
-    own.asks = own.takeout_due = false;
+    own.asks = own.takeout_due = own.leaving = false;
     own.blocked_times = silent_bursts = 0;
     apis_forget();
 }
@@ -183,14 +183,13 @@ static void flush_now_and_then(int64_t now_ns)
 static void watch(int64_t now_ns)
 {
     bool zeros = walked.zero_in_graphs >= ZERO_IN_GRAPHS;
-    bool graphs = !(wanted.kinds & WANT_GRAPHS) && walked.graph_kernels + walked.graph_launches != 0;
     bool deaf = now_ns - run.began_ns >= SILENT_AFTER_NS && silent();
     bool over = run.burst ? now_ns >= run.deadline_ns || atomic_load(&step_count) >= atomic_load(&step_target)
                           : !wanted.continuous;
     run.pressed |= pool_pressed();
-    if (graphs)
+    if (walked.graph_kernels + walked.graph_launches != run.walked.graph_kernels + run.walked.graph_launches)
         takeout_graphs(true);
-    bool ends = zeros || graphs || deaf || over || run.pressed || run.kinds != wanted.kinds;
+    bool ends = zeros || deaf || over || run.pressed || run.kinds != wanted.kinds;
     bool turns = !ends && !run.burst && apis_turn(now_ns);
     if (own.asks && !ends && !turns)
         meet_over();
@@ -216,6 +215,17 @@ static void watch(int64_t now_ns)
         trace_block("no records arrive: another profiler owns the callbacks");
 }
 
+static bool must_clean(void) { return own.takeout_due || switch_changed(); }
+
+/* The trainer is met. CUPTI out of the launch path where that may be; attributes as they were found. */
+static void clean(bool restore)
+{
+    bool out = own.takeout_due && takeout(&own.cupti);
+    if (restore && !out)
+        switch_restore(&own.cupti);
+    own.takeout_due = false;
+}
+
 /* With nothing on: tracing begins, or CUPTI is taken out, when the trainer can be met. Where kernels
  * follow each other without a gap, the launches hide what CUPTI costs them, and its return, of some
  * 7 ms, would cost more. */
@@ -223,16 +233,15 @@ static void stand_ready(int64_t now_ns)
 {
     bool traces = (wanted.burst || wanted.continuous) && !trace_held_back(wanted.kinds);
     bool asked = own.asks;
-    if (own.held_back)
-        wanted.burst = false;
-    own.asks = own.state == TRACE_READY && (traces || (own.takeout_due && !own.hidden));
+    own.asks = own.state == TRACE_READY &&
+               (traces || (own.takeout_due && !own.hidden) || (own.leaving && must_clean()));
     if (traces && !asked)
         prepare();
     enum meet meet = own.asks ? meet_ask(now_ns) : MEET_LATER;
     if (meet == MEET_HERE && traces)
         begin(now_ns);
     else if (meet == MEET_HERE)
-        takeout(&own.cupti);
+        clean(own.leaving);
     if (meet != MEET_LATER || (asked && !own.asks))
         meet_over();
     if (meet == MEET_LATER)
@@ -246,7 +255,9 @@ static void stand_ready(int64_t now_ns)
 
 int64_t trace_tick(int64_t now_ns)
 {
-    if (server_clients() == 0)
+    own.leaving = own.leaving && server_clients() == 0 &&
+                  (own.state == TRACE_TRACING || own.state == TRACE_DRAINING || must_clean());
+    if (server_clients() == 0 && !own.leaving)
         return NEVER;
     if ((own.state == TRACE_WAITING || own.state == TRACE_ABSENT) && now_ns >= own.look_ns)
         trace_look(now_ns);
@@ -275,14 +286,14 @@ int64_t trace_tick(int64_t now_ns)
             return meet_due(now_ns);
         if (own.takeout_due && !own.hidden)
             return now_ns;
-        return (wanted.burst || wanted.continuous) && graphs_ruled_out() ? now_ns : NEVER;
+        return (wanted.burst || wanted.continuous) && !trace_held_back(wanted.kinds) ? now_ns : NEVER;
     default:
         return NEVER;
     }
 }
 
-/* Where the trainer cannot be met in time, what is on goes off all the same. */
-static void leave(void)
+/* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go. */
+static void leave(bool must)
 {
     atomic_store(&step_target, UINT64_MAX);
     meet_over();
@@ -291,7 +302,11 @@ static void leave(void)
         return;
     if (own.state == TRACE_TRACING) {
         trace_flush();
-        meet_within(MEET_MS);
+        if (meet_within(MEET_MS) != MEET_HERE && !must) {
+            run.burst = own.leaving = true;
+            run.deadline_ns = 0;
+            return;
+        }
         end(mono_ns());
     }
     /* What was launched under tracing must be over before CUPTI can be taken out: waited for, a little. */
@@ -303,33 +318,33 @@ static void leave(void)
     }
     if (own.state == TRACE_DRAINING)
         drain(run.drain_ns = run.drain_end_ns = mono_ns());
-    if ((own.takeout_due || switch_changed()) && meet_within(MEET_AGAIN_MS) == MEET_HERE) {
-        if (own.takeout_due)
-            takeout(&own.cupti);
-        switch_restore(&own.cupti);
-    }
+    if (must_clean() && meet_within(MEET_AGAIN_MS) == MEET_HERE)
+        clean(true);
     meet_over();
     own.takeout_due = false;
     pool_trim();
 }
 
+bool trace_is_on(void) { return own.found && own.state == TRACE_TRACING; }
+
 void trace_retract(void)
 {
     wanted.continuous = false;
-    leave();
+    leave(false);
 }
 
-void trace_detach(void)
+void trace_detach(bool must)
 {
     wanted.continuous = false;
-    leave();
-    pool_attended(false);
+    leave(must);
+    if (!trace_is_on())
+        pool_attended(false);
 }
 
 void trace_yield(const char *who)
 {
     takeout_never(); /* as Kineto does */
-    leave();
+    leave(true);
     switch_forget();
     if (own.state == TRACE_OFF)
         return;
@@ -352,7 +367,7 @@ void trace_forked(void)
     own.found = false;
     atomic_store(&step_target, UINT64_MAX);
     atomic_store(&step_count, 0);
-    own.asks = own.takeout_due = false;
+    own.asks = own.takeout_due = own.leaving = false;
     memset(&run, 0, sizeof run);
     wanted.continuous = wanted.burst = false;
     apis_forget();

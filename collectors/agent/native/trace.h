@@ -34,11 +34,12 @@ void trace_want(bool continuous, uint32_t kinds);
 void trace_burst(int64_t steps, int64_t longest_ns);
 void trace_burst_end(void);
 
-/* Off at once, nothing waited for: nobody is left to read. */
+/* Off as soon as the trainer can be met: nobody is left to read. */
 void trace_retract(void);
 
-/* Flushed, then off, attributes as they were found. */
-void trace_detach(void);
+/* Flushed, then off, attributes as they were found; `must`: though the trainer could not be met. */
+void trace_detach(bool must);
+bool trace_is_on(void);
 void trace_yield(const char *who);
 void trace_resume(void);
 

@@ -11,10 +11,6 @@ void trace_want(bool continuous, uint32_t kinds)
 {
     wanted.continuous = continuous;
     wanted.kinds = kinds;
-    if (own.held_back && own.state == TRACE_BLOCKED && kinds & WANT_GRAPHS) {
-        own.held_back = false;
-        trace_enter(TRACE_READY, "kernel tracing is ready, beside CUDA graphs at the user's risk");
-    }
 }
 
 void trace_burst(int64_t steps, int64_t longest_ns)

@@ -29,22 +29,13 @@ const char *trace_state_name(enum trace_state which)
     return NAMES[which];
 }
 
-/* Turning CUPTI on and off beside replaying graphs ended in a crash of the trainer once in 177
- * attach cycles on an H200 (CUPTI 13.0, benchmarks/soak.py): where graphs may exist, nobody traces
- * who has not asked for just that. */
+/* In a trainer without torch nobody can tell which threads launch, and when none does. */
 bool trace_held_back(uint32_t kinds)
 {
-    if (graphs_ruled_out() || kinds & WANT_GRAPHS)
+    if (graphs_ruled_out() || graphs_possible() || kinds & WANT_GRAPHS)
         return false;
-    if (!graphs_possible()) {
-        trace_enter(TRACE_READY, "kernel tracing waits to hear whether the trainer has CUDA graphs; "
-                                 "without torch nobody can tell (--trace-graphs takes the risk)");
-        return true;
-    }
-    own.held_back = true;
-    own.retry_ns = INT64_MAX;
-    trace_enter(TRACE_BLOCKED, "the trainer has CUDA graphs, beside which tracing is not proven safe: steps and "
-                               "counters only (--trace-graphs takes the risk)");
+    trace_enter(TRACE_READY, "kernel tracing waits to hear whether the trainer has CUDA graphs; "
+                             "without torch nobody can tell (--trace-graphs takes the risk)");
     return true;
 }
 

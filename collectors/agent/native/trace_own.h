@@ -13,10 +13,10 @@ struct trace_own {
     char says[768];
     int64_t look_ns, retry_ns; /* monotonic */
     uint32_t blocked_times;
-    bool held_back;   /* blocked because of CUDA graphs */
     bool asks;        /* the trainer is asked to meet us */
     bool takeout_due; /* CUPTI is in the launch path without need */
     bool hidden;      /* where it costs nothing */
+    bool leaving;     /* nobody watches any more, and something is still on */
 };
 extern struct trace_own own;
 
@@ -45,7 +45,7 @@ extern struct trace_run run;
 /* The new state and its sentence, told to the monitors when either is new. */
 void trace_enter(enum trace_state next, const char *sentence);
 
-/* True: the trainer may hold CUDA graphs, so nothing begins; the monitors are told. */
+/* True: nobody can tell where the trainer launches, so nothing begins; the monitors are told. */
 bool trace_held_back(uint32_t kinds);
 
 /* Looks for CUDA and CUPTI. */

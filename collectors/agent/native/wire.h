@@ -109,7 +109,7 @@ enum want {
     WANT_SYNCS = 8,
     WANT_ALLOCS = 16,
     WANT_DEFAULT = 15,
-    WANT_GRAPHS = 32  /* trace although the trainer may hold CUDA graphs */
+    WANT_GRAPHS = 32  /* trace although nobody can tell where the trainer launches */
 };
 
 _Static_assert(sizeof(struct wire_header) == 16, "header");
