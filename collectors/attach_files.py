@@ -139,7 +139,7 @@ def prepare(process: Process, files: AgentFiles) -> Place:
         if not os.path.isdir(prefix + base):
             continue
         sweep(prefix + base)
-        owner = f"{_pid_namespace()}-{process.pid}-{process.start_ticks}"
+        owner = f"{pid_namespace()}-{process.pid}-{process.start_ticks}"
         name = f"brrrtop-{owner}-{secrets.token_hex(8)}"
         try:
             return _make(process, prefix, f"{base}/{name}", files, copying)
@@ -206,9 +206,9 @@ def sweep(base: str) -> None:
         return
     for name in names:
         match = _FOLDER.fullmatch(name)
-        if not match or int(match[1]) != _pid_namespace():
+        if not match or int(match[1]) != pid_namespace():
             continue
-        if not _lives(int(match[2]), int(match[3])):
+        if not lives(int(match[2]), int(match[3])):
             path = f"{base}/{name}"
             try:
                 if os.lstat(path).st_uid in (os.geteuid(), 0) or os.geteuid() == 0:
@@ -217,11 +217,13 @@ def sweep(base: str) -> None:
                 continue
 
 
-def _pid_namespace() -> int:
+def pid_namespace() -> int:
+    """The namespace in which our pids count, as a number."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def _lives(pid: int, start_ticks: int) -> bool:
+def lives(pid: int, start_ticks: int) -> bool:
+    """The very process that was started then still runs."""
     try:
         return processes.read(pid).start_ticks == start_ticks
     except NoSuchProcess:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors import attach_files, bootstrap, client, launch_site
+from collectors import attach_files, bootstrap, client, launch_site, run_folders
 from collectors import process as processes
 from collectors.attach_files import AgentFiles
 from collectors.client import Client
@@ -35,7 +32,6 @@ PASSED_ON = (
 )
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 """What a terminal sends to its whole foreground process group, the command included."""
-_SOCKET = re.compile(r"(\d+)\." + re.escape(attach_files.SOCKET_NAME))
 _LOOK_EVERY_S = 0.2
 
 
@@ -59,14 +55,7 @@ class Launched:
 
     def sockets(self) -> dict[int, str]:
         """Processes that have an agent by now → its socket; one a rank."""
-        if self.folder is None:
-            return {}
-        try:
-            names = sorted(os.listdir(self.folder))
-        except OSError:
-            return {}
-        found = ((_SOCKET.fullmatch(name), name) for name in names)
-        return {int(match[1]): str(self.folder / name) for match, name in found if match}
+        return {} if self.folder is None else run_folders.sockets(self.folder)
 
     def connect(self, pid: int, limit_s: float = 2.0) -> Client:
         """A connection to the agent of process `pid`.
@@ -214,12 +203,14 @@ def launch(
     full = dict(os.environ if env is None else env)
     if files is None:
         return Launched(_begun(argv, full), None)
-    folder = _private_folder()
+    folder = run_folders.make()
     try:
-        return Launched(_begun(argv, environment(folder, files, options, when, full)), folder)
+        process = _begun(argv, environment(folder, files, options, when, full))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    run_folders.note_command(folder, process.pid)
+    return Launched(process, folder)
 
 
 def _begun(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -229,23 +220,3 @@ def _begun(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byte
         raise LaunchFailed(f"there is no command {argv[0]!r}", "", 127) from fault
     except PermissionError as fault:
         raise LaunchFailed(f"{argv[0]!r} may not be run", f"chmod +x {argv[0]}", 126) from fault
-
-
-def _private_folder() -> Path:
-    tried = []
-    for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp", "/dev/shm"):
-        if not base:
-            continue
-        folder = Path(base) / f"brrrtop-run-{secrets.token_hex(8)}"
-        longest = f"{folder}/4194304.{attach_files.SOCKET_NAME}"
-        if len(os.fsencode(longest)) > client.PATH_LIMIT_BYTES:
-            tried.append(f"{base}: too long for a socket")
-            continue
-        try:
-            folder.mkdir(0o700)
-            return folder
-        except OSError as fault:
-            tried.append(f"{base}: {fault.strerror}")
-    raise NotWritable(
-        f"no private folder can be made ({'; '.join(tried)})", "free some space in /tmp"
-    )

@@ -186,7 +186,11 @@ def _under_the_screen(options: Options, files: AgentFiles | None) -> int:
         tempfile.NamedTemporaryFile(prefix="brrrtop-run-", suffix=".log", delete=False) as log,
         _streams_to(log.fileno()),
     ):
-        launched = _launched(options.command, files)
+        try:
+            launched = _launched(options.command, files)
+        except BaseException:
+            Path(log.name).unlink(missing_ok=True)
+            raise
     try:
         source = _first_source(launched, options, log.name)
         if source is not None:
@@ -195,8 +199,7 @@ def _under_the_screen(options: Options, files: AgentFiles | None) -> int:
         if launched.exit_code is None:
             output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
         code = launched.wait()
-        said = Path(log.name).read_text("utf-8", "replace").splitlines()
-        output.say("\n".join(said[-TAIL_LINES:]))
+        _tell_the_end(Path(log.name), code)
         return code
     finally:
         launched.remove()
@@ -212,6 +215,16 @@ def _first_source(launched: Launched, options: Options, log: str) -> LiveSource 
     if client is None:
         return None
     return _opened(client, int(client.hello.get("pid") or launched.pid), options)
+
+
+def _tell_the_end(log: Path, code: int) -> None:
+    """The last of what the program printed; all of it is kept only where the program failed."""
+    said = log.read_text("utf-8", "replace").splitlines()
+    output.say("\n".join(said[-TAIL_LINES:]))
+    if code:
+        output.say(f"brrrtop: the program ended with code {code}; all it printed: {log}")
+    else:
+        log.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -13,8 +13,7 @@ import pytest
 from brrrtop.cli import attach, live, run
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
-from collectors import launch as launching
-from collectors import native
+from collectors import native, run_folders
 from collectors.attach_files import AgentFiles
 from collectors.errors import NotWritable
 
@@ -75,7 +74,7 @@ def test_where_no_private_folder_can_be_made_the_program_runs(
     def refused() -> Path:
         raise NotWritable("no private folder can be made", "free some space in /tmp")
 
-    monkeypatch.setattr(launching, "_private_folder", refused)
+    monkeypatch.setattr(run_folders, "make", refused)
     monkeypatch.setattr(attach, "agent_files", lambda: AgentFiles(tmp_path, tmp_path / "so"))
     assert run.run(program("raise SystemExit(4)")) == 4
     assert "no private folder can be made: the program runs" in capfd.readouterr().err

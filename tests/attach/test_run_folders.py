@@ -1,0 +1,155 @@
+"""The folders of `run`: private, short enough for sockets, and gone when nobody needs them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collectors import client, run_folders
+from collectors.attach_files import AgentFiles
+from collectors.launch import launch
+
+
+@pytest.fixture(autouse=True)
+def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The only place that folders are made in and swept from."""
+    with tempfile.TemporaryDirectory(prefix="b", dir="/tmp") as name:
+        folder = Path(name)
+        monkeypatch.setattr(run_folders, "_bases", lambda: iter([folder]))
+        yield folder
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    child = subprocess.Popen(["sleep", "60"])
+    yield child
+    child.kill()
+    child.wait(10)
+
+
+def left_by(pid: int, base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as process `pid` would have made it."""
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getpid", lambda: pid)
+        return run_folders.make()
+
+
+def gone(child: subprocess.Popen[bytes]) -> None:
+    child.kill()
+    child.wait(10)
+
+
+def test_it_is_private_and_has_room_for_a_socket(base: Path) -> None:
+    folder = run_folders.make()
+    assert folder.parent == base and folder.stat().st_mode & 0o777 == 0o700
+    run_folders.sweep(base)
+    assert folder.is_dir(), "we live"
+    usual = f"/run/user/4294967294/{folder.name}/4194304.agent.sock"
+    assert len(usual) <= client.PATH_LIMIT_BYTES
+
+
+def test_folders_that_are_too_long_for_a_socket_are_passed_over(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = base / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(run_folders, "_bases", lambda: iter([long, base]))
+    assert run_folders.make().parent == base
+
+
+def test_what_a_killed_owner_left_is_removed_by_the_next(
+    base: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = left_by(sleeper.pid, base, monkeypatch)
+    (folder / "sitecustomize.py").write_text("")
+    run_folders.make()
+    assert folder.is_dir()
+    gone(sleeper)
+    run_folders.make()
+    assert not folder.exists()
+
+
+def test_it_stays_while_the_command_or_one_with_an_agent_lives(
+    base: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = subprocess.Popen(["sleep", "60"])
+    folder = left_by(owner.pid, base, monkeypatch)
+    run_folders.note_command(folder, sleeper.pid)
+    gone(owner)
+    run_folders.sweep(base)
+    assert folder.is_dir(), "the command can still be attached to"
+    gone(sleeper)
+    (folder / f"{os.getpid()}.agent.sock").touch()
+    run_folders.sweep(base)
+    assert folder.is_dir(), "a rank of it can"
+    (folder / f"{os.getpid()}.agent.sock").unlink()
+    run_folders.sweep(base)
+    assert not folder.exists()
+
+
+def test_nothing_else_is_touched(
+    base: Path, sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = left_by(sleeper.pid, base, monkeypatch)
+    boot, namespace, *rest = folder.name.removeprefix(run_folders.PREFIX).split("-")
+    names = [
+        "brrrtop-run-0123456789abcdef",
+        f"{folder.name}.log",
+        "-".join(("brrrtop-run", "00000000", namespace, *rest)),
+        "-".join(("brrrtop-run", boot, "1", *rest)),
+    ]
+    others = [base / name for name in names]
+    for one in others:
+        one.mkdir()
+    (base / "target").mkdir()
+    link = base / f"{folder.name[:-1]}{'0' if folder.name[-1] != '0' else '1'}"
+    link.symlink_to(base / "target")
+    gone(sleeper)
+    run_folders.sweep(base)
+    assert not folder.exists()
+    assert all(one.is_dir() for one in (*others, link, base / "target"))
+
+
+def test_a_brrrtop_that_is_killed_leaves_the_folder_until_its_command_has_ended(
+    base: Path, tmp_path: Path
+) -> None:
+    code = f"""
+import sys
+from pathlib import Path
+from collectors import run_folders
+from collectors.attach_files import AgentFiles
+from collectors.launch import launch
+run_folders._bases = lambda: iter([Path({str(base)!r})])
+one = launch(["sleep", "60"], AgentFiles(Path("/"), Path("/")))
+print(one.pid, flush=True)
+one.wait()
+"""
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    command = int(owner.stdout.readline())
+    (folder,) = base.iterdir()
+    gone(owner)
+    owner.stdout.close()
+    run_folders.sweep(base)
+    assert folder.is_dir()
+    os.kill(command, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while folder.exists():
+        assert time.monotonic() < deadline
+        run_folders.sweep(base)
+        time.sleep(0.02)
+
+
+def test_an_ordinary_end_takes_the_folder_along(base: Path, tmp_path: Path) -> None:
+    one = launch(["true"], AgentFiles(tmp_path, tmp_path / "library.so"))
+    assert one.wait() == 0
+    one.remove()
+    assert list(base.iterdir()) == []
