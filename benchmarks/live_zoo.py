@@ -114,6 +114,27 @@ def first_verdict(lines: list[tuple[float, dict]]) -> float | None:
     return next((t for t, row in lines if row.get("regime") not in (None, "unknown")), None)
 
 
+def first_advice(lines: list[tuple[float, dict]]) -> dict[str, float]:
+    """When each advice was first given."""
+    found: dict[str, float] = {}
+    for at, row in lines:
+        for advice in row.get("advisories") or []:
+            found.setdefault(advice["id"], round(at, 2))
+    return found
+
+
+def stable_since(lines: list[tuple[float, dict]]) -> float | None:
+    """When the regime that stood at the end was said for good."""
+    last, since = None, None
+    for at, row in lines:
+        regime = row.get("regime")
+        if regime in (None, "unknown"):
+            continue
+        if regime != last:
+            last, since = regime, at
+    return since
+
+
 def by_attach(script: Path, out: Path, seconds: float, extra: list[str], beside_s: float) -> dict:
     trainer = Trainer([sys.executable, "-u", script.name, "--seconds", "600"], script.parent)
     if not trainer.wait_for(4, 90):
@@ -158,7 +179,8 @@ def summary(name: str, lines: list[tuple[float, dict]], said: str, code: int) ->
     last = judged[-1] if judged else last
     return {
         "script": name, "exit": code, "said": said.strip().splitlines()[-6:], "snapshots": len(lines),
-        "first_verdict_s": first_verdict(lines), "regime": last.get("regime"), "cause": last.get("cause"),
+        "first_verdict_s": first_verdict(lines), "stable_since_s": stable_since(lines),
+        "first_advice_s": first_advice(lines), "regime": last.get("regime"), "cause": last.get("cause"),
         "confidence": last.get("confidence"), "split": last.get("split"), "window": last.get("window"),
         "launch": last.get("launch"), "losses": last.get("losses"), "overhead": last.get("overhead"),
         "advice": [[a["id"], a["confidence"], a["saves_at_most"]] for a in last.get("advisories", [])],
