@@ -58,8 +58,8 @@ def loaded_cupti() -> list[str]:
 def candidates(search: Sequence[str] | None = None) -> list[Path]:
     """Installed libcupti files, the best first.
 
-    First those that are new enough for the binding, then those of which nobody says how old they
-    are, then older ones; among equals what lies beside the binding, then the order of `search`.
+    First what lies beside the binding, then those that are new enough for it, then those of which
+    nobody says how old they are, and last those known to be too old; among equals by `search`.
     """
     folders = [Path(folder or ".") for folder in (sys.path if search is None else search)]
     binding = _installed(BINDING, search)
@@ -72,17 +72,17 @@ def candidates(search: Sequence[str] | None = None) -> list[Path]:
             if _FILE.fullmatch(file.name):
                 versions.setdefault(file.absolute(), ())
 
-    def rank(file: Path) -> tuple[int, bool, int]:
+    def rank(file: Path) -> tuple[int, int]:
         version = versions[file]
+        place = next((i for i, f in enumerate(folders) if f.absolute() in file.parents), 1 << 20)
         # Another major version has another soname and would be loaded beside it.
         fits = version[:1] == wanted[:1] and version[:2] >= wanted
-        place = next((i for i, f in enumerate(folders) if f.absolute() in file.parents), 1 << 20)
-        beside = home is not None and home.absolute() in file.parents
-        return (
-            (0 if version and (fits or not wanted) else 1 if not version else 2),
-            not beside,
-            place,
-        )
+        told = bool(version and wanted)
+        if told and not fits:
+            return 3, place
+        if home is not None and home.absolute() in file.parents:
+            return 0, place
+        return (1 if told else 2), place
 
     return sorted(versions, key=rank)
 
