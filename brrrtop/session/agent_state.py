@@ -20,13 +20,16 @@ EXPECTED = frozenset(
     }
 )
 """What the agent says when nothing is in its way."""
+UNHEARD = "kernel tracing waits to hear"
+"""How a sentence begins by which a ready agent says that it holds every burst back."""
 
 
 class AgentState:
     """Follows the statuses of an agent."""
 
     def __init__(self) -> None:
-        self.state: str | None = None
+        self.state = ""
+        """`undecided` where a ready agent does not know yet whether it may trace; else its own."""
         self.hurdle: str | None = None
         """What keeps it from tracing, or from tracing all, in its own words."""
 
@@ -39,6 +42,8 @@ class AgentState:
         """The part of a status that is worth passing on; that it traces a burst is no news."""
         status = dict(said)
         state, says = str(status.get("state")), str(status.get("says") or "")
+        if state == "ready" and says.startswith(UNHEARD):
+            state = "undecided"
         hurdle = says if says not in EXPECTED else None
         if {state, self.state} <= ROUTINE and hurdle is None and self.hurdle is None:
             status.pop("says", None)

@@ -39,7 +39,7 @@ SHAPES_STEPS = 2
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
 
-UNABLE = frozenset({"waiting", "absent", "yielded", "blocked", "off"})
+UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off"})
 """States of the agent in which it traces nothing."""
 
 

@@ -267,10 +267,10 @@ class LiveSource:
         """Passes on what is new in the agent's words."""
         status = dict(frame.body)
         if status.get("by") == "agent":
-            self.governor.add_state(str(status.get("state")))
+            status = self._agent_state.hear(status)
+            self.governor.add_state(self._agent_state.state)
             if "traced" in status:
                 self.governor.add_traced()
-            status = self._agent_state.hear(status)
         elif "shapes" in status:  # with its time: the same reason may come twice
             status = {"shapes": [frame.sent_ns, str(status.get("says"))]}
         else:  # one part of the agent: its tier and state are not those of the whole

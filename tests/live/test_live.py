@@ -18,6 +18,7 @@ from brrrtop.cli.demo import scenarios
 from brrrtop.cli.live import left
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Freshness, Snapshot
+from brrrtop.session.agent_state import UNHEARD
 from brrrtop.session.governor import Governor, Limits
 from brrrtop.session.live import LiveSource
 from brrrtop.session.memory import MemorySource
@@ -25,6 +26,7 @@ from brrrtop.session.recording import RecordingSource, RecordingWriter
 from brrrtop.session.scribe import Scribe
 from brrrtop.session.state import Session
 from brrrtop.session.watching import Watching
+from collectors import native
 from collectors.control import Op
 from collectors.hostload import HostLoad
 from collectors.wire import Frame, Kind, Metric, WireError
@@ -229,6 +231,27 @@ def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
     bench.agent.say(Frame(Kind.STATUS, {**body, "state": "ready"}, bench.now_ns))
     bench.read(1.5)
     assert bench.agent.count(Op.BURST) == before + 1
+
+
+def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordered(
+    bench: Bench,
+) -> None:
+    says = "kernel tracing waits to hear whether the trainer has CUDA graphs; without torch …"
+    assert UNHEARD in (native.SOURCE_DIR / "trace_hurdles.c").read_text()
+    assert bench.agent is not None
+    bench.read(4)
+    before = bench.agent.count(Op.BURST)
+    said = statuses(say(bench, "ready", says))
+    assert (said["state"], said["tier"], bench.source.tier) == ("ready", "nvml", "nvml")
+    assert "cannot trace" in str(said["sampling"])
+    bench.read(10)
+    assert bench.agent.count(Op.BURST) == before
+    assert bench.source.info.notes == (says,)
+    say(bench, "tracing", "tracing a burst")
+    say(bench, "ready", "kernel tracing is ready")
+    assert bench.source.tier == "bursts"
+    bench.read(4)
+    assert bench.agent.count(Op.BURST) > before
 
 
 def say(bench: Bench, state: str, says: str) -> list[Frame]:

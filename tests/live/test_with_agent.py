@@ -123,3 +123,23 @@ def test_the_trainers_death_ends_the_source(watching: Watching, trainer: Trainer
     assert ended.estimate is not None
     assert any("exited" in event.says for event in ended.events)
     assert threading.active_count() < 10
+
+
+def test_what_is_undecided_about_graphs_holds_bursts_back_until_it_is_known(
+    trainer: Trainer,
+) -> None:
+    trainer.load().start(graphs=True)
+    trainer.do(
+        "threading.Thread(target=train, args=(cupti, lib, 100_000, 20), daemon=True).start()"
+    )
+    client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
+    source = LiveSource(client, trainer.process.pid)
+    driver = Watching(Session(source), source)
+    try:
+        waiting = until(driver, lambda s: s.source.tier == "nvml")
+        assert any("waits to hear" in note for note in waiting.source.notes)
+        trainer.do("lib.brrr_graphs(0)")
+        judged = until(driver, lambda s: s.estimate is not None, 8)
+        assert judged.source.tier == "bursts" and judged.source.notes == ()
+    finally:
+        driver.close()
