@@ -59,7 +59,7 @@ class Kind(IntEnum):
     """JSON: `{tier, state, says, ...}`: what the agent or monitor wants on the status line."""
     END = 14
     """JSON: `{reason}`; nothing follows from this side."""
-    SAMPLES = 15
+    SAMPLES = 15  # of hardware counters, around traced spans
 
 
 KERNEL = np.dtype(

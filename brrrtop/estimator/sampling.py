@@ -65,7 +65,8 @@ def refined(
     found = samples.measured(window, group_of, expected)
     if found is None or "tensor" not in found or "dram" not in found:
         return None
-    return tuple(_judged(group, k, found) for k, group in enumerate(groups))
+    judged = (_judged(group, k, found) for k, group in enumerate(groups))
+    return tuple(_with_roofs(group, k, found, clock) for k, group in enumerate(judged))
 
 
 def _expected(groups: Sequence[Group], metric: Metric, clock: float) -> Expected:
@@ -107,6 +108,21 @@ def _judged(group: Group, k: int, found: dict[str, Rate]) -> Group:
     odds = min(fusing.odds_of(DRAM_TURN, memory), _MOST_FROM_LOW)
     streams = group.family.name in STREAMS and (group.waves or 0) >= 4 and memory < LAZY
     return fusing.fused(group, certain * odds, memory > DRAM_TURN or streams)
+
+
+def _with_roofs(group: Group, k: int, found: dict[str, Rate], clock: float) -> Group:
+    """A measured group's shares of the roofs, where nothing else told them."""
+    if group.level != COUNTERS:
+        return group
+    compute, memory = group.compute_share_of_roof, group.memory_share_of_roof
+    tensor, dram = float(found["tensor"].rates[k]), float(found["dram"].rates[k])
+    if compute is None and tensor > USES_TENSOR and not group.facts.elements_per_thread:
+        compute = tensor * clock  # counters count cycles, the roof is the datasheet's
+    return replace(
+        group,
+        compute_share_of_roof=compute,
+        memory_share_of_roof=dram if memory is None else memory,
+    )
 
 
 def _tensor_odds(compute: float, memory: float) -> float:

@@ -107,6 +107,9 @@ def test_two_products_of_one_family_are_told_apart_and_labelled_as_measured() ->
         GEMM: Side.COMPUTE, OTHER: Side.MEMORY,
     }  # fmt: skip
     assert {row.evidence for row in found.kernels} == {"L3"}
+    roofs = {row.name: row.roof_share for row in found.kernels}
+    assert roofs[GEMM] == pytest.approx(0.92, abs=0.03)
+    assert roofs[OTHER] == pytest.approx(0.9, abs=0.03)
 
 
 def test_a_kernel_of_no_known_name_is_judged_by_what_it_moves() -> None:
