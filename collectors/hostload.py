@@ -79,10 +79,17 @@ class HostLoad:
         self._trainer = CpuShare(trainer) if trainer is not None else None
         self._end = ProcessEnd(trainer) if trainer is not None else None
         self._workers = LoaderWorkers(trainer) if trainer is not None else None
+        self._told_end: str | None = None
+
+    def tell_end(self, says: str) -> None:
+        """Somebody who waited for the trainer knows that it ended, and how."""
+        self._told_end = says
 
     @property
     def trainer_running(self) -> bool | None:
         """None when there is no trainer to look at."""
+        if self._told_end is not None:
+            return False
         return None if self._trainer is None else self._trainer.running
 
     @property
@@ -95,6 +102,8 @@ class HostLoad:
     @property
     def trainer_end(self) -> str:
         """That the trainer exited, and how as far as anybody can know, in words."""
+        if self._told_end is not None:
+            return self._told_end
         how = self._end.says() if self._end is not None else None
         return f"the trainer (pid {self._pid}) exited" + (f": {how}" if how else "")
 

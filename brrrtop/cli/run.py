@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from brrrtop.cli import attach, gate, live, output, show
@@ -28,6 +29,7 @@ from collectors.attach_files import AgentFiles
 from collectors.client import Client
 from collectors.errors import CollectorError, NotWritable
 from collectors.launch import Launched, launch
+from collectors.process_end import worded
 
 FIRST_AGENT_S = 600.0
 TAIL_LINES = 20
@@ -74,7 +76,8 @@ def _launched(command: Sequence[str], files: AgentFiles | None) -> Launched:
 def _without_agent(fault: CollectorError) -> str:
     """What is missing, what that means, and what helps; that counters are left is no help here."""
     helps = fault.action.removesuffix(native.COUNTERS_ALONE).removesuffix(", or ")
-    says = f"brrrtop: {fault.message}: the program runs without the agent, the GPU's counters only"
+    means = "the program runs without the agent and only the GPU's counters are watched"
+    says = f"brrrtop: {fault.message}: {means}"
     return f"{says}; for kernels and causes {helps}" if helps else says
 
 
@@ -85,6 +88,7 @@ class _Beside:
         self._launched = launched
         self._options = options
         self._gates = list(gates)
+        self._source: LiveSource | None = None
         self._driver: Watching | None = None
         self._next_s = 0.0
         self._opened_s = 0.0
@@ -109,9 +113,9 @@ class _Beside:
 
     def finish(self) -> None:
         """The last look, and the report on stderr: stdout is the program's."""
-        self._next_s = 0.0
-        self.look()
-        if self._driver is not None and self._latest is None:
+        for _ in range(1 if self._driver is not None else 2):  # the first one may have to open it
+            if self._source is not None:
+                self._source.exited(self._end())
             self._next_s = 0.0
             self.look()
         if self._driver is not None:
@@ -122,21 +126,30 @@ class _Beside:
             ascii_only = self._options.ascii or not output.speaks_unicode()
             output.say(to_text(self._latest, ascii_only).rstrip())
 
+    def _end(self) -> str:
+        code = self._launched.process.returncode
+        return f"the program exited: {worded(code << 8 if code >= 0 else -code)}"
+
     def _connect(self) -> None:
         self._opened_s = time.monotonic()
         if self._launched.folder is None:
-            self._driver = live.plain(_counters(self._launched, self._options), self._options)
+            self._watch(_counters(self._launched, self._options))
             return
         for pid in _first_rank_first(self._launched.sockets()):
             with suppress(CollectorError):
                 client = self._launched.connect(pid)
-                self._driver = live.plain(_opened(client, pid, self._options), self._options)
+                self._watch(_opened(client, pid, self._options))
                 output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
                 return
+
+    def _watch(self, source: LiveSource) -> None:
+        self._source, self._driver = source, live.plain(source, self._options)
 
     def _judge(self, snapshot: Snapshot) -> None:
         if snapshot.estimate is not None or self._latest is None or self._latest.estimate is None:
             self._latest = snapshot
+        else:
+            self._latest = replace(self._latest, source=snapshot.source)
         told = live.shapes_told(snapshot, self._options)
         if told and not self._shapes_told:
             self._shapes_told = True

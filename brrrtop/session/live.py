@@ -195,6 +195,11 @@ class LiveSource:
         self._govern(self._now_ns())
         return "recording the shapes of one step"
 
+    def exited(self, says: str) -> None:
+        """Takes the word of whoever waited for the trainer; what it sent before is read first."""
+        self._load.tell_end(says)
+        self._second_ns = 0
+
     # --- gathering ------------------------------------------------------------------
 
     def _gather(self) -> None:
@@ -208,7 +213,7 @@ class LiveSource:
         for frame, carried in self._feeds.drain():
             self._take(frame, now_ns, carried)
         self._govern(now_ns)
-        if now_ns - self._second_ns >= SECOND:
+        if self._ended is None and now_ns - self._second_ns >= SECOND:
             self._second_ns = now_ns
             self._each_second(now_ns)
 
@@ -240,8 +245,7 @@ class LiveSource:
             self._feeds.learn_device(frame.body)
         elif frame.kind == Kind.MARKS:
             rows = frame.body
-            steps = rows["end_ns"][rows["mark_class"] == MarkClass.STEP]
-            self.governor.add_steps(steps)
+            self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
             for span in disturbances(rows):
                 self.governor.add_disturbed(span)
         elif frame.kind == Kind.OBSERVED:
@@ -366,7 +370,7 @@ class LiveSource:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
     def _notes(self) -> list[str]:
-        agent = (self._agent_lost, self._agent_state.hurdle, self.governor.forbidden)
+        agent = (self._ended or self._agent_lost, self._agent_state.hurdle, self.governor.forbidden)
         known = (*agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says)
         return list(dict.fromkeys(line for line in known if line is not None))
 

@@ -127,6 +127,9 @@ class FakeLoad:
         self.trainer_end = "the trainer (pid 4711) exited: exit code 1"
         self.status: dict[str, str | None] = {}
 
+    def tell_end(self, says: str) -> None:
+        self.trainer_running, self.trainer_end = False, says
+
     def sample(self) -> Any:
         return np.zeros(0, GAUGE)
 

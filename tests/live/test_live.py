@@ -217,6 +217,28 @@ def test_a_trainer_that_exits_is_not_first_called_a_lost_agent(bench: Bench) -> 
     assert frames[-1].kind == Kind.END
 
 
+def test_a_trainer_that_takes_long_to_exit_has_exited_in_the_end(bench: Bench) -> None:
+    bench.read(2)
+    assert bench.agent is not None
+    bench.agent.closed = True
+    bench.read(2)
+    assert "its socket closed" in bench.source.info.notes[0], "as far as anybody knows"
+    bench.load.trainer_running = False
+    bench.read(1.5)
+    assert bench.source.info.notes == ("the trainer (pid 4711) exited: exit code 1",)
+
+
+def test_who_waited_for_the_trainer_is_believed_at_once(bench: Bench) -> None:
+    bench.read(2)
+    assert bench.agent is not None
+    bench.agent.closed = True
+    bench.source.exited("the program exited: exit code 3")
+    frames = bench.read(0.25)
+    assert frames[-1].body == {"reason": "the program exited: exit code 3"}
+    assert bench.source.info.notes == ("the program exited: exit code 3",)
+    assert "lost" not in str(statuses(frames))
+
+
 def test_no_burst_is_ordered_while_the_agent_cannot_trace(bench: Bench) -> None:
     bench.read(4)
     assert bench.agent is not None
