@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from brrrtop.session.governor import UNABLE
+from brrrtop.session.hurdles import with_help
 
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
@@ -25,13 +26,14 @@ UNHEARD = "kernel tracing waits to hear"
 
 
 class AgentState:
-    """Follows the statuses of an agent."""
+    """Follows the statuses of an agent in process `pid`."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | None = None) -> None:
+        self._pid = pid
         self.state = ""
         """`undecided` where a ready agent does not know yet whether it may trace; else its own."""
         self.hurdle: str | None = None
-        """What keeps it from tracing, or from tracing all, in its own words."""
+        """What keeps it from tracing, or from tracing all, in its own words, and what helps."""
 
     @property
     def cannot_trace(self) -> bool:
@@ -44,7 +46,9 @@ class AgentState:
         state, says = str(status.get("state")), str(status.get("says") or "")
         if state == "ready" and says.startswith(UNHEARD):
             state = "undecided"
-        hurdle = says if says not in EXPECTED else None
+        hurdle = with_help(state, says, self._pid) if says not in EXPECTED else None
+        if hurdle is not None:
+            status["says"] = hurdle
         if {state, self.state} <= ROUTINE and hurdle is None and self.hurdle is None:
             status.pop("says", None)
         self.state, self.hurdle = state, hurdle

@@ -85,7 +85,7 @@ class LiveSource:
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
         self._agent_lost: str | None = None
-        self._agent_state = AgentState()
+        self._agent_state = AgentState(pid)
         self._wishes = Wishes(self._order, shapes)
         self._closed = False
         self._hung_up_ns: int | None = None

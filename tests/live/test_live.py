@@ -20,6 +20,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model import Freshness, Snapshot
 from brrrtop.session.agent_state import UNHEARD
 from brrrtop.session.governor import Governor, Limits
+from brrrtop.session.hurdles import HELPS
 from brrrtop.session.live import LiveSource
 from brrrtop.session.memory import MemorySource
 from brrrtop.session.recording import RecordingSource, RecordingWriter
@@ -305,6 +306,34 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
     assert bench.source.info.notes == (graphs, "no GPM")
     say(bench, "tracing", "tracing a burst")
     assert bench.source.info.notes == ("no GPM",)
+
+
+SENTENCES = {
+    "off": ["another NVIDIA tool is in the trainer (libToolsInjection64.so): kernel tracing stays off",
+            "two copies of CUPTI are mapped, /a and /b, and torch uses neither for certain: kernel "
+            "tracing stays off",
+            "CUPTI 99 has records of a layout not known here: counters only"],
+    "absent": ["no libcupti is mapped in the trainer: counters only"],
+    "blocked": ["another profiler holds CUPTI (39); next try in 10 s",
+                "no records arrive: another profiler owns the callbacks; next try in 10 s"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "says"), [(s, one) for s in SENTENCES for one in SENTENCES[s]])
+def test_what_stands_in_the_way_is_told_with_what_helps(
+    bench: Bench, state: str, says: str
+) -> None:
+    assert bench.agent is not None
+    body = {"by": "agent", "state": state, "says": says, "cupti": None}
+    bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
+    told = str(statuses(bench.read(0.5))["says"])
+    assert told.startswith(f"{says}; ") and len(told) > len(says) + 20
+    assert bench.source.info.notes == (told,)
+
+
+def test_what_helps_is_told_of_sentences_that_the_agent_has() -> None:
+    native_text = "".join(path.read_text() for path in native.SOURCE_DIR.glob("*.c"))
+    assert all(f'"{begins}' in native_text for begins in HELPS)
 
 
 def test_a_limit_that_allows_nothing_is_a_note() -> None:

@@ -1,0 +1,28 @@
+"""What helps where the agent cannot trace: an end, with a command, to what it says of itself."""
+
+from __future__ import annotations
+
+_FREE = "end that one (nsys, Proton, another monitor); the next try comes by itself"
+HELPS = {
+    "another NVIDIA tool is in the trainer": "start it without nsys, ncu or compute-sanitizer: "
+    "brrrtop run -- COMMAND",
+    "no libcupti is mapped in the trainer": "its torch was built without Kineto; PyPI's has it: "
+    "pip install --force-reinstall torch",
+    "two copies of CUPTI are mapped": "start it without the tool that brought the second "
+    "(Proton, a profiler): brrrtop run -- COMMAND",
+    "another profiler holds CUPTI": _FREE,
+    "no records arrive: another profiler": _FREE,
+}
+"""How the agent's sentence begins → what helps."""
+_LOOK = frozenset({"absent", "off"})
+"""States in which the agent stays where nothing above says why."""
+
+
+def with_help(state: str, says: str, pid: int | None) -> str:
+    """The agent's sentence about a state of its own, and what to type."""
+    for begins, helps in HELPS.items():
+        if says.startswith(begins):
+            return f"{says}; {helps}"
+    if state in _LOOK and pid is not None and says:
+        return f"{says}; what stands in the way: brrrtop doctor {pid}"
+    return says
