@@ -10,7 +10,7 @@
 #include "agent.h"
 #include "clock.h"
 
-#define CALL_NS (20 * NS_PER_MS)      /* the trainer waits so long for the agent to come */
+#define CALL_NS (5 * NS_PER_MS)       /* the trainer waits so long for the agent to come */
 #define HELD_NS (300 * NS_PER_MS)     /* and so long for it to be done: CUPTI may hang */
 #define STEP_WAIT_NS (300 * NS_PER_MS) /* a step is waited for so long before the interpreter is asked */
 #define LOOK_EVERY_NS (20 * NS_PER_MS)
