@@ -94,6 +94,7 @@ def test_history_stacks_compute_below_memory_below_overhead() -> None:
 def test_sparklines_stand_at_the_right_edge() -> None:
     assert sparkline((0.0, 0.5, 1.0), Look(), 5).plain == "  ▁▅█"
     assert sparkline((), Look(), 4).plain == "    "
+    assert sparkline((0.0, 1.0), Look(ascii=True), 2).plain == ".#", "0 is a value too"
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 5, 20])
@@ -236,13 +237,14 @@ def test_figures_of_advice_carry_their_units() -> None:
     evidence = {
         "waits_a_step": 90.5, "blocked_ns_a_step": 838_000.0, "bytes_a_step": 20 << 20,
         "bytes_per_s": 31_794_328_523.0, "span_ns_an_update": 1.5e6, "exposed_share": 0.05,
-        "share": 0.4, "saved_s": 2.0, "lines": [], "seen": None,
+        "share": 0.4, "saved_s": 2.0, "lines": [], "host_ns_an_update": None,
     }  # fmt: skip
     assert evidence_text(evidence) == (
         "waits a step 90.5, blocked a step 838 us, bytes a step 20.0 MiB, rate 31.8 GB/s, "
-        "span an update 1.50 ms, exposed 5%, share 40%, saved 2.00 s, seen –"
+        "span an update 1.50 ms, exposed 5%, share 40%, saved 2.00 s"
     )
     assert "lines" not in dict(evidence_pairs(evidence)), "an empty list says nothing"
+    assert dict(evidence_pairs(evidence))["host an update"] == "–"
 
 
 def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:

@@ -340,12 +340,18 @@ async def test_enter_opens_the_kernel_while_nobody_waits_for_a_yes() -> None:
 
 async def test_a_burst_can_be_taken_at_once_where_bursts_are_taken() -> None:
     async with shown(snapshots.snapshot(), size=(160, 50)) as screen:
-        assert " n trace now" in (await screen.text()).splitlines()[-1]
+        assert " n trace" in (await screen.text()).splitlines()[-1]
         await screen.press("n")
         assert "tracing the next steps" in await screen.until("tracing")
         assert screen.driver.asked == ["burst"]
     async with shown(snapshots.replayed(), size=(160, 50)) as screen:
-        assert "trace now" not in await screen.text()
+        assert " n trace" not in await screen.text()
+
+
+async def test_at_120_columns_a_live_screen_names_the_keys_that_only_it_has() -> None:
+    async with shown(snapshots.snapshot(), size=(120, 40)) as screen:
+        keys = (await screen.text()).splitlines()[-1]
+        assert " n trace" in keys and " o shapes" in keys and " m mark" in keys
 
 
 async def test_the_shapes_of_a_step_can_be_asked_for_and_their_outcome_is_told() -> None:

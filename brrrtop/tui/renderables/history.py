@@ -86,7 +86,7 @@ def _two_largest(inside: list[tuple[float, str]]) -> list[tuple[float, str]]:
 def sparkline(values: Sequence[float], look: Look, width: int, hue: str = "text") -> Text:
     """The newest values of 0..1, one a cell, at the right edge."""
     newest = values[-width:] if width > 0 else ()
-    levels = ASCII_LEVELS if look.ascii else EIGHTHS[1:]
+    levels = (ASCII_LEVELS if look.ascii else EIGHTHS)[1:]
     top = len(levels) - 1
     glyphs = "".join(levels[min(top, max(0, round(value * top)))] for value in newest)
     return Text.styled(glyphs.rjust(max(0, width)), look.style(hue))

@@ -32,6 +32,8 @@ KEYS: tuple[Key, ...] = (
     ("a", "advice", "app.advice"),
     ("r", "roofline", "app.roofline"),
     ("l", "log", "app.log"),
+)
+LAST: tuple[Key, ...] = (
     ("m", "mark", "app.baseline"),
     ("b", "before/after", "app.compare"),
 )
@@ -62,7 +64,7 @@ class MainView(View):
             yield Label("filter ")
             yield Input(placeholder="words in a kernel's name, family or side", id="words")
         yield Status()
-        yield KeyLine(KEYS)
+        yield KeyLine(KEYS, LAST)
 
     def on_mount(self) -> None:
         self.table.focus()

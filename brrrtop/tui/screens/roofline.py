@@ -56,7 +56,8 @@ def legend(estimate: Estimate, look: Look, width: int) -> Text:
     shown = plotted(estimate.kernels)
     if not shown:
         words = (
-            "No kernel is plotted: FLOPs come with a torch.profiler trace with record_shapes=True"
+            "No kernel is plotted: FLOPs come with op shapes: o or --shapes where it runs, "
+            "record_shapes=True in a torch.profiler trace"
         )
         return clipped(Text.styled(words, look.style("muted")), width)
     share = sum(kernel.share for kernel in shown)

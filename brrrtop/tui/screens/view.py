@@ -31,7 +31,7 @@ KEYS: tuple[Key, ...] = (
 )
 
 FOLLOW: Key = ("enter", "watch its successor", "app.follow")
-TRACE: Key = ("n", "trace now", "app.burst")
+TRACE: Key = ("n", "trace", "app.burst")
 SHAPES: Key = ("o", "shapes", "app.shapes")
 
 

@@ -115,8 +115,12 @@ def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> str:
-    """`input 42%, step 36.6 ms`: the figures only; lists are left to the view of all advice."""
-    plain = {key: value for key, value in evidence.items() if not isinstance(value, list | tuple)}
+    """`input 42%, step 36.6 ms`: figures that there are; the view of all advice has the rest too."""
+    plain = {
+        key: value
+        for key, value in evidence.items()
+        if value is not None and not isinstance(value, list | tuple)
+    }
     return ", ".join(f"{label} {value}" for label, value in evidence_pairs(plain))
 
 
@@ -128,7 +132,7 @@ def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
             continue
         label, shown = key, str(value)
         if value is None:
-            shown = units.UNMEASURED
+            label, shown = _measured(key, 0.0)[0], units.UNMEASURED
         elif isinstance(value, bool):
             shown = "yes" if value else "no"
         elif isinstance(value, int | float):

@@ -16,16 +16,16 @@ Key = tuple[str, str, str]
 
 
 class KeyLine(Pane):
-    """Needs no snapshot; keys that do not fit are left out from the end."""
+    """Needs no snapshot; keys that do not fit are left out from the end, `last` before all others."""
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[Key], last: Sequence[Key] = ()) -> None:
         super().__init__()
-        self._keys = tuple(keys)
+        self._keys, self._last = tuple(keys), tuple(last)
         self._ahead: tuple[Key, ...] = ()
         self._behind: tuple[Key, ...] = ()
 
     def frame(self, ahead: Sequence[Key], behind: Sequence[Key] = ()) -> None:
-        """Keys that come first and last for as long as they do something."""
+        """Keys that come first and behind the usual ones for as long as they do something."""
         if (tuple(ahead), tuple(behind)) != (self._ahead, self._behind):
             self._ahead, self._behind = tuple(ahead), tuple(behind)
             self.redraw()
@@ -35,7 +35,7 @@ class KeyLine(Pane):
 
     def line(self, width: int) -> Text:
         pieces = []
-        for shown, does, action in (*self._ahead, *self._keys, *self._behind):
+        for shown, does, action in (*self._ahead, *self._keys, *self._behind, *self._last):
             click = Style(meta={"@click": action})
             piece = Text.styled(f" {shown} ", self.look.style("text", bold=True) + click)
             piece.append(f"{does} ", self.look.style("muted") + click)

@@ -28,9 +28,14 @@ class Pace(Pane):
             return []
         estimate, look = snapshot.estimate, self.look
         pieces = [step_piece(estimate, look), *launch_pieces(estimate, look)]
-        pieces += step_notes(estimate, look)
+        slowest = jitter(estimate)
+        if slowest is not None:
+            pieces.append(_pair("slowest", f"+{units.share(max(0.0, slowest))}", look))
         if estimate.host_cause_known is not None:
             pieces.append(_pair("host cause known", units.share(estimate.host_cause_known), look))
+        if estimate.steps.step_ns is not None:
+            found = f"steps {_provenance(estimate.steps)}"
+            pieces.append(Text.styled(found, look.style("muted")))
         return stacked(rows(pieces, width, height, "  "), width)
 
 
@@ -45,18 +50,6 @@ def step_piece(estimate: Estimate, look: Look) -> Text:
     text.append(units.duration(steps.step_ns), look.style("text", bold=True))
     rate = steps_per_s(estimate)
     return text.append(f" ({rate:.3g}/s)" if rate else "", look.style("muted"))
-
-
-def step_notes(estimate: Estimate, look: Look) -> list[Text]:
-    """How uneven the steps are, and how they were found."""
-    if estimate.steps.step_ns is None:
-        return []
-    pieces = []
-    longest = jitter(estimate)
-    if longest is not None:
-        pieces.append(_pair("slowest", f"+{units.share(max(0.0, longest))}", look))
-    pieces.append(Text.styled(f"steps {_provenance(estimate.steps)}", look.style("muted")))
-    return pieces
 
 
 def _provenance(steps: Steps) -> str:
