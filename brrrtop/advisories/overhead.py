@@ -37,7 +37,7 @@ def dataloader_stall(context: Context) -> Advisory | None:
         input_idle_share=stalled,
         wait_p50_ns=wait_ns,
         wait_p90_ns=waits.p90_ns if waits else None,
-        waits_a_step=context.a_step(waits.count) if waits else None,
+        waits_a_step=context.a_step(waits.count) if waits and waits.count else None,
     )
 
 

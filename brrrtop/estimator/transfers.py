@@ -50,7 +50,7 @@ class Waits:
     """Waits for the next batch, from input marks."""
 
     count: int
-    """Those that began in what was traced, as the steps they are compared with did."""
+    """Those that began in what was traced, as the steps they are compared with did; may be none."""
     total_ns: int
     p50_ns: int
     p90_ns: int

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from brrrtop.kernel_names import short_name
+from brrrtop.tables import Span
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
@@ -19,7 +20,9 @@ from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import evidence_pairs, evidence_text
 from brrrtop.tui.widgets.history_graph import time_axis
+from brrrtop.tui.widgets.title import subject
 from tests.tui import snapshots
+from tests.tui.shown import shown
 
 WIDTHS = (20, 40, 80, 200)
 LOOKS = (Look(), Look(dark=False), Look(colour=False), Look(colour=False, ascii=True))
@@ -260,3 +263,21 @@ def test_a_history_of_one_look_has_no_past() -> None:
     look = Look()
     assert " ago" in time_axis(snapshots.history(10), look, 80).plain
     assert " ago" not in time_axis(snapshots.history(1), look, 80).plain
+
+
+def test_the_title_names_the_script_and_not_where_python_lies() -> None:
+    source = replace(
+        snapshots.snapshot().source, cmdline="/opt/venv/bin/python3 -u runs/train.py --lr 1/8"
+    )
+    says = subject(replace(snapshots.snapshot(), source=source), Look()).plain
+    assert says.endswith(" · python3 -u runs/train.py --lr 1/8")
+
+
+async def test_steps_that_hardly_differ_are_told_as_such() -> None:
+    snapshot = snapshots.snapshot()
+    assert snapshot.estimate is not None
+    spans = tuple(Span(n * 1_000_000, (n + 1) * 1_000_000 + n) for n in range(4))
+    steps = replace(snapshot.estimate.steps, spans=spans, step_ns=1_000_000)
+    told = replace(snapshot, estimate=replace(snapshot.estimate, steps=steps))
+    async with shown(told, size=(200, 60)) as screen:
+        assert "slowest <+1%" in await screen.text()

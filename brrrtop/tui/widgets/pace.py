@@ -30,7 +30,8 @@ class Pace(Pane):
         pieces = [step_piece(estimate, look), *launch_pieces(estimate, look)]
         slowest = jitter(estimate)
         if slowest is not None:
-            pieces.append(_pair("slowest", f"+{units.share(max(0.0, slowest))}", look))
+            more = f"+{units.share(max(0.0, slowest))}".replace("+<", "<+")
+            pieces.append(_pair("slowest", more, look))
         if estimate.host_cause_known is not None:
             pieces.append(_pair("host cause known", units.share(estimate.host_cause_known), look))
         if estimate.steps.step_ns is not None:

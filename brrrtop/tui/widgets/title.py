@@ -36,7 +36,8 @@ def subject(snapshot: Snapshot, look: Look) -> Text:
         number = f"GPU {device.device_id}" if len(snapshot.devices) > 1 else ""
         facts.append(" ".join(word for word in (number, device.name or "unnamed GPU") if word))
     if source.cmdline:
-        facts.append(source.cmdline)
+        program, space, rest = source.cmdline.partition(" ")
+        facts.append(f"{program.rpartition('/')[2]}{space}{rest}")  # the script is what tells
     text.append("".join(f" · {fact}" for fact in facts), look.style("muted"))
     return text
 
