@@ -4,6 +4,7 @@
 
 The constants of the pointwise kernels (`judging`) are chosen anew by the least mean split error on
 every second script and used on the others, both ways round; then on all scripts but one, for each.
+Only the scripts that they were chosen with take part: `table` scores the others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 
 from benchmarks.truth.runs import Run, runs, without_shapes
 from benchmarks.truth.scoring import score
+from benchmarks.truth.sets import held_out
 from brrrtop.estimator import judging
 
 GRID = {
@@ -58,7 +60,11 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=os.environ.get("BRRRTOP_TRACES"))
     args = parser.parse_args()
     counted = sorted(
-        (r for r in runs(Path(args.traces) if args.traces else None) if r.counters),
+        (
+            run
+            for run in runs(Path(args.traces) if args.traces else None)
+            if run.counters and not held_out(run.name)
+        ),
         key=lambda run: run.name,
     )
     table = errors(counted)

@@ -3,7 +3,8 @@
     python -m benchmarks.truth.keep FROM tests/recordings/h200 [--steps 2]
 
 Per script: NAME.brrr (the trace, with what the script measured and what a monitor should say as
-provenance) and NAME.ncu.csv.gz. Of long steps only `--steps` are kept, with whatever they launched.
+provenance) and, where it was counted, NAME.ncu.csv.gz. Of long steps only `--steps` are kept, with
+whatever they launched.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from collectors.wire import Frame, Kind, MarkClass
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 LONG = 20_000
 """Kernels; a recording with more is cut."""
+READ = ("graphics_util", "sm_util", "any_tensor_util", "dram_bw_util", "fp64_util", "fp32_util",
+        "fp16_util")  # fmt: skip
+"""Of what NVML read beside the undisturbed loop: the columns that `runs.GPM` knows."""
+COUNTED = "Nsight Compute, first kernels of a step in launch order, clocks not locked"
 LAUNCHED = (Kind.KERNELS, Kind.COPIES, Kind.LINKS)
 
 
@@ -85,6 +90,17 @@ def stated(script: Path) -> Any:
     raise SystemExit(f"{script.name} states no TRUTH")
 
 
+def readings(meta: dict[str, Any]) -> dict[str, Any]:
+    """NVML's readings beside the undisturbed loop; empty without any.
+
+    As provenance, not as gauges: they are of another run of the loop than the kernels.
+    """
+    nvml = meta.get("nvml") or {}
+    windows = [{key: one[key] for key in READ} for one in nvml.get("gpm_windows") or ()]
+    smi = {"sm_mhz": (nvml.get("nvidia_smi") or {}).get("sm_mhz")}
+    return {"nvml": {"gpm_windows": windows, "nvidia_smi": smi}} if windows else {}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -95,17 +111,23 @@ def main() -> None:
     for trace in sorted(args.folder.glob("*.trace.json.gz")):
         name = trace.name.partition(".")[0]
         meta = read_meta(trace.with_name(f"{name}.meta.json"))
-        source = open_source(trace)
+        script = ZOO / f"{name}.py"
         facts = {
-            "script": f"benchmarks/zoo/{name}.py",
-            "truth": stated(ZOO / f"{name}.py"),
+            # Scripts that are not of this repository say what they are beside their trace.
+            "script": f"benchmarks/zoo/{name}.py" if script.exists() else f"zoo/{name}.py",
+            "truth": stated(script) if script.exists() else meta["truth"],
             "step_ms": meta["step_ms"],
-            "counters": "Nsight Compute, first kernels of a step in launch order, clocks not locked",
+            **readings(meta),
         }
-        convert(Cut(source, args.steps), args.out / f"{name}.brrr", facts, meta)
-        counters = trace.with_name(f"{name}.ncu.csv").read_bytes()
-        # A fixed time in the header: the same counters give the same file.
-        (args.out / f"{name}.ncu.csv.gz").write_bytes(gzip.compress(counters, 9, mtime=0))
+        counters = trace.with_name(f"{name}.ncu.csv")
+        if counters.exists():
+            facts["counters"] = COUNTED
+            # A fixed time in the header: the same counters give the same file.
+            packed = gzip.compress(counters.read_bytes(), 9, mtime=0)
+            (args.out / f"{name}.ncu.csv.gz").write_bytes(packed)
+        source = Cut(open_source(trace), args.steps)
+        beside = {key: value for key, value in meta.items() if key != "nvml"}
+        convert(source, args.out / f"{name}.brrr", facts, beside)
         print(name, (args.out / f"{name}.brrr").stat().st_size, "bytes")
 
 

@@ -75,21 +75,42 @@ class Run:
 
 
 def runs(traces: Path | None = None) -> Iterator[Run]:
-    """The recordings kept with the tests, then those of `traces`, a folder of profiler traces."""
-    for path in sorted(RECORDINGS.glob("*.brrr")):
-        window = window_of(path)
-        truth = window.hello["provenance"]["truth"]
-        yield Run(path.stem, window, _counted(path.with_suffix(".ncu.csv.gz")), truth, {})
-    for path in sorted(traces.glob("*.trace.json.gz")) if traces else ():
+    """The recordings kept with the tests, then those of `traces`, a folder of profiler traces.
+
+    A script comes once: where both have it, with its counters, and else from the recordings.
+    """
+    kept = sorted(RECORDINGS.glob("*.brrr"))
+    given = sorted(traces.glob("*.trace.json.gz")) if traces else []
+    chosen: dict[str, Path] = {}
+    for path in (*kept, *given):
         name = path.name.partition(".")[0]
-        meta = json.loads(path.with_name(f"{name}.meta.json").read_text())
-        windows = (meta.get("nvml") or {}).get("gpm_windows") or []
-        gpm = {int(m): tuple(w[k] / 100 for w in windows) for k, m in GPM.items() if windows}
-        clock = ((meta.get("nvml") or {}).get("nvidia_smi") or {}).get("sm_mhz")
-        if clock and gpm:
-            gpm[int(Metric.SM_CLOCK_HZ)] = (clock * 1e6,)
-        counters = _counted(path.with_name(f"{name}.ncu.csv"))
-        yield Run(name, window_of(path), counters, meta["truth"], gpm, meta["step_ms"])
+        if name not in chosen or (_counts(path).exists() and not _counts(chosen[name]).exists()):
+            chosen[name] = path
+    for name, path in chosen.items():
+        window = window_of(path)
+        facts = (
+            window.hello["provenance"]
+            if path.suffix == ".brrr"
+            else json.loads(path.with_name(f"{name}.meta.json").read_text())
+        )
+        gpm, step_ms = _gpm(facts.get("nvml") or {}), facts.get("step_ms")
+        yield Run(name, window, _counted(_counts(path)), facts["truth"], gpm, step_ms)
+
+
+def _counts(path: Path) -> Path:
+    """Where the counters of a recording or a trace are, if there are any."""
+    end = "ncu.csv.gz" if path.suffix == ".brrr" else "ncu.csv"
+    return path.with_name(f"{path.name.partition('.')[0]}.{end}")
+
+
+def _gpm(nvml: dict[str, Any]) -> dict[int, tuple[float, ...]]:
+    """Readings by metric; empty without any."""
+    windows = nvml.get("gpm_windows") or []
+    gpm = {int(m): tuple(w[k] / 100 for w in windows) for k, m in GPM.items() if windows}
+    clock = (nvml.get("nvidia_smi") or {}).get("sm_mhz")
+    if clock and gpm:
+        gpm[int(Metric.SM_CLOCK_HZ)] = (clock * 1e6,)
+    return gpm
 
 
 def sampled_runs() -> Iterator[Run]:

@@ -7,28 +7,38 @@ BRRRTOP_TRACES names one, a folder of profiler traces with counters. Levels of e
 all that was recorded; `live shapes`, what `--shapes` records of a step; `names`, without ops and
 shapes, as a live monitor sees a run before that; `counters`, names and the GPM readings of the same
 loop, where there are any. The counted kernels are the first of one step (benchmarks/truth/collect.py).
+Scripts that constants were set with and those held out (`sets`) are summed up apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.truth.live import with_live_shapes
 from benchmarks.truth.runs import Run, runs, with_gauges, without_shapes
-from benchmarks.truth.scoring import Score, aligned, score
+from benchmarks.truth.scoring import SIDES, Score, aligned, score
+from benchmarks.truth.sets import held_out, told
 from collectors.wire import Metric
 
 WHOLE_STEP = 0.97
 """Counted kernel time over step time."""
 LEVELS = ("shapes", "live shapes", "names", "counters")
-SHOWN = ("shapes", "names", "counters")
-"""With a column of their own."""
+HEAD = (
+    "| script | built to be | verdict (confidence) | without shapes | split error: shapes / live"
+    " shapes / names / names + GPM | right side: shapes / names |",
+    "|---|---|---|---|---|---|",
+)
+PREDICTED = (
+    "| script | predicted | verdict, compute / memory / overhead of the wall time | counted kernel"
+    " time: compute / memory / underfilled | ours of it |",
+    "|---|---|---|---|---|",
+)
 
 
 @dataclass(frozen=True)
@@ -91,16 +101,15 @@ def figures(table: Sequence[Row], level: str) -> Figures:
 
 
 def markdown(table: Sequence[Row], least_miss: float) -> str:
-    """The table and the misses."""
-    lines = [
-        "| script | built to be | verdict (confidence) | without shapes | split error: shapes / names"
-        " / names + GPM | right side: shapes / names |",
-        "|---|---|---|---|---|---|",
-        *(_line(row) for row in table),
-    ]
-    for level in LEVELS:
-        if any(level in row.scores for row in table):
-            lines += ["", _summary(figures(table, level), level)]
+    """The table, its sums, and the misses."""
+    fitted = [row for row in table if not held_out(row.run.name)]
+    others = [row for row in table if held_out(row.run.name)]
+    lines = ["Scripts that constants were set with:", "", *HEAD, *map(_line, fitted)]
+    lines += _summaries(fitted, "Set with")
+    if others:
+        lines += ["", "Held out:", "", *HEAD, *map(_line, others)]
+        lines += _summaries(others, "Held out")
+        lines += ["", "Regimes of the held-out scripts:", "", *PREDICTED, *map(_regimes, others)]
     met = [line for row in table if (line := _gpm(row))]
     if met:
         lines += [
@@ -119,17 +128,59 @@ def markdown(table: Sequence[Row], least_miss: float) -> str:
     return "\n".join(lines)
 
 
+def _summaries(table: Sequence[Row], title: str) -> list[str]:
+    """A paragraph a level, and one on what is left when caches do not count as memory."""
+    lines = []
+    for level in LEVELS:
+        if any(level in row.scores and row.scores[level].matched for row in table):
+            lines += ["", f"{title}, {_summary(figures(table, level), level)}"]
+    found = figures([_by_dram(row) for row in table], "shapes")
+    return [
+        *lines,
+        "",
+        f"{title}, shapes, with the DRAM alone as memory (no caches, no shared memory): mean split"
+        f" error {found.split_error:.1f} points, right side for {found.pooled:.1%} of the decided"
+        " kernel time.",
+    ]
+
+
+def _by_dram(row: Row) -> Row:
+    """The run as if only the DRAM were memory: the regime theory study's second truth (5.2).
+
+    Nsight Compute's memory throughput is the highest of DRAM, L2, L1 and shared memory.
+    """
+    counters = tuple(replace(one, memory=one.dram) for one in row.run.counters)
+    run = replace(row.run, counters=counters)
+    return Row(run, {"shapes": score(run, run.window)})
+
+
 def _line(row: Row) -> str:
     full, names = row.scores["shapes"], row.scores["names"]
     errors = [
         f"{row.scores[level].split_error:.1f}" if level in row.scores and full.matched else "–"
-        for level in SHOWN
+        for level in LEVELS
     ]
     sides = [f"{s.agreement:.0%}" if s.agreement is not None else "–" for s in (full, names)]
     return (
         f"| {row.run.name} | {row.run.truth['regime']} | {_verdict(full)} | {_verdict(names)}"
         f" | {' / '.join(errors)} | {' / '.join(sides)} |"
     )
+
+
+def _regimes(row: Row) -> str:
+    """What was predicted of a script, what is said of it, and what the counters say."""
+    full = row.scores["shapes"]
+    split = full.judged.estimate.split
+    shares = [f"{share:.0%}" for share in (split.compute, split.memory, split.overhead)]
+    lines = [_shares(full.truth), _shares(full.ours)] if full.matched else ["not counted", "–"]
+    return (
+        f"| {row.run.name} ({told(row.run.name)}) | {row.run.truth['regime']} | {_verdict(full)},"
+        f" {' / '.join(shares)} | {' | '.join(lines)} |"
+    )
+
+
+def _shares(shares: Mapping[str, float]) -> str:
+    return " / ".join(f"{shares[side]:.0%}" for side in SIDES)
 
 
 def _verdict(scored: Score) -> str:
@@ -140,7 +191,7 @@ def _verdict(scored: Score) -> str:
 
 def _summary(found: Figures, level: str) -> str:
     return (
-        f"With {level}: mean split error {found.split_error:.1f} points over {found.scripts} scripts"
+        f"{level}: mean split error {found.split_error:.1f} points over {found.scripts} scripts"
         f" (worst {found.worst:.1f}), right side for {found.pooled:.1%} of the decided kernel time,"
         f" regime as built {found.regimes_right} of {found.regimes}."
     )
