@@ -19,6 +19,7 @@ from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, si
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import evidence_pairs, evidence_text
+from brrrtop.tui.widgets.banner import nothing_yet
 from brrrtop.tui.widgets.history_graph import time_axis
 from brrrtop.tui.widgets.title import subject
 from tests.tui import snapshots
@@ -281,3 +282,17 @@ async def test_steps_that_hardly_differ_are_told_as_such() -> None:
     told = replace(snapshot, estimate=replace(snapshot.estimate, steps=steps))
     async with shown(told, size=(200, 60)) as screen:
         assert "slowest <+1%" in await screen.text()
+
+
+@pytest.mark.parametrize(("width", "shown_words"), [(80, "risk)"), (40, "…"), (200, "risk)")])
+def test_what_is_waited_for_takes_the_lines_there_are(width: int, shown_words: str) -> None:
+    note = (
+        "kernel tracing waits to hear whether the trainer has CUDA graphs; without torch nobody "
+        "can tell (--trace-graphs takes the risk)"
+    )
+    waiting = snapshots.waiting()
+    waiting = replace(waiting, source=replace(waiting.source, notes=(note,)))
+    lines = nothing_yet(waiting, Look(), width, 2)
+    assert len(lines) == (1 if width == 200 else 2)
+    assert all(line.cell_len <= width for line in lines)
+    assert lines[-1].plain.endswith(shown_words)

@@ -9,9 +9,11 @@ from brrrtop.model import Estimate, Regime, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
-from brrrtop.tui.renderables.line import sided, stacked
+from brrrtop.tui.renderables.line import clipped, sided, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
+
+_WAITING = "WAITING "
 
 
 class Banner(Pane):
@@ -20,7 +22,7 @@ class Banner(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         estimate = snapshot.estimate
         if estimate is None:
-            return stacked([nothing_yet(snapshot, self.look)], width)
+            return stacked(nothing_yet(snapshot, self.look, width, max(1, height)), width)
         lines = [
             sided(verdict(estimate, self.look), confidence(estimate, self.look), width),
             split_bar(estimate, self.look, width),
@@ -28,10 +30,17 @@ class Banner(Pane):
         return stacked(lines[:height], width)
 
 
-def nothing_yet(snapshot: Snapshot, look: Look) -> Text:
-    text = Text.styled("WAITING ", look.style("text", bold=True))
+def nothing_yet(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Text]:
+    """What is waited for, or stands in the way: on as many lines as there are."""
     notes = "; ".join(snapshot.source.notes) or "for the first whole window of device activity"
-    return text.append(notes, look.style("muted"))
+    flowed = wrapped(notes, max(10, width - len(_WAITING)))
+    flowed[height - 1 :] = [" ".join(flowed[height - 1 :])] if len(flowed) >= height else []
+    lines = []
+    for i, line in enumerate(flowed):
+        lead = _WAITING if i == 0 else " " * len(_WAITING)
+        text = Text.styled(lead, look.style("text", bold=True))
+        lines.append(clipped(text.append(line, look.style("muted")), width))
+    return lines
 
 
 def verdict(estimate: Estimate, look: Look) -> Text:
