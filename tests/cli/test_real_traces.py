@@ -35,36 +35,3 @@ def test_every_trace_adds_up_and_fits(traces: Path) -> None:
             assert sum(row["total_ns"] for row in one["kernels"]) > 0
         text = to_text(snapshot)
         assert max(map(len, text.splitlines())) <= 80, path.name
-
-
-def test_the_demo_recordings_have_the_verdicts_of_their_names() -> None:
-    from brrrtop.cli.demo import scenarios
-
-    known = scenarios()
-    assert known.keys() >= {
-        "healthy", "input-bound", "launch-bound", "memory-bound", "sync-bound",
-    }  # fmt: skip
-    verdicts = {}
-    for name in known:
-        estimate = read(str(known[name]), Options()).estimate
-        assert estimate is not None
-        verdicts[name] = (estimate.regime.value, estimate.cause)
-    assert verdicts["input-bound"] == ("overhead", "input")
-    assert verdicts["launch-bound"] == ("overhead", "launch")
-    assert verdicts["memory-bound"][0] == "memory"
-    assert verdicts["healthy"][0] == "compute"
-    assert verdicts["sync-bound"][0] == "overhead"
-
-
-def test_demo_recordings_are_small_and_say_where_they_are_from() -> None:
-    from brrrtop.cli.demo import scenarios
-    from brrrtop.session.opening import open_source
-    from collectors.wire import Kind
-
-    sizes = {name: path.stat().st_size for name, path in scenarios().items()}
-    assert sum(sizes.values()) < 8 << 20, sizes
-    for name, path in scenarios().items():
-        source = open_source(str(path))
-        hello = next(frame.body for frame in source.frames() if frame.kind == Kind.HELLO)
-        source.close()
-        assert hello.get("provenance"), name

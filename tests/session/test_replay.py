@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from brrrtop.cli.demo import scenarios
 from brrrtop.session.opening import open_source
 from brrrtop.session.replay import WATCHABLE_S, Replay
 from brrrtop.session.state import Session
 
+SHORT = Path(__file__).parents[1] / "recordings" / "promises" / "dataloader-stall.brrr"
+
 
 @pytest.mark.parametrize("speed", [None, 1.0, 0.25])
 def test_a_speed_that_was_asked_for_is_the_speed(speed: float | None) -> None:
-    source = open_source(str(scenarios()["plain-attention"]))
+    source = open_source(str(SHORT))
     now_s = 0.0
     replay = Replay(Session(source, keep_ns=None), speed=speed, clock=lambda: now_s)
     span = replay.span

@@ -1,0 +1,182 @@
+"""The shipped demos: minutes of real runs, each with the verdict and the advice planted in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from brrrtop.cli import show
+from brrrtop.cli.analyze import read
+from brrrtop.cli.demo import scenarios
+from brrrtop.cli.options import Options
+from brrrtop.cli.trimmed import FromFirstActivity
+from brrrtop.model import Snapshot
+from brrrtop.session.opening import open_source
+from brrrtop.session.replay import Replay
+from brrrtop.session.state import Session
+from collectors.wire import Kind, Metric
+
+SETTLING_S = 5.0
+SURE = 0.5
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is planted in the script that was recorded."""
+
+    regime: str
+    cause: str | None
+    """Of overhead. A host that stops for values launches late for longer than it is stopped."""
+    advice: tuple[str, ...]
+    not_advice: tuple[str, ...]
+    nothing_else: bool = False
+
+
+TRUTHS = {
+    "fp32-convolutions": Truth(
+        "compute", None, ("enable-tf32-or-amp", "channels-last"),
+        ("dataloader-stall", "launch-bound-compile", "sync-point", "flash-attention", "pin-memory"),
+    ),
+    "healthy": Truth(
+        "compute", None, ("none-healthy",),
+        ("dataloader-stall", "launch-bound-compile", "sync-point", "enable-tf32-or-amp",
+         "flash-attention", "fused-optimizer", "tensor-core-alignment", "pin-memory",
+         "channels-last"),
+        nothing_else=True,
+    ),
+    "input-bound": Truth(
+        "overhead", "input", ("dataloader-stall",),
+        ("launch-bound-compile", "fuse-pointwise", "enable-tf32-or-amp", "channels-last",
+         "flash-attention", "tensor-core-alignment"),
+    ),
+    "launch-bound": Truth(
+        "overhead", "launch", ("launch-bound-compile", "fused-optimizer"),
+        ("dataloader-stall", "sync-point", "enable-tf32-or-amp", "channels-last",
+         "flash-attention", "pin-memory", "tensor-core-alignment"),
+    ),
+    "memory-bound": Truth(
+        "memory", None, ("fuse-pointwise",),
+        ("dataloader-stall", "sync-point", "enable-tf32-or-amp", "channels-last",
+         "flash-attention", "pin-memory", "tensor-core-alignment"),
+    ),
+    "misaligned": Truth(
+        "compute", None, ("tensor-core-alignment",),
+        ("dataloader-stall", "launch-bound-compile", "sync-point", "enable-tf32-or-amp",
+         "channels-last", "flash-attention", "pin-memory"),
+    ),
+    "plain-attention": Truth(
+        "mixed", None, ("flash-attention",),
+        ("dataloader-stall", "launch-bound-compile", "sync-point", "enable-tf32-or-amp",
+         "channels-last", "pin-memory", "tensor-core-alignment"),
+    ),
+    "sync-bound": Truth(
+        "overhead", "launch", ("sync-point",),
+        ("dataloader-stall", "enable-tf32-or-amp", "channels-last", "flash-attention",
+         "pin-memory", "tensor-core-alignment"),
+    ),
+    "unpinned-copies": Truth(
+        "overhead", "exposed_copy", ("pin-memory",),
+        ("launch-bound-compile", "fuse-pointwise", "channels-last", "flash-attention",
+         "tensor-core-alignment"),
+    ),
+}  # fmt: skip
+NAMES = sorted(TRUTHS)
+
+
+def watched(path: Path, interval_s: float = 1.0) -> Iterator[tuple[float, Snapshot]]:
+    """What `brrrtop demo` shows from where it opens to the end, with the time since it opened."""
+    ticks = count()
+    source = FromFirstActivity(open_source(str(path)))
+    replay = Replay(Session(source, keep_ns=None), clock=lambda: next(ticks) * interval_s)
+    show._to_first_verdict(replay, show.DEMO_STEPS)
+    opened_s = None
+    try:
+        while True:
+            snapshot = replay.advance()
+            opened_s = snapshot.now_ns / 1e9 if opened_s is None else opened_s
+            yield snapshot.now_ns / 1e9 - opened_s, snapshot
+            if (snapshot.progress or 0.0) >= 1.0:
+                return
+    finally:
+        replay.close()
+
+
+def check(truth: Truth, snapshot: Snapshot, settled: bool) -> None:
+    """Fails where the verdict, or once `settled` the advice, is not what was planted."""
+    estimate = snapshot.estimate
+    assert estimate is not None
+    assert estimate.regime.value == truth.regime
+    assert estimate.cause == truth.cause
+    given = {one.kind: one.confidence for one in snapshot.advisories}
+    assert not given.keys() & set(truth.not_advice)
+    if settled:
+        assert given.keys() >= set(truth.advice)
+    if truth.nothing_else:
+        assert {kind for kind, sure in given.items() if sure > SURE} <= set(truth.advice)
+
+
+def test_every_shipped_demo_has_a_known_truth() -> None:
+    assert scenarios().keys() == TRUTHS.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_whole_of_a_demo_gets_the_verdict_and_the_advice_that_are_planted(name: str) -> None:
+    check(TRUTHS[name], read(str(scenarios()[name]), Options()), settled=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whoever_watches_a_demo_never_sees_another_verdict(name: str) -> None:
+    seen = 0
+    for at_s, snapshot in watched(scenarios()[name]):
+        check(TRUTHS[name], snapshot, settled=at_s > SETTLING_S)
+        seen += at_s > SETTLING_S
+    assert seen > 40
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_demo_is_a_minute_of_a_live_run_with_steps_and_the_gpus_own_counters(name: str) -> None:
+    source = open_source(str(scenarios()[name]))
+    span = source.span
+    assert span is not None
+    assert span.duration_ns > 59_700_000_000
+    frames = list(source.frames())
+    source.close()
+    hello = next(frame.body for frame in frames if frame.kind == Kind.HELLO)
+    assert hello["agent"], "recorded by the agent in a trainer, not converted from a trace"
+    assert "live" in hello["provenance"]["from"]
+    metrics = {int(m) for f in frames if f.kind == Kind.GAUGES for m in f.body["metric"].tolist()}
+    assert metrics >= {Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE}
+    assert any(frame.kind == Kind.MARKS for frame in frames)
+
+
+def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from() -> None:
+    paths = scenarios().values()
+    assert sum(path.stat().st_size for path in paths) < 8 << 20
+    for path in paths:
+        source = open_source(str(path))
+        said = [text for frame in source.frames() for text in _texts(frame.body)]
+        source.close()
+        assert len(said) > 100
+        places = [text for text in said if re.search(r"(?:^|[\s'\"=(:])/(?!s\b)[A-Za-z]", text)]
+        assert set(places) <= {"/usr/local/cuda"}, path.name
+        hosts = {
+            frame.body.get("hostname") for frame in open_source(str(path)).frames()
+            if frame.kind == Kind.HELLO
+        }  # fmt: skip
+        assert hosts == {"gpu-host"}, path.name
+
+
+def _texts(body: object) -> Iterator[str]:
+    if isinstance(body, str):
+        yield body
+    elif isinstance(body, dict):
+        for value in body.values():
+            yield from _texts(value)
+    elif isinstance(body, list):
+        for value in body:
+            yield from _texts(value)
