@@ -45,12 +45,15 @@ IDLE_CAUSES = (
     "checkpoint",
     "logging",
     "evaluation",
+    "io",
     "host",
     "device",
+    "other_process",
     "unknown",
 )
-"""Why nothing was resident. `launch`: the host was on its way to the next launch; `host`: it was
-elsewhere, nobody knows where; `device`: work was queued but waited on the device."""
+"""Why nothing was resident. `launch`: the host was on its way to the next launch; `io`: it was in
+file or network work of the loop itself; `host`: it was elsewhere, nobody knows where; `device`:
+work was queued but waited on the device; `other_process`: the same while others were on it."""
 
 MECHANICAL_CLASSES = ("host_late", "launch", "back_to_back", "device_wait", "unknown")
 

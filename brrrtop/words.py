@@ -40,8 +40,10 @@ CAUSES = {
     "checkpoint": "a checkpoint is written",
     "logging": "the host is logging",
     "evaluation": "an evaluation runs",
+    "io": "the loop itself is in file or network work",
     "host": "the host was elsewhere, nobody saw where",
     "device": "queued work waited on the device",
+    "other_process": "queued work waited while another process was on the GPU",
     "unknown": "the cause is not known",
     "idle": "the GPU had nothing to do",
     "exposed_comm": "collectives with no compute beside them",
@@ -55,6 +57,7 @@ CAUSES = {
 _BUCKETS = {
     "exposed_comm": "exposed comm",
     "exposed_copy": "exposed copy",
+    "idle_other_process": "idle: other process",
     "idle_unknown": "idle, cause unknown",
 }
 

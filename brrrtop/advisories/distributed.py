@@ -83,7 +83,7 @@ def straggler(
     return late, Advisory(
         kind="straggler",
         says=f"rank {late} arrives last: the others wait {units.share(lag)} of the time for it, "
-        f"and it spends that in {cause}",
+        f"and it spends that in {cause.replace('_', ' ')}",
         confidence=0.8 if len(ranks) > 2 else 0.7,
         saves_at_most=round(lag, 4),
         evidence={"rank": late, "lag_share": lag, "cause": cause},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.estimator.lines import LEAST_PART
 from brrrtop.model import Advisory
 
 
@@ -44,18 +45,18 @@ def sampled(context: Context, cause: str) -> float:
     """
     hosts = context.facts.hosts
     part = hosts.stack_shares.get(cause, 0.0)
-    if hosts.stack_samples < context.limits.stack_samples or part < 0.25:
+    if hosts.stack_samples < context.limits.stack_samples or part < LEAST_PART:
         return 0.0
     return part * away(context)
 
 
 def away(context: Context) -> float:
-    """Share of the wall the host was elsewhere, in nothing that was seen.
+    """Share of the wall the host was elsewhere, in nothing that a probe saw.
 
     Without launch records: idle without a name in gaps too long to be Python between launches.
     """
     if context.estimate.launch.rho is not None:
-        return context.idle("host")
+        return context.idle("host", "io")
     dispatch = context.share(context.facts.dispatch_idle_ns)
     return max(context.idle("unknown", "host") - dispatch, 0.0)
 

@@ -270,7 +270,7 @@ def underfilled_kernels(context: Context) -> Advisory | None:
     share = context.share(context.estimate.account.underfilled_ns)
     if (
         share < context.limits.underfilled
-        or launch_idle(context) + context.idle("host", "sync") > share
+        or launch_idle(context) + context.idle("host", "io", "sync") > share
     ):
         return None
     rows = context.estimate.kernels

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from brrrtop.estimator.lines import LEAST_SAMPLES
+
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
@@ -30,7 +32,7 @@ class Thresholds:
     """A launch costs 5-20 us of host time: kernels under 20 us cannot hide it (A10)."""
     host_idle: float = 0.1
     """Long absences of the host that nothing explains (A14)."""
-    stack_samples: int = 20
+    stack_samples: int = LEAST_SAMPLES
     """Fewer samples put too wide an error on a line's share (1.4)."""
     input_idle: float = 0.05
     """TensorBoard's plugin draws the same line for loader time (A17)."""

@@ -11,11 +11,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.estimator import idle, intervals, sweep
+from brrrtop.estimator import idle, intervals, lines, sweep
 from brrrtop.estimator.intervals import Cover
 from brrrtop.estimator.labels import Labels
 from brrrtop.model import Account, Split
 from brrrtop.tables import Calls, Marks, Span, Window
+from collectors.wire import Metric
 
 I8 = npt.NDArray[np.int64]
 HostTable = TypeVar("HostTable", Calls, Marks)
@@ -44,6 +45,7 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     span = window.span
     acts, calls, marks = window.activities, window.calls, window.marks
     low, high = span.t0_ns, span.t1_ns
+    others = _others(window)
     if window.observed is not None:
         clock = _Clock(window.observed)
         acts = type(acts)(
@@ -52,10 +54,12 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         )  # fmt: skip
         calls = _mapped(calls, clock)
         marks = _mapped(marks, clock)
+        others = intervals.merge(*(clock.map(times) for times in others))
         low, high = (int(t) for t in clock.map(np.array([low, high], np.int64)))
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
     charges = sweep.charge(starts, ends, labels)
-    gaps = idle.book(acts, calls, marks, call_rows, charges.busy, (low, high))
+    io_part = lines.io_part(window.names, window.marks, idle.NAMED)
+    gaps = idle.book(acts, calls, marks, call_rows, charges.busy, (low, high), others, io_part)
     buckets = charges.buckets_ns
     causes, unknown_ns = _with_losses(gaps.causes_ns, buckets["unknown"], window, len(acts))
     return Account(
@@ -75,6 +79,24 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
 def _mapped(table: HostTable, clock: _Clock) -> HostTable:
     rest = [getattr(table, f) for f in list(table.__slots__)[2:]]
     return type(table)(clock.map(table.starts_ns), clock.map(table.ends_ns), *rest)
+
+
+def _others(window: Window) -> tuple[I8, I8]:
+    """When other processes were on the device; never where nobody counted them.
+
+    A count holds until the next one, the first one also before itself. It says that they were
+    there, not that they computed.
+    """
+    gauges, span = window.gauges, window.span
+    rows = (gauges.metrics == Metric.FOREIGN_PROCESS_COUNT) & np.isfinite(gauges.values)
+    rows &= np.isin(gauges.device_ids, (window.device.device_id, -1))
+    if not rows.any():
+        return idle.NOBODY
+    starts = gauges.times_ns[rows].astype(np.int64)
+    ends = np.append(starts[1:], max(span.t1_ns, starts[-1]))
+    starts[0] = min(span.t0_ns, starts[0])
+    there = gauges.values[rows] > 0
+    return intervals.merge(starts[there], ends[there])
 
 
 def _with_losses(

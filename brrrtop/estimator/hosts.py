@@ -2,39 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.estimator import intervals
+from brrrtop.estimator import intervals, lines
 from brrrtop.estimator.joined import Joined, mark_spans
 from brrrtop.estimator.syncs import dearest_names
 from brrrtop.tables import Bool, Window
 from collectors.wire import CallClass, MarkClass
-
-_READS_AS = tuple(
-    (cause, re.compile(pattern))
-    for cause, pattern in (
-        (
-            "checkpoint",
-            r"torch\.save|save_(checkpoint|pretrained|model|state|file)|checkpoint\.save",
-        ),
-        (
-            "logging",
-            r"\bprint\(|\blog(ger|ging)\.|\blog_(metrics|step|scalars?|dict)\b|add_scalar|tqdm"
-            r"|(run|wandb|self|logger)\.log\(|tensorboard|mlflow|\.write\(|\.flush\(|json\.dump",
-        ),
-        ("sync", r"\.item\(|\.cpu\(|\.tolist\(|synchronize|nonzero\(|\.numpy\("),
-        (
-            "input",
-            r"utils/data/|[dD]ata_?[lL]oader|__next__|\bnext\(|__getitem__|collate|tokeniz|decode"
-            r"|for \w+(, ?\w+)* in \w*(loader|batches|dataset|data)\b|imread|PIL/|load_image",
-        ),
-    )
-)
-"""What a line of a training loop reads as, for time that no probe names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +49,7 @@ class Hosts:
     """Lines the main thread was in while the device idled: name, samples, 0."""
     stack_samples: int
     stack_shares: Mapping[str, float]
-    """Part of the samples whose line reads as `input`, `logging`, `checkpoint` or `sync`."""
+    """Part of the samples whose line reads as `input`, `logging`, `checkpoint`, `sync` or `io`."""
     launches: int
     graph_launches: int
     launch_ns: int
@@ -102,7 +79,7 @@ def hosts(joined: Joined) -> Hosts:
         retries=int(np.maximum(marks.values[retries], 1).sum()),
         stacks=_stacks(window, stacks),
         stack_samples=len(stacks),
-        stack_shares=_stack_shares(window, stacks),
+        stack_shares=lines.shares(window.names, window.marks.name_ids[stacks]),
         launches=int(launch.sum()),
         graph_launches=int((calls.classes == CallClass.GRAPH_LAUNCH).sum()),
         launch_ns=int((calls.ends_ns - calls.starts_ns)[launch].sum()),
@@ -115,20 +92,6 @@ def _stacks(window: Window, rows: intervals.I8) -> tuple[tuple[str, int, int], .
     ids, counts = np.unique(window.marks.name_ids[rows], return_counts=True)
     order = np.argsort(-counts, kind="stable")[:3]
     return tuple((window.names[ids[i]], int(counts[i]), 0) for i in order)
-
-
-def _stack_shares(window: Window, rows: intervals.I8) -> dict[str, float]:
-    """By what the sampled line says it does; lines that say nothing count nowhere."""
-    if not len(rows):
-        return {}
-    ids, counts = np.unique(window.marks.name_ids[rows], return_counts=True)
-    shares: dict[str, float] = {}
-    for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        for cause, pattern in _READS_AS:
-            if pattern.search(window.names[name_id]):
-                shares[cause] = shares.get(cause, 0.0) + count / len(rows)
-                break
-    return shares
 
 
 def _marks(window: Window, mark_class: int, idle: intervals.Cover) -> Seen:

@@ -5,7 +5,12 @@ union instead of per stream): the next activity was launched after the gap began
 being launched (launch), was queued and came within 5 us (back to back) or later (device wait).
 Causes of the host's part: what the trainer was seen doing, most specific first; else a
 synchronisation that let the queue run dry; else on the way to the next launch, or elsewhere.
-Regime theory study, 1.4.
+Of `elsewhere`, stack samples give `io` its part. Regime theory study, 1.4.
+
+No cause, on purpose: `gil`, since samples say where a thread stands, never whether it holds the
+interpreter's lock or waits for it, and the sampler needs that lock itself: late samples look alike
+whoever holds it. `throttled`, since low clocks make kernels longer and leave nothing idle: the
+advice of that name reads the clocks.
 """
 
 from __future__ import annotations
@@ -43,6 +48,9 @@ _PAINT: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
     ("evaluation", (MarkClass.EVALUATION,)),
 )
 """Most specific first: a collection inside a loader wait is the collection's."""
+NAMED = tuple(mark_class for _, classes in _PAINT for mark_class in classes)
+"""Marks that name a cause."""
+NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +115,13 @@ def book(
     call_rows: I8,
     busy: tuple[I8, I8],
     span: tuple[int, int],
+    others: tuple[I8, I8] = NOBODY,
+    io_part: float = 0.0,
 ) -> Idle:
     """Every idle nanosecond of the span, by cause and by mechanics.
 
-    All times are on one clock; `busy` is merged and clipped to the span.
+    All times are on one clock; `busy` is merged and clipped to the span, `others` (when another
+    process was on the device) merged. `io_part` is `lines.io_part`.
     """
     causes = dict.fromkeys(IDLE_CAUSES, 0)
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
@@ -126,9 +137,12 @@ def book(
     mechanical["host_late"] = int((host_ends - starts).sum())
     mechanical["launch"] = int((ends - host_ends)[inside | late].sum())
     mechanical["back_to_back"] = int((ends - starts)[queued & soon].sum())
-    mechanical["device_wait"] = int((ends - starts)[queued & ~soon].sum())
+    waited = queued & ~soon
+    mechanical["device_wait"] = int((ends - starts)[waited].sum())
     mechanical["unknown"] = int((ends - starts)[~known].sum())
-    causes["device"] = mechanical["device_wait"]
+    shared_ns = int(Cover(*others).between(starts[waited], ends[waited]).sum())
+    causes["other_process"] = shared_ns
+    causes["device"] = mechanical["device_wait"] - shared_ns
     causes["launch"] = mechanical["back_to_back"]
     # Without a launch record the whole gap may be the host's: marks can still name it.
     host_starts = starts
@@ -140,6 +154,8 @@ def book(
     )
     causes["launch"] += int(launch_part.sum())
     _unnamed(causes, marks, (host_starts, host_ends), rest, known)
+    causes["io"] = int(causes["host"] * io_part)
+    causes["host"] -= causes["io"]
     return Idle(causes, mechanical, mechanical["host_late"])
 
 

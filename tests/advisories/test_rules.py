@@ -367,6 +367,11 @@ def samples_at_one_line() -> Scene:
     return looped(lambda s: (large(s), sampled(s, "train.py:12 rescale")))
 
 
+@calls_for("python-overhead")
+def samples_in_the_files_of_the_loop_itself() -> Scene:
+    return looped(lambda s: (large(s), sampled(s, "train.py:12 main | rows = np.load(path)")))
+
+
 @silent("python-overhead")
 def a_handful_of_samples() -> Scene:
     return looped(lambda s: (large(s), sampled(s, "train.py:12 rescale", count=1)))

@@ -21,6 +21,8 @@ MakeSnapshot = Callable[..., Snapshot]
         ("idle.input >= 50%", True),
         ("idle.input > 50%", False),
         ("idle.gc > 0", False),
+        ("idle.io < 1%", True),
+        ("idle.other_process > 0", False),
         ("compute < 0.5", True),
         ("overhead <= 10%", False),
         ("underfilled > 2%", True),

@@ -19,7 +19,7 @@ from brrrtop.tables import (
     Span,
     Window,
 )
-from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
+from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind, Metric
 
 H200 = Device(
     0, "NVIDIA H200", sm_count=132, capability=(9, 0), max_threads_per_sm=2048,
@@ -74,8 +74,12 @@ def window(
     device: Device = H200,
     observed: tuple[Span, ...] | None = None,
     lost: int = 0,
+    others: Sequence[tuple[int, int]] = (),
 ) -> Window:
-    """A window over these; without `span` from the first activity's start to the last one's end."""
+    """A window over these; without `span` from the first activity's start to the last one's end.
+
+    `others`: when and how many other processes were counted on the device.
+    """
     kernels = sorted(kernels, key=lambda k: k.start)
     calls = sorted(calls, key=lambda c: c.start)
     marks = sorted(marks, key=lambda m: m.start)
@@ -95,7 +99,11 @@ def window(
             np.array([m.kind for m in marks], np.int32),
         ),
         Links(_i8([]), _i8([])),
-        Gauges(_i8([]), np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)),
+        Gauges(
+            _i8([at for at, _ in others]), np.zeros(len(others), np.int32),
+            np.full(len(others), Metric.FOREIGN_PROCESS_COUNT, np.int32),
+            np.array([count for _, count in others], np.float64),
+        ),
         tuple(names), dict[int, OpSignature](), observed, lost,
     )  # fmt: skip
 

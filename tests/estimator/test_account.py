@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.estimator import account, idle, labels, launches
+from brrrtop.estimator import account, idle, labels, launches, lines
 from brrrtop.estimator.estimate import estimate
 from brrrtop.model import Account
 from brrrtop.tables import Span, Window
 from collectors.wire import CallClass, MarkClass
 from tests.estimator.build import ADD, D2H, GEMM, H2D, NCCL, C, K, M, window
 
+LINES = ["train.py:8 main | rows = np.load(path)", "train.py:9 main | x = x.scale()"]
 NAMES = [GEMM, ADD, NCCL, H2D, D2H, "_my_kernel"]
 
 
@@ -54,8 +55,14 @@ def windows(draw: st.DrawFn) -> Window:
         marks.append(
             M(at, at + draw(st.integers(0, 90_000)), draw(st.sampled_from(list(MarkClass))))
         )
+    for _ in range(draw(st.sampled_from([0, 19, 40]))):
+        at, line = draw(st.integers(0, 400_000)), draw(st.sampled_from(LINES))
+        marks.append(M(at, at, MarkClass.STACK, line))
     low = draw(st.integers(0, 200_000))
-    return window(kernels, calls, marks, (low, low + draw(st.integers(1, 300_000))))
+    span = (low, low + draw(st.integers(1, 300_000)))
+    counted = st.tuples(st.integers(0, 500_000), st.integers(0, 2))
+    others = sorted(draw(st.lists(counted, max_size=4)))
+    return window(kernels, calls, marks, span, others=others)
 
 
 @given(windows())
@@ -127,6 +134,7 @@ def test_shifting_the_clock_changes_nothing(w: Window, shift: int) -> None:
     other = replace(
         w, span=Span(w.span.t0_ns + shift, w.span.t1_ns + shift), activities=moved(w.activities),
         calls=moved(w.calls), marks=moved(w.marks),
+        gauges=replace(w.gauges, times_ns=w.gauges.times_ns + shift),
     )  # fmt: skip
     assert booked(w) == booked(other)
 
@@ -222,6 +230,95 @@ def test_a_long_unexplained_absence_is_the_hosts_and_said_so() -> None:
     kernels = [K(0, 10_000, corr=1), K(2_000_000, 2_010_000, corr=2)]
     a = booked(window(kernels, [C(-9_000, -5_000, 1), C(1_990_000, 1_995_000, 2)]))
     assert a.idle_ns["host"] == 1_980_000
+
+
+def _absent(stacks: list[M], marks: tuple[M, ...] = ()) -> Account:
+    """The host is away for 1.98 ms, and was sampled."""
+    kernels = [K(0, 10_000, corr=1), K(2_000_000, 2_010_000, corr=2)]
+    calls = [C(-9_000, -5_000, 1), C(1_990_000, 1_995_000, 2)]
+    return booked(window(kernels, calls, [*stacks, *marks]))
+
+
+def _stacks(line: str, count: int, start: int = 20_000) -> list[M]:
+    return [M(start + i * 1_000, start + i * 1_000, MarkClass.STACK, line) for i in range(count)]
+
+
+def test_an_absence_sampled_in_file_work_is_io_for_its_part_of_the_samples() -> None:
+    a = _absent(_stacks(LINES[0], 15) + _stacks(LINES[1], 15))
+    assert (a.idle_ns["io"], a.idle_ns["host"]) == (990_000, 990_000)
+    assert total(a) == a.duration_ns
+
+
+@pytest.mark.parametrize(("files", "rest"), [(19, 0), (9, 30)])
+def test_a_handful_of_samples_in_file_work_is_no_io(files: int, rest: int) -> None:
+    a = _absent(_stacks(LINES[0], files) + _stacks(LINES[1], rest))
+    assert (a.idle_ns["io"], a.idle_ns["host"]) == (0, 1_980_000)
+
+
+def test_samples_inside_a_wait_that_has_a_name_do_not_speak_for_the_rest() -> None:
+    """The loader's files are `input`; what the host did besides was not reading."""
+    wait = M(10_000, 60_000, MarkClass.INPUT)
+    a = _absent(_stacks(LINES[0], 30) + _stacks(LINES[1], 30, 100_000), (wait,))
+    assert (a.idle_ns["input"], a.idle_ns["io"], a.idle_ns["host"]) == (50_000, 0, 1_930_000)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("train.py:8 main | with open(path, 'rb') as file:", "io"),
+        ("train.py:8 main | text = file.read()", "io"),
+        ("train.py:8 main | state = torch.load(path)", "io"),
+        ("data/rows.py:3 fetch > python3.11/socket.py:706 readinto | r = session.get(url)", "io"),
+        ("data/rows.py:3 fetch > urllib3/connectionpool.py:440 _make_request", "io"),
+        ("train.py:8 main | subprocess.run(['rsync', a, b])", "io"),
+        ("train.py:8 main | for batch in loader: x = np.load(batch)", "input"),
+        ("rows.py:3 Rows.__getitem__ | return np.load(self.paths[i])", "input"),
+        ("train.py:8 main | torch.save(state, open(path, 'wb'))", "checkpoint"),
+        ("train.py:8 main | out.write(text)", "logging"),
+        ("src/requests.py:8 route | y = self.net(x)", None),
+        ("train.py:8 main | loss.backward()", None),
+        ("train.py:8 main | dist.recv(tensor, src=0)", None),
+        ("train.py:8 reopen | self.reopen(x)", None),
+    ],
+)
+def test_a_line_reads_as_what_it_names(line: str, cause: str | None) -> None:
+    assert lines.reads_as(line) == cause
+
+
+QUEUED = [C(-9_000, -5_000, 1), C(-5_000, -1_000, 2)]
+
+
+@pytest.mark.parametrize(
+    ("others", "shared_ns"),
+    [
+        ([(0, 1)], 50_000),
+        ([(30_000, 2)], 50_000),
+        ([(0, 1), (30_000, 0)], 20_000),
+        ([(0, 0), (65_000, 3)], 0),
+        ([], 0),
+    ],
+)
+def test_queued_work_that_waited_beside_another_process_says_so(
+    others: list[tuple[int, int]], shared_ns: int
+) -> None:
+    a = booked(window(LATE, QUEUED, others=others))
+    assert (a.idle_ns["other_process"], a.idle_ns["device"]) == (shared_ns, 50_000 - shared_ns)
+    assert a.mechanical_ns["device_wait"] == 50_000
+    assert total(a) == a.duration_ns
+
+
+def test_another_process_is_no_excuse_for_a_late_host() -> None:
+    calls = [C(-9_000, -5_000, 1), C(50_000, 58_000, 2)]
+    a = booked(window(LATE, calls, others=[(0, 1)]))
+    assert (a.idle_ns["other_process"], a.idle_ns["launch"]) == (0, 50_000)
+
+
+def test_another_process_seen_in_untraced_time_only_took_nothing() -> None:
+    spans = (Span(0, 70_000), Span(1_000_000, 1_010_000))
+    kernels = [*LATE, K(1_000_000, 1_010_000)]
+    others = [(0, 0), (200_000, 1), (900_000, 0)]
+    a = booked(window(kernels, QUEUED, observed=spans, others=others))
+    assert (a.idle_ns["other_process"], a.idle_ns["device"]) == (0, 50_000)
 
 
 def test_without_launch_records_idle_time_is_unknown() -> None:

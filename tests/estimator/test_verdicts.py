@@ -176,3 +176,39 @@ def test_a_step_that_only_began_to_run_is_no_step() -> None:
     assert (whole.count, whole.step_ns) == (3, 1_000 * US)
     assert (cut.count, cut.step_ns) == (2, 1_000 * US)
     assert not estimate(window(kernels[:5], calls, marks)).estimate.steps.count
+
+
+def _absences(line: str) -> list[M]:
+    """Forty samples over the 20 ms of `_sparse`."""
+    return [M(i * 500_000, i * 500_000, MarkClass.STACK, line) for i in range(40)]
+
+
+def _sparse(late: bool) -> tuple[list[K], list[C]]:
+    """A kernel of 0.1 ms every 2 ms, launched when it starts or long before."""
+    starts = [i * 2_000_000 for i in range(10)]
+    kernels = [K(at, at + 100_000, corr=i + 1) for i, at in enumerate(starts)]
+    lead = 5_000 if late else 50_000_000
+    return kernels, [C(at - lead, at - lead + 3_000, i + 1) for i, at in enumerate(starts)]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "known"),
+    [
+        ("train.py:8 main | rows = np.load(path)", "io", 1.0),
+        ("train.py:8 main | rows = self.scale(rows)", "host", 0.0),
+    ],
+)
+def test_a_host_that_reads_files_is_io_and_its_cause_is_known(
+    line: str, cause: str, known: float
+) -> None:
+    found = estimate(window(*_sparse(late=True), _absences(line))).estimate
+    assert (found.regime, found.cause) == (Regime.OVERHEAD, cause)
+    assert found.host_cause_known == pytest.approx(known, abs=0.01)
+
+
+@pytest.mark.parametrize(("count", "cause"), [(1, "other_process"), (0, "device")])
+def test_queued_work_waits_for_another_process_only_where_one_was_counted(
+    count: int, cause: str
+) -> None:
+    found = estimate(window(*_sparse(late=False), others=[(0, count)])).estimate
+    assert (found.regime, found.cause) == (Regime.OVERHEAD, cause)

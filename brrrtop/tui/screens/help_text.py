@@ -60,7 +60,8 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "
      "another bucket"),
     ("idle", "nothing resident on the GPU, by cause: input, launch, sync, allocator, compile, gc, "
-     "checkpoint, logging, evaluation, host (elsewhere), device (queued work that waited)"),
+     "checkpoint, logging, evaluation, io (files, network), host (elsewhere), device (queued work "
+     "that waited), other process (the same while others were on the GPU)"),
     ("exposed", "a collective or a copy with no compute kernel beside it"),
     ("underfilled", "the part of a kernel's time in which it does not fill the GPU"),
     ("roof", "achieved rate over the ceiling of the kernel's side: 74% of what this GPU can do"),
