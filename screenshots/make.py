@@ -1,4 +1,4 @@
-"""Draws every picture in this folder anew, from the shipped recordings of real runs.
+"""Draws every picture in this folder anew, from recordings of real runs: the demos, and one with shapes.
 
     python screenshots/make.py            all of them, beside this file
     python screenshots/make.py DIRECTORY  the same, and more sizes and looks, into DIRECTORY
@@ -41,14 +41,16 @@ VIEWS = {
 }
 SIZES = ((80, 24), (120, 40), (200, 60))
 INTERVAL_S = 0.5
+WITH_SHAPES = Path(__file__).parents[1] / "tests" / "recordings" / "shapes" / "gpt_bf16.brrr"
+"""What the roofline is drawn of; demos are watched without shapes."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One file: which recording, how far into it, and what is pressed."""
+    """One file: which recording (a demo by name), how far into it, and what is pressed."""
 
     name: str
-    scenario: str
+    scenario: str | Path
     size: tuple[int, int]
     look: Look = DARK
     keys: tuple[str, ...] = ()
@@ -61,7 +63,7 @@ PICTURES = (
     Picture("healthy-light-120x40", "healthy", (120, 40), LIGHT),
     Picture("launch-bound-no-color-80x24", "launch-bound", (80, 24), NO_COLOUR),
     Picture("sync-bound-ascii-80x24", "sync-bound", (80, 24), ASCII),
-    Picture("roofline-120x40", "plain-attention", (120, 40), DARK, ("r",)),
+    Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
     Picture("input-bound-200x60", "input-bound", (200, 60)),
 )
 
@@ -80,9 +82,11 @@ def extras() -> list[Picture]:
     return found
 
 
-def played(scenario: str, place: float) -> list[Snapshot]:
+def played(scenario: str | Path, place: float) -> list[Snapshot]:
     """The snapshots of a recording up to `place` of it, one each `INTERVAL_S`."""
-    path = Path(brrrtop.data.__path__[0]) / "demos" / f"{scenario}.brrr"
+    path = scenario
+    if isinstance(scenario, str):
+        path = Path(brrrtop.data.__path__[0]) / "demos" / f"{scenario}.brrr"
     ticks = count()
     source = FromFirstActivity(open_source(str(path)))
     replay = Replay(Session(source, keep_ns=None), clock=lambda: next(ticks) * INTERVAL_S)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from brrrtop.kernel_names import short_name
+from brrrtop.model import Roofs
 from brrrtop.tables import Span
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
@@ -18,7 +19,7 @@ from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
-from brrrtop.tui.widgets.advice import evidence_pairs, evidence_text
+from brrrtop.tui.widgets.advice import blocks, evidence_pairs, evidence_text
 from brrrtop.tui.widgets.banner import nothing_yet
 from brrrtop.tui.widgets.history_graph import time_axis
 from brrrtop.tui.widgets.title import subject
@@ -180,6 +181,24 @@ def test_the_roofline_fits_its_size_and_shows_every_known_kernel(
         assert "memory 4.80 TB/s" in text
         assert {"C", "M", "◆"} <= set(text)
         assert all(line.cell_len <= width for line in lines)
+
+
+def test_roofs_of_the_same_height_share_a_line_and_their_names() -> None:
+    kernels = [replace(snapshots.KERNELS[0], precision=name) for name in ("fp16", "bf16")]
+    roofs = Roofs({"bf16": 989e12, "fp16": 989e12}, 4.8e12, "NVIDIA H200 datasheet")
+    lines = roofline(kernels, roofs, [], Look(), 80, 20)
+    text = "\n".join(line.plain for line in lines)
+    assert "bf16, fp16 989 TFLOP/s" in text
+
+
+def test_what_to_try_ends_in_an_ellipsis_where_the_rest_has_no_room() -> None:
+    advisory = replace(snapshots.ADVISORIES[0], suggests="one two three four five " * 10)
+    whole = blocks((advisory,), Look(), 60, 40)
+    for height in (2, 3, len(whole) - 3, len(whole) - 2):
+        lines = blocks((advisory,), Look(), 60, height)
+        tried = wrapped(advisory.suggests, 48)
+        assert lines[-1].plain.endswith("…") == (height - 1 < len(tried))
+        assert all(line.cell_len <= 60 for line in lines)
 
 
 def test_the_whole_step_lies_between_its_kernels() -> None:

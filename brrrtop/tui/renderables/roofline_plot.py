@@ -95,26 +95,32 @@ def _roofs(canvas: Canvas, frame: Frame, roofs: Roofs, names: list[str], look: L
     compute, memory = look.style("compute"), look.style("memory")
     top = max((roofs.flop_per_s[name] for name in names), default=None)
     slope = roofs.bytes_per_s
+    shared: dict[float, list[str]] = {}
     for name in names:
-        rate = roofs.flop_per_s[name]
-        y = frame.y(rate)
+        shared.setdefault(roofs.flop_per_s[name], []).append(name)
+    for rate in shared:
         first = max(0, frame.x(rate / slope)) if slope else 0
         for x in range(first, frame.width):
-            canvas[x, y] = ("─", compute)
-        label = f" {name} {units.rate(rate, 'FLOP/s')} "
-        _write(canvas, max(0, frame.width - len(label) - 1), y, label, compute)
-    if slope is None:
-        return
+            canvas[x, frame.y(rate)] = ("─", compute)
+    if slope is not None:
+        _slope(canvas, frame, slope, top, memory)
+    for rate, alike in shared.items():
+        label = f" {', '.join(sorted(alike))} {units.rate(rate, 'FLOP/s')} "
+        _write(canvas, max(0, frame.width - len(label) - 1), frame.y(rate), label, compute)
+
+
+def _slope(canvas: Canvas, frame: Frame, slope: float, top: float | None, style: Style) -> None:
+    """The roof of memory, up to the highest roof of arithmetic."""
     for x in range(frame.width):
         rate = frame.intensity(x) * slope
         if top is None or rate <= top:
             y = frame.y(rate)
             if frame.holds(x, y):
-                canvas[x, y] = ("╱", memory)
+                canvas[x, y] = ("╱", style)
     label = f" memory {units.rate(slope, 'B/s')} "
     x = frame.width // 8
     y = frame.y(frame.intensity(x) * slope) + 1
-    _write(canvas, x + 2, min(frame.height - 1, y), label, memory)
+    _write(canvas, x + 2, min(frame.height - 1, y), label, style)
 
 
 def _write(canvas: Canvas, x: int, y: int, label: str, style: Style) -> None:

@@ -70,6 +70,10 @@ def blocks(advisories: tuple[Advisory, ...], look: Look, width: int, height: int
             if depth < len(lines) and left > 0:
                 mine.append(lines[depth])
                 left -= 1
+    for mine, lines, advisory in zip(kept, details, advisories, strict=True):
+        if 0 < len(mine) < len(wrapped(advisory.suggests, _room(width))):
+            cut = Text.assemble(mine[-1], " ", lines[len(mine)].plain.strip(), no_wrap=True)
+            mine[-1] = clipped(cut, width)
     return [line for head, lines in zip(heads, kept, strict=True) for line in (head, *lines)]
 
 
@@ -106,12 +110,17 @@ def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     )
     lines = []
     for label, words, hue in pieces:
-        room = max(10, width - 12)
-        for i, line in enumerate(wrapped(words, room) if label == "try" else [words]):
+        flowed = wrapped(words, _room(width)) if label == "try" else [words]
+        for i, line in enumerate(flowed):
             text = Text.styled(f"{label if not i else '':>9}  ", look.style(hue))
             text.append(line, look.style("text" if hue == "good" else hue))
             lines.append(clipped(text, width))
     return lines
+
+
+def _room(width: int) -> int:
+    """Cells beside the labels."""
+    return max(10, width - 12)
 
 
 def evidence_text(evidence: Mapping[str, Any]) -> str:
