@@ -6,7 +6,6 @@ from recorded shapes (regime theory study, 1.6 and 1.7). Levels add up as log-od
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from brrrtop.ceilings import Ceilings
@@ -14,12 +13,10 @@ from brrrtop.estimator import families, mixes, occupancy
 from brrrtop.estimator.families import Family, family_of
 from brrrtop.estimator.names import NameFacts, name_facts
 from brrrtop.estimator.ops import STREAMING, Work, work_of
+from brrrtop.estimator.sides import LAUNCH_FLOOR_NS, by_name, by_roofs, padding
 from brrrtop.tables import Activities, ActivityType, Device, Window
 from collectors.wire import Metric
 
-LAUNCH_FLOOR_NS = 1000
-"""Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
-may replace it): this much of a kernel does not shrink or grow with its work."""
 EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
 NAME, BYTES, SHAPES, COUNTERS = 1, 2, 3, 4
 """Into `EVIDENCE`."""
@@ -28,15 +25,11 @@ LOOPING = frozenset({"optimizer", "random", "reduction", "fused", "quantize", "o
 MOST_CERTAIN = {NAME: 0.75, BYTES: 0.9, SHAPES: 0.98, COUNTERS: 0.98}
 """However clear the odds: on counted H200 kernels names alone are right for 92 % of the time,
 shapes for 98 % (benchmarks/truth)."""
+INEFFICIENT = 0.35
+"""Share of either roof below which neither explains a kernel's time (regime theory study, 1.8)."""
 MOST_CERTAIN_BLIND = 0.5
 """With nothing known of the device: whether a kernel fills it is open as well."""
 
-VECTORIZED_TURN, STRIDED_TURN = 0.655, 0.52
-"""Share of the bandwidth above which pointwise kernels are bound by it, below by instructions.
-Fitted on counted H200 kernels of 15 scripts; constants fitted on the other 14 do as well on each
-(4.6 against 4.8 points of split error, benchmarks/truth/holdout.py)."""
-SCATTERED_BELOW = 0.18
-"""Less than this and accesses no longer coalesce."""
 SCORE_PRIOR = 0.15
 """Chance of the compute side for a product beside attention's softmax (`scores`)."""
 
@@ -68,6 +61,8 @@ class Group:
     memory_share_of_roof: float | None = None
     inner: tuple[int, ...] = ()
     op: str | None = None
+    pace: float | None = None
+    """Elements of a pointwise kernel per cycle and SM."""
     is_score: bool = False
     """A product of attention written out."""
 
@@ -139,13 +134,20 @@ class Judge:
         work = work_of(op) if op is not None else None
         flop, size, precision, level = _work(family, facts, work, blocks * int(acts.threads[row]))
         c_roof = self._compute_share(flop, precision, mean_ns)
+        padded = padding(facts, work) if level == SHAPES else 1.0
         c_roof = None if family.name in STREAMING else c_roof
         m_roof = self._memory_share(size, mean_ns)
         if c_roof is None and m_roof is None:
             level = NAME
         at_clock = c_roof / self._clock if c_roof is not None else None
-        odds_ratio = self._side_ratio(at_clock, m_roof)
-        probability = _probability(family, facts, level, odds_ratio, m_roof, waves, mean_ns)
+        worked = at_clock * padded if at_clock is not None else None
+        odds_ratio = self._side_ratio(worked, m_roof)
+        pace = self._pace(facts, blocks * int(acts.threads[row]), mean_ns)
+        probability = (
+            by_name(family, facts, m_roof, waves, mean_ns, pace)
+            if odds_ratio is None or level != SHAPES
+            else by_roofs(family, facts, odds_ratio, padded)
+        )
         if is_score and level == NAME:
             probability = SCORE_PRIOR
         spin = family.kind == families.SPIN
@@ -157,9 +159,9 @@ class Judge:
             unknown=family is families.OTHER and level < BYTES, level=level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
-            op=op.name if op else None, is_score=is_score,
+            op=op.name if op else None, pace=pace, is_score=is_score,
         )  # fmt: skip
-        return replace(group, certainty=_certainty(group))
+        return replace(group, certainty=_certainty(group, worked))
 
     def _geometry(self, row: int) -> tuple[float | None, float | None]:
         """Waves and the share of the SMs reached; None where the device is unknown."""
@@ -174,6 +176,14 @@ class Judge:
             int(acts.shared_bytes[row]),
         )
         return blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
+
+    def _pace(self, facts: NameFacts, threads: int, mean_ns: float) -> float | None:
+        """Elements of a pointwise kernel per cycle and SM; None where its name does not say."""
+        hz = self._ceilings.tensor_clock_hz if self._ceilings else None
+        if not self._sms or not hz or not facts.elements_per_thread:
+            return None
+        cycles = mean_ns * 1e-9 * hz * self._clock
+        return threads * facts.elements_per_thread / cycles / self._sms
 
     def _copy(
         self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: int
@@ -221,7 +231,10 @@ def _work(
     """FLOPs, bytes, precision and evidence level of one execution of `threads` threads."""
     if work is not None and family.name in work.families and family.name not in STREAMING:
         named = facts.precision if facts.tensor_cores is not None else None
-        return work.flop, work.size_bytes, named or work.precision or facts.precision, SHAPES
+        precision = named or work.precision or facts.precision
+        if facts.tensor_cores is False and precision in ("bf16", "fp16"):
+            precision = "fp32"  # 16 bits to store, 32 to multiply
+        return work.flop, work.size_bytes, precision, SHAPES
     if facts.elements_per_thread and facts.element_bytes and facts.tensor_count:
         elements = threads * facts.elements_per_thread
         size = float(elements * facts.tensor_count * facts.element_bytes)
@@ -233,8 +246,14 @@ def _work(
     return None, None, facts.precision, NAME
 
 
-def _certainty(group: Group) -> float:
-    """How sure a kernel's charge is from the evidence at hand alone."""
+def _certainty(group: Group, worked: float | None) -> float:
+    """How sure a kernel's charge is from the evidence at hand alone.
+
+    Args:
+        worked: Share of the compute roof with what fills up tiles. Where that and the share of the
+            memory roof are low, something else holds the kernel up, and no more is known than names
+            tell.
+    """
     if group.unknown:
         return 0.0
     if group.family.kind in (families.COMM, families.COPY, families.SPIN):
@@ -242,6 +261,8 @@ def _certainty(group: Group) -> float:
     if not group.filled:
         return _fill_certainty(group)
     most = MOST_CERTAIN[group.level] if group.waves is not None else MOST_CERTAIN_BLIND
+    if worked is not None and max(worked, group.memory_share_of_roof or 0.0) < INEFFICIENT:
+        most = min(most, MOST_CERTAIN[NAME])
     return min(most, abs(2 * group.compute_probability - 1))
 
 
@@ -287,62 +308,3 @@ def _fills_device(
     if memory_roof is not None and family.name in STREAMING:
         return memory_roof >= 0.65 and fills >= 0.8
     return family.name in LOOPING and fills >= 1.0 and mean_ns > 20 * LAUNCH_FLOOR_NS
-
-
-def _probability(
-    family: Family,
-    facts: NameFacts,
-    level: int,
-    side_ratio: float | None,
-    memory_roof: float | None,
-    waves: float | None,
-    mean_ns: float,
-) -> float:
-    """Chance of the compute side, levels fused as log-odds.
-
-    Args:
-        side_ratio: How much nearer the compute roof than the memory roof, at the clock.
-
-    The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
-    (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
-    """
-    if side_ratio is not None and level == SHAPES:
-        odds = _odds(family.prior)
-        odds += min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
-        backward = family.name == "attention" and facts.backward
-        return min(chance(odds), 0.65) if backward else chance(odds)
-    long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
-    short_strided = facts.strided and (waves or 0) >= 2 and mean_ns > 4 * LAUNCH_FLOOR_NS
-    if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        return chance(pointwise_odds(facts, memory_roof))
-    prior = family.prior
-    if family.name in ("concat", "layout") and facts.element_bytes is not None:
-        prior = 0.7 if facts.element_bytes <= 2 else 0.35
-    odds = _odds(prior)
-    if memory_roof is not None and long and family.name in STREAMING:
-        # A full grid well under the bandwidth roof waits for instructions, not bytes.
-        odds += min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
-    return chance(odds)
-
-
-def pointwise_odds(facts: NameFacts, memory_roof: float) -> float:
-    """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
-
-    Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
-    work out an offset per element and are bound by instructions long before; below a fifth of the
-    bandwidth their accesses no longer coalesce and the memory system is the limit again.
-    """
-    if not facts.strided:
-        return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
-    if memory_roof < SCATTERED_BELOW:
-        return -1.8
-    return min(3.0, max(-3.0, 10.0 * (STRIDED_TURN - memory_roof)))
-
-
-def _odds(probability: float) -> float:
-    held = min(max(probability, 0.02), 0.98)
-    return math.log(held / (1 - held))
-
-
-def chance(odds: float) -> float:
-    return 1.0 / (1.0 + math.exp(-odds))

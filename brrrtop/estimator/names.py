@@ -22,7 +22,11 @@ _PRECISIONS: tuple[tuple[str, str], ...] = (
     (r"d884|dgemm|f64|double|dmma", "fp64"),
     (r"sgemm|scudnn|ffma|simt|f32|float", "fp32"),
 )
-_SIMT = re.compile(r"sgemm|simt|[s]cudnn(?!\w*tensor)|ffma|f32f32_f32f32|_engine<float|winograd")
+_SIMT = re.compile(
+    r"sgemm|simt|[s]cudnn(?!\w*tensor)|ffma|f32f32_f32f32|_engine(<|_)float|winograd"
+)
+_DEPTHWISE = re.compile(r"c1_k1|[dD]epthwise")
+"""One channel a group leaves tensor cores nothing to multiply."""
 _TENSOR = re.compile(
     r"nvjet|tensorop|xmma|wgmma|mma|s16816|s1688|s884|h884|i16832|flash|fmha|sdpa|hmma|imma"
 )
@@ -117,7 +121,8 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
     align = _ALIGN.search(name)
     tile = _TILE.search(name)
     simt = bool(_SIMT.search(name))
-    tensor = False if simt else (True if _TENSOR.search(name) else None)
+    cores = simt or bool(_DEPTHWISE.search(name))
+    tensor = False if cores else (True if _TENSOR.search(name) else None)
     fused = name.count("_") - 2 if name.startswith("triton_") and "fused" in name else None
     return NameFacts(
         precision=("fp32" if simt and "64" not in name[:6] else _precision(name)),

@@ -42,7 +42,7 @@ GEMMS = frozenset({"gemm", "gemm-skinny", "gemm-grouped"})
 CONVS = frozenset({"conv", "gemm"})
 ATTENTION = frozenset({"attention"})
 STREAMING = frozenset({"elementwise", "reduction", "norm", "softmax", "concat", "activation",
-                       "random", "pool", "layout"})  # fmt: skip
+                       "random", "pool", "layout", "rearrange"})  # fmt: skip
 """Kernels that pass once over what the op was given. Lookups touch an unknown part of it."""
 
 

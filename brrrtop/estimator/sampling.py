@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import families, fusing, mixes, samples
-from brrrtop.estimator.judging import COUNTERS, SCATTERED_BELOW, Group, chance, pointwise_odds
+from brrrtop.estimator.judging import COUNTERS, Group
 from brrrtop.estimator.samples import Expected, Rate
+from brrrtop.estimator.sides import chance, pointwise_odds
 from brrrtop.tables import I8, Window
 from collectors.wire import Metric
 
@@ -40,6 +41,8 @@ those on the tensor cores below 45 % of what is sampled were too small for all o
 DRAM_TURN = 0.55
 """DRAM activity above which kernels without tensor cores were on the memory side, whatever they
 were, on counted H200 kernels (benchmarks/truth)."""
+HARDLY_ANY = 0.18
+"""DRAM activity of a pointwise kernel below which it says nothing of the side."""
 CACHED_BELOW = 0.30
 """With less than this, pointwise kernels were bound by caches about as often as by instructions."""
 STREAMS = frozenset({"elementwise", "activation", "softmax", "norm", "layout", "concat", "random"})
@@ -136,9 +139,9 @@ def _pointwise(group: Group, memory: float, certain: float) -> Group:
 
     With hardly any it may have been the caches: then the grid says whether accesses coalesced.
     """
-    if memory < SCATTERED_BELOW:
+    if memory < HARDLY_ANY:
         return group
-    odds = pointwise_odds(group.facts, memory)
+    odds = pointwise_odds(group.facts, memory, group.pace)
     if memory < CACHED_BELOW:
         odds = min(odds, _MOST_FROM_LOW)
     probability = chance(certain * odds)

@@ -17,7 +17,7 @@ from brrrtop.tables import I8, Activities, Bool, Window
 _BETWEEN, _PRODUCT, _SOFTMAX, _BACKWARD, _OTHER = range(5)
 _PRODUCTS = frozenset({"gemm", "gemm-skinny"})
 _PASSING = frozenset(
-    {"elementwise", "activation", "random", "reduction", "concat", "copy", "memset"}
+    {"elementwise", "activation", "random", "rearrange", "reduction", "concat", "copy", "memset"}
 )
 
 

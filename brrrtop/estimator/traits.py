@@ -64,6 +64,7 @@ _ROLE_OF_FAMILY: dict[str, Role] = {
     "concat": Role.POINTWISE,
     "activation": Role.POINTWISE,
     "elementwise": Role.POINTWISE,
+    "rearrange": Role.POINTWISE,
 }
 
 

@@ -111,10 +111,16 @@ def _convolved(op: OpSignature, others: Iterable[OpSignature]) -> tuple[int, ...
     found = set()
     for other in others:
         if "conv" in other.name and "backward" in other.name:
-            theirs = _shaped(other)
+            # Rows run as images one high: forward says so, backward says what was asked for.
+            theirs = [_widened(shape, len(shapes[0])) for shape in _shaped(other)[:3]]
             if len(theirs) >= 3 and theirs[1:3] == shapes[:2] and _plain(*theirs[:3]):
                 found.add(theirs[0])
     return found.pop() if len(found) == 1 else None
+
+
+def _widened(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """The shape of a row as that of an image, where images have `size` dimensions."""
+    return (*shape[:2], 1, *shape[2:]) if (len(shape), size) == (3, 4) else shape
 
 
 def _plain(out: Any, image: Any, weight: Any) -> bool:

@@ -36,6 +36,7 @@ def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
         ("volta_sgemm_128x64_nn", "gemm"),
         ("cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int, float>", "conv"),
         ("nvjet_sm90_tst_192x8_64x8_2x1_v_bz_TNT", "gemm-skinny"),
+        ("void convolve_common_engine_float_NHWC<__nv_bfloat16, __nv_bfloat16, 128, 5, 5>", "conv"),
         ("_my_kernel", "other"),
     ],
 )

@@ -87,10 +87,10 @@ def test_no_script_is_given_the_wrong_regime_with_shapes(table: list[Row]) -> No
 
 
 def test_verdicts_and_sides_given_with_high_confidence_are_right(
-    table: list[Row], every_script: list[Row]
+    every_script: list[Row],
 ) -> None:
-    given, sides = verdicts([r.run for r in every_script]), kernels([r.run for r in table])
-    for points in (given, sides):
+    all_runs = [row.run for row in every_script]
+    for points in (verdicts(all_runs), kernels(all_runs)):
         assert sum(p.claimed >= HIGH for p in points) >= len(points) // 4
         assert right_above(points) >= 0.95
 
@@ -105,7 +105,7 @@ def test_a_held_out_script_given_the_wrong_regime_is_not_given_it_for_sure(
 
 
 def test_held_out_scripts_get_no_worse(others: list[Row]) -> None:
-    for level, error, side in (("shapes", 27.5, 0.69), ("names", 27.1, 0.6)):
+    for level, error, side in (("shapes", 26, 0.77), ("names", 26.2, 0.69)):
         found = figures(others, level)
         assert found.split_error <= error
         assert found.pooled >= side

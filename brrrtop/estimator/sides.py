@@ -1,0 +1,103 @@
+"""Chance that kernels are bound by their arithmetic or instructions and not by memory, from the
+evidence at hand (regime theory study, 1.6 and 1.7)."""
+
+from __future__ import annotations
+
+import math
+
+from brrrtop.estimator.families import Family
+from brrrtop.estimator.names import NameFacts
+from brrrtop.estimator.ops import GEMMS, STREAMING, Work
+
+LAUNCH_FLOOR_NS = 1000
+"""Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
+may replace it): this much of a kernel does not shrink or grow with its work."""
+VECTORIZED_TURN, STRIDED_TURN = 0.655, 0.52
+"""Share of the bandwidth above which pointwise kernels are bound by it, below by instructions.
+Fitted on counted H200 kernels of 15 scripts; constants fitted on the other 14 do as well on each
+(4.6 against 4.8 points of split error, benchmarks/truth/holdout.py)."""
+SCATTERED_BELOW = 0.9
+"""Elements per cycle and SM. Strided pointwise kernels of an H200 that are bound by their
+instructions work through 1.1 to 2.4, whatever the size of an element; those that transpose, through
+0.6 to 0.7 (counted kernels of the same 15 scripts)."""
+
+
+def padding(facts: NameFacts, work: Work | None) -> float:
+    """Products that a kernel works out over those asked for: it fills whole tiles.
+
+    Libraries may turn a product over, so the tile lies the way that wastes less.
+    """
+    if facts.tile is None or work is None or work.families is not GEMMS or not work.inner:
+        return 1.0
+    m, n, _ = work.inner
+    if not m or not n:
+        return 1.0
+    ways = (facts.tile, facts.tile[::-1])
+    return min(-(-m // a) * a * (-(-n // b) * b) for a, b in ways) / (m * n)
+
+
+def by_roofs(family: Family, facts: NameFacts, side_ratio: float, padded: float) -> float:
+    """Chance of the compute side where shapes tell both roofs, fused with the name as log-odds.
+
+    Args:
+        side_ratio: How much nearer the compute roof than the memory roof, at the clock.
+        padded: The more of a product is padding, the less does its name say of it.
+    """
+    odds = _odds(family.prior) / padded
+    odds += min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
+    backward = family.name == "attention" and facts.backward
+    return min(chance(odds), 0.65) if backward else chance(odds)
+
+
+def by_name(
+    family: Family,
+    facts: NameFacts,
+    memory_roof: float | None,
+    waves: float | None,
+    mean_ns: float,
+    pace: float | None,
+) -> float:
+    """Chance of the compute side by name and bytes, levels fused as log-odds.
+
+    Args:
+        pace: Elements per cycle and SM.
+
+    The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
+    (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
+    """
+    long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
+    short_strided = facts.strided and (waves or 0) >= 2 and mean_ns > 4 * LAUNCH_FLOOR_NS
+    if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
+        return chance(pointwise_odds(facts, memory_roof, pace))
+    prior = family.prior
+    if family.name in ("concat", "layout") and facts.element_bytes is not None:
+        prior = 0.7 if facts.element_bytes <= 2 else 0.35
+    odds = _odds(prior)
+    if memory_roof is not None and long and family.name in STREAMING:
+        # A full grid well under the bandwidth roof waits for instructions, not bytes.
+        odds += min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
+    return chance(odds)
+
+
+def pointwise_odds(facts: NameFacts, memory_roof: float, pace: float | None) -> float:
+    """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
+
+    Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
+    work out an offset per element and are bound by instructions long before; much slower than
+    instructions explain, their accesses do not coalesce and the memory system is the limit again.
+    Instructions are spent on elements, not on bytes: that limit is a rate of elements.
+    """
+    if not facts.strided:
+        return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
+    if pace is not None and pace < SCATTERED_BELOW:
+        return -1.8
+    return min(3.0, max(-3.0, 10.0 * (STRIDED_TURN - memory_roof)))
+
+
+def _odds(probability: float) -> float:
+    held = min(max(probability, 0.02), 0.98)
+    return math.log(held / (1 - held))
+
+
+def chance(odds: float) -> float:
+    return 1.0 / (1.0 + math.exp(-odds))

@@ -1,0 +1,97 @@
+"""Which side a kernel is on and how sure that is, where names, bytes and shapes each tell a part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from brrrtop.ceilings import ceilings_for
+from brrrtop.estimator.judging import MOST_CERTAIN, NAME, SHAPES, Group
+from brrrtop.estimator.labels import label
+from brrrtop.tables import Links, OpSignature
+from tests.estimator.build import GEMM, H200, K, window
+
+COPY = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+    "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda(c10::BFloat16)#1}>>"
+)
+ADD = (
+    "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<"
+    "at::native::CUDAFunctor_add<c10::BFloat16> >(at::TensorIteratorBase&)>"
+)
+ROLL = "void at::native::(anonymous namespace)::roll_cuda_kernel<float>(float const*, float*, long)"
+SMALL_TILE = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma"
+MISALIGNED = "cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1>"
+DEPTHWISE = "conv2d_c1_k1_nhwc_specialized"
+
+
+def judged(
+    name: str, blocks: int, duration_ns: int, threads: int = 128, op: OpSignature | None = None
+) -> Group:
+    """The verdict on one kernel of an H200."""
+    made = window([K(0, duration_ns, name, corr=1, blocks=blocks, threads=threads)])
+    if op is not None:
+        made = replace(made, links=Links(np.array([1]), np.array([5])), ops={5: op})
+    return label(made, ceilings_for(H200)).groups[0]
+
+
+def walked(name: str, elements_per_cycle: float) -> Group:
+    """A strided kernel of 4 elements a thread over 2^24 of them, at 132 SMs and 1.83 GHz."""
+    elements = 1 << 24
+    duration = round(elements / (elements_per_cycle * 1.83 * 132))
+    return judged(name, elements // (128 * 4), duration)
+
+
+@pytest.mark.parametrize("name", [COPY, ADD], ids=["two tensors", "three tensors"])
+def test_a_strided_kernel_slower_than_its_instructions_explain_waits_for_memory(name: str) -> None:
+    assert walked(name, 0.65).compute_probability < 0.2
+    assert walked(name, 1.3).compute_probability > 0.7
+
+
+def test_a_product_smaller_than_its_tile_works_out_the_whole_tile() -> None:
+    batch = 65536
+    shapes = ((batch, 7, 64), (batch, 64, 7))
+    small = OpSignature("aten::bmm", shapes, ("float", "float"))
+    found = judged(SMALL_TILE, batch, 250_000, 64, small)
+    assert found.level == SHAPES
+    assert found.compute_share_of_roof is not None and found.compute_share_of_roof < 0.05
+    assert found.compute_probability > 0.8
+    # With nothing padded, as many bytes for a product keep the memory busy and nothing else.
+    plain = OpSignature("aten::bmm", ((batch, 32, 7), (batch, 7, 32)), ("float", "float"))
+    assert judged(SMALL_TILE, batch, 250_000, 64, plain).compute_probability < 0.2
+
+
+def test_kernels_that_work_out_a_place_for_each_element_are_bound_by_that() -> None:
+    bytes_moved = 64 * 56 * 56 * 192 * 8
+    duration = round(bytes_moved / (0.34 * 4.8e12) * 1e9)
+    op = OpSignature("aten::roll", ((64, 56, 56, 192),), ("float",))
+    found = judged(ROLL, 64 * 56 * 56 * 192 // 128, duration, op=op)
+    assert found.compute_probability > 0.6
+
+
+def test_a_product_far_from_both_roofs_is_no_surer_than_its_name() -> None:
+    op = OpSignature("aten::mm", ((8190, 4095), (4095, 4095)), ("c10::BFloat16",) * 2)
+    slow = judged(MISALIGNED, 1024, 2_060_000, 256, op)
+    assert slow.compute_probability > 0.9
+    assert slow.certainty == MOST_CERTAIN[NAME]
+    assert judged(MISALIGNED, 1024, 460_000, 256, op).certainty > MOST_CERTAIN[NAME]
+
+
+def test_a_depthwise_convolution_is_measured_against_the_cuda_cores() -> None:
+    op = OpSignature(
+        "aten::cudnn_convolution", ((128, 144, 96, 96), (144, 1, 3, 3)), ("c10::BFloat16",) * 2,
+        ("", "", "[1, 1]", "[1, 1]", "[1, 1]", "144"),
+    )  # fmt: skip
+    found = judged(DEPTHWISE, 9216, 281_000, op=op)
+    flop = 2 * 128 * 144 * 96 * 96 * 9
+    assert found.precision == "fp32"
+    assert found.compute_share_of_roof == pytest.approx(flop / 281e-6 / 66.9e12, rel=0.02)
+
+
+def test_a_product_whose_rows_fill_a_sixteenth_of_the_tile_still_waits_for_its_weights() -> None:
+    op = OpSignature("aten::mm", ((8, 16384), (16384, 16384)), ("c10::BFloat16",) * 2)
+    found = judged(GEMM, 132, 120_000, op=op)
+    assert found.memory_share_of_roof is not None and found.memory_share_of_roof > 0.9
+    assert found.compute_probability < 0.5
