@@ -52,6 +52,18 @@ class Counted:
             return "underfilled"
         return "compute" if self.compute >= self.memory else "memory"
 
+    def shares(self, balanced: bool) -> dict[str, float]:
+        """Its time by side.
+
+        Args:
+            balanced: Two throughputs within 10 points of each other share it in proportion (regime
+                theory study, 1.6); else the larger takes all.
+        """
+        if not balanced or self.decided:
+            return {self.side: 1.0}
+        both = self.compute + self.memory
+        return {"compute": self.compute / both, "memory": self.memory / both}
+
     @property
     def decided(self) -> bool:
         """Whether the side is more than the toss of a coin."""

@@ -63,8 +63,12 @@ class Score:
         return self.judged.estimate.regime.value == self.run.truth["regime"]
 
 
-def score(run: Run, window: Window) -> Score:
-    """Scores the estimate of `window`, a view of the run's own with more or less evidence."""
+def score(run: Run, window: Window, balanced: bool = False) -> Score:
+    """Scores the estimate of `window`, a view of the run's own with more or less evidence.
+
+    Args:
+        balanced: The time of kernels with equal throughputs is shared between the sides.
+    """
     judged = estimate(window)
     rows = aligned(run, window)
     acts, labels = window.activities, judged.labels
@@ -78,7 +82,8 @@ def score(run: Run, window: Window) -> Score:
         group = labels.groups[index]
         under = float(labels.underfilled[row])
         side = table.side_of(group, under).value
-        truth[counted.side] += time
+        for name, part in counted.shares(balanced).items():
+            truth[name] += time * part
         for name, part in _charged(judged, row).items():
             ours[name] += time * part
         right = side == counted.side
