@@ -30,20 +30,19 @@ def call_of(activities: Activities, calls: Calls, observed: tuple[Span, ...] | N
     found = np.full(len(activities), -1, np.int64)
     if not len(calls) or not len(activities):
         return found
-    order = np.argsort(calls.correlations, kind="stable")
-    ids = calls.correlations[order]
-    at = np.searchsorted(ids, activities.correlations, "right") - 1
-    held = np.maximum(at, 0)
-    hit = (at >= 0) & (ids[held] == activities.correlations) & (activities.correlations != 0)
-    rows = order[held]
-    # Walk back over duplicates that began after the activity; ids repeat rarely, so few rounds.
-    for _ in range(8):
-        late = hit & (calls.starts_ns[rows] > activities.starts_ns) & (held > 0)
-        late &= ids[np.maximum(held - 1, 0)] == activities.correlations
-        if not late.any():
-            break
-        held = np.where(late, held - 1, held)
-        rows = order[held]
+    order = np.lexsort((calls.starts_ns, calls.correlations))
+    ids, begun = calls.correlations[order], calls.starts_ns[order]
+    first = np.searchsorted(ids, activities.correlations, "left")
+    last = np.searchsorted(ids, activities.correlations, "right")
+    hit = (first < last) & (activities.correlations != 0)
+    # Bisects the calls of each id by time: a minute of bursts can give an id to a call of each.
+    low, high = first.copy(), last
+    while (among := low < high).any():
+        middle = (low + high) // 2
+        before = among & (begun[np.minimum(middle, len(begun) - 1)] <= activities.starts_ns)
+        low = np.where(before, middle + 1, low)
+        high = np.where(among & ~before, middle, high)
+    rows = order[np.minimum(np.maximum(low - 1, first), len(order) - 1)]
     if observed:
         hit &= _of_its_span(activities, calls, rows, observed)
     found[hit] = rows[hit]

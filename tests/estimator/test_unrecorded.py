@@ -79,3 +79,13 @@ def test_where_some_calls_of_a_type_are_recorded_a_missing_one_stays_unknown() -
     nothing = window(kernels[:2])
     rows = launches.call_of(nothing.activities, nothing.calls)
     assert not call_times(nothing.activities, nothing.calls, rows)[2].any()
+
+
+def test_an_id_that_every_burst_gives_anew_belongs_to_the_call_before_the_kernel() -> None:
+    begun = [1_000_000_000 * burst for burst in range(30)]
+    kernels = [K(at + 50, at + 60, corr=7) for at in begun]
+    calls = [C(at + 10, at + 20, corr=7) for at in begun]
+    spans = tuple(Span(at, at + 100) for at in begun)
+    w = window(kernels, calls)
+    assert launches.call_of(w.activities, w.calls, spans).tolist() == list(range(30))
+    assert launches.call_of(w.activities, w.calls).tolist() == list(range(30))
