@@ -15,7 +15,7 @@ may replace it): this much of a kernel does not shrink or grow with its work."""
 VECTORIZED_TURN, STRIDED_TURN = 0.655, 0.52
 """Share of the bandwidth above which pointwise kernels are bound by it, below by instructions.
 Fitted on counted H200 kernels of 15 scripts; constants fitted on the other 14 do as well on each
-(4.6 against 4.8 points of split error, benchmarks/truth/holdout.py)."""
+(4.4 against 4.8 points of split error, benchmarks/truth/holdout.py)."""
 SCATTERED_BELOW = 0.9
 """Elements per cycle and SM. Strided pointwise kernels of an H200 that are bound by their
 instructions work through 1.1 to 2.4, whatever the size of an element; those that transpose, through
