@@ -31,6 +31,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import gpu_options
 import overhead_table
 from paired import Cost, apart, between
 from step_log import Mark, SteppedTrainer, Window
@@ -337,7 +338,7 @@ def save(found: list[dict[str, Any]], args: argparse.Namespace) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--zoo", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    gpu_options.add(parser)
     parser.add_argument("--only", default=CHOSEN)
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--pairs", type=int, default=20)
@@ -352,15 +353,8 @@ def main() -> int:
     )
     parser.add_argument("--verdict-limit", type=float, default=15.0)
     parser.add_argument("--gpus", type=int, default=1)
-    parser.add_argument(
-        "--site", help="a folder with what the monitor needs and the trainer has not"
-    )
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args()
-    if args.site:
-        sys.path.append(args.site)
-    args.out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    gpu_options.prepare(args)
     names = [n for n in args.only.split(",") if n]
     if args.all:
         names = sorted(p.stem for p in args.zoo.glob("*.py") if not p.stem.startswith("_"))

@@ -33,6 +33,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
+import gpu_options  # noqa: E402
 import soak_compare  # noqa: E402
 from tormented import Tormented  # noqa: E402
 
@@ -322,7 +323,7 @@ def side_by_side(parts: list[str], args: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
+    gpu_options.add(parser)
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--cycles", type=int, default=300)
     parser.add_argument("--cli-cycles", type=int, default=5, help="of them by the command line")
@@ -331,15 +332,8 @@ def main() -> int:
     )
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--limit", type=float, default=240.0)
-    parser.add_argument(
-        "--site", help="a folder with what the monitor needs and the trainer has not"
-    )
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     args = parser.parse_args()
-    if args.site:
-        sys.path.append(args.site)
-    args.out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    gpu_options.prepare(args)
     parts = [part for part in args.parts.split(",") if part]
     beside = [part for part in parts if part in BESIDE]
     found = side_by_side(beside, args) if len(parts) > 1 and beside else {}

@@ -126,7 +126,7 @@ def plain(trainer: Tormented, case: str, end: float, done: dict[str, int]) -> st
 
 def torment(case: str, out: Path, seconds: float, device: str, without: bool) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
-    os.environ["LD_PRELOAD_OF_TRAINER"] = str(handler(out))
+    preload = str(handler(out))
     graphs = ["--graphs"] if device == "cuda" and not without else []
     end = time.monotonic() + seconds
     done = {"bursts": 0, "attaches": 0, "kernels": 0, "trainers": 0}
@@ -134,7 +134,7 @@ def torment(case: str, out: Path, seconds: float, device: str, without: bool) ->
     way = {"attach": attaches, "cycles": attaches, "plain": plain}.get(case, bursts)
     while time.monotonic() < end and done["trainers"] < 8:
         done["trainers"] += 1
-        os.environ["LD_PRELOAD"] = os.environ["LD_PRELOAD_OF_TRAINER"]
+        os.environ["LD_PRELOAD"] = preload
         trainer = Tormented(out, f"{case}{done['trainers']}", ["busy", "--device", device, *graphs])
         del os.environ["LD_PRELOAD"]
         try:

@@ -10,6 +10,7 @@ leaving takes longer than 0.8 s, the trainer's threads print their Python and na
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
 import subprocess
@@ -26,6 +27,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 import step_log  # noqa: E402
 import stepped  # noqa: E402
 
+TGKILL = 234
+"""The number of the system call on x86-64."""
 PRELUDE = "import faulthandler, signal; faulthandler.register(signal.SIGUSR2, all_threads=True)\n"
 
 
@@ -53,15 +56,7 @@ def show_frames(pid: int) -> None:
     for task in Path(f"/proc/{pid}/task").iterdir():
         name = (task / "comm").read_text().strip()
         if name.startswith(("brrrtop", "python", "pt_")) or task.name == str(pid):
-            os.system(f"kill -PROF {task.name}") if task.name == str(pid) else _tgkill(
-                pid, int(task.name)
-            )
-
-
-def _tgkill(pid: int, tid: int) -> None:
-    import ctypes
-
-    ctypes.CDLL(None).syscall(234, pid, tid, int(signal.SIGPROF))
+            ctypes.CDLL(None).syscall(TGKILL, pid, int(task.name), int(signal.SIGPROF))
 
 
 def one_round(trainer: step_log.SteppedTrainer, acts: list[tuple[int, str]], bursts: int) -> None:

@@ -74,8 +74,6 @@ def flushing(burst: Burst) -> None:
     while True:
         burst.lab.flush()
         time.sleep(0.003)
-        if not burst.count:
-            burst.count -= 1
 
 
 def trainee(case: str, graphs: bool, device: str) -> None:

@@ -38,12 +38,6 @@ void cupti_close(int ms)
         nanosleep(&(struct timespec){0, NS_PER_MS / 4}, NULL);
 }
 
-void cupti_open(void)
-{
-    atomic_store(&closed, false);
-    atomic_store(&inside, false);
-}
-
 uint64_t cupti_faults(void) { return atomic_load(&faults); }
 
 void cupti_last_fault(const struct cupti *cupti, char *out, size_t room)
@@ -57,4 +51,8 @@ void cupti_last_fault(const struct cupti *cupti, char *out, size_t room)
     snprintf(out, room, "%s answered %d%s%s", last_call, last_code, text ? " " : "", text ? text : "");
 }
 
-void cupti_forked(void) { cupti_open(); }
+void cupti_forked(void)
+{
+    atomic_store(&closed, false);
+    atomic_store(&inside, false);
+}

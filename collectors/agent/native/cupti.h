@@ -73,7 +73,6 @@ int cupti_leave(int code, const char *call);
 
 /* From the exiting thread: no further call begins; waits for one that runs, at most `ms`. */
 void cupti_close(int ms);
-void cupti_open(void);
 
 uint64_t cupti_faults(void);
 

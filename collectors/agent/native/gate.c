@@ -74,14 +74,6 @@ void gate_ended(void)
     release();
 }
 
-bool gate_running(void)
-{
-    hold();
-    bool running = phase == RUNNING;
-    release();
-    return running;
-}
-
 bool gate_ask(int what, const char *who, int ms)
 {
     int64_t until_ns = mono_ns() + ms * NS_PER_MS;

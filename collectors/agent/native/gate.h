@@ -12,7 +12,6 @@ enum gate_entry { GATE_MINE, GATE_RUNNING, GATE_BUSY };
 enum gate_entry gate_enter(void);
 void gate_started(void);
 void gate_ended(void);
-bool gate_running(void);
 
 /* Asks the agent's thread and waits for its answer; false: none within `ms`. Without a thread: true. */
 bool gate_ask(int what, const char *who, int ms);

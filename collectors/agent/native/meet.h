@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Agent's thread, as all but the last six. HERE: the trainer is held until meet_over. LATER: ask again
+/* Agent's thread, as all but the last five. HERE: the trainer is held until meet_over. LATER: ask again
  * when meet_due says or agent_wake woke. NEVER: it has not come for ten seconds. */
 enum meet { MEET_HERE, MEET_LATER, MEET_NEVER };
 enum meet meet_ask(int64_t now_ns);
