@@ -18,6 +18,7 @@ from brrrtop.estimator.traits import Role, Trait, used
 from brrrtop.tables import F8, I8, Bool, OpSignature
 
 _BATCHED = ("bmm", "baddbmm", "matmul", "einsum")
+_ONLY_BATCHED, _ONLY_PLAIN = ("bmm", "baddbmm"), ("mm", "addmm", "linear", "addmv", "mv")
 _FORWARD = (0, 1)
 _BACKWARD = (-1, 0, 1, 2)
 """Products around the softmax that belong to it, as offsets from the one before it: backward has
@@ -50,7 +51,7 @@ class _Products:
     at: I8
     """Position in the order."""
     kinds: I8
-    """`_UNKNOWN`, `_PLAIN` or `_IS_BATCHED`, from recorded shapes."""
+    """`_UNKNOWN`, `_PLAIN` or `_IS_BATCHED`, from recorded shapes or the op's name."""
     flops: F8
     op_ids: I8
 
@@ -122,14 +123,23 @@ def _products(joined: Joined, order: I8) -> _Products:
     ids, inverse = np.unique(op_ids, return_inverse=True)
     ops = [joined.window.ops.get(op_id) for op_id in ids.tolist()]
     sizes = [_batched_size(op) if op is not None else None for op in ops]
-    kinds = [
-        _UNKNOWN if op is None else _PLAIN if size is None else _IS_BATCHED
-        for op, size in zip(ops, sizes, strict=True)
-    ]
+    kinds = [_kind(op, size is not None) for op, size in zip(ops, sizes, strict=True)]
     flops = [2.0 * math.prod(size) if size else math.nan for size in sizes]
     return _Products(
         at, np.array(kinds, np.int64)[inverse], np.array(flops, np.float64)[inverse], op_ids
     )
+
+
+def _kind(op: OpSignature | None, sized: bool) -> int:
+    """Whether a product is batched, from its op's shapes; from its name where none were recorded."""
+    if op is None:
+        return _UNKNOWN
+    if sized:
+        return _IS_BATCHED
+    if op.dims:
+        return _PLAIN
+    bare = op.name.rsplit("::", 1)[-1]
+    return _IS_BATCHED if bare in _ONLY_BATCHED else _PLAIN if bare in _ONLY_PLAIN else _UNKNOWN
 
 
 def _batched_size(op: OpSignature) -> tuple[int, int, int, int] | None:

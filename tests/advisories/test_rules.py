@@ -783,6 +783,12 @@ def attention_written_out_with_shapes() -> Scene:
 
 
 @calls_for("flash-attention")
+def attention_written_out_where_ops_have_no_shapes() -> Scene:
+    op = OpSignature("aten::bmm")
+    return looped(lambda s: [attention(s, between=(MUL, SOFTMAX), op=op) for _ in range(4)])
+
+
+@calls_for("flash-attention")
 def attention_in_the_backward_pass() -> Scene:
     def body(s: Scene) -> None:
         large(s, 3)
@@ -805,6 +811,12 @@ def a_router_between_products() -> Scene:
 @silent("flash-attention")
 def a_softmax_between_plain_products() -> Scene:
     return looped(lambda s: [attention(s, between=(SOFTMAX,), op=MM) for _ in range(4)])
+
+
+@silent("flash-attention")
+def a_softmax_between_plain_products_without_shapes() -> Scene:
+    op = OpSignature("aten::addmm")
+    return looped(lambda s: [attention(s, between=(SOFTMAX,), op=op) for _ in range(4)])
 
 
 @silent("flash-attention", "fusion-ceiling")
