@@ -75,6 +75,8 @@ class Ceilings:
     compute_attained: float | None = None
     """Share of a compute ceiling that a calibration reached."""
     memory_attained: float | None = None
+    memory_bytes: float | None = None
+    """Of the whole part."""
 
     @property
     def attainable_compute(self) -> float:
@@ -115,7 +117,7 @@ def _row_ceilings(row: dict[str, str]) -> Ceilings:
     rates = {p: value * 1e12 for p in PRECISIONS if (value := _number(row[p]))}
     bandwidth = _number(row["mem_gbs"])
     clock = _number(row["mhz_tensor"])
-    sm = _number(row["sm"])
+    sm, memory = _number(row["sm"]), _number(row["mem_gb"])
     major, _, minor = row["cc"].partition(".")
     return Ceilings(
         part=row["part"],
@@ -126,6 +128,7 @@ def _row_ceilings(row: dict[str, str]) -> Ceilings:
         tensor_clock_hz=clock * 1e6 if clock else None,
         source=row["source"],
         confidence=row["confidence"],
+        memory_bytes=memory * 1e9 if memory else None,
     )
 
 
@@ -165,6 +168,8 @@ def by_formula(device: Device) -> Ceilings | None:
     )
 
 
+_MIG_NAME = re.compile(r"\bMIG \d+g\.(\d+)gb")
+"""As CUDA names an instance: `NVIDIA A100-SXM4-80GB MIG 1g.10gb` (MIG User Guide, "Profiles")."""
 _TENSOR = frozenset({"tf32", "fp16", "bf16", "fp8", "fp4", "int8"})
 
 
@@ -172,7 +177,8 @@ _TENSOR = frozenset({"tf32", "fp16", "bf16", "fp8", "fp4", "int8"})
 def ceilings_for(device: Device) -> Ceilings | None:
     """The ceilings of a device; None when neither the table, the formula nor a calibration knows it.
 
-    Laptop parts share names with desktop ones but not clocks, so they take the formula.
+    Laptop parts share names with desktop ones but not clocks, so they take the formula. A MIG
+    instance has its part of the GPU's.
     """
     made = calibration_of(device)
     found = _published(device)
@@ -183,11 +189,44 @@ def ceilings_for(device: Device) -> Ceilings | None:
 
 def _published(device: Device) -> Ceilings | None:
     name = device.name or ""
-    if name and "Laptop" not in name and not device.mig:
-        for pattern, ceilings in table():
-            if pattern.search(name):
-                return ceilings
-    return by_formula(device)
+    row = None
+    if name and "Laptop" not in name:
+        row = next((ceilings for pattern, ceilings in table() if pattern.search(name)), None)
+    if device.mig or _MIG_NAME.search(name):
+        return _sliced(device, row)
+    return row or by_formula(device)
+
+
+def _sliced(device: Device, whole: Ceilings | None) -> Ceilings | None:
+    """Ceilings of a MIG instance: its SMs of the part's, and its eighths of the memory.
+
+    Without a known part the arithmetic alone: the bus that NVML tells is the whole GPU's.
+    """
+    if whole is None or not whole.sm_count or not device.sm_count:
+        made = by_formula(device)
+        return None if made is None else replace(made, bytes_per_s=None)
+    sms = min(1.0, device.sm_count / whole.sm_count)
+    held = _slice_bytes(device)
+    eighths = None
+    if held and whole.memory_bytes:
+        eighths = min(8, max(1, round(8 * held / whole.memory_bytes)))
+    bandwidth = whole.bytes_per_s * eighths / 8 if whole.bytes_per_s and eighths else None
+    return replace(
+        whole,
+        part=f"{whole.part}, MIG",
+        flop_per_s={precision: rate * sms for precision, rate in whole.flop_per_s.items()},
+        bytes_per_s=bandwidth,
+        sm_count=device.sm_count,
+        source=f"{whole.source}; MIG: {device.sm_count} of {whole.sm_count} SMs"
+        + (f", {eighths}/8 of the memory" if eighths else ""),
+        confidence="medium",
+    )
+
+
+def _slice_bytes(device: Device) -> float | None:
+    """Memory of a MIG instance, from its profile's name where nobody measured it."""
+    named = _MIG_NAME.search(device.name or "")
+    return device.memory_bytes or (float(named.group(1)) * 1e9 if named else None)
 
 
 def _attained(ceilings: Ceilings, made: Calibration) -> Ceilings:

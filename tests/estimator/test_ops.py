@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brrrtop.ceilings import by_formula, ceilings_for, table
@@ -121,3 +123,32 @@ def test_real_device_names_find_their_part(name: str, part: str) -> None:
 
 def test_an_unknown_gpu_without_facts_has_no_ceilings() -> None:
     assert ceilings_for(Device(0, "Mystery 9000")) is None
+
+
+A100_SLICE = Device(
+    0, "NVIDIA A100-SXM4-80GB MIG 1g.10gb", sm_count=14, capability=(8, 0), memory_bytes=10_200_547_328
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        A100_SLICE,
+        replace(A100_SLICE, memory_bytes=None),
+        replace(A100_SLICE, name="NVIDIA A100-SXM4-80GB", mig=True, bus_width_bits=5120),
+    ],
+)
+def test_a_mig_instance_has_its_part_of_the_gpu(device: Device) -> None:
+    found = ceilings_for(device)
+    assert found is not None and found.bytes_per_s is not None
+    assert found.flop_per_s["bf16"] == pytest.approx(312e12 * 14 / 108)
+    assert found.bytes_per_s == pytest.approx(2039e9 / 8)
+
+
+def test_a_mig_instance_of_a_gpu_nobody_knows_has_no_bandwidth() -> None:
+    device = Device(
+        0, "Mystery", sm_count=14, capability=(9, 0), sm_clock_max_hz=1.8e9, mig=True,
+        memory_clock_max_hz=2.6e9, bus_width_bits=5120,
+    )  # fmt: skip
+    found = ceilings_for(device)
+    assert found is not None and found.bytes_per_s is None
