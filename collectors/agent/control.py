@@ -100,17 +100,23 @@ class Control:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # they have to wake the main thread
         heed = self.fence.guard("control", self._heed)
         while not self.ended:
-            asked = time.monotonic()
-            patience_ms = PERIOD_MS if self.stacks.sampling else _ROUND_MS
-            bits = self.native.wait(patience_ms if self.hooked else _DORMANT_MS)
+            asked_ns, worked_ns = time.monotonic_ns(), time.thread_time_ns()
+            bits = self.native.wait(self._patience_ms())
             if not self.ended and (bits < 0 or bits & ENDED):
                 self.ended = True
                 self.unhook()
             if self.ended:
                 return
             heed(bits)
-            if not bits and time.monotonic() - asked < PERIOD_MS / 2e3:
+            if not bits and self.stacks.sampling:
+                self.stacks.weigh(time.thread_time_ns() - worked_ns)
+            if not bits and time.monotonic_ns() - asked_ns < PERIOD_MS * 500_000:
                 time.sleep(PERIOD_MS / 1e3)  # whatever the library does, this loop must not spin
+
+    def _patience_ms(self) -> int:
+        if not self.hooked:
+            return _DORMANT_MS
+        return self.stacks.period_ms if self.stacks.sampling else _ROUND_MS
 
     def _heed(self, bits: int) -> None:
         if bits & STOP:

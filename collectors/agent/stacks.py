@@ -6,6 +6,7 @@ import linecache
 import os
 import sys
 import threading
+import time
 from types import CodeType, FrameType
 
 from .fence import Fence
@@ -13,7 +14,13 @@ from .native import STACK, Native, thread_number
 from .probe import Probe, imported
 from .steps import Steps
 
-PERIOD_MS = 25
+PERIOD_MS, _SLOWEST_MS = 25, 500
+_SHARE = 0.001
+"""Of the training thread's time, at most, while it runs: it has to wait while we have the interpreter."""
+_HANDOVER_NS = 150_000
+"""What the interpreter's way to us and back costs the thread that had it, beside the sample itself
+(240 us a sample in all, 110 of them ours; a training loop on a CPU, benchmarks/stacks_cost.py)."""
+_NEWEST = 0.1
 
 
 class Stacks(Probe):
@@ -30,6 +37,7 @@ class Stacks(Probe):
         super().__init__(native, fence)
         self._steps = steps
         self.sampling = False
+        self._cost_ns, self._running, self._ran_ns = 0.0, 1.0, 0
         self._last_ns = 0
         self._library_dirs: tuple[str, ...] = ()
         self._names: dict[tuple[CodeType, int, CodeType, int], int] = {}
@@ -37,17 +45,30 @@ class Stacks(Probe):
     def turn(self, on: bool) -> None:
         """Begin or end sampling."""
         self.sampling, self._last_ns = on, 0
+        self._cost_ns = float(_HANDOVER_NS)
         self._names.clear()  # it holds code objects, which the trainer may want to drop
         self._library_dirs = library_dirs() if on else ()
 
     def clear(self) -> None:
         self.turn(False)
 
+    @property
+    def period_ms(self) -> int:
+        """Until the next sample: so long that all of them together cost the trainer `_SHARE`."""
+        return int(min(max(self._cost_ns / _SHARE / 1e6, PERIOD_MS), _SLOWEST_MS))
+
+    def weigh(self, worked_ns: int) -> None:
+        """Learn what a sample costs, which took so much of a processor: nothing, where the training
+        thread waits (for data, a file, another rank); all of it where that thread runs."""
+        cost_ns = (worked_ns + _HANDOVER_NS) * self._running
+        self._cost_ns += _NEWEST * (cost_ns - self._cost_ns)
+
     def sample(self, now_ns: int) -> None:
         """Mark where the training thread is at this moment."""
         frames, ident = sys._current_frames(), self._steps.thread_ident
+        main = threading.main_thread().ident or 0
         if ident not in frames:
-            ident = threading.main_thread().ident or 0
+            ident = main
         frame = frames.pop(ident, None)
         frames.clear()
         if frame is None:
@@ -56,6 +77,10 @@ class Stacks(Probe):
         del frame  # held, frames would keep the trainer's tensors alive
         value = now_ns - self._last_ns if self._last_ns else 0
         self._last_ns = now_ns
+        # Of the main thread only: to ask it of one that has just ended may crash.
+        known, ran_ns = value and ident == main, self._ran_ns
+        self._ran_ns = ran_so_far_ns(ident) if ident == main else 0
+        self._running = min((self._ran_ns - ran_ns) / value, 1.0) if known else 1.0
         self.native.mark(STACK, now_ns, now_ns, value, name_id, thread_number(ident))
 
     def _name(self, leaf: FrameType) -> int:
@@ -92,6 +117,11 @@ def library_dirs() -> tuple[str, ...]:
     if torch_file is not None:
         found.add(os.path.dirname(torch_file))
     return ("<frozen", "<string>", *(found_dir.rstrip(os.sep) + os.sep for found_dir in found))
+
+
+def ran_so_far_ns(ident: int) -> int:
+    """What a thread of this process, which must be alive, has had of a processor."""
+    return time.clock_gettime_ns(time.pthread_getcpuclockid(ident))
 
 
 def place(code: CodeType, line: int) -> str:

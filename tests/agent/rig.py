@@ -172,12 +172,14 @@ class Monitor:
         return dict(self.until(arrived, patience_s))
 
     def traced(self, times: int = 1) -> dict[str, Any]:
-        """Waits for the end of that many bursts; what the last one was."""
+        """Waits for the end of that many bursts; what the last one was, less how long it held."""
+        last = dict(self.until(lambda m: len(m.bursts) >= times and m.bursts[-1]))
+        del last["held_us"]
+        return last
 
-        def ends(monitor: Monitor) -> list[dict[str, Any]]:
-            return [f.body["traced"] for f in monitor.of(Kind.STATUS) if "traced" in f.body]
-
-        return dict(self.until(lambda m: len(ends(m)) >= times and ends(m)[-1]))
+    @property
+    def bursts(self) -> list[dict[str, Any]]:
+        return [f.body["traced"] for f in self.of(Kind.STATUS) if "traced" in f.body]
 
     def burst(self, steps: int = 0, longest_s: float = 0.3) -> None:
         self.send(control.burst(steps, int(longest_s * 1e9)))

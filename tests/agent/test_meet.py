@@ -66,6 +66,8 @@ def test_bursts_begin_and_end_while_nothing_is_launched(
     assert trainer.do(f"answer = cupti.fake_calls({FINALIZE})") >= 1
     assert monitor.count(Kind.KERNELS) > 100
     assert took is None or sorted(took)[-8] < 20, "held for a moment only"
+    held_us = [burst["held_us"] for burst in monitor.bursts]
+    assert all(held["on"] > 0 and held["off"] > 0 for held in held_us)
 
 
 @pytest.mark.parametrize("way", ["detach", "gone", "yield"])

@@ -119,3 +119,28 @@ def test_stacks_name_the_users_line_and_only_while_asked(script: Script) -> None
     own, _, leaf = place.partition(" > ")
     assert own.endswith("train_step") and "train.py:" in own and "wait" in leaf
     assert marks[0][3] == 0 and 10_000_000 <= marks[1][3] < 1_000_000_000
+
+
+def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(script: Script) -> None:
+    """A sample takes the interpreter from a thread that runs, and nothing from one that waits."""
+    waiting, running = script(
+        """
+        import threading
+        def watch(seconds):
+            out = []; c.stacks.turn(True)
+            def sample():
+                until = time.monotonic() + seconds
+                while time.monotonic() < until:
+                    time.sleep(.01); before = time.thread_time_ns()
+                    c._heed(0); c.stacks.weigh(time.thread_time_ns() - before)
+                out.append(c.stacks.period_ms)
+            thread = threading.Thread(target=sample); thread.start()
+            return thread, out
+        c, n = control("stacks"); c.hook()
+        thread, waiting = watch(1.0); thread.join()
+        thread, running = watch(1.5)
+        while thread.is_alive(): sum(range(100))
+        answer([waiting[0], running[0]])
+        """
+    )
+    assert waiting < 40 and running >= 100

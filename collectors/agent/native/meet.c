@@ -30,6 +30,7 @@ static atomic_bool stepped, elsewhere, called;
 static _Atomic int64_t capture_ns; /* when it began, monotonic; 0: none */
 static atomic_int callers;
 static int64_t asked_ns;
+static _Atomic int64_t longest_ns; /* that the trainer was held, since it was last asked */
 
 static void make_condition(void)
 {
@@ -75,9 +76,14 @@ static void come(uint64_t step)
         else
             atomic_store(&asked_at, NOBODY); /* once is enough until it asks again */
         phase = APART;
+        int64_t held_ns = mono_ns() - now_ns;
+        if (held_ns > atomic_load(&longest_ns))
+            atomic_store(&longest_ns, held_ns);
     }
     release();
 }
+
+int64_t meet_longest_ns(void) { return atomic_exchange(&longest_ns, 0); }
 
 void meet_step(uint64_t count)
 {
@@ -191,6 +197,7 @@ void meet_forked(void)
     once = never;
     phase = APART;
     asked_ns = 0;
+    atomic_store(&longest_ns, 0);
     atomic_store(&asked_at, NOBODY);
     atomic_store(&stepped, false);
     atomic_store(&elsewhere, false);

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Agent's thread, as all but the last five. HERE: the trainer is held until meet_over. LATER: ask again
+/* Agent's thread, as all but the last six. HERE: the trainer is held until meet_over. LATER: ask again
  * when meet_due says or agent_wake woke. NEVER: it has not come for ten seconds. */
 enum meet { MEET_HERE, MEET_LATER, MEET_NEVER };
 enum meet meet_ask(int64_t now_ns);
@@ -35,6 +35,9 @@ void meet_step(uint64_t count);
  * the main one, it counts as met. True: it is. */
 bool meet_caller(void);
 void meet_caller_left(void);
+
+/* How long the trainer was held at the longest since the call before; any thread. */
+int64_t meet_longest_ns(void);
 
 /* A stream of the trainer is being captured: no place to meet. */
 void meet_capture(bool begins);

@@ -22,12 +22,6 @@
 static char *hello;
 static char *devices[DEVICES];
 static uint32_t device_count;
-static struct {
-    uint64_t kernels, steps;
-    bool whole;
-    enum launches launches;
-} last_burst;
-
 /* Whether each kernel has its launch, as told to the monitors. */
 static const char *const LAUNCHES[] = {"null", "false", "true"};
 
@@ -115,18 +109,21 @@ void report_hello_again(void)
     free(text.at);
 }
 
-static struct text status_text(char *room, size_t bytes, bool traced)
+static struct text status_text(char *room, size_t bytes, const struct burst *burst)
 {
     struct text text = {room, bytes, 0, false};
     text_add(&text, "{\"tier\":\"%s\",\"state\":\"%s\",\"by\":\"agent\",\"says\":", tier(),
              trace_state_name(trace_state()));
     text_quote(&text, trace_says());
     text_add(&text, ",\"bursts\":%" PRIu64, trace_bursts());
-    if (traced)
+    if (burst != NULL) {
         text_add(&text,
-                 ",\"traced\":{\"kernels\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"whole\":%s,\"launches\":%s}",
-                 last_burst.kernels, last_burst.steps, last_burst.whole ? "true" : "false",
-                 LAUNCHES[last_burst.launches]);
+                 ",\"traced\":{\"kernels\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"whole\":%s,\"launches\":%s",
+                 burst->kernels, burst->steps, burst->whole ? "true" : "false",
+                 LAUNCHES[burst->launches]);
+        text_add(&text, ",\"held_us\":{\"out\":%" PRId64 ",\"on\":%" PRId64 ",\"off\":%" PRId64 "}}",
+                 burst->holds.out_ns / 1000, burst->holds.on_ns / 1000, burst->holds.off_ns / 1000);
+    }
     text_add(&text, ",\"cupti\":");
     add_cupti(&text);
     text_add(&text, "}");
@@ -136,7 +133,7 @@ static struct text status_text(char *room, size_t bytes, bool traced)
 void report_status(void)
 {
     char room[STATUS_ROOM];
-    struct text text = status_text(room, sizeof room, false);
+    struct text text = status_text(room, sizeof room, NULL);
     if (!text.cut)
         server_send(WIRE_STATUS, text.at, text.used, 0, true);
 }
@@ -144,19 +141,15 @@ void report_status(void)
 void report_status_to(int slot)
 {
     char room[STATUS_ROOM];
-    struct text text = status_text(room, sizeof room, false);
+    struct text text = status_text(room, sizeof room, NULL);
     if (!text.cut)
         server_send_to(slot, WIRE_STATUS, text.at, text.used);
 }
 
-void report_traced(uint64_t kernels, uint64_t steps, bool whole, enum launches launches)
+void report_traced(const struct burst *burst)
 {
-    last_burst.launches = launches;
-    last_burst.kernels = kernels;
-    last_burst.steps = steps;
-    last_burst.whole = whole;
     char room[STATUS_ROOM];
-    struct text text = status_text(room, sizeof room, true);
+    struct text text = status_text(room, sizeof room, burst);
     if (!text.cut)
         server_send(WIRE_STATUS, text.at, text.used, 0, true);
 }

@@ -21,8 +21,19 @@ void report_welcome(int slot);
 void report_status(void);
 void report_status_to(int slot);
 
-/* A burst ended. `whole`: every kernel came; `launches`: whether the row of its launch did too. */
-void report_traced(uint64_t kernels, uint64_t steps, bool whole, enum launches launches);
+/* How long the trainer was held, in ns: to take CUPTI out after the burst before, to begin, to end. */
+struct holds {
+    int64_t out_ns, on_ns, off_ns;
+};
+
+/* A burst ended. */
+struct burst {
+    uint64_t kernels, steps;
+    bool whole;             /* every kernel came */
+    enum launches launches; /* whether the row of its launch did too */
+    struct holds holds;
+};
+void report_traced(const struct burst *burst);
 
 /* The totals of what was lost, when they changed; at most once a second. */
 void report_losses(int64_t now_ns);

@@ -82,6 +82,7 @@ static void begin(int64_t now_ns)
     pool_count(&pool);
     memset(&run, 0, sizeof run);
     run.requests = pool.requests;
+    run.holds.out_ns = meet_longest_ns(); /* of this one is known once it is over */
     run.walked = walked;
     run.burst = wanted.burst;
     run.kinds = wanted.kinds;
@@ -129,8 +130,14 @@ static void finish(bool complete)
         own.blocked_times = 0;
     own.takeout_due = complete && trace_was_asked(); /* else the callbacks may be somebody else's */
     own.hidden = observe_dense();
-    report_traced(walked.kernels - run.walked.kernels, run.stopped_steps - run.steps, complete,
-                  apis_ended());
+    run.holds.off_ns = meet_longest_ns();
+    report_traced(&(struct burst){
+        .kernels = walked.kernels - run.walked.kernels,
+        .steps = run.stopped_steps - run.steps,
+        .whole = complete,
+        .launches = apis_ended(),
+        .holds = run.holds,
+    });
     agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
@@ -146,6 +153,7 @@ static void end(int64_t now_ns)
     atomic_store(&step_target, UINT64_MAX);
     run.stopped_real_ns = real_ns();
     run.stopped_steps = atomic_load(&step_count);
+    run.holds.on_ns = meet_longest_ns();
     switch_off(&own.cupti);
     meet_over();
     own.asks = false;

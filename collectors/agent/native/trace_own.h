@@ -2,6 +2,7 @@
 #ifndef BRRR_TRACE_OWN_H
 #define BRRR_TRACE_OWN_H
 
+#include "report.h"
 #include "trace.h"
 #include "walk.h"
 
@@ -39,6 +40,7 @@ struct trace_run {
     uint64_t stopped_steps;
     struct walk_counts walked;
     uint32_t drain_wait_ms;
+    struct holds holds;
 };
 extern struct trace_run run;
 
