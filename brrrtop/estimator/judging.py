@@ -75,21 +75,6 @@ def charge_compute(probability: float) -> float:
     return min(1.0, max(0.0, (probability - 0.2) / 0.6))
 
 
-def torch_is_new(window: Window) -> bool:
-    """Whether pointwise kernels give each thread 8 elements (torch 2.7 on).
-
-    A `<8,` instance among the names proves it; else the version decides; unknown counts as new.
-    """
-    if any("vectorized_elementwise_kernel<8" in name for name in window.names):
-        return True
-    version = str(window.hello.get("torch") or "")
-    parts = version.split(".")
-    try:
-        return (int(parts[0]), int(parts[1])) >= (2, 7)
-    except (ValueError, IndexError):
-        return not any("at::detail::Array<char*" in name for name in window.names)
-
-
 class Judge:
     """Decides group by group; holds what the decisions share.
 

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import counters, families, intervals
-from brrrtop.estimator.judging import Group, Judge, charge_compute, torch_is_new
+from brrrtop.estimator.judging import Group, Judge, charge_compute
 from brrrtop.estimator.scores import score_products
 from brrrtop.estimator.sides import LAUNCH_FLOOR_NS
 from brrrtop.estimator.views import View, view_of
+from brrrtop.estimator.work_per_thread import torch_is_new
 from brrrtop.model import CounterCheck
 from brrrtop.tables import Activities, Bool, Device, Window
 

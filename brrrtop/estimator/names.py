@@ -33,6 +33,8 @@ _TENSOR = re.compile(
 _VECTORIZED = re.compile(r"vectorized_elementwise_kernel<\s*(\d+)")
 _PLAIN = re.compile(r"\belementwise_kernel<\s*(\d+)\s*,\s*(\d+)")
 _UNROLLED = re.compile(r"unrolled_elementwise_kernel<")
+_UNROLLED_BY = re.compile(r"(?:std::array|at::detail::Array)<char ?\*, ?\d+\w*> ?, ?(\d+)\w* ?[,>]")
+"""Elements a thread, where its templates tell: 4, or 8 where the layout of 8 reached unrolled kernels too."""
 _TENSORS = re.compile(r"(?:std::array|at::detail::Array)<char ?\*, ?(\d+)")
 _BINARY = re.compile(r"BinaryFunctor|CUDAFunctor_add|_add<|MulFunctor<.*BinaryFunctor|binary")
 _SIZES = {
@@ -86,15 +88,17 @@ def _precision(name: str) -> str | None:
 def _per_thread(name: str, element: int | None, tensors: int | None, torch_new: bool) -> int | None:
     found = _VECTORIZED.search(name)
     if found:
-        width = int(found.group(1))
-        if width >= 8 or torch_new:
+        if int(found.group(1)) >= 8 or torch_new:
             # ATen's CUDALoops.cuh, elems_per_thread: 16 where input and output are one byte together.
-            return 16 if element == 1 and tensors == 1 and width >= 8 else 8
+            return 16 if element == 1 and tensors == 1 else 8
         return 4
     found = _PLAIN.search(name)
     if found:
         return int(found.group(2))
-    return 4 if _UNROLLED.search(name) else None
+    if not _UNROLLED.search(name):
+        return None
+    told = _UNROLLED_BY.search(name)
+    return int(told.group(1)) if told else 4
 
 
 @lru_cache(maxsize=65536)
