@@ -78,7 +78,7 @@ FAMILIES: tuple[Family, ...] = (
        "cutlass::device_kernel<dpsk::grouped_gemm::cuda::m_grouped_fp8_ptp128c::GemmKernel>"),
     _f("conv-transform", MEMORY, 0.2, r"reduce_wgrad|flip_filter", "cudnn::cnn::reduce_wgrad_nchw_helper<float, float, 512>"),
     _f("conv", COMPUTE, 0.75,
-       r"(fprop|dgrad|wgrad)(?!.*(reduce_wgrad|Offsets|SplitK|Winograd|Wgrad))|implicit_gemm|ImplicitGemm|[sh]cudnn_|"
+       r"(fprop|dgrad|wgrad)(?!.*(reduce_wgrad|Offsets|SplitK|Winograd|Wgrad))|implicit_gemm|ImplicitGemm|[sh]\d*cudnn_|"
        r"precomputed_convolve|implicit_convolve|cudnn::(detail::(?!bn_)|gemm)|conv_?depthwise|gcgemm|fft2d",
        "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_cudnn"),
     _f("gemm", COMPUTE, 0.9,

@@ -16,9 +16,9 @@ _PRECISIONS: tuple[tuple[str, str], ...] = (
     (r"e4m3|e5m2|E4m3|E5m2|fp8|_qq", "fp8"),
     (r"e2m1|E2m1|fp4|nvf4|mxf4", "fp4"),
     (r"i8i8|_i8|imma|int8|s8s8|i16832|i8816", "int8"),
-    (r"tf32|s1688(?!\w*(f16|bf16|fp16))|tensor16x8x8", "tf32"),
+    (r"tf32|tfloat32|s1688(?!\w*(f16|bf16|fp16))|tensor16x8x8", "tf32"),
     (r"bf16|BFloat16|bfloat16|s16816\w*bf16", "bf16"),
-    (r"f16|fp16|half|__half|h884|s884|hgemm|hmma|s16816", "fp16"),
+    (r"f16|fp16|half|__half|h884|s884|h1688|h16816|hgemm|hmma|s16816", "fp16"),
     (r"d884|dgemm|f64|double|dmma", "fp64"),
     (r"sgemm|scudnn|ffma|simt|f32|float", "fp32"),
 )
@@ -28,7 +28,7 @@ _SIMT = re.compile(
 _DEPTHWISE = re.compile(r"c1_k1|[dD]epthwise")
 """One channel a group leaves tensor cores nothing to multiply."""
 _TENSOR = re.compile(
-    r"nvjet|tensorop|xmma|wgmma|mma|s16816|s1688|s884|h884|i16832|flash|fmha|sdpa|hmma|imma"
+    r"nvjet|tensorop|xmma|wgmma|mma|s16816|s1688|s884|h884|h1688|h16816|i16832|flash|fmha|sdpa|hmma|imma"
 )
 _VECTORIZED = re.compile(r"vectorized_elementwise_kernel<\s*(\d+)")
 _PLAIN = re.compile(r"\belementwise_kernel<\s*(\d+)\s*,\s*(\d+)")
@@ -129,7 +129,7 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
     tensor = False if cores else (True if _TENSOR.search(name) else None)
     fused = name.count("_") - 2 if name.startswith("triton_") and "fused" in name else None
     return NameFacts(
-        precision=("fp32" if simt and "64" not in name[:6] else _precision(name)),
+        precision=_precision(name) if not simt else "fp64" if "dgemm" in name else "fp32",
         tensor_cores=tensor,
         element_bytes=element,
         elements_per_thread=_per_thread(name, element, count, torch_new),

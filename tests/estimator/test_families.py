@@ -37,6 +37,8 @@ def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
         ("cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int, float>", "conv"),
         ("nvjet_sm90_tst_192x8_64x8_2x1_v_bz_TNT", "gemm-skinny"),
         ("void convolve_common_engine_float_NHWC<__nv_bfloat16, __nv_bfloat16, 128, 5, 5>", "conv"),
+        ("volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f_exp_interior_nhwc_tn_v1", "conv"),
+        ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "conv"),
         ("_my_kernel", "other"),
     ],
 )
@@ -65,6 +67,10 @@ def test_a_name_nobody_knows_expects_nothing() -> None:
         ("cutlass_80_tensorop_s1688gemm_128x64_32x3_tn_align4", "tf32", True),
         ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "fp16", True),
         ("volta_sgemm_128x64_nn", "fp32", False),
+        ("ampere_h16816gemm_256x128_ldg8_stages_32x3_nn", "fp16", True),
+        ("turing_h1688gemm_128x128_ldg8_nn", "fp16", True),
+        ("cutlass_80_simt_dgemm_128x128_8x4_nn_align1", "fp64", False),
+        ("cutlass::device_kernel<GemmUniversal<CollectiveMma<cutlass::tfloat32_t>>>", "tf32", True),
     ],
 )
 def test_precision_and_unit_are_read_off_gemm_names(
