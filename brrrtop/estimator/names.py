@@ -29,6 +29,7 @@ _DEPTHWISE = re.compile(r"c1_k1|[dD]epthwise")
 """One channel a group leaves tensor cores nothing to multiply."""
 _TENSOR = re.compile(
     r"nvjet|tensorop|xmma|wgmma|mma|s16816|s1688|s884|h884|h1688|h16816|i16832|flash|fmha|sdpa|hmma|imma"
+    r"|Gmma|Umma|tfloat32_t"
 )
 _VECTORIZED = re.compile(r"vectorized_elementwise_kernel<\s*(\d+)")
 _PLAIN = re.compile(r"\belementwise_kernel<\s*(\d+)\s*,\s*(\d+)")

@@ -70,7 +70,11 @@ def test_a_name_nobody_knows_expects_nothing() -> None:
         ("ampere_h16816gemm_256x128_ldg8_stages_32x3_nn", "fp16", True),
         ("turing_h1688gemm_128x128_ldg8_nn", "fp16", True),
         ("cutlass_80_simt_dgemm_128x128_8x4_nn_align1", "fp64", False),
-        ("cutlass::device_kernel<GemmUniversal<CollectiveMma<cutlass::tfloat32_t>>>", "tf32", True),
+        (
+            "cutlass::device_kernel<GemmUniversal<MainloopSm90TmaGmmaWarpSpecialized, cutlass::tfloat32_t>>",
+            "tf32",
+            True,
+        ),
     ],
 )
 def test_precision_and_unit_are_read_off_gemm_names(
