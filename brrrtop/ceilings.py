@@ -57,6 +57,19 @@ _RATE_PER_SM_CLOCK: dict[tuple[int, int], dict[str, float]] = {
 every datasheet figure in the table agrees within 2 %."""
 
 
+_SAME_SM = {(12, 1): (12, 0)}
+"""Parts whose SMs are another's (CUDA C++ Programming Guide, "Compute capabilities")."""
+_RUNS_AS = {
+    "tf32": ("fp32",),
+    "bf16": ("fp32",),
+    "int8": ("fp8", "fp16"),
+    "fp8": ("fp16",),
+    "fp4": ("fp8", "fp16"),
+}
+"""Before Ampere there are no units for bf16 or TF32: fp32 units do it. What has no figure of its own
+is measured against the next wider one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ceilings:
     """What one GPU can do at most."""
@@ -99,6 +112,13 @@ class Ceilings:
         if not sm_clock_hz or not self.tensor_clock_hz:
             return 1.0
         return min(MOST_CLOCK_RATIO, max(LEAST_CLOCK_RATIO, sm_clock_hz / self.tensor_clock_hz))
+
+    def rate(self, precision: str, tensor_cores: bool | None = None) -> float | None:
+        """FLOP/s of the units that a precision runs on; of those it falls back to where none do it."""
+        if precision == "fp64" and tensor_cores and "fp64_tensor" in self.flop_per_s:
+            return self.flop_per_s["fp64_tensor"]
+        units = (precision, *_RUNS_AS.get(precision, ()))
+        return next((self.flop_per_s[unit] for unit in units if unit in self.flop_per_s), None)
 
     def ridge(self, precision: str) -> float | None:
         """FLOP per byte at which the compute and the memory roof meet."""
@@ -143,7 +163,8 @@ def table() -> tuple[tuple[re.Pattern[str], Ceilings], ...]:
 
 def by_formula(device: Device) -> Ceilings | None:
     """SMs × rate × clock, and 2 × memory clock × bus width / 8; None without SMs or clock."""
-    rates = _RATE_PER_SM_CLOCK.get(device.capability) if device.capability else None
+    same = _SAME_SM.get(device.capability, device.capability) if device.capability else None
+    rates = _RATE_PER_SM_CLOCK.get(same) if same else None
     if rates is None or not device.sm_count or not device.sm_clock_max_hz:
         return None
     consumer = device.name is not None and "GeForce" in device.name

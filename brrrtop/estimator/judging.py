@@ -118,7 +118,7 @@ class Judge:
         op = self._window.ops.get(op_id)
         work = work_of(op) if op is not None else None
         flop, size, precision, level = _work(family, facts, work, blocks * int(acts.threads[row]))
-        c_roof = self._compute_share(flop, precision, mean_ns)
+        c_roof = self._compute_share(flop, precision, facts.tensor_cores, mean_ns)
         padded = padding(facts, work) if level == SHAPES else 1.0
         c_roof = None if family.name in STREAMING else c_roof
         m_roof = self._memory_share(size, mean_ns)
@@ -189,12 +189,11 @@ class Judge:
         return compute / max(memory * self._attainable_ratio, 1e-9)
 
     def _compute_share(
-        self, flop: float | None, precision: str | None, mean_ns: float
+        self, flop: float | None, precision: str | None, tensor_cores: bool | None, mean_ns: float
     ) -> float | None:
         if not flop or not self._ceilings or not precision:
             return None
-        rates = self._ceilings.flop_per_s
-        rate = rates.get(precision) or rates.get("fp32" if precision == "tf32" else "fp16")
+        rate = self._ceilings.rate(precision, tensor_cores)
         return flop / (mean_ns * 1e-9) / rate if rate else None
 
     def _memory_share(self, size: float | None, mean_ns: float) -> float | None:

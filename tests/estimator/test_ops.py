@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from brrrtop.ceilings import by_formula, ceilings_for, table
+from brrrtop.estimator.occupancy import blocks_per_sm
 from brrrtop.estimator.ops import work_of
 from brrrtop.tables import Device, OpSignature
 
@@ -119,6 +120,39 @@ def test_real_device_names_find_their_part(name: str, part: str) -> None:
     found = ceilings_for(Device(0, name))
     assert found is not None
     assert found.part == part
+
+
+def test_a_precision_without_units_is_measured_against_those_that_do_it() -> None:
+    volta, hopper = ceilings_for(Device(0, "Tesla V100-SXM2-32GB")), ceilings_for(Device(0, "H200"))
+    assert volta is not None and hopper is not None
+    assert volta.rate("bf16") == volta.rate("tf32") == volta.flop_per_s["fp32"]
+    assert volta.rate("fp16") == volta.flop_per_s["fp16"]
+    assert hopper.rate("fp64", True) == hopper.flop_per_s["fp64_tensor"]
+    assert hopper.rate("fp64", False) == hopper.flop_per_s["fp64"]
+    assert hopper.rate("fp4") == hopper.flop_per_s["fp8"]
+
+
+def test_a_gpu_with_the_sms_of_another_has_its_formula() -> None:
+    spark = Device(0, "NVIDIA GB10", sm_count=48, capability=(12, 1), sm_clock_max_hz=2.4e9)
+    found = ceilings_for(spark)
+    assert found is not None and found.flop_per_s["fp4"] == pytest.approx(48 * 4096 * 2.4e9)
+
+
+@pytest.mark.parametrize(
+    ("capability", "shared", "threads", "fit"),
+    [
+        ((7, 5), 16 << 10, 128, 4),
+        ((8, 0), 16 << 10, 128, 9),
+        ((8, 6), 16 << 10, 128, 5),
+        ((8, 9), 0, 32, 24),
+        ((9, 0), 16 << 10, 128, 13),
+        ((12, 0), 0, 256, 6),
+    ],
+)
+def test_as_many_blocks_fit_as_the_capability_allows(
+    capability: tuple[int, int], shared: int, threads: int, fit: int
+) -> None:
+    assert blocks_per_sm(Device(0, capability=capability), threads, 32, shared) == fit
 
 
 def test_an_unknown_gpu_without_facts_has_no_ceilings() -> None:
