@@ -12,7 +12,7 @@ from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import families, mixes, occupancy
 from brrrtop.estimator.families import Family, family_of
 from brrrtop.estimator.names import NameFacts, name_facts
-from brrrtop.estimator.ops import STREAMING, Work, work_of
+from brrrtop.estimator.ops import GENERATED, STREAMING, Work, work_of
 from brrrtop.estimator.sides import LAUNCH_FLOOR_NS, by_name, by_roofs, padding
 from brrrtop.tables import Activities, ActivityType, Device, Window
 from collectors.wire import Metric
@@ -218,7 +218,7 @@ def _work(
         precision = named or work.precision or facts.precision
         if facts.tensor_cores is False and precision in ("bf16", "fp16"):
             precision = "fp32"  # 16 bits to store, 32 to multiply
-        return work.flop, work.size_bytes, precision, SHAPES
+        return work.flop or None, work.size_bytes, precision, SHAPES
     if facts.elements_per_thread and facts.element_bytes and facts.tensor_count:
         elements = threads * facts.elements_per_thread
         size = float(elements * facts.tensor_count * facts.element_bytes)
@@ -289,6 +289,8 @@ def _fills_device(
         return max(compute_roof, memory_roof or 0.0) >= _enough(facts)
     if family.kind == families.COMPUTE or facts.tensor_cores:
         return fills >= 0.6 and mean_ns > 20 * LAUNCH_FLOOR_NS
-    if memory_roof is not None and family.name in STREAMING:
-        return memory_roof >= 0.65 and fills >= 0.8
+    if memory_roof is not None and family.name in STREAMING | GENERATED:
+        streams = memory_roof >= 0.65 and fills >= 0.8
+        if streams or family.name in STREAMING:
+            return streams
     return family.name in LOOPING and fills >= 1.0 and mean_ns > 20 * LAUNCH_FLOOR_NS

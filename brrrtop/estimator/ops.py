@@ -41,6 +41,8 @@ class Work:
 GEMMS = frozenset({"gemm", "gemm-skinny", "gemm-grouped"})
 CONVS = frozenset({"conv", "gemm"})
 ATTENTION = frozenset({"attention"})
+GENERATED = frozenset({"fused"})
+"""Inductor's kernels: each is called with just the tensors that it reads and writes."""
 STREAMING = frozenset({"elementwise", "reduction", "norm", "softmax", "concat", "activation",
                        "random", "pool", "layout", "rearrange"})  # fmt: skip
 """Kernels that pass once over what the op was given. Lookups touch an unknown part of it."""
@@ -194,6 +196,23 @@ def _streaming(op: OpSignature) -> Work | None:
     return Work(float(largest), float(read + written), None, STREAMING)
 
 
+def _generated(op: OpSignature) -> Work | None:
+    """A Triton kernel of Inductor's, which traces show as an op of its own arguments.
+
+    What follows the tensors are its numbers of iterations: no tensor is touched more often, though
+    it may be a view of more. A tensor updated in place counts once.
+    """
+    tensors = [(math.prod(shape), i) for i, d in enumerate(op.dims) if (shape := _shape(d))]
+    counts = [v for text in op.concrete if (v := _count(text)) is not None]
+    most = math.prod(counts) if counts else max((n for n, _ in tensors), default=0)
+    size = sum(min(n, most) * _bytes_of(op, i) for n, i in tensors)
+    return Work(0.0, float(size), None, GENERATED) if size else None
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.isdigit() and int(text) > 0 else None
+
+
 _EXACT: dict[str, Callable[[OpSignature], Work | None]] = {
     "aten::mm": _mm, "aten::addmm": _mm, "aten::bmm": _mm, "aten::baddbmm": _mm,
     "aten::linear": _mm, "aten::_addmm_activation": _mm, "aten::addmm_": _mm,
@@ -208,6 +227,8 @@ def work_of(op: OpSignature) -> Work | None:
     if exact:
         return exact(op)
     lower = op.name.lower()
+    if lower.startswith("triton_"):
+        return _generated(op)
     if "conv" in lower and "aten::" in lower:
         return _conv(op)
     if "attention" in lower:

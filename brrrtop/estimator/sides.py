@@ -7,7 +7,7 @@ import math
 
 from brrrtop.estimator.families import Family
 from brrrtop.estimator.names import NameFacts
-from brrrtop.estimator.ops import GEMMS, STREAMING, Work
+from brrrtop.estimator.ops import GEMMS, GENERATED, STREAMING, Work
 
 LAUNCH_FLOOR_NS = 1000
 """Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
@@ -73,7 +73,7 @@ def by_name(
     if family.name in ("concat", "layout") and facts.element_bytes is not None:
         prior = 0.7 if facts.element_bytes <= 2 else 0.35
     odds = _odds(prior)
-    if memory_roof is not None and long and family.name in STREAMING:
+    if memory_roof is not None and long and family.name in STREAMING | GENERATED:
         # A full grid well under the bandwidth roof waits for instructions, not bytes.
         odds += min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
     return chance(odds)

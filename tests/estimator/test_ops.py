@@ -80,6 +80,16 @@ def test_shapes_that_do_not_fit_say_nothing_and_never_raise(call: OpSignature) -
     assert work is None or work.size_bytes >= 0
 
 
+def test_a_generated_kernel_moves_the_tensors_it_is_called_with() -> None:
+    name, scalars = "triton_poi_fused_gelu_2", ("", "", "4096")
+    call = OpSignature(name, ((64, 64), (4, 64, 64), ()), (BF, "float", "Scalar"), scalars)
+    work = work_of(call)
+    assert work is not None and work.families == {"fused"}
+    assert work.size_bytes == 4096 * 2 + 4096 * 4  # of the second only what it iterates over
+    whole = work_of(OpSignature(name, call.dims, call.types))
+    assert whole is not None and whole.size_bytes == 4096 * 2 + 4 * 4096 * 4
+
+
 def test_the_formula_agrees_with_every_confident_row_of_the_table() -> None:
     cut = {"H800", "H20", "B300", "A10G", "L40\\b"}
     for pattern, row in table():

@@ -95,3 +95,17 @@ def test_a_product_whose_rows_fill_a_sixteenth_of_the_tile_still_waits_for_its_w
     found = judged(GEMM, 132, 120_000, op=op)
     assert found.memory_share_of_roof is not None and found.memory_share_of_roof > 0.9
     assert found.compute_probability < 0.5
+
+
+def test_a_generated_kernel_with_its_arguments_recorded_shows_its_share_of_the_bandwidth() -> None:
+    n = 1 << 26
+    name = "triton_poi_fused_add_0"
+    op = OpSignature(name, ((n,), (n,), (n,)), ("c10::BFloat16",) * 3, ("", "", "", str(n)))
+    near = round(3 * n * 2 / (0.85 * 4.8e12) * 1e9)
+    found = judged(name, n // 1024, near, op=op)
+    assert found.level == SHAPES and found.flop is None
+    assert found.memory_share_of_roof == pytest.approx(0.85, rel=0.01)
+    assert found.certainty > judged(name, n // 1024, near).certainty
+    small = replace(op, dims=((1 << 21,),) * 3, concrete=("", "", "", str(1 << 21)))
+    short = round(3 * (1 << 21) * 2 / (0.75 * 4.8e12) * 1e9)
+    assert judged(name, 800, short, op=small).filled and not judged(name, 800, short).filled
