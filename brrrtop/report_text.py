@@ -70,10 +70,8 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
 
 
 def _nothing(snapshot: Snapshot) -> str:
-    """Why there is no verdict, as far as the source tells."""
-    if snapshot.source.tier == "nvml":
-        return "No verdict: only counters and steps are seen, no kernels."
-    return "Nothing to judge yet: no GPU activity has been seen."
+    says = words.unjudged(snapshot)
+    return f"{says[0].upper()}{says[1:]}."
 
 
 def _counters(snapshot: Snapshot) -> Iterator[str]:

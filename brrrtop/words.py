@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brrrtop.model import Account, Estimate, Regime, Side
+from brrrtop.model import Account, Estimate, Freshness, Regime, Side, Snapshot
 
 SIDE_LETTERS = {
     Side.COMPUTE: "C",
@@ -102,3 +102,15 @@ def because(estimate: Estimate) -> str:
     if estimate.regime is Regime.OVERHEAD and estimate.cause in CAUSES:
         return CAUSES[estimate.cause]
     return REGIMES[estimate.regime]
+
+
+def unjudged(snapshot: Snapshot) -> str:
+    """Why there is no verdict, as a sentence without its full stop."""
+    live = snapshot.source.kind == "live"
+    if snapshot.source.tier == "nvml":
+        pid = snapshot.source.pid if live else None
+        helps = "" if pid is None else f"; how to see them: brrrtop doctor {pid}"
+        return f"no verdict: only the GPU's own counters are read, no kernels{helps}"
+    if live and snapshot.freshness is Freshness.ENDED:
+        return "it ended before anything could be judged"
+    return "nothing to judge yet: no GPU activity has been seen"

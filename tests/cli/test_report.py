@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 
 from brrrtop.cli import demo
-from brrrtop.model import CounterSamples, Launch, Regime, Snapshot, SourceInfo, Split, Steps
+from brrrtop.model import (
+    CounterSamples,
+    Freshness,
+    Launch,
+    Regime,
+    Snapshot,
+    SourceInfo,
+    Split,
+    Steps,
+)
 from brrrtop.report import document, to_json, to_text
 from brrrtop.session.opening import open_source
 from brrrtop.session.whole import analyze
@@ -174,11 +183,12 @@ def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> 
     source = SourceInfo("live", "pid 7", tier="nvml", notes=notes)
     alone = replace(make_snapshot(), source=source, estimate=None, devices=())
     text = to_text(replace(alone, gauges={int(Metric.TEMPERATURE_C): 55.0}))
-    assert "No verdict: only counters and steps are seen, no kernels." in text
+    assert "No verdict: only the GPU's own counters are read, no kernels" in text
     assert "55 °C" in text
     assert "no libcupti is mapped" in text
-    waiting = replace(alone, source=replace(source, tier="bursts"))
-    assert "Nothing to judge yet" in to_text(waiting)
+    ended = replace(alone, source=replace(source, tier="bursts"))
+    assert "It ended before anything could be judged." in to_text(ended)
+    assert "Nothing to judge yet" in to_text(replace(ended, freshness=Freshness.LIVE))
 
 
 def test_the_readme_shows_a_report_as_it_is() -> None:

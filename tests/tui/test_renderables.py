@@ -19,7 +19,7 @@ from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
-from brrrtop.tui.widgets.advice import blocks, evidence_pairs, evidence_text
+from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_text, fitting
 from brrrtop.tui.widgets.banner import nothing_yet
 from brrrtop.tui.widgets.history_graph import time_axis
 from brrrtop.tui.widgets.title import subject
@@ -193,12 +193,27 @@ def test_roofs_of_the_same_height_share_a_line_and_their_names() -> None:
 
 def test_what_to_try_ends_in_an_ellipsis_where_the_rest_has_no_room() -> None:
     advisory = replace(snapshots.ADVISORIES[0], suggests="one two three four five " * 10)
-    whole = blocks((advisory,), Look(), 60, 40)
-    for height in (2, 3, len(whole) - 3, len(whole) - 2):
+    tried = wrapped(advisory.suggests, 48)
+    for height in (2, 3, len(tried), len(tried) + 1):
         lines = blocks((advisory,), Look(), 60, height)
-        tried = wrapped(advisory.suggests, 48)
+        assert len(lines) == height
         assert lines[-1].plain.endswith("…") == (height - 1 < len(tried))
         assert all(line.cell_len <= 60 for line in lines)
+
+
+def test_advice_is_shown_unabridged_where_there_is_room_and_else_the_first_says_what_to_try() -> (
+    None
+):
+    many = tuple(replace(one, says=f"{one.says} and so on" * 4) for one in snapshots.ADVISORIES)
+    assert len(many) > MOST
+    for height, count in ((3, 2), (4, 3), (60, len(many))):
+        assert fitting(many, Look(), 80, height) == count
+        text = [line.plain for line in blocks(many[:count], Look(), 80, height)]
+        assert len(text) <= height
+        assert sum(line.startswith(("saves", "to know")) for line in text) == count
+        assert any(line.strip().startswith("try") for line in text)
+    assert not any("…" in line for line in text), "nothing is cut where there is room"
+    assert fitting((), Look(), 80, 10) == 0
 
 
 def test_the_whole_step_lies_between_its_kernels() -> None:
@@ -274,9 +289,11 @@ def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
     estimate = snapshots.snapshot().estimate
     assert estimate is not None
     bare = tuple(replace(row, flop_per_s=None, bytes_per_s=None) for row in estimate.kernels)
-    line = legend(replace(estimate, kernels=bare), Look(), 120).plain
-    assert "record_shapes=True" in line
-    assert "0 of" not in line
+    lines = legend(replace(estimate, kernels=bare), Look(), 60)
+    text = " ".join(line.plain for line in lines)
+    assert "record_shapes=True." in text
+    assert "0 of" not in text
+    assert all(line.cell_len <= 60 for line in lines)
 
 
 def test_a_history_of_one_look_has_no_past() -> None:

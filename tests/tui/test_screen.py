@@ -22,10 +22,10 @@ async def test_everything_that_matters_is_in_view(size: tuple[int, int]) -> None
     assert len(text.splitlines()) == size[1]
     for words in (
         "pid 4711", "live", "OVERHEAD-BOUND", "waiting for the next batch", "very sure 92%",
-        "compute 30%", "memory 15%", "overhead 54%", "idle: input 42%", "42.0 ms",
-        "36.6 ms", "launch lead 184 us", "rho 88%", "SM", "45%", "98%", "41.2/140 GiB",
+        "compute 30%", "memory 15%", "overhead 54%", "idle: input 42%", "15.4 ms a step",
+        "36.6 ms", "lead 184 us", "host runs ahead (88%)", "SM", "45%", "98%", "41.2/140 GiB",
         "nvjet_tst_256x128", "27.9 ms", "saves ≤42%", "The GPU waits for the next batch",
-        "bursts", "320 ms", "4 steps", "0.4% ±0.2%", "lost 0", "help", "quit",
+        "bursts", "4 steps", "0.4% ±0.2%", "lost 0", "help", "quit",
     ):  # fmt: skip
         assert words in text, words
 
@@ -51,6 +51,25 @@ async def test_waiting_is_said() -> None:
         text = await screen.text()
     assert "waiting for data" in text
     assert "WAITING for the first whole window" in text
+    assert "Nothing to judge yet: no GPU activity has been seen." in text
+
+
+async def test_every_reason_for_an_empty_screen_is_said_in_full() -> None:
+    long = "libnvidia-ml.so.1 is not here: start the container with `--gpus all`, or else: " * 2
+    bare = snapshots.waiting()
+    notes = ("waiting for the trainer to touch its GPU", long.strip())
+    source = replace(bare.source, notes=notes)
+    async with shown(replace(bare, source=source), size=(80, 24)) as screen:
+        flat = " ".join((await screen.text()).split())
+    assert "WAITING for the trainer to touch its GPU" in flat
+    assert long.strip() in flat
+    assert "only work on an NVIDIA GPU is judged" in flat
+    gone = replace(source, notes=("the trainer (pid 7) exited: killed by SIGTERM", *notes))
+    ended = replace(bare, source=gone, freshness=Freshness.ENDED)
+    async with shown(ended, size=(80, 24)) as screen:
+        text = await screen.text()
+    assert "ENDED the trainer (pid 7) exited: killed by SIGTERM" in text
+    assert "waiting for" not in text.lower()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,15 @@ async def test_help_explains_keys_regimes_and_terms() -> None:
         assert does.split(";")[0][:40] in text
     for regime, means, *_ in REGIME_TABLE:
         assert f"{regime}   {means}" in text
-    for term in ("underfilled", "rho", "launch lead", "L1.5", "nvidia-smi", "exposed"):
+    for term in (
+        "underfilled",
+        "rho",
+        "late launch",
+        "idle explained",
+        "L1.5",
+        "nvidia-smi",
+        "exposed",
+    ):
         assert term in text
     assert "Change one thing at a time" in text
 

@@ -68,12 +68,13 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("evid", "evidence for the side of a kernel. L1: name and grid. L1.5: bytes from the op's name "
      "and grid. L2: shapes against the ceilings. L3: hardware counters"),
     ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence"),
-    ("launch lead", "kernel start minus launch end. Long: the host runs ahead and the GPU never "
-     "waits for it. Under 10 us: the GPU waits for launches"),
-    ("rho", "share of kernel time launched at least 10 us before it started: the most that faster "
-     "kernels can touch"),
-    ("cause known", "host cause known: the part of the idle time that the host was late for whose "
-     "cause was seen; the rest is `host` or unknown"),
+    ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
+     "waits for it. A launch under 10 us ahead is a late launch: the GPU waited for it"),
+    ("host … (71%)", "whether the host runs ahead of the GPU; the share of kernel time launched at "
+     "least 10 us before it started, `rho` in reports: the most that faster kernels can touch"),
+    ("slowest", "the slowest step of the window against the median step"),
+    ("idle explained", "the part of the idle time that the host was late for whose cause was seen; "
+     "the rest is `host` or unknown"),
     ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
      "period of the kernel sequence"),
     ("warming up", "the first three steps, or a compile ran: shown, never judged"),

@@ -120,11 +120,24 @@ def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> lis
     """Achieved rates beside the roofs, and the intensity beside the ridge."""
     roofs = snapshot.estimate.roofs if snapshot.estimate else None
     lines = _fact("roof", _roof_words(kernel, roofs), look, width)
+    if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
+        lines += _achieved(kernel, roofs, look, width)
+    blocks = units.count(kernel.blocks_p50)
+    device = snapshot.estimate.device if snapshot.estimate else None
+    blocks += f" on {device.sm_count} SMs" if device and device.sm_count else ""
+    lines += _fact("blocks", blocks, look, width)
+    if roofs:
+        lines += _fact("roofs from", roofs.source, look, width)
+    return lines
+
+
+def _achieved(kernel: KernelRow, roofs: Roofs | None, look: Look, width: int) -> list[Text]:
+    """FLOPs, bytes and the ratio of the two, each beside its ceiling."""
     precision = kernel.precision or "precision not known"
     top = roof_of(kernel, roofs)
     flops = f"{units.rate(kernel.flop_per_s, 'FLOP/s')} ({precision}"
     flops += f", roof {units.rate(top, 'FLOP/s')})" if top else ")"
-    lines += _fact("arithmetic", flops, look, width)
+    lines = _fact("arithmetic", flops, look, width)
     moved = units.rate(kernel.bytes_per_s, "B/s")
     if roofs and roofs.bytes_per_s:
         moved += f" (roof {units.rate(roofs.bytes_per_s, 'B/s')})"
@@ -134,14 +147,7 @@ def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> lis
         units.UNMEASURED if flop_per_byte is None else f"{ratio_text(flop_per_byte)} FLOP per byte"
     )
     ratio += f", ridge at {ratio_text(edge)}" if edge else ""
-    lines += _fact("intensity", ratio, look, width)
-    blocks = units.count(kernel.blocks_p50)
-    device = snapshot.estimate.device if snapshot.estimate else None
-    blocks += f" on {device.sm_count} SMs" if device and device.sm_count else ""
-    lines += _fact("blocks", blocks, look, width)
-    if roofs:
-        lines += _fact("roofs from", roofs.source, look, width)
-    return lines
+    return lines + _fact("intensity", ratio, look, width)
 
 
 def ratio_text(value: float) -> str:
@@ -179,7 +185,7 @@ def _roof_words(kernel: KernelRow, roofs: Roofs | None) -> str:
     if kernel.roof_share is None:
         if roofs and roofs.bytes_per_s and (kernel.bytes_per_s or 0.0) > roofs.bytes_per_s:
             return f"{units.UNMEASURED}  cached: its shapes count more bytes than DRAM could move"
-        why = f"its FLOPs and bytes are not known from {kernel.evidence}"
+        why = "its FLOPs and bytes are not known; a live run records op shapes at the key o"
         if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
             why = "no ceiling is known for what limits it"
         return f"{units.UNMEASURED}  {why}"

@@ -11,7 +11,7 @@ from brrrtop.kernel_names import short_name
 from brrrtop.model import Estimate, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.parts import intensity, whole_step
-from brrrtop.tui.renderables.line import clipped, joined, rule, stacked
+from brrrtop.tui.renderables.line import clipped, joined, rule, stacked, wrapped
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
 from brrrtop.tui.screens.kernel import ratio_text
 from brrrtop.tui.screens.view import SubView
@@ -44,22 +44,22 @@ class RooflinePane(Pane):
                 words = "Nothing to plot yet."
             return [*lines, Text.styled(words, look.style("muted"))]
         listed = min(6, len(plotted(estimate.kernels))) if height >= LISTED_FROM else 0
-        lines.append(legend(estimate, look, width))
+        lines += legend(estimate, look, width)
         room = height - len(lines) - listed
         lines += roofline(estimate.kernels, estimate.roofs, list(self._trail), look, width, room)
         lines += largest(estimate, look, width, listed)
         return stacked(lines[:height], width)
 
 
-def legend(estimate: Estimate, look: Look, width: int) -> Text:
-    """How much of the time is plotted, and where the roofs come from."""
+def legend(estimate: Estimate, look: Look, width: int) -> list[Text]:
+    """How much of the time is plotted, and where the roofs come from; or what it takes."""
     shown = plotted(estimate.kernels)
     if not shown:
         words = (
-            "No kernel is plotted: FLOPs come with op shapes: o or --shapes where it runs, "
-            "record_shapes=True in a torch.profiler trace"
+            "No kernel is plotted: their FLOPs come with op shapes. A live run records them at the "
+            "key o or by --shapes, torch.profiler by record_shapes=True."
         )
-        return clipped(Text.styled(words, look.style("muted")), width)
+        return [Text.styled(line, look.style("muted")) for line in wrapped(words, width)]
     share = sum(kernel.share for kernel in shown)
     pieces = [
         Text.styled(
@@ -71,7 +71,7 @@ def legend(estimate: Estimate, look: Look, width: int) -> Text:
     ]
     if estimate.roofs:
         pieces.append(Text.styled(f"roofs: {estimate.roofs.source}", look.style("muted")))
-    return joined(pieces, width)
+    return [joined(pieces, width)]
 
 
 def largest(estimate: Estimate, look: Look, width: int, count: int) -> list[Text]:

@@ -1,4 +1,4 @@
-"""Where the window's time went: one bar, and every bucket in % and ms."""
+"""Where the window's time went: one bar, and every bucket in % and, of a step, in ms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AccountPane(Pane):
             return []
         parts = booked(estimate.account)
         lines = [account_bar(parts, self.look, width)]
-        lines += legend(parts, self.look, width, height - 1)
+        lines += legend(parts, self.look, width, height - 1, estimate.steps.step_ns)
         return stacked(lines[:height], width)
 
 
@@ -29,14 +29,20 @@ def account_bar(parts: tuple[Booked, ...], look: Look, width: int) -> Text:
     return bar([(part.bucket, part.share) for part in parts], look, width, labels)
 
 
-def legend(parts: tuple[Booked, ...], look: Look, width: int, count: int) -> list[Text]:
-    """Buckets by size over at most `count` lines; what does not fit is summed up at the end."""
+def legend(
+    parts: tuple[Booked, ...], look: Look, width: int, count: int, step_ns: int | None = None
+) -> list[Text]:
+    """Buckets by size over at most `count` lines; what does not fit is summed up at the end.
+
+    Times are those of a median step, as a window's own grow with every burst; of the window where
+    there are no steps.
+    """
     if count <= 0:
         return []
     largest = sorted(parts, key=lambda part: -part.share)
     for left_out in range(len(largest) + 1):
         shown = largest[: len(largest) - left_out]
-        pieces = [_entry(part, look) for part in shown]
+        pieces = [_entry(part, look, step_ns, not i) for i, part in enumerate(shown)]
         rest = largest[len(shown) :]
         if rest:
             pieces.append(_rest(rest, look))
@@ -46,13 +52,15 @@ def legend(parts: tuple[Booked, ...], look: Look, width: int, count: int) -> lis
     return []
 
 
-def _entry(part: Booked, look: Look) -> Text:
+def _entry(part: Booked, look: Look, step_ns: int | None, first: bool) -> Text:
     text = Text.styled(f"{letter(part.bucket)}", look.filled(part.bucket))
     if not look.colour:
         text = Text.styled(letter(part.bucket), "bold")
     text.append(f" {words.bucket(part.bucket)} ", look.style("text"))
     text.append(units.share(part.share), look.style(part.bucket, bold=True))
-    return text.append(f" {units.duration(part.spent_ns)}", look.style("muted"))
+    spent = units.duration(part.spent_ns if step_ns is None else round(part.share * step_ns))
+    of_what = "" if step_ns is None or not first else " a step"
+    return text.append(f" {spent}{of_what}", look.style("muted"))
 
 
 def _rest(parts: list[Booked], look: Look) -> Text:

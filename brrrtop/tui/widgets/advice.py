@@ -1,8 +1,8 @@
-"""At most three things to try, ranked by what they can win."""
+"""The first things to try, ranked by what they can win: three, or as many as fit unabridged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
@@ -20,6 +20,8 @@ from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
 
 MOST = 3
+WORDY = 100
+"""Width from which a word for the confidence does not cost the sentence beside it."""
 
 
 class Advice(Pane, can_focus=True):
@@ -31,13 +33,14 @@ class Advice(Pane, can_focus=True):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         look = self.look
         total = len(snapshot.advisories)
-        note = f"{MOST} of {total}, a: all" if total > MOST else ""
+        count = fitting(snapshot.advisories, look, width, height - 1)
+        note = f"{count} of {total}, a: all" if total > count else ""
         if snapshot.silenced:
             note = f"{note or 'a: all'}, {len(snapshot.silenced)} silenced"
         lines = [rule("advice", note, look, width)]
         if not total:
             lines.append(Text.styled(self._none(snapshot), look.style("muted")))
-        lines += blocks(snapshot.advisories[:MOST], look, width, height - 1)
+        lines += blocks(snapshot.advisories[:count], look, width, height - 1)
         lines += log_tail(snapshot, look, width, height - len(lines))
         return stacked(lines[:height], width)
 
@@ -57,24 +60,46 @@ class Advice(Pane, can_focus=True):
         self.post_message(self.Opened())
 
 
-def blocks(advisories: tuple[Advisory, ...], look: Look, width: int, height: int) -> list[Text]:
-    """As much of each advisory as fits: a line each first, then what to try, then the rest."""
-    heads = [headline(advisory, look, width) for advisory in advisories]
-    if height <= len(heads):
-        return heads[: max(0, height)]
+def fitting(advisories: Sequence[Advisory], look: Look, width: int, height: int) -> int:
+    """How many are shown: all that fit unabridged; else `MOST`, but what to try first has a line."""
+    for count in range(len(advisories), MOST, -1):
+        if sum(len(whole(one, look, width)) for one in advisories[:count]) <= height:
+            return count
+    return min(len(advisories), MOST, max(1, height - 1))
+
+
+def whole(advisory: Advisory, look: Look, width: int) -> list[Text]:
+    """One advisory, nothing cut."""
+    return [
+        *headlines(advisory, look, width),
+        *detail_lines(advisory, look, width, cut=False),
+    ]
+
+
+def blocks(advisories: Sequence[Advisory], look: Look, width: int, height: int) -> list[Text]:
+    """All of each advisory, or as much as fits: a line each, then what to try, then the rest."""
+    unabridged = [line for one in advisories for line in whole(one, look, width)]
+    if len(unabridged) <= height:
+        return unabridged
+    heads = [[headline(advisory, look, width)] for advisory in advisories]
     details = [detail_lines(advisory, look, width) for advisory in advisories]
-    left = height - len(heads)
+    tries = [len(wrapped(advisory.suggests, _room(width))) for advisory in advisories]
+    flowed = [headlines(advisory, look, width) for advisory in advisories]
+    if sum(map(len, flowed)) + sum(tries) <= height:
+        heads = flowed
+    left = height - sum(map(len, heads))
     kept: list[list[Text]] = [[] for _ in heads]
     for depth in range(max((len(lines) for lines in details), default=0)):
         for mine, lines in zip(kept, details, strict=True):
             if depth < len(lines) and left > 0:
                 mine.append(lines[depth])
                 left -= 1
-    for mine, lines, advisory in zip(kept, details, advisories, strict=True):
-        if 0 < len(mine) < len(wrapped(advisory.suggests, _room(width))):
+    for mine, lines, count in zip(kept, details, tries, strict=True):
+        if 0 < len(mine) < count:
             cut = Text.assemble(mine[-1], " ", lines[len(mine)].plain.strip(), no_wrap=True)
             mine[-1] = clipped(cut, width)
-    return [line for head, lines in zip(heads, kept, strict=True) for line in (head, *lines)]
+    shown = [line for head, lines in zip(heads, kept, strict=True) for line in (*head, *lines)]
+    return shown[: max(0, height)]
 
 
 def log_tail(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Text]:
@@ -89,20 +114,39 @@ def log_tail(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Te
 
 
 def headline(advisory: Advisory, look: Look, width: int) -> Text:
-    """`saves ≤42%  the symptom      very sure 92%`."""
-    text = Text(no_wrap=True)
-    if advisory.saves_at_most is None:
-        text.append("to know    ", look.style("muted"))
-    else:
-        prize = f"saves ≤{units.share(advisory.saves_at_most):<3} "
-        text.append(prize, look.style("good", bold=True))
+    """`saves ≤42%  the symptom      very sure 92%`, the symptom cut where it does not fit."""
+    text = _prize(advisory, look)
     text.append(advisory.says, look.style("text", bold=True))
-    sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
-    return sided(text, Text.styled(sure, look.style("muted")), width)
+    return sided(text, _sure(advisory, look, width), width)
 
 
-def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
-    """What to try, wrapped; the evidence and what would be a waste, a line each."""
+def headlines(advisory: Advisory, look: Look, width: int) -> list[Text]:
+    """The same with all of the symptom, on as many lines as that takes."""
+    sure = _sure(advisory, look, width)
+    first, *rest = wrapped(advisory.says, _room(width) - sure.cell_len - 1) or [""]
+    text = _prize(advisory, look).append(first, look.style("text", bold=True))
+    lines = [sided(text, sure, width)]
+    for line in wrapped(" ".join(rest), _room(width)):
+        indented = Text(" " * 11, no_wrap=True).append(line, look.style("text", bold=True))
+        lines.append(clipped(indented, width))
+    return lines
+
+
+def _prize(advisory: Advisory, look: Look) -> Text:
+    if advisory.saves_at_most is None:
+        return Text.styled("to know    ", look.style("muted"))
+    prize = f"saves ≤{units.share(advisory.saves_at_most):<3} "
+    return Text.styled(prize, look.style("good", bold=True))
+
+
+def _sure(advisory: Advisory, look: Look, width: int) -> Text:
+    percent = units.share(advisory.confidence)
+    words = f"{sureness(advisory.confidence)} {percent}" if width >= WORDY else f"{percent} sure"
+    return Text.styled(words, look.style("muted"))
+
+
+def detail_lines(advisory: Advisory, look: Look, width: int, *, cut: bool = True) -> list[Text]:
+    """What to try, wrapped; the evidence and what would be a waste, each cut to a line or not."""
     pieces = (
         ("try", advisory.suggests, "good"),
         ("evidence", evidence_text(advisory.evidence), "muted"),
@@ -110,7 +154,7 @@ def detail_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     )
     lines = []
     for label, words, hue in pieces:
-        flowed = wrapped(words, _room(width)) if label == "try" else [words]
+        flowed = [words] if cut and label != "try" else wrapped(words, _room(width))
         for i, line in enumerate(flowed):
             text = Text.styled(f"{label if not i else '':>9}  ", look.style(hue))
             text.append(line, look.style("text" if hue == "good" else hue))

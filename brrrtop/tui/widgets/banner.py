@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop import units, words
-from brrrtop.model import Estimate, Regime, Snapshot
+from brrrtop.model import Estimate, Freshness, Regime, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
@@ -13,7 +13,7 @@ from brrrtop.tui.renderables.line import clipped, sided, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
 
-_WAITING = "WAITING "
+_WAITING = "waiting "
 
 
 class Banner(Pane):
@@ -31,13 +31,16 @@ class Banner(Pane):
 
 
 def nothing_yet(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Text]:
-    """What is waited for, or stands in the way: on as many lines as there are."""
-    notes = "; ".join(snapshot.source.notes) or "for the first whole window of device activity"
-    flowed = wrapped(notes, max(10, width - len(_WAITING)))
+    """What is waited for, stands in the way or came to an end: on as many lines as there are."""
+    badge = "ENDED " if snapshot.freshness is Freshness.ENDED else "WAITING "
+    says = next(iter(snapshot.source.notes), "for the first whole window of device activity")
+    if not snapshot.source.notes and snapshot.source.tier == "nvml":
+        says = words.unjudged(snapshot)
+    flowed = wrapped(says.removeprefix(_WAITING), max(10, width - len(badge)))
     flowed[height - 1 :] = [" ".join(flowed[height - 1 :])] if len(flowed) >= height else []
     lines = []
     for i, line in enumerate(flowed):
-        lead = _WAITING if i == 0 else " " * len(_WAITING)
+        lead = badge if i == 0 else " " * len(badge)
         text = Text.styled(lead, look.style("text", bold=True))
         lines.append(clipped(text.append(line, look.style("muted")), width))
     return lines

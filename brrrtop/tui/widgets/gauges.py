@@ -17,6 +17,8 @@ from brrrtop.tui.widgets.pane import Pane
 from collectors.wire import Metric
 
 Readings = Mapping[int, float]
+AT_LIMITS = ("power cap", "clocks set by a user")
+"""What holds clocks down without anything being wrong."""
 TREND = 16
 """Readings in a trend, one a cell."""
 
@@ -89,7 +91,8 @@ def state(gauges: Readings, look: Look, labels: bool) -> list[Text]:
     pieces = []
     reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
     if reason not in (None, "none"):
-        pieces.append(_alarm(f"throttled: {reason}", look))
+        hue = "memory" if reason in AT_LIMITS else "alarm"
+        pieces.append(_alarm(f"throttled: {reason}", look, hue))
     if strangers := gauges.get(Metric.FOREIGN_PROCESS_COUNT):
         pieces.append(_alarm(f"shared with {strangers:.0f}", look))
     for label, used, total, form in (
@@ -105,8 +108,8 @@ def state(gauges: Readings, look: Look, labels: bool) -> list[Text]:
     return pieces
 
 
-def _alarm(words: str, look: Look) -> Text:
-    return Text.styled(f"⚠ {words}", look.style("alarm", bold=True))
+def _alarm(words: str, look: Look, hue: str = "alarm") -> Text:
+    return Text.styled(f"⚠ {words}", look.style(hue, bold=True))
 
 
 def _amount(label: str, value: str, limit: str, look: Look) -> Text:

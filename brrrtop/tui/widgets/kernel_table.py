@@ -11,8 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from brrrtop.model import KernelRow, Side, Snapshot
-from brrrtop.tui.renderables.line import rule
+from brrrtop import words
+from brrrtop.model import Freshness, KernelRow, Side, Snapshot
+from brrrtop.tui.look import Look
+from brrrtop.tui.renderables.line import rule, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane, strip_of
 from brrrtop.tui.widgets.table_columns import (
     SORTABLE,
@@ -28,12 +30,29 @@ HEAD_LINES = 2
 """A rule that says what is shown, and the column titles."""
 
 
+_ON_CPU = "  What trains on the CPU stays like this: only work on an NVIDIA GPU is judged."
+
 Key = tuple[str, Side]
 """A function may have a row on each side of the roof."""
 
 
 def key_of(kernel: KernelRow) -> Key:
     return (kernel.name, kernel.side)
+
+
+def why_none(snapshot: Snapshot, look: Look, width: int) -> list[Text]:
+    """In the place of the table, while nothing was judged: every reason in full."""
+    lines = [rule("no kernels", "", look, width)]
+    ended = snapshot.freshness is Freshness.ENDED
+    says = words.unjudged(snapshot)
+    notes = [note for note in snapshot.source.notes if not (ended and note.startswith("waiting"))]
+    for note in (f"{says[0].upper()}{says[1:]}.", *notes):
+        for i, line in enumerate(wrapped(note, max(10, width - 4))):
+            text = Text("  " if i else ("* " if look.ascii else "• "), look.style("muted"))
+            lines.append(text.append(line, look.style("text")))
+    if not ended and snapshot.source.tier not in (None, "nvml"):
+        lines.append(Text.styled(_ON_CPU, look.style("muted")))
+    return lines
 
 
 class KernelTable(Pane, can_focus=True):
@@ -98,12 +117,14 @@ class KernelTable(Pane, can_focus=True):
         room = max(0, height - HEAD_LINES)
         self._first = max(0, min(self._first, len(self._kernels) - room))
         self._follow_cursor(room)
+        if snapshot.estimate is None:
+            return stacked(why_none(snapshot, self.look, width), width)
         lines = [rule("kernels", self._note(room), self.look, width)]
         lines.append(header_line(width, self.sort_key, self.reverse, self.look))
         inside = self._kernels[self._first : self._first + room]
         lines += [kernel_line(kernel, width, self.look) for kernel in inside]
         if not self._kernels:
-            lines.append(Text.styled(self._nothing(snapshot), self.look.style("muted")))
+            lines.append(Text.styled(self._nothing(), self.look.style("muted")))
         return lines
 
     def _follow_cursor(self, room: int) -> None:
@@ -120,10 +141,10 @@ class KernelTable(Pane, can_focus=True):
             note = f"{self._first + 1}–{self._first + room} of {count}, {note}"
         return note
 
-    def _nothing(self, snapshot: Snapshot) -> str:
+    def _nothing(self) -> str:
         if self.wanted and self._known:
             return f'No kernel matches "{self.wanted}"; Esc clears the filter.'
-        return "No kernels seen." if snapshot.estimate else "No kernels yet."
+        return "No kernels seen."
 
     def render_line(self, y: int) -> Strip:
         row = y - HEAD_LINES + self._first

@@ -27,13 +27,14 @@ class Pace(Pane):
         if snapshot.estimate is None:
             return []
         estimate, look = snapshot.estimate, self.look
-        pieces = [step_piece(estimate, look), *launch_pieces(estimate, look)]
+        pieces = [step_piece(estimate, look)]
         slowest = jitter(estimate)
         if slowest is not None:
             more = f"+{units.share(max(0.0, slowest))}".replace("+<", "<+")
             pieces.append(_pair("slowest", more, look))
+        pieces += launch_pieces(estimate, look)
         if estimate.host_cause_known is not None:
-            pieces.append(_pair("host cause known", units.share(estimate.host_cause_known), look))
+            pieces.append(_pair("idle explained", units.share(estimate.host_cause_known), look))
         if estimate.steps.step_ns is not None:
             found = f"steps {_provenance(estimate.steps)}"
             pieces.append(Text.styled(found, look.style("muted")))
@@ -60,17 +61,21 @@ def _provenance(steps: Steps) -> str:
 
 
 def launch_pieces(estimate: Estimate, look: Look) -> list[Text]:
-    """Lead, how often it is too short, and what GPU-side fixes can touch."""
+    """Who waits for whom, and for how much of the kernel time (rho); the lead, and how often it
+    is too short."""
     launch = estimate.launch
     if launch.lead_p50_ns is None:
         text = Text.styled("launch lead ", look.style("muted")).append(units.UNMEASURED)
         return [text.append(" no launch records", look.style("muted"))]
-    lead = _pair("launch lead", units.duration(launch.lead_p50_ns), look)
-    rho = _pair("rho", units.share(launch.rho), look)
-    if launch.rho is not None:
-        words, hue = host_word(launch.lead_p50_ns, launch.rho)
-        rho.append(f" {words}", look.style(hue, bold=True))
-    return [lead, rho, _pair("under 10 us", units.share(launch.share_under_10us), look)]
+    lead = _pair("lead", units.duration(launch.lead_p50_ns), look)
+    late = _pair("late launches", units.share(launch.share_under_10us), look)
+    if launch.rho is None:
+        return [lead, late]
+    words, hue = host_word(launch.lead_p50_ns, launch.rho)
+    host = Text.styled(words, look.style(hue, bold=True))
+    ahead = "" if "ahead" in words else "ahead "
+    host.append(f" ({ahead}{units.share(launch.rho)})", look.style("muted"))
+    return [host, lead, late]
 
 
 def host_word(lead_p50_ns: int, rho: float) -> tuple[str, str]:

@@ -10,6 +10,8 @@ from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.line import clipped, joined
 from brrrtop.tui.widgets.pane import Pane
 
+OLD_NS = 1_000_000_000
+"""Age from which it is told: below, it only says when the agent sent last."""
 LEAST_NOTE = 20
 """Cells from which the beginning of a note is better than none."""
 
@@ -50,8 +52,9 @@ def pieces(snapshot: Snapshot, look: Look) -> list[Text]:
     if snapshot.lost_records:
         lost = f"⚠ {units.count(snapshot.lost_records)} records lost"
         facts.append(Text.styled(lost, look.style("alarm", bold=True)))
-    if source.kind == "live" and snapshot.freshness is not Freshness.WAITING:
-        facts.append(_pair("age", units.duration(snapshot.age_ns), look))
+    live = source.kind == "live" and snapshot.freshness is Freshness.LIVE
+    if live and (snapshot.age_ns or 0) >= OLD_NS:
+        facts.append(_pair("last heard", f"{units.duration(snapshot.age_ns)} ago", look))
     if snapshot.estimate is not None:
         facts.append(_pair("window", window(snapshot), look))
     if source.kind == "live":
