@@ -149,18 +149,21 @@ class Judge:
         return replace(group, certainty=_certainty(group, worked))
 
     def _geometry(self, row: int) -> tuple[float | None, float | None]:
-        """Waves and the share of the SMs reached; None where the device is unknown."""
+        """Waves and the share of the SMs reached; None where the device is unknown.
+
+        No kernel runs without registers: where a source does not tell them, how many blocks fit on
+        an SM is open, and so are the waves of a grid that reaches all SMs but may fit at once.
+        """
         acts = self._acts
-        blocks = int(acts.blocks[row])
+        blocks, registers = int(acts.blocks[row]), int(acts.registers[row])
         if not self._sms or not blocks:
             return None, None
         per_sm = occupancy.blocks_per_sm(
-            self._device,
-            int(acts.threads[row]),
-            int(acts.registers[row]),
-            int(acts.shared_bytes[row]),
+            self._device, int(acts.threads[row]), registers, int(acts.shared_bytes[row])
         )
-        return blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
+        waves, fills = blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
+        told = registers > 0 or waves >= 1.0 or fills < 1.0
+        return waves if told else None, fills
 
     def _pace(self, facts: NameFacts, threads: int, mean_ns: float) -> float | None:
         """Elements of a pointwise kernel per cycle and SM; None where its name does not say."""

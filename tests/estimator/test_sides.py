@@ -109,3 +109,14 @@ def test_a_generated_kernel_with_its_arguments_recorded_shows_its_share_of_the_b
     small = replace(op, dims=((1 << 21,),) * 3, concrete=("", "", "", str(1 << 21)))
     short = round(3 * (1 << 21) * 2 / (0.75 * 4.8e12) * 1e9)
     assert judged(name, 800, short, op=small).filled and not judged(name, 800, short).filled
+
+
+def test_without_registers_nobody_says_that_a_grid_of_a_block_an_sm_is_too_small() -> None:
+    made = window([K(0, 300_000, GEMM, corr=1, blocks=140, threads=256)])
+    acts = made.activities
+    untold = replace(made, activities=replace(acts, registers=np.zeros_like(acts.registers)))
+    known, open_ = (label(w, ceilings_for(H200)).groups[0] for w in (made, untold))
+    assert known.waves is not None and known.waves < 1
+    assert open_.waves is None and open_.filled
+    assert open_.certainty <= known.certainty
+    assert judged(GEMM, 20, 300_000).certainty > 0  # too few blocks for the SMs, however they fit
