@@ -32,6 +32,8 @@ LEAST_BUSY = 0.10
 """Less kernel time than this tells nothing of the kernels."""
 LEAST_LEFT = 0.6
 """A family is only judged by the counters where they removed this much of its doubt."""
+OWN_RATES = 24
+"""Kernels of no known name with rates of their own; what costs less than these shares one."""
 NOISE = 0.03
 """Standard error of a GPM reading over 250 ms, seen on an H200."""
 METRICS = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.DRAM_ACTIVE)
@@ -94,10 +96,9 @@ class _Meter:
 def _solved(
     window: Window, groups: tuple[Group, ...], group_of: I8, ceilings: Ceilings, busy: float
 ) -> Refined:
-    names = sorted({_family(g) for g in groups if works(g)})
+    names, family_of = _families(groups)
     if not names:
         return Refined(groups, None)
-    family_of = np.array([names.index(_family(g)) if works(g) else -1 for g in groups])
     meters = {
         metric: meter
         for metric in METRICS
@@ -164,9 +165,26 @@ def _meter(
     )
 
 
-def _family(group: Group) -> str:
-    """Kernels that are taken to have the same rates."""
-    return "attention scores" if group.is_score else group.family.name
+def _families(groups: Sequence[Group]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Kernels that are taken to have the same rates: names, and which each group is of; -1: none.
+
+    Kernels of no known name have nothing in common: each is a family of its own, the dearest
+    `OWN_RATES` of them, or one average would speak for all.
+    """
+    unknown = sorted(
+        (i for i, g in enumerate(groups) if g.unknown), key=lambda i: -groups[i].total_ns
+    )
+    own = {
+        index: f"{groups[index].name}, {groups[index].blocks} blocks"
+        for index in unknown[:OWN_RATES]
+    }
+    told = [
+        own.get(i, "attention scores" if g.is_score else g.family.name) if works(g) else None
+        for i, g in enumerate(groups)
+    ]
+    names = sorted({name for name in told if name is not None})
+    places = {name: place for place, name in enumerate(names)}
+    return names, np.array([places[n] if n is not None else -1 for n in told], np.int64)
 
 
 def _by_solution(group: Group, family: int, meters: dict[Metric, _Meter]) -> Group:

@@ -82,6 +82,18 @@ def test_counters_say_what_a_kernel_of_no_known_name_does() -> None:
     assert found.kernels[0].side is Side.MEMORY
 
 
+def test_an_average_over_kernels_of_no_known_name_speaks_for_none_of_them() -> None:
+    kernels = [
+        K(i * 500 * US, (i * 500 + 499) * US, f"_mine_{i % 4}", i + 1, blocks=1000 + i % 4)
+        for i in range(40)
+    ]
+    readings: dict[Metric, float | list[float]] = {
+        Metric.TENSOR_ACTIVE: 0.3, Metric.DRAM_ACTIVE: 0.6
+    }  # fmt: skip
+    found = estimate(with_readings(window(kernels), readings, MS)).estimate
+    assert found.regime is Regime.UNKNOWN
+
+
 def test_windows_that_differ_are_solved_for_each_family() -> None:
     rng = np.random.default_rng(1)
     shares = rng.dirichlet(np.ones(3), 60)
