@@ -28,8 +28,8 @@ def boot(folder, library, socket, options, version):
             module = module_from_spec(spec)
             spec.loader.exec_module(module)
             sys.modules["_brrrtop_agent"] = module
-        from _brrrtop_agent.entry import start
-        told = start(library, socket, options, version)
+        from _brrrtop_agent.pieces import load
+        told = load()(library, socket, options, version)
     except Exception as fault:
         told = "%s: %s" % (type(fault).__name__, fault)
     if told:

@@ -128,3 +128,26 @@ def test_the_numbers_of_the_agent_are_those_of_the_wire() -> None:
         assert getattr(native, kind) == wire.Kind[kind]
     for name in "INPUT COMPILE GC CHECKPOINT ALLOCATOR LOGGING EVALUATION OPTIMIZER STACK".split():
         assert getattr(native, name) == wire.MarkClass[name]
+
+
+def test_the_agent_is_imported_piece_by_piece_and_leaves_no_piece_out() -> None:
+    """A piece that another one imports first is compiled together with it, at a stretch."""
+    code = f"""
+import sys, types
+package = types.ModuleType("a"); package.__path__ = [{str(AGENT)!r}]; sys.modules["a"] = package
+from a import pieces
+came = []
+class Watch:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.startswith("a."): came.append(name[2:])
+sys.meta_path.insert(0, Watch)
+pieces.load()
+print(came == list(pieces._PIECES), *came)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+    )
+    in_order, *came = done.stdout.split()
+    there = {file.stem for file in AGENT.glob("*.py")} - {"__init__", "pieces"}
+    assert in_order == "True" and set(came) == there
