@@ -29,6 +29,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import gpu_options
@@ -52,6 +54,7 @@ class Subject:
         self.trainer, self.args = trainer, args
         self.off: list[Window] = []
         self.longest_on_ns = 0
+        self.longest_on: list[dict[str, Any]] = []
         self.holds_ns: list[int] = []
         self.main_holds_ns: list[int] = []
         self.failures: list[str] = []
@@ -129,7 +132,28 @@ class Subject:
             self.longest_on_ns = max(
                 self.longest_on_ns, found.longest_ns, *(int(e.max()) for e in edges if len(e))
             )
+            self.longest_on.append(self.placed(left, back, governor))
         return found
+
+    def placed(self, left: Mark, back: Mark, governor: Any) -> dict[str, Any]:
+        """The longest steps of one attach, and its bursts, in ms since it began. The steps in
+        which the marks themselves were made are among them."""
+        ends_ns = self.trainer.ends(left, back)
+        lengths = np.diff(ends_ns)
+        chosen = np.sort(np.argsort(lengths)[-4:])
+        to_wall_ns = time.time_ns() - time.perf_counter_ns()
+        bursts = [
+            [round((t - to_wall_ns - left.time_ns) / 1e6, 1) for t in span]
+            for span in governor.cost._touched
+            if span[1] - to_wall_ns > left.time_ns
+        ]
+        return {
+            "steps_ms": [
+                [round(float(ends_ns[i + 1] - left.time_ns) / 1e6, 1), round(lengths[i] / 1e6, 1)]
+                for i in chosen
+            ],
+            "bursts_ms": bursts,
+        }
 
     def ordered(self, on: int, off: int) -> Window:
         """Under a rival that runs inside the trainer."""
@@ -198,7 +222,7 @@ def measure(subject: Subject) -> dict[str, Any]:
                 memory_seen.append(now)
             return found
 
-        subject.longest_on_ns = 0
+        subject.longest_on_ns, subject.longest_on = 0, []
         rival_share = 0.42 if trainer.name in args.rivals.split(",") else 0.2
         cost, offs, ons = subject.in_turns(on, args.pairs, began + (1 - rival_share) * args.budget)
     longest_off_ns = max(w.longest_ns for w in subject.off)
@@ -209,6 +233,7 @@ def measure(subject: Subject) -> dict[str, Any]:
         "default": told(cost), "bursts": subject.bursts,
         "off_ms": [o / 1e6 for o in offs], "on_ms": [o / 1e6 for o in ons],
         "longest_off_ms": longest_off_ns / 1e6, "longest_on_ms": subject.longest_on_ns / 1e6,
+        "longest_on": subject.longest_on,
         "longest_ratio": subject.longest_on_ns / longest_off_ns,
         "residue": told(apart(virgin, after)), "virgin_ms": [v / 1e6 for v in virgin],
         "attach_held_ms": [h / 1e6 for h in subject.holds_ns],

@@ -115,8 +115,12 @@ class SteppedTrainer:
 
     def durations(self, start: Mark, end: Mark) -> I8:
         """Of the steps between marks, as the host saw them; without those the marks themselves delay."""
+        return np.diff(self.ends(start, end))
+
+    def ends(self, start: Mark, end: Mark) -> I8:
+        """When the steps between marks ended, CLOCK_MONOTONIC in ns."""
         slots = stepped.WORDS + np.arange(start.count, end.count) % stepped.SLOTS
-        return np.diff(np.asarray(self._words[slots]))
+        return np.asarray(self._words[slots])
 
     def window(self, start: Mark, end: Mark) -> Window | None:
         """None: not two whole steps."""
