@@ -81,12 +81,14 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     plain_of, plain, blind = _weaker(window, ceilings, grouping, torch_new)
     groups = _judged(window, ceilings, grouping, torch_new, plain_of, plain)
     seen = counters.refined(window, groups, grouping.group_of, ceilings)
+    roofs = ceilings is not None
     if seen.check is None and not seen.sampled:
-        return _spread(window, grouping, seen.groups, (plain_of, plain, blind))
+        return _spread(window, grouping, seen.groups, (plain_of, plain, blind), roofs)
     # The counters speak on every view: what they contradict is not surer for knowing less.
     without = counters.refined(window, plain, plain_of[grouping.group_of], ceilings)
     found, less = _trusted(seen), _trusted(without)
-    return replace(_spread(window, grouping, found, (plain_of, less, less)), counters=seen.check)
+    weaker = plain_of, less, less
+    return replace(_spread(window, grouping, found, weaker, roofs), counters=seen.check)
 
 
 def _trusted(seen: counters.Refined) -> tuple[Group, ...]:
@@ -155,6 +157,7 @@ def _spread(
     grouping: _Grouping,
     groups: tuple[Group, ...],
     weaker: tuple[I8, Sequence[Group], Sequence[Group]],
+    roofs: bool,
 ) -> Labels:
     """Verdicts on groups as columns over the activities, and the views."""
     acts, group_of = window.activities, grouping.group_of
@@ -173,9 +176,9 @@ def _spread(
     size = len(plain)
     plain_totals = _summed(plain_of, totals, size), _summed(plain_of, ramps, size)
     views = (
-        view_of(groups, totals, ramps),
-        view_of(plain, *plain_totals),
-        view_of(blind, *plain_totals),
+        view_of(groups, totals, ramps, roofs),
+        view_of(plain, *plain_totals, roofs),
+        view_of(blind, *plain_totals, roofs and blind is plain),
     )
     return Labels(
         group_of,
@@ -216,7 +219,9 @@ def _group(window: Window) -> _Grouping:
         at = np.minimum(at, len(window.links) - 1)
         hit = (window.links.correlations[at] == acts.correlations) & (acts.correlations != 0)
         op_ids[hit] = window.links.op_ids[at[hit]]
-        op_ids[~np.isin(op_ids, np.fromiter(window.ops, np.int64))] = -1
+        # An op without shapes says nothing of its kernels, and would only part them.
+        telling = [op_id for op_id, op in window.ops.items() if op.dims]
+        op_ids[~np.isin(op_ids, np.array(telling, np.int64))] = -1
         # All nodes of a CUDA graph carry its launch's id: the op around that is not what a node does.
         op_ids[acts.graph_ids > 0] = -1
     scores = score_products(window)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.truth.runs import runs
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.model import Regime, Split
 from brrrtop.tables import Device, Links, OpSignature, Window
@@ -77,6 +78,18 @@ def without_calls(w: Window) -> Window:
     return replace(w, calls=w.calls.take(slice(0, 0)))
 
 
+def without_shapes(w: Window) -> Window:
+    return replace(w, ops={at: OpSignature(op.name) for at, op in w.ops.items()})
+
+
+def without_ceilings(w: Window) -> Window:
+    return replace(w, device=replace(w.device, name=None))
+
+
+def without_kernel_names(w: Window) -> Window:
+    return replace(w, names=tuple(n if n.startswith("Mem") else "_a_kernel" for n in w.names))
+
+
 def certainties(judged: Judged) -> np.ndarray:
     each = np.array([g.certainty for g in judged.labels.groups])
     return each[judged.labels.group_of]
@@ -91,6 +104,21 @@ def test_less_evidence_never_makes_surer(less: Callable[[Window], Window], w: Wi
     known, stripped = estimate(w), estimate(less(w))
     assert stripped.estimate.confidence <= known.estimate.confidence + SLACK
     assert (certainties(stripped) <= certainties(known) + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    "less",
+    [
+        without_links, without_ops, without_shapes, without_device, without_ceilings,
+        without_kernel_names, without_calls,
+    ],
+)  # fmt: skip
+def test_less_evidence_of_a_recorded_run_never_makes_surer(
+    less: Callable[[Window], Window],
+) -> None:
+    for run in runs(None):
+        known, stripped = estimate(run.window).estimate, estimate(less(run.window)).estimate
+        assert stripped.confidence <= known.confidence + SLACK, run.name
 
 
 @pytest.mark.parametrize("fact", [f.name for f in fields(Device) if f.name != "device_id"])
