@@ -253,7 +253,7 @@ class _Watch:
         if not self._process.still_the_same():
             raise NoSuchProcess(
                 f"process {self._process.pid} exited during the attach",
-                "brrrtop lists the trainers",
+                "`brrrtop` lists the trainers",
             )
         refusal = self._place.text(attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX)
         if refusal:

@@ -219,4 +219,5 @@ def _begun(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byte
     except FileNotFoundError as fault:
         raise LaunchFailed(f"there is no command {argv[0]!r}", "", 127) from fault
     except PermissionError as fault:
-        raise LaunchFailed(f"{argv[0]!r} may not be run", f"chmod +x {argv[0]}", 126) from fault
+        helps = "name a program in it" if Path(argv[0]).is_dir() else f"chmod +x {argv[0]}"
+        raise LaunchFailed(f"{argv[0]!r} may not be run", helps, 126) from fault

@@ -250,15 +250,15 @@ def read(pid: int) -> Process:
         stat, status = _stat(pid), _status(pid)
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except (OSError, ValueError) as fault:
-        raise NoSuchProcess(f"there is no process {pid}", "brrrtop lists the trainers") from fault
+        raise NoSuchProcess(f"there is no process {pid}", "`brrrtop` lists the trainers") from fault
     if int(status.get("Tgid", pid)) != pid:
         raise NoSuchProcess(
             f"{pid} is a thread of process {status['Tgid']}", f"brrrtop attach {status['Tgid']}"
         )
     if int(stat[6]) & _KERNEL_THREAD:
-        raise NoSuchProcess(f"{pid} is a thread of the kernel", "brrrtop lists the trainers")
+        raise NoSuchProcess(f"{pid} is a thread of the kernel", "`brrrtop` lists the trainers")
     if _ended(stat):
-        raise NoSuchProcess(f"process {pid} has exited", "brrrtop lists the trainers")
+        raise NoSuchProcess(f"process {pid} has exited", "`brrrtop` lists the trainers")
     words = line.rstrip(b"\0").split(b"\0") if line else []
     return Process(
         pid=pid,

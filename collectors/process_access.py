@@ -41,7 +41,7 @@ def refused(process: Process, number: int) -> CollectorError:
     """
     pid = process.pid
     if number == errno.ESRCH or not process.still_the_same():
-        return NoSuchProcess(f"process {pid} exited meanwhile", "brrrtop lists the trainers")
+        return NoSuchProcess(f"process {pid} exited meanwhile", "`brrrtop` lists the trainers")
     tracer = current_tracer(pid)
     if tracer:
         return NotPermitted(

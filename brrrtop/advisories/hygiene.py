@@ -245,12 +245,12 @@ def none_healthy(context: Context) -> Advisory | None:
     return advisory(
         context,
         "none-healthy",
-        says=f"{units.share(worked)} of the time the GPU works under its own roofs"
-        + (f", at {units.share(useful)} of them" if useful is not None else "")
+        says=f"{units.share(worked)} of the time the GPU's own speed is the limit"
+        + (f", {units.share(useful)} of which is used" if useful is not None else "")
         + "; nothing seen is worth an edit",
         suggests="stop tuning and train"
         + ("; what is left is fp8, another architecture or more GPUs" if fp8 else ""),
-        waste="Python overhead and fusion by hand: torch.compile gave 0.94x on a Llama 8B at 8k",
+        waste="less Python, or fusing by hand: the GPU hardly waits for either",
         confidence=min(0.95, 0.55 + 0.4 * worked),
         compute_share=estimate.split.compute,
         memory_share=estimate.split.memory,

@@ -134,10 +134,10 @@ def _unknown_verb(word: str) -> UsageError:
     return UsageError(message, "see `brrrtop --help`; to start a program: `brrrtop run -- COMMAND`")
 
 
-def _nearest(word: str, known: Sequence[str] | dict[str, str]) -> str | None:
+def _nearest(word: str, known: Sequence[str] | dict[str, str], likeness: float = 0.6) -> str | None:
     from difflib import get_close_matches
 
-    found = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    found = get_close_matches(word, list(known), n=1, cutoff=likeness)
     return found[0] if found else None
 
 
@@ -377,6 +377,6 @@ def parse(argv: Sequence[str]) -> Options:
 
 def _unknown_option(word: str, parser: Parser) -> UsageError:
     option = word.partition("=")[0]
-    near = _nearest(option, re.findall(r"--[a-z][a-z-]*", parser.format_help()))
+    near = _nearest(option, re.findall(r"--[a-z][a-z-]*", parser.format_help()), 0.7)
     message = f"`{parser.prog}` does not know `{option}`"
     return UsageError(message, f"did you mean `{near}`?" if near else f"see `{parser.prog} --help`")

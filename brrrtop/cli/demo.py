@@ -14,6 +14,17 @@ from brrrtop.session.opening import open_source
 FOLDER = "demos"
 FIRST = "input-bound"
 """Opened when none is named: its cause is the one people know best."""
+WHAT = {
+    "fp32-convolutions": "a ResNet in fp32, without TF32 or autocast",
+    "healthy": "a GPT in bf16 with nothing to mend",
+    "input-bound": "a loader without workers: the GPU waits for batches",
+    "launch-bound": "hundreds of tiny kernels: the GPU waits for launches",
+    "memory-bound": "long chains of unfused pointwise ops",
+    "misaligned": "bf16 products with odd row lengths",
+    "plain-attention": "attention written out instead of fused",
+    "sync-bound": ".item() all over the loop",
+    "unpinned-copies": "large batches copied from pageable memory",
+}
 
 
 def scenarios() -> dict[str, Path]:
@@ -27,7 +38,7 @@ def run(options: Options) -> int:
     if not known:
         raise BrrrtopError("no demo recording is installed", "install brrrtop again")
     if options.list:
-        print("\n".join(known))
+        print("\n".join(f"{name:<18} {WHAT.get(name, '')}".rstrip() for name in known))
         return 0
     name = options.scenario or (FIRST if FIRST in known else next(iter(known)))
     if name not in known:

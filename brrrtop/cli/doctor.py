@@ -64,9 +64,15 @@ def _lines(report: Report) -> list[str]:
 
 def _check(check: Check) -> list[str]:
     lead = f"{check.status.value:<5}{check.name:<14}"
-    lines = textwrap.wrap(check.says, WIDTH, initial_indent=lead, subsequent_indent=" " * 19)
+    lines = _wrapped(check.says, lead, " " * 19)
     if check.fix and check.status is not Status.FINE:
-        lines += textwrap.wrap(
-            check.fix, WIDTH, initial_indent=" " * 19 + "> ", subsequent_indent=" " * 21
-        )
+        lines += _wrapped(check.fix, " " * 19 + "> ", " " * 21)
     return lines
+
+
+def _wrapped(says: str, first: str, rest: str) -> list[str]:
+    """Paths and options are kept whole, so that they can be copied."""
+    return textwrap.wrap(
+        says, WIDTH, initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

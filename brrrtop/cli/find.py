@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from collectors.errors import CollectorError
 from collectors.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.process_list import Candidate, candidates
 
+LIST_WIDTH = 75
+"""With the number before it, a line of the list fits into 80 columns."""
 NVML_S = 3.0
 """A driver that hangs is not waited for any longer: trainers are found without it too."""
 
@@ -63,6 +66,8 @@ def _nobody(found: Sequence[Candidate], options: Options, gates: tuple[gate.Gate
     for one in found[:5]:
         output.say(f"not offered: {one.pid} {one.command[:40]}: {one.not_because}")
     message = "no training process was found on this host"
+    if os.geteuid():
+        message += " that you may look into"
     if options.gpu is not None:
         output.say(f"{message}: the counters of GPU {options.gpu} only")
         live.refuse_taken_file(options)
@@ -83,10 +88,12 @@ _INSTEAD = (
 
 
 def line_of(one: Candidate) -> str:
-    """A trainer in one line of a list."""
+    """A trainer in one line of a list; of the interpreter its name, as the script is what tells."""
     rank = "" if one.rank is None else f"rank {one.rank} "
     where = "GPU" if one.on_gpu else "no GPU yet"
-    return f"{one.pid:>8}  {where:<10}  {rank}{one.command}"[:100]
+    program, space, rest = one.command.partition(" ")
+    command = f"{program.rpartition('/')[2]}{space}{rest}"
+    return f"{one.pid:>8}  {where:<10}  {rank}{command}"[:LIST_WIDTH]
 
 
 def _picked(trainers: Sequence[Candidate]) -> Candidate:

@@ -121,7 +121,10 @@ class _Beside:
         if self._driver is not None:
             live.left(self._driver)
         if self._driver is None and not self._given_up:
-            output.say("brrrtop: the program ended without having used CUDA through torch")
+            nothing = "the program ended without having used CUDA through torch"
+            if self._options.record:
+                nothing += f": {self._options.record} was not written"
+            output.say(f"brrrtop: {nothing}")
         elif self._latest is not None and not self._options.json and not self._reported:
             ascii_only = self._options.ascii or not output.speaks_unicode()
             output.say(to_text(self._latest, ascii_only).rstrip())

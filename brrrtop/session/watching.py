@@ -115,7 +115,7 @@ class Watching:
         return self._source.shapes()
 
     def follow(self) -> str:
-        raise BrrrtopError("nobody takes the place of this trainer", "brrrtop lists the others")
+        raise BrrrtopError("nobody takes the place of this trainer", "`brrrtop` lists the others")
 
     def burst(self) -> str:
         """Has a few steps traced now, whatever the pause; says so.
@@ -124,7 +124,7 @@ class Watching:
             BrrrtopError: Nothing can be traced, or everything is.
         """
         if self._source.tier == "nvml":
-            raise BrrrtopError("nothing can be traced here", "brrrtop doctor says why")
+            raise BrrrtopError("nothing can be traced here", "`brrrtop doctor` says why")
         if self._source.tier == "continuous":
             raise BrrrtopError("every step is traced already", "c goes back to bursts")
         self._source.governor.want_burst()

@@ -42,10 +42,10 @@ def analyze(
     span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
     ids = timeline.active_devices(span)
     if not ids:
-        raise BadInput(
-            f"{source.info.label} has no GPU activity in it that takes time",
-            "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU",
-        )
+        helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
+        if source.info.kind == "recording":
+            helps = "record a training that runs on an NVIDIA GPU; `brrrtop doctor PID` says what is seen"
+        raise BadInput(f"{source.info.label} has no GPU activity in it that takes time", helps)
     if device is not None and device not in ids:
         listed = ", ".join(str(i) for i in sorted(ids))
         raise BadInput(

@@ -61,11 +61,12 @@ class Advice(Pane, can_focus=True):
 
 
 def fitting(advisories: Sequence[Advisory], look: Look, width: int, height: int) -> int:
-    """How many are shown: all that fit unabridged; else `MOST`, but what to try first has a line."""
+    """How many are shown: all that fit unabridged; else `MOST`, or fewer for what to try first."""
     for count in range(len(advisories), MOST, -1):
         if sum(len(whole(one, look, width)) for one in advisories[:count]) <= height:
             return count
-    return min(len(advisories), MOST, max(1, height - 1))
+    first = len(wrapped(advisories[0].suggests, _room(width))) if advisories else 0
+    return min(len(advisories), MOST, max(1, height - min(2, first)))
 
 
 def whole(advisory: Advisory, look: Look, width: int) -> list[Text]:
@@ -79,7 +80,7 @@ def whole(advisory: Advisory, look: Look, width: int) -> list[Text]:
 def blocks(advisories: Sequence[Advisory], look: Look, width: int, height: int) -> list[Text]:
     """All of each advisory, or as much as fits: a line each, then what to try, then the rest."""
     unabridged = [line for one in advisories for line in whole(one, look, width)]
-    if len(unabridged) <= height:
+    if len(unabridged) <= height or not advisories:
         return unabridged
     heads = [[headline(advisory, look, width)] for advisory in advisories]
     details = [detail_lines(advisory, look, width) for advisory in advisories]
@@ -87,11 +88,12 @@ def blocks(advisories: Sequence[Advisory], look: Look, width: int, height: int) 
     flowed = [headlines(advisory, look, width) for advisory in advisories]
     if sum(map(len, flowed)) + sum(tries) <= height:
         heads = flowed
-    left = height - sum(map(len, heads))
     kept: list[list[Text]] = [[] for _ in heads]
+    kept[0] = details[0][: max(0, min(tries[0], height - sum(map(len, heads))))]
+    left = height - sum(map(len, heads)) - len(kept[0])
     for depth in range(max((len(lines) for lines in details), default=0)):
         for mine, lines in zip(kept, details, strict=True):
-            if depth < len(lines) and left > 0:
+            if len(mine) <= depth < len(lines) and left > 0:
                 mine.append(lines[depth])
                 left -= 1
     for mine, lines, count in zip(kept, details, tries, strict=True):
