@@ -71,6 +71,7 @@ class Following(Watching):
         self._successors = successors
         self._kept: Baseline | None = None
         self._gone: str | None = None
+        self._kept_words = ""
         self._heir: Successor | None = None
         self._refused: dict[int, str] = {}
         self._looked_ns = 0
@@ -125,7 +126,7 @@ class Following(Watching):
     def _end(self) -> str:
         """The last of a trainer: its figures are kept unless a person chose others."""
         at = datetime.fromtimestamp(self._last_ns / 1e9).astimezone().strftime("%H:%M:%S")
-        reason = self.ended or "the trainer ended"
+        reason = (self.ended or "the trainer ended").removeprefix(self._whose())
         judged, chosen = self._session.judged, self._session.baseline
         kept = "" if chosen is None else "; the baseline stays"
         ours = chosen is None or chosen is self._kept
@@ -135,7 +136,12 @@ class Following(Watching):
             kept = "; its last figures are the baseline"
         self._note_log()
         self._source.close()
-        return f"{at} {reason}{kept}"
+        self._kept_words = kept
+        return f"{at} {reason}"
+
+    def _whose(self) -> str:
+        """How the end of this trainer begins; the title names it already."""
+        return f"the trainer (pid {self._source.info.pid}) "
 
     def _enters_by_itself(self) -> bool:
         heir = self._heir
@@ -153,15 +159,14 @@ class Following(Watching):
     def _says(self) -> str:
         """That the trainer ended, and how it can go on."""
         assert self._gone is not None
+        gone = f"{self._gone}{self._kept_words}"
         if self._successors is None:
-            return self._gone
+            return gone
         heir = self._heir
         if heir is None:
-            return f"{self._gone}; looking for the same command"
+            return f"{self._gone}; looking for the same command{self._kept_words}"
         if heir.pid in self._refused:
             return f"pid {heir.pid}: {self._refused[heir.pid]}; Enter tries again"
         if not heir.ready:
-            return f"pid {heir.pid} runs the same command and is starting; {self._gone}"
-        return (
-            f"pid {heir.pid} runs the same command: Enter to {self._successors.how}; {self._gone}"
-        )
+            return f"pid {heir.pid} runs the same command and is starting; {gone}"
+        return f"pid {heir.pid} runs the same command: Enter to {self._successors.how}; {gone}"
