@@ -72,7 +72,8 @@ def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_re
                 monitor.stdin.flush()
                 ended = a_screen(monitor, "ended")
                 assert "■ ended" in ended
-                assert f"the trainer (pid {trainer.pid}) exited: killed by SIGKILL" in ended
+                assert f"pid {trainer.pid}" in ended
+                assert "exited: killed by SIGKILL; looking for the same command" in ended
                 with child(command) as second:
                     offered = a_screen(monitor, "offered")
                     assert f"pid {second.pid} runs the same command: Enter to watch" in offered
