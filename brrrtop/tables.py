@@ -22,6 +22,10 @@ F8 = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]
 
 
+BROKEN_OFF = "broken off"
+"""Place of a loss: `Window.torn_records`."""
+
+
 class StrEnum(str, Enum):
     """Members are their values, also when printed (the standard one needs Python 3.11)."""
 
@@ -210,3 +214,5 @@ class Window:
     hello: Mapping[str, Any] = field(default_factory=dict)
     samples: Samples | None = None
     """None: nobody sampled hardware counters."""
+    torn_records: int = 0
+    """Activities that a file lacks because it breaks off, by the calls that it has."""

@@ -15,7 +15,7 @@ from brrrtop.estimator import idle, intervals, lines, sweep
 from brrrtop.estimator.intervals import Cover
 from brrrtop.estimator.labels import Labels
 from brrrtop.model import Account, Split
-from brrrtop.tables import Calls, Marks, Span, Window
+from brrrtop.tables import Activities, Calls, Marks, Span, Window
 from collectors.wire import Metric
 
 I8 = npt.NDArray[np.int64]
@@ -61,7 +61,7 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     io_part = lines.io_part(window.names, window.marks, idle.NAMED)
     gaps = idle.book(acts, calls, marks, call_rows, charges.busy, (low, high), others, io_part)
     buckets = charges.buckets_ns
-    causes, unknown_ns = _with_losses(gaps.causes_ns, buckets["unknown"], window, len(acts))
+    causes, unknown_ns = _with_losses(gaps.causes_ns, buckets["unknown"], window, acts)
     return Account(
         duration_ns=high - low,
         compute_ns=buckets["compute"],
@@ -100,15 +100,20 @@ def _others(window: Window) -> tuple[I8, I8]:
 
 
 def _with_losses(
-    causes: dict[str, int], unknown_ns: int, window: Window, records: int
+    causes: dict[str, int], unknown_ns: int, window: Window, acts: Activities
 ) -> tuple[dict[str, int], int]:
-    """Idle time less the part that lost records may have filled, which is nobody's to name."""
-    lost = window.lost_records
-    if not lost or not records:
+    """Idle time less the part that lost records may have filled, which is nobody's to name.
+
+    What a file lacks that breaks off is taken to have been as long as what it has.
+    """
+    records, lost, torn = len(acts), window.lost_records, window.torn_records
+    idle = sum(causes.values())
+    if not records or not idle or not (lost or torn):
         return causes, unknown_ns
-    share = lost / (lost + records)
-    kept = {cause: value - int(value * share) for cause, value in causes.items()}
-    return kept, unknown_ns + sum(causes.values()) - sum(kept.values())
+    usual = float((acts.ends_ns - acts.starts_ns).mean())
+    share = lost / (lost + records) + torn * usual / idle
+    kept = {cause: value - int(value * min(1.0, share)) for cause, value in causes.items()}
+    return kept, unknown_ns + idle - sum(kept.values())
 
 
 def split_of(account: Account) -> Split:

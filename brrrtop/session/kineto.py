@@ -17,7 +17,7 @@ from brrrtop.session.kineto_columns import Collected
 from brrrtop.session.kineto_events import Torn
 from brrrtop.session.kineto_records import Records, build
 from brrrtop.session.memory import informed
-from brrrtop.tables import Span
+from brrrtop.tables import BROKEN_OFF, Span
 from collectors.wire import WIRE_VERSION, Frame, Kind
 
 Array = npt.NDArray[Any]
@@ -37,6 +37,7 @@ _DEVICE_FIELDS = {
     "regsPerMultiprocessor": "registers_per_sm",
     "sharedMemPerMultiprocessor": "shared_bytes_per_sm",
 }
+_MISSING = "is missing"
 _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
 
@@ -108,10 +109,12 @@ class KinetoSource:
             raise BadInput(
                 f"{self._path.name} has GPU activity only at impossible times", "record it again"
             )
+        if any(note.endswith(_MISSING) for note in notes):
+            collected.lose(BROKEN_OFF, records.silent)
         notes += [
             f"{count:,} event{'s' if count > 1 else ''} left out: {place}"
             for place, count in collected.losses.items()
-            if place != "records"
+            if place not in ("records", BROKEN_OFF)
         ]
         distributed = facts.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
@@ -242,7 +245,7 @@ def _read_rest(
         pass
     salvage(collected, rest, last=True)
     why = fault or "the text breaks off"
-    return [f"{why}: what came after event {collected.event_count:,} is missing"]
+    return [f"{why}: what came after event {collected.event_count:,} {_MISSING}"]
 
 
 def _without_end(text: bytes) -> bytes:
@@ -265,7 +268,7 @@ def _refuse_without_gpu_work(
             "give a trace of an NVIDIA GPU",
         )
     if not len(collected.kernels) and not len(collected.copies):
-        if any(note.endswith("is missing") for note in notes):
+        if any(note.endswith(_MISSING) for note in notes):
             raise BadInput(
                 f"{label} breaks off before its first GPU activity", "copy or record it again"
             )

@@ -41,6 +41,9 @@ class Records:
     names: dict[int, str]
     ops: list[list[Any]]
     """`[id, name, dims, types, concrete]`"""
+    silent: int
+    """Launches that were to be expected and are not there: ops without one, by how many others
+    like them have. What a trace lacks that breaks off."""
 
 
 def build(collected: Collected, base_ns: int) -> Records:
@@ -82,7 +85,23 @@ def build(collected: Collected, base_ns: int) -> Records:
         link_times=link_times,
         names=dict(enumerate(names)),
         ops=[[int(s) + 1, *signatures[s]] for s in sent.tolist()],
+        silent=_silent(by_position, positions),
     )
+
+
+def _silent(signatures: I8, positions: I8) -> int:
+    """Launches missing below ops.
+
+    Args:
+        signatures: Of all ops, in the nest's order: the same call on the CPU has another.
+        positions: The op of each launch, -1 without one.
+    """
+    found, size = positions[positions >= 0], int(signatures.max(initial=-1)) + 1
+    launches = np.bincount(signatures[found], minlength=size)
+    loud = np.bincount(signatures[np.unique(found)], minlength=size)
+    bare = np.bincount(signatures, minlength=size) - loud
+    each = launches / np.maximum(loud, 1)
+    return round(float((bare * each).sum()))
 
 
 def _empty() -> Columns:

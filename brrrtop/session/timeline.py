@@ -13,6 +13,7 @@ from brrrtop.session import columns
 from brrrtop.session.sampled import SampleClock
 from brrrtop.session.shapes import StepShapes, without_overlap
 from brrrtop.tables import (
+    BROKEN_OFF,
     Activities,
     Calls,
     Columns,
@@ -281,7 +282,7 @@ class Timeline:
             span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links, gauges,
             self.names, self.ops, observed, self.losses.get("records", 0),
             self.losses.get("zero_timestamps", 0), self.hello,
-            self._samples_in(span, device_id, acts, observed),
+            self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
         )  # fmt: skip
 
     def _samples_in(

@@ -170,6 +170,14 @@ def test_lost_records_make_idle_time_unknown_in_proportion() -> None:
     assert total(a) == 100_000
 
 
+def test_what_a_broken_off_file_lacks_takes_as_long_as_what_it_has() -> None:
+    kernels = [K(0, 10_000), K(90_000, 100_000)]
+    few, many = (booked(replace(window(kernels), torn_records=n)) for n in (1, 20))
+    assert few.unknown_ns == 10_000  # one more kernel, not a third of the idle time
+    assert many.unknown_ns == 80_000
+    assert total(few) == total(many) == 100_000
+
+
 def test_untraced_spans_take_no_time() -> None:
     kernels = [K(0, 10_000), K(15_000, 20_000), K(1_000_000, 1_010_000)]
     a = booked(window(kernels, observed=(Span(0, 20_000), Span(1_000_000, 1_010_000))))

@@ -16,6 +16,7 @@ from brrrtop.errors import BadInput
 from brrrtop.session import kineto_text
 from brrrtop.session.kineto import KinetoSource
 from brrrtop.session.opening import open_source
+from brrrtop.session.whole import analyze
 from collectors.wire import Kind
 from tests.session.handmade import Said, annotation, kernel, launch, op, text_of, written
 
@@ -99,6 +100,22 @@ def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path: Path) -> N
         whole = sum(1 for e in ends if e <= size)
         assert len(said.kernels) + len(said.calls) == whole, size
         assert any("missing" in note for note in source.info.notes)
+
+
+def test_gpu_work_that_a_broken_off_trace_lacks_is_no_idle_time(tmp_path: Path) -> None:
+    dims = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+    calls = [op(i * 10, 5, "aten::mm", **dims) for i in range(40)]
+    # Torch writes what each thread launched one after the other: the middle may be what is missing.
+    order = [*range(0, 40, 2), *range(1, 40, 2)]
+    work = [e for i in order for e in (launch(i * 10 + 1, 1, i + 1), kernel(i * 10 + 3, 9, i + 1))]
+    text = text_of([*calls, *work])
+    cut = text[: text.index(b'"correlation": 12,')]
+    whole, torn = (
+        analyze(open_source(written(tmp_path, part, f"{len(part)}.json"))).estimate.account
+        for part in (text, cut)
+    )
+    assert whole.unknown_ns == 0
+    assert torn.unknown_ns == 15 * 9_000  # as many kernels are missing, as long as the others
 
 
 def _ends_an_event(text: bytes, at: int) -> bool:
