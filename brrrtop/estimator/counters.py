@@ -189,7 +189,7 @@ def _families(groups: Sequence[Group]) -> tuple[list[str], npt.NDArray[np.int64]
 
 def _by_solution(group: Group, family: int, meters: dict[Metric, _Meter]) -> Group:
     """A kernel judged by its family's rates, where only its name was known."""
-    if group.level != NAME or not group.filled:
+    if group.level > NAME or not group.filled:
         return group
     found = {metric: meter.solution for metric, meter in meters.items()}
     pipes = [m for m in (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE) if m in found]

@@ -18,7 +18,7 @@ from brrrtop.tables import Activities, ActivityType, Device, Window
 from collectors.wire import Metric
 
 EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
-NAME, BYTES, SHAPES, COUNTERS = 1, 2, 3, 4
+NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)
 """Into `EVIDENCE`."""
 LOOPING = frozenset({"optimizer", "random", "reduction", "fused", "quantize", "other"})
 """Families whose kernels launch a fixed grid and loop over their elements."""
@@ -136,12 +136,13 @@ class Judge:
         if is_score and level == NAME:
             probability = SCORE_PRIOR
         spin = family.kind == families.SPIN
+        unknown = family is families.OTHER and level < BYTES
         group = Group(
             name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
             waves=waves, fills=0.001 if spin else (1.0 if fills is None else fills),
             filled=not spin and _fills_device(family, facts, waves, fills, at_clock, m_roof, mean_ns),
             compute_probability=probability,
-            unknown=family is families.OTHER and level < BYTES, level=level, flop=flop,
+            unknown=unknown, level=NOTHING if unknown else level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
             op=op.name if op else None, pace=pace, is_score=is_score,

@@ -56,7 +56,9 @@ def judge(account: Account, split: Split, views: Sequence[View], activities: int
     cause = _cause(account) if overhead_counts else None
     sure = round(max((_confidence(account, view) for view in views), default=0.0), 3)
     if split.unknown > MOST_UNKNOWN or sure < FLOOR:
-        return Verdict(Regime.UNKNOWN, cause, sure, first)
+        # What is not known may be anything: it has to be less than what is nearest.
+        near = shares[first] > split.unknown
+        return Verdict(Regime.UNKNOWN, cause if near else None, sure, first if near else None)
     if lead < MARGIN:
         return Verdict(Regime.MIXED, cause, sure, first)
     return Verdict(first, cause, sure, second)

@@ -20,6 +20,7 @@ SIDES: Mapping[Side, str] = MappingProxyType(
 
 EVIDENCE: Mapping[str, str] = MappingProxyType(
     {
+        "L0": "nothing: no name that is known, no shapes, no counters",
         "L1": "name and grid",
         "L1.5": "bytes from the op's name and grid",
         "L2": "shapes: FLOPs and bytes against the ceilings",

@@ -60,6 +60,8 @@ def test_kernels_of_no_known_name_are_unknown_and_said_so() -> None:
     found = estimate(window(*stream(50, 500 * US, 1 * US, "_my_kernel"))).estimate
     assert found.regime is Regime.UNKNOWN
     assert found.split.unknown > 0.9
+    assert (found.runner_up, found.cause) == (None, None)
+    assert found.kernels[0].evidence == "L0"
 
 
 def test_a_waiting_collective_is_not_work() -> None:
