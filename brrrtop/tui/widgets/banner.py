@@ -14,6 +14,8 @@ from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
 
 _WAITING = "waiting "
+WORDY = 70
+"""Width from which there is room for more than the figure of the confidence."""
 
 
 class Banner(Pane):
@@ -24,7 +26,7 @@ class Banner(Pane):
         if estimate is None:
             return stacked(nothing_yet(snapshot, self.look, width, max(1, height)), width)
         lines = [
-            sided(verdict(estimate, self.look), confidence(estimate, self.look), width),
+            sided(verdict(estimate, self.look), confidence(estimate, self.look, width), width),
             split_bar(estimate, self.look, width),
         ]
         return stacked(lines[:height], width)
@@ -65,9 +67,13 @@ def verdict(estimate: Estimate, look: Look) -> Text:
     return text
 
 
-def confidence(estimate: Estimate, look: Look) -> Text:
-    text = Text.styled(f"{sureness(estimate.confidence)} ", look.style("text"))
+def confidence(estimate: Estimate, look: Look, width: int) -> Text:
+    """How sure, and what else it may be; where that would cost the reason, the figure alone."""
+    word = f"{sureness(estimate.confidence)} " if width >= WORDY else ""
+    text = Text.styled(word, look.style("text"))
     text.append(units.share(estimate.confidence), look.style("text", bold=True))
+    if not word:
+        return text.append(" sure", look.style("muted"))
     if estimate.runner_up is not None and estimate.confidence < 0.7:
         text.append(f", or {estimate.runner_up.value}", look.style("muted"))
     return text
