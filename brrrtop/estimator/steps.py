@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,9 @@ from collectors.wire import CallClass, MarkClass
 I8 = npt.NDArray[np.int64]
 
 WARM_UP_STEPS = 3
+"""Steps in which a process loads kernels, tunes and allocates (regime theory study, 1.1)."""
+_DILUTED = 2 * WARM_UP_STEPS
+"""In more steps than this a warm-up no longer shapes the whole."""
 _LEAST_KERNELS = 12
 _MATCH_SHARE = 0.9
 _RAN = 0.9
@@ -22,17 +26,32 @@ _RAN = 0.9
 
 def find_steps(window: Window, call_rows: I8) -> Steps:
     """The whole steps of the window; empty when nothing repeats."""
+    found = _found(window, call_rows)
+    return replace(found, warming_up=_warming_up(window, found))
+
+
+def _found(window: Window, call_rows: I8) -> Steps:
     marks = window.marks
     rows = np.flatnonzero(marks.classes == MarkClass.STEP)
-    compiled = bool((marks.classes == MarkClass.COMPILE).any())
     if len(rows) >= 1:
         points = marks.starts_ns[rows] == marks.ends_ns[rows]
         if not points.all():
-            rows = rows[~points]
-            return _from_ranges(marks, rows, window, call_rows, compiled)
+            return _from_ranges(marks, rows[~points], window, call_rows)
         if len(rows) >= 2:
-            return _from_points(marks, rows, window, compiled)
+            return _from_points(marks, rows, window)
     return _from_period(window.activities)
+
+
+def _warming_up(window: Window, found: Steps) -> bool:
+    """A compile ran, or of a few steps only the first ones loaded kernels, as CUDA does at each
+    one's first launch."""
+    if (window.marks.classes == MarkClass.COMPILE).any():
+        return True
+    loads = window.calls.starts_ns[window.calls.classes == CallClass.MODULE]
+    loads = loads[loads >= window.span.t0_ns]
+    if not len(loads) or len(found.spans) > _DILUTED:
+        return False
+    return not found.spans or bool(loads[-1] < found.spans[:WARM_UP_STEPS][-1].t1_ns)
 
 
 def between_steps(steps: Steps) -> Span | None:
@@ -46,10 +65,10 @@ def between_steps(steps: Steps) -> Span | None:
     return Span(steps.spans[0].t0_ns, steps.spans[-1].t0_ns)
 
 
-def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8, compiled: bool) -> Steps:
+def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8) -> Steps:
     rows = _whole(marks, rows, window, call_rows)
     if not len(rows):
-        return Steps(warming_up=compiled)
+        return Steps()
     starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
     gpu = _gpu_boundaries(window.activities, window.calls, call_rows, starts)
     last = _gpu_end(window, call_rows, int(ends[-1]))
@@ -61,7 +80,6 @@ def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8, compiled
         source="annotations",
         confidence=1.0 if len(rows) > 1 else 0.8,
         spans=tuple(spans),
-        warming_up=compiled,
     )
 
 
@@ -119,7 +137,7 @@ def _gpu_boundaries(activities: Activities, calls: Calls, call_rows: I8, times: 
     ]
 
 
-def _from_points(marks: Marks, rows: I8, window: Window, compiled: bool) -> Steps:
+def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
     """Steps between the marks. Between bursts their length is known but not what was in them, so
     only those that were traced from end to end are counted."""
     times = np.sort(marks.ends_ns[rows])
@@ -132,7 +150,7 @@ def _from_points(marks: Marks, rows: I8, window: Window, compiled: bool) -> Step
         whole = (at >= 0) & (ends <= highs[np.maximum(at, 0)]) if len(lows) else starts < 0
         starts, ends = starts[whole], ends[whole]
     spans = tuple(Span(int(a), int(b)) for a, b in zip(starts, ends, strict=True))
-    return Steps(len(spans), step_ns, "marks", 1.0, spans, compiled)
+    return Steps(len(spans), step_ns, "marks", 1.0, spans)
 
 
 def _from_period(activities: Activities) -> Steps:

@@ -12,7 +12,7 @@ from brrrtop.estimator.estimate import estimate
 from brrrtop.estimator.table import share_of_roof
 from brrrtop.model import Regime, Side
 from brrrtop.tables import Device, Links, OpSignature, Span
-from collectors.wire import MarkClass
+from collectors.wire import CallClass, MarkClass
 from tests.estimator.build import ADD, GEMM, NCCL, C, K, M, window
 
 US = 1000
@@ -133,6 +133,20 @@ def test_a_compile_in_the_window_means_warming_up() -> None:
         M(5, 90, MarkClass.COMPILE)
     ]
     assert estimate(window(kernels, calls, marks)).estimate.steps.warming_up
+
+
+def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
+    def found(steps_seen: int, load_at: int) -> bool:
+        kernels, calls = stream(10 * steps_seen, 10 * US, 1 * US)
+        calls = [C(load_at, load_at + 5 * US, kind=CallClass.MODULE), *calls]
+        marks = [M(t * 110 * US, t * 110 * US, MarkClass.STEP) for t in range(steps_seen + 1)]
+        return estimate(
+            window(kernels, sorted(calls, key=lambda c: c.start), marks)
+        ).estimate.steps.warming_up
+
+    assert found(4, 120 * US)
+    assert not found(4, 400 * US)
+    assert not found(30, 120 * US)
 
 
 def test_labels_have_one_row_an_activity() -> None:
