@@ -13,8 +13,9 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model import Freshness, Snapshot
 from brrrtop.session.following import Following, Successors
-from brrrtop.session.governor import Governor, Limits
+from brrrtop.session.governor import Governor
 from brrrtop.session.live import LiveSource
+from brrrtop.session.orders import Limits
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.recording import RecordingWriter
 from brrrtop.session.state import Session

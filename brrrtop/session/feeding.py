@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from brrrtop.session.governor import Act, Decision
+from brrrtop.session.orders import Act, Decision
 from brrrtop.session.ports import Feed
 from collectors.wire import Frame, Metric
 

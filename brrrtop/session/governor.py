@@ -8,15 +8,16 @@ and the next one comes when the debt is paid. What it costs is measured in this 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from brrrtop import units
 from brrrtop.session.jumps import GaugeJump, step_moved
+from brrrtop.session.orders import Act, Decision, Limits
 from brrrtop.session.step_cost import CostEstimate, StepCost
+from brrrtop.session.upkeep import Upkeep
 from brrrtop.tables import Span
 from collectors.wire import Metric
 
@@ -43,56 +44,13 @@ UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off
 """States of the agent in which it traces nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What the governor keeps to."""
-
-    max_overhead: float = 0.01
-    pause_least_ns: int = 2 * SECOND
-    pause_most_ns: int = 60 * SECOND
-    burst_ns: int = 60_000_000
-    """About how long a burst should be; whole steps decide."""
-    steps_most: int = 16
-    stepless_burst_ns: int = 200_000_000
-    """Length of a burst when no steps are seen."""
-    steps_gone_ns: int = 20 * SECOND
-    """Without a step for this long (and ten times its length), bursts go by time."""
-    trigger_gap_ns: int = 1 * SECOND
-    trigger_rest_ns: int = 10 * SECOND
-    quiet_ns: int = 700_000_000
-    """A burst is over when no more of it was reported for this long: the agent reports spans every
-    150 ms while it traces, and drains for 500 ms at most."""
-    answer_ns: int = 5 * SECOND
-    """An agent that has not reported a burst this long after its end will not."""
-
-
-class Act(Enum):
-    """What to tell the agent."""
-
-    BURST = "burst"
-    CONTINUOUS_ON = "continuous on"
-    CONTINUOUS_OFF = "continuous off"
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """One order for the agent, and why."""
-
-    act: Act
-    says: str
-    steps: int = 0
-    """Whole steps of a burst; 0: by time."""
-    longest_ns: int = 0
-    shapes: bool = False
-    """Have the ops of one of these steps recorded."""
-
-
 class Governor:
     """Steps, traced spans and gauges in; decisions out."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.cost = StepCost()
+        self.upkeep = Upkeep()
         self._credit_ns = 0.0
         self._clock_ns: int | None = None
         self._asked_ns: int | None = None
@@ -144,6 +102,10 @@ class Governor:
     def add_traced(self) -> None:
         """The agent says that the burst is over and all of it is reported."""
         self._traced = self._asked_ns is not None
+
+    def add_upkeep(self, spent_ns: int, at_ns: int) -> None:
+        """What the agent has taken from the training thread in all, bursts aside: paid for too."""
+        self._credit_ns -= self.upkeep.add(spent_ns, at_ns)
 
     def add_state(self, state: str) -> None:
         """What the agent says of its tracing: no orders while it cannot trace."""
@@ -201,7 +163,10 @@ class Governor:
 
     def estimate(self, now_ns: int) -> CostEstimate | None:
         """What watching has cost of late; None until it could be measured."""
-        return self.cost.estimate(now_ns, self._pause_ns + self.limits.burst_ns)
+        bursts = self.cost.estimate(now_ns, self._pause_ns + self.limits.burst_ns)
+        if bursts is None:
+            return None
+        return replace(bursts, share=bursts.share + self.upkeep.share)
 
     @property
     def forbidden(self) -> str | None:

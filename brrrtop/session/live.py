@@ -6,7 +6,6 @@ except as far as the governor needs it to order the next burst.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,10 +15,12 @@ import numpy as np
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import SourceInfo
+from brrrtop.session.agent_link import AgentLink
 from brrrtop.session.agent_state import AgentState
 from brrrtop.session.feeding import Feeds
-from brrrtop.session.governor import Act, Governor
+from brrrtop.session.governor import Governor
 from brrrtop.session.memory import command_line
+from brrrtop.session.orders import Act
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
 from brrrtop.session.scribe import Sink
@@ -27,16 +28,11 @@ from brrrtop.session.shapes import disturbances
 from brrrtop.session.tee import Tee
 from brrrtop.session.wishes import Wishes
 from brrrtop.tables import Span
-from collectors.control import Op, control
-from collectors.errors import CollectorError
+from collectors.control import Op
 from collectors.hostload import HostLoad
-from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClass, Metric, WireError
+from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClass, Metric
 
 SECOND = 1_000_000_000
-HANG_UP_S = 2.0
-"""Until the agent lets go of its trainer when asked; as `collectors.attach` waits for it."""
-EXIT_NS = SECOND // 2
-"""How long a process may take from closing its sockets to being gone."""
 
 
 class LiveSource:
@@ -68,7 +64,7 @@ class LiveSource:
     ) -> None:
         self.governor = governor or Governor()
         self.tee = Tee(sink)
-        self._agent = agent
+        self._link = AgentLink(agent, now_ns)
         self._pid = pid
         self._feeds = Feeds(feeds)
         self._load = load or HostLoad(pid)
@@ -84,12 +80,9 @@ class LiveSource:
         self._second_ns = 0
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
-        self._agent_lost: str | None = None
         self._agent_state = AgentState(pid)
-        self._wishes = Wishes(self._order, shapes)
+        self._wishes = Wishes(self._link.order, shapes)
         self._closed = False
-        self._hung_up_ns: int | None = None
-        self._hung_up_why = ""
         self._opened_ns = now_ns()
         self._put_opening(self._opened_ns)
         self._pulse = Pulse(self._beat) if agent is not None else None
@@ -147,39 +140,25 @@ class LiveSource:
         self._closed = True
         if self._pulse is not None:
             self._pulse.close()
-        if self._agent is not None:
-            self._hang_up(self._agent)
+        self._link.leave()
         self._feeds.close()
         self._load.close()
         left_ns = max(self._now_ns(), self._floor_ns)
         left = Frame(Kind.END, {"reason": "the monitor left"}, left_ns)
         self.tee.close(None if self._ended is not None else left)
 
-    def _hang_up(self, agent: Agent) -> None:
-        """Asks it to leave, and reads until it has: a socket closed on unread frames is reset, and
-        the wish may be lost with them."""
-        until = time.monotonic() + HANG_UP_S
-        with contextlib.suppress(OSError, CollectorError, WireError):
-            if self._order(Op.DETACH):
-                while not agent.closed and time.monotonic() < until:
-                    for _ in agent.frames():
-                        pass
-                    time.sleep(0.005)
-        with contextlib.suppress(OSError):
-            agent.close()
-
     # --- what a person may ask for ------------------------------------------------
 
     @property
     def tier(self) -> str:
         """`continuous`, `bursts`, or `nvml` without an agent that can trace."""
-        if self._agent is None or self._agent_lost is not None or self._agent_state.cannot_trace:
+        if not self._link.there or self._agent_state.cannot_trace:
             return "nvml"
         return "continuous" if self.governor.continuous else "bursts"
 
     def continuous(self, on: bool) -> str:
         """Traces without pauses, or in bursts again; says what was done."""
-        if self._agent is None or self._agent_lost is not None:
+        if not self._link.there:
             raise BrrrtopError(
                 "there is no agent in the trainer to trace with", "attach: brrrtop attach PID"
             )
@@ -204,12 +183,12 @@ class LiveSource:
 
     def _gather(self) -> None:
         now_ns = self._now_ns()
-        for frame in self._from_agent():
+        for frame in self._link.frames():
             self._take(frame, now_ns, None)
-        # A trainer that exits ends its agent first: its own end is the news then.
-        exiting_ns = now_ns - self._hung_up_ns if self._hung_up_ns is not None else 0
-        if exiting_ns >= EXIT_NS or (self._hung_up_ns and self._load.trainer_running is False):
-            self._lose_agent(self._hung_up_why)
+        if self._link.fault is not None:
+            self._lose_agent(self._link.fault)
+        elif self._link.is_over(now_ns, self._load.trainer_running is False):
+            self._lose_agent(self._link.hung_up_why)
         for frame, carried in self._feeds.drain():
             self._take(frame, now_ns, carried)
         self._govern(now_ns)
@@ -217,27 +196,10 @@ class LiveSource:
             self._second_ns = now_ns
             self._each_second(now_ns)
 
-    def _from_agent(self) -> list[Frame]:
-        if self._agent is None or self._agent_lost is not None:
-            return []
-        found: list[Frame] = []
-        try:
-            found.extend(self._agent.frames())
-        except (WireError, OSError, CollectorError) as fault:
-            self._lose_agent(str(fault))
-            return found
-        if self._agent.closed:
-            self._hung_up("its socket closed")
-        return found
-
-    def _hung_up(self, why: str) -> None:
-        if self._hung_up_ns is None:
-            self._hung_up_ns, self._hung_up_why = self._now_ns(), why
-
     def _take(self, frame: Frame, now_ns: int, carried: frozenset[Metric] | None) -> None:
         """One frame of the agent (`carried` is None) or of a feed."""
         if frame.kind == Kind.END:
-            self._hung_up(str(frame.body.get("reason", "the agent ended")))
+            self._link.hang_up(str(frame.body.get("reason", "the agent ended")))
             return
         if frame.kind == Kind.HELLO:
             self._hello = {**self._hello, **frame.body}
@@ -275,6 +237,9 @@ class LiveSource:
             self.governor.add_state(self._agent_state.state)
             if "traced" in status:
                 self.governor.add_traced()
+        elif "upkeep_ns" in status:
+            self.governor.add_upkeep(int(status["upkeep_ns"]), frame.sent_ns or self._now_ns())
+            return
         elif "shapes" in status:  # with its time: the same reason may come twice
             status = {"shapes": [frame.sent_ns, str(status.get("says"))]}
         else:  # one part of the agent: its tier and state are not those of the whole
@@ -294,33 +259,24 @@ class LiveSource:
     # --- orders -----------------------------------------------------------------------
 
     def _govern(self, now_ns: int) -> None:
-        if self._agent is None or self._agent_lost is not None:
+        if not self._link.there:
             return
         decision = self.governor.decide(now_ns)
         if decision is None:
             return
         self._feeds.expect(decision, now_ns)
         if decision.act is Act.BURST:
-            self._order(Op.BURST, decision.steps, decision.longest_ns)
+            self._link.order(Op.BURST, decision.steps, decision.longest_ns)
             if decision.shapes:
-                self._order(Op.SHAPES)
+                self._link.order(Op.SHAPES)
             self._put_status({"burst": decision.says}, now_ns)
         else:
-            self._order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
-
-    def _order(self, op: Op, a: int = 0, b: int = 0) -> bool:
-        if self._agent is None or self._agent_lost is not None:
-            return False
-        try:
-            self._agent.send(control(op, a, b))
-        except (OSError, CollectorError):
-            return False  # the next look at the socket says why
-        return True
+            self._link.order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
 
     def _beat(self) -> bool:
-        if self._closed or self._agent is None or self._agent_lost is not None:
+        if self._closed or not self._link.there:
             return False
-        self._order(Op.PING)
+        self._link.order(Op.PING)
         return True
 
     # --- our own frames ---------------------------------------------------------------
@@ -332,7 +288,7 @@ class LiveSource:
         self._put(Kind.HELLO, dict(self._hello), now_ns)
         # Says that this source is traced in spans, so that silence is not taken for idleness.
         self._put(Kind.OBSERVED, np.zeros(0, OBSERVED), now_ns)
-        if self._agent is None:
+        if not self._link.there:
             says = "counters only: what holds the trainer back needs an agent in it"
             self._put_status({"tier": "nvml", "state": "watching", "says": says}, now_ns)
 
@@ -354,7 +310,7 @@ class LiveSource:
             ]
             self._put(Kind.GAUGES, np.array(found, GAUGE), now_ns)
         status: dict[str, Any] = {"tier": self.tier, "gauges": self._notes(), **self._load.status}
-        if self._agent is not None and self._agent_lost is None:
+        if self._link.there:
             status["sampling"] = self.governor.says(now_ns)
             if estimate is not None and estimate.worst_step_ns is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
@@ -370,20 +326,20 @@ class LiveSource:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
     def _notes(self) -> list[str]:
-        agent = (self._ended or self._agent_lost, self._agent_state.hurdle, self.governor.forbidden)
+        agent = (self._ended or self._link.lost, self._agent_state.hurdle, self.governor.forbidden)
         known = (*agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says)
         return list(dict.fromkeys(line for line in known if line is not None))
 
     def _lose_agent(self, why: str) -> None:
-        if self._agent_lost is not None:
+        if self._link.lost is not None:
             return
         now_ns = self._now_ns()
         if self._load.trainer_running is False:
-            self._agent_lost = "the trainer exited"
+            self._link.lost = "the trainer exited"
             self._end(self._load.trainer_end, now_ns)
             return
-        self._agent_lost = f"the agent is gone ({why}): counters only"
-        self._put_status({"tier": "nvml", "state": "lost", "says": self._agent_lost}, now_ns)
+        self._link.lost = f"the agent is gone ({why}): counters only"
+        self._put_status({"tier": "nvml", "state": "lost", "says": self._link.lost}, now_ns)
 
     def _end(self, reason: str, now_ns: int) -> None:
         if self._ended is None:

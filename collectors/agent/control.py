@@ -66,6 +66,7 @@ class Control:
         self._off: set[str] = set()
         self._lock = allocate_lock()
         self._round_ns = self._facts_ns = 0
+        self._upkeep_ns = 0.0
         self._told: dict[Any, Any] = {}
 
     def hook(self) -> None:
@@ -108,8 +109,7 @@ class Control:
             if self.ended:
                 return
             heed(bits)
-            if not bits and self.stacks.sampling:
-                self.stacks.weigh(time.thread_time_ns() - worked_ns)
+            self._upkeep_ns += self.stacks.weigh(time.thread_time_ns() - worked_ns)
             if not bits and time.monotonic_ns() - asked_ns < PERIOD_MS * 500_000:
                 time.sleep(PERIOD_MS / 1e3)  # whatever the library does, this loop must not spin
 
@@ -147,6 +147,7 @@ class Control:
         if now_ns - self._facts_ns >= _FACTS_NS:
             self._facts_ns = now_ns
             self._tell()
+            self.native.frame(STATUS, {"upkeep_ns": int(self._upkeep_ns)})
         self._retire()
 
     def _tell(self) -> None:

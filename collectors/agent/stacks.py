@@ -57,11 +57,12 @@ class Stacks(Probe):
         """Until the next sample: so long that all of them together cost the trainer `_SHARE`."""
         return int(min(max(self._cost_ns / _SHARE / 1e6, PERIOD_MS), _SLOWEST_MS))
 
-    def weigh(self, worked_ns: int) -> None:
-        """Learn what a sample costs, which took so much of a processor: nothing, where the training
-        thread waits (for data, a file, another rank); all of it where that thread runs."""
-        cost_ns = (worked_ns + _HANDOVER_NS) * self._running
+    def weigh(self, worked_ns: int) -> float:
+        """What so much of our work, or a sample, took from the training thread, in ns: nothing where
+        that waits (for data, a file, another rank), all of it where it runs or nobody knows."""
+        cost_ns = (worked_ns + _HANDOVER_NS) * (self._running if self.sampling else 1.0)
         self._cost_ns += _NEWEST * (cost_ns - self._cost_ns)
+        return cost_ns
 
     def sample(self, now_ns: int) -> None:
         """Mark where the training thread is at this moment."""

@@ -11,7 +11,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from brrrtop.session.governor import Act, Governor
+from brrrtop.session.governor import Governor
+from brrrtop.session.orders import Act
 from collectors.wire import KERNEL, MARK, OBSERVED, Frame, Kind, MarkClass
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.session.governor import Act, Governor, Limits
+from brrrtop.session.governor import Governor
 from brrrtop.session.jumps import GaugeJump, step_moved
+from brrrtop.session.orders import Act, Limits
 from brrrtop.session.step_cost import StepCost
 from collectors.wire import Metric
 from tests.live.loop import SECOND, START_NS, Loop, run

@@ -19,10 +19,11 @@ from brrrtop.cli.live import left
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Freshness, Snapshot
 from brrrtop.session.agent_state import UNHEARD
-from brrrtop.session.governor import Governor, Limits
+from brrrtop.session.governor import Governor
 from brrrtop.session.hurdles import HELPS
 from brrrtop.session.live import LiveSource
 from brrrtop.session.memory import MemorySource
+from brrrtop.session.orders import Limits
 from brrrtop.session.recording import RecordingSource, RecordingWriter
 from brrrtop.session.scribe import Scribe
 from brrrtop.session.state import Session

@@ -1,0 +1,52 @@
+"""What the governor keeps to, and what it orders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the governor keeps to."""
+
+    max_overhead: float = 0.01
+    pause_least_ns: int = 2 * SECOND
+    pause_most_ns: int = 60 * SECOND
+    burst_ns: int = 60_000_000
+    """About how long a burst should be; whole steps decide."""
+    steps_most: int = 16
+    stepless_burst_ns: int = 200_000_000
+    """Length of a burst when no steps are seen."""
+    steps_gone_ns: int = 20 * SECOND
+    """Without a step for this long (and ten times its length), bursts go by time."""
+    trigger_gap_ns: int = 1 * SECOND
+    trigger_rest_ns: int = 10 * SECOND
+    quiet_ns: int = 700_000_000
+    """A burst is over when no more of it was reported for this long: the agent reports spans every
+    150 ms while it traces, and drains for 500 ms at most."""
+    answer_ns: int = 5 * SECOND
+    """An agent that has not reported a burst this long after its end will not."""
+
+
+class Act(Enum):
+    """What to tell the agent."""
+
+    BURST = "burst"
+    CONTINUOUS_ON = "continuous on"
+    CONTINUOUS_OFF = "continuous off"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One order for the agent, and why."""
+
+    act: Act
+    says: str
+    steps: int = 0
+    """Whole steps of a burst; 0: by time."""
+    longest_ns: int = 0
+    shapes: bool = False
+    """Have the ops of one of these steps recorded."""
