@@ -93,6 +93,7 @@ class FakeAgent:
         rows["start_ns"], rows["end_ns"] = starts, starts + 300_000
         rows["name_id"] = 1 + np.arange(len(starts)) % 2
         rows["grid"], rows["block"], rows["stream"] = (256, 1, 1), (128, 1, 1), 7
+        rows["registers"] = 32
         self._out.append(Frame(Kind.KERNELS, rows, self._now_ns))
         spans = np.array([(start_ns, end_ns, 0, 0)], OBSERVED)
         self._out.append(Frame(Kind.OBSERVED, spans, self._now_ns))
