@@ -19,6 +19,9 @@ WARM_UP_STEPS = 3
 _DILUTED = 2 * WARM_UP_STEPS
 """In more steps than this a warm-up no longer shapes the whole."""
 _LEAST_KERNELS = 12
+_LEAST_STARTS = 3
+"""Of steps: fewer show no distances that could be alike."""
+_TRIED = 64
 _MATCH_SHARE = 0.9
 _RAN = 0.9
 """A step of whose launches fewer than these were seen to run was cut; a few records may be lost."""
@@ -165,9 +168,8 @@ def _from_period(activities: Activities) -> Steps:
         return Steps()
     key = activities.name_ids[rows] * 1_000_003 + activities.blocks[rows]
     _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
-    for name in np.argsort(counts, kind="stable")[:64]:
-        if counts[name] < 3:
-            continue
+    often = np.flatnonzero(counts >= _LEAST_STARTS)
+    for name in often[np.argsort(counts[often], kind="stable")][:_TRIED]:
         at = np.flatnonzero(inverse == name)
         gaps = np.diff(at)
         period = int(np.median(gaps))

@@ -120,6 +120,15 @@ def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
     assert found.step_ns == at // 6
 
 
+def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
+    step = [f"k{i}_gemm" for i in range(100)]
+    once = [f"tuned{i}_gemm" for i in range(70)]
+    names = [*once[:30], *step * 8, *once[30:]]
+    w = window([K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)])
+    found = steps.find_steps(w, launches.call_of(w.activities, w.calls))
+    assert (found.source, found.step_ns) == ("period", 2000)
+
+
 def test_noise_has_no_steps() -> None:
     rng = np.random.default_rng(3)
     kernels = [K(i * 20, i * 20 + 10, f"k{rng.integers(40)}_gemm") for i in range(400)]
