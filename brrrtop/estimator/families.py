@@ -50,7 +50,7 @@ FAMILIES: tuple[Family, ...] = (
     _f("attention", COMPUTE, 0.65, r"^triton_tem_.*(attention|sdpa)", "triton_tem_fused_flex_attention_0"),
     _f("fused", MEMORY, 0.12, r"^triton_(poi|red|per|for|split_scan|helper)_|^triton__\d|^triton_.*fused",
        "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_1"),
-    _f("fused", MEMORY, 0.12,
+    _f("fused", MEMORY, 0.25,
        r"^(loop|input)_\w*fusion\w*$|^wrapped_[a-z_]+(_\d+)*$|^(?!gemm|cudnn|triton)[a-z0-9_]*fusion(_\d+)*$",
        "input_multiply_reduce_fusion_3"),
     _f("delay", SPIN, 0.0, r"spin_kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)"),
