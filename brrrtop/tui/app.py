@@ -75,6 +75,7 @@ class BrrrtopApp(App[int]):
         Binding("ctrl+c", "interrupt", show=False, priority=True),
         Binding("enter", "follow", show=False, priority=True),
         Binding("ctrl+z", "suspend_process", show=False),
+        Binding("ctrl+l,ctrl+r,f5", "repaint", show=False),
         Binding("question_mark,h,f1", "help", show=False),
         Binding("space", "pause", show=False),
         Binding("right,full_stop", "step(1)", show=False),
@@ -137,6 +138,7 @@ class BrrrtopApp(App[int]):
         self.register_theme(theme("brrrtop-dark", True))
         self.register_theme(theme("brrrtop-light", False))
         self._apply_theme()
+        self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()
 
@@ -192,6 +194,11 @@ class BrrrtopApp(App[int]):
 
     def action_interrupt(self) -> None:
         self.exit(return_code=INTERRUPTED)
+
+    def action_repaint(self) -> None:
+        """Draws every cell: after `fg` the terminal is bare, and others may write on it."""
+        for widget in self.screen.walk_children():
+            widget.refresh()
 
     def action_pause(self) -> None:
         """Stops the source where that is possible, else the screen."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
+from textual.events import Key
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Freshness, SourceInfo
 from brrrtop.tables import Device
 from brrrtop.tui.look import Look
 from brrrtop.tui.widgets.kernel_table import KernelTable
+from brrrtop.tui.widgets.pane import Pane
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 
@@ -138,6 +141,30 @@ async def test_the_filter_narrows_as_it_is_typed_and_escape_clears_it() -> None:
         assert "splitKreduce" in text
         text = await screen.press("escape")
         assert "flash_fwd" in text
+
+
+async def test_words_that_arrive_together_with_the_slash_are_not_lost() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        for key, character in (("slash", "/"), ("n", "n"), ("c", "c"), ("slash", "/")):
+            screen.app.post_message(Key(key, character))
+        await screen.until('No kernel matches "nc/"')
+
+
+async def test_after_fg_and_at_a_wish_every_pane_is_drawn_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        panes = {type(pane).__name__: pane for pane in screen.app.screen.query(Pane)}
+        drawn: list[str] = []
+        for name, pane in panes.items():
+            whole = partial(lambda name, *parts, **_: parts or drawn.append(name), name)
+            monkeypatch.setattr(pane, "refresh", whole)
+        await screen.press("ctrl+l")
+        assert set(drawn) == panes.keys()
+        drawn.clear()
+        screen.app.app_resume_signal.publish(screen.app)
+        await screen.settle()
+        assert set(drawn) == panes.keys()
 
 
 async def test_letters_typed_into_the_filter_are_no_commands() -> None:

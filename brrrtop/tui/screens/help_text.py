@@ -27,6 +27,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("o", "record the op shapes of one step, slower than the others: the evidence becomes L2"),
     ("S", "save what was seen so far as a recording"),
     ("t", "dark or light"),
+    ("Ctrl-L  F5", "draw the screen anew; Ctrl-Z suspends, `fg` comes back"),
 )
 
 REGIME_TABLE: tuple[tuple[str, str, str, str], ...] = (

@@ -41,7 +41,7 @@ LAST: tuple[Key, ...] = (
 
 class MainView(View):
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash,f3", "filter", show=False),
+        Binding("slash,f3", "filter", show=False, priority=True),
         Binding("escape", "clear_filter", show=False),
         Binding("s,greater_than_sign,f6", "sort(1)", show=False),
         Binding("less_than_sign", "sort(-1)", show=False),
@@ -79,7 +79,12 @@ class MainView(View):
 
     def action_filter(self) -> None:
         self.query_one("#filter").display = True
-        self.words.focus()
+        self.set_focus(self.words)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """`/` goes before all other keys, as words typed after it may be here already; but it is a
+        character while they are typed."""
+        return action != "filter" or self.focused is not self.words
 
     def action_clear_filter(self) -> None:
         self.words.value = ""
