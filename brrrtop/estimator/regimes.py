@@ -6,7 +6,8 @@ compute and memory verdicts; `unknown` when too much is unknown or the evidence 
 The confidence is that of the worst case: unknown time counts for the runner-up, and kernels lie
 on the other side as often as their certainty says. It is 0.5 where a verdict is about to tip into
 another and the largest over all views of the same window, so that knowing more never makes less
-sure. Over the public set verdicts with 0.8 and more were right (benchmarks/truth/calibration.py).
+sure; and no verdict is surer than a single kernel name that would turn it. Over the public set
+verdicts with 0.8 and more were right (benchmarks/truth/calibration.py).
 """
 
 from __future__ import annotations
@@ -81,9 +82,28 @@ def _confidence(account: Account, view: View) -> float:
     )
     first, second = sorted((compute, memory, overhead))[:-3:-1]
     apart = first - second + side + fill + unknown
-    sure = 0.5 + _CLEAR_SLOPE * (clear - unknown - MARGIN)
+    sure = min(0.5 + _CLEAR_SLOPE * (clear - unknown - MARGIN), _unturned(view, work, overhead))
     mixed = 0.5 + _MIXED_SLOPE * (MARGIN - apart)
     return min(_MOST, max(0.0, sure, mixed))
+
+
+def _unturned(view: View, work: float, overhead: float) -> float:
+    """Chance that no single name is on the other side and turns the verdict with it; 1: none could.
+
+    Args:
+        work: Share of the wall time that kernels have.
+        overhead: Share of it that they do not have, or do not fill.
+    """
+    compute, memory = work * view.compute, work * view.memory
+    sure = 1.0
+    for one_compute, one_memory, certainty in view.dearest:
+        if compute > memory:
+            left, other = compute - work * one_compute, memory + work * one_compute
+        else:
+            left, other = memory - work * one_memory, compute + work * one_memory
+        if left < max(other, overhead) and max(compute, memory) > overhead:
+            sure = min(sure, (1.0 + certainty) / 2)
+    return sure
 
 
 def _cause(account: Account) -> str | None:

@@ -27,6 +27,8 @@ COMMON_FILL = 0.01
 UNROOFED = 0.11
 """Standard error of the side of kernel time where the device's ceilings are not known: root mean
 square of what knowing them moves on 27 recordings of an H200 (at most 0.28)."""
+DEAREST = 8
+"""Names that may turn a verdict by themselves: the ninth has at most a ninth of the time."""
 UNPLACED = 0.25
 """Part of the time of kernels on an unknown device that may well be underfilled."""
 
@@ -43,6 +45,8 @@ class View:
     """Share that may well be on the other side of the roof than charged: one standard error."""
     fill_swing: float = 0.0
     """Share charged as underfilled that may well not be, or the other way round."""
+    dearest: tuple[tuple[float, float, float], ...] = ()
+    """Of the `DEAREST` names with most of the time: compute and memory share, and how sure they are."""
 
 
 def view_of(groups: Sequence[Group], totals_ns: F8, ramps_ns: F8, roofs: bool = True) -> View:
@@ -68,7 +72,8 @@ def view_of(groups: Sequence[Group], totals_ns: F8, ramps_ns: F8, roofs: bool = 
     charge = np.array([charge_compute(g.compute_probability) for g in groups])
     doubt = (1.0 - np.array([g.certainty for g in groups])) / 2
     _, name_of = np.unique([g.name for g in groups], return_inverse=True)
-    side = _together(np.where(filled, rest * doubt, 0.0), name_of)
+    sides = np.where(filled, rest * doubt, 0.0)
+    side = _together(sides, name_of)
     return View(
         compute=float((rest * charge).sum()),
         memory=float((rest * (1 - charge)).sum()),
@@ -77,7 +82,21 @@ def view_of(groups: Sequence[Group], totals_ns: F8, ramps_ns: F8, roofs: bool = 
         side_swing=side if roofs else float(np.hypot(side, UNROOFED * rest.sum())),
         fill_swing=_together(np.where(placed & ~filled, totals * doubt, 0.0), name_of)
         + UNPLACED * float(rest[~placed & is_kernel].sum()),
+        dearest=_dearest(np.stack((rest * charge, rest * (1 - charge), sides)), name_of),
     )
+
+
+def _dearest(shares: F8, name_of: npt.NDArray[np.intp]) -> tuple[tuple[float, float, float], ...]:
+    """Compute and memory share and certainty of the names with most of both, largest first.
+
+    Args:
+        shares: Compute, memory and doubtful share of each group, shape (3, g).
+    """
+    compute, memory, doubt = (np.bincount(name_of, row) for row in shares)
+    sided = compute + memory
+    largest = np.argsort(-sided, kind="stable")[:DEAREST]
+    sure = 1.0 - 2.0 * doubt / np.maximum(sided, 1e-12)
+    return tuple((float(compute[i]), float(memory[i]), float(sure[i])) for i in largest)
 
 
 def _together(errors: F8, name_of: npt.NDArray[np.intp]) -> float:

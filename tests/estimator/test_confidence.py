@@ -169,6 +169,18 @@ def test_names_alone_are_never_quite_sure_of_a_product() -> None:
     assert 0.5 < judged.estimate.kernels[0].confidence < 0.8
 
 
+def test_no_verdict_is_surer_than_the_one_name_it_rests_on() -> None:
+    kernels = [K(i * 300 * US, (i * 300 + 299) * US, corr=i + 1) for i in range(20)]
+    found = estimate(window(kernels)).estimate
+    assert found.regime is Regime.COMPUTE
+    assert found.confidence <= (1 + found.kernels[0].confidence) / 2 + SLACK
+    others = [
+        replace(k, name=GEMM.replace("256x128", f"{64 * (i % 9 + 1)}x128"))
+        for i, k in enumerate(kernels)
+    ]
+    assert estimate(window(others)).estimate.confidence > found.confidence
+
+
 def test_bounds_close_with_shapes() -> None:
     kernels = [K(i * 180 * US, (i * 180 + 179) * US, corr=i + 1) for i in range(20)]
     plain = window(kernels)
