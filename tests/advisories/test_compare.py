@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.compare import compare
 from brrrtop.advisories.experiments import batch_test, precision_test
 from brrrtop.model import Estimate
+from brrrtop.tables import Span
 from collectors.wire import MarkClass
 
 from .scenarios import ADD, FOREACH, FUSED_ADAM, GEMM, SGEMM, TRITON, Scene
@@ -57,6 +60,14 @@ def test_a_change_of_nothing_is_no_change() -> None:
     comparison = compare(of(run()), of(run()))
     assert comparison.says == "no difference beyond noise"
     assert comparison.changes == ()
+
+
+def test_marks_that_run_ahead_of_the_gpu_in_a_burst_do_not_shorten_its_steps() -> None:
+    plain = of(run())
+    assert plain.steps.step_ns is not None
+    ahead = tuple(Span(s.t0_ns, s.t0_ns + s.duration_ns // 10) for s in plain.steps.spans)
+    queued = replace(plain, steps=replace(plain.steps, source="marks", spans=ahead))
+    assert compare(queued, queued).before_ns == pytest.approx(plain.steps.step_ns)
 
 
 def test_one_change_is_named() -> None:
