@@ -39,6 +39,7 @@ def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
         ("void convolve_common_engine_float_NHWC<__nv_bfloat16, __nv_bfloat16, 128, 5, 5>", "conv"),
         ("volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f_exp_interior_nhwc_tn_v1", "conv"),
         ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "conv"),
+        ("cutlass::Kernel2", "gemm"),
         ("loop_multiply_fusion", "fused"),
         ("input_reduce_fusion_2", "fused"),
         ("wrapped_convert", "fused"),
