@@ -118,7 +118,7 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     steps = estimate.steps
     judged = f"{units.duration(estimate.account.duration_ns)} judged"
     if steps.count:
-        judged += f", {steps.count} steps of {units.duration(steps.step_ns)}"
+        judged += f", {words.steps_judged(estimate)} of {units.duration(steps.step_ns)}"
         if steps.source == "period":
             judged += " (steps inferred from the kernel sequence)"
     yield judged + (", still warming up" if steps.warming_up else "")
@@ -188,20 +188,22 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
     if not estimate.kernels:
         return
     yield ""
-    yield f"{'Kernels by time':<44}side  by     count      mean  share"
+    yield f"{'Kernels by time':<39}side  by     roof  count      mean  share"
     for row in estimate.kernels[:_KERNELS_SHOWN]:
         yield _kernel(row)
     rest = estimate.kernels[_KERNELS_SHOWN:]
     if rest:
         yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
-    yield "  C compute, M memory, U underfilled, X collective, x copy. by: evidence level"
+    yield "  C compute, M memory, U underfilled, X collective, x copy. by: evidence level;"
+    yield "  roof: share of the ceiling of its side, over the datasheet"
 
 
 def _kernel(row: KernelRow) -> str:
-    name = fitted(row.name, 41)
+    name = fitted(row.name, 36)
     letter = words.SIDE_LETTERS[row.side]
     figures = f"{units.count(row.count):>7}{units.duration(row.mean_ns):>10}"
-    return f"  {name:<42} {letter}   {row.evidence:<6}{figures}{units.share(row.share):>7}"
+    roof = units.share(row.roof_share)
+    return f"  {name:<37} {letter}   {row.evidence:<6}{roof:>5}{figures}{units.share(row.share):>7}"
 
 
 def _advice(snapshot: Snapshot) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units
+from brrrtop import units, words
 from brrrtop.model import Freshness, Overhead, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.line import clipped, joined
@@ -72,7 +72,7 @@ def window(snapshot: Snapshot) -> str:
     estimate = snapshot.estimate
     text = units.duration(estimate.account.duration_ns)
     if estimate.steps.count:
-        text += f" ({estimate.steps.count} step{'s' * (estimate.steps.count != 1)})"
+        text += f" ({words.steps_judged(estimate)})"
     if estimate.observed_share < 1:
         text += f", {units.share(estimate.observed_share)} traced"
     return text
