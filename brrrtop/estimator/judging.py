@@ -117,11 +117,13 @@ class Judge:
         waves, fills = self._geometry(row)
         op = self._window.ops.get(op_id)
         work = work_of(op) if op is not None else None
-        flop, size, precision, level = _work(family, facts, work, blocks * int(acts.threads[row]))
+        flop, size, precision, level = _work(family, facts, work, blocks, int(acts.threads[row]))
         c_roof = self._compute_share(flop, precision, facts.tensor_cores, mean_ns)
         padded = padding(facts, work) if level == SHAPES else 1.0
         c_roof = None if family.name in STREAMING else c_roof
         m_roof = self._memory_share(size, mean_ns)
+        if facts.elements_per_block and (m_roof or 0.0) > 1.0:
+            size = m_roof = None  # blocks of tensors smaller than a block's share
         if c_roof is None and m_roof is None:
             level = NAME
         at_clock = c_roof / self._clock if c_roof is not None else None
@@ -214,17 +216,22 @@ def _completed(device: Device, ceilings: Ceilings | None) -> Device:
 
 
 def _work(
-    family: Family, facts: NameFacts, work: Work | None, threads: int
+    family: Family, facts: NameFacts, work: Work | None, blocks: int, threads: int
 ) -> tuple[float | None, float | None, str | None, int]:
-    """FLOPs, bytes, precision and evidence level of one execution of `threads` threads."""
+    """FLOPs, bytes, precision and evidence level of one execution.
+
+    Args:
+        threads: Of a block.
+    """
     if work is not None and family.name in work.families and family.name not in STREAMING:
         named = facts.precision if facts.tensor_cores is not None else None
         precision = named or work.precision or facts.precision
         if facts.tensor_cores is False and precision in ("bf16", "fp16"):
             precision = "fp32"  # 16 bits to store, 32 to multiply
         return work.flop or None, work.size_bytes, precision, SHAPES
-    if facts.elements_per_thread and facts.element_bytes and facts.tensor_count:
-        elements = threads * facts.elements_per_thread
+    each = facts.elements_per_block or (facts.elements_per_thread or 0) * threads
+    if each and facts.element_bytes and facts.tensor_count:
+        elements = blocks * each
         size = float(elements * facts.tensor_count * facts.element_bytes)
         if work is not None and work.families is STREAMING:
             return None, min(size, work.size_bytes or size), facts.precision, SHAPES

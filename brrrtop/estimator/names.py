@@ -38,6 +38,13 @@ _UNROLLED_BY = re.compile(r"(?:std::array|at::detail::Array)<char ?\*, ?\d+\w*> 
 """Elements a thread, where its templates tell: 4, or 8 where the layout of 8 reached unrolled kernels too."""
 _TENSORS = re.compile(r"(?:std::array|at::detail::Array)<char ?\*, ?(\d+)")
 _BINARY = re.compile(r"BinaryFunctor|CUDAFunctor_add|_add<|MulFunctor<.*BinaryFunctor|binary")
+_LISTS = re.compile(r"multi_tensor_apply_kernel<")
+_LIST_FUNCTOR = re.compile(r"Functor<[^<>]*?, ?(\d+), ?(\d+), ?(\d+)>")
+"""Depth, how many of the lists are read, and which is written."""
+_LIST_DEPTH = re.compile(r"TensorListMetadata<(\d+)>")
+_CHUNK = 65536
+"""Elements a block works through where one launch has many tensors: ATen's MultiTensorApply.cuh, and
+Apex's default. Of 4,760 blocks of fused AdamW on an H200 it gave the number to one."""
 _SIZES = {
     "c10::BFloat16": 2, "c10::Half": 2, "__nv_bfloat16": 2, "__half": 2, "float": 4, "double": 8,
     "long": 8, "int": 4, "bool": 1, "unsigned char": 1, "signed char": 1, "short": 2,
@@ -62,8 +69,10 @@ class NameFacts:
     """Size of the dominant element type of a pointwise kernel."""
     elements_per_thread: int | None = None
     """For ATen pointwise kernels: elements = blocks x threads x this."""
+    elements_per_block: int | None = None
+    """For kernels over lists of tensors: elements are at most blocks x this."""
     tensor_count: int | None = None
-    """Tensors a pointwise kernel reads and writes."""
+    """Tensors a pointwise kernel reads and writes; counts twice what it updates in place."""
     strided: bool = False
     """ATen's general pointwise kernel: computes an offset per element, so it is often bound by
     instructions and not by bytes."""
@@ -102,6 +111,21 @@ def _per_thread(name: str, element: int | None, tensors: int | None, torch_new: 
     return int(told.group(1)) if told else 4
 
 
+def _list_accesses(name: str) -> int | None:
+    """Elements read and written for each of a kernel over lists of tensors.
+
+    The fused optimizers read all lists (parameters, gradients, state) and write all but the
+    gradients.
+    """
+    depth = _LIST_DEPTH.search(name)
+    if "FusedOptimizer" in name or "FusedAdam" in name or "FusedSgd" in name:
+        return 2 * int(depth.group(1)) - 1 if depth else None
+    functor = _LIST_FUNCTOR.search(name)
+    if functor:
+        return int(functor.group(2)) + ("NormFunctor" not in name)  # a norm writes next to nothing
+    return int(depth.group(1)) if depth else None
+
+
 @lru_cache(maxsize=65536)
 def name_facts(name: str, torch_new: bool = True) -> NameFacts:
     """Facts of one name.
@@ -123,6 +147,9 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
     plain = _PLAIN.search(name)
     if plain and count is None:
         count = 3 if _BINARY.search(name) else 2
+    lists = bool(_LISTS.search(name))
+    if lists:
+        count = _list_accesses(name)
     align = _ALIGN.search(name)
     tile = _TILE.search(name)
     simt = bool(_SIMT.search(name))
@@ -134,6 +161,7 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
         tensor_cores=tensor,
         element_bytes=element,
         elements_per_thread=_per_thread(name, element, count, torch_new),
+        elements_per_block=_CHUNK if lists else None,
         tensor_count=count,
         strided=bool(plain or _UNROLLED.search(name)),
         alignment=int(align.group(1)) if align else None,

@@ -100,5 +100,33 @@ def test_work_per_thread_follows_the_torch_in_use() -> None:
     assert name_facts(name).element_bytes == 4
 
 
+@pytest.mark.parametrize(
+    ("functor", "element", "touched"),
+    [
+        (
+            "FusedOptimizerTensorListMetadata<4>, at::native::FusedAdamMathFunctor<float, 4, MODE>",
+            4,
+            7,
+        ),
+        (
+            "TensorListMetadata<2>, at::native::BinaryOpListAlphaFunctor<c10::BFloat16, 2, 2, 0>, P",
+            2,
+            3,
+        ),
+        ("TensorListMetadata<2>, at::native::UnaryOpFunctor<float, 2, 1, 1>, S", 4, 2),
+        ("TensorListMetadata<3>, at::native::PointwiseOpScalarFunctor<float, 3, 3, 0>, S", 4, 4),
+        (
+            "TensorListMetadata<1>, at::native::LpNormFunctor<float, (NormType)2, float, 1, 1, 0>",
+            4,
+            2,
+        ),
+    ],
+)
+def test_kernels_over_lists_say_what_they_touch(functor: str, element: int, touched: int) -> None:
+    facts = name_facts(f"void at::native::multi_tensor_apply_kernel<at::native::{functor}>")
+    assert (facts.element_bytes, facts.tensor_count) == (element, touched)
+    assert facts.elements_per_block == 65536 and facts.elements_per_thread is None
+
+
 def test_alignment_is_read_off_cutlass_names() -> None:
     assert name_facts("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1").alignment == 1

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from brrrtop.ceilings import ceilings_for
-from brrrtop.estimator.judging import MOST_CERTAIN, NAME, SHAPES, Group
+from brrrtop.estimator.judging import EVIDENCE, MOST_CERTAIN, NAME, SHAPES, Group
 from brrrtop.estimator.labels import label
 from brrrtop.tables import Links, OpSignature
 from tests.estimator.build import GEMM, H200, K, window
@@ -109,6 +109,19 @@ def test_a_generated_kernel_with_its_arguments_recorded_shows_its_share_of_the_b
     small = replace(op, dims=((1 << 21,),) * 3, concrete=("", "", "", str(1 << 21)))
     short = round(3 * (1 << 21) * 2 / (0.75 * 4.8e12) * 1e9)
     assert judged(name, 800, short, op=small).filled and not judged(name, 800, short).filled
+
+
+def test_a_fused_optimizer_shows_its_share_of_the_bandwidth_without_shapes() -> None:
+    name = (
+        "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>,"
+        " at::native::FusedAdamMathFunctor<float, 4, (at::native::ADAM_MODE)1, false>>"
+    )
+    found = judged(name, 320, 166_000, 512)
+    assert found.memory_share_of_roof == pytest.approx(0.74, abs=0.01)  # 0.72 counted
+    assert EVIDENCE[found.level] == "L1.5"
+    # Blocks for tensors of a few elements each cannot have moved a whole share of theirs.
+    tiny = judged(name, 320, 2_000, 512)
+    assert tiny.memory_share_of_roof is None and EVIDENCE[tiny.level] == "L1"
 
 
 def test_without_registers_nobody_says_that_a_grid_of_a_block_an_sm_is_too_small() -> None:
