@@ -166,7 +166,7 @@ def _silent_view_options(parser: argparse.ArgumentParser) -> None:
 def _speed_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--speed",
-        type=float,
+        type=values.speed,
         metavar="X",
         help="1 is as it happened (default: 1, what is shorter than 30 s slowed down to that)",
     )

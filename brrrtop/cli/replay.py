@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from brrrtop.cli import output, show
 from brrrtop.cli.options import Options
-from brrrtop.errors import UsageError
 from brrrtop.session.opening import open_source
 from brrrtop.session.source import Source
 
 
 def run(options: Options) -> int:
-    if options.speed is not None and not 0 < options.speed < 1e6:
-        raise UsageError(f"--speed {options.speed:g} is not above 0", "1 is as it happened")
     source = open_source(options.file)
     try:
         if options.record:

@@ -44,6 +44,17 @@ def share(text: str) -> float:
     return value
 
 
+def speed(text: str) -> float:
+    """`2`, `0.5` or `2x` → how often as fast as it happened."""
+    try:
+        value = float(text.strip().removesuffix("x"))
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a speed: write 2 or 0.5") from None
+    if not 0 < value < 1e6:
+        raise ArgumentTypeError(f"{text!r} is not above 0: 1 is as it happened")
+    return value
+
+
 def steps(text: str) -> tuple[int, int]:
     """`2-4` or `3` → first and last step, counted from 1."""
     first, dash, last = text.strip().partition("-")

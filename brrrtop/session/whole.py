@@ -45,6 +45,8 @@ def analyze(
         helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
         if source.info.kind == "recording":
             helps = "record a training that runs on an NVIDIA GPU; `brrrtop doctor PID` says what is seen"
+            if source.info.notes:
+                helps = f"{source.info.notes[0]}: copy or record it again"
         raise BadInput(f"{source.info.label} has no GPU activity in it that takes time", helps)
     if device is not None and device not in ids:
         listed = ", ".join(str(i) for i in sorted(ids))

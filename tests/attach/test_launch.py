@@ -213,3 +213,6 @@ def test_a_command_that_may_not_run_is_told_as_such(stand_in: AgentFiles, tmp_pa
         launch([str(tmp_path / "script")], stand_in)
     assert caught.value.exit_code == 126
     assert "chmod" in caught.value.action
+    with pytest.raises(LaunchFailed) as caught:
+        launch([str(tmp_path)], stand_in)
+    assert "chmod" not in caught.value.action and "program in it" in caught.value.action

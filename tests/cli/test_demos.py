@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.cli import show
+from brrrtop.cli import demo, show
 from brrrtop.cli.analyze import read
 from brrrtop.cli.demo import scenarios
 from brrrtop.cli.options import Options
@@ -122,6 +122,13 @@ def check(truth: Truth, snapshot: Snapshot, settled: bool) -> None:
 
 def test_every_shipped_demo_has_a_known_truth() -> None:
     assert scenarios().keys() == TRUTHS.keys()
+
+
+def test_the_list_of_demos_says_what_each_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.run(Options(list=True)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(scenarios())
+    assert all(len(line.split()) > 3 and len(line) <= 80 for line in lines)
 
 
 @pytest.mark.parametrize("name", NAMES)
