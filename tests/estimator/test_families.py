@@ -118,7 +118,7 @@ def test_work_per_thread_follows_the_torch_in_use() -> None:
         (
             "TensorListMetadata<1>, at::native::LpNormFunctor<float, (NormType)2, float, 1, 1, 0>",
             4,
-            2,
+            1,
         ),
     ],
 )
