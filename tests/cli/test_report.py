@@ -114,6 +114,18 @@ def test_ascii_means_ascii(make_snapshot: MakeSnapshot) -> None:
     assert "CCCC" in text
 
 
+def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
+    make_snapshot: MakeSnapshot,
+) -> None:
+    snapshot = make_snapshot()
+    assert snapshot.estimate is not None
+    row = replace(snapshot.estimate.kernels[0], name="one", evidence="L2", roof_share=0.814)
+    rows = (row, replace(row, name="two", evidence="L1", roof_share=None))
+    text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=rows)))
+    told = [line.split()[2:4] for line in text.splitlines() if line.startswith(("  one", "  two"))]
+    assert told == [["L2", "81%"], ["L1", "–"]]
+
+
 def test_kernel_names_cannot_write_to_the_terminal(make_snapshot: MakeSnapshot) -> None:
     snapshot = make_snapshot()
     assert snapshot.estimate is not None
