@@ -80,6 +80,34 @@ def test_shapes_that_do_not_fit_say_nothing_and_never_raise(call: OpSignature) -
     assert work is None or work.size_bytes >= 0
 
 
+@pytest.mark.parametrize(
+    ("call", "size"),
+    [
+        (op("aten::gather", (1000, 64), (), (10, 64)), 2 * 640),
+        (op("aten::embedding", (1000, 64), (4, 25)), 2 * 64 * 100),
+        (op("aten::index_select", (8, 1000, 4), (), (10,), concrete=("", "1", "")), 2 * 320),
+        (op("aten::_embedding_bag", (1000, 64), (100,), (20,)), 2 * 64 * 120),
+    ],
+)
+def test_a_lookup_moves_at_least_what_it_writes(call: OpSignature, size: float) -> None:
+    work = work_of(call)
+    assert work is not None and (work.size_bytes, work.families) == (size, {"index"})
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        op("aten::gather", (8,)),
+        op("aten::embedding", (), (4,)),
+        op("aten::index_select", (8, 4), (), (2,), concrete=("", "7")),
+        op("aten::index_select", (8, 4), (), (2,), concrete=("", "[x]")),
+    ],
+)
+def test_a_lookup_without_its_shapes_says_nothing(call: OpSignature) -> None:
+    work = work_of(call)
+    assert work is None or work.size_bytes > 0
+
+
 def test_a_generated_kernel_moves_the_tensors_it_is_called_with() -> None:
     name, scalars = "triton_poi_fused_gelu_2", ("", "", "4096")
     call = OpSignature(name, ((64, 64), (4, 64, 64), ()), (BF, "float", "Scalar"), scalars)
