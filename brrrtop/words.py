@@ -125,11 +125,10 @@ def steps_judged(estimate: Estimate) -> str:
 def unjudged(snapshot: Snapshot) -> str:
     """Why there is no verdict, as a sentence without its full stop."""
     live = snapshot.source.kind == "live"
-    ended = snapshot.freshness is Freshness.ENDED
+    if live and snapshot.freshness is Freshness.ENDED:
+        return "no verdict: it ended before any kernel was seen"
     if snapshot.source.tier == "nvml":
-        pid = snapshot.source.pid if live and not ended else None
+        pid = snapshot.source.pid if live else None
         helps = "" if pid is None else f"; how to see them: brrrtop doctor {pid}"
         return f"no verdict: only the GPU's own counters are read, no kernels{helps}"
-    if live and ended:
-        return "it ended before anything could be judged"
     return "nothing to judge yet: no GPU activity has been seen"

@@ -19,7 +19,7 @@ from pathlib import Path
 from brrrtop.cli import attach, gate, live, output, show
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
-from brrrtop.model import Snapshot
+from brrrtop.model import Freshness, Snapshot
 from brrrtop.report import to_text
 from brrrtop.session.live import LiveSource
 from brrrtop.session.watching import Watching
@@ -121,13 +121,11 @@ class _Beside:
         if self._driver is not None:
             live.left(self._driver)
         if self._driver is None and not self._given_up:
-            nothing = "the program ended without having used CUDA through torch"
-            if self._options.record:
-                nothing += f": {self._options.record} was not written"
-            output.say(f"brrrtop: {nothing}")
+            output.say(_saw_nothing(self._options))
         elif self._latest is not None and not self._options.json and not self._reported:
             ascii_only = self._options.ascii or not output.speaks_unicode()
-            output.say(to_text(self._latest, ascii_only).rstrip())
+            ended = replace(self._latest, freshness=Freshness.ENDED)
+            output.say(to_text(ended, ascii_only).rstrip())
 
     def _end(self) -> str:
         code = self._launched.process.returncode
@@ -174,6 +172,11 @@ class _Beside:
         return self._launched.folder is None and waited_s > live.COUNTERS_S
 
 
+def _saw_nothing(options: Options) -> str:
+    lacks = f": {options.record} was not written" if options.record else ""
+    return f"brrrtop: the program ended without having used CUDA through torch{lacks}"
+
+
 def _first_rank_first(sockets: dict[int, str]) -> list[int]:
     def rank(pid: int) -> int:
         try:
@@ -216,6 +219,8 @@ def _under_the_screen(options: Options, files: AgentFiles | None) -> int:
             output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
         code = launched.wait()
         _tell_the_end(Path(log.name), code)
+        if source is None:
+            output.say(_saw_nothing(options))
         return code
     finally:
         launched.remove()

@@ -193,14 +193,17 @@ def test_counter_samples_say_how_many_and_what_they_are_good_for(
 def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> None:
     notes = ("no libcupti is mapped in the trainer: counters only",)
     source = SourceInfo("live", "pid 7", tier="nvml", notes=notes)
-    alone = replace(make_snapshot(), source=source, estimate=None, devices=())
+    alone = replace(
+        make_snapshot(), source=source, estimate=None, devices=(), freshness=Freshness.LIVE
+    )
     text = to_text(replace(alone, gauges={int(Metric.TEMPERATURE_C): 55.0}))
     assert "No verdict: only the GPU's own counters are read, no kernels" in text
     assert "55 °C" in text
     assert "no libcupti is mapped" in text
-    ended = replace(alone, source=replace(source, tier="bursts"))
-    assert "It ended before anything could be judged." in to_text(ended)
-    assert "Nothing to judge yet" in to_text(replace(ended, freshness=Freshness.LIVE))
+    waits = replace(alone, source=replace(source, tier="bursts"))
+    ended = replace(waits, freshness=Freshness.ENDED)
+    assert "No verdict: it ended before any kernel was seen." in to_text(ended)
+    assert "Nothing to judge yet" in to_text(waits)
 
 
 def test_the_readme_shows_a_report_as_it_is() -> None:

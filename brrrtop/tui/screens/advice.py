@@ -13,7 +13,7 @@ from brrrtop.model import Advisory, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.tui.screens.view import KEYS, SubView
-from brrrtop.tui.widgets.advice import evidence_pairs
+from brrrtop.tui.widgets.advice import evidence_pairs, why_none
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.tui.wording import sureness
 
@@ -51,10 +51,7 @@ class AllAdvice(Scrolled):
             self._put(lines, advisory.kind, advisory_lines(advisory, self.look, width - 2))
             lines.append(Text())
         if not lines:
-            words = "No advice: no rule has enough evidence to speak."
-            if snapshot.silenced:
-                words = "No advice but what was silenced."
-            return [Text.styled(words, muted), *self._silenced(snapshot, 2, width)]
+            return [Text.styled(why_none(snapshot), muted), *self._silenced(snapshot, 2, width)]
         closing = "Change one thing at a time: else nobody knows which one helped."
         lines.append(Text.styled(f"  {closing}", muted))
         return lines + self._silenced(snapshot, len(lines) + 1, width)

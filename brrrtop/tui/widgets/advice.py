@@ -39,25 +39,27 @@ class Advice(Pane, can_focus=True):
             note = f"{note or 'a: all'}, {len(snapshot.silenced)} silenced"
         lines = [rule("advice", note, look, width)]
         if not total:
-            lines.append(Text.styled(self._none(snapshot), look.style("muted")))
+            lines.append(Text.styled(why_none(snapshot), look.style("muted")))
         lines += blocks(snapshot.advisories[:count], look, width, height - 1)
         lines += log_tail(snapshot, look, width, height - len(lines))
         return stacked(lines[:height], width)
-
-    def _none(self, snapshot: Snapshot) -> str:
-        if snapshot.estimate is None:
-            return "Advice needs a whole window of device activity first."
-        if snapshot.estimate.steps.warming_up:
-            return "Warming up: the first steps are shown, never judged."
-        if snapshot.silenced:
-            return "No advice but what was silenced."
-        return "No advice: no rule has enough evidence to speak."
 
     def action_open(self) -> None:
         self.post_message(self.Opened())
 
     def on_click(self, _event: Click) -> None:
         self.post_message(self.Opened())
+
+
+def why_none(snapshot: Snapshot) -> str:
+    """Why there is no advice, as a sentence."""
+    if snapshot.estimate is None:
+        return "Advice needs a whole window of device activity first."
+    if snapshot.estimate.steps.warming_up:
+        return "Warming up: the first steps are shown, never judged."
+    if snapshot.silenced:
+        return "No advice but what was silenced."
+    return "No advice: no rule has enough evidence to speak."
 
 
 def fitting(advisories: Sequence[Advisory], look: Look, width: int, height: int) -> int:
