@@ -151,18 +151,47 @@ def _conv_output(
     )
 
 
+_CAUSAL_AT = {
+    "scaled_dot_product_attention": 5,
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_cudnn_attention": 6,
+    "_flash_attention_forward": 8,
+    "_efficient_attention_forward": 9,
+    "_cudnn_attention_forward": 10,
+    "_scaled_dot_product_flash_attention_backward": 11,
+    "_scaled_dot_product_efficient_attention_backward": 11,
+    "_scaled_dot_product_cudnn_attention_backward": 14,
+    "_flash_attention_backward": 11,
+    "_efficient_attention_backward": 14,
+    "_cudnn_attention_backward": 14,
+}
+"""Place of `is_causal` among the arguments, or of the kind of mask (1 and 2 are causal): ATen's
+native_functions.yaml. Other arguments are true or false as well."""
+
+
+def _is_causal(op: OpSignature) -> bool:
+    at = _CAUSAL_AT.get(op.name.rsplit("::", 1)[-1], len(op.concrete))
+    said = op.concrete[at] if at < len(op.concrete) else ""
+    if said in ("True", "False", "0", "1", "2"):
+        return said in ("True", "1", "2")
+    return "True" in op.concrete
+
+
 def _attention(op: OpSignature) -> Work | None:
     shapes = [s for s in _shapes(op) if len(s) == 4]
     backward = "backward" in op.name
     if len(shapes) < (4 if backward else 3):
         return None
     q, k = shapes[1:3] if backward else shapes[0:2]
-    if "_flash_attention" in op.name or "_efficient_attention" in op.name:
+    inner = op.name.startswith(("aten::_flash_attention", "aten::_efficient_attention"))
+    if inner:
+        # These take (batch, sequence, heads, size); what calls them takes the heads first.
         q, k = (q[0], q[2], q[1], q[3]), (k[0], k[2], k[1], k[3])
     precision, element = _first_type(op)
     batch, heads, sq, d = q
     sk = k[2]
-    causal = 0.5 if "True" in op.concrete and sq == sk else 1.0
+    causal = 0.5 if _is_causal(op) and sq == sk else 1.0
     flop = (10.0 if backward else 4.0) * batch * heads * sq * sk * d * causal
     size = element * batch * heads * d * (2 * sq + 2 * sk) * (2.5 if backward else 1.0)
     return Work(flop, float(size), precision, ATTENTION)

@@ -67,6 +67,36 @@ def test_attention_counts_both_products_and_halves_them_when_causal() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "said", "causal"),
+    [
+        (
+            "_cudnn_attention_forward",
+            ("",) * 6 + ("384", "384", "True", "0.", "True", "False"),
+            True,
+        ),
+        (
+            "_cudnn_attention_forward",
+            ("",) * 6 + ("197", "197", "True", "0.1", "False", "False"),
+            False,
+        ),
+        ("_efficient_attention_forward", ("",) * 8 + ("0.1", "0", "True"), False),
+        ("_efficient_attention_forward", ("",) * 8 + ("0.1", "1", "True"), True),
+        ("_flash_attention_forward", ("",) * 7 + ("0.", "True", "False"), True),
+        ("_scaled_dot_product_flash_attention", ("", "", "", "0.", "False", "True"), False),
+    ],
+)
+def test_only_the_mask_says_whether_attention_is_causal(
+    name: str, said: tuple[str, ...], causal: bool
+) -> None:
+    heads_first = (2, 4, 128, 64)
+    inner = name.startswith(("_flash", "_efficient"))
+    shape = (2, 128, 4, 64) if inner else heads_first
+    work = work_of(op(f"aten::{name}", *(shape,) * 3, concrete=said))
+    assert work is not None
+    assert work.flop == 4 * 2 * 4 * 128 * 128 * 64 * (0.5 if causal else 1.0)
+
+
+@pytest.mark.parametrize(
     "call",
     [
         op("aten::mm"), op("aten::mm", (4, 8)), op("aten::mm", (4, 8), (9, 16)), op("aten::convolution", (1,), (2,)),
