@@ -95,6 +95,33 @@ def _mm(op: OpSignature) -> Work | None:
     return product(a[-2], b[-1], a[-1], batch, element, precision)
 
 
+def _mv(op: OpSignature) -> Work | None:
+    """A matrix times a vector; `addmv` carries the added vector first."""
+    shapes = _shapes(op)
+    matrix = next((s for s in shapes if len(s) == 2), None)
+    if matrix is None or (matrix[1],) not in shapes:
+        return None
+    precision, element = _first_type(op)
+    return product(matrix[0], 1, matrix[1], 1, element, precision)
+
+
+def _grouped(op: OpSignature) -> Work | None:
+    """One product an expert, over rows in groups (2D by 3D) or sums in groups (2D by 2D)."""
+    shapes = [s for s in _shapes(op) if len(s) in (2, 3)]
+    if len(shapes) < 2 or shapes[0][-1] != shapes[1][-2]:
+        return None
+    a, b = shapes[:2]
+    precision, element = _first_type(op)
+    if len(a) == len(b) == 3:
+        return product(a[1], b[2], a[2], a[0], element, precision)
+    m, k, n = a[-2], a[-1], b[-1]
+    # How the sums fall into groups is in the offsets, so the outputs count as one.
+    experts = math.prod(b[:-2]) * math.prod(a[:-2])
+    size = element * (math.prod(a) + math.prod(b) + m * n * (math.prod(a[:-2])))
+    inner = (max(m // experts, 1), n, k) if len(b) == 3 else (m, n, k)
+    return Work(2.0 * math.prod(a[:-2]) * m * n * k, float(size), precision, GEMMS, inner)
+
+
 def _conv(op: OpSignature) -> Work | None:
     shapes = _shapes(op)
     backward = "backward" in op.name
@@ -269,6 +296,8 @@ _EXACT: dict[str, Callable[[OpSignature], Work | None]] = {
     "aten::mm": _mm, "aten::addmm": _mm, "aten::bmm": _mm, "aten::baddbmm": _mm,
     "aten::linear": _mm, "aten::_addmm_activation": _mm, "aten::addmm_": _mm,
     "aten::_scaled_mm": _mm, "aten::matmul": _mm,
+    "aten::_int_mm": _mm, "aten::mv": _mv, "aten::addmv": _mv,
+    "aten::_grouped_mm": _grouped, "aten::_scaled_grouped_mm": _grouped,
     "aten::embedding": _lookup, "aten::index_select": _lookup, "aten::gather": _lookup,
     "aten::_embedding_bag": _lookup, "aten::_embedding_bag_forward_only": _lookup,
 }  # fmt: skip
