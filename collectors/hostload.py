@@ -62,6 +62,14 @@ class CpuShare:
             return False
 
     @property
+    def age_s(self) -> float | None:
+        """Since it was started; None when there is nobody to ask."""
+        try:
+            return None if self._process is None else time.time() - self._process.create_time()
+        except psutil.Error:
+            return None
+
+    @property
     def stopped(self) -> bool:
         """Whether it stands still until somebody lets it go on."""
         try:
@@ -91,6 +99,11 @@ class HostLoad:
         if self._told_end is not None:
             return False
         return None if self._trainer is None else self._trainer.running
+
+    @property
+    def trainer_age_s(self) -> float | None:
+        """Since the trainer was started; None when there is none to look at."""
+        return None if self._trainer is None else self._trainer.age_s
 
     @property
     def trainer_stopped(self) -> str | None:

@@ -40,6 +40,10 @@ SHAPES_STEPS = 2
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
 
+BUSY = 0.3
+"""With the SMs active for so much of the time and no steps, a trainer that has just begun does not
+load or build any more: it may be inference."""
+
 UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off"})
 """States of the agent in which it traces nothing."""
 
@@ -75,6 +79,9 @@ class Governor:
         self._continuous = False
         self._continuous_sent = False
         self._able = True
+        self._begins = False
+        self._able_ns: int | None = None
+        self._active: float | None = None
 
     # --- in -------------------------------------------------------------------
 
@@ -117,11 +124,17 @@ class Governor:
 
     def add_gauge(self, device: int, metric: int, value: float) -> None:
         """A reading between 0 and 1; those of other metrics are ignored."""
+        if metric == Metric.SM_ACTIVE:
+            self._active = value
         if metric not in WATCHED or self._asked_ns is not None:
             return
         jump = self._jumps.setdefault((device, metric), GaugeJump())
         if jump.moved(value):
             self._want(f"{Metric(metric).name.lower().replace('_', ' ')} jumped")
+
+    def await_steps(self) -> None:
+        """The trainer was started a moment ago: loading a model is nothing to judge it by."""
+        self._begins = True
 
     def want_burst(self) -> None:
         """Somebody pressed the key: the next decision is a burst, whatever the credit."""
@@ -185,6 +198,8 @@ class Governor:
             return self.forbidden
         if self._unanswered >= 3:
             return f"the agent has not reported the last {self._unanswered} bursts"
+        if not self._bursts and self._awaits_steps(now_ns):
+            return "waiting for the first training steps: what comes before them is not judged"
         if not self._bursts:
             return "about to trace the first steps"
         pause = units.duration(self._pause_ns)
@@ -332,7 +347,7 @@ class Governor:
         if self._asked_by_hand:
             return self._wanted
         if self._ended_ns is None:
-            return "the first look"
+            return None if self._awaits_steps(now_ns) else "the first look"
         rested_ns = now_ns - self._ended_ns
         if self._wanted is not None and self._may_trigger(now_ns, rested_ns):
             self._triggered_ns = now_ns
@@ -341,6 +356,15 @@ class Governor:
         jitter = 1 + 0.2 * ((self._bursts * _GOLDEN) % 1.0)
         due = rested_ns >= self._pause_ns * jitter and self._credit_ns >= 0
         return "its time has come" if due else None
+
+    def _awaits_steps(self, now_ns: int) -> bool:
+        limits = self.limits
+        if not self._begins or not self._able or self.cost.step_count >= limits.steps_first:
+            return False
+        self._able_ns = self._able_ns or now_ns
+        busy = self._active is not None and self._active >= BUSY and not self.cost.step_count
+        patience_ns = limits.steps_first_busy_ns if busy else limits.steps_first_ns
+        return now_ns - self._able_ns < patience_ns
 
     def _may_trigger(self, now_ns: int, rested_ns: int) -> bool:
         limits = self.limits

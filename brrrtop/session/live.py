@@ -33,6 +33,8 @@ from collectors.hostload import HostLoad
 from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClass, Metric
 
 SECOND = 1_000_000_000
+OLD_S = 60.0
+"""A trainer as old as that is past its beginnings, as far as anybody can tell."""
 
 
 class LiveSource:
@@ -84,6 +86,8 @@ class LiveSource:
         self._wishes = Wishes(self._link.order, shapes)
         self._closed = False
         self._opened_ns = now_ns()
+        if self._hello.get("torch") and (self._load.trainer_age_s or OLD_S) < OLD_S:
+            self.governor.await_steps()
         self._put_opening(self._opened_ns)
         self._pulse = Pulse(self._beat) if agent is not None else None
         if self._pulse is not None:

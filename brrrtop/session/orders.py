@@ -20,6 +20,12 @@ class Limits:
     steps_most: int = 16
     stepless_burst_ns: int = 200_000_000
     """Length of a burst when no steps are seen."""
+    steps_first: int = 3
+    """So many steps of a trainer that has just begun are waited for: its warm-up (estimator/steps.py)."""
+    steps_first_ns: int = 60 * SECOND
+    """And so long at most, where none come: it may be no training."""
+    steps_first_busy_ns: int = 10 * SECOND
+    """Where the GPU works meanwhile."""
     steps_gone_ns: int = 20 * SECOND
     """Without a step for this long (and ten times its length), bursts go by time."""
     trigger_gap_ns: int = 1 * SECOND

@@ -115,6 +115,11 @@ class StepCost:
         """When the newest step ended."""
         return int(self._ends[-1]) if len(self._ends) else None
 
+    @property
+    def step_count(self) -> int:
+        """Whole steps seen, up to those kept."""
+        return max(len(self._ends) - 1, 0)
+
     def untraced(self, most: int) -> I8:
         """Durations of the newest untraced steps, oldest first."""
         ends = self._ends[-(most + 1) - 2 * NEIGHBOURS :]

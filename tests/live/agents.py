@@ -125,6 +125,7 @@ class FakeLoad:
     def __init__(self) -> None:
         self.trainer_running: bool | None = True
         self.trainer_stopped: str | None = None
+        self.trainer_age_s: float | None = None
         self.trainer_end = "the trainer (pid 4711) exited: exit code 1"
         self.status: dict[str, str | None] = {}
 

@@ -216,3 +216,41 @@ def test_a_step_time_that_changed_for_good_is_noticed() -> None:
     assert step_moved(np.concatenate([steady, np.full(6, 14_000_000)]))
     one_slow = np.concatenate([steady, [40_000_000], np.full(5, 10_000_000)])
     assert not step_moved(one_slow)
+
+
+def first_look(governor: Governor, until_s: float, gauge: float | None = None) -> float | None:
+    """Seconds until the first burst, with a decision every quarter of a second."""
+    for quarter in range(int(4 * until_s)):
+        if gauge is not None:
+            governor.add_gauge(0, int(Metric.SM_ACTIVE), gauge)
+        if governor.decide(START + quarter * SECOND // 4) is not None:
+            return quarter / 4
+    return None
+
+
+START = 1_700_000_000 * SECOND
+
+
+def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> None:
+    """The first look at `brrrtop run` fell into the loading of the model, and judged it."""
+    governor = Governor()
+    governor.await_steps()
+    assert first_look(governor, 5) is None
+    assert "not judged" in governor.says(START + 5 * SECOND)
+    governor.add_steps(np.array([5, 6, 7]) * SECOND + START)
+    assert governor.decide(START + 8 * SECOND) is None, "two whole steps"
+    governor.add_steps(np.array([8]) * SECOND + START)
+    decision = governor.decide(START + 9 * SECOND)
+    assert decision is not None and decision.steps > 0
+
+
+def test_one_without_steps_is_traced_after_all_and_sooner_where_the_gpu_works() -> None:
+    def begun() -> Governor:
+        governor = Governor()
+        governor.await_steps()
+        return governor
+
+    assert first_look(begun(), 90) == 60
+    assert first_look(begun(), 90, gauge=0.02) == 60
+    assert first_look(begun(), 90, gauge=0.5) == 10
+    assert first_look(Governor(), 1) == 0
