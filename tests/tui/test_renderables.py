@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from brrrtop.kernel_names import short_name
-from brrrtop.model import Roofs
+from brrrtop.model import Roofs, Steps
 from brrrtop.tables import Span
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
-from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
+from brrrtop.tui.parts import booked, intensity, split_parts, steps_covered, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
@@ -22,6 +22,7 @@ from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_text, fitting
 from brrrtop.tui.widgets.banner import nothing_yet
 from brrrtop.tui.widgets.history_graph import time_axis
+from brrrtop.tui.widgets.table_columns import header_line, kernel_line
 from brrrtop.tui.widgets.title import subject
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -214,6 +215,22 @@ def test_advice_is_shown_unabridged_where_there_is_room_and_else_the_first_says_
         assert any(line.strip().startswith("try") for line in text)
     assert not any("…" in line for line in text), "nothing is cut where there is room"
     assert fitting((), Look(), 80, 10) == 0
+
+
+def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsewhere() -> None:
+    kernel = snapshots.KERNELS[0]
+    whole, part = (kernel_line(kernel, 80, Look(), steps).plain for steps in (None, 40.0))
+    assert "27.9 ms" in whole and " 96 " in whole
+    assert "698 us" in part and " 2.4 " in part and "291 us" in part
+    assert "a step▼" in header_line(80, "total", False, Look(), 40.0).plain
+    assert "total▼" in header_line(80, "total", False, Look()).plain
+    estimate = snapshots.estimate()
+    duration_ns, step_ns = estimate.account.duration_ns, estimate.steps.step_ns
+    assert step_ns is not None
+    assert steps_covered(estimate) == pytest.approx(duration_ns / step_ns)
+    slow = replace(estimate.steps, spans=(Span(0, 2 * step_ns),))
+    assert steps_covered(replace(estimate, steps=slow)) == pytest.approx(duration_ns / step_ns / 2)
+    assert steps_covered(replace(estimate, steps=Steps())) is None
 
 
 def test_the_whole_step_lies_between_its_kernels() -> None:

@@ -66,6 +66,8 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("exposed", "a collective or a copy with no compute kernel beside it"),
     ("underfilled", "the part of a kernel's time in which it does not fill the GPU"),
     ("roof", "achieved rate over the ceiling of the kernel's side: 74% of what this GPU can do"),
+    ("a step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "
+     "are known `total` and `count` of the window"),
     ("evid", "evidence for the side of a kernel. L1: name and grid. L1.5: bytes from the op's name "
      "and grid. L2: shapes against the ceilings. L3: hardware counters"),
     ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence"),

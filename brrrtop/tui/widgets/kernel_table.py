@@ -14,6 +14,7 @@ from textual.strip import Strip
 from brrrtop import words
 from brrrtop.model import Freshness, KernelRow, Side, Snapshot
 from brrrtop.tui.look import Look
+from brrrtop.tui.parts import steps_covered
 from brrrtop.tui.renderables.line import rule, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane, strip_of
 from brrrtop.tui.widgets.table_columns import (
@@ -26,6 +27,8 @@ from brrrtop.tui.widgets.table_columns import (
     ordered,
 )
 
+SORTED_BY = {"side": "side", "total": "time", "count": "calls"}
+"""Columns whose titles do not name them."""
 HEAD_LINES = 2
 """A rule that says what is shown, and the column titles."""
 
@@ -120,9 +123,10 @@ class KernelTable(Pane, can_focus=True):
         if snapshot.estimate is None:
             return stacked(why_none(snapshot, self.look, width), width)
         lines = [rule("kernels", self._note(room), self.look, width)]
-        lines.append(header_line(width, self.sort_key, self.reverse, self.look))
+        steps = steps_covered(snapshot.estimate)
+        lines.append(header_line(width, self.sort_key, self.reverse, self.look, steps))
         inside = self._kernels[self._first : self._first + room]
-        lines += [kernel_line(kernel, width, self.look) for kernel in inside]
+        lines += [kernel_line(kernel, width, self.look, steps) for kernel in inside]
         if not self._kernels:
             lines.append(Text.styled(self._nothing(), self.look.style("muted")))
         return lines
@@ -134,7 +138,7 @@ class KernelTable(Pane, can_focus=True):
 
     def _note(self, room: int) -> str:
         count = len(self._kernels)
-        note = f"by {column(self.sort_key).title.strip() or 'side'}"
+        note = f"by {SORTED_BY.get(self.sort_key) or column(self.sort_key).title}"
         if self.wanted:
             note = f'"{self.wanted}" {count} of {self._known}, {note}'
         if count > room > 0:

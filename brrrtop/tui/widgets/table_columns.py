@@ -62,6 +62,8 @@ COLUMNS = (
         False,
     ),
 )
+A_STEP = {"total": "a step", "count": "calls"}
+"""Columns that are told of a step where steps are known: over a window they grow with every burst."""
 SORTABLE = tuple(c.key for c in COLUMNS if c.key not in ("bar", "rate"))
 
 
@@ -99,11 +101,21 @@ def matching(kernels: Iterable[KernelRow], query: str) -> list[KernelRow]:
     ]
 
 
-def header_line(width: int, key: str, reverse: bool, look: Look) -> Text:
-    """Column titles, an arrow at the one that sorts."""
+def of_a_step(kernel: KernelRow, key: str, steps: float) -> str:
+    """A column of `A_STEP`."""
+    if key == "total":
+        return units.duration(round(kernel.total_ns / steps))
+    calls = kernel.count / steps
+    return f"{round(calls):,}" if calls >= 9.95 else f"{calls:.2g}"
+
+
+def header_line(
+    width: int, key: str, reverse: bool, look: Look, steps: float | None = None
+) -> Text:
+    """Column titles, an arrow at the one that sorts. `steps`: those of the window."""
     text = Text(no_wrap=True)
     for col, cells in fitting(width):
-        title = col.title
+        title = A_STEP.get(col.key, col.title) if steps else col.title
         sorts = col.key == key
         if sorts and cells > 1:
             apart = " " if look.ascii and len(title) + 2 <= cells else ""
@@ -113,8 +125,8 @@ def header_line(width: int, key: str, reverse: bool, look: Look) -> Text:
     return text
 
 
-def kernel_line(kernel: KernelRow, width: int, look: Look) -> Text:
-    """One kernel."""
+def kernel_line(kernel: KernelRow, width: int, look: Look, steps: float | None = None) -> Text:
+    """One kernel, its time and calls of one of the window's `steps`, else of the window."""
     text = Text(no_wrap=True)
     side = kernel.side.value
     for col, cells in fitting(width):
@@ -128,6 +140,8 @@ def kernel_line(kernel: KernelRow, width: int, look: Look) -> Text:
             text.append(f"{col.text(kernel):>{cells}}", look.style("text", bold=True))
         else:
             value = col.text(kernel)
+            if steps and col.key in A_STEP:
+                value = of_a_step(kernel, col.key, steps)
             hue = "muted" if value == units.UNMEASURED else "text"
             text.append(f"{value:>{cells}}" if col.right else fitted(value, cells), look.style(hue))
         text.append(" ")
