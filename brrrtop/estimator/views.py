@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.estimator import families
-from brrrtop.estimator.judging import Group, charge_compute
+from brrrtop.estimator.judging import COUNTERS, Group, charge_compute
 from brrrtop.model import Account, Split
 
 F8 = npt.NDArray[np.float64]
@@ -73,6 +73,8 @@ def view_of(groups: Sequence[Group], totals_ns: F8, ramps_ns: F8, roofs: bool = 
     doubt = (1.0 - np.array([g.certainty for g in groups])) / 2
     _, name_of = np.unique([g.name for g in groups], return_inverse=True)
     sides = np.where(filled, rest * doubt, 0.0)
+    # Of these the rates were measured: their doubt is how much that surprises, given their names.
+    counted = np.array([g.level == COUNTERS for g in groups])
     side = _together(sides, name_of)
     return View(
         compute=float((rest * charge).sum()),
@@ -82,7 +84,9 @@ def view_of(groups: Sequence[Group], totals_ns: F8, ramps_ns: F8, roofs: bool = 
         side_swing=side if roofs else float(np.hypot(side, UNROOFED * rest.sum())),
         fill_swing=_together(np.where(placed & ~filled, totals * doubt, 0.0), name_of)
         + UNPLACED * float(rest[~placed & is_kernel].sum()),
-        dearest=_dearest(np.stack((rest * charge, rest * (1 - charge), sides)), name_of),
+        dearest=_dearest(
+            np.stack((rest * charge, rest * (1 - charge), np.where(counted, 0.0, sides))), name_of
+        ),
     )
 
 
