@@ -129,8 +129,12 @@ def _conv(op: OpSignature) -> Work | None:
     if len(shapes) < need:
         return None
     out: tuple[int, ...]
+    transposed = _is_transposed(op)
     if backward:
         out, image, weight = shapes[0], shapes[1], shapes[2]
+    elif transposed:
+        image, weight = shapes[0], shapes[1]
+        out = (image[0], *weight[1:2], *(op.out[2:] or _enlarged(op, image)))
     else:
         image, weight = shapes[0], shapes[1]
         spatial = _conv_output(op, image, weight)
@@ -141,14 +145,16 @@ def _conv(op: OpSignature) -> Work | None:
         return None
     precision, element = _first_type(op)
     taps = math.prod(weight[2:])
-    flop = 2.0 * out[0] * weight[0] * math.prod(out[2:]) * weight[1] * taps
+    # Each element of the smaller image is multiplied with every tap.
+    places = image[2:] if transposed else out[2:]
+    flop = 2.0 * out[0] * weight[0] * math.prod(places) * weight[1] * taps
     size = element * (math.prod(image) + math.prod(weight) + math.prod(out))
     return Work(
         flop,
         float(size),
         precision,
         CONVS,
-        (math.prod(out[2:]) * out[0], weight[0], weight[1] * taps),
+        (math.prod(places) * out[0], weight[0], weight[1] * taps),
     )
 
 
@@ -159,18 +165,45 @@ def _ints(text: str) -> list[int] | None:
         return None
 
 
+_TRANSPOSED_AT = {
+    "aten::convolution": 6,
+    "aten::_convolution": 6,
+    "aten::convolution_overrideable": 6,
+    "aten::convolution_backward": 7,
+}
+"""Place of `transposed` among the arguments; of cuDNN's own op the sixth is `benchmark`."""
+
+
+def _is_transposed(op: OpSignature) -> bool:
+    at = _TRANSPOSED_AT.get(op.name, len(op.concrete))
+    return "transpose" in op.name or op.concrete[at : at + 1] == ("True",)
+
+
+def _spatial(op: OpSignature, image: tuple[int, ...]) -> list[list[int]]:
+    """The op's constants of one number a spatial dimension, in order."""
+    lists = [v for text in op.concrete if text.startswith("[") and (v := _ints(text))]
+    return [v for v in lists if len(v) == len(image) - 2]
+
+
+def _enlarged(op: OpSignature, image: tuple[int, ...]) -> tuple[int, ...]:
+    """Image of a transposed convolution: as much larger as its stride says."""
+    lists = _spatial(op, image)
+    at = 2 if op.name == "aten::cudnn_convolution_transpose" else 0
+    stride = lists[at] if len(lists) > at else [1] * (len(image) - 2)
+    return tuple(i * max(s, 1) for i, s in zip(image[2:], stride, strict=True))
+
+
 def _conv_output(
     op: OpSignature, image: tuple[int, ...], weight: tuple[int, ...]
 ) -> tuple[int, ...] | None:
     if op.out:
         return op.out[2:]
-    lists = [v for text in op.concrete if text.startswith("[") and (v := _ints(text))]
-    lists = [v for v in lists if len(v) == len(image) - 2]
-    if len(lists) < 3 or any("True" in text for text in op.concrete[6:7]):
-        # Without the constants, or transposed: same padding, stride one.
+    lists = _spatial(op, image)
+    if len(lists) < 3:
+        # Without the constants: same padding, stride one.
         return tuple(image[2:])
     stride, padding, dilation = lists[:3]
-    if "cudnn" in op.name or "miopen" in op.name:
+    if op.name in ("aten::cudnn_convolution", "aten::miopen_convolution"):
         padding, stride = stride, padding
     return tuple(
         max(1, (i + 2 * p - d * (k - 1) - 1) // max(s, 1) + 1)

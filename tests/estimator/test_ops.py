@@ -57,6 +57,33 @@ def test_a_convolution_counts_its_taps_and_strides() -> None:
     assert work.size_bytes == 4 * (2 * 3 * 64 + 16 * 3 * 9 + 2 * 16 * 16)
 
 
+def test_a_convolution_that_cudnn_benchmarks_is_not_transposed() -> None:
+    call = op(
+        "aten::cudnn_convolution", (2, 3, 8, 8), (16, 3, 3, 3), kind="float",
+        concrete=("", "", "[1, 1]", "[2, 2]", "[1, 1]", "1", "True", "False", "True"),
+    )  # fmt: skip
+    work = work_of(call)
+    assert work is not None and work.flop == 2 * 2 * 16 * 4 * 4 * 3 * 9
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        op("aten::cudnn_convolution_transpose", (2, 8, 4, 4), (8, 3, 2, 2), kind="float",
+           concrete=("", "", "[0, 0]", "[0, 0]", "[2, 2]", "[1, 1]", "1", "False", "False", "True")),
+        op("aten::convolution", (2, 8, 4, 4), (8, 3, 2, 2), kind="float",
+           concrete=("", "", "", "[2, 2]", "[0, 0]", "[1, 1]", "True", "[0, 0]", "1")),
+        op("aten::convolution_backward", (2, 3, 8, 8), (2, 8, 4, 4), (8, 3, 2, 2), kind="float",
+           concrete=("", "", "", "[3]", "[2, 2]", "[0, 0]", "[1, 1]", "True", "[0, 0]", "1")),
+    ],
+)  # fmt: skip
+def test_a_transposed_convolution_multiplies_each_of_its_inputs(call: OpSignature) -> None:
+    work = work_of(call)
+    assert work is not None
+    assert work.flop == 2 * 2 * 8 * 4 * 4 * 3 * 4
+    assert work.size_bytes == 4 * (2 * 8 * 16 + 8 * 3 * 4 + 2 * 3 * 64)
+
+
 def test_each_half_of_a_convolutions_backward_is_one_forward() -> None:
     work = work_of(op("aten::convolution_backward", (2, 16, 4, 4), (2, 3, 8, 8), (16, 3, 3, 3)))
     assert work is not None
