@@ -16,6 +16,7 @@ and `--ncu-step`, as those of `benchmarks/zoo` do.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import os
 import queue
@@ -30,6 +31,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import psutil
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 SCRIPTS = (
@@ -111,7 +114,19 @@ class Ended:
         return "stopped" if self.code is None else " ".join(text.splitlines()[-2:])[-200:]
 
 
-def bounded(command: Sequence[str], job: Job, env: dict[str, str]) -> Ended:
+def after_child(process: subprocess.Popen[bytes], patience_s: float = 15.0) -> int | None:
+    """The exit status of ncu once the trainer under it was killed: it then tells what it counted."""
+    for child in psutil.Process(process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.wait(patience_s)
+    return None
+
+
+def bounded(
+    command: Sequence[str], job: Job, env: dict[str, str], end_child: bool = False
+) -> Ended:
     """Runs a command in the zoo until it ends, its limit is over or the deadline has come."""
     began = time.monotonic()
     if began >= job.until:
@@ -124,6 +139,8 @@ def bounded(command: Sequence[str], job: Job, env: dict[str, str]) -> Ended:
         while process.poll() is None and time.monotonic() < min(job.until, began + job.limit_s):
             time.sleep(0.1)
         code = process.poll()
+        if code is None and end_child:
+            code = after_child(process)
         if code is None:
             # ncu's trainer is its child: the whole group has to go.
             os.killpg(process.pid, signal.SIGKILL)
@@ -150,7 +167,7 @@ def counters(script: str, job: Job, env: dict[str, str]) -> str:
         "--csv", "--page", "raw", "--launch-count", str(job.kernels), "--metrics", ",".join(METRICS),
         "--target-processes", "application-only", sys.executable, f"{script}.py", "--ncu-step",
     ]  # fmt: skip
-    ended = bounded(command, job, env)
+    ended = bounded(command, job, env, end_child=True)
     lines = [line for line in ended.out.splitlines() if line.startswith('"')]
     rows = list(csv.DictReader(lines))[1:]
     if not rows or ended.code is None:

@@ -15,7 +15,7 @@ from collectors.counters import CounterThread
 from collectors.nvml_thread import GaugeThread
 from collectors.wire import OBSERVED, Kind, Metric
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.leaves_threads]  # NVML keeps a socket of its own
 SECOND = 1_000_000_000
 
 LOOP = """
