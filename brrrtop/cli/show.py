@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from brrrtop.cli import baseline, output
 from brrrtop.cli.options import Options
+from brrrtop.cli.uninterrupted import uninterrupted
 from brrrtop.errors import UsageError
 
 FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 """Shares of a source at which a replay looks for its first verdict."""
+PATIENCE_S = 2.0
+"""What an app may take to end after `^C`."""
 DEMO_STEPS = 2
 """Whole steps a demo opens on: within one, what waits between steps is not seen yet."""
 
@@ -44,18 +52,40 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     Raises:
         Exception: What ended the source early.
     """
-    from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
-    from brrrtop.tui.look import Look
+    with uninterrupted():
+        from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
+        from brrrtop.tui.look import Look
 
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
     ascii_only = options.ascii or not output.speaks_unicode()
     look = Look(colour=colour, ascii=ascii_only)
     app = BrrrtopApp(driver, interval_s=options.interval, look=look, label=label)
-    app.run()
+    with _told_of_interrupts(app.interrupt):
+        app.run()
     if app.fault is not None:
         raise app.fault
-    # asyncio answers a SIGINT by cancelling the app, which then leaves without a code.
     return INTERRUPTED if app.return_code is None else app.return_code
+
+
+@contextmanager
+def _told_of_interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
+    """A SIGINT calls `interrupt`: asyncio's own answer is lost in an app that is just starting.
+
+    Once more after a while, in which the app did not end: it raises.
+    """
+    first_s: list[float] = []
+
+    def told(_number: int, _frame: FrameType | None) -> None:
+        first_s.append(time.monotonic())
+        if first_s[-1] - first_s[0] > PATIENCE_S:
+            raise KeyboardInterrupt
+        interrupt()
+
+    before = signal.signal(signal.SIGINT, told)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def finished(source: Source, options: Options, *, loop: bool = False) -> int:
@@ -70,9 +100,10 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
         whole = analyze(source, device=options.gpu, trimmed=trimmed, silenced=options.silenced)
         output.report(baseline.compared(whole, before), options)
         return 0
-    from brrrtop.cli.trimmed import FromFirstActivity
-    from brrrtop.session.replay import Replay
-    from brrrtop.session.state import Session
+    with uninterrupted():
+        from brrrtop.cli.trimmed import FromFirstActivity
+        from brrrtop.session.replay import Replay
+        from brrrtop.session.state import Session
 
     session = Session(
         FromFirstActivity(source), keep_ns=None, device_id=options.gpu,

@@ -7,6 +7,7 @@ from importlib import import_module
 from types import FrameType
 
 from brrrtop.cli.options import Options
+from brrrtop.cli.uninterrupted import uninterrupted
 
 MODULES = {
     None: "find",
@@ -22,16 +23,9 @@ MODULES = {
 
 
 def run_verb(options: Options) -> int:
-    """Runs the verb's module and returns the exit code.
-
-    `^C` waits until everything is imported: numpy, interrupted while it loads, swallows it or
-    calls itself broken.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-    try:
+    """Runs the verb's module and returns the exit code."""
+    with uninterrupted():
         module = import_module(f"brrrtop.cli.{MODULES[options.verb]}")
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     ended_by = _end_as_by_interrupt()
     code = 0
     try:

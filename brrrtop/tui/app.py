@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -112,6 +114,7 @@ class BrrrtopApp(App[int]):
             self.look = replace(self.look, colour=False)
         self._colourless, self._asciified = Colourless(), Asciified()
         self.fault: BaseException | None = None
+        self._complete = self._interrupted = False
         self.snapshot = Snapshot(
             SourceInfo("", label, notes=("opening",)), Freshness.WAITING, 0, None, None, None
         )
@@ -141,6 +144,12 @@ class BrrrtopApp(App[int]):
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()
+
+    def on_ready(self) -> None:
+        """Before this, an app that is told to end trips over its own half-made screens."""
+        self._complete = True
+        if self._interrupted:
+            self.action_interrupt()
 
     def on_unmount(self) -> None:
         self._feed.stop()
@@ -191,6 +200,13 @@ class BrrrtopApp(App[int]):
             self._feed.ask(request)
         else:
             self.say(otherwise, failed=True)
+
+    def interrupt(self) -> None:
+        """Ends the app as `^C` does, for a signal handler on its thread; as soon as it can end."""
+        self._interrupted = True
+        if self._complete:
+            with suppress(RuntimeError):  # its loop has ended
+                asyncio.get_running_loop().call_soon_threadsafe(self.action_interrupt)
 
     def action_interrupt(self) -> None:
         self.exit(return_code=INTERRUPTED)

@@ -11,10 +11,12 @@ from textual.events import Key
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import Freshness, SourceInfo
 from brrrtop.tables import Device
+from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.look import Look
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.pane import Pane
 from tests.tui import snapshots
+from tests.tui.drivers import ListDriver
 from tests.tui.shown import SIZES, shown
 
 
@@ -148,6 +150,18 @@ async def test_words_that_arrive_together_with_the_slash_are_not_lost() -> None:
         for key, character in (("slash", "/"), ("n", "n"), ("c", "c"), ("slash", "/")):
             screen.app.post_message(Key(key, character))
         await screen.until('No kernel matches "nc/"')
+
+
+@pytest.mark.parametrize("early", [True, False])
+async def test_an_interrupt_ends_the_app_whether_it_runs_already_or_not(early: bool) -> None:
+    app = BrrrtopApp(ListDriver([snapshots.snapshot()]), interval_s=5.0)
+    if early:
+        app.interrupt()
+    async with app.run_test() as pilot:
+        if not early:
+            app.interrupt()
+        await pilot.pause(0.1)
+    assert app.return_code == 130
 
 
 async def test_after_fg_and_at_a_wish_every_pane_is_drawn_whole(

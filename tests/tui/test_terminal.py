@@ -123,7 +123,7 @@ def test_a_terminal_shrunk_to_one_cell_and_back_is_drawn_again() -> None:
     assert LEFT in screen.written
 
 
-@pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.8])
+@pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.36, 0.8])
 def test_an_interrupt_at_any_moment_leaves_the_terminal_as_it_was(delay_s: float) -> None:
     with terminal() as screen:
         deadline = time.monotonic() + delay_s
