@@ -33,6 +33,11 @@ WORK_SHARE = 0.1
 """Of one core at most: where reading takes longer, it is done more seldom."""
 WAITS_S = 5.0
 """Without a word of the trainer's devices for longer, `says` tells so."""
+SETTLES_S = 4.0
+"""Opening takes a second at most; nobody waits longer for it."""
+SILENT_S = 3.0
+"""Without a sample for so long, other gauges are better than none (H200, CUPTI 13.4: in one watch of
+two nothing came after the first reading, and no call failed)."""
 _GAUGES = {
     "sm": Metric.SM_ACTIVE,
     "tensor": Metric.TENSOR_ACTIVE,
@@ -79,6 +84,8 @@ class CounterThread:
         self._says: list[str] = []
         self.active = False
         """Samples are coming."""
+        self._settled = threading.Event()
+        self._fresh_s = 0.0
         self._thread = threading.Thread(target=self._run, name="brrrtop-counters", daemon=True)
 
     def start(self) -> None:
@@ -117,6 +124,12 @@ class CounterThread:
             return ["hardware counters wait: nobody said yet which GPU the trainer uses"]
         return list(self._says)
 
+    @property
+    def settling(self) -> bool:
+        """Sampling is about to be switched on: a bad moment to begin tracing, which then held the
+        trainer for 110 and 176 ms instead of 10 (H200, driver 580)."""
+        return not self._settled.is_set() and time.monotonic() - self._began_s < SETTLES_S
+
     def close(self, wait_s: float = 2.0) -> bool:
         """Stops sampling; False if the driver holds the thread beyond `wait_s`."""
         self._stop.set()
@@ -133,6 +146,7 @@ class CounterThread:
         try:
             if not self._stop.is_set():
                 self._open(devices)
+            self._settled.set()
             pause_s = DRAIN_S
             while devices and not self._stop.wait(pause_s):
                 began_s = time.monotonic()
@@ -143,6 +157,7 @@ class CounterThread:
             self._says = [said(fault)]
         finally:
             self.active = False
+            self._settled.set()
             self._close(devices)
 
     def _open(self, devices: dict[str, DeviceCounters]) -> None:
@@ -154,19 +169,31 @@ class CounterThread:
                 continue
             devices[uuid] = DeviceCounters(sampling, ordinals[uuid], self._interval_ns)
         if devices:
-            self.active = True
-            self._says = [
-                f"hardware counters are on, every {self._interval_ns / 1000:g} us beside traced "
-                "kernels, which may hold the GPU's clocks"
-            ]
+            self._hear(True)
+
+    def _hear(self, came: bool) -> None:
+        """Says whether samples come, when that is new."""
+        now_s = time.monotonic()
+        if came:
+            self._fresh_s = now_s
+        comes = now_s - self._fresh_s < SILENT_S
+        if comes != self.active:
+            self.active = comes
+            on = f"hardware counters are on, every {self._interval_ns / 1000:g} us beside traced "
+            on += "kernels, which may hold the GPU's clocks"
+            off = "hardware counters are on, but CUPTI delivers no samples: start brrrtop again "
+            off += "to try anew, or leave --counters out"
+            self._says = [on if comes else off]
 
     def _look(self, devices: Mapping[str, DeviceCounters]) -> None:
         with self._lock:
             dense = self._bursts.wanted(time.time_ns())
         every = 1 if dense else max(1, SPARSE_NS // self._interval_ns)
+        came = False
         for uuid, device in devices.items():
             number = self._numbers.get(uuid)
             rows = device.drain(number if number is not None else 0, every)
+            came |= len(rows) > 0
             if number is None or not len(rows):
                 continue
             gauges = binned(self._whole_bins(uuid, rows), device.columns)
@@ -175,6 +202,7 @@ class CounterThread:
             if dense:
                 with self._lock:
                     self._bursts.keep(rows)
+        self._hear(came)
         with self._lock:
             due = self._bursts.due(time.time_ns())
         self._held.extend(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)

@@ -64,8 +64,10 @@ class CpuShare:
     @property
     def age_s(self) -> float | None:
         """Since it was started; None when there is nobody to ask."""
+        if self._process is None:
+            return None
         try:
-            return None if self._process is None else time.time() - self._process.create_time()
+            return time.time_ns() / 1e9 - float(self._process.create_time())
         except psutil.Error:
             return None
 

@@ -26,6 +26,11 @@ class Feeds:
         """What a reader of the gauges must know."""
         return [line for feed in self._feeds for line in feed.says]
 
+    @property
+    def settling(self) -> bool:
+        """One is being switched on: no moment to begin tracing."""
+        return any(getattr(feed, "settling", False) for feed in self._feeds)
+
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
         """Frames since the call before, each with the metrics that a better feed carries."""
         for feed in self._feeds:

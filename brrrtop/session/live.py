@@ -263,7 +263,7 @@ class LiveSource:
     # --- orders -----------------------------------------------------------------------
 
     def _govern(self, now_ns: int) -> None:
-        if not self._link.there:
+        if not self._link.there or self._feeds.settling:
             return
         decision = self.governor.decide(now_ns)
         if decision is None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collectors import counters
 from collectors.counter_bursts import MARGIN_NS
 from collectors.counter_clock import ClockMatch
 from collectors.counter_device import COUNTERS, DeviceCounters
@@ -57,6 +58,7 @@ class Hardware:
     decoded: int = 0
     evaluated: int = 0
     refuses: Exception | None = None
+    silent: bool = False
     calls: list[str] = field(default_factory=list)
     device_index: int | None = None
 
@@ -82,7 +84,7 @@ class Hardware:
     def decode(self, max_samples: int) -> Decoded:
         self.calls.append("decode")
         now_ns = time.time_ns() - BEHIND_NS
-        starts = range(self.last_ns, now_ns - MS, MS)[:max_samples]
+        starts = range(self.last_ns, now_ns - MS, MS)[: 0 if self.silent else max_samples]
         self.last_ns += len(starts) * MS
         self.decoded += len(starts)
         return Decoded(self, starts)
@@ -135,6 +137,38 @@ def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started: Start) -> None:
     assert hardware.device_index == 3
     times = np.unique(rows["time_ns"] // (100 * MS))
     assert len(rows) == len(times) * len(set(rows["metric"].tolist())), "one reading a bin"
+
+
+def test_where_no_samples_come_other_gauges_do_until_they_come_again(
+    started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUPTI 13.4 delivered nothing after its first reading on an H200, and called that success."""
+    monkeypatch.setattr(counters, "SILENT_S", 0.5)
+    hardware = Hardware()
+    thread = started(hardware)
+    until(lambda: thread.active)
+    assert "are on, every" in thread.says[0]
+    hardware.silent = True
+    until(lambda: not thread.active)
+    assert "delivers no samples" in thread.says[0]
+    hardware.silent = False
+    until(lambda: thread.active)
+    assert "are on, every" in thread.says[0]
+
+
+def test_nothing_is_traced_while_the_counters_are_being_switched_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A burst that began then held its trainer for 110 ms (H200)."""
+    thread = CounterThread(1, Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
+    assert thread.settling
+    thread.start()
+    thread.match({0: "GPU-aa-bb"})
+    until(lambda: not thread.settling)
+    assert thread.active and thread.close()
+    late = CounterThread(1, Hardware(), lambda: {}, interval_ns=MS)
+    monkeypatch.setattr(counters, "SETTLES_S", 0.0)
+    assert not late.settling, "nobody waits for ever"
 
 
 def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Start) -> None:
