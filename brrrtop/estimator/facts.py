@@ -121,12 +121,15 @@ def covered_steps(estimate: Estimate) -> float | None:
     """Steps that the account covers, seldom a whole number; None when steps are unknown.
 
     From the mean step, so that a step cut at the window's edge and time that was not traced count
-    as what they are.
+    as what they are. Points are told by the host: where it runs ahead, as it does in a burst after
+    a wait, they are closer to each other than the steps of the GPU are, whose account this is.
     """
     spans, count = estimate.steps.spans, estimate.steps.count
     if not count or not estimate.account.duration_ns:
         return None
     mean = sum(span.duration_ns for span in spans) / len(spans) if spans else estimate.steps.step_ns
+    if estimate.steps.source == "marks":
+        mean = max(mean, estimate.steps.step_ns or 0)
     return estimate.account.duration_ns / mean if mean else None
 
 

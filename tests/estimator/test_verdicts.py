@@ -9,6 +9,7 @@ import pytest
 
 from brrrtop.estimator import labels, launches, steps
 from brrrtop.estimator.estimate import estimate
+from brrrtop.estimator.facts import covered_steps
 from brrrtop.estimator.table import share_of_roof
 from brrrtop.model import Regime, Side
 from brrrtop.tables import Device, Links, OpSignature, Span
@@ -100,6 +101,18 @@ def test_steps_come_from_marks_when_there_are_any() -> None:
     marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)]
     found = estimate(window(kernels, calls, marks)).estimate.steps
     assert (found.count, found.step_ns, found.source) == (3, 110 * US, "marks")
+
+
+def test_a_host_that_runs_ahead_in_a_burst_makes_no_more_steps_than_the_gpu_has_time_for() -> None:
+    """Marks 10 us apart while the queue fills, 110 us once it is full: the GPU needs 110."""
+    kernels, calls = stream(40, 10 * US, 1 * US)
+    ahead = [M(t, t, MarkClass.STEP) for t in range(0, 230 * US, 10 * US)]
+    after = [M(t, t, MarkClass.STEP) for t in range(330 * US, 8_000 * US, 110 * US)]
+    burst = window(kernels, calls, ahead + after, (0, 8_000 * US), observed=(Span(0, 440 * US),))
+    found = estimate(burst).estimate
+    assert (found.steps.count, found.steps.step_ns) == (4, 110 * US)
+    covered = covered_steps(found)
+    assert covered is not None and 3 < covered <= 4
 
 
 def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
