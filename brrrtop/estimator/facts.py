@@ -127,9 +127,10 @@ def covered_steps(estimate: Estimate) -> float | None:
     spans, count = estimate.steps.spans, estimate.steps.count
     if not count or not estimate.account.duration_ns:
         return None
-    mean = sum(span.duration_ns for span in spans) / len(spans) if spans else estimate.steps.step_ns
+    usual = estimate.steps.step_ns or 0
+    mean = sum(span.duration_ns for span in spans) / len(spans) if spans else usual
     if estimate.steps.source == "marks":
-        mean = max(mean, estimate.steps.step_ns or 0)
+        mean = max(mean, usual)
     return estimate.account.duration_ns / mean if mean else None
 
 
