@@ -5,7 +5,8 @@
 Verdicts are those on whole recordings, single steps and pairs of steps, with shapes and with names
 alone, against what the script was built to be; no verdict is no point. Kernels are weighted by
 time, each script the same, and counted where the counters decide (two throughputs more than 10
-points apart, or too small a grid).
+points apart, or too small a grid). Below each table, claims by how much of their scripts had been
+seen (`sets`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 
 from benchmarks.truth.runs import Run, runs, without_shapes
 from benchmarks.truth.scoring import score
+from benchmarks.truth.sets import PARTS, part_of
 from brrrtop.estimator.estimate import estimate
 from brrrtop.model import Regime
 from brrrtop.tables import Span, Window
@@ -112,13 +114,18 @@ def right_above(points: Sequence[Point], least: float = HIGH) -> float:
 
 
 def text(title: str, points: Sequence[Point]) -> str:
-    """One table."""
+    """One table, and the surest claims by part."""
     lines = [f"{title}: {len(points)}; at {HIGH} and more {right_above(points):.1%} right"]
     lines += [
         f"  {b.low:4.2f}–{min(b.high, 1):4.2f}  claimed {b.claimed:4.2f}  right {b.right:6.1%}"
         f"  {'█' * round(b.right * 30):30}  {b.count}"
         for b in binned(points)
     ]
+    for part in PARTS:
+        held = [p for p in points if part_of(p.run) == part]
+        sure = sum(p.claimed >= HIGH for p in held)
+        if sure:
+            lines.append(f"  {part}: {sure} at {HIGH} and more, {right_above(held):.1%} right")
     return "\n".join(lines)
 
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from benchmarks.truth.runs import Run, runs, sampled_runs, without_shapes
 from benchmarks.truth.scoring import Score, aligned, score
-from benchmarks.truth.sets import held_out
+from benchmarks.truth.sets import PARTS, part_of
 from brrrtop.estimator.families import family_of
 from brrrtop.session.sampled import SampleClock
 from brrrtop.tables import Samples
@@ -166,11 +166,12 @@ def main() -> None:
         return
     counted = [run for run in runs(args.traces and Path(args.traces)) if run.counters]
     interval = round(args.interval_us * 1000)
-    for title, held in (("Scripts that constants were set with:", False), ("Held out:", True)):
-        some = [run for run in counted if held_out(run.name) is held]
+    for part in PARTS:
+        some = [run for run in counted if part_of(run.name) == part]
         if some:
-            print(title, "", sep="\n")
+            print(f"{part.capitalize()}:", "", sep="\n")
             print(markdown([simulation(one, interval, args.noise) for one in some], "simulated"))
+            print()
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ BRRRTOP_TRACES names one, a folder of profiler traces with counters. Levels of e
 all that was recorded; `live shapes`, what `--shapes` records of a step; `names`, without ops and
 shapes, as a live monitor sees a run before that; `counters`, names and the GPM readings of the same
 loop, where there are any. The counted kernels are the first of one step (benchmarks/truth/collect.py).
-Scripts that constants were set with and those held out (`sets`) are summed up apart.
+Scripts that constants were set with, those held out whose misses were studied, those that were
+counted and never studied, and those without counters (`sets`) are summed up apart.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ import numpy as np
 from benchmarks.truth.live import with_live_shapes
 from benchmarks.truth.runs import Run, runs, with_gauges, without_shapes
 from benchmarks.truth.scoring import SIDES, Score, aligned, score
-from benchmarks.truth.sets import held_out, told
+from benchmarks.truth.sets import PARTS, held_out, part_of, told
 from collectors.wire import Metric
 
 WHOLE_STEP = 0.97
 """Counted kernel time over step time."""
 LEVELS = ("shapes", "live shapes", "names", "counters")
+UNCOUNTED = "held out, not counted"
 HEAD = (
     "| script | built to be | verdict (confidence) | without shapes | split error: shapes / live"
     " shapes / names / names + GPM | right side: shapes / names |",
@@ -79,37 +81,55 @@ class Figures:
     """Mean over scripts of the time-weighted agreement."""
     pooled: float
     """Agreement over all decided time of all scripts, each script weighing the same."""
+    covered: int
+    """Scripts whose true shares lie within the bounds shown."""
     regimes_right: int
     regimes: int
 
 
 def figures(table: Sequence[Row], level: str) -> Figures:
-    """Summary of one level; split errors and agreement over the runs that have counters."""
+    """Summary of one level; split errors and agreement over the runs that have counters, else NaN."""
     all_scores = [row.scores[level] for row in table if level in row.scores]
     scores = [s for s in all_scores if s.matched]
     agreed = [(s.agreement, s.decided_share) for s in scores if s.agreement is not None]
-    weights = sum(share for _, share in agreed) or 1.0
+    weights = sum(share for _, share in agreed)
     return Figures(
         scripts=len(scores),
-        split_error=float(np.mean([s.split_error for s in scores])),
-        worst=max(s.split_error for s in scores),
-        agreement=float(np.mean([a for a, _ in agreed])),
-        pooled=sum(a * share for a, share in agreed) / weights,
+        split_error=_mean([s.split_error for s in scores]),
+        worst=max((s.split_error for s in scores), default=float("nan")),
+        agreement=_mean([a for a, _ in agreed]),
+        covered=sum(s.covered for s in scores),
+        pooled=sum(a * share for a, share in agreed) / weights if weights else float("nan"),
         regimes_right=sum(s.regime_right for s in all_scores),
         regimes=len(all_scores),
     )
 
 
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if values else float("nan")
+
+
+def parted(table: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows by how much of them had been seen, parts without rows left out.
+
+    Never studied scripts without counters are a part of their own: only their regimes say anything.
+    """
+    parts: dict[str, list[Row]] = {part: [] for part in (*PARTS, UNCOUNTED)}
+    for row in table:
+        part = part_of(row.run.name)
+        parts[part if row.run.counters or part != PARTS[-1] else UNCOUNTED].append(row)
+    return {part: some for part, some in parts.items() if some}
+
+
 def markdown(table: Sequence[Row], least_miss: float) -> str:
-    """The table, its sums, and the misses."""
-    fitted = [row for row in table if not held_out(row.run.name)]
+    """The table by parts, their sums, and the misses."""
+    lines: list[str] = []
+    for part, some in parted(table).items():
+        title = part.capitalize()
+        lines += [f"{title}:", "", *HEAD, *map(_line, some), *_summaries(some, title), ""]
     others = [row for row in table if held_out(row.run.name)]
-    lines = ["Scripts that constants were set with:", "", *HEAD, *map(_line, fitted)]
-    lines += _summaries(fitted, "Set with")
-    if others:
-        lines += ["", "Held out:", "", *HEAD, *map(_line, others)]
-        lines += _summaries(others, "Held out")
-        lines += ["", "Regimes of the held-out scripts:", "", *PREDICTED, *map(_regimes, others)]
+    lines += _summaries(others, "All held out")[1:]
+    lines += ["", "Regimes of the held-out scripts:", "", *PREDICTED, *map(_regimes, others)]
     met = [line for row in table if (line := _gpm(row))]
     if met:
         lines += [
@@ -132,10 +152,12 @@ def _summaries(table: Sequence[Row], title: str) -> list[str]:
     """A paragraph a level, and one on the two other ways to read the counters."""
     lines = []
     for level in LEVELS:
-        if any(level in row.scores and row.scores[level].matched for row in table):
+        if any(level in row.scores for row in table):
             lines += ["", f"{title}, {_summary(figures(table, level), level)}"]
     shared = [Row(r.run, {"shapes": score(r.run, r.run.window, balanced=True)}) for r in table]
     dram = figures([_by_dram(row) for row in table], "shapes")
+    if not dram.scripts:
+        return lines
     return [
         *lines,
         "",
@@ -192,10 +214,13 @@ def _verdict(scored: Score) -> str:
 
 
 def _summary(found: Figures, level: str) -> str:
+    regimes = f"regime as built {found.regimes_right} of {found.regimes}."
+    if not found.scripts:
+        return f"{level}: {regimes}"
     return (
         f"{level}: mean split error {found.split_error:.1f} points over {found.scripts} scripts"
-        f" (worst {found.worst:.1f}), right side for {found.pooled:.1%} of the decided kernel time,"
-        f" regime as built {found.regimes_right} of {found.regimes}."
+        f" (worst {found.worst:.1f}), bounds hold the truth in {found.covered}, right side for"
+        f" {found.pooled:.1%} of the decided kernel time, {regimes}"
     )
 
 
