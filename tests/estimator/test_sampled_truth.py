@@ -12,7 +12,7 @@ import pytest
 from benchmarks.truth.runs import runs, sampled_runs
 from benchmarks.truth.sampled import Study, mean_errors, measurement, simulation
 from benchmarks.truth.scoring import aligned
-from benchmarks.truth.sets import held_out
+from benchmarks.truth.sets import PARTS, part_of
 from brrrtop.estimator.labels import label
 from brrrtop.estimator.samples import Expected, measured
 
@@ -64,12 +64,13 @@ def test_rates_of_single_kernels_are_within_3_points_of_those_counted(
 
 def test_simulated_samples_make_no_script_much_worse_and_the_mean_better() -> None:
     counted = [run for run in runs() if run.counters]
-    others = [simulation(run, 200_000, 0.03) for run in counted if held_out(run.name)]
-    names, both = mean_errors(others)
-    assert both < names
-    found = [simulation(run, 200_000, 0.03) for run in counted if not held_out(run.name)]
-    names, both = mean_errors(found)
-    assert both < names
+    parts: dict[str, list[Study]] = {part: [] for part in PARTS}
+    for run in counted:
+        parts[part_of(run.name)].append(simulation(run, 200_000, 0.03))
+    for part in PARTS:
+        names, both = mean_errors(parts[part])
+        assert both < names, part
+    found = parts[PARTS[0]]
     assert all(s.sampled.split_error < s.names.split_error + 3 for s in found)
     off = [abs(s.offset_error_ns) for s in found if s.offset_error_ns is not None]
     assert len(off) >= 8
