@@ -3,6 +3,7 @@ they were run."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import subprocess
@@ -113,12 +114,37 @@ def test_at_the_deadline_what_runs_is_stopped_and_what_is_finished_is_kept(zoo: 
     assert time.monotonic() - began < 15
     files = packed(zoo)
     assert {"a.ncu.csv", "slow.trace.json.gz"} <= set(files)
-    assert not {"slow.ncu.csv", "b.meta.json"} & set(files)
+    # Once its trainer is gone, ncu tells what it counted of it.
+    assert len(files["slow.ncu.csv"].splitlines()) == 3
+    assert "b.meta.json" not in files
     log = files["collect.log"].decode()
-    assert "ncu no counters: stopped" in log and "not started" in log
+    assert "ncu 2 kernels" in log and "not started" in log
     assert log in done.stdout
+    assert gone(pids)
+
+
+def test_an_ncu_that_outlives_its_trainer_is_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids = tmp_path / "pids"
+    code = (
+        "import os, pathlib, subprocess, sys, time; subprocess.Popen(['sleep', '60']);"
+        " pathlib.Path(sys.argv[1]).write_text(str(os.getpid())); time.sleep(60)"
+    )
+    monkeypatch.setattr(
+        collecting, "after_child", functools.partial(collecting.after_child, patience_s=0.2)
+    )
+    job = collecting.Job(tmp_path, tmp_path, 1, 1.0, time.monotonic() + 20)
+    command = [sys.executable, "-c", code, str(pids)]
+    ended = collecting.bounded(command, job, dict(os.environ), end_child=True)
+    assert ended.code is None and ended.why == "stopped"
+    assert gone(pids)
+
+
+def gone(pids: Path) -> bool:
+    """Whether the process whose id was written there is no more, or only waits to be reaped."""
     stat = Path("/proc") / pids.read_text() / "stat"
-    assert not stat.exists() or stat.read_text().split()[2] == "Z"
+    return not stat.exists() or stat.read_text().split()[2] == "Z"
 
 
 def test_large_results_are_split_into_files_that_can_be_sent(zoo: Path) -> None:
