@@ -16,12 +16,14 @@ F8 = npt.NDArray[np.float64]
 
 
 WIDE = 2.5
-"""Standard errors to either side of a share: holds nine of ten counted scripts, whose errors have
-longer tails than a bell curve (one kernel may be an eighth of a run)."""
+"""Standard errors to either side of a share: holds nine of ten of the scripts it was set with,
+whose errors have longer tails than a bell curve (one kernel may be an eighth of a run), and nine of
+the 15 held out (benchmarks/truth)."""
 
 COMMON = 0.04
 """Standard error of the side of kernel time even where each label is sure: at equal throughputs
-the counters toss a coin (mean split error 3.9 points on counted scripts, benchmarks/truth)."""
+the counters toss a coin (mean split error 3.9 points on the 15 scripts it was set with,
+benchmarks/truth)."""
 COMMON_FILL = 0.01
 """The same for what is underfilled: the launch floor of a short kernel is a rule, not a reading."""
 UNROOFED = 0.11
