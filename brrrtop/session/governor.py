@@ -187,6 +187,13 @@ class Governor:
         none_allowed = self.limits.max_overhead <= 0 and not self._continuous
         return "an overhead limit of 0 allows no tracing: counters only" if none_allowed else None
 
+    @property
+    def waiting(self) -> str | None:
+        """What the first burst waits for, where it does."""
+        if self._bursts or self._continuous or not self._awaits_steps(self._clock_ns or 0):
+            return None
+        return "waiting for the first training steps: what comes before them is not judged"
+
     def says(self, now_ns: int) -> str:
         """One sentence: what is being done, and why."""
         if self._continuous:
@@ -198,8 +205,8 @@ class Governor:
             return self.forbidden
         if self._unanswered >= 3:
             return f"the agent has not reported the last {self._unanswered} bursts"
-        if not self._bursts and self._awaits_steps(now_ns):
-            return "waiting for the first training steps: what comes before them is not judged"
+        if self.waiting is not None:
+            return self.waiting
         if not self._bursts:
             return "about to trace the first steps"
         pause = units.duration(self._pause_ns)

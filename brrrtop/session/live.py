@@ -330,7 +330,13 @@ class LiveSource:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
     def _notes(self) -> list[str]:
-        agent = (self._ended or self._link.lost, self._agent_state.hurdle, self.governor.forbidden)
+        waits = self.governor.waiting if self._link.there else None
+        agent = (
+            self._ended or self._link.lost,
+            self._agent_state.hurdle,
+            self.governor.forbidden,
+            waits,
+        )
         known = (*agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says)
         return list(dict.fromkeys(line for line in known if line is not None))
 

@@ -237,11 +237,13 @@ def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> Non
     governor.await_steps()
     assert first_look(governor, 5) is None
     assert "not judged" in governor.says(START + 5 * SECOND)
+    assert governor.waiting == governor.says(START + 5 * SECOND)
     governor.add_steps(np.array([5, 6, 7]) * SECOND + START)
     assert governor.decide(START + 8 * SECOND) is None, "two whole steps"
     governor.add_steps(np.array([8]) * SECOND + START)
     decision = governor.decide(START + 9 * SECOND)
     assert decision is not None and decision.steps > 0
+    assert governor.waiting is None
 
 
 def test_one_without_steps_is_traced_after_all_and_sooner_where_the_gpu_works() -> None:
