@@ -30,7 +30,7 @@ class Training:
         during()
         loss.backward(); self.optimizer.step(); self.losses.append(loss.item())
 def settle(c): c._round(time.time_ns() + 1)
-def said(n): return [b["says"] for k, b in n.frames if k == STATUS]
+def said(n): return [b["says"] for k, b in n.frames if k == STATUS and "says" in b]
 def ops(n): return {row[0]: row for k, b in n.frames if k == OPS for row in b}
 def packed(n): return [struct.unpack_from("<qqqIIHHI", n.packed, at)
                        for at in range(0, len(n.packed), 40)]
