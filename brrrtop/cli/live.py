@@ -79,9 +79,9 @@ def _feeds(pid: int | None, options: Options) -> list[Feed]:
     gauges.start()
     feeds: list[Feed] = [gauges]
     if options.counters:
-        from collectors.counters import CounterThread
+        from collectors.counter_process import CounterProcess
 
-        counters = CounterThread(pid)
+        counters = CounterProcess(pid)
         counters.start()
         feeds.append(counters)
     return feeds

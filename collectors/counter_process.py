@@ -1,0 +1,169 @@
+"""Hardware counters from a process of their own, for the monitor: whatever they do, it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collectors.counters import SETTLES_S, CounterThread
+from collectors.wire import Decoder, Frame, Kind, WireError
+
+_WORKER = (
+    "import sys; sys.path[:] = [{root!r}, *filter(None, sys.path)]; "
+    "from collectors.counter_worker import main; main()"
+)
+_CHUNK_BYTES = 1 << 18
+
+
+def worker_command(pid: int | None) -> list[str]:
+    """Nothing is imported from the folder it is started in, which may hold a `collectors` too."""
+    root = str(Path(__file__).resolve().parent.parent)
+    return [sys.executable, "-c", _WORKER.format(root=root), str(pid or 0)]
+
+
+class CounterProcess:
+    """Implements `Feed` as `CounterThread` does, which it has in another process.
+
+    Args:
+        pid: The trainer, for messages.
+        command: What to start instead of the worker.
+    """
+
+    carries = CounterThread.carries
+
+    def __init__(self, pid: int | None, command: Sequence[str] | None = None) -> None:
+        self._command = list(command or worker_command(pid))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._held: deque[Frame] = deque(maxlen=4096)
+        self._state: dict[str, Any] = {}
+        self._began_s = time.monotonic()
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        """Of the worker's stdin."""
+        self._reader = threading.Thread(target=self._read, name="brrrtop-counters", daemon=True)
+
+    def start(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError as fault:
+            self._end(f"hardware counters are off: {fault}")
+            return
+        self._reader.start()
+
+    # --- as CounterThread -----------------------------------------------------------
+
+    def match(self, uuids: Mapping[int, str]) -> None:
+        """Learns the trainer's devices by its own numbers."""
+        self._tell({"match": dict(uuids)})
+
+    def expect(self, until_ns: int | None) -> None:
+        """Kernels will be traced until about then; None: from here on, 0: no more."""
+        self._tell({"expect": until_ns})
+
+    def traced(self, spans: npt.NDArray[np.void]) -> None:
+        """Kernels were traced in these `wire.OBSERVED` spans: their samples are wanted."""
+        rows = [[int(row["start_ns"]), int(row["end_ns"])] for row in spans]
+        self._tell({"traced": rows})
+
+    def drain(self) -> list[Frame]:
+        """Frames of gauges and samples since the call before; never waits."""
+        frames = []
+        while self._held:
+            frames.append(self._held.popleft())
+        return frames
+
+    @property
+    def says(self) -> list[str]:
+        """Why there are no counters, or what they cost."""
+        return list(self._state.get("says", ()))
+
+    @property
+    def active(self) -> bool:
+        """Samples are coming."""
+        return bool(self._state.get("active")) and not self._ended.is_set()
+
+    @property
+    def settling(self) -> bool:
+        """Sampling is about to be switched on: a bad moment to begin tracing."""
+        begins = time.monotonic() - self._began_s < SETTLES_S and not self._ended.is_set()
+        return begins and bool(self._state.get("settling", True))
+
+    def close(self, wait_s: float = 3.0) -> bool:
+        """Stops sampling; False if the worker had to be killed."""
+        process = self._process
+        if process is None:
+            return True
+        with contextlib.suppress(OSError), self._lock:
+            assert process.stdin is not None
+            process.stdin.close()
+        killed = False
+        try:
+            process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            killed = True
+        self._reader.join(1.0)
+        assert process.stdout is not None
+        process.stdout.close()
+        return not killed
+
+    # --- the worker -----------------------------------------------------------------
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        process = self._process
+        if process is None or self._ended.is_set():
+            return
+        assert process.stdin is not None
+        with contextlib.suppress(OSError, ValueError), self._lock:  # it ended: the reader says why
+            process.stdin.write(json.dumps(what).encode() + b"\n")
+            process.stdin.flush()
+
+    def _read(self) -> None:
+        process, decoder = self._process, Decoder()
+        assert process is not None and process.stdout is not None
+        why = ""
+        try:
+            while data := os.read(process.stdout.fileno(), _CHUNK_BYTES):
+                for frame in decoder.feed(data):
+                    if frame.kind == Kind.STATUS:
+                        self._state = frame.body
+                    else:
+                        self._held.append(frame)
+        except (OSError, WireError) as fault:
+            why = str(fault)
+            process.kill()
+        self._end(f"hardware counters are off: {why or ended_how(process.wait())}")
+
+    def _end(self, says: str) -> None:
+        self._state = {"says": [says]}
+        self._ended.set()
+
+
+def ended_how(code: int) -> str:
+    """In words, how the worker ended."""
+    if code >= 0:
+        return f"the process that reads them ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"the process that reads them died of {name}, a fault of CUPTI; the trainer is untouched"

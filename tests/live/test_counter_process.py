@@ -1,0 +1,112 @@
+"""Hardware counters live in a process of their own: what they bring arrives, what kills them kills nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collectors.counter_process import CounterProcess, worker_command
+from collectors.wire import OBSERVED, Frame, Kind, Metric
+
+ROOT = Path(__file__).resolve().parents[2]
+MS = 1_000_000
+WORKER = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from collectors.counter_worker import serve
+from collectors.counters import CounterThread
+from tests.live.test_counters import Hardware
+counters = CounterThread(1, Hardware(), lambda: {{"aa-bb": 3}}, interval_ns={MS})
+serve(counters, sys.stdin.buffer, sys.stdout.buffer)
+"""
+
+Start = Callable[[], CounterProcess]
+
+
+@pytest.fixture
+def started() -> Iterator[Start]:
+    made = []
+
+    def start() -> CounterProcess:
+        one = CounterProcess(1, [sys.executable, "-c", WORKER])
+        made.append(one)
+        one.start()
+        one.match({0: "GPU-aa-bb"})
+        return one
+
+    yield start
+    for one in made:
+        assert one.close(10.0)
+
+
+def until(done: Callable[[], bool], limit_s: float = 15.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_gauges_and_the_samples_of_a_burst_arrive(started: Start) -> None:
+    counters = started()
+    assert counters.settling and not counters.active
+    until(lambda: counters.active and not counters.settling)
+    assert "are on, every" in counters.says[0]
+    low = time.time_ns()
+    counters.expect(low + 1_000 * MS)
+    time.sleep(0.15)
+    counters.traced(np.array([(low, low + 100 * MS, -1, 0)], OBSERVED))
+    frames: list[Frame] = []
+
+    def both() -> bool:
+        frames.extend(counters.drain())
+        return {Kind.GAUGES, Kind.SAMPLES} <= {frame.kind for frame in frames}
+
+    until(both)
+    samples = next(frame.body for frame in frames if frame.kind == Kind.SAMPLES)
+    assert 90 <= len(samples) <= 160 and set(samples["sm"].tolist()) == {0.5}
+    assert Metric.SM_ACTIVE in next(f.body for f in frames if f.kind == Kind.GAUGES)["metric"]
+
+
+def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> None:
+    counters = started()
+    until(lambda: counters.active)
+    assert counters._process is not None
+    os.kill(counters._process.pid, signal.SIGSEGV)
+    until(lambda: not counters.active)
+    until(lambda: "died of SIGSEGV" in counters.says[0])
+    assert not counters.settling
+    counters.expect(0)
+    counters.traced(np.zeros(1, OBSERVED))
+    counters.match({0: "GPU-aa-bb"})
+
+
+def test_where_it_cannot_be_started_that_is_said() -> None:
+    counters = CounterProcess(1, ["/nowhere/python"])
+    counters.start()
+    assert "off" in counters.says[0] and not counters.settling and counters.close()
+
+
+def test_the_real_worker_says_why_there_are_none_and_heeds_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a GPU nor cupti-python here; a `collectors` in the current folder is not ours."""
+    (tmp_path / "collectors").mkdir()
+    (tmp_path / "collectors" / "__init__.py").write_text("raise SystemExit('taken')\n")
+    monkeypatch.chdir(tmp_path)
+    counters = CounterProcess(1)
+    assert worker_command(1)[0] == sys.executable
+    counters.start()
+    try:
+        counters.match({0: "GPU-aa-bb"})
+        until(lambda: bool(counters.says))
+        assert "hardware counters" in counters.says[0] and not counters.active
+        assert "exit code" not in counters.says[0]
+    finally:
+        assert counters.close(10.0)
