@@ -48,18 +48,25 @@ def serve(counters: CounterThread, told: BinaryIO, out: BinaryIO) -> None:
 
 
 def _heed(counters: CounterThread, told: BinaryIO, ended: threading.Event) -> None:
-    for line in told:
-        what, value = next(iter(json.loads(line).items()))
-        if what == "match":
-            counters.match({int(number): uuid for number, uuid in value.items()})
-        elif what == "expect":
-            counters.expect(value)
-        elif what == "traced":
-            rows = np.zeros(len(value), OBSERVED)
-            for row, (start_ns, end_ns) in zip(rows, value, strict=True):
-                row["start_ns"], row["end_ns"] = start_ns, end_ns
-            counters.traced(rows)
-    ended.set()
+    try:
+        for line in told:
+            _obey(counters, *next(iter(json.loads(line).items())))
+    except ValueError:  # a monitor that was killed in the middle of a line
+        pass
+    finally:
+        ended.set()
+
+
+def _obey(counters: CounterThread, what: str, value: Any) -> None:
+    if what == "match":
+        counters.match({int(number): uuid for number, uuid in value.items()})
+    elif what == "expect":
+        counters.expect(value)
+    elif what == "traced":
+        rows = np.zeros(len(value), OBSERVED)
+        for row, (start_ns, end_ns) in zip(rows, value, strict=True):
+            row["start_ns"], row["end_ns"] = start_ns, end_ns
+        counters.traced(rows)
 
 
 def main() -> None:

@@ -110,3 +110,13 @@ def test_the_real_worker_says_why_there_are_none_and_heeds_no_folder(
         assert "exit code" not in counters.says[0]
     finally:
         assert counters.close(10.0)
+
+
+def test_a_monitor_that_is_killed_leaves_no_worker_behind(started: Start) -> None:
+    counters = started()
+    until(lambda: counters.active)
+    process = counters._process
+    assert process is not None and process.stdin is not None
+    process.stdin.write(b'{"expect": 1')
+    process.stdin.close()
+    until(lambda: process.poll() is not None)
