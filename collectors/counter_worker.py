@@ -70,7 +70,7 @@ def _obey(counters: CounterThread, what: str, value: Any) -> None:
 
 
 def main() -> None:
-    """With the trainer's number as its argument, 0 for nobody's; an interrupt of the terminal is the monitor's."""
+    """With the trainer's number as its argument, 0: nobody's. The terminal's interrupt is the monitor's."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     frames = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever CUPTI prints is no frame
