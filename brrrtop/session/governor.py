@@ -190,7 +190,8 @@ class Governor:
     @property
     def waiting(self) -> str | None:
         """What the first burst waits for, where it does."""
-        if self._bursts or self._continuous or not self._awaits_steps(self._clock_ns or 0):
+        off = self._bursts or self._continuous or self.forbidden is not None
+        if off or not self._awaits_steps(self._clock_ns or 0):
             return None
         return "waiting for the first training steps: what comes before them is not judged"
 
