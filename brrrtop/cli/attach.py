@@ -16,6 +16,8 @@ from collectors.errors import CollectorError
 from collectors.process import Process, mapped_bytes
 from collectors.process_list import check_trains
 
+_CUPTI = "libcupti.so"
+
 
 def run(options: Options) -> int:
     assert options.pid is not None
@@ -72,15 +74,16 @@ def _agreed(process: Process, options: Options) -> bool:
 def _left(pid: int, ended: bool) -> str:
     """What detaching leaves behind; empty: the process is gone, and that is told elsewhere."""
     try:
-        remains = mapped_bytes(processes.read(pid), native.LIBRARY_NAME)
+        process = processes.read(pid)
+        remains = mapped_bytes(process, native.LIBRARY_NAME)
+        cupti = mapped_bytes(process, _CUPTI) > 0
     except CollectorError:
         return ""
     if not ended:
         return f"left process {pid}: the agent stays, as another monitor watches, or it does not answer"
-    return (
-        f"left process {pid}: the agent has ended; its library stays mapped, asleep "
-        f"({units.size(remains)}), and so does what CUPTI set up for itself"
-    )
+    said = f"left process {pid}: the agent has ended; its library stays mapped, asleep "
+    said += f"({units.size(remains)})"
+    return said + (", and so does what CUPTI set up for itself" if cupti else "")
 
 
 def _how(attached: Attached) -> str:
