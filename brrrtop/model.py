@@ -254,6 +254,23 @@ class Estimate:
     sampled: CounterSamples | None = None
     """None: no hardware counters were sampled."""
 
+    @property
+    def steps_covered(self) -> float | None:
+        """Steps that the account covers, seldom a whole number; None when steps are unknown.
+
+        From the mean step, so that a step cut at the window's edge and time that was not traced
+        count as what they are. Points are told by the host: where it runs ahead, as it does in a
+        burst after a wait, they are closer to each other than the steps of the GPU are, whose
+        account this is; the median of all steps, traced or not, is the least then.
+        """
+        spans, usual = self.steps.spans, self.steps.step_ns or 0
+        if not self.steps.count or not self.account.duration_ns:
+            return None
+        mean = sum(span.duration_ns for span in spans) / len(spans) if spans else usual
+        if self.steps.source == "marks":
+            mean = max(mean, usual)
+        return self.account.duration_ns / mean if mean else None
+
 
 class Freshness(StrEnum):
     WAITING = "waiting"

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectors.counters import SETTLES_S, CounterThread
+from collectors.counters import CounterThread
+from collectors.held import HeldFrames
 from collectors.wire import Decoder, Frame, Kind, WireError
 
 _WORKER = (
@@ -26,6 +26,9 @@ _WORKER = (
     "from collectors.counter_worker import main; main()"
 )
 _CHUNK_BYTES = 1 << 18
+SETTLES_S = 4.0
+"""Nobody waits longer for the counters to be switched on."""
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
 
 def worker_command(pid: int | None) -> list[str]:
@@ -47,7 +50,7 @@ class CounterProcess:
     def __init__(self, pid: int | None, command: Sequence[str] | None = None) -> None:
         self._command = list(command or worker_command(pid))
         self._process: subprocess.Popen[bytes] | None = None
-        self._held: deque[Frame] = deque(maxlen=4096)
+        self._held = HeldFrames()
         self._state: dict[str, Any] = {}
         self._began_s = time.monotonic()
         self._ended = threading.Event()
@@ -85,10 +88,7 @@ class CounterProcess:
 
     def drain(self) -> list[Frame]:
         """Frames of gauges and samples since the call before; never waits."""
-        frames = []
-        while self._held:
-            frames.append(self._held.popleft())
-        return frames
+        return self._held.drain()
 
     @property
     def says(self) -> list[str]:
@@ -147,7 +147,7 @@ class CounterProcess:
                     if frame.kind == Kind.STATUS:
                         self._state = frame.body
                     else:
-                        self._held.append(frame)
+                        self._held.put([frame])
         except (OSError, WireError) as fault:
             why = str(fault)
             process.kill()
@@ -166,4 +166,5 @@ def ended_how(code: int) -> str:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    return f"the process that reads them died of {name}, a fault of CUPTI; the trainer is untouched"
+    guess = ", most likely in CUPTI" if -code in _CRASHES else ""
+    return f"the process that reads them died of {name}{guess}; the trainer goes on"

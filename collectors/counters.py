@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ from collectors.counter_device import INTERVAL_NS, DeviceCounters, sampling_modu
 from collectors.counter_faults import said
 from collectors.counter_samples import on_host_clock
 from collectors.cuda_devices import cuda_ordinals
+from collectors.held import HeldFrames
 from collectors.nvml_devices import bare_uuid
 from collectors.wire import GAUGE, Frame, Kind, Metric
 
@@ -33,11 +33,9 @@ WORK_SHARE = 0.1
 """Of one core at most: where reading takes longer, it is done more seldom."""
 WAITS_S = 5.0
 """Without a word of the trainer's devices for longer, `says` tells so."""
-SETTLES_S = 4.0
-"""Opening takes a second at most; nobody waits longer for it."""
 SILENT_S = 3.0
-"""Without a sample for so long, other gauges are better than none (H200, CUPTI 13.4: in one watch of
-two nothing came after the first reading, and no call failed)."""
+"""Without a sample for so long, other gauges are better than none (H200, CUPTI 13.4: of two watches one
+had none at all and the other none after its first burst, and neither said why)."""
 _GAUGES = {
     "sm": Metric.SM_ACTIVE,
     "tensor": Metric.TENSOR_ACTIVE,
@@ -76,7 +74,7 @@ class CounterThread:
         self._began_s = time.monotonic()
         self._known = threading.Event()
         self._stop = threading.Event()
-        self._held: deque[Frame] = deque(maxlen=4096)
+        self._held = HeldFrames()
         self._rest: dict[str, npt.NDArray[np.void]] = {}
         self._bursts = Bursts(time.time_ns())
         self._lock = threading.Lock()
@@ -101,10 +99,7 @@ class CounterThread:
 
     def drain(self) -> list[Frame]:
         """Frames of gauges since the call before; never waits."""
-        frames = []
-        while self._held:
-            frames.append(self._held.popleft())
-        return frames
+        return self._held.drain()
 
     def expect(self, until_ns: int | None) -> None:
         """Kernels will be traced until about then; None: from here on, 0: no more."""
@@ -128,7 +123,7 @@ class CounterThread:
     def settling(self) -> bool:
         """Sampling is about to be switched on: a bad moment to begin tracing, which then held the
         trainer for 110 and 176 ms instead of 10 (H200, driver 580)."""
-        return not self._settled.is_set() and time.monotonic() - self._began_s < SETTLES_S
+        return not self._settled.is_set()
 
     def close(self, wait_s: float = 2.0) -> bool:
         """Stops sampling; False if the driver holds the thread beyond `wait_s`."""
@@ -198,14 +193,14 @@ class CounterThread:
                 continue
             gauges = binned(self._whole_bins(uuid, rows), device.columns)
             if len(gauges):
-                self._held.append(Frame(Kind.GAUGES, gauges, time.time_ns()))
+                self._held.put([Frame(Kind.GAUGES, gauges, time.time_ns())])
             if dense:
                 with self._lock:
                     self._bursts.keep(rows)
         self._hear(came)
         with self._lock:
             due = self._bursts.due(time.time_ns())
-        self._held.extend(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
+        self._held.put(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
 
     def _whole_bins(self, uuid: str, rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """Rows up to the last bin that is over; the rest waits for more."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 from collectors import gpm
+from collectors.held import HeldFrames
 from collectors.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
 from collectors.nvml_devices import (
     NvmlDevice,
@@ -24,7 +24,6 @@ from collectors.wire import Frame, Kind
 FAST_EVERY_NS = gpm.WINDOW_NS
 SLOW_EVERY_NS = 500_000_000
 SILENT_AFTER_NS = 5_000_000_000
-HELD_FRAMES = 4096
 
 
 class GaugeThread:
@@ -45,7 +44,7 @@ class GaugeThread:
         self._pid = pid
         self._gpus = gpus
         self._uuids = dict(uuids or {})
-        self._held: deque[Frame] = deque(maxlen=HELD_FRAMES)
+        self._held = HeldFrames()
         self._stop = threading.Event()
         self._rematch = threading.Event()
         self._alive_ns = time.monotonic_ns()
@@ -69,10 +68,7 @@ class GaugeThread:
 
     def drain(self) -> list[Frame]:
         """What was read since the call before; never waits."""
-        frames = []
-        while self._held:
-            frames.append(self._held.popleft())
-        return frames
+        return self._held.drain()
 
     @property
     def says(self) -> list[str]:
@@ -142,7 +138,7 @@ class GaugeThread:
             self._stop.wait(max(left_ns, FAST_EVERY_NS // 5) / 1e9)
 
     def _put(self, kind: Kind, body: Any) -> None:
-        self._held.append(Frame(kind, body, time.time_ns()))
+        self._held.put([Frame(kind, body, time.time_ns())])
 
     def _choose(
         self, nvml: Any, devices: list[NvmlDevice]

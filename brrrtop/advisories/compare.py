@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from brrrtop import units, words
 from brrrtop.advisories.experiments import experiments
 from brrrtop.comparison import Change, Comparison, Kept
-from brrrtop.estimator.facts import covered_steps
 from brrrtop.model import Account, Advisory, Estimate, KernelRow
 
 NOISE = 0.02
@@ -66,15 +65,11 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
 def _steps(estimate: Estimate) -> float | None:
     """Steps that the account covers, by the length of those whose end was seen.
 
-    The last range ends with its last kernel, not with the next step: it is short of a wait. Points
-    are told by the host, which runs ahead in a burst: its marks are then closer than the steps of
-    the GPU are, whose account this is, but not over all steps, traced or not.
+    The last range ends with its last kernel, not with the next step: it is short of a wait.
     """
-    spans, step_ns = estimate.steps.spans, estimate.steps.step_ns
+    spans = estimate.steps.spans
     if estimate.steps.source != "annotations" or len(spans) < 3:
-        steps = covered_steps(estimate)
-        most = estimate.account.duration_ns / step_ns if step_ns else None
-        return steps if steps is None or most is None else min(steps, most)
+        return estimate.steps_covered
     whole_ns = spans[-1].t0_ns - spans[0].t0_ns
     return estimate.account.duration_ns * (len(spans) - 1) / whole_ns if whole_ns else None
 

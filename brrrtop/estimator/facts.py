@@ -87,7 +87,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
     gaps = seen.gap_ends_ns - seen.gap_starts_ns
     records = len(window.activities) + window.lost_records
     return Facts(
-        steps=covered_steps(estimate),
+        steps=estimate.steps_covered,
         kernels=int(kernels.sum()),
         kernel_ns=int(lengths.sum()),
         kernel_p50_ns=int(np.median(lengths)) if len(lengths) else None,
@@ -104,7 +104,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         collectives=_collectives(seen),
         readings=readings(window),
         repeats=repeats(seen, estimate.steps),
-        recomputed_ns=recomputed_ns(seen, covered_steps(estimate)),
+        recomputed_ns=recomputed_ns(seen, estimate.steps_covered),
         graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
         architecture=_architecture(window),
         lost_share=window.lost_records / records if records else 0.0,
@@ -115,23 +115,6 @@ def _architecture(window: Window) -> tuple[int, int] | None:
     ids = used(window.activities.name_ids)
     tags = [int(tag) for i in ids for tag in _BUILT_FOR.findall(window.names[i])]
     return divmod(max(tags), 10) if tags else None
-
-
-def covered_steps(estimate: Estimate) -> float | None:
-    """Steps that the account covers, seldom a whole number; None when steps are unknown.
-
-    From the mean step, so that a step cut at the window's edge and time that was not traced count
-    as what they are. Points are told by the host: where it runs ahead, as it does in a burst after
-    a wait, they are closer to each other than the steps of the GPU are, whose account this is.
-    """
-    spans, count = estimate.steps.spans, estimate.steps.count
-    if not count or not estimate.account.duration_ns:
-        return None
-    usual = estimate.steps.step_ns or 0
-    mean = sum(span.duration_ns for span in spans) / len(spans) if spans else usual
-    if estimate.steps.source == "marks":
-        mean = max(mean, usual)
-    return estimate.account.duration_ns / mean if mean else None
 
 
 def _collectives(seen: Joined) -> Collectives:

@@ -44,19 +44,6 @@ def steps_per_s(estimate: Estimate) -> float | None:
     return 1e9 / step_ns if step_ns else None
 
 
-def steps_covered(estimate: Estimate) -> float | None:
-    """Steps that the account covers, seldom a whole number; None where steps are not known.
-
-    By the mean of those that were traced; where the host's marks ran ahead of the GPU in a burst
-    they are too short, and the median of all steps counts.
-    """
-    steps, duration_ns = estimate.steps, estimate.account.duration_ns
-    if not steps.step_ns or not duration_ns:
-        return None
-    mean_ns = sum(span.duration_ns for span in steps.spans) / max(1, len(steps.spans))
-    return duration_ns / max(mean_ns, steps.step_ns)
-
-
 def jitter(estimate: Estimate) -> float | None:
     """Longest step over the median, minus one; None below three steps."""
     spans, step_ns = estimate.steps.spans, estimate.steps.step_ns

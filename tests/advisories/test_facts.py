@@ -10,7 +10,7 @@ import pytest
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.overhead import dataloader_stall
 from brrrtop.advisories.thresholds import DEFAULT
-from brrrtop.estimator.facts import Facts, covered_steps, facts
+from brrrtop.estimator.facts import Facts, facts
 from brrrtop.tables import OpSignature
 from collectors.wire import MarkClass, Metric
 
@@ -209,7 +209,7 @@ def test_steps_covered_need_not_be_whole() -> None:
     scene = healthy(steps=4)
     estimate = scene.judged().estimate
     assert estimate.steps.count == 3
-    assert covered_steps(estimate) == pytest.approx(4.0, abs=0.01)
+    assert estimate.steps_covered == pytest.approx(4.0, abs=0.01)
 
 
 def test_an_idle_stream_changes_nothing() -> None:

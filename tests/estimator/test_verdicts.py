@@ -9,7 +9,6 @@ import pytest
 
 from brrrtop.estimator import labels, launches, steps
 from brrrtop.estimator.estimate import estimate
-from brrrtop.estimator.facts import covered_steps
 from brrrtop.estimator.table import share_of_roof
 from brrrtop.model import Regime, Side
 from brrrtop.tables import Device, Links, OpSignature, Span
@@ -111,7 +110,7 @@ def test_a_host_that_runs_ahead_in_a_burst_makes_no_more_steps_than_the_gpu_has_
     burst = window(kernels, calls, ahead + after, (0, 8_000 * US), observed=(Span(0, 440 * US),))
     found = estimate(burst).estimate
     assert (found.steps.count, found.steps.step_ns) == (4, 110 * US)
-    covered = covered_steps(found)
+    covered = found.steps_covered
     assert covered is not None and 3 < covered <= 4
 
 

@@ -142,7 +142,7 @@ def test_gauges_come_at_ten_a_second_on_the_hosts_clock(started: Start) -> None:
 def test_where_no_samples_come_other_gauges_do_until_they_come_again(
     started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CUPTI 13.4 delivered nothing after its first reading on an H200, and called that success."""
+    """On an H200 the samples of CUPTI 13.4 ceased, and nobody said so."""
     monkeypatch.setattr(counters, "SILENT_S", 0.5)
     hardware = Hardware()
     thread = started(hardware)
@@ -156,9 +156,7 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
     assert "are on, every" in thread.says[0]
 
 
-def test_nothing_is_traced_while_the_counters_are_being_switched_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
     """A burst that began then held its trainer for 110 ms (H200)."""
     thread = CounterThread(1, Hardware(), lambda: {"aa-bb": 3}, interval_ns=MS)
     assert thread.settling
@@ -166,9 +164,6 @@ def test_nothing_is_traced_while_the_counters_are_being_switched_on(
     thread.match({0: "GPU-aa-bb"})
     until(lambda: not thread.settling)
     assert thread.active and thread.close()
-    late = CounterThread(1, Hardware(), lambda: {}, interval_ns=MS)
-    monkeypatch.setattr(counters, "SETTLES_S", 0.0)
-    assert not late.settling, "nobody waits for ever"
 
 
 def test_samples_of_a_burst_are_sent_once_and_keep_their_own_times(started: Start) -> None:

@@ -13,7 +13,7 @@ from brrrtop.kernel_names import short_name
 from brrrtop.model import Roofs, Steps
 from brrrtop.tables import Span
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
-from brrrtop.tui.parts import booked, intensity, split_parts, steps_covered, whole_step
+from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
@@ -227,10 +227,10 @@ def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsew
     estimate = snapshots.estimate()
     duration_ns, step_ns = estimate.account.duration_ns, estimate.steps.step_ns
     assert step_ns is not None
-    assert steps_covered(estimate) == pytest.approx(duration_ns / step_ns)
+    assert estimate.steps_covered == pytest.approx(duration_ns / step_ns)
     slow = replace(estimate.steps, spans=(Span(0, 2 * step_ns),))
-    assert steps_covered(replace(estimate, steps=slow)) == pytest.approx(duration_ns / step_ns / 2)
-    assert steps_covered(replace(estimate, steps=Steps())) is None
+    assert replace(estimate, steps=slow).steps_covered == pytest.approx(duration_ns / step_ns / 2)
+    assert replace(estimate, steps=Steps()).steps_covered is None
 
 
 def test_the_whole_step_lies_between_its_kernels() -> None:

@@ -14,7 +14,6 @@ from textual.strip import Strip
 from brrrtop import words
 from brrrtop.model import Freshness, KernelRow, Side, Snapshot
 from brrrtop.tui.look import Look
-from brrrtop.tui.parts import steps_covered
 from brrrtop.tui.renderables.line import rule, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane, strip_of
 from brrrtop.tui.widgets.table_columns import (
@@ -123,7 +122,7 @@ class KernelTable(Pane, can_focus=True):
         if snapshot.estimate is None:
             return stacked(why_none(snapshot, self.look, width), width)
         lines = [rule("kernels", self._note(room), self.look, width)]
-        steps = steps_covered(snapshot.estimate)
+        steps = snapshot.estimate.steps_covered
         lines.append(header_line(width, self.sort_key, self.reverse, self.look, steps))
         inside = self._kernels[self._first : self._first + room]
         lines += [kernel_line(kernel, width, self.look, steps) for kernel in inside]
