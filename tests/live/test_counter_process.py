@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collectors import counter_process
 from collectors.counter_process import CounterProcess, worker_command
 from collectors.wire import OBSERVED, Frame, Kind, Metric
+from tests.live.counter_hardware import MS, until
 
 ROOT = Path(__file__).resolve().parents[2]
-MS = 1_000_000
 WORKER = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 from collectors.counter_worker import serve
 from collectors.counters import CounterThread
-from tests.live.test_counters import Hardware
+from tests.live.counter_hardware import Hardware
 counters = CounterThread(1, Hardware(), lambda: {{"aa-bb": 3}}, interval_ns={MS})
 serve(counters, sys.stdin.buffer, sys.stdout.buffer)
 """
@@ -44,13 +45,6 @@ def started() -> Iterator[Start]:
     yield start
     for one in made:
         assert one.close(10.0)
-
-
-def until(done: Callable[[], bool], limit_s: float = 15.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_gauges_and_the_samples_of_a_burst_arrive(started: Start) -> None:
@@ -81,10 +75,20 @@ def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> Non
     os.kill(counters._process.pid, signal.SIGSEGV)
     until(lambda: not counters.active)
     until(lambda: "died of SIGSEGV" in counters.says[0])
-    assert not counters.settling
+    assert "most likely in CUPTI" in counters.says[0] and not counters.settling
     counters.expect(0)
     counters.traced(np.zeros(1, OBSERVED))
     counters.match({0: "GPU-aa-bb"})
+
+
+def test_nobody_waits_for_ever_for_a_worker_that_says_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counters = CounterProcess(1, [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    counters.start()
+    assert counters.settling
+    monkeypatch.setattr(counter_process, "SETTLES_S", 0.0)
+    assert not counters.settling and counters.close(10.0)
 
 
 def test_where_it_cannot_be_started_that_is_said() -> None:
