@@ -1,7 +1,7 @@
 """Decides when the agent traces, so that watching stays within `--max-overhead`. No I/O, no clock.
 
-Time earns credit: `max_overhead` of every second. A burst spends what a burst is believed to cost,
-and the next one comes when the debt is paid. What it costs is measured in this very run
+Time earns credit: `Limits.credit_rate` of every second. A burst spends what it is believed to
+cost, and the next one comes when the debt is paid. What it costs is measured in this very run
 (`step_cost`); until then a burst is taken to cost what the worst loop on an H200 cost.
 """
 
@@ -250,7 +250,7 @@ class Governor:
 
     def _earn(self, now_ns: int) -> None:
         if self._clock_ns is not None and now_ns > self._clock_ns:
-            self._credit_ns += self.limits.max_overhead * (now_ns - self._clock_ns)
+            self._credit_ns += self.limits.credit_rate * (now_ns - self._clock_ns)
             self._credit_ns = min(self._credit_ns, 0.0)  # no saving up for a storm of bursts
         self._clock_ns = max(now_ns, self._clock_ns or now_ns)
 
@@ -334,8 +334,8 @@ class Governor:
 
     def _plan_pause(self) -> None:
         """The debt, as time; it may grow at once and shrinks by a third a burst at most."""
-        budget = self.limits.max_overhead
-        needed_ns = int(-self._credit_ns / budget) if budget > 0 else self.limits.pause_most_ns
+        rate = self.limits.credit_rate
+        needed_ns = int(-self._credit_ns / rate) if rate > 0 else self.limits.pause_most_ns
         if self._unanswered:
             needed_ns = max(needed_ns, self.limits.pause_least_ns * 2 ** min(self._unanswered, 5))
             needed_ns = min(needed_ns, self.limits.pause_most_ns)

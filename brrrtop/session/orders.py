@@ -13,6 +13,10 @@ class Limits:
     """What the governor keeps to."""
 
     max_overhead: float = 0.01
+    metered: float = 0.5
+    """Of the limit, the part that bursts and upkeep may take by our own account. Beside it a
+    launch-bound trainer pays what no account of ours sees (the hook of each step, caches, the
+    monitor's processor): 0.5 to 1 % of step time on an H200 (benchmarks/overhead.py, tiny_mlp)."""
     pause_least_ns: int = 2 * SECOND
     pause_most_ns: int = 60 * SECOND
     burst_ns: int = 60_000_000
@@ -35,6 +39,11 @@ class Limits:
     150 ms while it traces, and drains for 500 ms at most."""
     answer_ns: int = 5 * SECOND
     """An agent that has not reported a burst this long after its end will not."""
+
+    @property
+    def credit_rate(self) -> float:
+        """What bursts and upkeep may cost, per unit of time."""
+        return self.max_overhead * self.metered
 
 
 class Act(Enum):

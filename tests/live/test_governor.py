@@ -56,9 +56,14 @@ def test_pauses_stay_between_two_seconds_and_a_minute(
 
 @pytest.mark.parametrize("limit", [0.001, 0.003, 0.03])
 def test_another_budget_holds_too(limit: float) -> None:
-    done = run(LAUNCH_BOUND, Governor(Limits(max_overhead=limit)), 400)
-    assert done.true_share(100) <= limit + max(done.extra_s) / 300
+    done = run(LAUNCH_BOUND, Governor(Limits(max_overhead=limit)), 800)
+    assert done.true_share(100) <= limit + max(done.extra_s) / 700
     assert len(done.bursts_s) > 5
+
+
+def test_bursts_leave_room_for_what_no_meter_of_ours_sees() -> None:
+    done = run(LAUNCH_BOUND, Governor(Limits(max_overhead=0.01)), 600)
+    assert done.true_share(100) <= 0.006
 
 
 def test_a_launch_bound_loop_is_still_looked_at_often() -> None:
@@ -73,11 +78,11 @@ def test_a_gpu_bound_loop_gets_the_shortest_pause() -> None:
 
 
 def test_the_pause_shrinks_when_the_cost_vanishes() -> None:
-    loop = Loop(0.1, 0.02, cost_share=0.3, stall_s=0.1, cost_until_s=150)
-    done = run(loop, Governor(), 420)
-    before = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if b < 150]
-    after = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if a > 300]
-    assert float(np.median(before[3:])) > 8
+    loop = Loop(0.1, 0.02, cost_share=0.3, stall_s=0.1, cost_until_s=300)
+    done = run(loop, Governor(), 900)
+    before = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if b < 300]
+    after = [b - a for a, b in zip(done.bursts_s, done.bursts_s[1:], strict=False) if a > 780]
+    assert float(np.median(before[2:])) > 8
     assert float(np.median(after)) < 4
 
 
