@@ -1,10 +1,11 @@
 """Turns what `collect.py` made into recordings with their counters beside them, for replay anywhere.
 
     python -m benchmarks.truth.keep FROM tests/recordings/h200 [--steps 2]
+    python -m benchmarks.truth.keep FROM --sweep [--steps 2]
 
 Per script: NAME.brrr (the trace, with what the script measured and what a monitor should say as
 provenance) and, where it was counted, NAME.ncu.csv.gz. Of long steps only `--steps` are kept, with
-whatever they launched.
+whatever they launched; so of every script of a sweep, which goes to tests/recordings/h200-sweep.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.truth.runs import SWEEP
 from brrrtop.session.converting import convert, read_meta
 from brrrtop.session.opening import open_source
 from brrrtop.session.source import Source
@@ -26,6 +28,7 @@ from brrrtop.tables import Span
 from collectors.wire import Frame, Kind, MarkClass
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
+SWEPT = ZOO.with_name("sweep")
 LONG = 20_000
 """Kernels; a recording with more is cut."""
 READ = ("graphics_util", "sm_util", "any_tensor_util", "dram_bw_util", "fp64_util", "fp32_util",
@@ -38,9 +41,10 @@ LAUNCHED = (Kind.KERNELS, Kind.COPIES, Kind.LINKS)
 class Cut:
     """A source that gives only what the middle steps launched."""
 
-    def __init__(self, source: Source, steps: int) -> None:
+    def __init__(self, source: Source, steps: int, most: int = LONG) -> None:
         self._source = source
         self._steps = steps
+        self._most = most
         self.info = source.info
 
     @property
@@ -54,7 +58,7 @@ class Cut:
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
         frames = list(self._source.frames(until_ns))
         kernels = sum(len(f.body) for f in frames if f.kind == Kind.KERNELS)
-        yield from frames if kernels <= LONG else self._middle(frames)
+        yield from frames if kernels <= self._most else self._middle(frames)
 
     def seek(self, t_ns: int) -> None:
         self._source.seek(t_ns)
@@ -63,9 +67,15 @@ class Cut:
         self._source.close()
 
     def _middle(self, frames: list[Frame]) -> Iterator[Frame]:
-        marks = np.concatenate([f.body for f in frames if f.kind == Kind.MARKS])
-        starts = np.sort(marks["start_ns"][marks["mark_class"] == MarkClass.STEP])
-        low, high = int(starts[1]), int(starts[1 + self._steps])
+        marks = [f.body for f in frames if f.kind == Kind.MARKS]
+        steps = [body["start_ns"][body["mark_class"] == MarkClass.STEP] for body in marks]
+        starts = np.sort(np.concatenate(steps)) if steps else np.empty(0, np.int64)
+        if not len(starts):
+            yield from frames
+            return
+        first, until = min(1, len(starts) - 1), 1 + self._steps
+        low = int(starts[first])
+        high = int(starts[until]) if until < len(starts) else np.iinfo(np.int64).max
         calls = np.concatenate([f.body for f in frames if f.kind == Kind.CALLS])
         inside = (calls["start_ns"] >= low) & (calls["start_ns"] < high)
         launched = np.unique(calls["correlation"][inside])
@@ -101,34 +111,55 @@ def readings(meta: dict[str, Any]) -> dict[str, Any]:
     return {"nvml": {"gpm_windows": windows, "nvidia_smi": smi}} if windows else {}
 
 
+def facts_of(name: str, scripts: Path, meta: dict[str, Any]) -> dict[str, Any]:
+    """A recording's provenance; scripts that are not of this repository say what they are beside
+    their trace, and those of a sweep need not be anything."""
+    script = scripts / f"{name}.py"
+    states = script.exists() and "\nTRUTH = " in script.read_text()
+    folder = f"benchmarks/{scripts.name}" if script.exists() else scripts.name
+    return {
+        "script": f"{folder}/{name}.py",
+        "truth": stated(script) if states else meta.get("truth") or {},
+        "step_ms": meta.get("step_ms"),
+        **readings(meta),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
+    parser.add_argument("--sweep", action="store_true", help="of benchmarks/sweep")
     parser.add_argument("--steps", type=int, default=2)
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    for trace in sorted(args.folder.glob("*.trace.json.gz")):
+    out = args.out or (SWEEP if args.sweep else None)
+    if out is None:
+        parser.error("say where to: tests/recordings/h200, or --sweep")
+    keep(args.folder, out, SWEPT if args.sweep else ZOO, args.steps, 0 if args.sweep else LONG)
+
+
+def keep(folder: Path, out: Path, scripts: Path, steps: int, most: int) -> None:
+    """Everything traced in `folder`, as recordings in `out`.
+
+    Args:
+        scripts: The folder they are of.
+        most: Kernels; a recording with more is cut to `steps`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for trace in sorted(folder.glob("*.trace.json.gz")):
         name = trace.name.partition(".")[0]
         meta = read_meta(trace.with_name(f"{name}.meta.json"))
-        script = ZOO / f"{name}.py"
-        facts = {
-            # Scripts that are not of this repository say what they are beside their trace.
-            "script": f"benchmarks/zoo/{name}.py" if script.exists() else f"zoo/{name}.py",
-            "truth": stated(script) if script.exists() else meta["truth"],
-            "step_ms": meta["step_ms"],
-            **readings(meta),
-        }
+        facts = facts_of(name, scripts, meta)
         counters = trace.with_name(f"{name}.ncu.csv")
         if counters.exists():
             facts["counters"] = COUNTED
             # A fixed time in the header: the same counters give the same file.
             packed = gzip.compress(counters.read_bytes(), 9, mtime=0)
-            (args.out / f"{name}.ncu.csv.gz").write_bytes(packed)
-        source = Cut(open_source(trace), args.steps)
+            (out / f"{name}.ncu.csv.gz").write_bytes(packed)
+        source = Cut(open_source(trace), steps, most)
         beside = {key: value for key, value in meta.items() if key != "nvml"}
-        convert(source, args.out / f"{name}.brrr", facts, beside)
-        print(name, (args.out / f"{name}.brrr").stat().st_size, "bytes")
+        convert(source, out / f"{name}.brrr", facts, beside)
+        print(name, (out / f"{name}.brrr").stat().st_size, "bytes")
 
 
 if __name__ == "__main__":

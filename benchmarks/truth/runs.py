@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +21,9 @@ from brrrtop.tables import Gauges, Links, Span, Window
 from collectors.wire import Metric
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "h200"
+SWEEP = RECORDINGS.with_name("h200-sweep")
+"""Recordings of benchmarks/sweep: kernels of all families in cases of all sizes. Their times mean
+nothing beside each other, so no table of scripts holds them."""
 SAMPLED = RECORDINGS.with_name("sampled")
 """Recordings of `keep_sampled`: kernels beside hardware counter samples, without shapes."""
 GPM = {
@@ -44,6 +49,18 @@ class Counted:
     dram: float
     tensor: float
     waves: float
+    blocks: int | None = None
+    """Of the grid; None where nobody wrote it down."""
+    threads: int | None = None
+    """Of a block."""
+
+    @property
+    def by_dram(self) -> Counted:
+        """As if only the DRAM were memory: the regime theory study's second truth (5.2).
+
+        Nsight Compute's memory throughput is the highest of DRAM, L2, L1 and shared memory.
+        """
+        return replace(self, memory=self.dram)
 
     @property
     def side(self) -> str:
@@ -133,6 +150,16 @@ def sampled_runs() -> Iterator[Run]:
         yield Run(path.stem, window, _counted(path.with_suffix(".ncu.csv.gz")), truth, {})
 
 
+def sweep_runs(folder: Path = SWEEP) -> Iterator[Run]:
+    """Sweep scripts that were counted; none where nobody recorded any."""
+    for path in sorted(folder.glob("*.brrr")):
+        if counters := _counted(_counts(path)):
+            window = window_of(path)
+            yield Run(
+                path.stem, window, counters, window.hello["provenance"].get("truth") or {}, {}
+            )
+
+
 def window_of(path: Path) -> Window:
     """The whole of a recording or trace, busiest device."""
     source = open_source(path)
@@ -187,6 +214,8 @@ def _counted(path: Path) -> tuple[Counted, ...]:
             _percent(row, "dram__throughput"),
             _percent(row, "sm__pipe_tensor_cycles_active"),
             _percent(row, "launch__waves_per_multiprocessor"),
+            _volume(row.get("grid")),
+            _volume(row.get("block")),
         )
         for row in csv.DictReader(io.StringIO(text.decode()))
     )
@@ -195,3 +224,8 @@ def _counted(path: Path) -> tuple[Counted, ...]:
 def _percent(row: dict[str, str], metric: str) -> float:
     text = next(value for key, value in row.items() if key.startswith(metric))
     return float(text.replace(",", "") or 0)
+
+
+def _volume(text: str | None) -> int | None:
+    """`(64, 2, 1)` or `64x2x1` → 128."""
+    return math.prod(map(int, re.findall(r"\d+", text))) if text else None

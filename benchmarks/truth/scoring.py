@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +61,7 @@ class Score:
 
     @property
     def regime_right(self) -> bool:
-        return self.judged.estimate.regime.value == self.run.truth["regime"]
+        return bool(self.judged.estimate.regime.value == self.run.truth["regime"])
 
 
 def score(run: Run, window: Window, balanced: bool = False) -> Score:
@@ -84,7 +85,7 @@ def score(run: Run, window: Window, balanced: bool = False) -> Score:
         side = table.side_of(group, under).value
         for name, part in counted.shares(balanced).items():
             truth[name] += time * part
-        for name, part in _charged(judged, row).items():
+        for name, part in charged(judged, row).items():
             ours[name] += time * part
         right = side == counted.side
         kernels.append(Verdict(time, group.certainty, right, counted.decided))
@@ -125,7 +126,7 @@ def _covered(
     if not total:
         return True
     times = (acts.ends_ns - acts.starts_ns)[rows].astype(np.float64)
-    totals = np.bincount(labels.group_of[rows], times, len(labels.groups))
+    totals = np.bincount(labels.group_of[rows], times, len(labels.groups)).astype(np.float64)
     view = views.view_of(labels.groups, totals, np.zeros(len(totals)))
     room = {
         "compute": views.side_error(view) + views.fill_error(view),
@@ -138,7 +139,7 @@ def _covered(
     )
 
 
-def _charged(judged: Judged, row: int) -> dict[str, float]:
+def charged(judged: Judged, row: int) -> dict[str, float]:
     """How the account charges one kernel's time."""
     labels = judged.labels
     under = float(labels.underfilled[row])
@@ -151,7 +152,9 @@ def _charged(judged: Judged, row: int) -> dict[str, float]:
 def aligned(run: Run, window: Window) -> list[tuple[int, Counted]]:
     """Rows of the window's activities beside the counted kernels, matched in launch order.
 
-    The counted ones are the first of some step: the offset with the most equal names wins.
+    The counted ones are the first of some step: the offset with the most equal names wins, and of
+    those with as many the one with the most equal grids. Where names differ there, steps launch
+    different kernels, and those with name and grid in common are matched in order.
     """
     acts = window.activities
     kernels = np.flatnonzero(acts.types == ActivityType.KERNEL)
@@ -159,16 +162,31 @@ def aligned(run: Run, window: Window) -> list[tuple[int, Counted]]:
     kernels = kernels[np.argsort(launched, kind="stable")]
     ours = np.array([_short(window.names[i]) for i in acts.name_ids[kernels]])
     theirs = np.array([_short(c.kernel) for c in run.counters])
-    if not len(theirs) or len(theirs) > len(ours):
+    if not len(theirs) or not len(ours):
         return []
-    equal = [
-        int((ours[o : o + len(theirs)] == theirs).sum()) for o in range(len(ours) - len(theirs) + 1)
-    ]
-    best = int(np.argmax(equal))
+    blocks, threads = acts.blocks[kernels], acts.threads[kernels]
+    grids = np.array([(c.blocks or 0, c.threads or 0) for c in run.counters])
+    size, best = len(theirs), 0
+    if size <= len(ours):
+        offsets = range(len(ours) - size + 1)
+        named = np.array([(ours[o : o + size] == theirs).sum() for o in offsets])
+        likely = np.flatnonzero(named == named.max())
+        placed = [
+            ((blocks[o : o + size] == grids[:, 0]) & (threads[o : o + size] == grids[:, 1])).sum()
+            for o in likely
+        ]
+        best = int(likely[int(np.argmax(placed))])
+        if named[best] == size:
+            return [(int(kernels[best + i]), counted) for i, counted in enumerate(run.counters)]
+    room = size // 4
+    low, high = max(0, best - room), best + size + room
+    keys = list(zip(ours.tolist(), blocks.tolist(), threads.tolist(), strict=True))[low:high]
+    wanted = [(name, *grid) for name, grid in zip(theirs.tolist(), grids.tolist(), strict=True)]
+    pairs = SequenceMatcher(None, keys, wanted, autojunk=False).get_matching_blocks()
     return [
-        (int(kernels[best + i]), counted)
-        for i, counted in enumerate(run.counters)
-        if ours[best + i] == theirs[i]
+        (int(kernels[low + pair.a + i]), run.counters[pair.b + i])
+        for pair in pairs
+        for i in range(pair.size)
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 SET_WITH = frozenset(
     (
         "decode diffusion fp8 gpt_bf16 graph lora mixed moe naive_attention pointwise_chain"
@@ -44,3 +46,22 @@ def told(name: str) -> str:
     if name in IN_VIEW:
         return f"trace in view, {seen}" if seen else "trace in view"
     return seen or "held out"
+
+
+HALVES = ("tune", "held")
+"""Of the kernels of a sweep: constants may be chosen with the counters of the first in view, never
+with those of the second."""
+
+
+def half_of(script: str, kernel: str, blocks: int, threads: int) -> str:
+    """One of HALVES, the same on every machine and in every session.
+
+    Equal launches of a script are in the same half, or what was learnt from one would be met again
+    in the other.
+
+    Args:
+        kernel: The short name (`brrrtop.kernel_names`).
+        threads: Of a block.
+    """
+    case = f"{script}|{kernel}|{blocks}|{threads}"
+    return HALVES[hashlib.sha256(case.encode()).digest()[0] & 1]

@@ -169,12 +169,8 @@ def _summaries(table: Sequence[Row], title: str) -> list[str]:
 
 
 def _by_dram(row: Row) -> Row:
-    """The run as if only the DRAM were memory: the regime theory study's second truth (5.2).
-
-    Nsight Compute's memory throughput is the highest of DRAM, L2, L1 and shared memory.
-    """
-    counters = tuple(replace(one, memory=one.dram) for one in row.run.counters)
-    run = replace(row.run, counters=counters)
+    """The run as if only the DRAM were memory."""
+    run = replace(row.run, counters=tuple(one.by_dram for one in row.run.counters))
     return Row(run, {"shapes": score(run, run.window)})
 
 
