@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks.truth.scoring import SIDES
+from benchmarks.truth.sets import HALVES
 
 if TYPE_CHECKING:
     from benchmarks.truth.kernels import Kernel
@@ -16,6 +17,11 @@ HEAD = (
     "| {} | kernels | ms | decided | wrong | right side: count / time | by DRAM: count / time"
     " | certainty | split error: count / time | bias: count / time | ours → counters |",
     "|---|---|---|---|---|---|---|---|---|---|---|",
+)
+HALVED = (
+    "| family | kernels | right side by count: shapes | names | DRAM, shapes | by time: shapes | names"
+    " | split error by count: shapes | names | certainty: shapes |",
+    "|---|---|---|---|---|---|---|---|---|---|",
 )
 TURNS = 4
 """Kinds of errors named in a line."""
@@ -116,7 +122,7 @@ def markdown(kernels: Sequence[Kernel], by: str, most: int) -> list[str]:
     groups = tallies(kernels, by)
     lines = [HEAD[0].format(by), HEAD[1], *map(line, groups[:most])]
     if len(groups) > most:
-        lines.append(f"| … {len(groups) - most} more | {' | '.join([''] * 9)} |")
+        lines.append(f"| … {len(groups) - most} more | {' | '.join([''] * 10)} |")
     return [*lines, line(tally("**all**", kernels))]
 
 
@@ -140,5 +146,47 @@ def line(found: Tally) -> str:
 
 
 def _both(sides: Sides) -> str:
-    shares = (sides.by_count, sides.by_time)
-    return " / ".join("–" if share is None else f"{share:.0%}" for share in shares)
+    return " / ".join(map(_percent, (sides.by_count, sides.by_time)))
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
+
+
+def halved(shapes: Sequence[Kernel], names: Sequence[Kernel]) -> list[str]:
+    """Families of a sweep, each figure `tune / held`, largest family first; and all of them.
+
+    Args:
+        shapes: Kernels judged with shapes.
+        names: The same by names.
+    """
+    sizes = Counter(kernel.family for kernel in shapes)
+    families = sorted(sizes, key=lambda name: (-sizes[name], name))
+    rows = [
+        _halved(
+            name, [k for k in shapes if k.family == name], [k for k in names if k.family == name]
+        )
+        for name in families
+    ]
+    return [*HALVED, *rows, _halved("**all**", shapes, names)]
+
+
+def _halved(name: str, shapes: Sequence[Kernel], names: Sequence[Kernel]) -> str:
+    known, less = ([_of_half(some, half) for half in HALVES] for some in (shapes, names))
+    cells = (
+        [str(t.kernels) if t else "0" for t in known],
+        [_percent(t.sides.by_count if t else None) for t in known],
+        [_percent(t.sides.by_count if t else None) for t in less],
+        [_percent(t.dram.by_count if t else None) for t in known],
+        [_percent(t.sides.by_time if t else None) for t in known],
+        [_percent(t.sides.by_time if t else None) for t in less],
+        ["–" if t is None else f"{t.error[0]:.1f}" for t in known],
+        ["–" if t is None else f"{t.error[0]:.1f}" for t in less],
+        ["–" if t is None or t.certainty is None else f"{t.certainty:.2f}" for t in known],
+    )
+    return f"| {name} | {' | '.join(' / '.join(pair) for pair in cells)} |"
+
+
+def _of_half(kernels: Sequence[Kernel], half: str) -> Tally | None:
+    held = [kernel for kernel in kernels if kernel.half == half]
+    return tally(half, held) if held else None

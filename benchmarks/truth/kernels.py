@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.truth.kernel_table import markdown
+from benchmarks.truth.kernel_table import halved, markdown
 from benchmarks.truth.live import with_live_shapes
 from benchmarks.truth.runs import SWEEP, Counted, Run, runs, sweep_runs, without_shapes
 from benchmarks.truth.scoring import aligned, charged
@@ -178,6 +178,22 @@ def write_csv(path: Path, found: Sequence[Kernel]) -> None:
         writer = csv.DictWriter(file, list(lines[0]) if lines else [])
         writer.writeheader()
         writer.writerows(lines)
+
+
+def sweep_section(folder: Path = SWEEP) -> list[str]:
+    """What RESULTS.md says of the sweep: families by half; nothing where nobody recorded one."""
+    swept = list(sweep_runs(folder))
+    if not swept:
+        return []
+    shapes, names = (
+        [k for run in swept for k in kernels(run, level)] for level in ("shapes", "names")
+    )
+    return [
+        f"Sweep, {len(swept)} scripts of many cases each, {len(shapes)} counted kernels; halves"
+        f" {' / '.join(HALVES)}:",
+        "",
+        *halved(shapes, names),
+    ]
 
 
 def main() -> None:

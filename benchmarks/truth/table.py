@@ -8,7 +8,8 @@ all that was recorded; `live shapes`, what `--shapes` records of a step; `names`
 shapes, as a live monitor sees a run before that; `counters`, names and the GPM readings of the same
 loop, where there are any. The counted kernels are the first of one step (benchmarks/truth/collect.py).
 Scripts that constants were set with, those held out whose misses were studied, those that were
-counted and never studied, and those without counters (`sets`) are summed up apart.
+counted and never studied, and those without counters (`sets`) are summed up apart. A sweep
+(`kernels`) has a table of its own at the end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.truth.kernels import sweep_section
 from benchmarks.truth.live import with_live_shapes
 from benchmarks.truth.runs import Run, runs, with_gauges, without_shapes
 from benchmarks.truth.scoring import SIDES, Score, aligned, score
@@ -259,6 +261,8 @@ def main() -> None:
     parser.add_argument("--misses", type=float, default=0.01, help="smallest share of time to name")
     args = parser.parse_args()
     print(markdown(rows(Path(args.traces) if args.traces else None), args.misses))
+    if section := sweep_section():
+        print("", *section, sep="\n")
 
 
 if __name__ == "__main__":
