@@ -1,15 +1,19 @@
 """What watching costs a training script: attached and not, in turns, in one process of the script.
 
     python benchmarks/overhead.py --zoo DIR --out DIR [--only tiny_mlp,gpt_bf16 | --all]
-        [--pairs 20] [--phase 1.0] [--budget 75] [--gpus 1] [--site DIR]
+        [--pairs 20] [--phase 1.0] [--budget 75] [--gpus 1] [--site DIR] [--control]
 
 Per script: some windows before any attach; one `brrrtop attach` for the time to its first verdict;
-then off, on, off, on, … where each *on* is a real attach, half a second left out, a window under the
-governor at its defaults, and a real detach. The governor's clock stands still in between, so that
+then off, on, off, on, … where each *on* is a real attach, some time left out (`--settle-on`: what an
+attach costs is told by the longest step, a watch lasts hours), a window under the governor at its
+defaults, and a real detach. The governor's clock stands still in between, so that
 bursts come as often as in one long watch. Then the same in continuous mode, and in the same process
 torch.profiler and cupti-python switched on and off. A window lies between two moments at which the
 trainer's next step ended and the device was drained. Cost: mean over the pairs of on / (mean of the
 offs around it) − 1, with a 95 % bootstrap interval. Writes overhead.json and overhead.md to --out.
+
+`--control` goes through the same turns and attaches to nobody: what the method says of nothing, and
+how far a script drifts by itself.
 """
 
 from __future__ import annotations
@@ -110,6 +114,11 @@ class Subject:
 
         from collectors.errors import CollectorError
 
+        if self.args.control:
+            time.sleep(self.args.settle_on)
+            found = self.window()[2]
+            self.longest_on_ns = max(self.longest_on_ns, found.longest_ns)
+            return found
         left = self.trainer.mark()
         try:
             watch = Watch(self.trainer.pid, governor)
@@ -120,7 +129,7 @@ class Subject:
             self.main_holds_ns.append(watch.attached.main_stopped_ns)
             if continuous:
                 watch.source.continuous(True)
-            watch.look(self.args.settle)
+            watch.look(self.args.settle_on)
             start, end, found = self.window(lambda s: watch.look(s, until_idle_s=1.5))
         finally:
             if not watch.close():
@@ -201,7 +210,7 @@ def measure(subject: Subject) -> dict[str, Any]:
     virgin = [subject.off_window().mean_ns for _ in range(VIRGIN_WINDOWS)]
     with device_memory() as used:
         rss, memory = trainer.rss_bytes(), used()
-        first = by_command_line(trainer.pid, args.site, args.verdict_limit)
+        first = {} if args.control else by_command_line(trainer.pid, args.site, args.verdict_limit)
         rss_after = trainer.rss_bytes()
         governor, bare = Governor(), used()
         gone_ns, rss_seen, memory_seen = (
@@ -241,12 +250,13 @@ def measure(subject: Subject) -> dict[str, Any]:
         "host_bytes": max(0, rss_after - rss), "host_bytes_most": max(rss_seen) - rss,
         "device_bytes": max(memory_seen) - memory if memory is not None else None,
     }  # fmt: skip
-    continuous, _, _ = subject.in_turns(
-        lambda: subject.watched(Governor(), continuous=True),
-        args.continuous_pairs,
-        began + args.budget,
-    )
-    found["continuous"] = told(continuous)
+    if args.continuous_pairs:
+        continuous, _, _ = subject.in_turns(
+            lambda: subject.watched(Governor(), continuous=True),
+            args.continuous_pairs,
+            began + args.budget,
+        )
+        found["continuous"] = told(continuous)
     if trainer.name in args.rivals.split(","):
         failures, subject.failures = subject.failures, []
         for name, codes in overhead_table.RIVALS.items():
@@ -372,6 +382,10 @@ def main() -> int:
     parser.add_argument(
         "--settle", type=float, default=0.5, help="seconds left out before a window"
     )
+    parser.add_argument(
+        "--settle-on", type=float, help="the same where an attach came before; by default as much"
+    )
+    parser.add_argument("--control", action="store_true", help="attach to nobody")
     parser.add_argument("--budget", type=float, default=75.0, help="about so many seconds a script")
     parser.add_argument(
         "--rivals", default="tiny_mlp,gpt_bf16", help="scripts to try rivals on too"
@@ -380,6 +394,8 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=1)
     args = parser.parse_args()
     gpu_options.prepare(args)
+    if args.settle_on is None:
+        args.settle_on = args.settle
     names = [n for n in args.only.split(",") if n]
     if args.all:
         names = sorted(p.stem for p in args.zoo.glob("*.py") if not p.stem.startswith("_"))

@@ -30,12 +30,12 @@ def megabytes(count: int | None) -> str:
 def cells(one: dict[str, Any]) -> list[str]:
     if "error" in one:
         return [one["script"], one["error"][:60], *["–"] * (len(COLUMNS) - 2)]
-    verdict = one["first"]["first_verdict_s"]
+    verdict = one["first"].get("first_verdict_s")
     held = one["attach_held_ms"]
     return [
         one["script"], f"{one['step_off_ms']:.2f} ms", interval(one["default"]),
         str(one["default"]["pairs"] if one["default"] else 0), f"×{one['longest_ratio']:.2f}",
-        interval(one["residue"]), interval(one["continuous"]), interval(one.get("torch_profiler")),
+        interval(one["residue"]), interval(one.get("continuous")), interval(one.get("torch_profiler")),
         interval(one.get("cupti_python")),
         f"{statistics.median(held):.2f} ms (≤ {max(held):.2f})" if held else "–",
         f"{verdict:.1f} s" if verdict is not None else "–",
