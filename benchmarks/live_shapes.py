@@ -155,7 +155,7 @@ def one(script: Path, options: argparse.Namespace) -> dict[str, Any]:
     except (BrrrtopError, CollectorError) as fault:
         found["error"] = f"{fault.message} ({fault.action})"
     finally:
-        found["trainer_exit"] = trainer.stop()
+        found["trainer_exit"], found["trainer_tail"] = trainer.stop(), trainer.tail[-12:]
     return found
 
 

@@ -43,22 +43,30 @@ while True:
 
 
 def measured(script: Path, out: Path) -> dict[str, Any]:
+    """What the benchmark found; all that it and its trainer said is shown where a test fails."""
     command = [sys.executable, str(BENCHMARKS / "live_shapes.py"), "--out", str(out)]
-    subprocess.run([*command, "--script", str(script)], timeout=300, check=False)
-    found: dict[str, Any] = json.loads((out / "live_shapes.json").read_text())[0]
+    done = subprocess.run(
+        [*command, "--script", str(script)],
+        timeout=300, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    print(done.stdout)
+    measured = out / "live_shapes.json"
+    assert measured.exists(), f"exit code {done.returncode}: {done.stdout[-2000:]}"
+    found: dict[str, Any] = json.loads(measured.read_text())[0]
+    print(json.dumps(found, indent=1))
     assert "error" not in found, found
     return found
 
 
 def holds(found: dict[str, Any], least: float) -> None:
     """Most kernels have shapes, torch's backward thread among them, and the steps are as before."""
+    assert found["trainer_alive"], found["trainer_tail"]
     assert found["says"].startswith("shapes of one step recorded"), found["says"]
     assert "L2" not in found["before"]["evidence"]
     assert found["after"]["evidence"]["L2"] >= least, found["after"]
     assert found["threads"] >= 2
     assert found["step_after_ns"] == pytest.approx(found["step_before_ns"], rel=0.03)
     assert found["afterwards_rate"] == pytest.approx(found["alone_rate"], rel=0.05)
-    assert found["trainer_alive"]
 
 
 def test_a_language_model_gets_shapes_and_keeps_its_pace(tmp_path: Path) -> None:

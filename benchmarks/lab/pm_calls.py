@@ -1,0 +1,276 @@
+"""The process of `pm_steps.py` that samples: every call into CUPTI is noted before it is made."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+HOST_SIZE_13_0 = 48
+"""Of `CUpti_Profiler_Host_Initialize_Params`, the one structure of this sequence that grew between CUPTI 13.0 and
+13.4 (56): the older library refuses the longer one with INVALID_PARAMETER (cupti_profiler_host.h of both)."""
+SEEN = ("pm_sampling_", "profiler_", "device_get_chip_name")
+OFTEN = ("pm_sampling_counter_data_get_sample_info", "profiler_host_evaluate_to_gpu_values")
+"""Thousands of calls a second: only the note of the call under way tells of these."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How one process samples."""
+
+    library: str = "newest"
+    """Of the libcupti files found: `newest` or `oldest`."""
+    through: str = "product"
+    """`product`: DeviceCounters; `plain`: cupti-python's Collector, configured once."""
+    buffer_mib: int = 64
+    interval_us: int = 200
+    images: str = "fresh"
+    """Counter images: `fresh` for each decode and freed, `kept`: never freed, `same`: one for all decodes."""
+    context: bool = False
+    """With CUDA's primary context current in the sampling thread."""
+    thread: bool = True
+    latest: bool = False
+    """The buffer keeps the latest records; otherwise it runs over."""
+    most: int = 4096
+    """Samples of one decode, where `plain`."""
+    gpm: bool = False
+    """With NVML's and GPM's readings in the same process."""
+    load: bool = False
+
+
+class Notes:
+    """A log, and a file that always holds the call under way: both outlive a crash."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.began = time.monotonic()
+        self.log = os.open(folder / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._now = os.open(folder / f"{name}.now", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+
+    def now(self, text: str) -> None:
+        os.pwrite(self._now, text.ljust(120)[:120].encode(), 0)
+
+    def line(self, text: str) -> None:
+        os.write(self.log, f"{time.monotonic() - self.began:8.4f} {text}\n".encode())
+
+
+@dataclass
+class Found:
+    opened: list[str] = field(default_factory=list)
+    decodes: int = 0
+    samples: int = 0
+    with_samples: int = 0
+    last_samples_s: float = 0.0
+    overflows: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    first_faults: dict[str, str] = field(default_factory=dict)
+    decode_ms: list[float] = field(default_factory=list)
+    slowest_ms: dict[str, float] = field(default_factory=dict)
+    image_bytes: int = 0
+    configured: int = 0
+    libraries: list[str] = field(default_factory=list)
+    cupti: int = 0
+
+
+def noted(module: Any, notes: Notes, found: Found) -> None:
+    """Has every call of PM sampling told before and after; what decoding says of the buffer is counted."""
+    for name in dir(module):
+        call = getattr(module, name)
+        plain = name.startswith(SEEN) and callable(call) and not name.endswith("dtype")
+        if plain and not isinstance(call, type):
+            setattr(module, name, told(name, call, notes, found))
+
+
+def told(name: str, call: Any, notes: Notes, found: Found) -> Any:
+    often = name in OFTEN
+
+    def one(params: int) -> Any:
+        notes.now(f"{name} after {time.monotonic() - notes.began:.4f} s")
+        if not often:
+            notes.line(f"> {name}")
+        began, says = time.monotonic(), "ok"
+        try:
+            return call(params)
+        except BaseException as fault:
+            says = f"{type(fault).__name__}: {fault}"
+            key = f"{name}: {says}"[:160]
+            found.faults[key] = found.faults.get(key, 0) + 1
+            raise
+        finally:
+            took_ms = round((time.monotonic() - began) * 1e3, 2)
+            found.slowest_ms[name] = max(took_ms, found.slowest_ms.get(name, 0.0))
+            if name == "pm_sampling_decode_data":
+                says += " " + buffer_state(params, found)
+                found.decode_ms.append(took_ms)
+            elif name == "pm_sampling_set_config":
+                found.configured += 1
+            if not often:
+                notes.line(f"< {name} {took_ms:.2f} ms {says}")
+            notes.now(f"after {name}")
+
+    return one
+
+
+def buffer_state(params: int, found: Found) -> str:
+    """Stop reason and overflow of `CUpti_PmSampling_DecodeData_Params`: after five words."""
+    reason = ctypes.c_int.from_address(params + 40).value
+    over = ctypes.c_uint8.from_address(params + 44).value
+    found.image_bytes = ctypes.c_size_t.from_address(params + 32).value
+    found.overflows += bool(over)
+    found.reasons[str(reason)] = found.reasons.get(str(reason), 0) + 1
+    return f"stop reason {reason} overflow {over} image {found.image_bytes}"
+
+
+def with_images(sampling: Any, how: str) -> None:
+    """What becomes of the memory that decodes write into."""
+    make = sampling.Collector._create_counter_data_image
+    kept: list[tuple[int, Any]] = []
+    if how == "fresh":
+        return
+
+    def image(self: Any, max_samples: int) -> Any:
+        if how == "same" and kept and kept[0][0] == max_samples:
+            old = kept[0][1]
+            cupti = sys.modules["cupti.cupti"]
+            params = cupti.PmSamplingCounterDataImageInitializeParams()
+            params.struct_size = cupti.PM_SAMPLING_COUNTER_DATA_IMAGE_INITIALIZE_PARAMS_STRUCT_SIZE
+            params.p_pm_sampling_object = self._pm_sampling_object
+            params.counter_data_size, params.p_counter_data = len(old), old.ctypes.data
+            cupti.pm_sampling_counter_data_image_initialize(params.ptr)
+            return old
+        made = make(self, max_samples)
+        kept.append((max_samples, made))
+        return made
+
+    sampling.Collector._create_counter_data_image = image
+
+
+def current_context(device: int) -> None:
+    cuda = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
+    for code in (
+        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device),
+        cuda.cuCtxSetCurrent(context),
+    ):
+        if code:
+            raise RuntimeError(f"no primary context: CUDA answers {code}")  # fmt: skip
+
+
+class Plain:
+    """As in NVIDIA's sample: configured once, decoded again and again."""
+
+    def __init__(self, sampling: Any, device: int, variant: Variant) -> None:
+        from collectors.counter_device import COUNTERS
+
+        mode = sampling.HardwareBufferAppendMode
+        self._most = variant.most
+        self._collector = sampling.Collector(device_index=device)
+        self._collector.enable()
+        self._collector.configure(
+            metrics=list(COUNTERS.values()), hardware_buffer_size=variant.buffer_mib << 20,
+            sampling_interval=variant.interval_us * 1000,
+            hw_buffer_append_mode=mode.KEEP_LATEST if variant.latest else mode.KEEP_OLDEST,
+        )  # fmt: skip
+        self._collector.start()
+        self.columns = list(COUNTERS)
+
+    def drain(self, device: int, every: int = 1) -> Any:
+        return self._collector.decode(max_samples=self._most)[::every]
+
+    def close(self) -> None:
+        try:
+            self._collector.stop()
+        finally:
+            self._collector.disable()
+
+
+def sample(variant: Variant, device: int, seconds: float, notes: Notes, found: Found) -> None:
+    """The whole sequence, with a decode each half second."""
+    from collectors import counter_device
+    from collectors.cuda_devices import cuda_ordinals
+
+    notes.now("cuInit")
+    notes.line(f"cuInit: devices {sorted(cuda_ordinals().values())}")
+    if variant.context:
+        notes.now("cuCtxSetCurrent")
+        current_context(device)
+    from cupti import pm_sampling
+
+    with_images(pm_sampling, variant.images)
+    counter_device.HARDWARE_BUFFER_BYTES = variant.buffer_mib << 20
+    if variant.through == "plain":
+        counters: Any = Plain(pm_sampling, device, variant)
+    else:
+        counters = counter_device.DeviceCounters(pm_sampling, device, variant.interval_us * 1000)
+    found.opened = counters.columns
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            time.sleep(0.5)
+            found.decodes += 1
+            try:
+                rows = counters.drain(device, 5)
+            except Exception as fault:
+                key = f"{type(fault).__name__}: {fault}"[:200]
+                notes.line(f"decode: {key}")
+                found.first_faults.setdefault(key, f"{time.monotonic() - notes.began:.2f} s")
+                continue
+            found.samples += len(rows)
+            if len(rows):
+                found.with_samples += 1
+                found.last_samples_s = round(time.monotonic() - notes.began, 2)
+            notes.line(f"decode {found.decodes}: every fifth of the samples: {len(rows)}")
+    finally:
+        counters.close()
+
+
+def child(
+    name: str, variant: Variant, device: int, seconds: float, library: str, out: Path
+) -> None:
+    notes, found = Notes(out, name), Found()
+    faulthandler.enable(notes.log, all_threads=True)
+    loaded = ctypes.CDLL(library, ctypes.RTLD_GLOBAL) if library else None
+    version = ctypes.c_uint32()
+    if loaded is not None:
+        loaded.cuptiGetVersion(ctypes.byref(version))
+    found.cupti = version.value
+    import cupti.cupti as bindings
+
+    if 130000 <= version.value < 130100:
+        bindings.PROFILER_HOST_INITIALIZE_PARAMS_STRUCT_SIZE = HOST_SIZE_13_0
+    noted(bindings, notes, found)
+    gauges = None
+    if variant.gpm:
+        from collectors.nvml_thread import GaugeThread
+
+        gauges = GaugeThread(None)
+        gauges.start()
+    fault: list[str] = []
+
+    def work() -> None:
+        try:
+            sample(variant, device, seconds, notes, found)
+        except Exception as wrong:
+            fault.append(f"{type(wrong).__name__}: {wrong}"[:300])
+
+    if variant.thread:
+        worker = threading.Thread(target=work)
+        worker.start()
+        worker.join()
+    else:
+        work()
+    if gauges is not None:
+        gauges.close()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    seen = {line.split()[-1] for line in maps if "libcupti.so" in line or "libnvperf" in line}
+    found.libraries = sorted(seen)
+    notes.now("done")
+    print(json.dumps(asdict(found) | {"fault": fault}), flush=True)
+    os._exit(0)
