@@ -73,6 +73,8 @@ METRICS = (
     "dram__throughput.avg.pct_of_peak_sustained_elapsed",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
     "launch__waves_per_multiprocessor",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    "l1tex__throughput.avg.pct_of_peak_sustained_active",
 )
 COLUMNS = ("index", "kernel", "grid", "block", *METRICS)
 PACK_BYTES = 15 << 20

@@ -161,6 +161,8 @@ def columns(kernel: Kernel) -> dict[str, object]:
         "ncu_side": counted.side,
         "decided": int(counted.decided),
         "right": int(kernel.right),
+        "l2": counted.l2,
+        "l1": counted.l1,
         "dram_side": counted.by_dram.side,
         "dram_decided": int(counted.by_dram.decided),
         "name": group.name,

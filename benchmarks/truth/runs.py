@@ -53,6 +53,15 @@ class Counted:
     """Of the grid; None where nobody wrote it down."""
     threads: int | None = None
     """Of a block."""
+    l2: float | None = None
+    l1: float | None = None
+    """With shared memory. Both None where they were not counted."""
+
+    @property
+    def beyond_sm(self) -> Counted | None:
+        """As if what an SM has of its own (L1, shared memory) were no memory: what limits there is
+        how a kernel feeds its arithmetic, which more bandwidth or less traffic would not change."""
+        return replace(self, memory=max(self.dram, self.l2)) if self.l2 is not None else None
 
     @property
     def by_dram(self) -> Counted:
@@ -216,14 +225,20 @@ def _counted(path: Path) -> tuple[Counted, ...]:
             _percent(row, "launch__waves_per_multiprocessor"),
             _volume(row.get("grid")),
             _volume(row.get("block")),
+            _measured(row, "lts__throughput"),
+            _measured(row, "l1tex__throughput"),
         )
         for row in csv.DictReader(io.StringIO(text.decode()))
     )
 
 
+def _measured(row: dict[str, str], metric: str) -> float | None:
+    text = next((value for key, value in row.items() if key.startswith(metric)), "")
+    return float(text.replace(",", "")) if text else None
+
+
 def _percent(row: dict[str, str], metric: str) -> float:
-    text = next(value for key, value in row.items() if key.startswith(metric))
-    return float(text.replace(",", "") or 0)
+    return _measured(row, metric) or 0.0
 
 
 def _volume(text: str | None) -> int | None:

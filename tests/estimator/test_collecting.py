@@ -42,7 +42,7 @@ assert sys.argv[-1] == "--ncu-step" and pathlib.Path(sys.argv[-2]).exists()
 print("==PROF== Connected")
 columns = ["Kernel Name", "Grid Size", "Block Size"]
 metrics = sys.argv[sys.argv.index("--metrics") + 1].split(",")
-for row in (columns + metrics, [""] * 9, ["gemm"] + ["1"] * 8, ["norm"] + ["2"] * 8):
+for row in (columns + metrics, [""] * 11, ["gemm"] + ["1"] * 10, ["norm"] + ["2"] * 10):
     print(",".join('"' + cell + '"' for cell in row))
 """
 
@@ -101,8 +101,8 @@ def test_scripts_run_side_by_side_one_a_gpu_each_with_its_own_temporary_folder(z
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(ordered))
     assert min(e for _, e in spans["3"]) > min(s for s, _ in spans["5"])
     assert files["a.ncu.csv"].decode().splitlines()[1:] == [
-        "0,gemm" + ",1" * 8,
-        "1,norm" + ",2" * 8,
+        "0,gemm" + ",1" * 10,
+        "1,norm" + ",2" * 10,
     ]
 
 
