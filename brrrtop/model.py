@@ -123,6 +123,7 @@ class Steps:
     """`marks`, `annotations` or `period`."""
     confidence: float = 0.0
     spans: tuple[Span, ...] = ()
+    """The whole steps, on the device where that is known; empty where the host's say nothing of it."""
     warming_up: bool = False
     """These are the first three steps, or a compile ran in them: shown, never judged."""
 
@@ -259,16 +260,12 @@ class Estimate:
         """Steps that the account covers, seldom a whole number; None when steps are unknown.
 
         From the mean step, so that a step cut at the window's edge and time that was not traced
-        count as what they are. Points are told by the host: where it runs ahead, as it does in a
-        burst after a wait, they are closer to each other than the steps of the GPU are, whose
-        account this is; the median of all steps, traced or not, is the least then.
+        count as what they are; from the median one where no whole step of the GPU is known.
         """
         spans, usual = self.steps.spans, self.steps.step_ns or 0
         if not self.steps.count or not self.account.duration_ns:
             return None
         mean = sum(span.duration_ns for span in spans) / len(spans) if spans else usual
-        if self.steps.source == "marks":
-            mean = max(mean, usual)
         return self.account.duration_ns / mean if mean else None
 
 

@@ -54,9 +54,6 @@ CAUSES = {
 }
 """What a cause or bucket means, as a clause."""
 
-CROWDED = 1.5
-"""Steps over the room for them; up to here, lengths that differ and cut edges explain it."""
-
 _BUCKETS = {
     "exposed_comm": "exposed comm",
     "exposed_copy": "exposed copy",
@@ -108,18 +105,9 @@ def because(estimate: Estimate) -> str:
 
 
 def steps_judged(estimate: Estimate) -> str:
-    """`36 steps`: those that the account covers; empty where steps are not known.
-
-    Marks come from the host, which may pass many steps ahead of the GPU within a traced while: where
-    the window has no room for so many of the median length, as many are told as it has room for.
-    """
-    count, step_ns = estimate.steps.count, estimate.steps.step_ns
-    if not count:
-        return ""
-    duration_ns = estimate.account.duration_ns
-    if step_ns and count * step_ns > CROWDED * duration_ns:
-        count = max(1, round(duration_ns / step_ns))
-    return f"{count} step{'s' * (count != 1)}"
+    """`36 steps`: the whole ones; empty where steps are not known."""
+    count = estimate.steps.count
+    return f"{count} step{'s' * (count != 1)}" if count else ""
 
 
 def unjudged(snapshot: Snapshot) -> str:

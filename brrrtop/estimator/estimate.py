@@ -31,10 +31,11 @@ def estimate(window: Window) -> Judged:
     ceilings = ceilings_for(window.device)
     call_rows = launches.call_of(window.activities, window.calls, window.observed)
     stepped = steps.find_steps(window, call_rows)
-    window, call_rows = whole_steps(window, call_rows)
+    window, call_rows, whole = whole_steps(window, call_rows)
     acts = window.activities
     labelled = labels.label(window, ceilings)
     booked = account.book(window, labelled, call_rows)
+    stepped = steps.on_device(stepped, whole, booked.duration_ns)
     split = account.split_of(booked)
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     verdict = regimes.judge(booked, split, labelled.views, len(acts))

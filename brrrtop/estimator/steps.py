@@ -23,6 +23,8 @@ _LEAST_STARTS = 3
 """Of steps: fewer show no distances that could be alike."""
 _TRIED = 64
 _MATCH_SHARE = 0.9
+_AHEAD = 0.9
+"""A host whose marks are closer than this many median steps was ahead of the GPU."""
 _RAN = 0.9
 """A step of whose launches fewer than these were seen to run was cut; a few records may be lost."""
 
@@ -55,6 +57,25 @@ def _warming_up(window: Window, found: Steps) -> bool:
     if not len(loads) or len(found.spans) > _DILUTED:
         return False
     return not found.spans or bool(loads[-1] < found.spans[:WARM_UP_STEPS][-1].t1_ns)
+
+
+def on_device(found: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:
+    """The same as steps of the GPU, whose time is accounted for; marks are the host's.
+
+    A host that runs ahead, as it does in a burst after a wait, passes many marks while the GPU does
+    one step: those bound no step of the GPU, and between them fewer end than it is judged on.
+
+    Args:
+        found: Steps as the marks tell them.
+        whole: Steps on the device that are judged; empty where none were told apart.
+        judged_ns: The time accounted for.
+    """
+    if whole:
+        return replace(found, count=len(whole), spans=whole)
+    mean_ns = sum(span.duration_ns for span in found.spans) / max(1, len(found.spans))
+    if found.source != "marks" or not found.step_ns or mean_ns > _AHEAD * found.step_ns:
+        return found
+    return replace(found, count=max(1, round(judged_ns / found.step_ns)), spans=())
 
 
 def between_steps(steps: Steps) -> Span | None:
@@ -153,9 +174,7 @@ def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
         whole = (at >= 0) & (ends <= highs[np.maximum(at, 0)]) if len(lows) else starts < 0
         starts, ends = starts[whole], ends[whole]
     spans = tuple(Span(int(a), int(b)) for a, b in zip(starts, ends, strict=True))
-    # The host may have run ahead of the GPU, which had no time for as many.
-    room = round(int((ends - starts).sum()) / step_ns) if step_ns else len(spans)
-    return Steps(min(len(spans), max(room, 1)), step_ns, "marks", 1.0, spans)
+    return Steps(len(spans), step_ns, "marks", 1.0, spans)
 
 
 def _from_period(activities: Activities) -> Steps:

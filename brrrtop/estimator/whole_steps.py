@@ -20,21 +20,24 @@ ENOUGH = 0.5
 a step must have: one whose tracing stopped halfway has fewer."""
 
 
-def whole_steps(window: Window, call_rows: I8) -> tuple[Window, I8]:
-    """The window's bursts, calls and activities of whole steps alone, and the calls' new rows.
+def whole_steps(window: Window, call_rows: I8) -> tuple[Window, I8, tuple[Span, ...]]:
+    """The window's bursts, calls and activities of whole steps alone, the calls' new rows, and
+    those steps as they were on the device.
 
-    The same again where nothing was traced in bursts, where no steps are marked by points, and
-    where whole steps are less than half of it.
+    The same again and no steps where nothing was traced in bursts, where no steps are marked by
+    points, and where whole steps are less than half of it. No steps either where no launch is
+    known: what ran between two marks may have been launched long before.
     """
     times = _points(window)
     if window.observed is None or len(times) < 2 or not len(window.activities):
-        return window, call_rows
+        return window, call_rows, ()
     bounds, counts = _bounds(window.activities, window.calls, call_rows, times)
     whole = _whole(bounds, counts, window.observed)
-    spans = _joined(bounds[:-1][whole], bounds[1:][whole])
+    begins, ends = bounds[:-1][whole], bounds[1:][whole]
+    spans = _joined(begins, ends)
     traced_ns = sum(span.duration_ns for span in window.observed)
     if sum(span.duration_ns for span in spans) < ENOUGH * traced_ns:
-        return window, call_rows
+        return window, call_rows, ()
     kept = _inside(window.activities.starts_ns, spans)
     host = _joined(times[:-1][whole], times[1:][whole])
     heard = _inside(window.calls.starts_ns, host)
@@ -48,6 +51,7 @@ def whole_steps(window: Window, call_rows: I8) -> tuple[Window, I8]:
             observed=spans,
         ),
         np.where(rows >= 0, moved[np.maximum(rows, 0)], -1),
+        _spans(begins, ends) if (call_rows >= 0).any() else (),
     )
 
 
@@ -90,9 +94,11 @@ def _joined(starts: I8, ends: I8) -> tuple[Span, ...]:
         return ()
     opens = np.concatenate(([True], starts[1:] != ends[:-1]))
     closes = np.concatenate((opens[1:], [True]))
-    return tuple(
-        Span(a, b) for a, b in zip(starts[opens].tolist(), ends[closes].tolist(), strict=True)
-    )
+    return _spans(starts[opens], ends[closes])
+
+
+def _spans(starts: I8, ends: I8) -> tuple[Span, ...]:
+    return tuple(Span(a, b) for a, b in zip(starts.tolist(), ends.tolist(), strict=True))
 
 
 def _inside(times: I8, spans: tuple[Span, ...]) -> Bool:

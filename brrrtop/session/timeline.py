@@ -257,7 +257,8 @@ class Timeline:
         )
         acts = _sorted(acts, keep, acts.starts_ns)
         calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
-        calls = _sorted(calls, calls.starts_ns < span.t1_ns, calls.starts_ns)
+        made = (calls.starts_ns < span.t1_ns) & (calls.starts_ns > self._traced_before(span))
+        calls = _sorted(calls, made, calls.starts_ns)
         marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
         marks = _sorted(
             marks, (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns), marks.starts_ns
@@ -284,6 +285,14 @@ class Timeline:
             self.losses.get("zero_timestamps", 0), self.hello,
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
         )  # fmt: skip
+
+    def _traced_before(self, span: Span) -> int:
+        """When the last burst before the span ended, 0 without one.
+
+        Ids start anew with each burst: its calls would be taken for those of activities whose own
+        calls were not recorded.
+        """
+        return max((s.t1_ns for s in self.traced or () if s.t1_ns <= span.t0_ns), default=0)
 
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None

@@ -112,6 +112,8 @@ def check(truth: Truth, snapshot: Snapshot, settled: bool) -> None:
     assert estimate is not None
     assert estimate.regime.value == truth.regime
     assert estimate.cause == truth.cause
+    if estimate.steps.count:
+        assert estimate.steps.count == pytest.approx(estimate.steps_covered, abs=1)
     given = {one.kind: one.confidence for one in snapshot.advisories}
     assert not given.keys() & set(truth.not_advice)
     if settled:

@@ -227,14 +227,3 @@ def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
     assert "the host was late for, 94% has a known cause" in to_text(known)
     assert document(make_snapshot())["host_cause_known"] is None
     assert "known cause" not in to_text(make_snapshot())
-
-
-def test_no_more_steps_are_told_than_the_window_has_room_for(make_snapshot: MakeSnapshot) -> None:
-    snapshot = make_snapshot()
-    assert snapshot.estimate is not None
-    room_ns = snapshot.estimate.account.duration_ns
-    for count, step_ns, told in ((4, room_ns // 4, "4 steps"), (40, room_ns // 4, "4 steps"),
-                                 (5, room_ns // 4, "5 steps"), (9, room_ns, "1 step of")):  # fmt: skip
-        steps = Steps(count, step_ns, "marks", 1.0)
-        text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, steps=steps)))
-        assert f"judged, {told}" in text, told

@@ -61,12 +61,13 @@ def test_a_step_whose_beginning_was_not_traced_is_none() -> None:
 def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
     w = run()
     rows = launches.call_of(w.activities, w.calls, w.observed)
-    found, moved = whole_steps(w, rows)
+    found, moved, steps = whole_steps(w, rows)
     assert len(found.activities) == 3 * 2 * KERNELS == len(found.calls)
     assert moved.tolist() == list(range(len(moved)))
     assert (found.calls.correlations[moved] == found.activities.correlations).all()
     assert found.observed is not None
     assert [span.duration_ns for span in found.observed] == [2 * STEP_MS * MS] * 3
+    assert [span.duration_ns for span in steps] == [STEP_MS * MS] * 6
 
 
 @pytest.mark.parametrize(
@@ -76,5 +77,5 @@ def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
 )
 def test_without_whole_steps_all_that_was_traced_is_judged(w: Window) -> None:
     rows = launches.call_of(w.activities, w.calls, w.observed)
-    found, same = whole_steps(w, rows)
-    assert found is w and same is rows
+    found, same, steps = whole_steps(w, rows)
+    assert found is w and same is rows and steps == ()

@@ -7,6 +7,7 @@ import pytest
 
 from brrrtop.session import spans
 from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Span
 from collectors.wire import OBSERVED, Frame, Kind
 from tests.session.runs import T0_NS, Run
 
@@ -25,3 +26,19 @@ def test_tracing_without_pauses_is_judged_by_its_last_window(tier: str, judged_s
     assert span is not None
     assert span.duration_ns == judged_s * SECOND
     assert span.t1_ns == T0_NS + 42 * SECOND
+
+
+def test_calls_of_a_burst_before_the_window_launch_nothing_in_it() -> None:
+    """Ids start anew with each burst, and not every activity has its call recorded."""
+    timeline = Timeline()
+    for number in range(3):
+        run = Run(T0_NS + number * SECOND).steps(3)
+        for frame in run.frames:
+            timeline.add(frame)
+        traced = np.array([(T0_NS + number * SECOND, run.now_ns, 0, 0)], OBSERVED)
+        timeline.add(Frame(Kind.OBSERVED, traced, run.now_ns))
+    for begin_ns, bursts in ((T0_NS, 3), (T0_NS + SECOND // 2, 2), (T0_NS + 3 * SECOND // 2, 1)):
+        window = timeline.window(Span(begin_ns, T0_NS + 3 * SECOND), 0)
+        assert window.observed is not None and len(window.observed) == bursts
+        assert len(window.calls) == len(window.activities) == bursts * 3 * 11
+    assert int(window.calls.starts_ns.min()) >= T0_NS + 2 * SECOND

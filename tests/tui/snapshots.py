@@ -170,7 +170,7 @@ def estimate(acc: Account | None = None, **more: Any) -> Estimate:
         "confidence": 0.92,
         "runner_up": Regime.COMPUTE,
         "launch": Launch(184_000, 0.12, 0.88, 454),
-        "steps": Steps(4, 36_600_000, "marks", 0.97, _steps(acc)),
+        "steps": Steps(4, round(0.245 * acc.duration_ns), "marks", 0.97, _steps(acc)),
         "kernels": KERNELS,
         "evidence_shares": {"L1": 0.2, "L1.5": 0.2, "L2": 0.6},
         "host_cause_known": 0.91,
