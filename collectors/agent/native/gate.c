@@ -1,49 +1,23 @@
 #include "gate.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "agent.h"
 #include "brrrtop_agent.h"
 #include "clock.h"
+#include "news.h"
 
 enum { IDLE, STARTING, RUNNING };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t news;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct news news = NEWS_INITIALIZER;
 static int phase, asked, events;
 static uint64_t tickets, answered;
 static char asker[128];
 
-static void make_condition(void)
-{
-    pthread_condattr_t kind;
-    pthread_condattr_init(&kind);
-    pthread_condattr_setclock(&kind, CLOCK_MONOTONIC);
-    pthread_cond_init(&news, &kind);
-    pthread_condattr_destroy(&kind);
-}
-
-static void hold(void)
-{
-    pthread_once(&once, make_condition);
-    pthread_mutex_lock(&lock);
-}
-
-static void release(void) { pthread_mutex_unlock(&lock); }
-
-/* False once the time is over. */
-static bool wait_until(int64_t until_ns)
-{
-    struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
-    return pthread_cond_timedwait(&news, &lock, &until) == 0;
-}
-
 enum gate_entry gate_enter(void)
 {
-    hold();
+    news_hold(&news);
     enum gate_entry entry = phase == IDLE ? GATE_MINE : phase == RUNNING ? GATE_RUNNING : GATE_BUSY;
     if (phase == RUNNING && asked & ASK_STOP)
         entry = GATE_BUSY;
@@ -52,34 +26,34 @@ enum gate_entry gate_enter(void)
         asked = 0;
         events = 0;
     }
-    release();
+    news_release(&news);
     return entry;
 }
 
 void gate_started(void)
 {
-    hold();
+    news_hold(&news);
     phase = RUNNING;
-    release();
+    news_release(&news);
 }
 
 void gate_ended(void)
 {
-    hold();
+    news_hold(&news);
     if (phase == RUNNING)
         events |= BRRR_EV_STOP | BRRR_EV_ENDED;
     phase = IDLE;
     answered = tickets;
-    pthread_cond_broadcast(&news);
-    release();
+    news_tell(&news);
+    news_release(&news);
 }
 
 bool gate_ask(int what, const char *who, int ms)
 {
     int64_t until_ns = mono_ns() + ms * NS_PER_MS;
-    hold();
+    news_hold(&news);
     if (phase != RUNNING) {
-        release();
+        news_release(&news);
         return true;
     }
     asked |= what;
@@ -93,35 +67,35 @@ bool gate_ask(int what, const char *who, int ms)
     agent_wake();
     /* A stop is only over when the thread is. */
     while (what == ASK_STOP ? phase == RUNNING : answered < ticket)
-        if (!wait_until(until_ns))
+        if (!news_wait(&news, until_ns))
             break;
     bool done = what == ASK_STOP ? phase != RUNNING : answered >= ticket;
-    release();
+    news_release(&news);
     return done;
 }
 
 int gate_asked(char *who, int room, uint64_t *ticket)
 {
-    hold();
+    news_hold(&news);
     int what = asked;
     asked &= ASK_STOP;
     *ticket = tickets;
     snprintf(who, (size_t)room, "%s", asker);
-    release();
+    news_release(&news);
     return what;
 }
 
 void gate_answer(uint64_t ticket)
 {
-    hold();
+    news_hold(&news);
     answered = ticket;
-    pthread_cond_broadcast(&news);
-    release();
+    news_tell(&news);
+    news_release(&news);
 }
 
 void gate_raise(int bits)
 {
-    hold();
+    news_hold(&news);
     if (bits & BRRR_EV_STACKS_ON)
         events &= ~BRRR_EV_STACKS_OFF;
     if (bits & BRRR_EV_STACKS_OFF)
@@ -132,29 +106,26 @@ void gate_raise(int bits)
     if (bits & BRRR_EV_MONITOR_GONE)
         events &= ~BRRR_EV_MONITOR;
     events |= bits;
-    pthread_cond_broadcast(&news);
-    release();
+    news_tell(&news);
+    news_release(&news);
 }
 
 int gate_wait(int timeout_ms)
 {
     int64_t until_ns = mono_ns() + timeout_ms * NS_PER_MS;
-    hold();
+    news_hold(&news);
     while (events == 0)
-        if (!wait_until(until_ns))
+        if (!news_wait(&news, until_ns))
             break;
     int bits = events;
     events = 0;
-    release();
+    news_release(&news);
     return bits;
 }
 
 void gate_forked(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    static const pthread_once_t never = PTHREAD_ONCE_INIT;
-    lock = fresh;
-    once = never;
+    news_forked(&news);
     phase = IDLE;
     asked = events = 0;
     tickets = answered = 0;

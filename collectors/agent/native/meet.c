@@ -9,6 +9,7 @@
 
 #include "agent.h"
 #include "clock.h"
+#include "news.h"
 
 #define CALL_NS (5 * NS_PER_MS)       /* the trainer waits so long for the agent to come */
 #define HELD_NS (300 * NS_PER_MS)     /* and so long for it to be done: CUPTI may hang */
@@ -20,9 +21,7 @@
 
 enum { APART, WAITING, HELD };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t news;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct news news = NEWS_INITIALIZER;
 static int phase;
 static _Atomic uint64_t asked_at = NOBODY; /* a step's number; 0: at once */
 static _Atomic pthread_t stepper;
@@ -32,31 +31,13 @@ static atomic_int callers;
 static int64_t asked_ns;
 static _Atomic int64_t longest_ns; /* that the trainer was held, since it was last asked */
 
-static void make_condition(void)
-{
-    pthread_condattr_t kind;
-    pthread_condattr_init(&kind);
-    pthread_condattr_setclock(&kind, CLOCK_MONOTONIC);
-    pthread_cond_init(&news, &kind);
-    pthread_condattr_destroy(&kind);
-}
-
-static void hold(void)
-{
-    pthread_once(&once, make_condition);
-    pthread_mutex_lock(&lock);
-}
-
-static void release(void) { pthread_mutex_unlock(&lock); }
-
 static bool on_main(void) { return syscall(SYS_gettid) == getpid(); }
 
 /* With the lock held, while the phase lasts; false once the time is over. */
 static bool wait_while(int that, int64_t until_ns)
 {
-    struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
     while (phase == that)
-        if (pthread_cond_timedwait(&news, &lock, &until) != 0)
+        if (!news_wait(&news, until_ns))
             return phase != that;
     return true;
 }
@@ -67,7 +48,7 @@ static void come(uint64_t step)
     int64_t now_ns = mono_ns(), captures_ns = atomic_load(&capture_ns);
     if (step < atomic_load(&asked_at) || (captures_ns && now_ns - captures_ns < CAPTURE_NS))
         return;
-    hold();
+    news_hold(&news);
     if (phase == APART && step >= atomic_load(&asked_at)) {
         phase = WAITING;
         agent_wake();
@@ -80,7 +61,7 @@ static void come(uint64_t step)
         if (held_ns > atomic_load(&longest_ns))
             atomic_store(&longest_ns, held_ns);
     }
-    release();
+    news_release(&news);
 }
 
 int64_t meet_longest_ns(void) { return atomic_exchange(&longest_ns, 0); }
@@ -124,13 +105,13 @@ static bool met(void)
 {
     if (atomic_load(&callers) != 0)
         return true;
-    hold();
+    news_hold(&news);
     bool here = phase != APART;
     if (phase == WAITING) {
         phase = HELD;
-        pthread_cond_broadcast(&news);
+        news_tell(&news);
     }
-    release();
+    news_release(&news);
     return here;
 }
 
@@ -160,12 +141,12 @@ void meet_over(void)
 {
     asked_ns = 0;
     atomic_store(&asked_at, NOBODY);
-    hold();
+    news_hold(&news);
     if (phase == HELD) {
         phase = APART;
-        pthread_cond_broadcast(&news);
+        news_tell(&news);
     }
-    release();
+    news_release(&news);
 }
 
 enum meet meet_within(int ms)
@@ -191,10 +172,7 @@ void meet_capture(bool begins) { atomic_store(&capture_ns, begins ? mono_ns() : 
 
 void meet_forked(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    static const pthread_once_t never = PTHREAD_ONCE_INIT;
-    lock = fresh;
-    once = never;
+    news_forked(&news);
     phase = APART;
     asked_ns = 0;
     atomic_store(&longest_ns, 0);
