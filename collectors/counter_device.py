@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from collectors.counter_binding import fits_one_pass, prepare
 from collectors.counter_clock import ClockMatch
 from collectors.counter_library import load_cupti
 from collectors.counter_samples import COLUMNS, SAMPLE
@@ -52,9 +54,12 @@ class DeviceCounters:
 
     def __init__(self, sampling: Any, ordinal: int, interval_ns: int = INTERVAL_NS) -> None:
         self._interval_ns = interval_ns
-        _with_one_evaluator(sampling)
+        self._sampling = sampling
+        prepare(sampling)
         self._collector = sampling.Collector(device_index=ordinal)
         self.columns: list[str] = []
+        self._tried: list[str] = []
+        """The metrics that were set last, taken or refused."""
         self._clock = ClockMatch()
         self._is_first = True
         self.lost_buffers = 0
@@ -71,26 +76,23 @@ class DeviceCounters:
         self._drained_s = time.monotonic()
 
     def _configure(self) -> None:
-        columns = list(COUNTERS)
-        while not self._accepts([COUNTERS[column] for column in columns]):
-            columns.pop()
-        self.columns = columns
-        if len(columns) < len(COUNTERS):
-            return
-        fewer = [column for column in columns if column not in SPARED]
-        for kept in (columns, fewer):
-            for metric in ISSUE:
-                if self._accepts([*(COUNTERS[column] for column in kept), metric + _P]):
-                    self.columns = [*kept, "issue"]
-                    return
-        self._accepts([COUNTERS[column] for column in columns])
+        """Sets what fits into one pass: at once where that can be asked beforehand, else by trying."""
+        fits = fits_one_pass(self._sampling, self._collector)
+        if fits is not None:
+            self.columns, metrics = chosen(fits)
+            if metrics and self._accepts(metrics):
+                return
+        self.columns, metrics = chosen(self._accepts)
+        if metrics != self._tried:
+            self._accepts(metrics)
 
     def _accepts(self, metrics: list[str]) -> bool:
-        """Whether these metrics can be had together; the last one alone has to be.
+        """Sets these metrics, where they can be had together; the last one alone has to be.
 
         Raises:
             Exception: Whatever cupti-python raises for reasons that fewer metrics do not mend.
         """
+        self._tried = metrics
         try:
             self._collector.configure(
                 metrics=metrics,
@@ -165,33 +167,24 @@ class DeviceCounters:
             self._collector.disable()
 
 
+def chosen(fits: Callable[[list[str]], bool]) -> tuple[list[str], list[str]]:
+    """Columns and their metrics, the most that `fits`; empty where nothing does."""
+    columns = list(COUNTERS)
+    while columns and not fits([COUNTERS[column] for column in columns]):
+        columns.pop()
+    metrics = [COUNTERS[column] for column in columns]
+    if len(columns) < len(COUNTERS):
+        return columns, metrics
+    fewer = [column for column in columns if column not in SPARED]
+    for kept in (columns, fewer):
+        for metric in ISSUE:
+            more = [*(COUNTERS[column] for column in kept), metric + _P]
+            if fits(more):
+                return [*kept, "issue"], more
+    return columns, metrics
+
+
 def sampling_module() -> Any:
     """`cupti.pm_sampling`, with the library that belongs to it."""
     load_cupti()
     return importlib.import_module("cupti.pm_sampling")
-
-
-def _with_one_evaluator(sampling: Any) -> None:
-    """Has cupti-python evaluate all batches with one host object, as CUPTI's own samples do.
-
-    Version 13.4 makes one for each batch, about 70 ms of one core (H200 host, ten batches a
-    second). A version that is built otherwise is left as it is.
-    """
-    data = getattr(sampling, "CounterData", None)
-    made = getattr(data, "_initialize_host", None)
-    if data is None or made is None or getattr(made, "is_shared", False):
-        return
-    hosts: dict[str, Any] = {}
-
-    def shared(self: Any) -> None:
-        chip = str(self._chip_name)
-        if chip not in hosts:
-            made(self)
-            if getattr(self, "_host_finalizer", None) is None:
-                return
-            self._host_finalizer.detach()
-            hosts[chip] = self._host
-        self._host = hosts[chip]
-
-    shared.is_shared = True  # type: ignore[attr-defined]
-    data._initialize_host = shared

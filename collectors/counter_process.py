@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from collectors.counters import CounterThread
 from collectors.held import HeldFrames
+from collectors.nvml_processes import OURS
 from collectors.wire import Decoder, Frame, Kind, WireError
 
 _WORKER = (
@@ -69,6 +70,7 @@ class CounterProcess:
         except OSError as fault:
             self._end(f"hardware counters are off: {fault}")
             return
+        OURS.add(self._process.pid)
         self._reader.start()
 
     # --- as CounterThread -----------------------------------------------------------
@@ -121,6 +123,7 @@ class CounterProcess:
             process.kill()
             process.wait()
             killed = True
+        OURS.discard(process.pid)
         self._reader.join(1.0)
         assert process.stdout is not None
         process.stdout.close()

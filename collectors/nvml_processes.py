@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+OURS: set[int] = set()
+"""Processes that the monitor started for itself: on the GPU, and nobody's neighbours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
@@ -26,9 +29,9 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
     Args:
         pids: As NVML lists them.
         trainer: Its pid as we see it.
-        own: Pids that are ours, never foreign.
+        own: Pids that are ours, never foreign, beside `OURS`.
     """
-    listed = set(pids) - set(own)
+    listed = set(pids) - set(own) - OURS
     if trainer is None:
         return Tenants(len(listed), None, _mps(listed))
     here = trainer in listed

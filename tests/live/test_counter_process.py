@@ -14,6 +14,7 @@ import pytest
 
 from collectors import counter_process
 from collectors.counter_process import CounterProcess, worker_command
+from collectors.nvml_processes import tenants
 from collectors.wire import OBSERVED, Frame, Kind, Metric
 from tests.live.counter_hardware import MS, until
 
@@ -66,6 +67,16 @@ def test_gauges_and_the_samples_of_a_burst_arrive(started: Start) -> None:
     samples = next(frame.body for frame in frames if frame.kind == Kind.SAMPLES)
     assert 90 <= len(samples) <= 160 and set(samples["sm"].tolist()) == {0.5}
     assert Metric.SM_ACTIVE in next(f.body for f in frames if f.kind == Kind.GAUGES)["metric"]
+
+
+def test_their_process_is_nobodys_neighbour_on_the_gpu(started: Start) -> None:
+    counters = started()
+    assert counters._process is not None
+    mine = counters._process.pid
+    trainer = 1  # nobody that this worker descends from, as far as can be told
+    assert tenants([trainer, mine], trainer).foreign_count == 0
+    assert counters.close(10.0)
+    assert tenants([trainer, mine], trainer).foreign_count == 1, "the pid may be another's then"
 
 
 def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> None:

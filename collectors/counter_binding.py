@@ -1,0 +1,134 @@
+"""What cupti-python 13.4 leaves to those who call it: memory and pairs of calls that CUPTI minds.
+
+A version that is built otherwise is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+_KEPT_IMAGES = 256
+"""Some KiB each, one a configuration."""
+
+
+def prepare(sampling: Any) -> None:
+    """Mends the module `cupti.pm_sampling`, once."""
+    _with_one_evaluator(sampling)
+    _with_kept_images(sampling)
+    _with_one_end(sampling)
+
+
+def fits_one_pass(sampling: Any, collector: Any) -> Callable[[list[str]], bool] | None:
+    """Tells which metrics fit into one pass, without the device; None: this version cannot say.
+
+    As NVIDIA and PyTorch do before they configure: a configuration that the device refuses is then
+    never tried on it.
+
+    Args:
+        collector: Enabled already, which is when it knows its chip.
+    """
+    hosts = _hosts(sampling)
+    chip = getattr(collector, "_chip_name", None)
+    passes = getattr(hosts, "get_num_of_passes", None)
+    if passes is None or not chip:
+        return None
+
+    def fits(metrics: list[str]) -> bool:
+        host = hosts.ProfilerHost(chip, hosts.ProfilerType.PM_SAMPLING)
+        host.initialize()
+        try:
+            return int(passes(host.create_config_image(metrics))) == 1
+        except ValueError:  # a metric that this chip lacks
+            return False
+        finally:
+            host.deinitialize()
+
+    return fits
+
+
+def _hosts(sampling: Any) -> Any:
+    """The module `cupti.profiler_host`; None where there is none."""
+    return getattr(getattr(sampling, "cupti", None), "profiler_host", None)
+
+
+def _with_one_evaluator(sampling: Any) -> None:
+    """Has cupti-python evaluate all batches with one host object, as CUPTI's own samples do.
+
+    Version 13.4 makes one for each batch, about 70 ms of one core (H200 host, ten batches a
+    second).
+    """
+    data = getattr(sampling, "CounterData", None)
+    made = getattr(data, "_initialize_host", None)
+    if data is None or made is None or getattr(made, "is_shared", False):
+        return
+    hosts: dict[str, Any] = {}
+
+    def shared(self: Any) -> None:
+        chip = str(self._chip_name)
+        if chip not in hosts:
+            made(self)
+            if getattr(self, "_host_finalizer", None) is None:
+                return
+            self._host_finalizer.detach()
+            hosts[chip] = self._host
+        self._host = hosts[chip]
+
+    shared.is_shared = True  # type: ignore[attr-defined]
+    data._initialize_host = shared
+
+
+def _with_kept_images(sampling: Any) -> None:
+    """Has the configurations outlive the calls that they are made for.
+
+    CUPTI keeps the pointer that it is configured with: freed or written over, sampling hangs or
+    crashes (PyTorch's Kineto, pull request 1532). cupti-python keeps the last one only, and none
+    that was refused.
+    """
+    host = getattr(_hosts(sampling), "ProfilerHost", None)
+    made = getattr(host, "create_config_image", None)
+    if host is None or made is None or getattr(made, "is_kept", False):
+        return
+    images: deque[Any] = deque(maxlen=_KEPT_IMAGES)
+
+    def kept(self: Any, metrics: Any) -> Any:
+        image = made(self, metrics)
+        images.append(image)
+        return image
+
+    kept.is_kept = True  # type: ignore[attr-defined]
+    host.create_config_image = kept
+
+
+def _with_one_end(sampling: Any) -> None:
+    """Ends CUPTI's profiler with the last collector only.
+
+    CUPTI does not count who began it: the second end crashes, and the first takes the profiler
+    from collectors of other devices (PyTorch, pull request 188849).
+    """
+    collector = getattr(sampling, "Collector", None)
+    begin, end = (getattr(collector, n, None) for n in ("enable", "_profiler_deinitialize"))
+    if collector is None or begin is None or end is None or getattr(begin, "is_counted", False):
+        return
+    live = 0
+
+    def enable(self: Any) -> None:
+        nonlocal live
+        before, live = live, live + 1
+        try:
+            begin(self)
+        except BaseException:
+            live = before  # it has ended what it had begun, by `deinitialize`
+            raise
+
+    def deinitialize() -> None:
+        nonlocal live
+        live -= 1
+        if live <= 0:
+            live = 0
+            end()
+
+    enable.is_counted = True  # type: ignore[attr-defined]
+    collector.enable = enable
+    collector._profiler_deinitialize = staticmethod(deinitialize)

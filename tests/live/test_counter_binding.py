@@ -1,0 +1,124 @@
+"""cupti-python is mended where CUPTI minds: memory that it keeps, ends that it does not count."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collectors.counter_binding import prepare
+from collectors.counter_device import COUNTERS, DeviceCounters
+
+
+class Image(np.ndarray):  # type: ignore[type-arg]
+    """An array that can be watched going away."""
+
+
+def binding(fits: int, said: list[str], broken: bool = False) -> Any:
+    """Built as cupti-python 13.4: the device keeps no configuration image of its own."""
+    images: list[Any] = []
+
+    class ProfilerHost:
+        def __init__(self, chip: str, kind: str) -> None:
+            said.append(f"host {chip} {kind}")
+
+        def initialize(self) -> None: ...
+
+        def deinitialize(self) -> None: ...
+
+        def create_config_image(self, metrics: list[str]) -> Any:
+            image = np.full(64, len(metrics), np.uint8).view(Image)
+            images.append(weakref.ref(image))
+            return image
+
+    class Collector:
+        def __init__(self, device_index: int) -> None:
+            self._chip_name = "GH100"
+
+        def enable(self) -> None:
+            said.append("begin")
+            if broken and said.count("begin") > 1:
+                Collector._profiler_deinitialize()
+                raise PermissionError("refused")
+
+        def configure(self, *, metrics: list[str], **_: Any) -> None:
+            image = hosts.ProfilerHost("GH100", "pm").create_config_image(metrics=metrics)
+            said.append(f"set {len(metrics)}")
+            if image[0] > fits:
+                raise ValueError("Requested PM sampling configuration is not supported.")
+
+        def start(self) -> None: ...
+
+        def stop(self) -> None: ...
+
+        def disable(self) -> None:
+            Collector._profiler_deinitialize()
+
+        @staticmethod
+        def _profiler_deinitialize() -> None:
+            said.append("end")
+
+    hosts = SimpleNamespace(
+        ProfilerHost=ProfilerHost,
+        ProfilerType=SimpleNamespace(PM_SAMPLING="pm"),
+        get_num_of_passes=lambda image: 1 + int(image[0] > fits),
+    )
+    cupti = SimpleNamespace(profiler_host=hosts)
+    return SimpleNamespace(cupti=cupti, Collector=Collector, images=images)
+
+
+@pytest.mark.parametrize("fits", [8, 6, 5, 1])
+def test_the_device_is_configured_once_and_never_refuses(fits: int) -> None:
+    said: list[str] = []
+    counters = DeviceCounters(binding(fits, said), 0)
+    assert [line for line in said if line.startswith("set")] == [f"set {fits}"]
+    assert counters.columns == [*COUNTERS, "issue"][:fits]
+
+
+def test_where_the_host_side_errs_what_the_device_takes_is_tried() -> None:
+    said: list[str] = []
+    made = binding(6, said)
+    made.cupti.profiler_host.get_num_of_passes = lambda image: 1
+    assert DeviceCounters(made, 0).columns == list(COUNTERS)[:6]
+
+
+def test_what_cupti_was_configured_with_stays_where_it_is() -> None:
+    """Freed, sampling hung or crashed."""
+    made = binding(7, [])
+    counters = DeviceCounters(made, 0)
+    gc.collect()
+    assert len(made.images) >= 2 and all(image() is not None for image in made.images)
+    counters.close()
+
+
+def test_the_profiler_ends_with_the_last_device_and_once() -> None:
+    said: list[str] = []
+    made = binding(7, said)
+    one, two = DeviceCounters(made, 0), DeviceCounters(made, 1)
+    one.close()
+    assert "end" not in said
+    two.close()
+    assert said.count("end") == 1
+    DeviceCounters(made, 0).close()
+    assert said.count("end") == 2
+
+
+def test_a_device_that_refuses_takes_the_profiler_from_no_other() -> None:
+    said: list[str] = []
+    made = binding(7, said, broken=True)
+    one = DeviceCounters(made, 0)
+    with pytest.raises(PermissionError):
+        DeviceCounters(made, 1)
+    assert "end" not in said
+    one.close()
+    assert said.count("end") == 1
+
+
+def test_a_binding_that_is_built_otherwise_is_left_as_it_is() -> None:
+    made = SimpleNamespace(Collector=object())
+    prepare(made)
+    assert vars(made) == {"Collector": made.Collector}
