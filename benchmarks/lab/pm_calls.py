@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -40,6 +41,11 @@ class Variant:
     """The buffer keeps the latest records; otherwise it runs over."""
     most: int = 4096
     """Samples of one decode, where `plain`."""
+    configured: str = "once"
+    """Where `plain`: `once`; `again`, after sets that the device refuses, with nothing of the earlier ones kept; or
+    `rewritten`: what it was configured with is written over, which CUPTI is said not to stand (Kineto 1532)."""
+    two: bool = False
+    """The next device too, which is closed first."""
     gpm: bool = False
     """With NVML's and GPM's readings in the same process."""
     load: bool = False
@@ -167,17 +173,26 @@ class Plain:
     """As in NVIDIA's sample: configured once, decoded again and again."""
 
     def __init__(self, sampling: Any, device: int, variant: Variant) -> None:
-        from collectors.counter_device import COUNTERS
+        from collectors.counter_device import _P, COUNTERS, ISSUE
 
         mode = sampling.HardwareBufferAppendMode
         self._most = variant.most
         self._collector = sampling.Collector(device_index=device)
         self._collector.enable()
-        self._collector.configure(
-            metrics=list(COUNTERS.values()), hardware_buffer_size=variant.buffer_mib << 20,
-            sampling_interval=variant.interval_us * 1000,
-            hw_buffer_append_mode=mode.KEEP_LATEST if variant.latest else mode.KEEP_OLDEST,
-        )  # fmt: skip
+        given = {
+            "hardware_buffer_size": variant.buffer_mib << 20,
+            "sampling_interval": variant.interval_us * 1000,
+            "hw_buffer_append_mode": mode.KEEP_LATEST if variant.latest else mode.KEEP_OLDEST,
+        }
+        metrics = list(COUNTERS.values())
+        self._collector.configure(metrics=metrics, **given)
+        if variant.configured == "again":
+            for more in ISSUE:
+                with contextlib.suppress(ValueError):
+                    self._collector.configure(metrics=[*metrics, more + _P], **given)
+            self._collector.configure(metrics=metrics, **given)
+        elif variant.configured == "rewritten":
+            self._collector._config[:] = 255
         self._collector.start()
         self.columns = list(COUNTERS)
 
@@ -189,6 +204,14 @@ class Plain:
             self._collector.stop()
         finally:
             self._collector.disable()
+
+
+def opened(variant: Variant, device: int, sampling: Any) -> Any:
+    from collectors.counter_device import DeviceCounters
+
+    if variant.through == "plain":
+        return Plain(sampling, device, variant)
+    return DeviceCounters(sampling, device, variant.interval_us * 1000)
 
 
 def sample(variant: Variant, device: int, seconds: float, notes: Notes, found: Found) -> None:
@@ -205,10 +228,10 @@ def sample(variant: Variant, device: int, seconds: float, notes: Notes, found: F
 
     with_images(pm_sampling, variant.images)
     counter_device.HARDWARE_BUFFER_BYTES = variant.buffer_mib << 20
-    if variant.through == "plain":
-        counters: Any = Plain(pm_sampling, device, variant)
-    else:
-        counters = counter_device.DeviceCounters(pm_sampling, device, variant.interval_us * 1000)
+    counters = opened(variant, device, pm_sampling)
+    if variant.two:
+        opened(variant, device + 1, pm_sampling).close()
+        notes.line("the other device was opened and closed")
     found.opened = counters.columns
     end = time.monotonic() + seconds
     try:
@@ -236,6 +259,7 @@ def child(
 ) -> None:
     notes, found = Notes(out, name), Found()
     faulthandler.enable(notes.log, all_threads=True)
+    faulthandler.dump_traceback_later(seconds + 8.0, file=notes.log)
     loaded = ctypes.CDLL(library, ctypes.RTLD_GLOBAL) if library else None
     version = ctypes.c_uint32()
     if loaded is not None:
