@@ -25,10 +25,16 @@ RATE = re.compile(r"it/s=([\d.]+)")
 
 
 class Trainer:
-    """A running script and the rates it prints."""
+    """A running script and the rates it prints.
+
+    Args:
+        env: None: ours without PYTHONPATH, which holds what only the monitor needs.
+    """
 
     def __init__(self, command: list[str], folder: Path, env: dict[str, str] | None = None) -> None:
         self.rates: list[tuple[float, float]] = []
+        if env is None:
+            env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         self.process = subprocess.Popen(
             command,
             cwd=folder,

@@ -23,7 +23,6 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
 
 from live_zoo import Trainer, watch  # noqa: E402
-from step_log import trainer_environment  # noqa: E402
 
 STARTS_S = 60.0
 FILES, ROWS, COLUMNS = 6, 4096, 4096
@@ -112,7 +111,7 @@ def say(found: dict[str, Any], out: Path) -> None:
 
 def started(script: Path, arguments: list[str]) -> Trainer:
     command = [sys.executable, "-u", str(script), "--seconds", "600", *arguments]
-    return Trainer(command, script.parent, trainer_environment())
+    return Trainer(command, script.parent)
 
 
 def shared(args: argparse.Namespace) -> None:
