@@ -2,6 +2,7 @@
 
     python benchmarks/truth/collect.py --out DIR [--only held-out] [--gpus 4] [--deadline 540]
     python benchmarks/truth/collect.py --out DIR --zoo OTHER [--only resnet50_fp32,item_sync]
+    python benchmarks/truth/collect.py --out DIR --zoo benchmarks/sweep --kernels 400 --limit 280
 
 Per script: NAME.trace.json.gz, NAME.meta.json and NAME.ncu.csv (index, kernel, grid, block and the
 metrics below, in launch order), all of them packed into DIR/truth.tar (truth-1.tar … when they are
@@ -10,7 +11,8 @@ profiled; recording and counting are each cut off after `--limit` seconds.
 
 Scripts wait in one line for `--gpus` GPUs, one script a GPU at a time. At `--deadline` whatever runs
 is stopped and what was finished is packed. A script of another folder has to know `--profile-dir`
-and `--ncu-step`, as those of `benchmarks/zoo` do.
+and `--ncu-step`, as those of `benchmarks/zoo` do. `benchmarks/sweep` is no model but kernels by
+family, in an order drawn once: what was counted of a script is a fair sample of it.
 """
 
 from __future__ import annotations
