@@ -82,6 +82,8 @@ COLUMNS = ("index", "kernel", "grid", "block", *METRICS)
 PACK_BYTES = 15 << 20
 """Of one tar file, with its headers."""
 LOG = "collect.log"
+LEFT_OUT = "left out: "
+"""How a script tells, on stderr, of a part of it that this machine cannot run."""
 
 
 @dataclass
@@ -156,6 +158,9 @@ def bounded(
 
 def trace(script: str, job: Job, env: dict[str, str]) -> str:
     ended = bounded([sys.executable, f"{script}.py", "--profile-dir", str(job.out)], job, env)
+    for line in ended.err.splitlines():
+        if line.startswith(LEFT_OUT):
+            job.say(f"{script:18} {line}")
     recorded = (job.out / f"{script}.meta.json").exists()
     if ended.code == 0 and recorded and (job.out / f"{script}.trace.json.gz").exists():
         return "ok"

@@ -163,6 +163,15 @@ def test_a_script_that_fails_leaves_its_last_words_and_no_files(zoo: Path) -> No
     assert "a.ncu.csv" in packed(zoo)
 
 
+def test_what_a_script_could_not_run_is_in_the_log(zoo: Path) -> None:
+    told = 'import sys\nprint("left out: fp8: no such type", file=sys.stderr)\n'
+    (zoo / "part.py").write_text(SCRIPT + told)
+    assert collect(zoo, "--only", "part", NAP="0").returncode == 0
+    files = packed(zoo)
+    assert "part.ncu.csv" in files
+    assert "part               left out: fp8: no such type\n" in files["collect.log"].decode()
+
+
 def test_results_are_never_mixed_with_those_of_another_run(zoo: Path) -> None:
     assert collect(zoo, "--only", "a", NAP="0").returncode == 0
     again = collect(zoo, "--only", "b", NAP="0")
