@@ -38,7 +38,8 @@ COUNTERS: dict[str, str] = {
 they took one pass on an H200 with CUPTI 13.4."""
 ISSUE = ("sm__inst_executed_realtime", "sm__inst_executed")
 """Metrics for the column `issue`, taken beside all others where one of them fits: Nsight Systems'
-"SM Issue", which says how near kernels without tensor cores are to what the SMs can issue."""
+"SM Issue", which says how near kernels without tensor cores are to what the SMs can issue. On GH100
+neither does (host side of CUPTI 13.0: two passes)."""
 
 SPARED = ("dram_read", "dram_write")
 """Given up where `issue` does not fit beside them: nothing is judged by them."""

@@ -16,7 +16,7 @@ from typing import Any
 
 HOST_SIZE_13_0 = 48
 """Of `CUpti_Profiler_Host_Initialize_Params`, the one structure of this sequence that grew between CUPTI 13.0 and
-13.4 (56): the older library refuses the longer one with INVALID_PARAMETER (cupti_profiler_host.h of both)."""
+13.4 (56): the older library refuses the longer one with INVALID_PARAMETER and takes this one (tried without a GPU)."""
 SEEN = ("pm_sampling_", "profiler_", "device_get_chip_name")
 OFTEN = ("pm_sampling_counter_data_get_sample_info", "profiler_host_evaluate_to_gpu_values")
 """Thousands of calls a second: only the note of the call under way tells of these."""
@@ -27,7 +27,7 @@ class Variant:
     """How one process samples."""
 
     library: str = "newest"
-    """Of the libcupti files found: `newest` or `oldest`."""
+    """Of the libcupti files found: `newest`, which the product takes, or `oldest`."""
     through: str = "product"
     """`product`: DeviceCounters; `plain`: cupti-python's Collector, configured once."""
     buffer_mib: int = 64

@@ -63,7 +63,7 @@ VARIANTS = {
 
 
 def libraries() -> dict[str, str]:
-    """The libcupti files of this Python by age: `newest` and `oldest`, which may be one."""
+    """The libcupti files of this Python: the one that the product takes, and the oldest."""
     from collectors.counter_library import candidates
 
     asked = "import ctypes, sys; v = ctypes.c_uint32(); "
@@ -76,8 +76,10 @@ def libraries() -> dict[str, str]:
         if done.stdout.strip().isdigit():
             ages[file] = int(done.stdout)
     print(json.dumps({"libraries": ages}), flush=True)
-    by_age = sorted(ages, key=lambda file: ages[file])
-    return {"newest": by_age[-1], "oldest": by_age[0]} if by_age else {"newest": "", "oldest": ""}
+    if not ages:
+        return {"newest": "", "oldest": ""}
+    # CUPTI 13.4 says 0 where it finds no driver, 13.0 its version.
+    return {"newest": next(iter(ages)), "oldest": min(ages, key=lambda file: ages[file] or 1 << 30)}
 
 
 def crash_frames(out: Path) -> dict[str, str]:
