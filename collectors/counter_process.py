@@ -98,6 +98,12 @@ class CounterProcess:
         return list(self._state.get("says", ()))
 
     @property
+    def worker(self) -> int | None:
+        """The worker's process; None while there is none."""
+        process = self._process
+        return None if process is None or self._ended.is_set() else process.pid
+
+    @property
     def active(self) -> bool:
         """Samples are coming."""
         return bool(self._state.get("active")) and not self._ended.is_set()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +87,7 @@ class HostLoad:
 
     def __init__(self, trainer: int | None = None) -> None:
         self._pid = trainer
-        self._own = CpuShare()
+        self._own = {os.getpid(): CpuShare()}
         self._trainer = CpuShare(trainer) if trainer is not None else None
         self._end = ProcessEnd(trainer) if trainer is not None else None
         self._workers = LoaderWorkers(trainer) if trainer is not None else None
@@ -135,11 +137,14 @@ class HostLoad:
         if self._end is not None:
             self._end.close()
 
-    def sample(self) -> npt.NDArray[np.void]:
-        """Readings since the call before, as an array of `wire.GAUGE`; device -1 is the host."""
+    def sample(self, helpers: Iterable[int] = ()) -> npt.NDArray[np.void]:
+        """Readings since the call before, as an array of `wire.GAUGE`; device -1 is the host.
+
+        Args:
+            helpers: Processes that do a part of the monitor's work, which is counted as its own.
+        """
         found = [
-            (Metric.MONITOR_CPU_SHARE, self._own.share()),
-            (Metric.MONITOR_RSS_BYTES, self._own.rss_bytes),
+            *self._monitor((os.getpid(), *helpers)),
             (
                 Metric.TRAINER_CPU_SHARE,
                 self._trainer.share() if self._trainer else None,
@@ -148,3 +153,16 @@ class HostLoad:
         at_ns = time.time_ns()
         rows = [(at_ns, value, -1, int(metric)) for metric, value in found if value is not None]
         return np.array(rows, GAUGE)
+
+    def _monitor(self, pids: tuple[int, ...]) -> list[tuple[Metric, float | None]]:
+        """The sums over its processes; one that has just ended is in neither."""
+        self._own = {pid: self._own.get(pid) or CpuShare(pid) for pid in pids}
+        amounts: dict[Metric, list[float | None]] = {
+            Metric.MONITOR_CPU_SHARE: [one.share() for one in self._own.values()],
+            Metric.MONITOR_RSS_BYTES: [one.rss_bytes for one in self._own.values()],
+        }
+        return [
+            (metric, sum(value for value in values if value is not None))
+            for metric, values in amounts.items()
+            if values[0] is not None
+        ]

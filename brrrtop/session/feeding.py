@@ -31,6 +31,12 @@ class Feeds:
         """One is being switched on: no moment to begin tracing."""
         return any(getattr(feed, "settling", False) for feed in self._feeds)
 
+    @property
+    def workers(self) -> list[int]:
+        """Processes of their own, in which some of them read."""
+        pids = (getattr(feed, "worker", None) for feed in self._feeds)
+        return [pid for pid in pids if pid is not None]
+
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
         """Frames since the call before, each with the metrics that a better feed carries."""
         for feed in self._feeds:

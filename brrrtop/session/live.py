@@ -303,7 +303,7 @@ class LiveSource:
             self._put(Kind.STATUS, fresh, now_ns)
 
     def _each_second(self, now_ns: int) -> None:
-        rows = self._load.sample()
+        rows = self._load.sample(self._feeds.workers)
         if len(rows):
             self._put(Kind.GAUGES, rows, now_ns)
         estimate = self.governor.estimate(now_ns)

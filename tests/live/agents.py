@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -128,11 +129,13 @@ class FakeLoad:
         self.trainer_age_s: float | None = None
         self.trainer_end = "the trainer (pid 4711) exited: exit code 1"
         self.status: dict[str, str | None] = {}
+        self.helpers: tuple[int, ...] = ()
 
     def tell_end(self, says: str) -> None:
         self.trainer_running, self.trainer_end = False, says
 
-    def sample(self) -> Any:
+    def sample(self, helpers: Iterable[int] = ()) -> Any:
+        self.helpers = tuple(helpers)
         return np.zeros(0, GAUGE)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from brrrtop.session.feeding import Feeds
 from collectors import counter_process
 from collectors.counter_process import CounterProcess, worker_command
 from collectors.nvml_processes import tenants
@@ -52,6 +53,7 @@ def test_gauges_and_the_samples_of_a_burst_arrive(started: Start) -> None:
     counters = started()
     assert counters.settling and not counters.active
     until(lambda: counters.active and not counters.settling)
+    assert counters.worker is not None and Feeds([counters]).workers == [counters.worker]
     assert "are on, every" in counters.says[0]
     low = time.time_ns()
     counters.expect(low + 1_000 * MS)
@@ -106,6 +108,7 @@ def test_where_it_cannot_be_started_that_is_said() -> None:
     counters = CounterProcess(1, ["/nowhere/python"])
     counters.start()
     assert "off" in counters.says[0] and not counters.settling and counters.close()
+    assert counters.worker is None
 
 
 def test_the_real_worker_says_why_there_are_none_and_heeds_no_folder(

@@ -266,11 +266,13 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     bench = Bench()
     better = FakeFeed()
     better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True  # type: ignore[attr-defined]
+    better.worker = 4712  # type: ignore[attr-defined]
     bench.source._feeds.add(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
     better.held.append(Frame(Kind.GAUGES, rows, bench.now_ns))
     frames = bench.read(1)
     bench.source.close()
+    assert bench.load.helpers == (4712,), "its work is the monitor's"
     assert Kind.GAUGES in kinds(frames)
     read = np.concatenate([f.body for f in frames if f.kind == Kind.GAUGES])
     assert read["value"][read["metric"] == Metric.SM_ACTIVE].tolist() == [0.4]

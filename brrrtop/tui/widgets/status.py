@@ -87,7 +87,7 @@ def cost(overhead: Overhead, look: Look) -> Text:
 
 
 def own_use(overhead: Overhead, look: Look) -> list[Text]:
-    """What this process itself uses."""
+    """What this process and its helpers use."""
     if overhead.monitor_cpu_share is None:
         return []
     own = f"{units.share(overhead.monitor_cpu_share)} CPU"

@@ -1,4 +1,4 @@
-/* A lock, and a condition whose deadlines are on the monotonic clock */
+/* A lock, and a condition whose deadlines are on the monotonic clock. */
 #ifndef BRRR_NEWS_H
 #define BRRR_NEWS_H
 
