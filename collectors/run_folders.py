@@ -27,6 +27,8 @@ _FOLDER = re.compile(PREFIX + r"([0-9a-f]{8})-(\d+)-(\d+)-(\d+)-[0-9a-f]{8}")
 """boot, pid namespace in which the number counts, process, its start time, a random part."""
 _SOCKET = re.compile(r"(\d+)\." + re.escape(attach_files.SOCKET_NAME))
 _COMMAND = "command"
+_ROOM_BYTES = 1 << 14
+"""More than is ever put there. A full disk makes folders, and no files in them."""
 
 
 def make() -> Path:
@@ -45,11 +47,15 @@ def make() -> Path:
             continue
         try:
             folder.mkdir(0o700)
+            (folder / "room").write_bytes(bytes(_ROOM_BYTES))
+            (folder / "room").unlink()
             return folder
         except OSError as fault:
             tried.append(f"{base}: {fault.strerror}")
+            shutil.rmtree(folder, ignore_errors=True)
     raise NotWritable(
-        f"no private folder can be made ({'; '.join(tried)})", "free some space in /tmp"
+        f"no private folder can be made ({'; '.join(tried)})",
+        "make room in /tmp, or set TMPDIR to a folder that can be written",
     )
 
 
@@ -100,7 +106,9 @@ def _abandoned(folder: Path) -> bool:
 
 
 def _bases() -> Iterator[Path]:
-    named = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp", "/dev/shm")
+    named = [os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/dev/shm", "/var/tmp"]
+    with contextlib.suppress(FileNotFoundError):  # it has tried to write in each it knows
+        named.insert(1, tempfile.gettempdir())
     yield from dict.fromkeys(Path(base) for base in named if base)
 
 

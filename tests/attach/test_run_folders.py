@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -15,7 +16,10 @@ import pytest
 
 from collectors import client, run_folders
 from collectors.attach_files import AgentFiles
+from collectors.errors import NotWritable
 from collectors.launch import launch
+
+BASES = run_folders._bases
 
 
 @pytest.fixture(autouse=True)
@@ -54,6 +58,27 @@ def test_it_is_private_and_has_room_for_a_socket(base: Path) -> None:
     assert folder.is_dir(), "we live"
     usual = f"/run/user/4294967294/{folder.name}/4194304.agent.sock"
     assert len(usual) <= client.PATH_LIMIT_BYTES
+
+
+def test_a_disk_without_room_for_a_file_is_none(base: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+    try:
+        with pytest.raises(NotWritable, match=f"{base}: File too large") as fault:
+            run_folders.make()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "make room" in fault.value.action
+    assert list(base.iterdir()) == []
+
+
+def test_a_host_without_a_temporary_folder_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    assert [str(one) for one in BASES()] == ["/tmp", "/dev/shm", "/var/tmp"]
 
 
 def test_folders_that_are_too_long_for_a_socket_are_passed_over(
