@@ -82,6 +82,7 @@ COLUMNS = ("index", "kernel", "grid", "block", *METRICS)
 PACK_BYTES = 15 << 20
 """Of one tar file, with its headers."""
 LOG = "collect.log"
+NCU_STEP = "--ncu-step"
 LEFT_OUT = "left out: "
 """How a script tells, on stderr, of a part of it that this machine cannot run."""
 
@@ -96,6 +97,7 @@ class Job:
     limit_s: float
     until: float
     """By `time.monotonic`: nothing starts and nothing goes on after it."""
+    traces: bool = True
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, line: str) -> None:
@@ -120,13 +122,26 @@ class Ended:
         return "stopped" if self.code is None else " ".join(text.splitlines()[-2:])[-200:]
 
 
-def after_child(process: subprocess.Popen[bytes], patience_s: float = 15.0) -> int | None:
-    """The exit status of ncu once the trainer under it was killed: it then tells what it counted."""
-    for child in psutil.Process(process.pid).children(recursive=True):
+def trainers_of(process: psutil.Process) -> list[psutil.Process]:
+    """The processes under ncu that it counts. The command may be a script that starts the real ncu:
+    that one must live on, it has the counts."""
+    found = []
+    for child in process.children(recursive=True):
         with contextlib.suppress(psutil.Error):
-            child.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        return process.wait(patience_s)
+            line, program = child.cmdline(), Path(child.exe()).name
+            if program.startswith("python") and NCU_STEP in line and "--metrics" not in line:
+                found.append(child)
+    return found
+
+
+def after_child(process: subprocess.Popen[bytes], patience_s: float = 10.0) -> int | None:
+    """The exit status of ncu once its trainer was ended, gently at first: it then tells what it counted."""
+    for number in (signal.SIGINT, signal.SIGKILL):
+        for trainer in trainers_of(psutil.Process(process.pid)):
+            with contextlib.suppress(psutil.Error):
+                trainer.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(patience_s)
     return None
 
 
@@ -174,7 +189,7 @@ def counters(script: str, job: Job, env: dict[str, str]) -> str:
     command = [
         "ncu", "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
         "--csv", "--page", "raw", "--launch-count", str(job.kernels), "--metrics", ",".join(METRICS),
-        "--target-processes", "application-only", sys.executable, f"{script}.py", "--ncu-step",
+        "--target-processes", "application-only", sys.executable, f"{script}.py", NCU_STEP,
     ]  # fmt: skip
     ended = bounded(command, job, env, end_child=True)
     lines = [line for line in ended.out.splitlines() if line.startswith('"')]
@@ -205,8 +220,10 @@ def work(gpu: str, waiting: queue.SimpleQueue[str], job: Job) -> None:
                 job.say(f"{script:18} not started")
                 continue
             began = time.monotonic()
-            traced = trace(script, job, env)
-            counted = counters(script, job, env) if traced == "ok" else "not started"
+            traced = trace(script, job, env) if job.traces else "left out"
+            counted = "not started"
+            if traced in ("ok", "left out"):
+                counted = counters(script, job, env)
             took = time.monotonic() - began
             job.say(f"{script:18} gpu {gpu}: trace {traced}; ncu {counted}; {took:.0f} s")
 
@@ -281,6 +298,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--kernels", type=int, default=110)
     parser.add_argument("--limit", type=float, default=75.0)
+    parser.add_argument("--counters-only", action="store_true", help="the traces are there already")
     parser.add_argument("--deadline", type=float, default=float("inf"))
     args = parser.parse_args()
     until = time.monotonic() + args.deadline
@@ -292,7 +310,7 @@ def main() -> None:
     held = [p for name in ("truth", "collect", *scripts) for p in out.glob(f"{name}[.-]*")]
     if held:
         raise SystemExit(f"{out} holds {held[0].name} already: name an empty folder")
-    job = Job(zoo, out, args.kernels, args.limit, until)
+    job = Job(zoo, out, args.kernels, args.limit, until, not args.counters_only)
     job.say(f"{len(scripts)} scripts of {zoo.name} on GPU {', '.join(gpus)}")
     spread(scripts, gpus, job)
     for tar in pack(out, scripts):

@@ -31,11 +31,15 @@ time.sleep(float(os.environ.get("NAP", "0.4")))
 (out / f"{name}.trace.json.gz").write_bytes(os.urandom(int(os.environ.get("WEIGHT", "10"))))
 (out / f"{name}.meta.json").write_text(facts + " " + str(time.time()))
 """
+WRAPPER = """\
+#!/bin/sh
+"{python}" "$(dirname "$0")/ncu.py" "$@"
+"""
 NCU = """\
-#!{python}
 import os, pathlib, subprocess, sys, time
 if "slow.py" in sys.argv:
-    child = subprocess.Popen(["sleep", "60"])
+    trains = "import time; time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", trains, "slow.py", "--ncu-step"])
     pathlib.Path(os.environ["PIDS"]).write_text(str(child.pid))
     child.wait()
 assert sys.argv[-1] == "--ncu-step" and pathlib.Path(sys.argv[-2]).exists()
@@ -54,8 +58,10 @@ def zoo(tmp_path: Path) -> Path:
     tools.mkdir()
     for name in ("a", "b", "c", "d", "_helper"):
         (folder / f"{name}.py").write_text('"""Fake."""\n' + SCRIPT)
-    (tools / "ncu").write_text(NCU.format(python=sys.executable))
+    # NVIDIA's is a shell script too, and the real one its child.
+    (tools / "ncu").write_text(WRAPPER.format(python=sys.executable))
     (tools / "ncu").chmod(0o755)
+    (tools / "ncu.py").write_text(NCU)
     return folder
 
 
@@ -184,3 +190,9 @@ def test_every_script_states_a_regime_and_advice_that_exist(name: str) -> None:
     assert Regime(truth["regime"]) in (Regime.COMPUTE, Regime.MEMORY, Regime.OVERHEAD, Regime.MIXED)
     assert {*truth["advice"], *truth["not_advice"]} <= KNOWN
     assert not {*truth["advice"]} & {*truth["not_advice"]}
+
+
+def test_counters_alone_are_collected_where_the_traces_are_there_already(zoo: Path) -> None:
+    done = collect(zoo, "--only", "a,b", "--counters-only", NAP="0")
+    assert "trace left out; ncu 2 kernels" in done.stdout
+    assert sorted(packed(zoo)) == ["a.ncu.csv", "b.ncu.csv", "collect.log"]
