@@ -195,7 +195,8 @@ def counters(script: str, job: Job, env: dict[str, str]) -> str:
     lines = [line for line in ended.out.splitlines() if line.startswith('"')]
     rows = list(csv.DictReader(lines))[1:]
     if not rows or ended.code is None:
-        return f"no counters: {ended.why}"
+        begun = (ended.out + ended.err).count("==PROF== Profiling")
+        return f"no counters of {begun} kernels begun: {ended.why}"
     with (job.out / f"{script}.ncu.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
