@@ -31,6 +31,7 @@ METHODS: tuple[Method, ...] = (RemoteExec(), PendingCall(), ParkedThread())
 _MAIN_PATIENCE_S = 0.5
 _LOOK_EVERY_S = 0.1
 _RUN = "start the training with: brrrtop run -- CMD"
+_LATER = "attach again once it goes on, or start the training with: brrrtop run -- CMD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ class _Entry:
             try:
                 connection = self._handshake(method)
             except _Unanswered as silence:
-                attempt = replace(attempt, reason=str(silence))
+                attempt = replace(attempt, reason=str(silence), action=_LATER)
         took_ns = time.perf_counter_ns() - began
         self.attempts.append(replace(attempt, took_ns=took_ns))
         return connection
@@ -228,7 +229,16 @@ class _Entry:
                 give_up=watch.look,
             )
         except NoHandshake as fault:
-            raise _Unanswered(watch.reason or f"entered, and no agent answered: {fault}") from fault
+            raise _Unanswered(watch.reason or self._silence(limit_s, fault)) from fault
+
+    def _silence(self, limit_s: float, fault: NoHandshake) -> str:
+        """What an agent that does not answer means."""
+        if os.path.lexists(self._place.socket_outside):
+            return f"entered, and no agent answered: {fault}"
+        return (
+            f"entered, and no agent came of it in {limit_s:.0f} s: a call that does not return "
+            "may hold the lock of its Python"
+        )
 
 
 class _Unanswered(Exception):

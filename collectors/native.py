@@ -4,6 +4,7 @@ build uses this too, with nothing of brrrtop installed.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -41,6 +42,7 @@ LINK_FLAGS = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now", "-lpthread", "-ldl")
 place for the linker."""
 
 COMPILE_LIMIT_S = 120.0
+_FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
 COUNTERS_ALONE = "watch the GPU's counters alone: brrrtop --gpu 0"
 """What is left where there is no library, as the end of an action."""
 _HELP = (
@@ -113,6 +115,7 @@ def compile_library(target: Path, extra: tuple[str, ...] = ()) -> Path:
 
     Raises:
         Unsupported: There is no compiler.
+        NotWritable: The disk is full.
         CollectorError: It failed; the message holds the end of what it said.
     """
     command = compiler()
@@ -132,7 +135,14 @@ def compile_library(target: Path, extra: tuple[str, ...] = ()) -> Path:
             errors="replace",
             timeout=COMPILE_LIMIT_S,
             check=False,
+            env={**os.environ, "LC_ALL": "C"},
         )
+        full = next((one for one in _FULL if one in told.stderr), None)
+        if told.returncode != 0 and full is not None:
+            raise NotWritable(
+                f"the agent cannot be compiled into {target.parent}: {full}",
+                "make room there and in /tmp, or set XDG_CACHE_HOME to a folder with room",
+            )
         if told.returncode != 0:
             last = " ".join(told.stderr.split()[-60:]) or f"exit code {told.returncode}"
             raise CollectorError(f"the agent did not compile: {last}", _HELP)

@@ -56,6 +56,20 @@ def test_a_compiler_that_fails_is_quoted(unbundled: Path, monkeypatch: pytest.Mo
         native.library_path()
 
 
+def test_a_disk_that_is_full_is_no_want_of_a_compiler(
+    unbundled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linker = unbundled / "cc"
+    linker.write_text(
+        "#!/bin/sh\necho 'ld: final link failed: No space left on device' >&2\nexit 1\n"
+    )
+    linker.chmod(0o700)
+    monkeypatch.setenv("CC", str(linker))
+    with pytest.raises(NotWritable, match="No space left on device") as refused:
+        native.library_path()
+    assert "make room" in refused.value.action
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
 def test_a_cache_that_cannot_be_written_is_named(
     unbundled: Path, monkeypatch: pytest.MonkeyPatch

@@ -113,6 +113,21 @@ def test_without_an_answer_every_way_is_named_with_its_reason(
         assert left_behind(one.pid) == []
 
 
+def test_a_call_that_hangs_with_the_gil_is_waited_for_no_longer_than_said(
+    tracing: None, stand_in: AgentFiles
+) -> None:
+    code = "import ctypes, threading, time\n"
+    code += "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    with python(code + "ctypes.PyDLL(None).sleep(600)") as one:
+        began = time.monotonic()
+        with pytest.raises(AttachFailed, match="may hold the lock of its Python") as caught:
+            attach(one.pid, stand_in, need_torch=False, handshake_s=1.0)
+        assert time.monotonic() - began < 6
+        assert "agent.sock" not in caught.value.message
+        assert "attach again once it goes on" in caught.value.action
+        assert one.alive and left_behind(one.pid) == []
+
+
 def refused_with(kind: type[CollectorError], pid: int, files: AgentFiles) -> CollectorError:
     with pytest.raises(kind) as caught:
         attach(pid, files, need_torch=kind is NoTorch)
