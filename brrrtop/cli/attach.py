@@ -47,7 +47,7 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         source = live.open_live(attached.client, process.pid, options, cmdline)
         return live.watch(source, options, gates, successors)
     finally:
-        said = _left(attached.process.pid, attached.leave())
+        said = _left(attached.process, attached.leave())
         if said:
             output.say(said)
         successors.close()
@@ -71,8 +71,11 @@ def _agreed(process: Process, options: Options) -> bool:
     return output.confirmed("load brrrtop's agent into it?")
 
 
-def _left(pid: int, ended: bool) -> str:
+def _left(process: Process, ended: bool) -> str:
     """What detaching leaves behind; empty: the process is gone, and that is told elsewhere."""
+    pid = process.pid
+    if not process.still_the_same():
+        return ""
     try:
         process = processes.read(pid)
         remains = mapped_bytes(process, native.LIBRARY_NAME)

@@ -182,14 +182,15 @@ def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "another monitor" in attach._left(os.getpid(), ended=False)
+    here = processes.read(os.getpid())
+    assert "another monitor" in attach._left(here, ended=False)
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: 180_224)
-    said = attach._left(os.getpid(), ended=True)
+    said = attach._left(here, ended=True)
     assert "stays mapped, asleep (176 KiB), and so does what CUPTI" in said
     without = {"libcupti.so": 0}
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: without.get(name, 180_224))
-    assert attach._left(os.getpid(), ended=True).endswith("asleep (176 KiB)")
-    assert attach._left(2**22 - 1, ended=True) == ""
+    assert attach._left(here, ended=True).endswith("asleep (176 KiB)")
+    assert attach._left(replace(here, start_ticks=1), ended=True) == "", "its number is another's"
 
 
 def test_what_is_mapped_is_measured() -> None:
