@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ class Variant:
     """The buffer keeps the latest records; otherwise it runs over."""
     most: int = 4096
     """Samples of one decode, where `plain`."""
+    every_s: float = 0.5
+    """Between two decodes."""
     configured: str = "once"
     """Where `plain`: `once`; `again`, after sets that the device refuses, with nothing of the earlier ones kept; or
     `rewritten`: what it was configured with is written over, which CUPTI is said not to stand (Kineto 1532)."""
@@ -49,6 +52,8 @@ class Variant:
     gpm: bool = False
     """With NVML's and GPM's readings in the same process."""
     load: bool = False
+    script: str = ""
+    """Of the folder of scripts, as the load; else the artificial one."""
 
 
 class Notes:
@@ -81,6 +86,17 @@ class Found:
     slowest_ms: dict[str, float] = field(default_factory=dict)
     image_bytes: int = 0
     configured: int = 0
+    batches: list[int] = field(default_factory=list)
+    """Samples of each decode, all of them."""
+    covered_share: float | None = None
+    """Of the time from the first sample's start to the last one's end."""
+    covered_of_run: float | None = None
+    """Of the time from the start of sampling to the last decode."""
+    again: int = 0
+    """Samples that ended no later than one of an earlier decode."""
+    long: int = 0
+    """Samples of more than one and a half intervals."""
+    tensor_mean: float | None = None
     libraries: list[str] = field(default_factory=list)
     cupti: int = 0
 
@@ -132,6 +148,58 @@ def buffer_state(params: int, found: Found) -> str:
     found.overflows += bool(over)
     found.reasons[str(reason)] = found.reasons.get(str(reason), 0) + 1
     return f"stop reason {reason} overflow {over} image {found.image_bytes}"
+
+
+class Times:
+    """When the samples of each decode were taken."""
+
+    def __init__(self, notes: Notes, found: Found, interval_ns: int) -> None:
+        self._notes, self._found, self._interval_ns = notes, found, interval_ns
+        self._first_ns = self._newest_ns = self._covered_ns = 0
+        self._began_s = time.monotonic()
+
+    def begin(self) -> None:
+        self._began_s = time.monotonic()
+
+    def watch(self, sampling: Any) -> None:
+        decode = sampling.Collector.decode
+
+        def watched(collector: Any, *args: Any, **given: Any) -> Any:
+            data = decode(collector, *args, **given)
+            self._add(data._start_timestamps, data._end_timestamps)
+            return data
+
+        sampling.Collector.decode = watched
+
+    def _add(self, starts: list[int], ends: list[int]) -> None:
+        found, pairs = self._found, list(zip(starts, ends, strict=True))
+        found.batches.append(len(pairs))
+        if not self._newest_ns:
+            pairs = pairs[1:]  # the very first time stamp is bogus
+        again = sum(end <= self._newest_ns for _, end in pairs)
+        lengths = [end - start for start, end in pairs]
+        long = sum(length > 1.5 * self._interval_ns for length in lengths)
+        gaps = [low - high for (_, high), (low, _) in pairwise(pairs)]
+        found.again, found.long = found.again + again, found.long + long
+        good = [x for x in lengths if 0 < x <= 1.5 * self._interval_ns]
+        self._covered_ns += sum(good)
+        if not pairs:
+            self._notes.line("times: no samples")
+            return
+        self._first_ns = self._first_ns or pairs[0][0]
+        since_ms = (pairs[0][0] - self._newest_ns) / 1e6 if self._newest_ns else 0.0
+        self._newest_ns = max(self._newest_ns, pairs[-1][1])
+        late_ms = (time.time_ns() - pairs[-1][1]) / 1e6
+        self._notes.line(
+            f"times: {len(pairs)} samples, {sum(good) / 1e6:.0f} ms of {(pairs[-1][1] - pairs[0][0]) / 1e6:.0f} ms, "
+            f"{since_ms:.1f} ms after the last of before, newest {late_ms:.0f} ms old, longest gap "
+            f"{max(gaps, default=0) / 1e6:.1f} ms, longest sample {max(lengths) / 1e6:.2f} ms, again {again}, "
+            f"long {long}"
+        )  # fmt: skip
+        spanned_ns = self._newest_ns - self._first_ns
+        found.covered_share = round(self._covered_ns / spanned_ns, 3) if spanned_ns > 0 else None
+        ran_ns = (time.monotonic() - self._began_s) * 1e9
+        found.covered_of_run = round(self._covered_ns / ran_ns, 3)
 
 
 def with_images(sampling: Any, how: str) -> None:
@@ -215,7 +283,7 @@ def opened(variant: Variant, device: int, sampling: Any) -> Any:
 
 
 def sample(variant: Variant, device: int, seconds: float, notes: Notes, found: Found) -> None:
-    """The whole sequence, with a decode each half second."""
+    """The whole sequence, with a decode each `every_s`."""
     from collectors import counter_device
     from collectors.cuda_devices import cuda_ordinals
 
@@ -228,7 +296,11 @@ def sample(variant: Variant, device: int, seconds: float, notes: Notes, found: F
 
     with_images(pm_sampling, variant.images)
     counter_device.HARDWARE_BUFFER_BYTES = variant.buffer_mib << 20
+    times = Times(notes, found, variant.interval_us * 1000)
+    times.watch(pm_sampling)
     counters = opened(variant, device, pm_sampling)
+    times.begin()
+    tensor: list[float] = []
     if variant.two:
         opened(variant, device + 1, pm_sampling).close()
         notes.line("the other device was opened and closed")
@@ -236,7 +308,7 @@ def sample(variant: Variant, device: int, seconds: float, notes: Notes, found: F
     end = time.monotonic() + seconds
     try:
         while time.monotonic() < end:
-            time.sleep(0.5)
+            time.sleep(variant.every_s)
             found.decodes += 1
             try:
                 rows = counters.drain(device, 5)
@@ -249,9 +321,18 @@ def sample(variant: Variant, device: int, seconds: float, notes: Notes, found: F
             if len(rows):
                 found.with_samples += 1
                 found.last_samples_s = round(time.monotonic() - notes.began, 2)
+                tensor += tensors(rows)
+                found.tensor_mean = round(sum(tensor) / len(tensor), 3)
             notes.line(f"decode {found.decodes}: every fifth of the samples: {len(rows)}")
     finally:
         counters.close()
+
+
+def tensors(rows: Any) -> list[float]:
+    """Tensor activity of samples, 0..1: under a load of matrix products it is high in every one."""
+    if hasattr(rows, "dtype"):
+        return [float(value) for value in rows["tensor"]]
+    return [one.metric_values[1] / 100 for one in rows]
 
 
 def child(

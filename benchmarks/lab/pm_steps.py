@@ -1,9 +1,9 @@
 """PM sampling call by call, each variant in a process of its own: which call dies, under which circumstances.
 
-    python benchmarks/lab/pm_steps.py --out DIR [--devices 4] [--only product --only plain …] [--seconds 6]
+    python benchmarks/lab/pm_steps.py --out DIR [--devices 4] [--only product …] [--seconds 6] [--zoo DIR]
 
 Every call into CUPTI is noted before it is made. Variants are shared out among the devices, one at a time on each;
-those named `…+load` run beside a trainer-like process. DIR/NAME.log has the calls, what died and native frames where
+those named `…+load` run beside a trainer-like process, or a script of `--zoo`. DIR/NAME.log has the calls, what died and native frames where
 there is a C compiler. Prints one JSON line a variant; `last` of one that died is the call it was in.
 """
 
@@ -41,6 +41,7 @@ while True:
 """
 START_S, LOAD_S = 12.0, 40.0
 
+LATEST_BESIDE = Variant(through="plain", latest=True, load=True)
 VARIANTS = {
     "product": Variant(),
     "plain-again": Variant(through="plain", configured="again"),
@@ -53,6 +54,12 @@ VARIANTS = {
     "product-512+load": Variant(buffer_mib=512, load=True),
     "plain+load": Variant(through="plain", load=True),
     "plain-latest+load": Variant(through="plain", latest=True, load=True),
+    "latest-256+load": replace(LATEST_BESIDE, buffer_mib=256),
+    "latest-512+load": replace(LATEST_BESIDE, buffer_mib=512),
+    "latest-often+load": replace(LATEST_BESIDE, every_s=0.1, most=1024),
+    "latest-1ms+load": replace(LATEST_BESIDE, interval_us=1000),
+    "latest-most+load": replace(LATEST_BESIDE, most=16384),
+    "latest-zoo+load": replace(LATEST_BESIDE, script="gpt_bf16"),
     "plain-1ms+load": Variant(through="plain", interval_us=1000, load=True),
     "plain-same": Variant(through="plain", images="same"),
     "plain-kept": Variant(through="plain", images="kept"),
@@ -141,16 +148,26 @@ def ended(code: int) -> str:
     return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
 
-def loaded(device: int, out: Path) -> subprocess.Popen[bytes] | None:
-    """A process that keeps the device busy; None: it did not come up."""
+def loaded(device: int, out: Path, script: Path | None) -> subprocess.Popen[bytes] | None:
+    """A process that keeps the device busy; None: it did not come up.
+
+    Args:
+        script: Of the zoo, which prints its rate once it trains; None: the artificial load.
+    """
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    with (out / f"load-{device}.txt").open("wb") as said:
+    command, ready = [sys.executable, "-c", LOAD, str(device)], b"ready"
+    if script is not None:
+        env["CUDA_VISIBLE_DEVICES"] = str(device)
+        command, ready = [sys.executable, "-u", script.name, "--seconds", "600"], b"it/s="
+    said_at = out / f"load-{device}.txt"
+    with said_at.open("wb") as said:
         process = subprocess.Popen(
-            [sys.executable, "-c", LOAD, str(device)], stdout=said, stderr=subprocess.STDOUT, env=env
+            command, stdout=said, stderr=subprocess.STDOUT, env=env,
+            cwd=None if script is None else script.parent,
         )  # fmt: skip
     end = time.monotonic() + LOAD_S
     while time.monotonic() < end and process.poll() is None:
-        if b"ready" in (out / f"load-{device}.txt").read_bytes():
+        if ready in said_at.read_bytes():
             return process
         time.sleep(0.1)
     process.kill()
@@ -165,17 +182,19 @@ def lane(
     files: dict[str, str],
     frames: dict[str, str],
 ) -> None:
-    """All variants of one device, those without a load first; the load comes up meanwhile."""
+    """All variants of one device, those without a load first, then by load."""
     load: subprocess.Popen[bytes] | None = None
+    runs = "nothing"
     try:
-        for name in sorted(names, key=lambda name: VARIANTS[name].load):
+        for name in sorted(names, key=lambda name: (VARIANTS[name].load, VARIANTS[name].script)):
             variant = VARIANTS[name]
-            if variant.load and load is None:
-                load = loaded(device, args.out)
+            if variant.load and runs != variant.script:
+                ended_load(load)
+                script = args.zoo / f"{variant.script}.py" if variant.script else None
+                load, runs = loaded(device, args.out, script), variant.script
                 if load is None:
                     said = (args.out / f"load-{device}.txt").read_text("utf-8", "replace")
                     print(json.dumps({"device": device, "no_load": said[-400:]}), flush=True)
-                    variant = replace(variant, load=False)
             told = tried(
                 name, variant, device, args.seconds, files[variant.library], args.out, frames
             )
@@ -184,9 +203,13 @@ def lane(
             with (args.out / "pm_steps.jsonl").open("a") as out:
                 out.write(json.dumps(told) + "\n")
     finally:
-        if load is not None:
-            load.kill()
-            load.wait()
+        ended_load(load)
+
+
+def ended_load(load: subprocess.Popen[bytes] | None) -> None:
+    if load is not None:
+        load.kill()
+        load.wait()
 
 
 def main() -> None:
@@ -195,8 +218,13 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--only", choices=VARIANTS, action="append")
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--zoo", type=Path, help="folder of scripts that some variants run beside")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.only is None and args.zoo is None:
+        args.only = [name for name, variant in VARIANTS.items() if not variant.script]
+    if args.zoo is None and any(VARIANTS[name].script for name in args.only or ()):
+        parser.error("--zoo DIR: where the scripts are that some variants run beside")
     args.out.mkdir(parents=True, exist_ok=True)
     if args.child:
         name, task = args.child[0], json.loads(args.child[1])
