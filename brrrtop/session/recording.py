@@ -54,6 +54,7 @@ class RecordingWriter:
         self._zstd = zstandard.ZstdCompressor(level=level).compressobj()
         self._pending_bytes = 0
         self._flushed_s = time.monotonic()
+        self._has_frames = False
         self._greeted = False
         self._finished = False
         self._newest_ns = 0
@@ -82,6 +83,7 @@ class RecordingWriter:
             self._put(self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
             self._pending_bytes = 0
             self._flushed_s = time.monotonic()
+            self._has_frames = True
 
     def close(self) -> None:
         """Ends the stream and the file. Raises as `write` does."""
@@ -121,7 +123,9 @@ class RecordingWriter:
             self.stopped = getattr(fault, "strerror", None) or str(fault)
             raise BrrrtopError(
                 f"recording to {self._label} stopped: {self.stopped}",
-                "what was written until now can be replayed",
+                "what was written until now can be replayed"
+                if self._has_frames
+                else "make room there, or choose another place",
             ) from fault
 
 

@@ -191,9 +191,10 @@ def test_a_full_disk_is_said_once_and_leaves_a_readable_file(
     whole = (_write(tmp_path / "a.brrr", _frames())).stat().st_size
     disk = full_disk(whole - 40)
     writer = RecordingWriter(disk)
-    with pytest.raises(BrrrtopError, match="No space left"):
+    with pytest.raises(BrrrtopError, match="No space left") as fault:
         for frame in _frames():
             writer.write(frame)
+    assert "can be replayed" in fault.value.action
     writer.write(_frames()[2])
     writer.close()
     path = tmp_path / "b.brrr"
@@ -202,6 +203,14 @@ def test_a_full_disk_is_said_once_and_leaves_a_readable_file(
     got = list(source.frames())
     assert 2 < len(got) < len(_frames())
     source.close()
+
+
+def test_a_disk_that_is_full_from_the_start_leaves_nothing_to_replay(
+    full_disk: Callable[[int], _Disk],
+) -> None:
+    with pytest.raises(BrrrtopError, match="No space left") as fault:
+        RecordingWriter(full_disk(4))
+    assert "replayed" not in fault.value.action and "another place" in fault.value.action
 
 
 def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
