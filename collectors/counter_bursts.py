@@ -66,7 +66,7 @@ class Bursts:
         return before_ns <= self._until_ns and self._allowed > 0
 
     def keep(self, rows: Rows) -> None:
-        """Takes in samples that follow each other without a gap."""
+        """Takes in samples in order of time. Between two there may be a gap, of which nothing is known."""
         self._allowed -= len(rows)
         self._held.append(rows)
         while sum(map(len, self._held)) > KEPT_SAMPLES:

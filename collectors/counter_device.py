@@ -1,4 +1,8 @@
-"""PM sampling on one device: what is sampled, and how it is read without loss."""
+"""PM sampling on one device: what is sampled, and how it is read.
+
+Samples may be missing: beside a process that computes, CUPTI loses some (H200, driver 580, CUPTI 13.0
+and 13.4). What is read is right all the same; how much of the time it covers is counted.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,10 @@ SAMPLES_LEAST, SAMPLES_MOST = 256, 4_096
 after 512 of 2,500 pending ones at 100 us came those from 197 ms later on)."""
 FAULTS_IN_A_ROW = 3
 """A decode that fails is followed by a new start so often, then the counters are given up."""
+LONGEST = 1.5
+"""Of the usual length of a sample: what is longer is left out."""
+_RECENT_NS = 10_000_000_000
+"""A sample that ended so long before the newest is no second reading: the clock was set."""
 _P = ".avg.pct_of_peak_sustained_elapsed"
 
 COUNTERS: dict[str, str] = {
@@ -64,7 +72,11 @@ class DeviceCounters:
         self._clock = ClockMatch()
         self._is_first = True
         self.lost_buffers = 0
+        self.covered_ns = 0
+        """Time of all samples that were read, evaluated or not."""
+        self._newest_ns = 0
         self._faults = 0
+        self._mode = latest_mode(sampling)
         self._open()
 
     def _open(self) -> None:
@@ -99,6 +111,7 @@ class DeviceCounters:
                 metrics=metrics,
                 hardware_buffer_size=HARDWARE_BUFFER_BYTES,
                 sampling_interval=self._interval_ns,
+                **self._mode,
             )
         except ValueError:
             if len(metrics) == 1:
@@ -127,7 +140,9 @@ class DeviceCounters:
             # A buffer that ran over is no fault, and CUPTI 13.4 answers ERROR_UNKNOWN now and then.
             if not isinstance(fault, MemoryError) and self._faults > FAULTS_IN_A_ROW:
                 raise
-            self._restart()
+            # A buffer that keeps the latest goes on by itself; a start anew is what fails next.
+            if not (self._mode and isinstance(fault, MemoryError)):
+                self._restart()
             return np.zeros(0, SAMPLE)
         self._faults = 0
         now_ns = time.time_ns()
@@ -147,9 +162,28 @@ class DeviceCounters:
         for at, column in enumerate(self.columns):
             rows[column] = values[:, at]
         rows["offset_ns"] = self._clock.offset_ns(int(rows["end_ns"][-1]), now_ns)
-        sane = rows["end_ns"] > rows["start_ns"]
-        sane &= rows["end_ns"] - rows["start_ns"] < 100 * self._interval_ns
-        return rows[sane]
+        good = self._whole(rows)
+        rows = rows[good]
+        if len(rows):
+            usual_ns = float(np.median(rows["end_ns"] - rows["start_ns"]))
+            self.covered_ns += int(count * good.mean() * usual_ns)
+            self._newest_ns = int(rows["end_ns"].max())
+        return rows
+
+    def _whole(self, rows: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+        """Which rows are one interval each, and new.
+
+        A longer one reaches over samples that were lost, and nobody knows which part it counted.
+        """
+        lengths = rows["end_ns"] - rows["start_ns"]
+        sane = (lengths > 0) & (lengths < 100 * self._interval_ns)
+        if sane.any():
+            sane &= lengths < LONGEST * max(self._interval_ns, float(np.median(lengths[sane])))
+        again = (rows["end_ns"] <= self._newest_ns) & (
+            rows["end_ns"] > self._newest_ns - _RECENT_NS
+        )
+        found: npt.NDArray[np.bool_] = sane & ~again
+        return found
 
     def _restart(self) -> None:
         try:
@@ -183,6 +217,17 @@ def chosen(fits: Callable[[list[str]], bool]) -> tuple[list[str], list[str]]:
             if fits(more):
                 return [*kept, "issue"], more
     return columns, metrics
+
+
+def latest_mode(sampling: Any) -> dict[str, Any]:
+    """What has the hardware buffer keep the latest samples; empty where this version cannot.
+
+    With the oldest kept, the buffer ran over for good after the first reading as soon as another
+    process computed, and starting anew failed (H200, driver 580, CUPTI 13.0 and 13.4).
+    """
+    modes = getattr(sampling, "HardwareBufferAppendMode", None)
+    latest = getattr(modes, "KEEP_LATEST", None)
+    return {} if latest is None else {"hw_buffer_append_mode": latest}
 
 
 def sampling_module() -> Any:

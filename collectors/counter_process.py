@@ -27,8 +27,9 @@ _WORKER = (
     "from collectors.counter_worker import main; main()"
 )
 _CHUNK_BYTES = 1 << 18
-SETTLES_S = 4.0
-"""Nobody waits longer for the counters to be switched on."""
+SETTLES_S = 8.0
+"""Nobody waits longer for the counters to be switched on, first samples included: 1 to 2 s where all
+is well (H200), and `counters.SILENT_S` more where none come."""
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
 
@@ -54,6 +55,7 @@ class CounterProcess:
         self._held = HeldFrames()
         self._state: dict[str, Any] = {}
         self._began_s = time.monotonic()
+        self._matched = False
         self._ended = threading.Event()
         self._lock = threading.Lock()
         """Of the worker's stdin."""
@@ -76,7 +78,9 @@ class CounterProcess:
     # --- as CounterThread -----------------------------------------------------------
 
     def match(self, uuids: Mapping[int, str]) -> None:
-        """Learns the trainer's devices by its own numbers."""
+        """Learns the trainer's devices by its own numbers: from the first on, sampling is switched on."""
+        if uuids and not self._matched:
+            self._matched, self._began_s = True, time.monotonic()
         self._tell({"match": dict(uuids)})
 
     def expect(self, until_ns: int | None) -> None:

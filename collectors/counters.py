@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.counter_bursts import Bursts
+from collectors.counter_coverage import Coverage
 from collectors.counter_device import INTERVAL_NS, DeviceCounters, sampling_module
 from collectors.counter_faults import said
 from collectors.counter_samples import on_host_clock
@@ -33,9 +34,15 @@ WORK_SHARE = 0.1
 """Of one core at most: where reading takes longer, it is done more seldom."""
 WAITS_S = 5.0
 """Without a word of the trainer's devices for longer, `says` tells so."""
+LEAST_IN_BIN = 20
+"""Samples of a gauge's reading, of 100 and more where none are lost: fewer say too little."""
 SILENT_S = 3.0
 """Without a sample for so long, other gauges are better than none (H200, CUPTI 13.4: of two watches one
 had none at all and the other none after its first burst, and neither said why)."""
+_SILENT = (
+    "hardware counters are on, but CUPTI delivers no samples: start brrrtop again to try anew, or "
+    "leave --counters out"
+)
 _GAUGES = {
     "sm": Metric.SM_ACTIVE,
     "tensor": Metric.TENSOR_ACTIVE,
@@ -84,6 +91,10 @@ class CounterThread:
         """Samples are coming."""
         self._settled = threading.Event()
         self._fresh_s = 0.0
+        self._opened_s = 0.0
+        self._unheard: set[str] = set()
+        """Devices that have brought no sample yet."""
+        self._coverage = Coverage()
         self._thread = threading.Thread(target=self._run, name="brrrtop-counters", daemon=True)
 
     def start(self) -> None:
@@ -121,8 +132,12 @@ class CounterThread:
 
     @property
     def settling(self) -> bool:
-        """Sampling is about to be switched on: a bad moment to begin tracing, which then held the
-        trainer for 110 and 176 ms instead of 10 (H200, driver 580)."""
+        """Sampling is being switched on: a bad moment to begin tracing, which then held the trainer
+        for 102 to 176 ms instead of 10 (H200, driver 580).
+
+        Until the first samples are here: started is not enough, the first reading takes CUPTI up to
+        370 ms, and bursts that began within it were held as long as those before.
+        """
         return not self._settled.is_set()
 
     def close(self, wait_s: float = 2.0) -> bool:
@@ -141,7 +156,8 @@ class CounterThread:
         try:
             if not self._stop.is_set():
                 self._open(devices)
-            self._settled.set()
+            if not devices:
+                self._settled.set()
             pause_s = DRAIN_S
             while devices and not self._stop.wait(pause_s):
                 began_s = time.monotonic()
@@ -163,41 +179,54 @@ class CounterThread:
                 self._says = ["CUDA_VISIBLE_DEVICES hides the trainer's GPU from brrrtop"]
                 continue
             devices[uuid] = DeviceCounters(sampling, ordinals[uuid], self._interval_ns)
-        if devices:
-            self._hear(True)
+        self._unheard = set(devices)
+        self._opened_s = time.monotonic()
 
-    def _hear(self, came: bool) -> None:
-        """Says whether samples come, when that is new."""
+    def _hear(self, came: bool, covered_ns: int) -> None:
+        """Says whether samples come, and how much of the time they cover, when that is new."""
         now_s = time.monotonic()
+        self._coverage.add(now_s, covered_ns)
         if came:
             self._fresh_s = now_s
-        comes = now_s - self._fresh_s < SILENT_S
-        if comes != self.active:
-            self.active = comes
-            on = f"hardware counters are on, every {self._interval_ns / 1000:g} us beside traced "
-            on += "kernels, which may hold the GPU's clocks"
-            off = "hardware counters are on, but CUPTI delivers no samples: start brrrtop again "
-            off += "to try anew, or leave --counters out"
-            self._says = [on if comes else off]
+        silent = now_s - max(self._fresh_s, self._opened_s) >= SILENT_S
+        if silent:
+            self._says = [_SILENT]
+        elif self._fresh_s and (self._coverage.is_news() or not self.active):
+            self._says = [self._on()]
+        self.active = bool(self._fresh_s) and not silent
+        if silent or not self._unheard:
+            self._settled.set()
+
+    def _on(self) -> str:
+        on = (
+            f"hardware counters are on, every {self._interval_ns / 1000:g} us beside traced kernels"
+        )
+        share = self._coverage.told()
+        if share is not None:
+            on += f" for about {share:.0%} of the time (CUPTI loses the other samples)"
+        return on + ", which may hold the GPU's clocks"
 
     def _look(self, devices: Mapping[str, DeviceCounters]) -> None:
         with self._lock:
             dense = self._bursts.wanted(time.time_ns())
         every = 1 if dense else max(1, SPARSE_NS // self._interval_ns)
-        came = False
+        came, covered_ns = False, 0
         for uuid, device in devices.items():
             number = self._numbers.get(uuid)
             rows = device.drain(number if number is not None else 0, every)
-            came |= len(rows) > 0
+            covered_ns += device.covered_ns
+            if len(rows):
+                came = True
+                self._unheard.discard(uuid)
             if number is None or not len(rows):
                 continue
-            gauges = binned(self._whole_bins(uuid, rows), device.columns)
+            gauges = binned(self._whole_bins(uuid, rows), device.columns, least=LEAST_IN_BIN)
             if len(gauges):
                 self._held.put([Frame(Kind.GAUGES, gauges, time.time_ns())])
             if dense:
                 with self._lock:
                     self._bursts.keep(rows)
-        self._hear(came)
+        self._hear(came, covered_ns // len(devices))
         with self._lock:
             due = self._bursts.due(time.time_ns())
         self._held.put(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
@@ -220,14 +249,19 @@ class CounterThread:
 
 
 def binned(
-    rows: npt.NDArray[np.void], columns: list[str], bin_ns: int = BIN_NS
+    rows: npt.NDArray[np.void], columns: list[str], bin_ns: int = BIN_NS, least: int = 1
 ) -> npt.NDArray[np.void]:
-    """Means of `SAMPLE` rows over stretches of `bin_ns`, as `wire.GAUGE` rows on the host's clock."""
+    """Means of `SAMPLE` rows over stretches of `bin_ns`, as `wire.GAUGE` rows on the host's clock.
+
+    A stretch with fewer than `least` rows has no reading: what was lost is neither idle nor zero.
+    """
     found = []
     _, ends = on_host_clock(rows)
     bins = ends // bin_ns
     for edge in np.unique(bins):
         part = rows[bins == edge]
+        if len(part) < least:
+            continue
         weights = (part["end_ns"] - part["start_ns"]).astype(np.float64)
         at_ns = int(ends[bins == edge][-1])
         for column in columns:

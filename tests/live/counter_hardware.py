@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from tests.live.agents import SECOND
@@ -47,8 +48,16 @@ class Hardware:
     evaluated: int = 0
     refuses: Exception | None = None
     silent: bool = False
+    loses: float = 0.0
+    """Share of the samples of each decode that never come, the oldest of it."""
+    keeps_latest: bool = False
     calls: list[str] = field(default_factory=list)
     device_index: int | None = None
+    mode: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.keeps_latest:
+            self.HardwareBufferAppendMode = SimpleNamespace(KEEP_LATEST="latest")
 
     def Collector(self, device_index: int) -> Hardware:
         self.device_index = device_index
@@ -59,7 +68,10 @@ class Hardware:
         if self.refuses is not None:
             raise self.refuses
 
-    def configure(self, *, metrics: list[str], **_: Any) -> None:
+    def configure(
+        self, *, metrics: list[str], hw_buffer_append_mode: str | None = None, **_: Any
+    ) -> None:
+        self.mode = hw_buffer_append_mode
         fits = self.issue_fits if "inst_executed" in metrics[-1] else self.fits
         if len(metrics) > fits:
             raise ValueError("Requested PM sampling configuration is not supported.")
@@ -74,6 +86,7 @@ class Hardware:
         now_ns = time.time_ns() - BEHIND_NS
         starts = range(self.last_ns, now_ns - MS, MS)[: 0 if self.silent else max_samples]
         self.last_ns += len(starts) * MS
+        starts = starts[round(self.loses * len(starts)) :]
         self.decoded += len(starts)
         return Decoded(self, starts)
 

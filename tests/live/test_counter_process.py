@@ -104,6 +104,24 @@ def test_nobody_waits_for_ever_for_a_worker_that_says_nothing(
     assert not counters.settling and counters.close(10.0)
 
 
+def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A trainer that loads its model first says late which GPU it uses."""
+    monkeypatch.setattr(counter_process, "SETTLES_S", 1.0)
+    counters = CounterProcess(1, [sys.executable, "-c", "import sys; sys.stdin.read()"])
+    counters.start()
+    until(lambda: not counters.settling)
+    counters.match({})
+    assert not counters.settling
+    counters.match({0: "GPU-aa-bb"})
+    assert counters.settling
+    time.sleep(0.6)
+    counters.match({0: "GPU-aa-bb", 1: "GPU-cc-dd"})
+    until(lambda: not counters.settling, 0.9)
+    assert counters.close(10.0)
+
+
 def test_where_it_cannot_be_started_that_is_said() -> None:
     counters = CounterProcess(1, ["/nowhere/python"])
     counters.start()

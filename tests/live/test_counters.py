@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from collectors import counters
+from collectors import counter_coverage, counters
 from collectors.counter_bursts import MARGIN_NS
 from collectors.counter_clock import ClockMatch
+from collectors.counter_coverage import Coverage
 from collectors.counter_device import COUNTERS, DeviceCounters
 from collectors.counter_faults import said
 from collectors.counter_samples import SAMPLE, on_host_clock
 from collectors.counters import CounterThread, binned
 from collectors.wire import GAUGE, OBSERVED, Frame, Kind, Metric
 from tests.live.agents import SECOND, FakeFeed
-from tests.live.counter_hardware import BEHIND_NS, MS, Decoded, Hardware, until
+from tests.live.counter_hardware import BEHIND_NS, MS, Decoded, Hardware, OneSample, until
 from tests.live.test_live import Bench, kinds
 
 Start = Callable[[Hardware], CounterThread]
@@ -71,6 +72,96 @@ def test_where_no_samples_come_other_gauges_do_until_they_come_again(
     hardware.silent = False
     until(lambda: thread.active)
     assert "are on, every" in thread.says[0]
+
+
+def test_how_much_of_the_time_the_samples_cover_is_said_where_it_is_not_all(
+    started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counter_coverage, "LEAST_S", 0.5)
+    hardware = Hardware(loses=0.7)
+    thread = started(hardware)
+    until(lambda: "for about 30% of the time" in "".join(thread.says))
+    assert thread.active
+
+
+def test_the_share_of_the_time_is_told_in_tenths_and_not_anew_for_little() -> None:
+    coverage = Coverage()
+    coverage.add(100.0, 0)
+    assert coverage.share is None and coverage.told() is None and not coverage.is_news()
+    coverage.add(103.0, 1_000_000_000)
+    assert coverage.is_news() and coverage.told() == 0.3 and not coverage.is_news()
+    coverage.add(104.0, 1_500_000_000)
+    assert not coverage.is_news()
+    coverage.add(113.5, 11_000_000_000)
+    coverage.add(114.5, 12_000_000_000)
+    assert coverage.is_news() and coverage.told() is None, "what is long past does not count"
+    coverage.add(140.0, 12_000_000_000)
+    assert coverage.is_news() and coverage.told() == 0.1, "some came"
+
+
+def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle() -> None:
+    rows = np.zeros(130, SAMPLE)
+    rows["start_ns"] = np.concatenate((np.arange(100), 205 + np.arange(30))) * MS
+    rows["end_ns"], rows["sm"] = rows["start_ns"] + MS, 0.8
+    rows = np.concatenate((rows, rows[100:103]))
+    rows["start_ns"][-3:] += 100 * MS
+    rows["end_ns"][-3:] += 100 * MS
+    gauges = binned(rows, ["sm"], least=counters.LEAST_IN_BIN)
+    assert len(gauges) == 2, "three of a hundred say nothing"
+    assert gauges["value"].tolist() == pytest.approx([0.8, 0.8])
+
+
+def test_a_buffer_that_keeps_the_latest_is_not_started_anew_when_it_ran_over() -> None:
+    """A start anew is what CUPTI refused then (H200)."""
+    hardware = Hardware(keeps_latest=True)
+    device = DeviceCounters(hardware, 0, MS)
+    assert hardware.mode == "latest"
+    decode, hardware.decode = hardware.decode, _overflowing  # type: ignore[method-assign]
+    for _ in range(5):
+        assert len(device.drain(0)) == 0
+    hardware.decode = decode  # type: ignore[method-assign]
+    time.sleep(0.01)
+    assert len(device.drain(0)) > 0
+    assert hardware.calls.count("start") == 1 and "stop" not in hardware.calls
+    device.close()
+
+
+def test_a_sample_that_reaches_over_lost_ones_and_one_that_comes_twice_are_left_out() -> None:
+    hardware = Hardware()
+    device = DeviceCounters(hardware, 0, MS)
+    t0 = time.time_ns()
+    batches = [[0, 1, 2, 3, 4], [3, 4, 5, 6, 7], [20, 21, 22]]
+
+    class Given(Decoded):
+        def __getitem__(self, rows: slice) -> list[OneSample]:
+            found = super().__getitem__(rows)
+            long = [one for one in found if one.start_timestamp == t0 + 20 * MS]
+            for one in long:
+                one.start_timestamp -= 12 * MS
+            return found
+
+    def decode(max_samples: int) -> Decoded:
+        batch = batches.pop(0)
+        return Given(hardware, range(t0 + batch[0] * MS, t0 + (batch[-1] + 1) * MS, MS))
+
+    hardware.decode = decode  # type: ignore[method-assign]
+    found = [((device.drain(0)["start_ns"] - t0) // MS).tolist() for _ in range(3)]
+    assert found == [[1, 2, 3, 4], [5, 6, 7], [21, 22]], "the very first time stamp is bogus"
+    assert device.covered_ns == pytest.approx(10 * MS, abs=2 * MS)
+    device.close()
+
+
+def test_tracing_waits_for_the_first_samples_and_for_none_that_never_come(
+    started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A burst that began during the first reading was held for 106 ms (H200)."""
+    monkeypatch.setattr(counters, "SILENT_S", 0.8)
+    hardware = Hardware(silent=True)
+    thread = started(hardware)
+    until(lambda: "decode" in hardware.calls)
+    assert thread.settling and not thread.active and thread.says == []
+    until(lambda: not thread.settling)
+    assert not thread.active and "delivers no samples" in thread.says[0]
 
 
 def test_nothing_is_traced_while_the_counters_are_being_switched_on() -> None:
