@@ -105,7 +105,7 @@ def _not_because(process: Process, parent: Process | None, on_gpu: bool, forks: 
         return "launches the ranks of a job"
     if parent is not None and parent.pid in forks:
         if process.cmdline == parent.cmdline:
-            return f"a worker of process {parent.pid}, such as a DataLoader's"
+            return f"a copy of process {parent.pid} that uses no GPU, as a loader's worker is"
         if any(mark in line for mark in SPAWNED):
             return f"was spawned by process {parent.pid} and uses no GPU"
     return ""
@@ -145,16 +145,21 @@ def trainers_instead(pid: int) -> list[Candidate]:
 
     Empty: it may train itself, or nobody around it does.
     """
+    found = _family(pid)
+    if any(one.pid == pid and not one.not_because for one in found):
+        return []
+    return [one for one in found if not one.not_because]
+
+
+def _family(pid: int) -> list[Candidate]:
+    """The process, its parent and all below it, as far as they may train."""
     everyone = _read_all()
     me = everyone.get(pid)
     if me is None:
         return []
     family = {pid, me.parent}
     family |= {one.pid for one in everyone.values() if me in _ancestors(one, everyone)}
-    found = candidates(matching=lambda one: one.pid in family)
-    if any(one.pid == pid and not one.not_because for one in found):
-        return []
-    return [one for one in found if not one.not_because]
+    return candidates(matching=lambda one: one.pid in family)
 
 
 def check_trains(process: Process) -> None:
@@ -174,8 +179,9 @@ def check_trains(process: Process) -> None:
     ranks = [f" (rank {one.rank})" if one.rank is not None else "" for one in others]
     named = [f"brrrtop attach {one.pid}{rank}" for one, rank in zip(others, ranks, strict=True)]
     more = f", and {len(named) - 4} more" if len(named) > 4 else ""
+    why = next((one.not_because for one in _family(process.pid) if one.pid == process.pid), "")
     raise NotTheTrainer(
-        f"process {process.pid} ({process.name}) does not train itself",
+        f"process {process.pid} ({process.name}) does not train itself{why and f': {why}'}",
         f"{', '.join(named[:4])}{more}",
     )
 

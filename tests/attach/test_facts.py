@@ -361,6 +361,9 @@ time.sleep(600)
             check_trains(ranks[0].process)
             (worker,) = [c.pid for c in candidates() if c.process.parent == ranks[0].pid]
             assert [one.pid for one in trainers_instead(worker)] == [ranks[0].pid]
+            why = f"does not train itself: a copy of process {ranks[0].pid} that uses no GPU"
+            with pytest.raises(NotTheTrainer, match=why):
+                check_trains(processes.read(worker))
         finally:
             ranks = trainers_instead(launcher.pid)
             helpers = [c for c in candidates() if c.process.parent in {one.pid for one in ranks}]
