@@ -28,7 +28,7 @@ _WORKER = (
 )
 _CHUNK_BYTES = 1 << 18
 SETTLES_S = 8.0
-"""Nobody waits longer for the counters to be switched on, first samples included: 1 to 2 s where all
+"""Nobody waits longer for the counters to be switched on, first samples included: 2 to 3 s where all
 is well (H200), and `counters.SILENT_S` more where none come."""
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
