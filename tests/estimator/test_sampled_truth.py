@@ -6,15 +6,18 @@ of a running script (`benchmarks/lab/pm_lab.py`); Nsight Compute counted the sam
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from benchmarks.truth.runs import runs, sampled_runs
-from benchmarks.truth.sampled import Study, mean_errors, measurement, simulation
-from benchmarks.truth.scoring import aligned
+from benchmarks.truth.runs import runs, sampled_runs, without_shapes
+from benchmarks.truth.sampled import Study, mean_errors, measurement, simulated, simulation
+from benchmarks.truth.scoring import aligned, score
 from benchmarks.truth.sets import PARTS, part_of
 from brrrtop.estimator.labels import label
 from brrrtop.estimator.samples import Expected, measured
+from brrrtop.session.sampled import SampleClock
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +78,62 @@ def test_simulated_samples_make_no_script_much_worse_and_the_mean_better() -> No
     off = [abs(s.offset_error_ns) for s in found if s.offset_error_ns is not None]
     assert len(off) >= 8
     assert max(off) < 40_000
+
+
+def test_gaps_between_samples_are_neither_idle_nor_zero(studies: list[Study]) -> None:
+    """Beside a process that computes, CUPTI loses samples in stretches (H200)."""
+    for study in studies:
+        window = study.run.window
+        samples = window.samples
+        assert samples is not None
+        few = samples.take(np.flatnonzero(np.arange(len(samples)) % 60 < 20))
+        parts = replace(window, samples=few)
+        group_of = label(window, None).group_of
+        wide = Expected(np.full(group_of.max() + 1, 0.3), np.full(group_of.max() + 1, 0.3))
+        whole, found = (
+            measured(one, group_of, {"tensor": wide, "dram": wide}) for one in (window, parts)
+        )
+        assert whole is not None and found is not None
+        for column in ("tensor", "dram"):
+            sure = (found[column].errors < 0.08) & (whole[column].errors < 0.08)
+            off = np.abs(found[column].rates - whole[column].rates)[sure]
+            assert sure.any() and off.max() < 0.1 and off.mean() < 0.03, (study.run.name, off)
+        again = score(study.run, parts)
+        assert again.split_error < study.sampled.split_error + 3
+
+
+def test_a_kernel_that_ran_only_where_samples_are_missing_is_not_judged_by_them(
+    studies: list[Study],
+) -> None:
+    window = studies[0].run.window
+    samples = window.samples
+    assert samples is not None
+    low, high = samples.starts_ns + samples.offsets_ns, samples.ends_ns + samples.offsets_ns
+    acts = window.activities
+    group_of = np.zeros(len(acts), np.int64)
+    group_of[len(acts) // 2] = 1
+    lone = slice(len(acts) // 2, len(acts) // 2 + 1)
+    beside = (high <= acts.starts_ns[lone]) | (low >= acts.ends_ns[lone])
+    assert not beside.all()
+    wide = Expected(np.full(2, 0.3), np.full(2, 0.25))
+    parts = replace(window, samples=samples.take(np.flatnonzero(beside)))
+    found = measured(parts, group_of, {"tensor": wide, "dram": wide})
+    assert found is not None
+    assert found["dram"].rates[1] == pytest.approx(0.3)
+    assert found["dram"].errors[1] == pytest.approx(0.25) and found["dram"].errors[0] < 0.05
+
+
+def test_samples_with_gaps_find_their_place_as_well() -> None:
+    found = 0
+    for run in runs():
+        if run.name not in ("bert", "llama", "lora", "vision"):
+            continue
+        plain = without_shapes(run.window)
+        samples, true = simulated(run, 200_000, 0.03)
+        few = samples.take(np.flatnonzero(np.arange(len(samples)) % 60 < 30))
+        placed = SampleClock().placed(few, plain.activities, (plain.span,))
+        middle = len(few) // 2
+        assert np.isfinite(placed.errors_ns).all(), run.name
+        assert abs(placed.offsets_ns[middle] - true) < 20_000, run.name
+        found += 1
+    assert found >= 3
