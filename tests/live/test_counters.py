@@ -368,3 +368,15 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     read = np.concatenate([f.body for f in frames if f.kind == Kind.GAUGES])
     assert read["value"][read["metric"] == Metric.SM_ACTIVE].tolist() == [0.4]
     assert Metric.POWER_WATT in read["metric"]
+
+
+def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on() -> None:
+    bench, sampler = Bench(), FakeFeed()
+    sampler.settling = True  # type: ignore[attr-defined]
+    bench.source._feeds.add(sampler)
+    held = [frame.body for frame in bench.read(6) if frame.kind == Kind.STATUS]
+    assert not any("burst" in body for body in held)
+    sampler.settling = False  # type: ignore[attr-defined]
+    freed = [frame.body for frame in bench.read(3) if frame.kind == Kind.STATUS]
+    bench.source.close()
+    assert any("burst" in body for body in freed)
