@@ -34,8 +34,8 @@ WORK_SHARE = 0.1
 """Of one core at most: where reading takes longer, it is done more seldom."""
 WAITS_S = 5.0
 """Without a word of the trainer's devices for longer, `says` tells so."""
-LEAST_IN_BIN = 20
-"""Samples of a gauge's reading, of 100 and more where none are lost: fewer say too little."""
+LEAST_IN_BIN = 50
+"""Samples of a gauge's reading, of 100 and more where none are lost: it is taken for all of its time."""
 SILENT_S = 3.0
 """Without a sample for so long, other gauges are better than none (H200, CUPTI 13.4: of two watches one
 had none at all and the other none after its first burst, and neither said why)."""

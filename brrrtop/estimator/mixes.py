@@ -11,6 +11,9 @@ from collectors.wire import Metric
 
 F8 = npt.NDArray[np.float64]
 
+LONGEST = 1.5
+"""Of the usual time between two readings: where it is longer, readings are missing."""
+
 
 def mean(window: Window, metric: Metric) -> float | None:
     """Mean of a metric's readings of the window's device; None when never read."""
@@ -77,7 +80,10 @@ def _run_before(starts: I8, ends: I8, times: I8) -> F8:
 def equations(
     window: Window, families_of: npt.NDArray[np.int64], size: int, metric: Metric
 ) -> tuple[F8, F8]:
-    """Shares and readings of the intervals between readings that were traced throughout."""
+    """Shares and readings of the intervals between readings that were traced throughout.
+
+    Of a longer one than usual nobody knows whether its reading covers it: some may be missing.
+    """
     gauges = window.gauges
     mine = (gauges.metrics == metric) & (gauges.device_ids == window.device.device_id)
     times, values = gauges.times_ns[mine], gauges.values[mine]
@@ -88,6 +94,7 @@ def equations(
     traced = np.array(_observed(window), np.int64).reshape(-1, 2)
     cover = intervals.Cover(*intervals.merge(traced[:, 0], traced[:, 1]))
     seen = (cover.between(low, high) >= 0.99 * (high - low)) & np.isfinite(values[1:])
+    seen &= high - low <= LONGEST * np.median(high - low)
     if not seen.any():
         return none
     spans = list(zip(low[seen].tolist(), high[seen].tolist(), strict=True))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from brrrtop.estimator.estimate import estimate
+from brrrtop.estimator.mixes import equations
 from brrrtop.estimator.solving import MOST_CONDITION, condition_of, solve
 from brrrtop.model import Regime, Side
 from brrrtop.tables import Gauges, Span, Window
@@ -133,3 +134,14 @@ def test_readings_of_spans_that_were_not_traced_are_not_held_against_the_kernels
         with_readings(seen, {Metric.TENSOR_ACTIVE: 0.7, Metric.DRAM_ACTIVE: 0.2}, MS)
     ).estimate
     assert found.counters is not None and found.counters.suspect is None
+
+
+def test_a_reading_after_lost_ones_is_not_taken_for_all_the_time_since_the_one_before() -> None:
+    w = with_readings(products(40), {Metric.TENSOR_ACTIVE: 0.7}, MS)
+    kept = np.ones(len(w.gauges.times_ns), np.bool_)
+    kept[6:12] = False
+    gappy = replace(w, gauges=w.gauges.take(kept))
+    families = np.zeros(len(w.activities), np.int64)
+    found, read = equations(gappy, families, 1, Metric.TENSOR_ACTIVE)
+    assert len(found) == len(read) == kept.sum() - 2
+    assert len(equations(w, families, 1, Metric.TENSOR_ACTIVE)[1]) == len(kept) - 1

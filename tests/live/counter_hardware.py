@@ -35,7 +35,8 @@ class Decoded:
     def __getitem__(self, rows: slice) -> list[OneSample]:
         taken = self.starts[rows]
         self.hardware.evaluated += len(taken)
-        return [OneSample(t, t + MS, [50.0] * len(self.hardware.metrics)) for t in taken]
+        length = self.starts.step
+        return [OneSample(t, t + length, [50.0] * len(self.hardware.metrics)) for t in taken]
 
 
 @dataclass
@@ -69,8 +70,14 @@ class Hardware:
             raise self.refuses
 
     def configure(
-        self, *, metrics: list[str], hw_buffer_append_mode: str | None = None, **_: Any
+        self,
+        *,
+        metrics: list[str],
+        sampling_interval: int,
+        hw_buffer_append_mode: str | None = None,
+        **_: Any,
     ) -> None:
+        self.interval_ns = sampling_interval
         self.mode = hw_buffer_append_mode
         fits = self.issue_fits if "inst_executed" in metrics[-1] else self.fits
         if len(metrics) > fits:
@@ -84,8 +91,9 @@ class Hardware:
     def decode(self, max_samples: int) -> Decoded:
         self.calls.append("decode")
         now_ns = time.time_ns() - BEHIND_NS
-        starts = range(self.last_ns, now_ns - MS, MS)[: 0 if self.silent else max_samples]
-        self.last_ns += len(starts) * MS
+        starts = range(self.last_ns, now_ns - self.interval_ns, self.interval_ns)
+        starts = starts[: 0 if self.silent else max_samples]
+        self.last_ns += len(starts) * self.interval_ns
         starts = starts[round(self.loses * len(starts)) :]
         self.decoded += len(starts)
         return Decoded(self, starts)

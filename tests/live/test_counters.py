@@ -100,8 +100,8 @@ def test_the_share_of_the_time_is_told_in_tenths_and_not_anew_for_little() -> No
 
 
 def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle() -> None:
-    rows = np.zeros(130, SAMPLE)
-    rows["start_ns"] = np.concatenate((np.arange(100), 205 + np.arange(30))) * MS
+    rows = np.zeros(160, SAMPLE)
+    rows["start_ns"] = np.concatenate((np.arange(99), 205 + np.arange(61))) * MS
     rows["end_ns"], rows["sm"] = rows["start_ns"] + MS, 0.8
     rows = np.concatenate((rows, rows[100:103]))
     rows["start_ns"][-3:] += 100 * MS
