@@ -95,6 +95,7 @@ def _of_device(
         "split": _split(estimate),
         "account": _account(account),
         "busy_ns": int(account.busy_ns) if account else None,
+        "taken_ns": int(account.taken_ns) if account else None,
         "regime": (estimate.regime if estimate else Regime.UNKNOWN).value,
         "cause": estimate.cause if estimate else None,
         "confidence": _plain(estimate.confidence) if estimate else None,

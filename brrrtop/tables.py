@@ -177,6 +177,20 @@ class Samples(Columns):
     """Instructions issued over what the SMs can issue."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Turns:
+    """What another process had of the time in which kernels were recorded, as merged intervals."""
+
+    starts_ns: I8
+    ends_ns: I8
+    hit: int
+    """Launches it was found in."""
+    usual_ns: int
+    """Length of a turn."""
+    alike: float
+    """Part of the launches that were hit by a whole number of such turns, 0..1."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpSignature:
     """A framework op as called: name and the shapes, types and constants of its inputs."""
@@ -216,3 +230,7 @@ class Window:
     """None: nobody sampled hardware counters."""
     torn_records: int = 0
     """Activities that a file lacks because it breaks off, by the calls that it has."""
+    mps: bool = False
+    """MPS lets processes run side by side on the device."""
+    turns: Turns | None = None
+    """Other processes' part of recorded kernels, whose ends are moved up by it; None: none is known."""

@@ -74,7 +74,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "use-bf16": ("low-precision-storage",),
     "fuse-pointwise": ("fused-norm", "inefficient-kernel"),
     "flash-attention": ("inefficient-kernel", "needless-copies", "fusion-ceiling"),
-    "shared-gpu": ("misleading-util",),
+    "shared-gpu": ("misleading-util", "inefficient-kernel"),
 }
 """Advice that another one includes: shown once, as the larger."""
 

@@ -188,8 +188,9 @@ ENTRIES: tuple[Entry, ...] = (
        "clocks under 80 % of the most, held by application clocks or by idling",
        "idling is a symptom of gaps, and says so"),
     _e(_TRUST, "A55", "shared-gpu", "Somebody else computes here",
-       "other compute processes, and 15 points more utilisation than this trainer's",
-       "display servers and monitors, which use nothing"),
+       "other compute processes, and kernels stopped for turns of theirs, or 15 points more "
+       "utilisation than this trainer's",
+       "display servers and monitors, which use nothing; kernels long by nature"),
     _e(_TRUST, "–", "gpu-faults", "The GPU reports errors",
        "uncorrected memory errors or an XID",
        "–"),

@@ -48,7 +48,7 @@ class Context:
     def rho(self) -> float:
         """Share of kernel time that sets the pace; the busy share where no launch is known."""
         rho = self.estimate.launch.rho
-        return rho if rho is not None else self.estimate.account.busy_ns / self.wall_ns
+        return rho if rho is not None else self.estimate.account.worked_ns / self.wall_ns
 
     @property
     def capability(self) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.model import Advisory, Regime
+from brrrtop.tables import Turns
 from collectors.wire import Metric
 
 
@@ -65,7 +66,7 @@ def useful_share(context: Context) -> float | None:
     if not total or time < 0.5 * total:
         return None
     mean = sum(r.total_ns * min(r.roof_share or 0.0, 1.0) for r in known) / time
-    return mean * context.share(context.estimate.account.busy_ns)
+    return mean * context.share(context.estimate.account.worked_ns)
 
 
 def misleading_util(context: Context) -> Advisory | None:
@@ -146,7 +147,9 @@ def idle_clocks(context: Context) -> Advisory | None:
 
 
 def shared_gpu(context: Context) -> Advisory | None:
-    """A55: somebody else computes on this device."""
+    """A55: somebody else computes on this device: by its turns within kernels, else by GPU-Util."""
+    if context.facts.turns is not None:
+        return _in_turns(context, context.facts.turns)
     readings = context.facts.readings
     others = readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
     util = readings.mean(Metric.SMI_UTIL)
@@ -166,6 +169,28 @@ def shared_gpu(context: Context) -> Advisory | None:
         others=others,
         smi_util=util,
         busy_share=busy,
+    )
+
+
+def _in_turns(context: Context, turns: Turns) -> Advisory | None:
+    """Two processes on one GPU take turns; kernels stopped for them are recorded as running."""
+    taken = context.idle("other_process")
+    others = context.facts.readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
+    return advisory(
+        context,
+        "shared-gpu",
+        says=f"another process computes on this GPU in turns of {units.duration(turns.usual_ns)}: "
+        f"at least {units.share(taken)} of the time is its, {turns.hit} kernels were stopped for it",
+        suggests="nvidia-smi --query-compute-apps=pid,used_memory --format=csv, then move one of "
+        "them; MPS would let both run side by side",
+        waste="kernel tuning: the neighbour takes turns with you",
+        confidence=0.5 + 0.45 * turns.alike,
+        saves=taken,
+        others=others,
+        other_share=taken,
+        turn_ns=turns.usual_ns,
+        kernels_hit=turns.hit,
+        busy_share=context.share(context.estimate.account.worked_ns),
     )
 
 

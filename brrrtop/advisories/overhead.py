@@ -50,6 +50,12 @@ def sync_shadow(context: Context) -> float:
     return min(max(shadow, booked), booked + context.idle(late))
 
 
+def _own_idle(context: Context) -> float:
+    """Share of the wall the device idled for the trainer's own reasons."""
+    idle_ns = context.estimate.account.idle_total_ns
+    return context.share(idle_ns) - context.idle("other_process")
+
+
 def absence(context: Context) -> float:
     """Share of the wall the host was away after few waits, for too long to be a refill; else 0.
 
@@ -67,7 +73,7 @@ def sync_point(context: Context) -> Advisory | None:
     found = context.facts.syncs
     if found is None or not found.count:
         return _sampled_sync(context)
-    saved = min(sync_shadow(context), context.share(context.estimate.account.idle_total_ns))
+    saved = min(sync_shadow(context), _own_idle(context))
     if saved < context.limits.sync_idle or absence(context):
         return None
     if found.from_copies and context.a_step(found.count) < 2:
@@ -77,7 +83,7 @@ def sync_point(context: Context) -> Advisory | None:
     if count >= DENSE_WAITS:
         # So dense that the host never gets ahead: without them it would not be blocked at all.
         freed = context.share(found.blocked_ns + READBACK_NS * found.count)
-        saved = max(saved, min(freed, context.share(context.estimate.account.idle_total_ns)))
+        saved = max(saved, min(freed, _own_idle(context)))
     return advisory(
         context,
         "sync-point",

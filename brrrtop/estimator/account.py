@@ -1,7 +1,8 @@
 """Books every nanosecond of a window exactly once, for one device.
 
 Busy time by the sweep line, idle time by cause; the buckets add up to the window to the
-nanosecond, and cutting a window in two gives the same totals (regime theory study, 1.1).
+nanosecond, and cutting a window in two gives the same totals (regime theory study, 1.1) but for
+other processes' turns, which are found by comparing launches.
 """
 
 from __future__ import annotations
@@ -11,12 +12,11 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.estimator import idle, intervals, lines, sweep
+from brrrtop.estimator import idle, intervals, lines, slices, sweep
 from brrrtop.estimator.intervals import Cover
 from brrrtop.estimator.labels import Labels
 from brrrtop.model import Account, Split
 from brrrtop.tables import Activities, Calls, Marks, Span, Window
-from collectors.wire import Metric
 
 I8 = npt.NDArray[np.int64]
 HostTable = TypeVar("HostTable", Calls, Marks)
@@ -45,7 +45,8 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     span = window.span
     acts, calls, marks = window.activities, window.calls, window.marks
     low, high = span.t0_ns, span.t1_ns
-    others = _others(window)
+    others = slices.others_there(window)
+    taken = (window.turns.starts_ns, window.turns.ends_ns) if window.turns else slices.NOBODY
     if window.observed is not None:
         clock = _Clock(window.observed)
         acts = type(acts)(
@@ -55,13 +56,19 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         calls = _mapped(calls, clock)
         marks = _mapped(marks, clock)
         others = intervals.merge(*(clock.map(times) for times in others))
+        taken = intervals.merge(*(clock.map(times) for times in taken))
         low, high = (int(t) for t in clock.map(np.array([low, high], np.int64)))
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
     charges = sweep.charge(starts, ends, labels)
     io_part = lines.io_part(window.names, window.marks, idle.NAMED)
-    gaps = idle.book(acts, calls, marks, call_rows, charges.busy, (low, high), others, io_part)
+    busy = _recorded(charges.busy, intervals.clip(*taken, low, high))
+    gaps = idle.book(acts, calls, marks, call_rows, busy, (low, high), others, io_part)
     buckets = charges.buckets_ns
     causes, unknown_ns = _with_losses(gaps.causes_ns, buckets["unknown"], window, acts)
+    taken_ns = intervals.total(*busy) - intervals.total(*charges.busy)
+    # What a kernel waits for in its middle is what queued work waits for.
+    causes["other_process"] += taken_ns
+    mechanical = gaps.mechanical_ns | {"device_wait": gaps.mechanical_ns["device_wait"] + taken_ns}
     return Account(
         duration_ns=high - low,
         compute_ns=buckets["compute"],
@@ -71,32 +78,24 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         exposed_copy_ns=buckets["copy"],
         idle_ns=causes,
         unknown_ns=unknown_ns,
-        mechanical_ns=gaps.mechanical_ns,
-        busy_ns=intervals.total(*charges.busy),
+        mechanical_ns=mechanical,
+        busy_ns=intervals.total(*busy),
+        taken_ns=taken_ns,
+    )
+
+
+def _recorded(worked: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
+    """When activity was recorded: what the trainer's had of the device, and others out of it."""
+    if not len(taken[0]):
+        return worked
+    return intervals.merge_unsorted(
+        *(np.concatenate(pair) for pair in zip(worked, taken, strict=True))
     )
 
 
 def _mapped(table: HostTable, clock: _Clock) -> HostTable:
     rest = [getattr(table, f) for f in list(table.__slots__)[2:]]
     return type(table)(clock.map(table.starts_ns), clock.map(table.ends_ns), *rest)
-
-
-def _others(window: Window) -> tuple[I8, I8]:
-    """When other processes were on the device; never where nobody counted them.
-
-    A count holds until the next one, the first one also before itself. It says that they were
-    there, not that they computed.
-    """
-    gauges, span = window.gauges, window.span
-    rows = (gauges.metrics == Metric.FOREIGN_PROCESS_COUNT) & np.isfinite(gauges.values)
-    rows &= np.isin(gauges.device_ids, (window.device.device_id, -1))
-    if not rows.any():
-        return idle.NOBODY
-    starts = gauges.times_ns[rows].astype(np.int64)
-    ends = np.append(starts[1:], max(span.t1_ns, starts[-1]))
-    starts[0] = min(span.t0_ns, starts[0])
-    there = gauges.values[rows] > 0
-    return intervals.merge(starts[there], ends[there])
 
 
 def _with_losses(

@@ -56,8 +56,8 @@ def refined(
 ) -> Refined:
     """The groups after a look at the window's gauges; unchanged where there are none of use."""
     plain = Refined(tuple(groups), None)
-    if not groups or ceilings is None:
-        return plain
+    if not groups or ceilings is None or window.turns is not None:
+        return plain  # counters are the device's, and would be read as the trainer's
     sampled = sampling.refined(window, groups, group_of, ceilings)
     if sampled is not None:
         plain = Refined(sampled, None, sampled=True)

@@ -10,6 +10,7 @@ from brrrtop.ceilings import Ceilings, ceilings_for
 from brrrtop.estimator import account, labels, launches, regimes, samples, steps, table, views
 from brrrtop.estimator.labels import Labels
 from brrrtop.estimator.neighbours import find_neighbours
+from brrrtop.estimator.slices import without_turns
 from brrrtop.estimator.whole_steps import whole_steps
 from brrrtop.model import Estimate, Roofs
 from brrrtop.tables import I8, Window
@@ -31,7 +32,9 @@ def estimate(window: Window) -> Judged:
     ceilings = ceilings_for(window.device)
     call_rows = launches.call_of(window.activities, window.calls, window.observed)
     stepped = steps.find_steps(window, call_rows)
+    uncut = window
     window, call_rows, whole = whole_steps(window, call_rows)
+    window = without_turns(window, uncut)
     acts = window.activities
     labelled = labels.label(window, ceilings)
     booked = account.book(window, labelled, call_rows)

@@ -23,7 +23,7 @@ from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role, used
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
 from brrrtop.model import Estimate
-from brrrtop.tables import I8, Window
+from brrrtop.tables import I8, Turns, Window
 
 _BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
 
@@ -67,6 +67,8 @@ class Facts:
     """Newest compute capability that kernel names say they were built for."""
     lost_share: float
     """Records lost over records there were."""
+    turns: Turns | None
+    """What another process had of the time in which kernels were recorded; None: none is known."""
 
 
 def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
@@ -108,6 +110,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
         architecture=_architecture(window),
         lost_share=window.lost_records / records if records else 0.0,
+        turns=window.turns,
     )
 
 

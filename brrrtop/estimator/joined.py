@@ -70,7 +70,7 @@ def mark_spans(window: Window, mark_class: int) -> tuple[I8, I8]:
 def gaps(window: Window) -> tuple[I8, I8, I8]:
     """Idle gaps between activities: rows that end them, their starts and their ends, each (g,).
 
-    Time that was not traced is no gap.
+    Time that was not traced is no gap, nor is a turn of another process within a kernel.
     """
     starts, ends = window.activities.starts_ns, window.activities.ends_ns
     if len(starts) < 2:
@@ -78,6 +78,12 @@ def gaps(window: Window) -> tuple[I8, I8, I8]:
     reach = np.maximum.accumulate(ends)[:-1]
     rows = np.flatnonzero(starts[1:] > reach) + 1
     low, high = reach[rows - 1], starts[rows]
+    if window.turns is not None:
+        cover = intervals.Cover(window.turns.starts_ns, window.turns.ends_ns)
+        # Turns end the record of the kernel before: the gap proper comes after them.
+        low = low + cover.between(low, high)
+        left = high > low
+        rows, low, high = rows[left], low[left], high[left]
     if window.observed is not None:
         traced = np.array([(s.t0_ns, s.t1_ns) for s in window.observed], np.int64).reshape(-1, 2)
         cover = intervals.Cover(*intervals.merge(traced[:, 0], traced[:, 1]))

@@ -68,10 +68,10 @@ def judge(account: Account, split: Split, views: Sequence[View], activities: int
 def _confidence(account: Account, view: View) -> float:
     """Of the best verdict under one view of the kernels."""
     whole = account.duration_ns
-    work = (account.busy_ns - account.exposed_comm_ns - account.exposed_copy_ns) / whole
+    work = (account.worked_ns - account.exposed_comm_ns - account.exposed_copy_ns) / whole
     compute, memory, under = work * view.compute, work * view.memory, work * view.underfilled
     outside = (account.exposed_comm_ns + account.exposed_copy_ns + account.idle_total_ns) / whole
-    lost = max(0.0, (whole - account.busy_ns - account.idle_total_ns) / whole)
+    lost = max(0.0, (whole - account.worked_ns - account.idle_total_ns) / whole)
     unknown = work * view.unknown + lost
     side, fill = work * view.side_swing, work * view.fill_swing
     overhead = outside + under

@@ -125,7 +125,7 @@ def bounds(account: Account, split: Split, view: View) -> tuple[Split, Split]:
     """Lowest and highest share of each part that the evidence leaves open."""
     if account.duration_ns <= 0:
         return Split(0.0, 0.0, 0.0, 0.0), Split(1.0, 1.0, 1.0, 1.0)
-    busy = account.busy_ns - account.exposed_comm_ns - account.exposed_copy_ns
+    busy = account.worked_ns - account.exposed_comm_ns - account.exposed_copy_ns
     work = busy / account.duration_ns
     side, fill = WIDE * work * side_error(view), WIDE * work * fill_error(view)
     low = Split(

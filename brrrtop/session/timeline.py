@@ -26,11 +26,16 @@ from brrrtop.tables import (
     Span,
     Window,
 )
-from collectors.wire import Frame, Kind, MarkClass
+from collectors.wire import Frame, Kind, MarkClass, Metric
 
 I8 = npt.NDArray[np.int64]
 
 REACH_NS = 2_000_000_000
+COUNT_HOLDS_NS = 15_000_000_000
+"""Other processes are counted every 5 s, a burst is shorter: the last count holds until then, and
+where two more were missed nothing is known."""
+THROUGH_MPS = "shared through MPS"
+"""In the note on the gauges of a GPU that processes use side by side (`collectors.nvml_processes`)."""
 """How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold
 about 1,024 launches, and a step of seconds may be queued at once."""
 
@@ -269,9 +274,6 @@ class Timeline:
         if self.shapes.learned_ns is not None:
             links = columns.joined([links, self._carried(span)], Links)
             links = _sorted(links, slice(None), links.correlations)
-        gauges: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
-        here = (gauges.device_ids == device_id) | (gauges.device_ids < 0)
-        gauges = _sorted(gauges, here & (gauges.times_ns >= span.t0_ns), gauges.times_ns)
         observed = None
         if self.observed is not None:
             observed = tuple(
@@ -280,11 +282,25 @@ class Timeline:
                 if s.t1_ns > span.t0_ns and s.t0_ns < span.t1_ns
             )
         return Window(
-            span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links, gauges,
+            span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links,
+            self._gauges_in(span, device_id),
             self.names, self.ops, observed, self.losses.get("records", 0),
             self.losses.get("zero_timestamps", 0), self.hello,
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
+            mps=any(THROUGH_MPS in str(line) for line in self.status.get("gauges") or ()),
         )  # fmt: skip
+
+    def _gauges_in(self, span: Span, device_id: int) -> Gauges:
+        """Readings in the span, and the count of other processes that held when it began."""
+        table: Gauges = self._gauges.between(span.t0_ns - COUNT_HOLDS_NS, span.t1_ns)
+        here = (table.device_ids == device_id) | (table.device_ids < 0)
+        inside = table.times_ns >= span.t0_ns
+        before = here & ~inside & (table.metrics == Metric.FOREIGN_PROCESS_COUNT)
+        before &= table.times_ns >= span.t0_ns - COUNT_HOLDS_NS
+        if before.any():
+            before &= table.times_ns == table.times_ns[before].max()
+        kept: Gauges = _sorted(table, (here & inside) | before, table.times_ns)
+        return kept
 
     def _traced_before(self, span: Span) -> int:
         """When the last burst before the span ended, 0 without one.
