@@ -99,7 +99,11 @@ def verdict(estimate: Estimate) -> str:
 
 def because(estimate: Estimate) -> str:
     """What the verdict means, as a sentence without its full stop."""
+    account = estimate.account
     if estimate.regime is Regime.OVERHEAD and estimate.cause in CAUSES:
+        if estimate.cause == "other_process" and account.taken_ns:
+            part = 100 * account.idle_ns["other_process"] // account.duration_ns
+            return f"another process has the GPU at least {part}% of the time"
         return CAUSES[estimate.cause]
     return REGIMES[estimate.regime]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.model import Advisory, Regime
@@ -175,12 +177,13 @@ def shared_gpu(context: Context) -> Advisory | None:
 def _in_turns(context: Context, turns: Turns) -> Advisory | None:
     """Two processes on one GPU take turns; kernels stopped for them are recorded as running."""
     taken = context.idle("other_process")
+    least = units.share(math.floor(100 * taken) / 100)
     others = context.facts.readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
     return advisory(
         context,
         "shared-gpu",
         says=f"another process computes on this GPU in turns of {units.duration(turns.usual_ns)}: "
-        f"at least {units.share(taken)} of the time is its, {turns.hit} kernels were stopped for it",
+        f"at least {least} of the time is its, {turns.hit} kernels were stopped for it",
         suggests="nvidia-smi --query-compute-apps=pid,used_memory --format=csv, then move one of "
         "them; MPS would let both run side by side",
         waste="kernel tuning: the neighbour takes turns with you",

@@ -28,8 +28,8 @@ from collectors.wire import Metric
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
-    "schema", "source", "window", "split", "account", "busy_ns", "regime", "cause", "confidence",
-    "launch", "kernels", "advisories", "losses",
+    "schema", "source", "window", "split", "account", "busy_ns", "taken_ns", "regime", "cause",
+    "confidence", "launch", "kernels", "advisories", "losses",
 }  # fmt: skip
 
 

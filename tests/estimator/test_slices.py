@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop import units
+from brrrtop import units, words
 from brrrtop.advisories.advise import advise
 from brrrtop.estimator import intervals
 from brrrtop.estimator.estimate import Judged, estimate
@@ -80,6 +80,7 @@ def test_a_neighbour_that_computes_is_the_verdict_and_the_advice() -> None:
     assert (judged.estimate.regime, judged.estimate.cause) == (Regime.OVERHEAD, "other_process")
     assert given_.keys() == {"shared-gpu"}
     assert given_["shared-gpu"].saves_at_most == pytest.approx(share(judged), abs=1e-3)
+    assert "at least 55% of the time" in given_["shared-gpu"].says
     assert given_["shared-gpu"].evidence["turn_ns"] == pytest.approx(2.5e6, rel=0.05)
 
 
@@ -215,6 +216,7 @@ def test_the_report_says_what_the_neighbour_had() -> None:
     account = two.estimate.account
     taken = units.share(account.taken_ns / account.duration_ns, 1)
     assert f"in {taken} another process had its turn" in " ".join(to_text(two).split())
+    assert words.because(two.estimate) == "another process has the GPU at least 55% of the time"
     assert document(two)["taken_ns"] == account.taken_ns > 0
     assert "had its turn" not in to_text(one)
     assert document(one)["taken_ns"] == 0
