@@ -3,9 +3,10 @@
 Without MPS the driver runs one process at a time and stops it when its time slice is over. CUPTI
 records a stopped kernel from its start to its end, the other's turn included: the device looks
 busy, and a kernel that was hit is longer than its like by a whole turn (2.5 ms on an H200 beside a
-neighbour that always has work), however long it takes by itself. A turn hits whoever runs, so it
-shows in kernels of many names, and always as the same extra time; a kernel that is slow for reasons
-of its own is so alone, in proportion, or at the same place of each step. Launches are therefore
+neighbour that always has work, less beside one that pauses), however long it takes by itself. A
+turn hits whoever runs, so it shows in kernels of many names, out of proportion to what they take,
+and between two that were not hit; a kernel that is slow for reasons of its own is so alone, in
+proportion, together with those around it, or at the same place of each step. Launches are therefore
 compared with those that have the same neighbours on their stream: persistent kernels share one
 name and grid among matrices of all sizes, but not their place.
 
@@ -26,6 +27,7 @@ from brrrtop.tables import I8, Activities, ActivityType, Bool, Turns, Window
 from collectors.wire import Metric
 
 U8 = npt.NDArray[np.uint64]
+F8 = npt.NDArray[np.float64]
 
 LEAST_NS = 1_000_000
 """Less extra time is not told from a kernel's own spread."""
@@ -45,6 +47,12 @@ MOST_TURNS = 4
 """Of one launch: beyond that any extra time is near a whole number of turns."""
 LEAST_ALIKE = 0.6
 """Part of the extra times that are a whole number of turns; by accident it is 0.3."""
+MANY_NAMES = 5
+"""Where turns are not alike: a mixture of experts has three kernels or four that its data rule."""
+OUT_OF_PROPORTION = 2.0
+"""Extra time over own time of most launches that turns of any length hit."""
+UNTOUCHED = 1.25
+"""Over own time: most launches beside one that was hit take less."""
 NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
@@ -87,6 +95,8 @@ def without_turns(window: Window, uncut: Window) -> Window:
     extra_ns = found.extra_ns[np.isin(uncut.activities.starts_ns, acts.starts_ns)]
     ends = acts.ends_ns - extra_ns
     hit = np.flatnonzero(extra_ns)
+    if not len(hit):
+        return window
     taken = intervals.merge_unsorted(ends[hit], acts.ends_ns[hit])
     turns = Turns(*taken, len(hit), found.turn_ns, found.alike)
     return replace(window, activities=replace(acts, ends_ns=ends), turns=turns)
@@ -119,7 +129,11 @@ def _found(window: Window, there: tuple[I8, I8]) -> _Found | None:
     extra = np.maximum(mine[hit] - np.rint(own[kind[hit]]).astype(np.int64), 0)
     turn_ns, alike = _usual(extra)
     if alike < LEAST_ALIKE:
-        return None
+        slower = mine / np.maximum(own[kind], 1.0)
+        order = np.lexsort((acts.starts_ns[kernels], acts.stream_ids[kernels]))
+        if len(np.unique(names)) < MANY_NAMES or not _sudden(slower[order], hit[order]):
+            return None
+        turn_ns = round(float(np.median(extra)))
     everywhere = np.zeros(len(acts), np.int64)
     everywhere[kernels[hit]] = extra
     return _Found(everywhere, turn_ns, alike)
@@ -162,6 +176,21 @@ def _longer(lengths: I8, kind: npt.NDArray[np.intp]) -> Bool:
     low = lengths[order][first + (counts - 1) // LOW]
     least = np.maximum(LEAST_NS, LEAST_PART * low)
     return np.asarray((lengths - low[kind] >= least[kind]) & (counts[kind] >= LEAST_LIKE))
+
+
+def _sudden(slower: F8, hit: Bool) -> bool:
+    """Whether launches are hit out of proportion, and those just before and after them are not.
+
+    Args:
+        slower: Time over own time, of kernels in the order of their streams.
+        hit: Which of them were.
+    """
+    at = np.flatnonzero(hit)
+    beside = np.concatenate((at - 1, at + 1))
+    beside = beside[(beside >= 0) & (beside < len(slower))]
+    return bool(
+        np.median(slower[at]) >= 1 + OUT_OF_PROPORTION and np.median(slower[beside]) <= UNTOUCHED
+    )
 
 
 def _usual(extra: I8) -> tuple[int, float]:

@@ -31,8 +31,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "recordings" / "neighbours"
 """The same GPT on an H200: `two` while another trainer computed there, `one` after it went."""
 TURN = 2_500_000
 NORM = "void at::native::layer_norm_kernel<float>(int)"
+REDUCE = "void at::native::reduce_kernel<512, 1, float>(int)"
 SOFTMAX = "void at::native::softmax_kernel<float>(int)"
-STEP = ((GEMM, 300_000), (ADD, 80_000), (NORM, 40_000), (GEMM, 900_000), (SOFTMAX, 200_000), (ADD, 80_000))  # fmt: skip
+STEP = ((GEMM, 300_000), (ADD, 80_000), (NORM, 40_000), (GEMM, 900_000), (SOFTMAX, 200_000), (REDUCE, 80_000))  # fmt: skip
 """Names and durations; the two products share name and grid."""
 Stretch = Callable[[int, int, int], int]
 
@@ -63,9 +64,19 @@ def steps(stretch: Stretch, others: int | None = 1, count: int = 12) -> Window:
     return window(kernels, calls, others=[] if others is None else [(0, others)])
 
 
+def on(step: int, place: int) -> bool:
+    """Now and then, at each place; not at the edges, where launches have no like."""
+    return step % 11 > 0 and (step * 7 + place * 5) % 6 == 0
+
+
 def stopped(step: int, place: int, length: int) -> int:
-    """A turn now and then, whoever runs; not at the edges, where launches have no like."""
-    return TURN if step % 11 and (step * 7 + place * 5) % 6 == 0 else 0
+    """A turn now and then, whoever runs."""
+    return TURN * on(step, place)
+
+
+def any_length(step: int, place: int, length: int) -> int:
+    """The same with turns that end early."""
+    return (1_000_000 + TURN * (step * 37 % 101) // 100) * on(step, place)
 
 
 def share(judged: Judged) -> float:
@@ -168,6 +179,16 @@ def test_every_turn_is_booked_and_nothing_else_is() -> None:
     assert product.mean_ns == 600_000
 
 
+def test_turns_that_end_early_are_found_in_kernels_of_many_names() -> None:
+    judged = estimate(steps(any_length, count=24))
+    hit = [any_length(s, p, 0) for s in range(24) for p in range(len(STEP))]
+    assert judged.window.turns is not None
+    assert judged.window.turns.alike < 0.6
+    assert judged.estimate.account.taken_ns == pytest.approx(sum(hit), rel=0.1)
+    advice = next(one for one in advise(judged) if one.kind == "shared-gpu")
+    assert advice.confidence < 0.8
+
+
 def test_a_turn_within_a_kernel_is_no_gap() -> None:
     stopped_ones, none = estimate(steps(stopped)).window, estimate(steps(lambda *_: 0)).window
     assert stopped_ones.turns is not None
@@ -179,22 +200,32 @@ def test_a_turn_within_a_kernel_is_no_gap() -> None:
     "stretch",
     [
         lambda step, place, length: 3_000_000 if place in (1, 3, 4) else 0,
-        lambda step, place, length: 4 * length if step > 6 else 0,
+        lambda step, place, length: 30 * length if step > 40 else 0,
+        lambda step, place, length: 60 * length + length * (24 + 6 * (step % 7)) * on(step, place),
+        lambda step, place, length: TURN if step == 7 * place + 6 else 0,
         lambda step, place, length: 3_000_000 if place == 3 and step % 3 == 0 else 0,
         lambda step, place, length: 700_000 if (step * 7 + place * 5) % 6 == 0 else 0,
-        lambda step, place, length: 1_100_000 + 777_777 * step if (step + place) % 3 == 0 else 0,
+        lambda step, place, length: any_length(step, place, length) if place % 2 == 0 else 0,
     ],
-    ids=["long at its place", "low clocks", "one kernel", "less than a turn", "of any length"],
+    ids=[
+        "long at its place",
+        "low clocks",
+        "in proportion",
+        "a handful",
+        "one kernel",
+        "less than a turn",
+        "ruled by data",
+    ],
 )
 def test_kernels_long_for_reasons_of_their_own_are_no_turns(stretch: Stretch) -> None:
-    judged = estimate(steps(stretch))
+    judged = estimate(steps(stretch, count=60))
     assert judged.window.turns is None
     assert judged.estimate.account.taken_ns == 0
 
 
 def test_a_collective_that_waits_is_not_stopped() -> None:
     made = steps(stopped)
-    names = tuple(NCCL if name in (ADD, NORM) else name for name in made.names)
+    names = tuple(NCCL if name in (ADD, NORM, REDUCE) else name for name in made.names)
     assert estimate(replace(made, names=names)).window.turns is None  # two names are left
 
 
