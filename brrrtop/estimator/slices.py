@@ -196,7 +196,7 @@ def _sudden(slower: F8, hit: Bool) -> bool:
 def _usual(extra: I8) -> tuple[int, float]:
     """The length of a turn that explains most extra times, and the part it explains."""
     best = 0, 0.0
-    for turn in np.quantile(extra, (0.1, 0.25, 0.5)).tolist():
+    for turn in np.maximum(np.quantile(extra, (0.1, 0.25, 0.5)), 1.0).tolist():
         turns = np.clip(np.rint(extra / turn), 1, MOST_TURNS)
         alike = float(np.mean(np.abs(extra / turn - turns) <= TOLERANCE))
         best = max(best, (round(turn), alike), key=lambda one: one[1])
