@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from brrrtop.looked import Looks
 from brrrtop.tables import Device, Span, StrEnum
 
 if TYPE_CHECKING:
@@ -263,6 +264,8 @@ class Estimate:
     """By kernel name; of the names with the most time only."""
     sampled: CounterSamples | None = None
     """None: no hardware counters were sampled."""
+    looks: Looks | None = None
+    """None: nobody looked at the training thread, or it was never found outside a named wait."""
 
     @property
     def steps_covered(self) -> float | None:

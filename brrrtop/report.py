@@ -59,6 +59,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     }
     estimate = snapshot.estimate
     whole["counter_samples"] = _samples(estimate)
+    whole["looks"] = _looks(estimate)
     whole["host_cause_known"] = _plain(estimate.host_cause_known) if estimate else None
     whole["silenced"] = [one.kind for one in snapshot.silenced]
     whole["overhead"] = {
@@ -119,6 +120,31 @@ def _samples(estimate: Estimate | None) -> dict[str, Any] | None:
         "placed": found.placed,
         "error_ns": _plain(found.error_ns),
         "kernel_share": _plain(estimate.evidence_shares.get("L3", 0.0)),
+    }
+
+
+def _looks(estimate: Estimate | None) -> dict[str, Any] | None:
+    """What samples of the training thread say of the idle time that no probe explains."""
+    if estimate is None or estimate.looks is None:
+        return None
+    found = estimate.looks
+    low, high = found.io_bounds
+    return {
+        "count": found.count,
+        "span_ns": found.span_ns,
+        "within_window": found.within,
+        "io_share": _plain(found.shares.get("io", 0.0)),
+        "io_share_low": _plain(low),
+        "io_share_high": _plain(high),
+        "lines": [
+            {
+                "place": line.place,
+                "source": line.source,
+                "count": line.count,
+                "reads_as": line.reads_as,
+            }
+            for line in found.lines
+        ],
     }
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from brrrtop import compare_text, units, words
 from brrrtop.kernel_names import fitted
+from brrrtop.looked import Looks
 from brrrtop.model import (
     Advisory,
     CounterSamples,
@@ -170,6 +171,18 @@ def _account(estimate: Estimate) -> Iterator[str]:
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
         yield f"  Of the idle time the host was late for, {known} has a known cause."
+    if estimate.looks is not None and account.idle_ns.get("io"):
+        yield from _wrapped(_estimated(estimate.looks), "  ")
+
+
+def _estimated(found: Looks) -> str:
+    """Where `idle: io` comes from: no probe sees a file being read."""
+    low, high = (units.share(share) for share in found.io_bounds)
+    where = "of the window" if found.within else f"within {units.duration(found.span_ns)}"
+    return (
+        f"`idle: io` is an estimate: {found.io_count} of {found.count} looks at the main thread"
+        f" {where} were in file or network work, which puts its part between {low} and {high}."
+    )
 
 
 def _launching(estimate: Estimate) -> Iterator[str]:

@@ -234,3 +234,6 @@ class Window:
     """MPS lets processes run side by side on the device."""
     turns: Turns | None = None
     """Other processes' part of recorded kernels, whose ends are moved up by it; None: none is known."""
+    watched: Marks | None = None
+    """Stack samples of the minute around the span, and what was marked at the time that names a
+    cause; None: nothing was sampled."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from brrrtop.looked import Line
 from brrrtop.model import Account, Estimate, Freshness, Regime, Side, Snapshot
 
 SIDE_LETTERS = {
@@ -40,7 +41,7 @@ CAUSES = {
     "checkpoint": "a checkpoint is written",
     "logging": "the host is logging",
     "evaluation": "an evaluation runs",
-    "io": "the loop itself is in file or network work",
+    "io": "the loop itself is in file or network work, decoding included",
     "host": "the host was elsewhere, nobody saw where",
     "device": "queued work waited on the device",
     "other_process": "queued work waited while another process was on the GPU",
@@ -104,8 +105,33 @@ def because(estimate: Estimate) -> str:
         if estimate.cause == "other_process" and account.taken_ns:
             part = 100 * account.idle_ns["other_process"] // account.duration_ns
             return f"another process has the GPU at least {part}% of the time"
-        return CAUSES[estimate.cause]
+        line = away_at(estimate, estimate.cause)
+        return CAUSES[estimate.cause] if line is None else _seen_at(estimate, line)
     return REGIMES[estimate.regime]
+
+
+def away_at(estimate: Estimate, cause: str) -> Line | None:
+    """The line that most samples found the host at for a `cause`, `io` or `host`; None: none known."""
+    found = estimate.looks.lines if estimate.looks and cause in ("io", "host") else ()
+    if not estimate.account.idle_ns.get("io"):  # too few samples to part the two
+        return found[0] if found else None
+    return next((line for line in found if (line.reads_as == "io") is (cause == "io")), None)
+
+
+def looked(estimate: Estimate, line: Line) -> str:
+    """`in 38 of 41 looks the main thread is at nb/reader.py:30, rows = np.load(path)`."""
+    return f"in {_times(estimate, line)} the main thread is at {line}"
+
+
+def _times(estimate: Estimate, line: Line) -> str:
+    count = estimate.looks.count if estimate.looks else 0
+    return f"{line.count} of {count} looks"
+
+
+def _seen_at(estimate: Estimate, line: Line) -> str:
+    work = ", in file or network work" if line.reads_as == "io" else ""
+    source = f": {line.source}" if line.source else ""
+    return f"the main thread is at {line.place} in {_times(estimate, line)}{work}{source}"
 
 
 def steps_judged(estimate: Estimate) -> str:

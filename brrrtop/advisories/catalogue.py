@@ -67,11 +67,13 @@ ENTRIES: tuple[Entry, ...] = (
        "launch idle and under-filled time over 25 %, and under 60 % of the memory in use",
        "a late loader: twice the batch is twice as late"),
     _e(_OVER, "A14", "host-stall", "The host is elsewhere",
-       "at least 10 % idle while the host is in nothing that was seen, without stack samples",
+       "at least 10 % idle while the host is in nothing that a probe saw: stack samples are too few, "
+       "or show file or network work of the loop itself",
        "Python between two launches, which is launch time"),
     _e(_OVER, "A14", "python-overhead", "One line of Python holds the GPU up",
-       "at least 20 stack samples while the GPU idles, a quarter of them at one line",
-       "few samples; waits that have a cause of their own"),
+       "at least 10 % idle while the host is elsewhere, and at least 20 stack samples, a quarter of "
+       "them at one line",
+       "few samples; waits that have a cause of their own; files and network, which are host-stall"),
     _e(_OVER, "A03", "recompilation", "torch.compile compiles again",
        "a compile that is not the first, in steady state",
        "the first compile of each function; evaluation with its own shapes"),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from brrrtop import units
+from brrrtop import units, words
 from brrrtop.advisories.context import Context, advisory
-from brrrtop.estimator.lines import LEAST_PART
+from brrrtop.estimator.looks import LEAST_PART
 from brrrtop.model import Advisory
 
 
@@ -41,13 +41,13 @@ NAMED = ("input", "logging", "checkpoint", "sync")
 def sampled(context: Context, cause: str) -> float:
     """Share of the wall that stack samples give a cause which nothing else shows; 0 when unsure.
 
-    Samples are taken while the GPU idles, so their part counts for idle time without a name.
+    Samples outside named waits speak for the idle time without a name, in proportion.
     """
-    hosts = context.facts.hosts
-    part = hosts.stack_shares.get(cause, 0.0)
-    if hosts.stack_samples < context.limits.stack_samples or part < LEAST_PART:
+    looks = context.estimate.looks
+    if looks is None or looks.count < context.limits.stack_samples:
         return 0.0
-    return part * away(context)
+    part = looks.shares.get(cause, 0.0)
+    return part * away(context) if part >= LEAST_PART else 0.0
 
 
 def away(context: Context) -> float:
@@ -192,28 +192,30 @@ def evaluation_stall(context: Context) -> Advisory | None:
 
 def python_overhead(context: Context) -> Advisory | None:
     """A14: the launching thread is in Python, and samples say where."""
-    hosts = context.facts.hosts
+    looks = context.estimate.looks
     # Not time between launches: a launch-bound loop is at `loss.backward()` most of the time.
     lost = away(context)
-    if hosts.stack_samples < context.limits.stack_samples or not hosts.stacks:
+    if looks is None or looks.count < context.limits.stack_samples or not looks.lines:
         return None
     if lost < context.limits.host_idle or any(sampled(context, cause) for cause in NAMED):
         return None
-    line, samples, _ = hosts.stacks[0]
-    part = samples / hosts.stack_samples
-    if part < 0.25:
+    line = looks.lines[0]
+    if line.reads_as == "io":  # host-stall
         return None
+    part = line.count / looks.count
     return advisory(
         context,
         "python-overhead",
-        says=f"while the GPU idled, the main thread was at {line} in {units.share(part)} of "
-        f"{hosts.stack_samples} samples",
-        suggests=f"move the work at {line} off the loop: vectorise it, cache it, or give it to a "
-        "worker process",
+        says=f"{words.looked(context.estimate, line)}; {units.share(lost)} of the time the GPU "
+        "waits while the host is elsewhere",
+        suggests=f"move the work at {line.place} off the loop: vectorise it, cache it, or give it "
+        "to a worker process",
         waste="tuning kernels: the GPU waits for Python",
         confidence=0.6,
         saves=lost * part,
-        line=line,
+        line=str(line),
+        looks_at_line=line.count,
+        looks=looks.count,
         samples_share=part,
         idle_share=lost,
     )

@@ -5,9 +5,12 @@ Each abstains when its signal is missing. A-numbers refer to regime-theory, sect
 
 from __future__ import annotations
 
-from brrrtop import units
+from typing import Any
+
+from brrrtop import units, words
 from brrrtop.advisories.context import Context, advisory
-from brrrtop.advisories.host import away, sampled
+from brrrtop.advisories.host import NAMED, away, sampled
+from brrrtop.looked import Line
 from brrrtop.model import Advisory
 
 DENSE_WAITS = 4
@@ -106,18 +109,19 @@ def _sampled_sync(context: Context) -> Advisory | None:
     lost = sampled(context, "sync")
     if lost < context.limits.sync_idle:
         return None
-    lines = [line for line, _, _ in context.facts.hosts.stacks]
+    looks = context.estimate.looks
+    lines = [str(line) for line in looks.lines if line.reads_as == "sync"] if looks else []
     return advisory(
         context,
         "sync-point",
         says=f"while the GPU idled, the main thread was reading values back: {units.share(lost)} "
-        f"of the time, at {lines[0]}",
+        f"of the time{', at ' + lines[0] if lines else ''}",
         suggests="keep values on the device and read them every N steps",
         waste="a faster GPU or a bigger batch: every read would still drain the queue",
         confidence=0.6,
         saves=lost,
         lines=lines,
-        stack_samples=context.facts.hosts.stack_samples,
+        stack_samples=looks.count if looks else 0,
     )
 
 
@@ -252,23 +256,66 @@ def fused_optimizer(context: Context) -> Advisory | None:
 
 
 def host_stall(context: Context) -> Advisory | None:
-    """A14 without samples: long absences of the host that nothing names."""
+    """A14: long absences of the host that no probe names; samples may say in which files."""
     lost = away(context) + absence(context)
-    stacks = context.facts.hosts.stack_samples
-    if lost < context.limits.host_idle or stacks >= context.limits.stack_samples:
+    looks = context.estimate.looks
+    line = looks.lines[0] if looks is not None and looks.lines else None
+    in_files = line is not None and line.reads_as == "io"
+    enough = looks is not None and looks.count >= context.limits.stack_samples
+    if lost < context.limits.host_idle or (enough and line is not None and not in_files):
         return None
+    if any(sampled(context, cause) for cause in NAMED):
+        return None
+    sure, most = looks.io_bounds if looks is not None and enough and in_files else (0.6, 1.0)
     return advisory(
         context,
         "host-stall",
-        says=f"{units.share(lost)} of the time the GPU waits while the host is elsewhere, in "
-        "nothing that was seen: a hand-made loader, a lock, file access",
-        suggests="py-spy dump --pid PID, or watch it live: stacks are sampled while the GPU idles",
+        says=_seen(context, line, units.share(lost)),
+        suggests=_off_the_loop(line)
+        if line is not None and in_files
+        else "py-spy dump --pid PID, or watch it live: stacks are sampled while the GPU idles",
         waste="a faster GPU or compile: it would wait as long",
-        confidence=0.6,
-        saves=lost,
+        confidence=min(max(sure, 0.6), 0.9),
+        saves=min(lost, most),
         host_idle_share=lost,
         host_cause_known=context.estimate.host_cause_known,
+        **_where(context, line),
     )
+
+
+def _seen(context: Context, line: Line | None, lost: str) -> str:
+    looks = context.estimate.looks
+    if looks is not None and line is not None:
+        return (
+            f"{words.looked(context.estimate, line)}; {lost} of the time the GPU waits for the host"
+        )
+    where = "nothing that was seen: a hand-made loader, a lock, file access"
+    if looks is not None and looks.count >= context.limits.stack_samples:
+        where = f"no line that stands out of {looks.count} looks at the main thread"
+        where += f", {looks.io_count} of them in file or network work" if looks.io_count else ""
+    return f"{lost} of the time the GPU waits while the host is elsewhere, in {where}"
+
+
+def _where(context: Context, line: Line | None) -> dict[str, Any]:
+    if line is None or context.estimate.looks is None:
+        return {}
+    looks = context.estimate.looks
+    return {
+        "line": str(line),
+        "looks_at_line": line.count,
+        "looks": looks.count,
+        "looked_for_ns": looks.span_ns,
+    }
+
+
+def _off_the_loop(line: Line) -> str:
+    what = line.source or line.place
+    if line.is_reading:
+        return (
+            f"do `{what}` ahead and several at once: DataLoader(..., num_workers=4, "
+            "pin_memory=True), or a pool of threads where nothing is decoded; one alone is as slow"
+        )
+    return f"move `{what}` off the loop: to a thread, or to every Nth step"
 
 
 def underfilled_kernels(context: Context) -> Advisory | None:

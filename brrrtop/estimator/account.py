@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.estimator import idle, intervals, lines, slices, sweep
+from brrrtop.estimator import idle, intervals, looks, slices, sweep
 from brrrtop.estimator.intervals import Cover
 from brrrtop.estimator.labels import Labels
 from brrrtop.model import Account, Split
@@ -60,7 +60,7 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         low, high = (int(t) for t in clock.map(np.array([low, high], np.int64)))
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
     charges = sweep.charge(starts, ends, labels)
-    io_part = lines.io_part(window.names, window.marks, idle.NAMED)
+    io_part = looks.io_part(looks.looks(window, idle.NAMED))
     busy = _recorded(charges.busy, intervals.clip(*taken, low, high))
     gaps = idle.book(acts, calls, marks, call_rows, busy, (low, high), others, io_part)
     buckets = charges.buckets_ns

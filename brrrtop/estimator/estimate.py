@@ -7,7 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.ceilings import Ceilings, ceilings_for
-from brrrtop.estimator import account, labels, launches, regimes, samples, steps, table, views
+from brrrtop.estimator import (
+    account,
+    idle,
+    labels,
+    launches,
+    looks,
+    regimes,
+    samples,
+    steps,
+    table,
+    views,
+)
 from brrrtop.estimator.labels import Labels
 from brrrtop.estimator.neighbours import find_neighbours
 from brrrtop.estimator.slices import without_turns
@@ -70,6 +81,7 @@ def estimate(window: Window) -> Judged:
         counters=labelled.counters,
         neighbours=find_neighbours(window, [row.name for row in rows], stepped),
         sampled=samples.summary(window),
+        looks=looks.looks(window, idle.NAMED),
     )
     return Judged(found, window, labelled, call_rows, ceilings)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.estimator import intervals, lines
+from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
 from brrrtop.estimator.syncs import dearest_names
 from brrrtop.tables import Bool, Window
@@ -45,11 +44,6 @@ class Hosts:
     evaluation: Seen
     retries: int
     """Caching-allocator retries."""
-    stacks: tuple[tuple[str, int, int], ...]
-    """Lines the main thread was in while the device idled: name, samples, 0."""
-    stack_samples: int
-    stack_shares: Mapping[str, float]
-    """Part of the samples whose line reads as `input`, `logging`, `checkpoint`, `sync` or `io`."""
     launches: int
     graph_launches: int
     launch_ns: int
@@ -66,7 +60,6 @@ def hosts(joined: Joined) -> Hosts:
     marks = window.marks
     compiles = marks.classes == MarkClass.COMPILE
     retries = marks.classes == MarkClass.ALLOCATOR
-    stacks = np.flatnonzero(marks.classes == MarkClass.STACK)
     return Hosts(
         allocs=_calls(window, CallClass.ALLOC, idle),
         modules=_calls(window, CallClass.MODULE, idle),
@@ -77,21 +70,10 @@ def hosts(joined: Joined) -> Hosts:
         logging=_marks(window, MarkClass.LOGGING, idle),
         evaluation=_marks(window, MarkClass.EVALUATION, idle),
         retries=int(np.maximum(marks.values[retries], 1).sum()),
-        stacks=_stacks(window, stacks),
-        stack_samples=len(stacks),
-        stack_shares=lines.shares(window.names, window.marks.name_ids[stacks]),
         launches=int(launch.sum()),
         graph_launches=int((calls.classes == CallClass.GRAPH_LAUNCH).sum()),
         launch_ns=int((calls.ends_ns - calls.starts_ns)[launch].sum()),
     )
-
-
-def _stacks(window: Window, rows: intervals.I8) -> tuple[tuple[str, int, int], ...]:
-    if not len(rows):
-        return ()
-    ids, counts = np.unique(window.marks.name_ids[rows], return_counts=True)
-    order = np.argsort(-counts, kind="stable")[:3]
-    return tuple((window.names[ids[i]], int(counts[i]), 0) for i in order)
 
 
 def _marks(window: Window, mark_class: int, idle: intervals.Cover) -> Seen:

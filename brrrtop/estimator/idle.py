@@ -121,7 +121,7 @@ def book(
     """Every idle nanosecond of the span, by cause and by mechanics.
 
     All times are on one clock; `busy` is merged and clipped to the span, `others` (when another
-    process was on the device) merged. `io_part` is `lines.io_part`.
+    process was on the device) merged. `io_part` is `looks.io_part`.
     """
     causes = dict.fromkeys(IDLE_CAUSES, 0)
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)

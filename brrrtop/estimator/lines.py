@@ -1,7 +1,8 @@
 """What the sampled lines of the training thread read as.
 
 A sample says where the thread was, not why: only what the line itself names is taken for a cause,
-most specific first, so a file that a loader, a save or a log opens is theirs and not `io`.
+most specific first, so a file that a loader, a save or a log opens is theirs and not `io`. `io` is
+reading to the last byte, decoding included: no sample tells the disk from the decoder behind it.
 """
 
 from __future__ import annotations
@@ -13,20 +14,27 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.estimator import intervals
-from brrrtop.tables import Marks
-from collectors.wire import MarkClass
-
-LEAST_SAMPLES = 20
-"""Fewer samples put too wide an error on a line's share (regime theory study, 1.4)."""
-LEAST_PART = 0.25
-"""Of the samples: a cause that fewer of them name is not told from chance."""
-
-_FILES = (
+_READS = (
     r"(?<!def )\bopen\(|\.read(_text|_bytes|line|lines|into)?\(|\bread_(csv|parquet|json|table)\("
-    r"|\b(np|numpy|torch|json|pickle|yaml|joblib)\.load\(|\bload_file\(|\bpickle\.dump\("
-    r"|\b(np|numpy)\.(savez?\w*|memmap|fromfile|loadtxt|genfromtxt)\(|\.write_(text|bytes)\("
-    r"|\b(h5py|pyarrow|zarr|fsspec)\.\w[\w.]*\(|\b_hl/\w+\.py:|\blib/_?npyio\w*\.py:"
+    r"|\bread_(feather|pickle|hdf|image|file|video)\(|\b(cv2|skimage|imageio)\.\w*read\w*\("
+    r"|\b(np|numpy|torch|torchaudio|librosa|nib|json|pickle|yaml|joblib)\.load\(|\bload_file\("
+    r"|\b(np|numpy)\.(memmap|fromfile|loadtxt|genfromtxt)\(|\bsafe_open\(|\bloadmat\("
+    r"|\bimread\(|\bload_image\w*\(|\b(h5py|pyarrow|zarr|fsspec)\.\w[\w.]*\(|\b_hl/\w+\.py:"
+)
+_READERS = (
+    r"lib/_?(npyio|format)\w*\.py:|_?core/memmap\.py:|torch/serialization\.py:\d+ \S*load"
+    r"|safetensors/\w+\.py:\d+ \S*load|torchaudio/\w+\.py:\d+ \S*load|io/(image|video)\.py:"
+    r"|PIL/(\w*ImageFile\.py:|Image\.py:\d+ \S*(open|load)|\w+ImagePlugin\.py:)"
+    r"|(zarr|numcodecs|fsspec|h5py)/\w+\.py:|parsers/(readers|c_parser_wrapper)\.py:"
+    r"|io/(parquet|pickle|pytables|feather_format|orc)\.py:|parquet/core\.py:"
+    r"|site-packages/soundfile\.py:|audioread/\w+\.py:"
+    r"|python3\.\d+t?/(gzip|zipfile|tarfile|lzma|bz2|_compression|pathlib)\.py:"
+    r"|zipfile/__init__\.py:|(json|pickle)/?\w*\.py:\d+ load\b"
+)
+"""Functions of libraries that read files, as innermost frames: a sample holds the last two parts
+of a path."""
+_FILES = (
+    r"\bpickle\.dump\(|\b(np|numpy)\.savez?\w*\(|\.write_(text|bytes)\("
     r"|\bshutil\.\w+\(|\bsubprocess\.(run|call|check_call|check_output|Popen)\("
     r"|\bos\.(listdir|scandir|walk|stat|remove|unlink|makedirs|rename|replace|fsync|system)\("
     r"|\bos\.path\.(exists|isfile|isdir|getsize|getmtime)\(|\bi?glob\(|\.(rglob|iterdir)\("
@@ -36,8 +44,11 @@ _NETWORK = (
     r"|\bboto3\.\w+\(|\bsock\w*\.recv(_into|from)?\(|\.(download|upload)_(file|fileobj|blob)\w*\("
     r"|\b(requests|urllib|urllib3|httpx|botocore)/\w+\.py:|\bhttp/client\.py:"
 )
-_LIBRARY = r"\bpython3\.\d+t?/(socket|ssl|shutil|subprocess|gzip|zipfile|tarfile|glob)\.py:"
-"""Innermost frames of the standard library: a sample holds the last two parts of the path."""
+_LIBRARY = r"\bpython3\.\d+t?/(socket|ssl|shutil|subprocess|glob)\.py:"
+"""Innermost frames of the standard library that are files or network, and need not read."""
+_READING = re.compile(f"{_READS}|> (?:{_READERS})")
+_OWN_NAME = re.compile(r"(> (?:_hl|h5py|zarr)/\w+\.py:\d+) \S+")
+"""Their `__getitem__` is nobody's loader."""
 _READS_AS = tuple(
     (cause, re.compile(pattern))
     for cause, pattern in (
@@ -54,9 +65,10 @@ _READS_AS = tuple(
         (
             "input",
             r"utils/data/|[dD]ata_?[lL]oader|__next__|\bnext\(|__getitem__|collate|tokeniz|decode"
-            r"|for \w+(, ?\w+)* in \w*(loader|batches|dataset|data)\b|imread|PIL/|load_image",
+            r"|for \w+(, ?\w+)* in \w*(loader|batches|dataset|data)\b",
         ),
-        ("io", f"{_FILES}|{_NETWORK}|{_LIBRARY}"),
+        ("io", f"{_READING.pattern}|{_FILES}|{_NETWORK}|{_LIBRARY}"),
+        ("input", r"\bPIL/"),
     )
 )
 
@@ -64,7 +76,24 @@ _READS_AS = tuple(
 @lru_cache(maxsize=4096)
 def reads_as(line: str) -> str | None:
     """The cause that a sampled line names; None when it names none."""
+    line = _OWN_NAME.sub(r"\1", line)
     return next((cause for cause, pattern in _READS_AS if pattern.search(line)), None)
+
+
+def is_reading(line: str) -> bool:
+    """Whether a line that reads as `io` reads a file; else it writes one, lists or fetches."""
+    return _READING.search(line) is not None
+
+
+def parted(line: str) -> tuple[str, str]:
+    """Place and source of a sample's line in the user's own code: `nb/reader.py:30`, `x = load(p)`.
+
+    The function stands for a source that was not readable; `<module>` never does.
+    """
+    frames, _, source = line.partition(" | ")
+    place = frames.partition(" > ")[0]
+    file, _, function = place.partition(" ")
+    return (file if source or function == "<module>" else place), source
 
 
 def shares(names: Sequence[str], name_ids: npt.NDArray[np.int64]) -> Mapping[str, float]:
@@ -78,19 +107,3 @@ def shares(names: Sequence[str], name_ids: npt.NDArray[np.int64]) -> Mapping[str
         if cause is not None:
             found[cause] = found.get(cause, 0.0) + count / len(name_ids)
     return found
-
-
-def io_part(names: Sequence[str], marks: Marks, named: tuple[MarkClass, ...]) -> float:
-    """Part of the samples outside `named` marks whose line reads as file or network work.
-
-    0 where too few samples or too small a part would make it a guess.
-    """
-    rows = np.flatnonzero(marks.classes == MarkClass.STACK)
-    if len(rows) < LEAST_SAMPLES:
-        return 0.0
-    spans = np.isin(marks.classes, np.array([int(c) for c in named]))
-    held = intervals.Cover(*intervals.merge(marks.starts_ns[spans], marks.ends_ns[spans]))
-    at = marks.starts_ns[rows]
-    rows = rows[held.between(at, at + 1) == 0]
-    part = shares(names, marks.name_ids[rows]).get("io", 0.0)
-    return part if len(rows) >= LEAST_SAMPLES and part >= LEAST_PART else 0.0

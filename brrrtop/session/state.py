@@ -17,7 +17,7 @@ from brrrtop.comparison import Baseline
 from brrrtop.errors import BrrrtopError
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.model import Estimate, Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
-from brrrtop.session import spans
+from brrrtop.session import spans, watched
 from brrrtop.session.events import EventLog
 from brrrtop.session.marking import Marking
 from brrrtop.session.source import Source
@@ -28,6 +28,8 @@ from collectors.wire import Metric
 HISTORY_POINTS = 600
 GAUGE_POINTS = 120
 STALE_NS = 5_000_000_000
+MATTERS = 0.02
+"""Of a span: less of it that the host was away needs no second verdict."""
 KEEP_NS = 120_000_000_000
 """How much of a live timeline is kept in columns; the frames themselves are kept longer."""
 
@@ -56,6 +58,7 @@ class Session:
         self._steady = Steady(self._silenced)
         self._judged_to_ns = 0
         self._read_to_ns = 0
+        self._looked = 0
         self.judged: Judged | None = None
         self._others: tuple[Estimate, ...] = ()
 
@@ -135,7 +138,7 @@ class Session:
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
         span = spans.current(self.timeline, now, self._window_ns)
-        learned = self.timeline.learn() | self.timeline.take_new_samples()
+        learned = self.timeline.learn() | self.timeline.take_new_samples() | self._looked_long(now)
         if span is not None and (learned or span.t1_ns > self._judged_to_ns):
             self._judge(span)
         self._log.look(self.timeline, self.judged.estimate if self.judged else None, now)
@@ -156,6 +159,17 @@ class Session:
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)
         self._judged_to_ns = span.t1_ns
+        self._looked = self.timeline.looks_taken
+
+    def _looked_long(self, now: int) -> bool:
+        """Whether samples since the verdict may say where the host is that it found elsewhere."""
+        taken = self.timeline.looks_taken
+        if self.judged is None or not watched.is_due(taken, self._looked, self._is_over(now)):
+            return False
+        found = self.judged.estimate
+        away = found.account.idle_ns["host"] + found.account.idle_ns["io"]
+        within = found.looks is not None and found.looks.within
+        return not within and away >= MATTERS * found.account.duration_ns
 
     def _part(self, span: Span, device_id: int) -> Estimate:
         return estimate(self.timeline.window(span, device_id)).estimate
@@ -217,11 +231,14 @@ class Session:
     def _info(self) -> SourceInfo:
         return self.source.info
 
+    def _is_over(self, now: int) -> bool:
+        span = self.source.span
+        ended = bool(self.source.ended or self.timeline.ended)
+        return ended and (span is None or now >= span.t1_ns)
+
     def _freshness(self, age: int | None, now: int) -> Freshness:
-        if self.source.ended or self.timeline.ended:
-            span = self.source.span
-            if span is None or now >= span.t1_ns:
-                return Freshness.ENDED
+        if self._is_over(now):
+            return Freshness.ENDED
         if self.timeline.newest_ns is None:
             return Freshness.WAITING
         if age is not None and age > STALE_NS:

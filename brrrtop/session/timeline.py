@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.session import columns
+from brrrtop.session import columns, watched
 from brrrtop.session.sampled import SampleClock
 from brrrtop.session.shapes import StepShapes, without_overlap
 from brrrtop.tables import (
@@ -95,6 +95,8 @@ class Timeline:
         """Time of the newest frame."""
         self.ended: str | None = None
         self.gauges_seen = False
+        self.looks_taken = 0
+        """Samples of the training thread's stack so far."""
 
     # --- in ---------------------------------------------------------------
 
@@ -185,6 +187,7 @@ class Timeline:
             if self.shapes.add(table.take(ours)):
                 self._observe()
             table = table.take(~ours)
+        self.looks_taken += int((table.classes == MarkClass.STACK).sum())
         self._marks.add(table, table.starts_ns, table.ends_ns)
 
     def _add_links(self, rows: Any) -> None:
@@ -288,6 +291,7 @@ class Timeline:
             self.losses.get("zero_timestamps", 0), self.hello,
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
             mps=any(THROUGH_MPS in str(line) for line in self.status.get("gauges") or ()),
+            watched=self._watched(span),
         )  # fmt: skip
 
     def _gauges_in(self, span: Span, device_id: int) -> Gauges:
@@ -309,6 +313,13 @@ class Timeline:
         calls were not recorded.
         """
         return max((s.t1_ns for s in self.traced or () if s.t1_ns <= span.t0_ns), default=0)
+
+    def _watched(self, span: Span) -> Marks | None:
+        if self.traced is None or not self.looks_taken:
+            return None
+        around = watched.watch_around(span, self.traced, self.newest_ns or 0)
+        marks: Marks = self._marks.between(around.t0_ns, around.t1_ns)
+        return _sorted(marks, watched.speaking(marks, around), marks.starts_ns)  # type: ignore[no-any-return]
 
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None

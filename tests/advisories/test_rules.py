@@ -367,7 +367,8 @@ def samples_at_one_line() -> Scene:
     return looped(lambda s: (large(s), sampled(s, "train.py:12 rescale")))
 
 
-@calls_for("python-overhead")
+@calls_for("host-stall")
+@silent("python-overhead")
 def samples_in_the_files_of_the_loop_itself() -> Scene:
     return looped(lambda s: (large(s), sampled(s, "train.py:12 main | rows = np.load(path)")))
 
