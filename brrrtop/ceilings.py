@@ -90,6 +90,8 @@ class Ceilings:
     memory_attained: float | None = None
     memory_bytes: float | None = None
     """Of the whole part."""
+    cache_bytes: float | None = None
+    """Of the level-2 cache of the whole part."""
 
     @property
     def attainable_compute(self) -> float:
@@ -149,6 +151,7 @@ def _row_ceilings(row: dict[str, str]) -> Ceilings:
         source=row["source"],
         confidence=row["confidence"],
         memory_bytes=memory * 1e9 if memory else None,
+        cache_bytes=cache * 1e6 if (cache := _number(row["l2_mb"])) else None,
     )
 
 
@@ -237,6 +240,7 @@ def _sliced(device: Device, whole: Ceilings | None) -> Ceilings | None:
         part=f"{whole.part}, MIG",
         flop_per_s={precision: rate * sms for precision, rate in whole.flop_per_s.items()},
         bytes_per_s=bandwidth,
+        cache_bytes=whole.cache_bytes * eighths / 8 if whole.cache_bytes and eighths else None,
         sm_count=device.sm_count,
         source=f"{whole.source}; MIG: {device.sm_count} of {whole.sm_count} SMs"
         + (f", {eighths}/8 of the memory" if eighths else ""),

@@ -54,6 +54,8 @@ FAMILIES: tuple[Family, ...] = (
        r"^(loop|input)_\w*fusion\w*$|^wrapped_[a-z_]+(_\d+)*$|^(?!gemm|cudnn|triton)[a-z0-9_]*fusion(_\d+)*$",
        "input_multiply_reduce_fusion_3"),
     _f("delay", SPIN, 0.0, r"spin_kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)"),
+    _f("attention-aux", MEMORY, 0.1, r"flash_bwd_(convert|dot_do_o|clear)",
+       "void flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits<128, 64, 128, 8, 2, 4, 2, false, false>>"),
     _f("attention", COMPUTE, 0.65,
        r"flash_(fwd|bwd)|flash::|[fF]lashAttn|flashattn|FlashAttention|fmha|_sdpa_|sdpa_sm|attention_kernel_batched|"
        r"AttentionKernel|attn_fwd|attn_bwd|_attn_|flex_attention|mha_(fwd|bwd|varlen)|Batch(Prefill|Decode)|"
@@ -61,7 +63,9 @@ FAMILIES: tuple[Family, ...] = (
        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"),
     _f("attention-aux", MEMORY, 0.1, r"compute_dot_do_o|convert_dq_to_16bits|cudnn::fusion::",
        "void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void const*, void const*, void*)"),
-    _f("recurrent", MEMORY, 0.3, r"RNNcell|elemWiseRNN|RNN_blockPersist|lstm_cell|gru_cell|LSTM_elementWise",
+    _f("recurrent", MEMORY, 0.3,
+       r"RNNcell|elemWiseRNN|RNN_blockPersist|lstm_cell|gru_cell|(LSTM|GRU|GENERIC)_elementWise|RNN_init|persistRNN|"
+       r"_lstm_(tile|bp)|_gru_(tile|bp)",
        "void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2, (cudnnRNNBiasMode_t)2>"),
     _f("quantize", MEMORY, 0.15,
        r"quantize|quant_(kernel|fp8)|fp8_quant|per_token_(cast|group|quant)|per_channel_cast|cast_back|cast_transpose|"
@@ -80,7 +84,8 @@ FAMILIES: tuple[Family, ...] = (
        r"bmm_(MxE|Bf|E4|E2|Fp)|grouped_mm",
        "cutlass::device_kernel<dpsk::grouped_gemm::cuda::m_grouped_fp8_ptp128c::GemmKernel>"),
     _f("activation", MEMORY, 0.2, r"causal_conv1d", "void causal_conv1d_fwd_kernel<Causal_conv1d_fwd_kernel_traits<128, 4, true>>"),
-    _f("conv-transform", MEMORY, 0.2, r"reduce_wgrad|flip_filter", "cudnn::cnn::reduce_wgrad_nchw_helper<float, float, 512>"),
+    _f("conv-transform", MEMORY, 0.2, r"reduce_wgrad|flip_filter|init_device_workspace|"
+       r"fft2d_(r2c|c2r)|region_transform", "cudnn::cnn::reduce_wgrad_nchw_helper<float, float, 512>"),
     _f("conv", COMPUTE, 0.75,
        r"(fprop|dgrad|wgrad)(?!.*(reduce_wgrad|Offsets|SplitK|Winograd|Wgrad))|implicit_gemm|ImplicitGemm|[sh]\d*cudnn_|"
        r"precomputed_convolve|implicit_convolve|cudnn::(detail::(?!bn_)|gemm)|conv_?depthwise|gcgemm|fft2d",
@@ -89,15 +94,20 @@ FAMILIES: tuple[Family, ...] = (
        r"nvjet_|gemm|Gemm|GEMM|cutlass.*(tensorop|simt|Kernel2?\b)|_mm_kernel|matmul|[mM]arlin|_scaled_mm|magma_|"
        r"Cijk_|deep_gemm|wgmma|mma_kernel|cutlass::device_kernel",
        "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT"),
+    _f("layout", MEMORY, 0.8, r"scalePackedTensor",
+       "void cudnn::ops::scalePackedTensor_kernel<float, float>(long, float*, float)"),
     _f("layout", MEMORY, 0.1,
        r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|nchwToFoldedNhwc|nhwcAddPadding|convertTensor|tensorTransform|"
-       r"transposeTensor|compute(Wgrad|B)?\w*Offsets|computeWgradSplitK|generateWinogradTiles|scalePackedTensor|"
+       r"transposeTensor|compute(Wgrad|B)?\w*Offsets|computeWgradSplitK|generateWinogradTiles|"
        r"batched_transpose|transpose_readWrite",
        "cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, cudnnKernelDataType_t>"),
     _f("conv-transform", MEMORY, 0.25, r"winograd\w*(Forward(Data|Output|Filter)|Wgrad(Data|Delta|Output))",
        "cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>"),
     _f("conv", COMPUTE, 0.75, r"winograd|_cudnn_|cudnn::cnn|[cC]onv[123][dD]|convolve_|[dD]epthwise|[cC]onvolution",
        "cudnn::cnn::conv2d_grouped_direct_kernel<false, true, false, false, 0, 0, int, float>"),
+    _f("fft", MEMORY, 0.25,
+       r"(regular|vector|prime|2d)_fft|fft_factor|fft_(symm_)?(r2c|c2r)|real_complex_args_t|packR2C|unpackC2R|bluestein",
+       "void vector_fft_r2c<2048u, EPT<16u>, 1u, 10u, (padding_t)70, (twiddle_t)0, unsigned int, float>"),
     _f("norm", MEMORY, 0.75, r"batch_norm_collect_statistics|vectorized_layer_norm_kernel",
        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, false>"),
     _f("norm", MEMORY, 0.3,
@@ -115,16 +125,24 @@ FAMILIES: tuple[Family, ...] = (
        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"),
     _f("index", MEMORY, 0.65, r"indexing_backward|compute_grad_weight|sum_and_scatter",
        "void at::native::(anonymous namespace)::indexing_backward_kernel<float, 4>(long const*, long const*, float const*)"),
+    _f("index", MEMORY, 0.6, r"_scatter_gather_elementwise|scatter_gather_internal",
+       "void at::native::_scatter_gather_elementwise_kernel<128, 8, at::native::_cuda_scatter_gather_internal_kernel<false>>"),
     _f("index", MEMORY, 0.15,
        r"[eE]mbedding|index_(elementwise|select|put|add|copy|fill)|indexSelect|indexFunc|[gG]ather(?!Top)|"
        r"scatter|bounds_check|permute_(2D|1D|pooled|indices)|linearize_index|expand_into|jagged|krn_partial|"
        r"compute_num_of_partial",
        "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true>"),
+    _f("sort", MEMORY, 0.55, r"RadixSortHistogramKernel",
+       "void cub::DeviceRadixSortHistogramKernel<cub::DeviceRadixSortPolicy<long, long, int>::Policy900>"),
+    _f("sort", MEMORY, 0.25, r"RadixSortOnesweepKernel",
+       "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, long, int>::Policy900>"),
     _f("sort", MEMORY, 0.5,
        r"cub::|[rR]adix_?[sS]ort|DeviceScan|DeviceReduce|DeviceSelect|thrust::|bitonic|[tT]op_?[kK]|SegmentedSort|"
        r"MergeSort|kernelHistogram|tensor_kernel_scan|cumsum|unrolled_scan",
-       "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, long, int>::Policy900>"),
-    _f("random", MEMORY, 0.45, r"distribution_elementwise|Distribution|dropout|bernoulli|multinomial|curand|random_",
+       "void cub::DeviceScanKernel<cub::DeviceScanPolicy<int, std::plus<int> >::Policy900>"),
+    _f("random", MEMORY, 0.75, r"distribution_elementwise_grid_stride",
+       "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4>"),
+    _f("random", MEMORY, 0.45, r"Distribution|dropout|bernoulli|multinomial|curand|random_",
        "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<c10::BFloat16, float, unsigned int, 1, 8, bool>"),
     _f("concat", MEMORY, 0.35, r"CatArray|concat|split_with_sizes|chunk_cat|_copy_tensor",
        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>"),
@@ -132,7 +150,9 @@ FAMILIES: tuple[Family, ...] = (
        r"max_?pool|avg_?pool|average_pool|adaptive|pooling|upsample|interpolate|grid_sampler|roi_align|\bnms|im2col|"
        r"col2im|unfold|vol2col",
        "void at::native::(anonymous namespace)::max_pool_forward_nhwc<c10::BFloat16, int>"),
-    _f("reduction", MEMORY, 0.15, r"reduce_kernel|segment_reduce|reduceNoOrder|_reduce|ReduceOp|norm_kernel|sum_kernel",
+    _f("reduction", MEMORY, 0.75, r"reduce_kernel<.*(and|or)_kernel_cuda",
+       "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<bool, at::native::and_kernel_cuda>>"),
+    _f("reduction", MEMORY, 0.15, r"reduce_kernel|segment_reduce|^reduction_\w+_kernel$|reduceNoOrder|_reduce|ReduceOp|norm_kernel|sum_kernel",
        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>>>"),
     _f("routing", MEMORY, 0.15, r"moe|routing|expert|fused_mapping|expand_to_fused|sort_chunks|permute|unpermute",
        "moe::dev::routing::routingIndicesHistogramKernel"),
@@ -140,7 +160,7 @@ FAMILIES: tuple[Family, ...] = (
        "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16>"),
     _f("rearrange", MEMORY, 0.6, r"roll_cuda_kernel|triu_tril_kernel|flip_cuda_kernel",
        "void at::native::(anonymous namespace)::roll_cuda_kernel<c10::BFloat16>(c10::BFloat16 const*, c10::BFloat16*, long)"),
-    _f("elementwise", MEMORY, 0.05, r"vectorized_elementwise_kernel",
+    _f("elementwise", MEMORY, 0.05, r"vectorized_elementwise_kernel|_kernel_vectorized\d+_kernel",
        "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>>"),
     _f("elementwise", MEMORY, 0.3, r"elementwise|element_wise|pointwise",
        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda>>"),

@@ -27,6 +27,9 @@ MOST_CERTAIN = {NAME: 0.75, BYTES: 0.9, SHAPES: 0.98, COUNTERS: 0.98}
 for 93 % of the time, shapes for 98 % (benchmarks/truth)."""
 INEFFICIENT = 0.35
 """Share of either roof below which neither explains a kernel's time (regime theory study, 1.8)."""
+IMPOSSIBLE = 3.0
+"""Times the roof that no kernel of the op's work can reach: Winograd's and FFT's save up to 2.25 and some
+of the multiplications, helpers with next to no work seem to reach dozens."""
 MOST_CERTAIN_BLIND = 0.5
 """With nothing known of the device: whether a kernel fills it is open as well."""
 
@@ -121,6 +124,10 @@ class Judge:
         c_roof = self._compute_share(flop, precision, facts.tensor_cores, mean_ns)
         padded = padding(facts, work) if level == SHAPES else 1.0
         c_roof = None if family.name in STREAMING else c_roof
+        if (
+            c_roof is not None and c_roof > IMPOSSIBLE
+        ):  # a helper of the op's, not what did its work
+            flop = size = c_roof = None
         m_roof = self._memory_share(size, mean_ns)
         if facts.elements_per_block and (m_roof or 0.0) > 1.0:
             size = m_roof = None  # blocks of tensors smaller than a block's share
@@ -129,11 +136,13 @@ class Judge:
         at_clock = c_roof / self._clock if c_roof is not None else None
         worked = at_clock * padded if at_clock is not None else None
         odds_ratio = self._side_ratio(worked, m_roof)
+        reached = max(worked or 0.0, m_roof or 0.0)
+        cached = self._is_cached(size)
         pace = self._pace(facts, blocks * int(acts.threads[row]), mean_ns)
         probability = (
-            by_name(family, facts, m_roof, waves, mean_ns, pace)
+            by_name(family, facts, m_roof, waves, mean_ns, pace, name, cached)
             if odds_ratio is None or level != SHAPES
-            else by_roofs(family, facts, odds_ratio, padded)
+            else by_roofs(family, facts, odds_ratio, padded, reached)
         )
         if is_score and level == NAME:
             probability = SCORE_PRIOR
@@ -142,7 +151,9 @@ class Judge:
         group = Group(
             name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
             waves=waves, fills=0.001 if spin else (1.0 if fills is None else fills),
-            filled=not spin and _fills_device(family, facts, waves, fills, at_clock, m_roof, mean_ns),
+            filled=not spin and _fills_device(
+                family, facts, waves, fills, at_clock, m_roof, mean_ns, cached
+            ),
             compute_probability=probability,
             unknown=unknown, level=NOTHING if unknown else level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
@@ -175,6 +186,10 @@ class Judge:
             return None
         cycles = mean_ns * 1e-9 * hz * self._clock
         return threads * facts.elements_per_thread / cycles / self._sms
+
+    def _is_cached(self, size: float | None) -> bool:
+        cache = self._ceilings.cache_bytes if self._ceilings else None
+        return size is not None and cache is not None and size < cache
 
     def _copy(
         self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: int
@@ -271,12 +286,20 @@ def _fill_certainty(group: Group) -> float:
     return min(by_grid + 0.2, 0.98, max(0.0, 3.0 * (_enough(group.facts) - reached)))
 
 
+STREAMS_ENOUGH, STREAMS_BRIEFLY = 0.55, 0.8
+"""Share of the bandwidth from which less than a wave of a product still counts as a busy GPU; of one
+shorter than `BRIEF_NS` more. 0.56 to 0.69 of 9 us and more stood for 61 to 70 % of memory throughput,
+0.52 and 0.76 of 4 and 5 us for 32 and 44 % (counted H200 products of few rows)."""
+BRIEF_NS = 8_000
+
+
 def _enough(facts: NameFacts) -> float:
     """Share of a roof at which less than a wave still counts as a busy GPU.
 
-    CUDA-core kernels keep their SMs busy with less of the peak than tensor cores do.
+    CUDA-core kernels keep their SMs busy with less of the peak than tensor cores do: a share of 0.39
+    stood for 55 % of SM throughput, 0.41 for 59 % and 0.48 for 66 % (counted H200 products).
     """
-    return 0.25 if facts.tensor_cores is False else 0.5
+    return 0.4 if facts.tensor_cores is False else 0.5
 
 
 def _fills_device(
@@ -287,6 +310,7 @@ def _fills_device(
     compute_roof: float | None,
     memory_roof: float | None,
     mean_ns: float,
+    cached: bool,
 ) -> bool:
     """Whether a kernel keeps the GPU busy while it runs.
 
@@ -297,11 +321,13 @@ def _fills_device(
     if waves is None or fills is None or waves >= 0.995:
         return True
     if compute_roof is not None:
-        return max(compute_roof, memory_roof or 0.0) >= _enough(facts)
+        enough = STREAMS_ENOUGH if mean_ns >= BRIEF_NS else STREAMS_BRIEFLY
+        streams = (memory_roof or 0.0) >= enough
+        return compute_roof >= _enough(facts) or streams
     if family.kind == families.COMPUTE or facts.tensor_cores:
         return fills >= 0.6 and mean_ns > 20 * LAUNCH_FLOOR_NS
     if memory_roof is not None and family.name in STREAMING | GENERATED:
-        streams = memory_roof >= 0.65 and fills >= 0.8
-        if streams or family.name in STREAMING:
-            return streams
-    return family.name in LOOPING and fills >= 1.0 and mean_ns > 20 * LAUNCH_FLOOR_NS
+        # What the cache serves reaches a share of the DRAM's rate and not of its own.
+        generated = family.name in GENERATED
+        return memory_roof >= (0.6 if generated else 0.65) and fills >= 0.8 and not cached
+    return family.name in LOOPING and fills >= 0.9 and mean_ns > 20 * LAUNCH_FLOOR_NS

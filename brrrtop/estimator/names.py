@@ -48,10 +48,11 @@ Apex's default. Of 4,760 blocks of fused AdamW on an H200 it gave the number to 
 _SIZES = {
     "c10::BFloat16": 2, "c10::Half": 2, "__nv_bfloat16": 2, "__half": 2, "float": 4, "double": 8,
     "long": 8, "int": 4, "bool": 1, "unsigned char": 1, "signed char": 1, "short": 2,
-    "c10::complex<float>": 8, "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
+    "c10::complex<float>": 8, "c10::complex<double>": 16, "c10::complex<c10::Half>": 4,
+    "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1,
 }  # fmt: skip
 _TYPE = re.compile(
-    "|".join(sorted((rf"(?<![\w:]){re.escape(t)}\b" for t in _SIZES), key=len, reverse=True))
+    "|".join(sorted((rf"(?<![\w:]){re.escape(t)}(?!\w)" for t in _SIZES), key=len, reverse=True))
 )
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
 _ALIGN = re.compile(r"align(\d+)")

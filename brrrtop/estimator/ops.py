@@ -349,6 +349,7 @@ def work_of(op: OpSignature) -> Work | None:
         return _conv(op)
     if "attention" in lower:
         return _attention(op)
-    if lower.startswith("aten::") and "foreach" not in lower and "fused" not in lower:
+    several = "foreach" in lower or ("fused" in lower and "norm" not in lower)
+    if lower.startswith("aten::") and not several:
         return _streaming(op)
     return None

@@ -4,6 +4,7 @@ evidence at hand (regime theory study, 1.6 and 1.7)."""
 from __future__ import annotations
 
 import math
+import re
 
 from brrrtop.estimator.families import Family
 from brrrtop.estimator.names import NameFacts
@@ -16,10 +17,27 @@ VECTORIZED_TURN, STRIDED_TURN = 0.655, 0.52
 """Share of the bandwidth above which pointwise kernels are bound by it, below by instructions.
 Fitted on counted H200 kernels of 15 scripts; constants fitted on the other 14 do as well on each
 (4.4 against 4.8 points of split error, benchmarks/truth/holdout.py)."""
+CACHED_TURN = 0.66
+"""The same of strided ones whose tensors fit into the level-2 cache together: part of their bytes
+never reaches the memory. Counted kernels of the sweep (half of it, sets.half_of) and the 15 scripts."""
+EXPONENTIAL_TURN = 0.65
+"""The same of kernels that take an exponential of each element: softmax forward by warps, Inductor's
+with one in their name. Bound by instructions at 0.29 to 0.61 of the bandwidth, at 0.8 no longer."""
 SCATTERED_BELOW = 0.9
 """Elements per cycle and SM. Strided pointwise kernels of an H200 that are bound by their
 instructions work through 1.1 to 2.4, whatever the size of an element; those that transpose, through
 0.6 to 0.7 (counted kernels of the same 15 scripts)."""
+
+
+EXPLAINS = 0.35
+"""Share of a roof from which it explains a kernel's time (regime theory study, 1.8). Under that the
+nearness of one of them says the less of a kernel on the CUDA cores, the further off both are."""
+IN_CACHE_NS = 9_100
+"""Shorter full grids of cuDNN's layout kernels work on what the cache holds (counted H200 kernels: 13 of
+14 under 9.1 us had the higher SM throughput, those over 9.9 us the higher memory throughput)."""
+_EXPONENTIAL = re.compile(
+    r"softmax_warp_forward|^triton_.*(softmax(?!_backward)|sigmoid|gelu|silu|tanh|erf|exp(?!and))"
+)
 
 
 def padding(facts: NameFacts, work: Work | None) -> float:
@@ -36,15 +54,19 @@ def padding(facts: NameFacts, work: Work | None) -> float:
     return min(-(-m // a) * a * (-(-n // b) * b) for a, b in ways) / (m * n)
 
 
-def by_roofs(family: Family, facts: NameFacts, side_ratio: float, padded: float) -> float:
+def by_roofs(
+    family: Family, facts: NameFacts, side_ratio: float, padded: float, reached: float = 1.0
+) -> float:
     """Chance of the compute side where shapes tell both roofs, fused with the name as log-odds.
 
     Args:
         side_ratio: How much nearer the compute roof than the memory roof, at the clock.
         padded: The more of a product is padding, the less does its name say of it.
+        reached: The larger of the two shares of a roof.
     """
     odds = _odds(family.prior) / padded
-    odds += min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
+    trust = min(1.0, reached / EXPLAINS) if facts.tensor_cores is False else 1.0
+    odds += trust * min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
     backward = family.name == "attention" and facts.backward
     return min(chance(odds), 0.65) if backward else chance(odds)
 
@@ -56,30 +78,47 @@ def by_name(
     waves: float | None,
     mean_ns: float,
     pace: float | None,
+    name: str = "",
+    cached: bool = False,
 ) -> float:
     """Chance of the compute side by name and bytes, levels fused as log-odds.
 
     Args:
         pace: Elements per cycle and SM.
+        cached: Its tensors fit into the level-2 cache together.
 
     The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
     (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
     """
     long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
-    short_strided = facts.strided and (waves or 0) >= 2 and mean_ns > 4 * LAUNCH_FLOOR_NS
+    short_strided = facts.strided and (waves or 0) >= 1 and mean_ns > 3 * LAUNCH_FLOOR_NS
     if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        return chance(pointwise_odds(facts, memory_roof, pace))
-    prior = family.prior
-    if family.name in ("concat", "layout") and facts.element_bytes is not None:
-        prior = 0.7 if facts.element_bytes <= 2 else 0.35
-    odds = _odds(prior)
-    if memory_roof is not None and long and family.name in STREAMING | GENERATED:
+        return chance(pointwise_odds(facts, memory_roof, pace, cached))
+    if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
+        return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))
+    odds = _odds(_prior(family, facts, mean_ns))
+    waits = long or (family.name == "norm" and (waves or 0) >= 1 and mean_ns > 5 * LAUNCH_FLOOR_NS)
+    if memory_roof is not None and waits and family.name in STREAMING | GENERATED:
         # A full grid well under the bandwidth roof waits for instructions, not bytes.
         odds += min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
     return chance(odds)
 
 
-def pointwise_odds(facts: NameFacts, memory_roof: float, pace: float | None) -> float:
+def _prior(family: Family, facts: NameFacts, mean_ns: float) -> float:
+    """By the name alone. Copies that rearrange spend instructions on elements: on those of two bytes
+    more of them than the memory needs time, on those of four only where the cache serves them."""
+    if family.name not in ("concat", "layout") or family.prior > 0.5:
+        return family.prior
+    if facts.element_bytes is None:
+        return family.prior
+    if family.name == "layout" and mean_ns < IN_CACHE_NS:
+        return 0.7
+    return 0.7 if facts.element_bytes <= 2 else 0.35
+
+
+def pointwise_odds(
+    facts: NameFacts, memory_roof: float, pace: float | None, cached: bool = False
+) -> float:
     """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
 
     Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
@@ -89,9 +128,10 @@ def pointwise_odds(facts: NameFacts, memory_roof: float, pace: float | None) -> 
     """
     if not facts.strided:
         return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
-    if pace is not None and pace < SCATTERED_BELOW:
+    if pace is not None and pace < SCATTERED_BELOW and not cached:
         return -1.8
-    return min(3.0, max(-3.0, 10.0 * (STRIDED_TURN - memory_roof)))
+    turn = CACHED_TURN if cached else STRIDED_TURN
+    return min(3.0, max(-3.0, 10.0 * (turn - memory_roof)))
 
 
 def _odds(probability: float) -> float:

@@ -106,9 +106,31 @@ def test_a_generated_kernel_with_its_arguments_recorded_shows_its_share_of_the_b
     assert found.level == SHAPES and found.flop is None
     assert found.memory_share_of_roof == pytest.approx(0.85, rel=0.01)
     assert found.certainty > judged(name, n // 1024, near).certainty
+    half = replace(op, dims=((1 << 24,),) * 3, concrete=("", "", "", str(1 << 24)))
+    short = round(3 * (1 << 24) * 2 / (0.75 * 4.8e12) * 1e9)
+    assert judged(name, 800, short, op=half).filled
+    # What the cache serves at such a rate leaves it and the memory half idle.
     small = replace(op, dims=((1 << 21,),) * 3, concrete=("", "", "", str(1 << 21)))
-    short = round(3 * (1 << 21) * 2 / (0.75 * 4.8e12) * 1e9)
-    assert judged(name, 800, short, op=small).filled and not judged(name, 800, short).filled
+    brief = round(3 * (1 << 21) * 2 / (0.75 * 4.8e12) * 1e9)
+    assert not judged(name, 800, brief, op=small).filled and not judged(name, 800, brief).filled
+
+
+def test_a_helper_kernel_is_not_taken_for_what_did_the_work_of_its_op() -> None:
+    op = OpSignature("aten::mm", ((4096, 4096), (4096, 4096)), ("c10::BFloat16",) * 2, ("", ""))
+    main = judged("nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_NTN", 512, 200_000, op=op)
+    helper = judged("nvjet_sm90_tst_init_gemm", 1, 2_000, op=op)
+    assert main.compute_share_of_roof is not None and main.filled
+    assert helper.compute_share_of_roof is None and not helper.filled
+
+
+@pytest.mark.parametrize(("megabytes", "side"), [(33, "compute"), (201, "memory")])
+def test_strided_kernels_on_what_the_cache_holds_are_bound_by_instructions(
+    megabytes: int, side: str
+) -> None:
+    name = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(float)>>"
+    blocks = megabytes * 1_000_000 // (128 * 4 * 2 * 4)
+    found = judged(name, blocks, round(megabytes * 1e6 / (0.6 * 4.8e12) * 1e9), 128)
+    assert (found.compute_probability > 0.5) == (side == "compute")
 
 
 def test_a_fused_optimizer_shows_its_share_of_the_bandwidth_without_shapes() -> None:
