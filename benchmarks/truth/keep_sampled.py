@@ -1,6 +1,10 @@
-"""Keeps a piece of what `benchmarks/lab/pm_lab.py` saw as a recording: kernels beside counter samples.
+"""Keeps a piece of what a GPU's counters were seen to do as a recording: kernels beside samples.
 
     python -m benchmarks.truth.keep_sampled NPZ OUT.brrr [--from-ms 200] [--ms 100] [--regime memory]
+    python -m benchmarks.truth.keep_sampled LIVE.brrr OUT.brrr --regime compute
+
+The first of `benchmarks/lab/pm_lab.py`; the second of a watch with `--counters`, its first burst that
+has samples.
 
 The recording holds the frames that a live session would: names, kernels, copies, the traced span and
 its samples, on the clocks they came with.
@@ -11,11 +15,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from brrrtop.session.opening import open_source
 from brrrtop.session.recording import RecordingWriter
 from collectors.counter_samples import SAMPLE
 from collectors.wire import COPY, KERNEL, OBSERVED, WIRE_VERSION, Frame, Kind
@@ -63,6 +69,30 @@ def frames(lab: Any, start_ms: float, length_ms: float, torch: str, regime: str)
     yield Frame(Kind.END, {"reason": "kept to here"}, high + MARGIN_NS)
 
 
+KEPT = frozenset(
+    (Kind.HELLO, Kind.DEVICE, Kind.NAMES, Kind.KERNELS, Kind.COPIES, Kind.CALLS, Kind.OBSERVED)
+)
+
+
+def frames_of_watch(path: Path, regime: str) -> Iterator[Frame]:
+    """What a watch recorded up to its first samples, those included."""
+    made = {"by": "brrrtop attach --counters", "truth": {"regime": regime}}
+    source = open_source(path)
+    try:
+        for frame in source.frames():
+            if frame.kind == Kind.HELLO:
+                yield replace(frame, body=frame.body | {"provenance": made})
+            elif frame.kind in KEPT:
+                yield frame
+            elif frame.kind == Kind.SAMPLES:
+                yield frame
+                yield replace(frame, kind=Kind.END, body={"reason": "kept to here"})
+                return
+    finally:
+        source.close()
+    raise SystemExit(f"{path} holds no samples of counters")
+
+
 def _between(rows: Any, low: int, high: int) -> Any:
     rows = rows[(rows["end_ns"] > low) & (rows["start_ns"] < high)]
     return rows[np.argsort(rows["start_ns"], kind="stable")]
@@ -77,6 +107,11 @@ def main() -> None:
     parser.add_argument("--regime", required=True)
     parser.add_argument("--torch", default="2.11.0+cu130")
     args = parser.parse_args()
+    if args.lab.suffix == ".brrr":
+        with RecordingWriter(args.out) as writer:
+            for frame in frames_of_watch(args.lab, args.regime):
+                writer.write(frame)
+        return
     with np.load(args.lab) as lab, RecordingWriter(args.out) as writer:
         for frame in frames(lab, args.from_ms, args.ms, args.torch, args.regime):
             writer.write(frame)
