@@ -28,6 +28,9 @@ from benchmarks.truth.runs import Run, runs, sampled_runs, without_shapes
 from benchmarks.truth.scoring import Score, aligned, score
 from benchmarks.truth.sets import PARTS, part_of
 from brrrtop.estimator.families import family_of
+from brrrtop.estimator.labels import label
+from brrrtop.estimator.samples import Expected, measured
+from brrrtop.estimator.sampling import MOST_ERROR
 from brrrtop.session.sampled import SampleClock
 from brrrtop.tables import Samples
 
@@ -119,6 +122,83 @@ def measurement(run: Run) -> Study:
     return Study(run, score(run, replace(run.window, samples=None)), score(run, run.window))
 
 
+@dataclass(frozen=True)
+class Rates:
+    """Activity of single kernels by real samples beside the counted one, of those told apart."""
+
+    told: float
+    """Share of the counted kernel time."""
+    sampled: float
+    """Time-weighted mean, 0..1, and the same as Nsight Compute counted it."""
+    counted: float
+    off: float
+    """Time-weighted mean difference, kernel by kernel."""
+
+
+def rates_of(run: Run) -> dict[str, Rates]:
+    """Tensor and DRAM activity solved from the samples alone: no label says what to expect."""
+    window, group_of = run.window, label(run.window, None).group_of
+    wide = Expected(np.full(group_of.max() + 1, 0.3), np.full(group_of.max() + 1, 0.3))
+    solved = measured(window, group_of, {"tensor": wide, "dram": wide}) or {}
+    pairs = aligned(run, window)
+    rows = np.array([row for row, _ in pairs], np.int64)
+    time = (window.activities.ends_ns - window.activities.starts_ns)[rows].astype(np.float64)
+    found = {}
+    for column, rate in solved.items():
+        told = rate.errors[group_of[rows]] < MOST_ERROR
+        if not told.any():
+            continue
+        ours, weights = rate.rates[group_of[rows]][told], time[told]
+        counted = np.array([getattr(kernel, column) for _, kernel in pairs])[told] / 100
+        found[column] = Rates(
+            float(weights.sum() / time.sum()),
+            float(np.average(ours, weights=weights)),
+            float(np.average(counted, weights=weights)),
+            float(np.average(np.abs(ours - counted), weights=weights)),
+        )
+    return found
+
+
+def rate_table(found: Sequence[Run]) -> str:
+    """Sampled and counted shares of the kernel time, in points."""
+    lines = [
+        "| script | tensor: sampled / counted | kernel by kernel | DRAM: sampled / counted |"
+        " kernel by kernel |",
+        "|---|---|---|---|---|",
+    ]
+    for run in found:
+        cells = [
+            text
+            for rate in map(rates_of(run).get, COUNTED)
+            for text in (
+                (f"{rate.sampled:.1%} / {rate.counted:.1%}", f"{100 * rate.off:.1f} points off")
+                if rate
+                else ("–", "–")
+            )
+        ]
+        lines.append(f"| {run.name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def section() -> list[str]:
+    """What RESULTS.md says of real samples."""
+    found = list(sampled_runs())
+    if not found:
+        return []
+    return [
+        "## With counter samples (L3)",
+        "",
+        "Watched live with `brrrtop attach --counters` on an H200 (pointwise_chain: benchmarks/lab/pm_lab.py): the"
+        " first burst that had samples, without shapes. Nsight Compute counted the same scripts in other runs.",
+        "",
+        markdown([measurement(run) for run in found], "measured"),
+        "",
+        "What the samples say of single kernels, with no label to help, beside what was counted:",
+        "",
+        rate_table(found),
+    ]
+
+
 def markdown(found: Sequence[Study], label: str) -> str:
     """A table; `label` says in every heading where the samples are from."""
     lines = [
@@ -162,7 +242,7 @@ def main() -> None:
     parser.add_argument("--noise", type=float, default=0.03)
     args = parser.parse_args()
     if not args.simulate:
-        print(markdown([measurement(run) for run in sampled_runs()], "measured"))
+        print("\n".join(section()))
         return
     counted = [run for run in runs(args.traces and Path(args.traces)) if run.counters]
     interval = round(args.interval_us * 1000)

@@ -25,6 +25,7 @@ import numpy as np
 from benchmarks.truth.kernels import sweep_section
 from benchmarks.truth.live import with_live_shapes
 from benchmarks.truth.runs import Run, runs, with_gauges, without_shapes
+from benchmarks.truth.sampled import section as sampled_section
 from benchmarks.truth.scoring import SIDES, Score, aligned, score
 from benchmarks.truth.sets import PARTS, held_out, part_of, told
 from collectors.wire import Metric
@@ -261,6 +262,8 @@ def main() -> None:
     parser.add_argument("--misses", type=float, default=0.01, help="smallest share of time to name")
     args = parser.parse_args()
     print(markdown(rows(Path(args.traces) if args.traces else None), args.misses))
+    if section := sampled_section():
+        print("", *section, sep="\n")
     if section := sweep_section():
         print("", *section, sep="\n")
 

@@ -196,8 +196,11 @@ def _by_solution(group: Group, family: int, meters: dict[Metric, _Meter]) -> Gro
     pipe = max(pipes, key=lambda m: found[m].rates[family])
     memory = found[Metric.DRAM_ACTIVE]
     told = min(memory.left[family], found[pipe].left[family]) <= LEAST_LEFT
-    compute = float(found[pipe].rates[family])
-    return fused(group, odds_of(compute, float(memory.rates[family])), told)
+    compute, moved = float(found[pipe].rates[family]), float(memory.rates[family])
+    if Metric.FP32_ACTIVE not in found and compute <= sampling.USES_TENSOR:
+        # Where samples take the counters, nobody reads the CUDA cores': only much traffic tells.
+        return fused(group, odds_of(sampling.DRAM_TURN, moved), told and moved > sampling.DRAM_TURN)
+    return fused(group, odds_of(compute, moved), told)
 
 
 def _by_family(values: F8, weights: F8, family_of: npt.NDArray[np.int64], size: int) -> F8:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import families, fusing, mixes, samples
 from brrrtop.estimator.judging import COUNTERS, Group
+from brrrtop.estimator.names import NameFacts
 from brrrtop.estimator.samples import Expected, Rate
 from brrrtop.estimator.sides import chance, pointwise_odds
 from brrrtop.tables import I8, Window
@@ -104,6 +105,8 @@ def _judged(group: Group, k: int, found: dict[str, Rate]) -> Group:
         return fusing.fused(group, certain * fusing.odds_of(max(compute, issued), memory), True)
     if pointwise:
         return _pointwise(group, memory, certain)
+    if compute > USES_TENSOR and loads_narrowly(group.facts) and memory < CACHED_BELOW:
+        return group
     if compute > USES_TENSOR:
         return _fused(group, certain * _tensor_odds(max(compute, issued or 0.0), memory))
     # Nothing else of such a kernel was sampled: much traffic is proof, little says that it is not
@@ -111,6 +114,15 @@ def _judged(group: Group, k: int, found: dict[str, Rate]) -> Group:
     odds = min(fusing.odds_of(DRAM_TURN, memory), _MOST_FROM_LOW)
     streams = group.family.name in STREAMS and (group.waves or 0) >= 4 and memory < LAZY
     return fusing.fused(group, certain * odds, memory > DRAM_TURN or streams)
+
+
+def loads_narrowly(facts: NameFacts) -> bool:
+    """Whether a product loads one or two elements at a time, since its rows are not aligned.
+
+    Its tensor cores wait for the shared memory (H200: 23-33 % of their time busy, shared memory
+    60-90 %, DRAM 4 %). Nothing that saves traffic helps; aligned rows do, which is arithmetic's side.
+    """
+    return facts.alignment is not None and facts.alignment <= 2
 
 
 def _with_roofs(group: Group, k: int, found: dict[str, Rate], clock: float) -> Group:
