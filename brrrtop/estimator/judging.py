@@ -291,6 +291,10 @@ STREAMS_ENOUGH, STREAMS_BRIEFLY = 0.55, 0.8
 shorter than `BRIEF_NS` more. 0.56 to 0.69 of 9 us and more stood for 61 to 70 % of memory throughput,
 0.52 and 0.76 of 4 and 5 us for 32 and 44 % (counted H200 products of few rows)."""
 BRIEF_NS = 8_000
+LONG_PRODUCT_NS, LONG_CONV_NS, FEW_WAVES = 20_000, 35_000, 0.3
+"""Without shapes: products of less than a wave that last longer loop over enough work to keep the GPU
+busy. Convolutions, and products on the CUDA cores with a third of a wave, need more of it: of 20 to 35
+us 7 of 7 counted ones were too small, of 35 to 80 us 7 of 11 (H200)."""
 
 
 def _enough(facts: NameFacts) -> float:
@@ -325,7 +329,8 @@ def _fills_device(
         streams = (memory_roof or 0.0) >= enough
         return compute_roof >= _enough(facts) or streams
     if family.kind == families.COMPUTE or facts.tensor_cores:
-        return fills >= 0.6 and mean_ns > 20 * LAUNCH_FLOOR_NS
+        few = family.name == "conv" or (facts.tensor_cores is False and waves < FEW_WAVES)
+        return fills >= 0.6 and mean_ns > (LONG_CONV_NS if few else LONG_PRODUCT_NS)
     if memory_roof is not None and family.name in STREAMING | GENERATED:
         # What the cache serves reaches a share of the DRAM's rate and not of its own.
         generated = family.name in GENERATED

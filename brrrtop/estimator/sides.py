@@ -32,6 +32,7 @@ instructions work through 1.1 to 2.4, whatever the size of an element; those tha
 EXPLAINS = 0.35
 """Share of a roof from which it explains a kernel's time (regime theory study, 1.8). Under that the
 nearness of one of them says the less of a kernel on the CUDA cores, the further off both are."""
+_GENERATED_EXPONENTIAL = re.compile(r"^triton_(?!.*backward_data).*(softmax|sigmoid|_exp_)")
 IN_CACHE_NS = 9_100
 """Shorter full grids of cuDNN's layout kernels work on what the cache holds (counted H200 kernels: 13 of
 14 under 9.1 us had the higher SM throughput, those over 9.9 us the higher memory throughput)."""
@@ -96,7 +97,7 @@ def by_name(
         return chance(pointwise_odds(facts, memory_roof, pace, cached))
     if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
         return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))
-    odds = _odds(_prior(family, facts, mean_ns))
+    odds = _odds(_prior(family, facts, mean_ns, waves, name))
     waits = long or (family.name == "norm" and (waves or 0) >= 1 and mean_ns > 5 * LAUNCH_FLOOR_NS)
     if memory_roof is not None and waits and family.name in STREAMING | GENERATED:
         # A full grid well under the bandwidth roof waits for instructions, not bytes.
@@ -104,9 +105,13 @@ def by_name(
     return chance(odds)
 
 
-def _prior(family: Family, facts: NameFacts, mean_ns: float) -> float:
-    """By the name alone. Copies that rearrange spend instructions on elements: on those of two bytes
+def _prior(
+    family: Family, facts: NameFacts, mean_ns: float, waves: float | None, name: str
+) -> float:
+    """By the name alone. Inductor's exponentials cost instructions. Copies that rearrange spend instructions on elements: on those of two bytes
     more of them than the memory needs time, on those of four only where the cache serves them."""
+    if family.name == "fused" and (waves or 0) >= 1 and _GENERATED_EXPONENTIAL.search(name):
+        return 0.65
     if family.name not in ("concat", "layout") or family.prior > 0.5:
         return family.prior
     if facts.element_bytes is None:
