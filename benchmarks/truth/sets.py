@@ -49,8 +49,8 @@ def told(name: str) -> str:
 
 
 HALVES = ("tune", "held")
-"""Of the kernels of a sweep: constants may be chosen with the counters of the first in view, never
-with those of the second."""
+"""Of the kernels of a sweep. Constants were chosen with the counters of the first in view; the second was
+scored once before it was read (RESULTS.md says with what result), and has been in view since."""
 
 
 def half_of(script: str, kernel: str, blocks: int, threads: int) -> str:

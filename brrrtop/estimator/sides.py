@@ -108,8 +108,12 @@ def by_name(
 def _prior(
     family: Family, facts: NameFacts, mean_ns: float, waves: float | None, name: str
 ) -> float:
-    """By the name alone. Inductor's exponentials cost instructions. Copies that rearrange spend instructions on elements: on those of two bytes
-    more of them than the memory needs time, on those of four only where the cache serves them."""
+    """By the name alone.
+
+    Inductor's exponentials cost instructions. Copies that rearrange spend instructions on elements:
+    on those of two bytes more of them than the memory needs time, on those of four only where the
+    cache serves them.
+    """
     if family.name == "fused" and (waves or 0) >= 1 and _GENERATED_EXPONENTIAL.search(name):
         return 0.65
     if family.name not in ("concat", "layout") or family.prior > 0.5:
