@@ -124,9 +124,7 @@ class Judge:
         c_roof = self._compute_share(flop, precision, facts.tensor_cores, mean_ns)
         padded = padding(facts, work) if level == SHAPES else 1.0
         c_roof = None if family.name in STREAMING else c_roof
-        if (
-            c_roof is not None and c_roof > IMPOSSIBLE
-        ):  # a helper of the op's, not what did its work
+        if (c_roof or 0.0) > IMPOSSIBLE:  # a helper of the op's, not what did its work
             flop = size = c_roof = None
         m_roof = self._memory_share(size, mean_ns)
         if facts.elements_per_block and (m_roof or 0.0) > 1.0:
@@ -136,16 +134,15 @@ class Judge:
         at_clock = c_roof / self._clock if c_roof is not None else None
         worked = at_clock * padded if at_clock is not None else None
         odds_ratio = self._side_ratio(worked, m_roof)
-        reached = max(worked or 0.0, m_roof or 0.0)
         cached = self._is_cached(size)
         pace = self._pace(facts, blocks * int(acts.threads[row]), mean_ns)
-        probability = (
-            by_name(family, facts, m_roof, waves, mean_ns, pace, name, cached)
-            if odds_ratio is None or level != SHAPES
-            else by_roofs(family, facts, odds_ratio, padded, reached)
-        )
         if is_score and level == NAME:
             probability = SCORE_PRIOR
+        elif odds_ratio is None or level != SHAPES:
+            probability = by_name(family, facts, m_roof, waves, mean_ns, pace, name, cached)
+        else:
+            reached = max(worked or 0.0, m_roof or 0.0)
+            probability = by_roofs(family, facts, odds_ratio, padded, reached)
         spin = family.kind == families.SPIN
         unknown = family is families.OTHER and level < BYTES
         group = Group(

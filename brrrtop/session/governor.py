@@ -81,6 +81,8 @@ class Governor:
         self._able = True
         self._begins = False
         self._able_ns: int | None = None
+        self._stepped_ns: int | None = None
+        """When the first step was heard of."""
         self._active: float | None = None
 
     # --- in -------------------------------------------------------------------
@@ -88,6 +90,8 @@ class Governor:
     def add_steps(self, ends_ns: I8) -> None:
         """Ends of training steps, from the agent's marks."""
         self.cost.add_steps(ends_ns)
+        if self._stepped_ns is None and len(ends_ns):
+            self._stepped_ns = self._clock_ns
 
     def add_observed(self, start_ns: int, end_ns: int) -> None:
         """A span that the agent reports as traced."""
@@ -370,6 +374,8 @@ class Governor:
         if not self._begins or not self._able or self.cost.step_count >= limits.steps_first:
             return False
         self._able_ns = self._able_ns or now_ns
+        if self._stepped_ns is not None and now_ns - self._stepped_ns > limits.steps_first_slow_ns:
+            return False
         busy = self._active is not None and self._active >= BUSY and not self.cost.step_count
         patience_ns = limits.steps_first_busy_ns if busy else limits.steps_first_ns
         return now_ns - self._able_ns < patience_ns

@@ -26,6 +26,8 @@ class Limits:
     """Length of a burst when no steps are seen."""
     steps_first: int = 3
     """So many steps of a trainer that has just begun are waited for: its warm-up (estimator/steps.py)."""
+    steps_first_slow_ns: int = 4 * SECOND
+    """So long after the first of them at most: what is slower than that is no warm-up."""
     steps_first_ns: int = 60 * SECOND
     """And so long at most, where none come: it may be no training."""
     steps_first_busy_ns: int = 10 * SECOND

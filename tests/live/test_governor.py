@@ -251,6 +251,16 @@ def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> Non
     assert governor.waiting is None
 
 
+def test_steps_of_several_seconds_are_not_waited_for_three_times() -> None:
+    """A loader that stalls for four seconds a step is what somebody wants to see."""
+    governor = Governor()
+    governor.await_steps()
+    assert first_look(governor, 3) is None
+    governor.add_steps(np.array([3]) * SECOND + START)
+    assert governor.decide(START + 6 * SECOND) is None
+    assert governor.decide(START + 8 * SECOND) is not None
+
+
 def test_one_without_steps_is_traced_after_all_and_sooner_where_the_gpu_works() -> None:
     def begun() -> Governor:
         governor = Governor()
