@@ -13,7 +13,7 @@ from brrrtop.estimator import families, mixes, occupancy
 from brrrtop.estimator.families import Family, family_of
 from brrrtop.estimator.names import NameFacts, name_facts
 from brrrtop.estimator.ops import GENERATED, STREAMING, Work, work_of
-from brrrtop.estimator.sides import LAUNCH_FLOOR_NS, by_name, by_roofs, padding
+from brrrtop.estimator.sides import LAUNCH_FLOOR_NS, at_most_even, by_name, by_roofs, padding
 from brrrtop.tables import Activities, ActivityType, Device, Window
 from collectors.wire import Metric
 
@@ -151,7 +151,7 @@ class Judge:
             filled=not spin and _fills_device(
                 family, facts, waves, fills, at_clock, m_roof, mean_ns, cached
             ),
-            compute_probability=probability,
+            compute_probability=at_most_even(probability, name),
             unknown=unknown, level=NOTHING if unknown else level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),

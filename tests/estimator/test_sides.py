@@ -155,3 +155,16 @@ def test_without_registers_nobody_says_that_a_grid_of_a_block_an_sm_is_too_small
     assert open_.waves is None and open_.filled
     assert open_.certainty <= known.certainty
     assert judged(GEMM, 20, 300_000).certainty > 0  # too few blocks for the SMs, however they fit
+
+
+def test_products_that_load_shared_memory_as_much_as_they_multiply_are_charged_half() -> None:
+    op = OpSignature("aten::mm", ((8192, 768), (768, 768)), ("float",) * 2, ("", ""))
+    small, large = (
+        judged(
+            f"sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize{tile}x8_stage3_ffma_aligna4_kernel",
+            1536, 300_000, op=op,
+        )
+        for tile in ("64x64", "128x128")
+    )  # fmt: skip
+    assert small.compute_probability == 0.5 and large.compute_probability > 0.9
+    assert small.certainty < 0.1
