@@ -53,6 +53,9 @@ OUT_OF_PROPORTION = 2.0
 """Extra time over own time of most launches that turns of any length hit."""
 UNTOUCHED = 1.25
 """Over own time: most launches beside one that was hit take less."""
+SLOW_TOO = 0.5
+"""Part of the extra share of those that were hit: launches beside them that have more are slow for
+the same reason, as at low clocks."""
 NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
 _PRIME = np.uint64(0x9E3779B97F4A7C15)
 
@@ -119,7 +122,9 @@ def _found(window: Window, there: tuple[I8, I8]) -> _Found | None:
     mine = lengths[kernels]
     _, kind = np.unique(_places(acts)[kernels], return_inverse=True)
     beside = intervals.Cover(*there).between(acts.starts_ns[kernels], acts.ends_ns[kernels]) > 0
-    hit = _longer(mine, kind) & beside
+    low, counts = _least(mine, kind)
+    longer = mine - low >= np.maximum(LEAST_NS, LEAST_PART * low)
+    hit = longer & (counts >= LEAST_LIKE) & beside
     names = acts.name_ids[kernels[hit]]
     if np.count_nonzero(hit) < LEAST_HIT or len(np.unique(names)) < LEAST_NAMES:
         return None
@@ -128,12 +133,16 @@ def _found(window: Window, there: tuple[I8, I8]) -> _Found | None:
     own = np.bincount(kind[~hit], mine[~hit], size) / np.maximum(free, 1)
     extra = np.maximum(mine[hit] - np.rint(own[kind[hit]]).astype(np.int64), 0)
     turn_ns, alike = _usual(extra)
+    order = np.lexsort((acts.starts_ns[kernels], acts.stream_ids[kernels]))
     if alike < LEAST_ALIKE:
         slower = mine / np.maximum(own[kind], 1.0)
-        order = np.lexsort((acts.starts_ns[kernels], acts.stream_ids[kernels]))
         if len(np.unique(names)) < MANY_NAMES or not _sudden(slower[order], hit[order]):
             return None
         turn_ns = round(float(np.median(extra)))
+    elif _in_proportion(
+        (mine / np.maximum(low, 1))[order], hit[order], (counts >= LEAST_LIKE)[order], alike
+    ):
+        return None
     everywhere = np.zeros(len(acts), np.int64)
     everywhere[kernels[hit]] = extra
     return _Found(everywhere, turn_ns, alike)
@@ -168,14 +177,36 @@ def _places(acts: Activities) -> U8:
     return found
 
 
-def _longer(lengths: I8, kind: npt.NDArray[np.intp]) -> Bool:
-    """Which are longer by a turn than the shortest of their kind, shape (n,)."""
+def _least(lengths: I8, kind: npt.NDArray[np.intp]) -> tuple[I8, I8]:
+    """The shortest length of each one's kind but for the lowest tenth, and how many it has; (n,)."""
     order = np.lexsort((lengths, kind))
     counts = np.bincount(kind)
     first = np.cumsum(counts) - counts
     low = lengths[order][first + (counts - 1) // LOW]
-    least = np.maximum(LEAST_NS, LEAST_PART * low)
-    return np.asarray((lengths - low[kind] >= least[kind]) & (counts[kind] >= LEAST_LIKE))
+    return np.asarray(low[kind]), np.asarray(counts[kind])
+
+
+def _in_proportion(slower: F8, hit: Bool, like: Bool, alike: float) -> bool:
+    """Whether launches are hit in proportion to their own time, or those beside them are slow too:
+    low clocks make kernels of one length longer by one time, and no neighbour is needed for it.
+
+    Args:
+        slower: Time over the shortest of their kind, of kernels in the order of their streams.
+        hit: Which of them were.
+        like: Which have enough of their kind.
+        alike: Part of them that turns of one length explain.
+    """
+    at = np.flatnonzero(hit)
+    more = slower[at] - 1
+    usual = float(np.median(more))
+    if usual >= OUT_OF_PROPORTION:
+        return False
+    beside = np.concatenate((at - 1, at + 1))
+    beside = beside[(beside >= 0) & (beside < len(slower))]
+    beside = beside[like[beside] & ~hit[beside]]
+    if len(beside) and float(np.median(slower[beside])) - 1 > SLOW_TOO * usual:
+        return True
+    return float(np.mean(np.abs(more / usual - 1) <= TOLERANCE)) >= alike
 
 
 def _sudden(slower: F8, hit: Bool) -> bool:

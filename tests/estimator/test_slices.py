@@ -223,6 +223,26 @@ def test_kernels_long_for_reasons_of_their_own_are_no_turns(stretch: Stretch) ->
     assert judged.estimate.account.taken_ns == 0
 
 
+EQUALS = ((GEMM, 8_000_000), (ADD, 80_000), (GEMM.replace("128", "64"), 8_300_000), (NORM, 40_000), (SOFTMAX, 7_600_000), (REDUCE, 200_000))  # fmt: skip
+"""Long kernels of one length: whatever slows them in proportion costs each the same."""
+
+
+@pytest.mark.parametrize("bound_by_memory", [False, True], ids=["all slow", "only the long ones"])
+@pytest.mark.parametrize("slow", [lambda step: step > 40, lambda step: step % 5 == 0])
+def test_low_clocks_beside_an_idle_process_are_no_turns(
+    monkeypatch: pytest.MonkeyPatch, slow: Callable[[int], bool], bound_by_memory: bool
+) -> None:
+    monkeypatch.setattr("tests.estimator.test_slices.STEP", EQUALS)
+    made = steps(
+        lambda step, _, own: (
+            int(0.4 * own) if slow(step) and (own > 1_000_000 or not bound_by_memory) else 0
+        ),
+        count=60,
+    )
+    assert len({made.names[i] for i in made.activities.name_ids.tolist()}) == len(EQUALS)
+    assert estimate(made).window.turns is None
+
+
 def test_a_collective_that_waits_is_not_stopped() -> None:
     made = steps(stopped)
     names = tuple(NCCL if name in (ADD, NORM, REDUCE) else name for name in made.names)
