@@ -30,6 +30,8 @@ _CHUNK_BYTES = 1 << 18
 SETTLES_S = 8.0
 """Nobody waits longer for the counters to be switched on, first samples included: 2 to 3 s where all
 is well (H200), and `counters.SILENT_S` more where none come."""
+KILLED_S = 1.0
+"""For a killed worker to be gone: a driver that hangs may hold it all the same."""
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 
 
@@ -65,6 +67,7 @@ class CounterProcess:
         try:
             self._process = subprocess.Popen(
                 self._command,
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -72,6 +75,8 @@ class CounterProcess:
         except OSError as fault:
             self._end(f"hardware counters are off: {fault}")
             return
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
         OURS.add(self._process.pid)
         self._reader.start()
 
@@ -131,24 +136,26 @@ class CounterProcess:
             process.wait(wait_s)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(KILLED_S)
             killed = True
         OURS.discard(process.pid)
         self._reader.join(1.0)
         assert process.stdout is not None
-        process.stdout.close()
+        if not self._reader.is_alive():
+            process.stdout.close()
         return not killed
 
     # --- the worker -----------------------------------------------------------------
 
     def _tell(self, what: dict[str, Any]) -> None:
+        """Lost where the worker reads nothing."""
         process = self._process
         if process is None or self._ended.is_set():
             return
         assert process.stdin is not None
         with contextlib.suppress(OSError, ValueError), self._lock:  # it ended: the reader says why
             process.stdin.write(json.dumps(what).encode() + b"\n")
-            process.stdin.flush()
 
     def _read(self) -> None:
         process, decoder = self._process, Decoder()
@@ -164,7 +171,9 @@ class CounterProcess:
         except (OSError, WireError) as fault:
             why = str(fault)
             process.kill()
-        self._end(f"hardware counters are off: {why or ended_how(process.wait())}")
+        how = ended_how(process.wait())
+        OURS.discard(process.pid)
+        self._end(f"hardware counters are off: {why or how}")
 
     def _end(self, says: str) -> None:
         self._state = {"says": [says]}

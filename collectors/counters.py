@@ -88,7 +88,9 @@ class CounterThread:
         """Of `_bursts`."""
         self._says: list[str] = []
         self.active = False
-        """Samples are coming."""
+        """Samples are coming, and enough of them for gauges."""
+        self._comes = False
+        self._gauged_s = 0.0
         self._settled = threading.Event()
         self._fresh_s = 0.0
         self._opened_s = 0.0
@@ -105,6 +107,7 @@ class CounterThread:
         self._numbers = {bare_uuid(uuid): number for number, uuid in uuids.items()}
         if any(uuid.startswith("MIG-") for uuid in uuids.values()):
             self._says = ["hardware counters cannot be sampled on a MIG device"]
+            self._settled.set()
         elif uuids:
             self._known.set()
 
@@ -188,12 +191,14 @@ class CounterThread:
         self._coverage.add(now_s, covered_ns)
         if came:
             self._fresh_s = now_s
+            self._gauged_s = self._gauged_s or now_s
         silent = now_s - max(self._fresh_s, self._opened_s) >= SILENT_S
         if silent:
             self._says = [_SILENT]
-        elif self._fresh_s and (self._coverage.is_news() or not self.active):
+        elif self._fresh_s and (self._coverage.is_news() or not self._comes):
             self._says = [self._on()]
-        self.active = bool(self._fresh_s) and not silent
+        self._comes = bool(self._fresh_s) and not silent
+        self.active = self._comes and now_s - self._gauged_s < SILENT_S
         if silent or not self._unheard:
             self._settled.set()
 
@@ -222,6 +227,7 @@ class CounterThread:
                 continue
             gauges = binned(self._whole_bins(uuid, rows), device.columns, least=LEAST_IN_BIN)
             if len(gauges):
+                self._gauged_s = time.monotonic()
                 self._held.put([Frame(Kind.GAUGES, gauges, time.time_ns())])
             if dense:
                 with self._lock:

@@ -155,10 +155,14 @@ class HostLoad:
         return np.array(rows, GAUGE)
 
     def _monitor(self, pids: tuple[int, ...]) -> list[tuple[Metric, float | None]]:
-        """The sums over its processes; one that has just ended is in neither."""
+        """The sums over its processes; one that has just ended is in neither, and one that has just
+        begun has no share: a tick of its clock within microseconds would be hundreds of cores."""
+        known = set(self._own)
         self._own = {pid: self._own.get(pid) or CpuShare(pid) for pid in pids}
         amounts: dict[Metric, list[float | None]] = {
-            Metric.MONITOR_CPU_SHARE: [one.share() for one in self._own.values()],
+            Metric.MONITOR_CPU_SHARE: [
+                one.share() if pid in known else None for pid, one in self._own.items()
+            ],
             Metric.MONITOR_RSS_BYTES: [one.rss_bytes for one in self._own.values()],
         }
         return [

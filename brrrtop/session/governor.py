@@ -82,7 +82,7 @@ class Governor:
         self._begins = False
         self._able_ns: int | None = None
         self._stepped_ns: int | None = None
-        """When the first step was heard of."""
+        """When the first step ended."""
         self._active: float | None = None
 
     # --- in -------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Governor:
         """Ends of training steps, from the agent's marks."""
         self.cost.add_steps(ends_ns)
         if self._stepped_ns is None and len(ends_ns):
-            self._stepped_ns = self._clock_ns
+            self._stepped_ns = int(ends_ns.min())
 
     def add_observed(self, start_ns: int, end_ns: int) -> None:
         """A span that the agent reports as traced."""
@@ -218,8 +218,8 @@ class Governor:
         if self._pause_ns > self.limits.pause_most_ns:
             charge = units.duration(self._charge(self._plan()[0]))
             return (
-                f"a burst costs about {charge}, more than {limit} allows once a minute: "
-                f"counters only for {pause}"
+                f"a burst costs about {charge}, more than bursts may take once a minute under "
+                f"{limit}: counters only for {pause}"
             )
         steps, longest_ns = self._plan()
         length = f"{steps} step{'s' * (steps > 1)}" if steps else units.duration(longest_ns)

@@ -31,13 +31,13 @@ from collectors.wire import Frame, Kind, MarkClass, Metric
 I8 = npt.NDArray[np.int64]
 
 REACH_NS = 2_000_000_000
+"""How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold
+about 1,024 launches, and a step of seconds may be queued at once."""
 COUNT_HOLDS_NS = 15_000_000_000
 """Other processes are counted every 5 s, a burst is shorter: the last count holds until then, and
 where two more were missed nothing is known."""
 THROUGH_MPS = "shared through MPS"
 """In the note on the gauges of a GPU that processes use side by side (`collectors.nvml_processes`)."""
-"""How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold
-about 1,024 launches, and a step of seconds may be queued at once."""
 
 
 @dataclass(slots=True)
@@ -307,12 +307,14 @@ class Timeline:
         return kept
 
     def _traced_before(self, span: Span) -> int:
-        """When the last burst before the span ended, 0 without one.
+        """When the last burst before the span ended; before all times without one.
 
         Ids start anew with each burst: its calls would be taken for those of activities whose own
         calls were not recorded.
         """
-        return max((s.t1_ns for s in self.traced or () if s.t1_ns <= span.t0_ns), default=0)
+        return max(
+            (s.t1_ns for s in self.traced or () if s.t1_ns <= span.t0_ns), default=-(1 << 62)
+        )
 
     def _watched(self, span: Span) -> Marks | None:
         if self.traced is None or not self.looks_taken:

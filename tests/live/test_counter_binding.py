@@ -86,6 +86,20 @@ def test_where_the_host_side_errs_what_the_device_takes_is_tried() -> None:
     assert DeviceCounters(made, 0).columns == list(COUNTERS)[:6]
 
 
+def test_a_metric_at_which_the_host_side_fails_costs_itself_alone() -> None:
+    made = binding(8, [])
+    host = made.cupti.profiler_host.ProfilerHost
+    create = host.create_config_image
+
+    def failing(self: Any, metrics: list[str]) -> Any:
+        if "inst_executed" in metrics[-1]:
+            raise RuntimeError("ERROR_UNKNOWN (999)")
+        return create(self, metrics)
+
+    host.create_config_image = failing
+    assert DeviceCounters(made, 0).columns == list(COUNTERS)
+
+
 def test_what_cupti_was_configured_with_stays_where_it_is() -> None:
     """Freed, sampling hung or crashed."""
     made = binding(7, [])

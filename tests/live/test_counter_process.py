@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -88,6 +89,7 @@ def test_a_crash_of_theirs_is_told_and_costs_nothing_else(started: Start) -> Non
     os.kill(counters._process.pid, signal.SIGSEGV)
     until(lambda: not counters.active)
     until(lambda: "died of SIGSEGV" in counters.says[0])
+    assert tenants([1, counters._process.pid], 1).foreign_count == 1, "may be another's now"
     assert "most likely in CUPTI" in counters.says[0] and not counters.settling
     counters.expect(0)
     counters.traced(np.zeros(1, OBSERVED))
@@ -102,6 +104,25 @@ def test_nobody_waits_for_ever_for_a_worker_that_says_nothing(
     assert counters.settling
     monkeypatch.setattr(counter_process, "SETTLES_S", 0.0)
     assert not counters.settling and counters.close(10.0)
+
+
+def test_a_worker_that_hangs_and_reads_nothing_holds_the_monitor_neither_while_watching_nor_at_the_end() -> (
+    None
+):
+    counters = CounterProcess(1, [sys.executable, "-c", "import time; time.sleep(60)"])
+    counters.start()
+    spans = np.zeros(20, OBSERVED)
+
+    def tell() -> None:
+        for _ in range(1_000):  # more than a pipe holds
+            counters.traced(spans)
+        counters.close(0.1)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    teller.join(10.0)
+    assert not teller.is_alive()
+    assert counters.worker is None
 
 
 def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(

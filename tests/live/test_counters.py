@@ -84,6 +84,19 @@ def test_how_much_of_the_time_the_samples_cover_is_said_where_it_is_not_all(
     assert thread.active
 
 
+def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away(
+    started: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "SILENT_S", 0.6)
+    hardware = Hardware(loses=0.85)
+    thread = started(hardware)
+    until(lambda: thread.active)
+    until(lambda: not thread.active)
+    assert "are on, every" in thread.says[0] and not thread.settling
+    hardware.loses = 0.0
+    until(lambda: thread.active)
+
+
 def test_the_share_of_the_time_is_told_in_tenths_and_not_anew_for_little() -> None:
     coverage = Coverage()
     coverage.add(100.0, 0)
@@ -326,7 +339,7 @@ def test_a_mig_device_is_not_tried() -> None:
     thread = CounterThread(1, hardware, dict)
     thread.start()
     thread.match({0: "MIG-aa-bb"})
-    assert "MIG" in thread.says[0]
+    assert "MIG" in thread.says[0] and not thread.settling
     assert thread.close()
     assert hardware.calls == []
 

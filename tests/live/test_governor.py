@@ -261,6 +261,25 @@ def test_steps_of_several_seconds_are_not_waited_for_three_times() -> None:
     assert governor.decide(START + 8 * SECOND) is not None
 
 
+def test_the_first_step_counts_from_its_end_though_nobody_decided_then() -> None:
+    """While counters are switched on nothing is decided."""
+    governor = Governor()
+    governor.await_steps()
+    assert governor.decide(START) is None
+    governor.add_steps(np.array([6]) * SECOND + START)
+    assert governor.decide(START + 7 * SECOND) is None
+    assert governor.decide(START + 11 * SECOND) is not None
+
+
+def test_a_burst_too_dear_for_once_a_minute_is_told_by_what_bursts_may_take() -> None:
+    governor = Governor(Limits(max_overhead=0.0003))
+    assert governor.decide(START) is not None
+    governor.add_observed(START, START + SECOND // 10)
+    governor.add_traced()
+    governor.decide(START + SECOND)
+    assert "more than bursts may take once a minute under 0.03%" in governor.says(START + SECOND)
+
+
 def test_one_without_steps_is_traced_after_all_and_sooner_where_the_gpu_works() -> None:
     def begun() -> Governor:
         governor = Governor()

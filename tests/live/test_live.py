@@ -29,7 +29,7 @@ from brrrtop.session.recording import RecordingSource, RecordingWriter
 from brrrtop.session.scribe import Scribe
 from brrrtop.session.state import Session
 from brrrtop.session.watching import Watching
-from collectors import native
+from collectors import hostload, native
 from collectors.control import Op
 from collectors.hostload import HostLoad
 from collectors.wire import Frame, Kind, Metric, WireError
@@ -567,6 +567,24 @@ def test_a_process_that_does_a_part_of_the_work_is_counted_as_the_monitor_while_
     left = _measured(load, child.pid)
     assert left[Metric.MONITOR_CPU_SHARE] < 0.5 * both[Metric.MONITOR_CPU_SHARE]
     assert left[Metric.MONITOR_RSS_BYTES] < first[Metric.MONITOR_RSS_BYTES] - (1 << 20)
+
+
+def test_a_helper_has_no_share_before_its_second_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick of 10 ms that falls between two looks at it within 50 us would be 200 cores."""
+
+    class Share:
+        rss_bytes = 1 << 20
+
+        def __init__(self, pid: int | None = None) -> None:
+            self.is_helper = pid == 77
+
+        def share(self) -> float:
+            return 200.0 if self.is_helper else 0.1
+
+    monkeypatch.setattr(hostload, "CpuShare", Share)
+    load = HostLoad()
+    assert _measured(load, 77)[Metric.MONITOR_CPU_SHARE] == 0.1
+    assert _measured(load, 77)[Metric.MONITOR_CPU_SHARE] == pytest.approx(200.1)
 
 
 def _measured(load: HostLoad, *helpers: int) -> dict[Metric, float]:

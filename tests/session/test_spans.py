@@ -8,7 +8,7 @@ import pytest
 from brrrtop.session import spans
 from brrrtop.session.timeline import Timeline
 from brrrtop.tables import Span
-from collectors.wire import OBSERVED, Frame, Kind
+from collectors.wire import CALL, OBSERVED, Frame, Kind
 from tests.session.runs import T0_NS, Run
 
 SECOND = 1_000_000_000
@@ -42,3 +42,11 @@ def test_calls_of_a_burst_before_the_window_launch_nothing_in_it() -> None:
         assert window.observed is not None and len(window.observed) == bursts
         assert len(window.calls) == len(window.activities) == bursts * 3 * 11
     assert int(window.calls.starts_ns.min()) >= T0_NS + 2 * SECOND
+
+
+def test_a_trace_whose_clock_begins_with_it_keeps_its_first_call() -> None:
+    timeline = Timeline()
+    rows = np.zeros(2, CALL)
+    rows["start_ns"], rows["end_ns"] = (0, 100), (50, 150)
+    timeline.add(Frame(Kind.CALLS, rows, 200))
+    assert timeline.window(Span(0, 200), 0).calls.starts_ns.tolist() == [0, 100]
