@@ -88,7 +88,7 @@ def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away
     started: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counters, "SILENT_S", 0.6)
-    hardware = Hardware(loses=0.85)
+    hardware = Hardware(loses=0.95)
     thread = started(hardware)
     until(lambda: thread.active)
     until(lambda: not thread.active)
