@@ -54,7 +54,8 @@ FAMILIES: tuple[Family, ...] = (
        r"^(loop|input)_\w*fusion\w*$|^wrapped_[a-z_]+(_\d+)*$|^(?!gemm|cudnn|triton)[a-z0-9_]*fusion(_\d+)*$",
        "input_multiply_reduce_fusion_3"),
     _f("delay", SPIN, 0.0, r"spin_kernel", "at::cuda::(anonymous namespace)::spin_kernel(long)"),
-    _f("attention-aux", MEMORY, 0.1, r"flash_bwd_(convert|dot_do_o|clear)",
+    _f("attention-aux", MEMORY, 0.1, r"flash_bwd_(convert|dot_do_o|clear)|FlashAttnBwdP(re|ost)process|"
+       r"attn_bwd_preprocess|^_bwd_preprocess",
        "void flash::flash_bwd_convert_dq_kernel<Flash_bwd_kernel_traits<128, 64, 128, 8, 2, 4, 2, false, false>>"),
     _f("attention", COMPUTE, 0.65,
        r"flash_(fwd|bwd)|flash::|[fF]lashAttn|flashattn|FlashAttention|fmha|_sdpa_|sdpa_sm|attention_kernel_batched|"
@@ -64,8 +65,8 @@ FAMILIES: tuple[Family, ...] = (
     _f("attention-aux", MEMORY, 0.1, r"compute_dot_do_o|convert_dq_to_16bits|cudnn::fusion::",
        "void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void const*, void const*, void*)"),
     _f("recurrent", MEMORY, 0.3,
-       r"RNNcell|elemWiseRNN|RNN_blockPersist|lstm_cell|gru_cell|(LSTM|GRU|GENERIC)_elementWise|RNN_init|persistRNN|"
-       r"_lstm_(tile|bp)|_gru_(tile|bp)",
+       r"RNNcell|elemWiseRNN|RNN_blockPersist|lstm_cell|gru_cell|(LSTM|GRU|GENERIC)_elementWise|RNN_(init|bidirectional)|"
+       r"persistRNN|_lstm_(tile|bp)|_gru_(tile|bp)",
        "void elemWiseRNNcell<float, float, float, (cudnnRNNMode_t)2, (cudnnRNNBiasMode_t)2>"),
     _f("quantize", MEMORY, 0.15,
        r"quantize|quant_(kernel|fp8)|fp8_quant|per_token_(cast|group|quant)|per_channel_cast|cast_back|cast_transpose|"
@@ -106,7 +107,8 @@ FAMILIES: tuple[Family, ...] = (
     _f("conv", COMPUTE, 0.75, r"winograd|_cudnn_|cudnn::cnn|[cC]onv[123][dD]|convolve_|[dD]epthwise|[cC]onvolution",
        "cudnn::cnn::conv2d_grouped_direct_kernel<false, true, false, false, 0, 0, int, float>"),
     _f("fft", MEMORY, 0.25,
-       r"(regular|vector|prime|2d)_fft|fft_factor|fft_(symm_)?(r2c|c2r)|real_complex_args_t|packR2C|unpackC2R|bluestein",
+       r"(regular|vector|prime|2d|\dway)_fft|[sd]p(Radix\d|Vector\d|RealComplex)|fft_factor|"
+       r"fft_(symm_)?(r2c|c2r)|real_complex_args_t|packR2C|unpackC2R|bluestein",
        "void vector_fft_r2c<2048u, EPT<16u>, 1u, 10u, (padding_t)70, (twiddle_t)0, unsigned int, float>"),
     _f("norm", MEMORY, 0.75, r"batch_norm_collect_statistics|vectorized_layer_norm_kernel",
        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, false>"),

@@ -92,7 +92,7 @@ def parted(line: str) -> tuple[str, str]:
     """
     frames, _, source = line.partition(" | ")
     place = frames.partition(" > ")[0]
-    file, _, function = place.partition(" ")
+    file, _, function = place.rpartition(" ")  # folders may have spaces in their names
     return (file if source or function == "<module>" else place), source
 
 

@@ -32,13 +32,18 @@ instructions work through 1.1 to 2.4, whatever the size of an element; those tha
 EXPLAINS = 0.35
 """Share of a roof from which it explains a kernel's time (regime theory study, 1.8). Under that the
 nearness of one of them says the less of a kernel on the CUDA cores, the further off both are."""
-_GENERATED_EXPONENTIAL = re.compile(r"^triton_(?!.*backward_data).*(softmax|sigmoid|_exp_)")
+_GENERATED_EXPONENTIAL = re.compile(
+    r"^triton_(?!.*backward_data).*(softmax|(?<!hard)sigmoid(?!_backward)|_exp_)"
+)
 IN_CACHE_NS = 9_100
 """Shorter full grids of cuDNN's layout kernels work on what the cache holds (counted H200 kernels: 13 of
 14 under 9.1 us had the higher SM throughput, those over 9.9 us the higher memory throughput)."""
 _EXPONENTIAL = re.compile(
-    r"softmax_warp_forward|^triton_.*(softmax(?!_backward)|sigmoid|gelu|silu|tanh|erf|exp(?!and))"
+    r"softmax_warp_forward|^triton_.*(softmax(?!_backward)|(?<!hard)(sigmoid|tanh)(?!_backward)|gelu|silu"
+    r"|_erfc?_|_exp2?_|expm1|sumexp|addexp)"
 )
+"""Neither hardtanh, which is what ReLU6 is, nor the gradients of sigmoid and tanh take one, and `expand`
+and `overflow` only have the letters."""
 
 
 _EVEN = re.compile(

@@ -63,16 +63,20 @@ def on_device(found: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:
     """The same as steps of the GPU, whose time is accounted for; marks are the host's.
 
     A host that runs ahead, as it does in a burst after a wait, passes many marks while the GPU does
-    one step: those bound no step of the GPU, and between them fewer end than it is judged on.
+    one step: those bound no step of the GPU, and between them fewer end than it is judged on. Where
+    most marks are of such a host, their distance is no step's length either: a step on the device is.
 
     Args:
         found: Steps as the marks tell them.
         whole: Steps on the device that are judged; empty where none were told apart.
         judged_ns: The time accounted for.
     """
-    if whole:
-        return replace(found, count=len(whole), spans=whole)
     mean_ns = sum(span.duration_ns for span in found.spans) / max(1, len(found.spans))
+    if whole:
+        step_ns, usual = found.step_ns, int(np.median([span.duration_ns for span in whole]))
+        if found.spans and max(mean_ns, step_ns or 0) < _AHEAD * usual:
+            step_ns = usual
+        return replace(found, count=len(whole), spans=whole, step_ns=step_ns)
     if found.source != "marks" or not found.step_ns or mean_ns > _AHEAD * found.step_ns:
         return found
     return replace(found, count=max(1, round(judged_ns / found.step_ns)), spans=())

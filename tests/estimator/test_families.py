@@ -47,6 +47,15 @@ def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
         ("gemm_fusion_dot_4", "gemm"),
         ("triton_softmax_5", "softmax"),
         ("void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void*)", "attention-aux"),
+        (
+            "cutlass::device_kernel<flash::FlashAttnBwdPreprocess<Shape<_64, _128>>>",
+            "attention-aux",
+        ),
+        ("cutlass::device_kernel<flash::FlashAttnBwdSm90<CollectiveMainloopBwd>>", "attention"),
+        ("_attn_bwd_preprocess", "attention-aux"),
+        ("RNN_bidirectional_accum_bp1_2<float, float>(float*, float*, int)", "recurrent"),
+        ("void composite_2way_fft<56u, 7u, 8u>(kernel_arguments_t<unsigned int>)", "fft"),
+        ("void dpRadix0256C::kernel1Mem<unsigned int, double, fftDirection_t=-1>", "fft"),
         ("_my_kernel", "other"),
     ],
 )

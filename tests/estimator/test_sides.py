@@ -123,6 +123,28 @@ def test_a_helper_kernel_is_not_taken_for_what_did_the_work_of_its_op() -> None:
     assert helper.compute_share_of_roof is None and not helper.filled
 
 
+@pytest.mark.parametrize(
+    ("names", "side"),
+    [
+        ("gelu", "compute"),
+        ("sigmoid_sigmoid_backward", "compute"),
+        ("logsumexp", "compute"),
+        ("add_exp_mul", "compute"),
+        ("hardtanh", "memory"),
+        ("sigmoid_backward", "memory"),
+        ("mul_tanh_backward", "memory"),
+        ("expand_native_batch_norm_legit", "memory"),
+    ],
+)
+def test_only_generated_kernels_with_an_exponential_pay_its_instructions(
+    names: str, side: str
+) -> None:
+    n, name = 1 << 26, f"triton_poi_fused_{names}_0"
+    op = OpSignature(name, ((n,), (n,)), ("c10::BFloat16",) * 2, ("", "", str(n)))
+    found = judged(name, n // 1024, round(2 * n * 2 / (0.5 * 4.8e12) * 1e9), op=op)
+    assert (found.compute_probability > 0.5) == (side == "compute")
+
+
 @pytest.mark.parametrize(("megabytes", "side"), [(33, "compute"), (201, "memory")])
 def test_strided_kernels_on_what_the_cache_holds_are_bound_by_instructions(
     megabytes: int, side: str

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from brrrtop import report, report_text, words
+from brrrtop.estimator import lines
 from brrrtop.estimator.estimate import estimate
 from brrrtop.model import Advisory, Estimate, Snapshot
 from brrrtop.session import watched
@@ -122,6 +123,21 @@ def test_a_replay_is_the_watch_again() -> None:
 def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
     verdicts = {id(judged(s)) for s in played(200) if s.estimate}
     assert 3 <= len(verdicts) <= 10
+
+
+@pytest.mark.parametrize(
+    ("look", "place", "source"),
+    [
+        ("My Drive/train.py:30 main | x = read(p)", "My Drive/train.py:30", "x = read(p)"),
+        ("My Drive/train.py:30 main", "My Drive/train.py:30 main", ""),
+        ("a b/train.py:3 <module> > python3.11/ssl.py:9 f", "a b/train.py:3", ""),
+        ("nb/train.py:3 f.<locals>.g | a = b | c", "nb/train.py:3", "a = b | c"),
+    ],
+)
+def test_a_place_is_told_whole_in_folders_with_spaces_too(
+    look: str, place: str, source: str
+) -> None:
+    assert lines.parted(look) == (place, source)
 
 
 def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
