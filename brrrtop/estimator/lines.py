@@ -29,7 +29,7 @@ _READERS = (
     r"|io/(parquet|pickle|pytables|feather_format|orc)\.py:|parquet/core\.py:"
     r"|site-packages/soundfile\.py:|audioread/\w+\.py:"
     r"|python3\.\d+t?/(gzip|zipfile|tarfile|lzma|bz2|_compression|pathlib)\.py:"
-    r"|zipfile/__init__\.py:|(json|pickle)/?\w*\.py:\d+ load\b"
+    r"|(pathlib|zipfile|zstd)/\w+\.py:|_common/_streams\.py:|(json|pickle)/?\w*\.py:\d+ load\b"
 )
 """Functions of libraries that read files, as innermost frames: a sample holds the last two parts
 of a path."""

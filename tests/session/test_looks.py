@@ -140,6 +140,21 @@ def test_a_place_is_told_whole_in_folders_with_spaces_too(
     assert lines.parted(look) == (place, source)
 
 
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "python3.12/pathlib.py:1013 Path.open",
+        "pathlib/_local.py:540 Path.open",
+        "pathlib/__init__.py:780 Path.open",
+        "_common/_streams.py:103 DecompressReader.read",
+        "zipfile/__init__.py:1613 ZipFile.open",
+    ],
+)
+def test_the_standard_librarys_readers_are_known_in_each_python(inside: str) -> None:
+    look = f"nb/train.py:3 batch > {inside}"
+    assert lines.reads_as(look) == "io" and lines.is_reading(look)
+
+
 def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
     early = next(
         s for s in played(80) if s.estimate and s.estimate.looks and s.estimate.looks.lines
