@@ -48,7 +48,7 @@ and `overflow` only have the letters."""
 
 _EVEN = re.compile(
     r"_tn_\w*tilesize(32|64)x(32|64)x\d+\w*ffma|sgemm_(32|64)x(32|64)_\w*tn_"
-    r"|nvjet_\w*?_(128x192|192x128|320x128|128x320)_"
+    r"|nvjet_(sm90_)?[a-z]+_(128x192|192x128|320x128|128x320)_"
 )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from brrrtop.ceilings import ceilings_for
+from brrrtop.estimator import sides
 from brrrtop.estimator.judging import EVIDENCE, MOST_CERTAIN, NAME, SHAPES, Group
 from brrrtop.estimator.labels import label
 from brrrtop.tables import Links, OpSignature
@@ -190,3 +191,11 @@ def test_products_that_load_shared_memory_as_much_as_they_multiply_are_charged_h
     )  # fmt: skip
     assert small.compute_probability == 0.5 and large.compute_probability > 0.9
     assert small.certainty < 0.1
+
+
+@pytest.mark.parametrize(("part", "even"), [("sm90_", True), ("", True), ("sm100_", False)])
+def test_tiles_that_hopper_feeds_from_shared_memory_say_nothing_of_later_parts(
+    part: str, even: bool
+) -> None:
+    chance = sides.at_most_even(0.9, f"nvjet_{part}tst_320x128_64x3_1x2_h_bz_coopB_NNT")
+    assert chance == (0.5 if even else 0.9)
