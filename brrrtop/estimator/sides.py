@@ -136,8 +136,10 @@ def _prior(
     on those of two bytes more of them than the memory needs time, on those of four only where the
     cache serves them.
     """
-    if family.name == "fused" and (waves or 0) >= 1 and _GENERATED_EXPONENTIAL.search(name):
-        return 0.65
+    if family.name == "fused" and (waves or 0) >= 1:
+        if _GENERATED_EXPONENTIAL.search(name):
+            return 0.65
+        return 0.4 if _EXPONENTIAL.search(name) else family.prior
     if family.name not in ("concat", "layout") or family.prior > 0.5:
         return family.prior
     if facts.element_bytes is None:
