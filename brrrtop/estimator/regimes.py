@@ -74,14 +74,14 @@ def _confidence(account: Account, view: View) -> float:
     lost = max(0.0, (whole - account.worked_ns - account.idle_total_ns) / whole)
     unknown = work * view.unknown + lost
     side, fill = work * view.side_swing, work * view.fill_swing
-    overhead = outside + under
+    overhead, open_ = outside + under, work * view.unplaced
     clear = max(
         overhead - fill - max(compute + min(side, memory), memory + min(side, compute)) - fill,
-        compute - side - max(memory + side, overhead) - fill,
-        memory - side - max(compute + side, overhead) - fill,
+        compute - open_ - side - max(memory + side, overhead + open_) - fill,
+        memory - open_ - side - max(compute + side, overhead + open_) - fill,
     )
     first, second = sorted((compute, memory, overhead))[:-3:-1]
-    apart = first - second + side + fill + unknown
+    apart = first - second + side + fill + unknown + open_
     sure = min(0.5 + _CLEAR_SLOPE * (clear - unknown - MARGIN), _unturned(view, work, overhead))
     mixed = 0.5 + _MIXED_SLOPE * (MARGIN - apart)
     return min(_MOST, max(0.0, sure, mixed))

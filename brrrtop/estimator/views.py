@@ -47,6 +47,9 @@ class View:
     """Share that may well be on the other side of the roof than charged: one standard error."""
     fill_swing: float = 0.0
     """Share charged as underfilled that may well not be, or the other way round."""
+    unplaced: float = 0.0
+    """Share of kernels on a known device of which nobody told whether they fill it: all of it may be
+    underfilled."""
     dearest: tuple[tuple[float, float, float], ...] = ()
     """Of the `DEAREST` names with most of the time: compute and memory share, and how sure they are."""
 
@@ -78,6 +81,7 @@ def view_of(groups: Sequence[Group], totals_ns: F8, ramps_ns: F8, roofs: bool = 
     # Of these the rates were measured: their doubt is how much that surprises, given their names.
     counted = np.array([g.level == COUNTERS for g in groups])
     side = _together(sides, name_of)
+    open_ = float(rest[~placed & is_kernel].sum())
     return View(
         compute=float((rest * charge).sum()),
         memory=float((rest * (1 - charge)).sum()),
@@ -85,7 +89,8 @@ def view_of(groups: Sequence[Group], totals_ns: F8, ramps_ns: F8, roofs: bool = 
         unknown=float(totals[unknown].sum()),
         side_swing=side if roofs else float(np.hypot(side, UNROOFED * rest.sum())),
         fill_swing=_together(np.where(placed & ~filled, totals * doubt, 0.0), name_of)
-        + UNPLACED * float(rest[~placed & is_kernel].sum()),
+        + UNPLACED * open_,
+        unplaced=open_ if roofs else 0.0,
         dearest=_dearest(
             np.stack((rest * charge, rest * (1 - charge), np.where(counted, 0.0, sides))), name_of
         ),

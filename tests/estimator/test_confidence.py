@@ -90,6 +90,11 @@ def without_kernel_names(w: Window) -> Window:
     return replace(w, names=tuple(n if n.startswith("Mem") else "_a_kernel" for n in w.names))
 
 
+def without_registers(w: Window) -> Window:
+    acts = w.activities
+    return replace(w, activities=replace(acts, registers=np.zeros_like(acts.registers)))
+
+
 def certainties(judged: Judged) -> np.ndarray:
     each = np.array([g.certainty for g in judged.labels.groups])
     return each[judged.labels.group_of]
@@ -110,7 +115,7 @@ def test_less_evidence_never_makes_surer(less: Callable[[Window], Window], w: Wi
     "less",
     [
         without_links, without_ops, without_shapes, without_device, without_ceilings,
-        without_kernel_names, without_calls,
+        without_kernel_names, without_calls, without_registers,
     ],
 )  # fmt: skip
 def test_less_evidence_of_a_recorded_run_never_makes_surer(
