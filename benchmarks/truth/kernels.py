@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.truth.kernel_table import halved, markdown
 from benchmarks.truth.live import with_live_shapes
 from benchmarks.truth.runs import SWEEP, Counted, Run, runs, sweep_runs, without_shapes
@@ -195,7 +197,20 @@ def sweep_section(folder: Path = SWEEP) -> list[str]:
         f" {' / '.join(HALVES)}:",
         "",
         *halved(shapes, names),
+        "",
+        f"Where memory is what lies beyond the SM, L2 and DRAM: {_beyond_sm(shapes)} with shapes,"
+        f" {_beyond_sm(names)} with names, by count and by time.",
     ]
+
+
+def _beyond_sm(some: Sequence[Kernel]) -> str:
+    """Share of the decided kernels on the right side by the counters without L1 and shared memory."""
+    read = [(kernel, kernel.counted.beyond_sm) for kernel in some]
+    judged = [(k.time_ns, k.side == seen.side) for k, seen in read if seen and seen.decided]
+    if not judged:
+        return "nothing decided"
+    times, right = (np.array(column) for column in zip(*judged, strict=True))
+    return f"{right.mean():.0%} / {times[right].sum() / times.sum():.0%} right"
 
 
 def main() -> None:

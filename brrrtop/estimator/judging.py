@@ -285,13 +285,14 @@ def _fill_certainty(group: Group) -> float:
 
 STREAMS_ENOUGH, STREAMS_BRIEFLY = 0.55, 0.8
 """Share of the bandwidth from which less than a wave of a product still counts as a busy GPU; of one
-shorter than `BRIEF_NS` more. 0.56 to 0.69 of 9 us and more stood for 61 to 70 % of memory throughput,
+shorter than `BRIEF_NS` more. 0.56 to 0.76 of 9 us and more stood for 59 to 78 % of memory throughput,
 0.52 and 0.76 of 4 and 5 us for 32 and 44 % (counted H200 products of few rows)."""
 BRIEF_NS = 8_000
 LONG_PRODUCT_NS, LONG_CONV_NS, FEW_WAVES = 20_000, 35_000, 0.3
 """Without shapes: products of less than a wave that last longer loop over enough work to keep the GPU
 busy. Convolutions, and products on the CUDA cores with a third of a wave, need more of it: of 20 to 35
-us 7 of 7 counted ones were too small, of 35 to 80 us 7 of 11 (H200)."""
+us 7 of 7 counted ones were too small (H200). Of 35 to 80 us it were 10 of 13, but those of training
+scripts lost more by a later bound than those of the sweep won."""
 
 
 def _enough(facts: NameFacts) -> float:

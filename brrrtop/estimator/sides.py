@@ -22,7 +22,7 @@ CACHED_TURN = 0.66
 never reaches the memory. Counted kernels of the sweep (half of it, sets.half_of) and the 15 scripts."""
 EXPONENTIAL_TURN = 0.65
 """The same of kernels that take an exponential of each element: softmax forward by warps, Inductor's
-with one in their name. Bound by instructions at 0.29 to 0.61 of the bandwidth, at 0.8 no longer."""
+with one in their name. Bound by instructions at 0.29 to 0.65 of the bandwidth, at 0.8 no longer."""
 SCATTERED_BELOW = 0.9
 """Elements per cycle and SM. Strided pointwise kernels of an H200 that are bound by their
 instructions work through 1.1 to 2.4, whatever the size of an element; those that transpose, through
@@ -36,8 +36,8 @@ _GENERATED_EXPONENTIAL = re.compile(
     r"^triton_(?!.*backward_data).*(softmax|(?<!hard)sigmoid(?!_backward)|_exp_)"
 )
 IN_CACHE_NS = 9_100
-"""Shorter full grids of cuDNN's layout kernels work on what the cache holds (counted H200 kernels: 13 of
-14 under 9.1 us had the higher SM throughput, those over 9.9 us the higher memory throughput)."""
+"""Shorter full grids of cuDNN's layout kernels work on what the cache holds: 14 of 17 counted ones of
+float under 9.1 us had the higher SM throughput, 12 of 13 longer ones the higher memory throughput (H200)."""
 _EXPONENTIAL = re.compile(
     r"softmax_warp_forward|^triton_.*(softmax(?!_backward)|(?<!hard)(sigmoid|tanh)(?!_backward)|gelu|silu"
     r"|_erfc?_|_exp2?_|expm1|sumexp|addexp)"
@@ -78,7 +78,7 @@ def padding(facts: NameFacts, work: Work | None) -> float:
 
 
 def by_roofs(
-    family: Family, facts: NameFacts, side_ratio: float, padded: float, reached: float = 1.0
+    family: Family, facts: NameFacts, side_ratio: float, padded: float, reached: float
 ) -> float:
     """Chance of the compute side where shapes tell both roofs, fused with the name as log-odds.
 
@@ -101,8 +101,8 @@ def by_name(
     waves: float | None,
     mean_ns: float,
     pace: float | None,
-    name: str = "",
-    cached: bool = False,
+    name: str,
+    cached: bool,
 ) -> float:
     """Chance of the compute side by name and bytes, levels fused as log-odds.
 

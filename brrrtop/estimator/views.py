@@ -22,7 +22,7 @@ the 15 held out (benchmarks/truth)."""
 
 COMMON = 0.04
 """Standard error of the side of kernel time even where each label is sure: at equal throughputs
-the counters toss a coin (mean split error 3.9 points on the 15 scripts it was set with,
+the counters toss a coin (mean split error 3.8 points on the 15 scripts it was set with,
 benchmarks/truth)."""
 COMMON_FILL = 0.01
 """The same for what is underfilled: the launch floor of a short kernel is a rule, not a reading."""
