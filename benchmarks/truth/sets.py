@@ -29,7 +29,7 @@ PARTS = ("set with", "held out, studied", "held out, never studied")
 
 
 def held_out(name: str) -> bool:
-    """Whether no constant was chosen with a script's counters in view."""
+    """Whether a script is none of those that the constants were set with."""
     return name not in SET_WITH
 
 
