@@ -38,7 +38,7 @@ _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGI
 def worker_command(pid: int | None) -> list[str]:
     """Nothing is imported from the folder it is started in, which may hold a `collectors` too."""
     root = str(Path(__file__).resolve().parent.parent)
-    return [sys.executable, "-c", _WORKER.format(root=root), str(pid or 0)]
+    return [sys.executable, "-c", _WORKER.format(root=root), str(pid or 0), str(os.getpid())]
 
 
 class CounterProcess:
@@ -58,27 +58,16 @@ class CounterProcess:
         self._state: dict[str, Any] = {}
         self._began_s = time.monotonic()
         self._matched = False
+        self._tried = threading.Event()
+        """The worker runs, or could not be started."""
         self._ended = threading.Event()
         self._lock = threading.Lock()
         """Of the worker's stdin."""
-        self._reader = threading.Thread(target=self._read, name="brrrtop-counters", daemon=True)
+        self._reader = threading.Thread(target=self._run, name="brrrtop-counters", daemon=True)
 
     def start(self) -> None:
-        try:
-            self._process = subprocess.Popen(
-                self._command,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-        except OSError as fault:
-            self._end(f"hardware counters are off: {fault}")
-            return
-        assert self._process.stdin is not None
-        os.set_blocking(self._process.stdin.fileno(), False)
-        OURS.add(self._process.pid)
         self._reader.start()
+        self._tried.wait()  # as long as starting a process takes
 
     # --- as CounterThread -----------------------------------------------------------
 
@@ -157,10 +146,33 @@ class CounterProcess:
         with contextlib.suppress(OSError, ValueError), self._lock:  # it ended: the reader says why
             process.stdin.write(json.dumps(what).encode() + b"\n")
 
-    def _read(self) -> None:
-        process, decoder = self._process, Decoder()
-        assert process is not None and process.stdout is not None
-        why = ""
+    def _run(self) -> None:
+        """Starts the worker and stays until it has ended: it is killed when this thread ends."""
+        try:
+            self._process = self._begun()
+        except OSError as fault:
+            self._end(f"hardware counters are off: {fault}")
+            return
+        finally:
+            self._tried.set()
+        self._read(self._process)
+
+    def _begun(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            self._command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        OURS.add(process.pid)
+        return process
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        decoder, why = Decoder(), ""
+        assert process.stdout is not None
         try:
             while data := os.read(process.stdout.fileno(), _CHUNK_BYTES):
                 for frame in decoder.feed(data):

@@ -3,7 +3,8 @@
 A process of its own, because CUPTI's PM sampling has crashed the one it ran in (H200, CUPTI 13.4)
 and may hang it. Told are JSON lines, `{"match": …}`, `{"expect": …}` or `{"traced": …}` with the
 values that `CounterThread` takes. Beside frames of gauges and samples go STATUS frames with its
-`says`, `active` and `settling`, whenever one is new. Ends with its stdin.
+`says`, `active` and `settling`, whenever one is new. Ends with its stdin, and killed with the
+monitor where it hangs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from collectors.counters import CounterThread
+from collectors.parent import end_with
 from collectors.wire import OBSERVED, Frame, Kind, encode
 
 _EVERY_S = 0.05
@@ -70,7 +72,9 @@ def _obey(counters: CounterThread, what: str, value: Any) -> None:
 
 
 def main() -> None:
-    """With the trainer's number as its argument, 0: nobody's. The terminal's interrupt is the monitor's."""
+    """Its arguments are the numbers of the trainer, 0: nobody's, and of the monitor, to whom the
+    terminal's interrupt belongs."""
+    end_with(int(sys.argv[2]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     frames = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever CUPTI prints is no frame

@@ -52,14 +52,6 @@ _write_to = _libc.process_vm_writev
 _write_to.argtypes, _write_to.restype = _VM_ARGUMENTS, ctypes.c_ssize_t
 
 
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    """In a forked child: the kernel kills it when its parent ends."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 class TimedOut(Exception):
     """A thread did not stop in time."""
 

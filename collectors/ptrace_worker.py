@@ -21,7 +21,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from collectors import ptrace, ptrace_threads
+from collectors import parent, ptrace, ptrace_threads
 from collectors.ptrace_visit import Visit, VisitFailed
 
 _PAGE = 4096
@@ -74,9 +74,10 @@ def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
 def _rehearse(job: dict[str, Any], arch: ModuleType) -> None:
     """Visits a child of our own first: what runs for the first time, and what memory is touched for
     the first time, doubles the time a thread is held."""
+    ours = os.getpid()
     child = os.fork()
     if child == 0:
-        ptrace.die_with_parent()
+        parent.end_with(ours)
         while True:
             time.sleep(1)
     with contextlib.suppress(VisitFailed, ptrace.Gone, ptrace.TimedOut, OSError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,7 @@ from brrrtop.session.feeding import Feeds
 from collectors import counter_process
 from collectors.counter_process import CounterProcess, worker_command
 from collectors.nvml_processes import tenants
+from collectors.parent import end_with
 from collectors.wire import OBSERVED, Frame, Kind, Metric
 from tests.live.counter_hardware import MS, until
 
@@ -26,9 +29,35 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from collectors.counter_worker import serve
 from collectors.counters import CounterThread
+from collectors.parent import end_with
 from tests.live.counter_hardware import Hardware
+end_with(int(sys.argv[1]))
 counters = CounterThread(1, Hardware(), lambda: {{"aa-bb": 3}}, interval_ns={MS})
 serve(counters, sys.stdin.buffer, sys.stdout.buffer)
+"""
+
+HANGS = f"""
+import ctypes, sys
+sys.path.insert(0, {str(ROOT)!r})
+from collectors import counter_worker
+class Hangs:
+    def __init__(self, pid): pass
+    def start(self):
+        print("hangs", file=sys.stderr, flush=True)
+        while True:
+            ctypes.PyDLL(None).usleep(900_000)  # as in a driver, with the interpreter's lock
+counter_worker.CounterThread = Hangs
+counter_worker.main()
+"""
+MONITOR = f"""
+import os, subprocess, sys, threading, time
+sys.path.insert(0, {str(ROOT)!r})
+from collectors import counter_process
+counter_process.subprocess.DEVNULL = None  # its stderr is heard of
+counters = counter_process.CounterProcess(1, [sys.executable, "-c", {HANGS!r}, "1", str(os.getpid())])
+counters.start()
+print(counters.worker, file=sys.stderr, flush=True)
+time.sleep(60)
 """
 
 Start = Callable[[], CounterProcess]
@@ -39,7 +68,7 @@ def started() -> Iterator[Start]:
     made = []
 
     def start() -> CounterProcess:
-        one = CounterProcess(1, [sys.executable, "-c", WORKER])
+        one = CounterProcess(1, [sys.executable, "-c", WORKER, str(os.getpid())])
         made.append(one)
         one.start()
         one.match({0: "GPU-aa-bb"})
@@ -177,3 +206,68 @@ def test_a_monitor_that_is_killed_leaves_no_worker_behind(started: Start) -> Non
     process.stdin.write(b'{"expect": 1')
     process.stdin.close()
     until(lambda: process.poll() is not None)
+
+
+def alive(pid: int) -> bool:
+    """Neither gone nor a zombie that nobody fetches."""
+    try:
+        return " Z " not in f" {Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2]} "
+    except FileNotFoundError:
+        return False
+
+
+def test_a_worker_that_hangs_with_the_interpreter_dies_with_a_monitor_that_is_killed() -> None:
+    monitor = subprocess.Popen([sys.executable, "-c", MONITOR], stderr=subprocess.PIPE, text=True)
+    assert monitor.stderr is not None
+    worker = 0
+    try:
+        with monitor.stderr as told:
+            lines = {told.readline().strip(), told.readline().strip()}
+        worker = int((lines - {"hangs"}).pop())
+        assert len(lines) == 2 and alive(worker)
+        monitor.kill()
+        monitor.wait(10.0)
+        until(lambda: not alive(worker))
+        worker = 0
+    finally:
+        monitor.kill()
+        monitor.wait(10.0)
+        if worker:
+            os.kill(worker, signal.SIGKILL)
+
+
+def test_a_worker_outlives_the_thread_that_switched_it_on(started: Start) -> None:
+    made = []
+    active = threading.Event()
+
+    def switch_on() -> None:
+        made.append(started())
+        active.wait(20.0)
+
+    starter = threading.Thread(target=switch_on)
+    starter.start()
+    until(lambda: bool(made) and made[0].active)
+    active.set()
+    starter.join(10.0)
+    worker = made[0].worker
+    assert worker is not None
+    time.sleep(0.3)
+    assert alive(worker) and made[0].active
+
+
+def test_a_worker_whose_monitor_ended_before_it_began_samples_nothing() -> None:
+    stranger = os.getppid()
+    command = [sys.executable, "-c", HANGS, "1", str(stranger)]
+    done = subprocess.run(command, capture_output=True, timeout=30)
+    assert done.returncode == 1 and done.stderr == b""
+
+
+@pytest.mark.parametrize("lacks", [OSError, AttributeError, TypeError])
+def test_where_the_kernel_has_no_such_request_a_worker_runs_all_the_same(
+    lacks: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(name: object) -> None:
+        raise lacks
+
+    monkeypatch.setattr(ctypes, "CDLL", refuses)
+    end_with(os.getppid())
