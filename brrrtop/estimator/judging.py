@@ -139,7 +139,8 @@ class Judge:
         if is_score and level == NAME:
             probability = SCORE_PRIOR
         elif odds_ratio is None or level != SHAPES:
-            probability = by_name(family, facts, m_roof, waves, mean_ns, pace, name, cached)
+            told = level == SHAPES
+            probability = by_name(family, facts, m_roof, waves, mean_ns, pace, name, cached, told)
         else:
             reached = max(worked or 0.0, m_roof or 0.0)
             probability = by_roofs(family, facts, odds_ratio, padded, reached)

@@ -13,13 +13,20 @@ from brrrtop.estimator.ops import GEMMS, GENERATED, STREAMING, Work
 LAUNCH_FLOOR_NS = 1000
 """Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
 may replace it): this much of a kernel does not shrink or grow with its work."""
-VECTORIZED_TURN, STRIDED_TURN = 0.655, 0.52
-"""Share of the bandwidth above which pointwise kernels are bound by it, below by instructions.
-Fitted on counted H200 kernels of 15 scripts; constants fitted on the other 14 do as well on each
-(4.4 against 4.8 points of split error, benchmarks/truth/holdout.py)."""
-CACHED_TURN = 0.66
-"""The same of strided ones whose tensors fit into the level-2 cache together: part of their bytes
-never reaches the memory. Counted kernels of the sweep (half of it, sets.half_of) and the 15 scripts."""
+VECTORIZED_TURN = 0.655
+"""Share of the bandwidth above which vectorised pointwise kernels are bound by it, below by instructions.
+Fitted on counted H200 kernels of 15 scripts (benchmarks/truth/holdout.py)."""
+STRIDED_PACE, STRIDED_SLOPE = 0.49, 6.2
+"""Instructions an SM issues for one element of a strided pointwise kernel, over the most it can issue in a
+cycle: at a pace of p elements per cycle and SM they take 0.49 p of it (0.34 to 0.54 counted, by how many
+dimensions the offset has). Both throughputs grow with the pace, so their ratio tells the side at any
+speed. Fitted on 74 kinds of kernels of 31 scripts and the sweep, each script scored by the others: 5 of
+the decided wrong, 8 where the share of the bandwidth alone is asked."""
+STRIDED_PACE_BY_NAME, STRIDED_SLOPE_BY_NAME = 0.74, 3.8
+"""The same where the bytes come from the name, which counts broadcast operands in full (79 kinds)."""
+CACHED_PART = 0.4
+"""Of the bytes of strided ones whose tensors fit into the level-2 cache together, what counts as traffic:
+37 of 38 kinds had the higher SM throughput."""
 EXPONENTIAL_TURN = 0.65
 """The same of kernels that take an exponential of each element: softmax forward by warps, Inductor's
 with one in their name. Bound by instructions at 0.29 to 0.65 of the bandwidth, at 0.8 no longer."""
@@ -103,12 +110,14 @@ def by_name(
     pace: float | None,
     name: str,
     cached: bool,
+    told: bool,
 ) -> float:
     """Chance of the compute side by name and bytes, levels fused as log-odds.
 
     Args:
         pace: Elements per cycle and SM.
         cached: Its tensors fit into the level-2 cache together.
+        told: The bytes come from shapes, not from the name.
 
     The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
     (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
@@ -116,7 +125,7 @@ def by_name(
     long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
     short_strided = facts.strided and (waves or 0) >= 1 and mean_ns > 3 * LAUNCH_FLOOR_NS
     if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        return chance(pointwise_odds(facts, memory_roof, pace, cached))
+        return chance(pointwise_odds(facts, memory_roof, pace, cached, told))
     if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
         return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))
     odds = _odds(_prior(family, facts, mean_ns, waves, name))
@@ -132,7 +141,8 @@ def _prior(
 ) -> float:
     """By the name alone.
 
-    Inductor's exponentials cost instructions. Copies that rearrange spend instructions on elements:
+    Inductor's exponentials cost instructions, and so do the offsets of strided pointwise kernels (61 of 74
+    counted kinds; how fast they ran is what would tell). Copies that rearrange spend instructions on elements:
     on those of two bytes more of them than the memory needs time, on those of four only where the
     cache serves them.
     """
@@ -140,6 +150,8 @@ def _prior(
         if _GENERATED_EXPONENTIAL.search(name):
             return 0.65
         return 0.4 if _EXPONENTIAL.search(name) else family.prior
+    if facts.strided and facts.elements_per_thread and (waves is None or waves >= 1):
+        return max(0.5, family.prior)
     if family.name not in ("concat", "layout") or family.prior > 0.5:
         return family.prior
     if facts.element_bytes is None:
@@ -150,21 +162,29 @@ def _prior(
 
 
 def pointwise_odds(
-    facts: NameFacts, memory_roof: float, pace: float | None, cached: bool = False
+    facts: NameFacts,
+    memory_roof: float,
+    pace: float | None,
+    cached: bool = False,
+    told: bool = True,
 ) -> float:
     """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
 
     Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
-    work out an offset per element and are bound by instructions long before; much slower than
-    instructions explain, their accesses do not coalesce and the memory system is the limit again.
-    Instructions are spent on elements, not on bytes: that limit is a rate of elements.
+    work out an offset per element, and the share of the issue slots that takes is weighed against
+    the share of the bandwidth; much slower than instructions explain, their accesses do not
+    coalesce and the memory system is the limit again.
     """
     if not facts.strided:
         return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
-    if pace is not None and pace < SCATTERED_BELOW and not cached:
+    if pace is None or memory_roof <= 0:
+        return 0.0
+    if pace < SCATTERED_BELOW and not cached:
         return -1.8
-    turn = CACHED_TURN if cached else STRIDED_TURN
-    return min(3.0, max(-3.0, 10.0 * (turn - memory_roof)))
+    each = STRIDED_PACE if told else STRIDED_PACE_BY_NAME
+    slope = STRIDED_SLOPE if told else STRIDED_SLOPE_BY_NAME
+    moved = memory_roof * (CACHED_PART if cached else 1.0)
+    return min(3.0, max(-3.0, slope * math.log(each * pace / moved)))
 
 
 def _odds(probability: float) -> float:

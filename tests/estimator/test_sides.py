@@ -146,13 +146,22 @@ def test_only_generated_kernels_with_an_exponential_pay_its_instructions(
     assert (found.compute_probability > 0.5) == (side == "compute")
 
 
-@pytest.mark.parametrize(("megabytes", "side"), [(33, "compute"), (201, "memory")])
-def test_strided_kernels_on_what_the_cache_holds_are_bound_by_instructions(
-    megabytes: int, side: str
+@pytest.mark.parametrize("reached", [0.45, 0.6, 0.7])
+@pytest.mark.parametrize(
+    ("element", "size", "megabytes", "side"),
+    [("float", 4, 33, "compute"), ("float", 4, 201, "compute"), ("double", 8, 201, "memory")],
+)
+def test_the_bytes_of_an_element_tell_the_side_of_strided_kernels_at_any_speed(
+    element: str, size: int, megabytes: int, side: str, reached: float
 ) -> None:
-    name = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda(float)>>"
-    blocks = megabytes * 1_000_000 // (128 * 4 * 2 * 4)
-    found = judged(name, blocks, round(megabytes * 1e6 / (0.6 * 4.8e12) * 1e9), 128)
+    name = (
+        "void at::native::elementwise_kernel<128, 4,"
+        f" at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda({element})>>"
+    )
+    shape = (megabytes * 1_000_000 // (2 * size),)
+    op = OpSignature("aten::copy_", (shape, shape), (element, element), ("", ""))
+    mean_ns = round(megabytes * 1e6 / (reached * 4.8e12) * 1e9)
+    found = judged(name, shape[0] // (128 * 4), mean_ns, 128, op=op)
     assert (found.compute_probability > 0.5) == (side == "compute")
 
 
