@@ -6,7 +6,7 @@ A pure state machine: `look` takes what one window says, `current` is what a scr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from brrrtop.model import Advisory
 
@@ -34,6 +34,8 @@ class Steady:
     def __init__(self, silenced: Iterable[str] = ()) -> None:
         self._silenced = set(silenced)
         self._seen: dict[str, _Seen] = {}
+        self._before: dict[str, _Seen] = {}
+        """Before the newest window."""
 
     @property
     def silenced(self) -> frozenset[str]:
@@ -51,9 +53,18 @@ class Steady:
     def forget(self) -> None:
         """Drop all history, as after a seek or a restart of the trainer; silence stays."""
         self._seen.clear()
+        self._before.clear()
 
-    def look(self, given: Iterable[Advisory]) -> None:
-        """What one more window says, best first."""
+    def look(self, given: Iterable[Advisory], again: bool = False) -> None:
+        """What one more window says, best first.
+
+        Args:
+            again: It is the newest window once more, judged anew: counted once, by this verdict.
+        """
+        if again:
+            self._take_back()
+        else:
+            self._before = _copied(self._seen)
         latest = {advisory.kind: advisory for advisory in given}
         if ALONE & latest.keys():
             self._seen = {kind: s for kind, s in self._seen.items() if kind in ALONE}
@@ -70,6 +81,16 @@ class Steady:
             seen.negatives += 1
         self._seen = {kind: s for kind, s in self._seen.items() if s.negatives < DISAPPEARS_AFTER}
 
+    def _take_back(self) -> None:
+        """Uncounts the newest window; what is shown since is shown, or it would flicker."""
+        shown = {kind: seen.advisory for kind, seen in self._seen.items() if seen.shown}
+        self._seen = _copied(self._before)
+        for kind, seen in self._seen.items():
+            seen.shown = kind in shown
+        for kind, advisory in shown.items():
+            seen = self._seen.setdefault(kind, _Seen(advisory, shown=True))
+            seen.advisory = advisory
+
     @property
     def current(self) -> tuple[Advisory, ...]:
         """What to show now: largest bound times confidence first; healthy only when alone."""
@@ -85,6 +106,10 @@ class Steady:
         if any(a.saves_at_most for a in shown):
             shown = [a for a in shown if a.kind != HEALTHY]
         return shown
+
+
+def _copied(seen: dict[str, _Seen]) -> dict[str, _Seen]:
+    return {kind: replace(one) for kind, one in seen.items()}
 
 
 def parted(

@@ -47,6 +47,26 @@ def _read(rows: object) -> Iterator[tuple[int, Event]]:
             yield row[0], Event(*row[1:])
 
 
+class _Row:
+    """Windows in a row that say the same; one that is judged anew counts once."""
+
+    def __init__(self) -> None:
+        self.since_ns = 0
+        self.count = 0
+        self._says: object = None
+        self._newest_ns = 0
+
+    def add(self, says: object, t_ns: int) -> bool:
+        """What one that ends then says; False: it has said so before."""
+        if not self.count or says != self._says:
+            self._says, self.since_ns, self.count = says, t_ns, 0
+        elif t_ns <= self._newest_ns:
+            return False
+        self._newest_ns = t_ns
+        self.count += 1
+        return True
+
+
 class EventLog:
     """Turns a run of estimates and marks into events. Fed in order of time.
 
@@ -61,10 +81,10 @@ class EventLog:
         self._regime: str | None = None
         self._why = ""
         self._since_ns = 0
-        self._candidate: tuple[str, int, int] | None = None
+        self._candidate = _Row()
         self._judged: Estimate | None = None
         self._told: dict[tuple[int, int, int], int] = {}
-        self._changes: tuple[tuple[str, ...], int] = ((), 0)
+        self._changes = _Row()
         self._seen_ns = 0
         self._throttle = 0
         self._state: str | None = None
@@ -117,15 +137,13 @@ class EventLog:
 
     def marked(self, t_ns: int, says: str) -> None:
         """A person marked a baseline."""
-        self._changes = ((), 0)
+        self._changes = _Row()
         self._add(t_ns, "baseline", says)
 
     def compared(self, found: Comparison, t_ns: int) -> None:
         """Tells once what has changed in kind since the baseline, when it stays changed."""
-        if found.changes != self._changes[0]:
-            self._changes = (found.changes, 0)
-        self._changes = (found.changes, self._changes[1] + 1)
-        if not found.changes or self._changes[1] != STEADY:
+        counted = self._changes.add(found.changes, t_ns)
+        if not counted or not found.changes or self._changes.count != STEADY:
             return
         self._add(t_ns, "change", f"{'; '.join(found.changes)}. Since the baseline: {found.says}")
         for one in found.experiments:
@@ -138,22 +156,20 @@ class EventLog:
         if estimate.regime is Regime.OVERHEAD and estimate.cause:
             word = f"{word} ({estimate.cause.replace('_', ' ')})"
         if word == self._regime:
-            self._candidate = None
+            self._candidate = _Row()
             return
-        t_ns = estimate.span.t1_ns
-        if self._candidate is None or self._candidate[0] != word:
-            self._candidate = (word, t_ns, 0)
-        self._candidate = held = (word, self._candidate[1], self._candidate[2] + 1)
+        t_ns, row = estimate.span.t1_ns, self._candidate
+        row.add(word, t_ns)
         part = PASSED if estimate.regime is Regime.MIXED else HELD
-        lasting = t_ns - held[1] >= part * estimate.span.duration_ns and held[2] >= STEADY
+        lasting = t_ns - row.since_ns >= part * estimate.span.duration_ns and row.count >= STEADY
         if not lasting and self._regime is not None:
             return
         if self._regime is not None:
-            self._close_regime(held[1])
+            self._close_regime(row.since_ns)
         says = word if self._regime is None else f"{self._regime} → {word}"
         self._why = f", {workers}" if workers and estimate.cause == "input" else ""
-        self._add(held[1], "regime", says + self._why)
-        self._regime, self._since_ns, self._candidate = word, held[1], None
+        self._add(row.since_ns, "regime", says + self._why)
+        self._regime, self._since_ns, self._candidate = word, row.since_ns, _Row()
 
     def _close_regime(self, t_ns: int) -> None:
         """Now it is known how long the last one lasted: its line says so."""

@@ -67,6 +67,7 @@ class Session:
         if device_id != self._device_id:
             self._device_id = device_id
             self._history.clear()
+            self._steady.forget()
             self._judged_to_ns = 0
 
     @property
@@ -154,7 +155,7 @@ class Session:
         self.judged = everyone[shown]
         self._others = tuple(everyone[i].estimate for i in ids)
         self._remember(span, shown)
-        self._steady.look(advise(self.judged))
+        self._steady.look(advise(self.judged), again=span.t1_ns <= self._judged_to_ns)
         self._marking.look(self.judged.estimate, self._part)
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)

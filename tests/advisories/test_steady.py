@@ -82,6 +82,64 @@ def test_forgetting_keeps_what_is_silenced() -> None:
     assert steady.silenced == {"sync-point"}
 
 
+def test_a_window_that_is_judged_anew_confirms_nothing() -> None:
+    steady = after([advice("gc-pause")])
+    for _ in range(5):
+        steady.look([advice("gc-pause")], again=True)
+        assert shown(steady) == []
+    steady.look([advice("gc-pause")])
+    assert shown(steady) == ["gc-pause"]
+
+
+def test_a_window_that_is_judged_anew_refutes_once() -> None:
+    steady = after([advice("gc-pause", 0.9)], [])
+    for _ in range(5):
+        steady.look([], again=True)
+    steady.look([])
+    assert shown(steady) == ["gc-pause"]
+    steady.look([])
+    assert shown(steady) == []
+
+
+def test_the_last_word_on_a_window_is_what_counts() -> None:
+    steady = after([advice("gc-pause")])
+    steady.look([], again=True)
+    steady.look([advice("gc-pause")])
+    assert shown(steady) == [], "the window before spoke against it in the end"
+    steady.look([advice("gc-pause", 0.9, 0.4)], again=True)
+    assert steady.current[0].saves_at_most == 0.4
+
+
+def test_advice_that_a_second_verdict_takes_back_does_not_flicker() -> None:
+    steady = after([advice("gc-pause", 0.9)])
+    steady.look([], again=True)
+    assert shown(steady) == ["gc-pause"]
+    steady.look([])
+    assert shown(steady) == ["gc-pause"]
+    steady.look([])
+    assert shown(steady) == [], "three windows without it, the one that was judged anew among them"
+
+
+def test_a_second_verdict_that_warms_up_takes_everything_off() -> None:
+    steady = after([advice("gc-pause", 0.9)], [advice("gc-pause", 0.9)])
+    steady.look([advice("warming-up", 0.95, None)], again=True)
+    assert shown(steady) == ["warming-up"]
+    steady.look([advice("warming-up", 0.95, None)], again=True)
+    assert shown(steady) == ["warming-up"]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=30))
+def test_how_often_windows_are_judged_changes_nothing(windows: list[tuple[bool, int]]) -> None:
+    once, often = Steady(), Steady()
+    for positive, times in windows:
+        said = [advice("gc-pause")] if positive else []
+        once.look(said)
+        often.look(said)
+        for _ in range(times):
+            often.look(said, again=True)
+        assert once.current == often.current
+
+
 @given(st.lists(st.booleans(), max_size=30))
 def test_advice_never_flickers(windows: list[bool]) -> None:
     """Between two appearances lie at least three windows without it."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from brrrtop.model import Event
+from brrrtop.advisories.compare import compare
+from brrrtop.model import Estimate, Event, Regime
 from brrrtop.session.events import KEPT, EventLog
 from brrrtop.session.replay import Replay
 from brrrtop.session.state import Session
+from brrrtop.session.whole import analyze
+from brrrtop.tables import Span
 from collectors.wire import Frame, Kind, MarkClass
-from tests.session.runs import T0_NS, Run
+from tests.session.runs import SGEMM, T0_NS, Run
 
 SECOND = 1_000_000_000
 
@@ -66,6 +71,47 @@ def test_a_look_at_the_same_window_again_confirms_nothing() -> None:
     before = session.advance(run.now_ns).events
     for later in range(1, 20):
         assert session.advance(run.now_ns + later).events == before
+
+
+def verdict(of: Estimate, regime: Regime, t1_s: float) -> Estimate:
+    """A verdict on ten seconds up to then."""
+    end = T0_NS + int(t1_s * SECOND)
+    return replace(of, regime=regime, cause=None, span=Span(end - 10 * SECOND, end))
+
+
+def test_a_window_that_is_judged_anew_makes_no_change_of_regime() -> None:
+    run = Run().steps(100)
+    session = Session(run.source(), keep_ns=None)
+    judged = session.advance(run.now_ns).estimate
+    assert judged is not None
+    log = EventLog()
+
+    def told(regime: Regime, t1_s: float) -> list[str]:
+        log.look(session.timeline, verdict(judged, regime, t1_s), T0_NS)
+        return [one.says.split(" for ")[0] for one in log.events if one.kind == "regime"]
+
+    assert told(Regime.COMPUTE, 10) == ["compute"]
+    for t1_s in (20, 20, 20, 25, 25, 25):
+        assert told(Regime.MEMORY, t1_s) == ["compute"], "two windows, each of them judged thrice"
+    assert told(Regime.MEMORY, 30) == ["compute", "compute → memory"]
+
+
+def test_a_window_that_is_judged_anew_makes_no_change_since_the_baseline() -> None:
+    before = analyze(Run().steps(100).source()).estimate
+    after = analyze(Run().steps(100, products=SGEMM).source()).estimate
+    assert before is not None and after is not None
+    found = compare(before, after)
+    assert found.changes
+    log = EventLog()
+    for t_ns in (1, 1, 1, 2, 2, 2):
+        log.compared(found, t_ns)
+    assert not log.events
+    log.compared(found, 3)
+    assert {one.kind for one in log.events} >= {"change"}
+    count = len(log.events)
+    for t_ns in (3, 4, 5):
+        log.compared(found, t_ns)
+    assert len(log.events) == count, "told once"
 
 
 def test_a_pause_that_is_told_late_is_told_once_at_its_own_time() -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from brrrtop.advisories.advise import advise
+from brrrtop.advisories.steady import SURE
 from brrrtop.session.recording import RecordingSource
 from brrrtop.session.state import Session
 from brrrtop.session.timeline import Timeline
@@ -123,3 +125,19 @@ def test_a_window_is_judged_anew_when_its_samples_arrive_and_alike_at_any_pace()
         fast.kernels, fast.account, fast.confidence,
     )  # fmt: skip
     assert slow.sampled == fast.sampled is not None
+
+
+def test_a_window_that_is_judged_anew_confirms_no_advice() -> None:
+    source = RecordingSource(SAMPLED.with_name("clickrate.brrr"))
+    assert source.span is not None
+    session = Session(source)
+    verdicts, unsure, shown = [], set(), set()
+    for now_ns in range(source.span.t0_ns, source.span.t1_ns + SECOND, SECOND // 2):
+        shown |= {one.kind for one in session.advance(now_ns).advisories}
+        if session.judged is not None and session.judged not in verdicts:
+            verdicts.append(session.judged)
+            unsure |= {one.kind for one in advise(session.judged) if one.confidence < SURE}
+    source.close()
+    assert len(verdicts) == 2, "judged again when its samples came"
+    assert len({one.estimate.span for one in verdicts}) == 1
+    assert unsure and shown and not shown & unsure
