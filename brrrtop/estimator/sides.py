@@ -39,6 +39,10 @@ instructions work through 1.1 to 2.4, whatever the size of an element; those tha
 EXPLAINS = 0.35
 """Share of a roof from which it explains a kernel's time (regime theory study, 1.8). Under that the
 nearness of one of them says the less of a kernel on the CUDA cores, the further off both are."""
+NAME_BESIDE_SHAPES = 0.3
+"""Of what the name says of a product on the tensor cores, what counts where shapes tell both roofs. Of 48
+counted kinds nearer to the memory roof by a fifth and more none decided had the higher SM throughput;
+with the whole of it their sides turn at 0.6 of the ratio (31 scripts and the sweep, H200)."""
 _GENERATED_EXPONENTIAL = re.compile(
     r"^triton_(?!.*backward_data).*(softmax|(?<!hard)sigmoid(?!_backward)|_exp_)"
 )
@@ -95,6 +99,7 @@ def by_roofs(
         reached: The larger of the two shares of a roof.
     """
     odds = _odds(family.prior) / padded
+    odds *= NAME_BESIDE_SHAPES if facts.tensor_cores else 1.0
     trust = min(1.0, reached / EXPLAINS) if facts.tensor_cores is False else 1.0
     odds += trust * min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
     backward = family.name == "attention" and facts.backward
@@ -142,9 +147,9 @@ def _prior(
     """By the name alone.
 
     Inductor's exponentials cost instructions, and so do the offsets of strided pointwise kernels (61 of 74
-    counted kinds; how fast they ran is what would tell). Copies that rearrange spend instructions on elements:
-    on those of two bytes more of them than the memory needs time, on those of four only where the
-    cache serves them.
+    counted kinds; how fast they ran is what would tell). Copies that rearrange spend instructions on
+    elements: on those of two bytes more of them than the memory needs time, on those of four only
+    where the cache serves them.
     """
     if family.name == "fused" and (waves or 0) >= 1:
         if _GENERATED_EXPONENTIAL.search(name):
