@@ -11,7 +11,7 @@ import pytest
 
 from collectors import control, native
 from collectors.wire import CallClass, Kind
-from tests.agent.rig import Monitor, Trainer
+from tests.agent.rig import STATS, Monitor, Trainer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
 
@@ -38,6 +38,17 @@ kernels = [e for e in seen.events() if e.device_type == torch.autograd.DeviceTyp
 kernels = [e for e in kernels if not e.name.startswith(('Memcpy', 'Memset'))]
 answer = [len(kernels), sum(e.device_time for e in kernels)]
 """
+STEPS_ALONE = """
+def steps_until(there):
+    until = time.monotonic() + 10
+    while not there(stats(lib)):
+        assert time.monotonic() < until, stats(lib)
+        lib.brrr_step(time.time_ns(), threading.get_ident() & 0xFFFFFFFF)
+        time.sleep(0.001)
+"""
+"""Steps that launch nothing, in which the agent meets the trainer: in one that has stepped before it
+waits 300 ms for a step before it asks the interpreter, twice a burst."""
+STATE, BURSTS, TRACING = STATS.index("state"), STATS.index("bursts"), 3
 
 
 @pytest.fixture
@@ -117,11 +128,17 @@ def test_many_bursts_over_a_captured_graph_leave_the_results_alone(
         "    for _ in range(100): y.add_(1)\n"
         "y.zero_()"
     )
+    trainer.do(STEPS_ALONE)
     replays = 0
     for turn in range(100):
         monitor.burst(longest_s=0.02)
-        monitor.until(lambda m: m.status()["state"] == "tracing")
-        trainer.do("[graph.replay() for _ in range(50)]; torch.cuda.synchronize()", 30)
+        trainer.do(
+            f"steps_until(lambda s: s[{BURSTS}] == {turn} and s[{STATE}] == {TRACING})\n"
+            "for _ in range(50): graph.replay()\n"
+            "torch.cuda.synchronize()\n"
+            f"steps_until(lambda s: s[{STATE}] != {TRACING})",
+            30,
+        )
         replays += 50
         monitor.traced(turn + 1)
     assert trainer.do("answer = y.cpu().tolist()") == [replays * 100.0] * 64
