@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import subprocess
 import sys
 import time
@@ -15,7 +16,11 @@ from collectors.counters import CounterThread
 from collectors.nvml_thread import GaugeThread
 from collectors.wire import OBSERVED, Kind, Metric
 
-pytestmark = [pytest.mark.gpu, pytest.mark.leaves_threads]  # NVML keeps a socket of its own
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(120),
+    pytest.mark.leaves_threads,  # NVML keeps a socket of its own
+]
 SECOND = 1_000_000_000
 
 LOOP = """
@@ -49,7 +54,9 @@ def loop() -> Iterator[Loop]:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         running.append(child)
         assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
+        ready, _, _ = select.select([child.stdout], [], [], 60)
+        assert ready, "the trainer was not ready within 60 s"
+        assert child.stdout.readline() == "ready\n", f"exit code {child.poll()}"
         time.sleep(1)
         return child.pid
 

@@ -17,7 +17,7 @@ import pytest
 from collectors import bootstrap, control, native, wire
 from collectors.wire import CallClass, Kind, MarkClass
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
 TRAIN = """
 import gc, sys, time, torch
@@ -54,20 +54,35 @@ class Watched:
         self.decoder = wire.Decoder()
         self.names: dict[int, str] = {}
         self.bodies: dict[int, list[Any]] = {kind: [] for kind in Kind}
-        end = time.monotonic() + 60
-        while self.monitor.connect_ex(os.fspath(self.place)) and time.monotonic() < end:
-            time.sleep(0.05)
         self.monitor.settimeout(1)
+        try:
+            self._connect(60)
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, limit_s: float) -> None:
+        end = time.monotonic() + limit_s
+        while self.monitor.connect_ex(os.fspath(self.place)):
+            assert self.trainer.poll() is None, f"exit code {self.trainer.poll()} before any agent"
+            assert time.monotonic() < end, f"no agent answered within {limit_s:.0f} s"
+            time.sleep(0.05)
 
     def until(self, enough: Callable[[], bool], limit_s: float = 20) -> bool:
-        """Listens until `enough`; False when that never came."""
+        """Listens until `enough`; fails when that does not come."""
         end = time.monotonic() + limit_s
-        while not enough() and time.monotonic() < end:
-            for frame in self.decoder.feed(self.monitor.recv(1 << 18)):
+        while not enough():
+            assert time.monotonic() < end, f"it did not come within {limit_s:.0f} s"
+            try:
+                data = self.monitor.recv(1 << 18)
+            except TimeoutError:
+                continue
+            assert data, f"the agent hung up; the trainer's exit code: {self.trainer.poll()}"
+            for frame in self.decoder.feed(data):
                 if frame.kind == Kind.NAMES:
                     self.names.update(frame.body)
                 self.bodies[frame.kind].append(frame.body)
-        return enough()
+        return True
 
     def marks(self, mark_class: MarkClass) -> list[Any]:
         return [
@@ -80,7 +95,7 @@ class Watched:
     def close(self) -> None:
         self.monitor.close()
         self.trainer.kill()
-        self.trainer.wait()
+        self.trainer.wait(10)
 
 
 @pytest.fixture(scope="module")

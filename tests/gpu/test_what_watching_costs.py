@@ -21,8 +21,11 @@ SITE = os.environ.get("BRRRTOP_SITE")
 def run(script: str, out: Path, *options: str) -> dict[str, Any]:
     """The JSON that a benchmark has written."""
     command = [sys.executable, str(BENCHMARKS / f"{script}.py"), "--out", str(out), *options]
-    subprocess.run([*command, *(["--site", SITE] if SITE else [])], timeout=500, check=False)
-    found: dict[str, Any] = json.loads((out / f"{script}.json").read_text())
+    command += ["--site", SITE] if SITE else []
+    done = subprocess.run(command, timeout=500, check=False)
+    written = out / f"{script}.json"
+    assert written.exists(), f"{script} wrote nothing; its exit code: {done.returncode}"
+    found: dict[str, Any] = json.loads(written.read_text())
     return found
 
 
