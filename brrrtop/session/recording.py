@@ -60,7 +60,14 @@ class RecordingWriter:
         self._newest_ns = 0
         self.stopped: str | None = None
         """Why nothing is written any more; None while all is well."""
-        self._put(_START.pack(MAGIC, FORMAT_VERSION, 0))
+        try:
+            self._put(_START.pack(MAGIC, FORMAT_VERSION, 0))
+        except BrrrtopError:
+            self._let_go()
+            if isinstance(target, (str, Path)):
+                with contextlib.suppress(OSError):
+                    Path(target).unlink()
+            raise
 
     def write(self, frame: Frame) -> None:
         """Appends a frame; does nothing once stopped or closed.
@@ -87,13 +94,23 @@ class RecordingWriter:
 
     def close(self) -> None:
         """Ends the stream and the file. Raises as `write` does."""
-        if self.stopped is not None:
-            return
-        if self._greeted and not self._finished:
-            self._append(Frame(Kind.END, {"reason": "the recording was closed"}, self._newest_ns))
-        self._put(self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH))
-        self.stopped = "closed"
-        self._file.close()
+        try:
+            if self.stopped is None:
+                if self._greeted and not self._finished:
+                    reason = {"reason": "the recording was closed"}
+                    self._append(Frame(Kind.END, reason, self._newest_ns))
+                self._put(self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH))
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Closes the file, which may be where a remote disk says that it is full."""
+        before, self.stopped = self.stopped, self.stopped or "closed"
+        try:
+            self._file.close()
+        except OSError as fault:
+            if before is None:
+                raise self._failed(fault) from fault
 
     def __enter__(self) -> RecordingWriter:
         return self
@@ -120,13 +137,16 @@ class RecordingWriter:
             while view:
                 view = view[self._file.write(view) or 0 :]
         except (OSError, ValueError) as fault:
-            self.stopped = getattr(fault, "strerror", None) or str(fault)
-            raise BrrrtopError(
-                f"recording to {self._label} stopped: {self.stopped}",
-                "what was written until now can be replayed"
-                if self._has_frames
-                else "make room there, or choose another place",
-            ) from fault
+            raise self._failed(fault) from fault
+
+    def _failed(self, fault: OSError | ValueError) -> BrrrtopError:
+        self.stopped = getattr(fault, "strerror", None) or str(fault)
+        return BrrrtopError(
+            f"recording to {self._label} stopped: {self.stopped}",
+            "what was written until now can be replayed"
+            if self._has_frames
+            else "make room there, or choose another place",
+        )
 
 
 def _made(target: str | Path | BinaryIO) -> tuple[BinaryIO, str]:

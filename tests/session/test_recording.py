@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,9 +197,10 @@ def test_a_full_disk_is_said_once_and_leaves_a_readable_file(
             writer.write(frame)
     assert "can be replayed" in fault.value.action
     writer.write(_frames()[2])
-    writer.close()
     path = tmp_path / "b.brrr"
     path.write_bytes(disk.getvalue())
+    writer.close()
+    assert disk.closed
     source = RecordingSource(path)
     got = list(source.frames())
     assert 2 < len(got) < len(_frames())
@@ -211,6 +213,39 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing_to_replay(
     with pytest.raises(BrrrtopError, match="No space left") as fault:
         RecordingWriter(full_disk(4))
     assert "replayed" not in fault.value.action and "another place" in fault.value.action
+
+
+def test_a_recording_that_cannot_even_begin_leaves_no_file_in_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "run.brrr"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, before[1]))
+    try:
+        with pytest.raises(BrrrtopError, match="stopped") as fault:
+            RecordingWriter(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert fault.traceback, "what failed is still held, and so is what it opened"
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+    assert not path.exists(), "or the next try would be refused"
+
+
+class _Jammed(_Disk):
+    """A disk that takes nothing more and cannot even be let go of in peace."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_file_that_cannot_be_closed_in_peace_is_a_sentence_too() -> None:
+    disk = _Jammed(1 << 20)
+    writer = RecordingWriter(disk)
+    writer.write(_frames()[0])
+    with pytest.raises(BrrrtopError, match="Input/output error"):
+        writer.close()
+    assert disk.closed
+    writer.close()
 
 
 def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
