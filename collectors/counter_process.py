@@ -27,9 +27,13 @@ _WORKER = (
     "from collectors.counter_worker import main; main()"
 )
 _CHUNK_BYTES = 1 << 18
+_SPANS = 64
+"""In one line: what is longer than PIPE_BUF, 4096 bytes, a full pipe may take a part of (pipe(7))."""
 SETTLES_S = 8.0
 """Nobody waits longer for the counters to be switched on, first samples included: 2 to 3 s where all
 is well (H200), and `counters.SILENT_S` more where none come."""
+ENDS_S = 3.0
+"""From its last word to its end; `counter_worker` leaves at once."""
 KILLED_S = 1.0
 """For a killed worker to be gone: a driver that hangs may hold it all the same."""
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
@@ -84,7 +88,8 @@ class CounterProcess:
     def traced(self, spans: npt.NDArray[np.void]) -> None:
         """Kernels were traced in these `wire.OBSERVED` spans: their samples are wanted."""
         rows = [[int(row["start_ns"]), int(row["end_ns"])] for row in spans]
-        self._tell({"traced": rows})
+        for at in range(0, len(rows), _SPANS):
+            self._tell({"traced": rows[at : at + _SPANS]})
 
     def drain(self) -> list[Frame]:
         """Frames of gauges and samples since the call before; never waits."""
@@ -183,9 +188,19 @@ class CounterProcess:
         except (OSError, WireError) as fault:
             why = str(fault)
             process.kill()
-        how = ended_how(process.wait())
+        how = self._awaited(process)
         OURS.discard(process.pid)
         self._end(f"hardware counters are off: {why or how}")
+
+    def _awaited(self, process: subprocess.Popen[bytes]) -> str:
+        """How a worker ended that has said its last word; one that does not end is killed."""
+        try:
+            return ended_how(process.wait(ENDS_S))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILLED_S)
+        return "the process that reads them does not end and was killed"
 
     def _end(self, says: str) -> None:
         self._state = {"says": [says]}

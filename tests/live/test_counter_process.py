@@ -154,6 +154,31 @@ def test_a_worker_that_hangs_and_reads_nothing_holds_the_monitor_neither_while_w
     assert counters.worker is None
 
 
+def test_a_worker_that_reads_late_reads_whole_lines() -> None:
+    reads = "import json, sys, time; time.sleep(0.5); [json.loads(line) for line in sys.stdin]"
+    counters = CounterProcess(1, [sys.executable, "-c", reads])
+    counters.start()
+    for _ in range(40):
+        counters.traced(
+            np.zeros(300, OBSERVED)
+        )  # more than a pipe takes at once, and than it holds
+    assert counters.close(10.0)
+    assert "exit code 0" in counters.says[0]
+
+
+def test_a_worker_that_hangs_in_its_end_is_told_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(counter_process, "ENDS_S", 0.2)
+    hangs = "import os, time; os.close(1); time.sleep(60)"
+    counters = CounterProcess(1, [sys.executable, "-c", hangs])
+    counters.start()
+    worker = counters.worker
+    assert worker is not None
+    until(lambda: counters.worker is None)
+    assert "does not end" in counters.says[0] and not counters.settling
+    until(lambda: not alive(worker))
+    assert counters.close()
+
+
 def test_counters_that_are_switched_on_late_are_waited_for_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
