@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 
 _RETURN = re.compile(r"^(?:void|std::enable_if<[^>]*>::type)\s+")
@@ -19,6 +20,11 @@ _WRAPPERS = re.compile(
 )
 
 
+_MANGLED = re.compile(r"L[a-z]+\d+E|S[0-9A-Z]*_|(\d{1,4})")
+"""In a mangled name (Itanium C++ ABI, 5.1): literals, substitutions, the length of an identifier."""
+_PASS = re.compile(r"Conv[23]d(?:Fprop|Dgrad|Wgrad)")
+
+
 @lru_cache(maxsize=4096)
 def short_name(name: str) -> str:
     """The name that tells kernels apart in a narrow column.
@@ -28,6 +34,8 @@ def short_name(name: str) -> str:
     """
     if name.startswith(("Mem", "[")):
         return name
+    if name.startswith("_ZN"):
+        return _unmangled(name)
     plain = _ANONYMOUS.sub("", _RETURN.sub("", name))
     head = re.split(r"[<(]", plain, maxsplit=1)[0].strip()
     last = head.rsplit("::", 1)[-1] or name
@@ -37,6 +45,32 @@ def short_name(name: str) -> str:
         return last
     inner = _inner(plain[len(head) :])
     return f"{inner} · {last}" if inner else last
+
+
+def _unmangled(name: str) -> str:
+    """`_ZN7cutlass6KernelINS_4conv…` → `ImplicitGemmConvolution · Kernel`, or by the pass it is of;
+    a name in which nothing can be read stays as it is."""
+    head, rest = "", list(_identifiers(name, 3))
+    place = 3
+    while rest and rest[0][0] == place:
+        place, head = rest[0][1], rest.pop(0)[2]
+    if not head or not _GENERIC.match(head):
+        return head or name
+    words = [word for _, _, word in rest]
+    passes = [found[0] for found in map(_PASS.match, words) if found]
+    inner = (passes or [word for word in words if word[0].isupper()] or [""])[0]
+    return f"{inner} · {head}" if inner else head
+
+
+def _identifiers(name: str, at: int) -> Iterator[tuple[int, int, str]]:
+    """The identifiers of a mangled name from `at` on, each with where its length and it ends."""
+    while (found := _MANGLED.search(name, at)) is not None:
+        at = found.end()
+        if found[1]:
+            at += int(found[1])
+            if not found.end() < at <= len(name):
+                return
+            yield found.start(), at, name[found.end() : at]
 
 
 def _inner(arguments: str) -> str | None:

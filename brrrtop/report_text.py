@@ -210,7 +210,7 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
     if rest:
         yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
     yield "  C compute, M memory, U underfilled, X collective, x copy. by: evidence level;"
-    yield "  roof: share of the ceiling of its side, over the datasheet"
+    yield "  roof: its rate over its side's ceiling of the datasheet. share: of kernel time"
 
 
 def _kernel(row: KernelRow) -> str:

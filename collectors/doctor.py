@@ -202,7 +202,11 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
 def _known(process: Process) -> Check:
     owner = processes.user_name(process.uid)
     where = ", in a container" if process.in_container else ""
-    return fine("process", f"{process.name}, user {owner}, {process.threads} threads{where}")
+    return fine("process", f"{process.name}, user {owner}, {_threads_of(process.threads)}{where}")
+
+
+def _threads_of(count: int) -> str:
+    return f"{count} thread{'s' * (count != 1)}"
 
 
 def _access(process: Process) -> Check:
@@ -262,7 +266,7 @@ def _threads(process: Process) -> Check:
     if process.state == "D":
         return wait("threads", "its main thread waits inside the kernel and cannot be interrupted")
     sleeping = ", its main thread asleep in a system call" if place[:1].isdigit() else ""
-    return fine("threads", f"{count} threads{sleeping}")
+    return fine("threads", f"{_threads_of(count)}{sleeping}")
 
 
 def _place(process: Process, files: AgentFiles) -> Check:

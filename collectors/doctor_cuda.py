@@ -55,6 +55,9 @@ def _context(process: Process) -> Check:
         return fine("cuda", "a CUDA context is in use")
     if process.has_cuda_driver:
         return wait("cuda", "the CUDA driver is loaded and no context made yet")
+    if process.has_cpu_torch:
+        says = "this torch is built for the CPU alone: it never touches a GPU"
+        return wait("cuda", says, blocks="kernels")
     return wait("cuda", "no CUDA yet: the agent waits until the trainer touches its GPU")
 
 
@@ -81,7 +84,8 @@ def _cupti(process: Process) -> Check:
                 "install torch from PyPI, or watch the GPU's counters alone: brrrtop --gpu 0",
                 "kernels",
             )
-        return wait("cupti", "CUPTI comes with torch's CUDA build, which is not loaded yet")
+        build = "this is not" if process.has_cpu_torch else "is not loaded yet"
+        return wait("cupti", f"CUPTI comes with torch's CUDA build, which {build}")
     if len(found) > 1:
         return note(
             "cupti",

@@ -102,6 +102,13 @@ class Process:
         return bool(process_maps.ends_with(self.files, r"libtorch(_cpu|_python|_cuda)?\.so"))
 
     @property
+    def has_cpu_torch(self) -> bool:
+        """A torch without CUDA or ROCm: importing a build for either maps its library too."""
+        return bool(process_maps.ends_with(self.files, r"libtorch_cpu\.so")) and not (
+            process_maps.ends_with(self.files, r"libtorch_(cuda|hip)")
+        )
+
+    @property
     def has_cuda_driver(self) -> bool:
         """libcuda is mapped: CUDA may be in use, or about to be."""
         return bool(process_maps.ends_with(self.files, r"libcuda\.so"))

@@ -343,7 +343,10 @@ def underfilled_kernels(context: Context) -> Advisory | None:
 
 
 def bigger_batch(context: Context) -> Advisory | None:
-    """A12: overhead that a step pays once, and memory for twice the batch."""
+    """A12: overhead that a step pays once, and memory for twice the batch.
+
+    The forecast and the prize are of one model: that part stays, all the rest doubles.
+    """
     used = context.facts.readings
     from_total = used.means.get(3)
     in_use = used.largest.get(2)
@@ -353,18 +356,17 @@ def bigger_batch(context: Context) -> Advisory | None:
     fixed = launch_idle(context) + context.share(account.underfilled_ns)
     if fixed < context.limits.batch_overhead or context.idle("input") > fixed:
         return None
-    filled = context.share(account.compute_ns + account.memory_ns)
     return advisory(
         context,
         "bigger-batch",
         says=f"{units.share(fixed)} of a step does not grow with the batch, and "
         f"{units.share(1 - in_use / from_total)} of the memory is free",
-        suggests=f"double the batch: expect a step {1 + filled:.2f} times as long for twice the "
+        suggests=f"double the batch: expect a step {2 - fixed:.2f} times as long for twice the "
         "work (rescale the learning rate)",
         waste="gradient accumulation: the same kernels, run twice",
         confidence=0.7,
         saves=fixed / 2,
         fixed_share=fixed,
         memory_used_share=in_use / from_total,
-        predicted_step_ratio=1 + filled,
+        predicted_step_ratio=2 - fixed,
     )

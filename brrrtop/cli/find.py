@@ -106,8 +106,8 @@ def _picked(trainers: Sequence[Candidate]) -> Candidate:
     for number, one in enumerate(trainers, 1):
         output.say(f"{number:>3} {line_of(one)}")
     while sys.stdin is not None and sys.stdin.isatty():
-        answer = output.asked(f"which one? [1-{len(trainers)}, or its pid] ")
-        if answer is None:
+        answer = output.asked(f"which one? [1-{len(trainers)} or its pid; Enter: 1, q: none] ")
+        if answer is None or answer.lower() in ("q", "quit"):
             break
         for number, one in enumerate(trainers, 1):
             if answer in (str(number), str(one.pid)) or (answer == "" and number == 1):

@@ -254,6 +254,10 @@ def open_trace(path: Path) -> tuple[BinaryIO, int]:
             raise BadInput(f"{path} is empty", "was the export interrupted? Record it again")
         return path.open("rb"), size_bytes
     except FileNotFoundError:
+        if str(path) == "-":
+            raise BadInput(
+                "a trace is not read from stdin", "write it to a file first: it is read twice"
+            ) from None
         raise BadInput(f"there is no file {path}", "check the path") from None
     except (OSError, ValueError) as fault:
         reason = getattr(fault, "strerror", None) or str(fault)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.steady import parted
 from brrrtop.errors import BadInput
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.estimator.steps import between_steps
-from brrrtop.model import Freshness, Snapshot
+from brrrtop.model import Freshness, Snapshot, Steps
 from brrrtop.session.source import Source
 from brrrtop.session.timeline import Timeline
 from brrrtop.tables import Span
@@ -53,9 +54,13 @@ def analyze(
         raise BadInput(
             f"{source.info.label} has no activity on GPU {device}", f"it has GPU {listed}"
         )
+    chosen = None
     if steps is not None:
-        span = _span_of_steps(timeline, span, ids[0] if device is None else device, steps)
+        chosen = _chosen_steps(timeline, span, ids[0] if device is None else device, steps)
+        span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
     judged = [estimate(timeline.window(span, i)) for i in ids]
+    if chosen is not None:
+        judged = [_of_steps(one, chosen) for one in judged]
     if trimmed and steps is None:
         judged = [_trimmed(timeline, one) for one in judged]
     shown = judged[0] if device is None else judged[ids.index(device)]
@@ -71,14 +76,25 @@ def _trimmed(timeline: Timeline, judged: Judged) -> Judged:
     return estimate(timeline.window(span, judged.estimate.device.device_id))
 
 
-def _span_of_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int, int]) -> Span:
-    found = estimate(timeline.window(span, device)).estimate.steps.spans
+def _chosen_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int, int]) -> Steps:
+    """Some of the file's steps, as they were told apart in all of it."""
+    found = estimate(timeline.window(span, device)).estimate.steps
     first, last = steps
-    if not found:
+    count = len(found.spans)
+    if not count:
         raise BadInput("no steps can be told apart in this file", "leave out --steps")
-    if not 1 <= first <= last <= len(found):
-        raise BadInput(f"there are steps 1-{len(found)}, not {first}-{last}", "choose among them")
-    return Span(found[first - 1].t0_ns, found[last - 1].t1_ns)
+    if not 1 <= first <= last <= count:
+        raise BadInput(f"there are steps 1-{count}, not {first}-{last}", "choose among them")
+    chosen = found.spans[first - 1 : last]
+    usual = int(median(one.duration_ns for one in chosen))
+    return replace(found, count=len(chosen), step_ns=usual, spans=chosen)
+
+
+def _of_steps(judged: Judged, chosen: Steps) -> Judged:
+    """The same with the steps that were chosen: the host, which is ahead, marked them earlier than
+    they ran, and so outside the window."""
+    steps = replace(chosen, warming_up=judged.estimate.steps.warming_up)
+    return replace(judged, estimate=replace(judged.estimate, steps=steps))
 
 
 def _snapshot(source: Source, timeline: Timeline, shown: Judged, judged: list[Judged]) -> Snapshot:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from brrrtop import units
 from brrrtop.advisories.catalogue import ENTRIES
 from brrrtop.tables import OpSignature
 from collectors.wire import CallClass, MarkClass, Metric
@@ -1065,6 +1066,13 @@ def test_advice_is_ranked_by_what_it_can_win() -> None:
     given = list(an_update_for_each_parameter().advice().values())
     won = [(a.saves_at_most or 0.0) * a.confidence for a in given]
     assert won == sorted(won, reverse=True)
+
+
+def test_a_bigger_batch_is_forecast_by_what_it_promises() -> None:
+    given = overhead_and_free_memory().advice()["bigger-batch"]
+    longer = float(given.suggests.split("a step ")[1].split(" times")[0])
+    assert given.saves_at_most == pytest.approx(1 - longer / 2, abs=0.006)
+    assert f"{units.share(2 - longer)} of a step does not grow" in given.says
 
 
 def test_untraced_time_is_no_idle_time() -> None:

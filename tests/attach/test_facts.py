@@ -171,6 +171,7 @@ def test_doctor_sends_on_to_attach_where_that_would_work(
     with with_mapped(tmp_path, ["libtorch_cpu.so"]) as one:
         report = doctor(one.pid, stand_in)
         assert report.can_attach
+        assert report.tier == "steps", "a torch for the CPU alone has no kernels"
         assert report.command == f"brrrtop attach {one.pid}"
         assert report.exit_code == 0
 
@@ -181,6 +182,9 @@ def test_doctor_sends_on_to_attach_where_that_would_work(
         (["libtorch_cpu.so"], "torch", Status.FINE, "loaded"),
         (["libcuda.so.1"], "cupti", Status.BAD, "no CUPTI"),
         (["libcuda.so.1"], "cuda", Status.WAIT, "no context"),
+        (["libtorch_cpu.so"], "cuda", Status.WAIT, "built for the CPU alone"),
+        (["libtorch_cpu.so", "libtorch_cuda.so"], "cuda", Status.WAIT, "no CUDA yet"),
+        (["libtorch_cpu.so"], "cupti", Status.WAIT, "this is not"),
         (["libcupti.so.13"], "cupti", Status.FINE, "libcupti.so.13"),
         (["libcupti.so.2025.3.1"], "cupti", Status.FINE, "2025"),
         (["libcupti.so.11.8"], "cupti", Status.BAD, "too old"),

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.session.handmade import annotation, kernel, launch, text_of, written
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Write = Callable[[Path], None]
 
@@ -100,6 +102,30 @@ def test_a_missing_device_or_step_is_named_with_those_there_are(
     assert_a_sentence(done, 1)
     assert "GPU 0" in done.stderr
     assert_a_sentence(brrrtop("analyze", "t.json", "--steps", "90-95"), 1)
+
+
+def test_chosen_steps_are_counted_though_the_host_marked_them_before_they_ran(
+    brrrtop: Run, tmp_path: Path
+) -> None:
+    events = []
+    for step in range(4):
+        host, device = step * 1_000, 500 + step * 2_000
+        events.append(annotation(host, 900, f"ProfilerStep#{step}"))
+        for i in range(10):
+            events.append(launch(host + 50 * i, 5, 100 * step + i + 1))
+            events.append(kernel(device + 200 * i, 190, 100 * step + i + 1))
+    written(tmp_path, text_of(events))
+    done = brrrtop("analyze", "t.json", "--steps", "2-3", "--json")
+    assert done.returncode == 0, done.stderr
+    window = json.loads(done.stdout)["window"]
+    assert (window["steps"], window["step_ms"]) == (2, 2.0)
+    assert window["duration_ns"] == 4_000_000
+
+
+def test_a_trace_is_not_read_from_a_pipe(brrrtop: Run) -> None:
+    done = brrrtop("analyze", "-")
+    assert_a_sentence(done, 1)
+    assert "stdin" in done.stderr
 
 
 def test_kernels_that_take_no_time_are_nothing_to_judge(brrrtop: Run, tmp_path: Path) -> None:

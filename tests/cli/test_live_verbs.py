@@ -126,6 +126,13 @@ def test_the_picker_takes_a_number_or_a_pid(
     assert opened == [pid]
 
 
+def test_the_picker_is_left_by_q(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True, readline=lambda: "q\n"))
+    monkeypatch.setattr(find, "candidates", lambda pids: [a_candidate(11), a_candidate(12)])
+    with pytest.raises(UsageError, match="none was chosen"):
+        find.run(Options())
+
+
 def test_a_gpu_that_nobody_trains_on_is_watched_by_its_counters(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

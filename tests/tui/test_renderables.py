@@ -22,6 +22,7 @@ from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_text, fitting
 from brrrtop.tui.widgets.banner import nothing_yet
 from brrrtop.tui.widgets.history_graph import time_axis
+from brrrtop.tui.widgets.pace import launch_pieces
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
 from brrrtop.tui.widgets.title import subject
 from tests.tui import snapshots
@@ -160,12 +161,32 @@ def test_a_rule_drops_its_note_before_its_title() -> None:
             "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(int)",
             "CatArrayBatchedCopy",
         ),
+        (
+            "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblock"
+            "22ImplicitGemmMultistageINS_4gemm9GemmShapeILi128ELi128ELi32EEENS4_52Conv2dWgradOutput"
+            "GradientTileAccessIteratorOptimizedINS_11MatrixShapeILi128ELi32EEEEEEEvNT_6ParamsE",
+            "Conv2dWgrad · Kernel",
+        ),
+        ("_ZN7cutlass6KernelI3FooEEvT_", "Foo · Kernel"),
+        ("_ZN3abc9my_kernelEv", "my_kernel"),
+        ("_ZN9999999999999999999999abc", "_ZN9999999999999999999999abc"),
+        ("_ZN8cut_", "_ZN8cut_"),
         ("", ""),
         ("<<<", "<<<"),
     ],
 )
 def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
     assert short_name(name) == short
+
+
+@pytest.mark.parametrize(
+    ("waited", "words"), [(0.1, "host runs ahead"), (0.9, "host ahead between waits")]
+)
+def test_a_host_that_is_mostly_waited_for_does_not_run_ahead(waited: float, words: str) -> None:
+    found = snapshots.snapshot().estimate
+    assert found is not None
+    late = replace(found, account=snapshots.account(compute=1 - waited, input=waited))
+    assert launch_pieces(late, Look())[0].plain.startswith(words)
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -182,6 +203,13 @@ def test_the_roofline_fits_its_size_and_shows_every_known_kernel(
         assert "memory 4.80 TB/s" in text
         assert {"C", "M", "◆"} <= set(text)
         assert all(line.cell_len <= width for line in lines)
+
+
+def test_all_kernels_together_stay_visible_where_one_is_nearly_all_of_them() -> None:
+    kernel = next(k for k in snapshots.KERNELS if k.flop_per_s and k.bytes_per_s)
+    point = (kernel.flop_per_s / kernel.bytes_per_s, kernel.flop_per_s)
+    lines = roofline([kernel], snapshots.ROOFS, [(1.0, 1e12), point], Look(), 80, 20)
+    assert "◆" in "\n".join(line.plain for line in lines)
 
 
 def test_roofs_of_the_same_height_share_a_line_and_their_names() -> None:

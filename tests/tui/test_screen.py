@@ -123,6 +123,16 @@ async def test_keys_sort_by_the_next_and_the_previous_column_and_reverse() -> No
         assert "by time" in await screen.press("less_than_sign", "less_than_sign")
 
 
+async def test_what_was_not_measured_comes_last_in_either_order() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        table = screen.app.screen.query_one(KernelTable)
+        for reverse in (False, True):
+            table.sort_by("roof", reverse)
+            text = await screen.text()
+            assert "–" not in _first_kernel(text).split()[:6]
+            assert table.kernels[-1].roof_share is None
+
+
 async def test_a_click_on_a_title_sorts_and_a_second_one_reverses() -> None:
     async with shown(snapshots.snapshot()) as screen:
         text = await screen.text()

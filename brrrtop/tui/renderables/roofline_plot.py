@@ -72,13 +72,14 @@ def roofline(
     frame = Frame(max(8, width - GUTTER), max(3, height - 2), math.log10(highest) + 0.3)
     canvas: Canvas = {}
     _roofs(canvas, frame, roofs, used(kernels, roofs), look)
-    for place, point in enumerate(trail):
-        now = place == len(trail) - 1
-        _dot(canvas, frame, point, "◆" if now else "·", look.style("text", bold=now))
+    for point in trail[:-1]:
+        _dot(canvas, frame, point, "·", look.style("text"))
     for kernel in plotted(kernels):
         assert kernel.flop_per_s is not None
         point = (intensity(kernel) or 0.0, kernel.flop_per_s)
         _dot(canvas, frame, point, words.SIDE_LETTERS[kernel.side], look.filled(kernel.side.value))
+    for point in trail[-1:]:  # above all: where one kernel is most of the time, it is the whole
+        _dot(canvas, frame, point, "◆", look.style("text", bold=True))
     return [*_grid(canvas, frame, look), *_axis(frame, look)]
 
 

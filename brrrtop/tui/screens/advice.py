@@ -95,7 +95,7 @@ class AllAdvice(Scrolled):
 def advisory_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
     most = advisory.saves_at_most
-    prize = "to know" if most is None else f"saves ≤{units.share(most)}"
+    prize = "to know" if most is None else f"saves{'<=' if look.ascii else ' ≤'}{units.share(most)}"
     lines = _labelled(prize, advisory.says, "good", look, width, bold=True)
     sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
     lines += _labelled("how sure", sure, "muted", look, width)

@@ -68,22 +68,29 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("roof", "achieved rate over the ceiling of the kernel's side: 74% of what this GPU can do"),
     ("a step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "
      "are known `total` and `count` of the window"),
+    ("share", "of a kernel: its part of the time of all kernels and copies, not of the wall time"),
     ("evid", "evidence for the side of a kernel. L1: name and grid. L1.5: bytes from the op's name "
      "and grid. L2: shapes against the ceilings. L3: hardware counters"),
     ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence"),
     ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
      "waits for it. A launch under 10 us ahead is a late launch: the GPU waited for it"),
     ("host … (71%)", "whether the host runs ahead of the GPU; the share of kernel time launched at "
-     "least 10 us before it started, `rho` in reports: the most that faster kernels can touch"),
+     "least 10 us before it started, `rho` in reports: the most that faster kernels can touch. "
+     "Ahead between waits: once it has what it waited for, and the GPU waits most of the time"),
     ("slowest", "the slowest step of the window against the median step"),
     ("idle explained", "the part of the idle time that the host was late for whose cause was seen; "
      "the rest is `host` or unknown"),
     ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
      "period of the kernel sequence"),
     ("warming up", "the first three steps, or a compile ran: shown, never judged"),
+    ("SM, tensor, DRAM", "what the GPU itself counts, whoever uses it: share of time in which an SM "
+     "held any warp, tensor cores worked, memory moved bytes. Other figures are the trainer's"),
     ("nvidia-smi", "its utilisation says that a kernel was resident, not that it was useful; a "
      "bandwidth-bound job shows 95% and wastes most of the chip"),
     ("saves at most", "share of wall time that could go if the cause vanished (Amdahl's law)"),
+    ("6% traced", "the part of the window in which kernels were recorded: bursts of whole steps stand "
+     "for what is between them"),
+    ("◆", "in the roofline: all kernels with known rates together; dots are where it was before"),
     ("cost", "what watching adds to a step, measured in this run with tracing on and off"),
     ("lost", "records that existed and did not arrive"),
     ("–", "not measured; a 0 is a measured 0"),

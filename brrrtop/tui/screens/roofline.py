@@ -67,7 +67,8 @@ def legend(estimate: Estimate, look: Look, width: int) -> list[Text]:
             "have known FLOPs and bytes",
             look.style("text"),
         ),
-        Text.styled("◆ all of them together, with its trail", look.style("muted")),
+        Text.styled("◆ all together", look.style("muted")),
+        Text.styled("· earlier", look.style("muted")),
     ]
     if estimate.roofs:
         pieces.append(Text.styled(f"roofs: {estimate.roofs.source}", look.style("muted")))

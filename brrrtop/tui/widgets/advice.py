@@ -139,7 +139,8 @@ def headlines(advisory: Advisory, look: Look, width: int) -> list[Text]:
 def _prize(advisory: Advisory, look: Look) -> Text:
     if advisory.saves_at_most is None:
         return Text.styled("to know    ", look.style("muted"))
-    prize = f"saves ≤{units.share(advisory.saves_at_most):<3} "
+    most = "<=" if look.ascii else " ≤"
+    prize = f"saves{most}{units.share(advisory.saves_at_most):<3} "
     return Text.styled(prize, look.style("good", bold=True))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop import units
-from brrrtop.model import Estimate, Snapshot, Steps
+from brrrtop.model import IDLE_CAUSES, Estimate, Snapshot, Steps
 from brrrtop.tui.look import Look
 from brrrtop.tui.parts import jitter, steps_per_s
 from brrrtop.tui.renderables.line import rows, stacked
@@ -20,6 +20,10 @@ SOURCES = {
 
 IN_TIME_NS = 10_000
 """A launch this long before its kernel starts hides its own cost (`model.Launch`)."""
+
+WAITS = frozenset(IDLE_CAUSES) - {"device", "other_process", "unknown"}
+"""Causes of idle time for which the host is late."""
+AHEAD_BETWEEN = ("host ahead between waits", "memory")
 
 
 class Pace(Pane):
@@ -71,18 +75,30 @@ def launch_pieces(estimate: Estimate, look: Look) -> list[Text]:
     late = _pair("late launches", units.share(launch.share_under_10us), look)
     if launch.rho is None:
         return [lead, late]
-    words, hue = host_word(launch.lead_p50_ns, launch.rho)
+    words, hue = host_word(launch.lead_p50_ns, launch.rho, _waited(estimate))
     host = Text.styled(words, look.style(hue, bold=True))
     ahead = "" if "ahead" in words else "ahead "
     host.append(f" ({ahead}{units.share(launch.rho)})", look.style("muted"))
     return [host, lead, late]
 
 
-def host_word(lead_p50_ns: int, rho: float) -> tuple[str, str]:
-    """Whether the host runs ahead, by most launches and by most of the kernel time; its hue."""
+def _waited(estimate: Estimate) -> float:
+    """Share of the wall time in which the GPU waited for the host."""
+    account = estimate.account
+    late_ns = sum(ns for cause, ns in account.idle_ns.items() if cause in WAITS)
+    return late_ns / account.duration_ns if account.duration_ns else 0.0
+
+
+def host_word(lead_p50_ns: int, rho: float, waited: float = 0.0) -> tuple[str, str]:
+    """Whether the host runs ahead, by most launches and by most of the kernel time; its hue.
+
+    Args:
+        waited: Share of the wall time in which the GPU waited for the host: a host that is ahead
+            once it has its batch, and away for most of the time, is no host that runs ahead.
+    """
     most_launches, most_time = lead_p50_ns >= IN_TIME_NS, rho >= 0.5
     if most_launches and most_time:
-        return "host runs ahead", "good"
+        return ("host runs ahead", "good") if waited < 0.5 else AHEAD_BETWEEN
     if most_launches or most_time:
         return "host keeps up at times", "memory"
     return "host is late", "overhead"

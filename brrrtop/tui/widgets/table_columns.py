@@ -86,9 +86,10 @@ def fitting(width: int) -> list[tuple[Column, int]]:
 
 
 def ordered(kernels: Iterable[KernelRow], key: str, reverse: bool) -> list[KernelRow]:
-    """The kernels in a column's usual order, or the other way round."""
+    """The kernels in a column's usual order, or the other way round; what was not measured last."""
     chosen = column(key)
-    return sorted(kernels, key=chosen.order, reverse=chosen.descending != reverse)
+    ranked = sorted(kernels, key=chosen.order, reverse=chosen.descending != reverse)
+    return sorted(ranked, key=lambda kernel: chosen.text(kernel) == units.UNMEASURED)
 
 
 def matching(kernels: Iterable[KernelRow], query: str) -> list[KernelRow]:
