@@ -158,10 +158,9 @@ def test_a_worker_that_reads_late_reads_whole_lines() -> None:
     reads = "import json, sys, time; time.sleep(0.5); [json.loads(line) for line in sys.stdin]"
     counters = CounterProcess(1, [sys.executable, "-c", reads])
     counters.start()
-    for _ in range(40):
-        counters.traced(
-            np.zeros(300, OBSERVED)
-        )  # more than a pipe takes at once, and than it holds
+    spans = np.array([(time.time_ns(), time.time_ns(), -1, 0)] * 400, OBSERVED)
+    for _ in range(40):  # each more than a pipe takes as one, all of them more than it holds
+        counters.traced(spans)
     assert counters.close(10.0)
     assert "exit code 0" in counters.says[0]
 
