@@ -6,6 +6,7 @@ done by the short-lived process of `collectors.ptrace_worker`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import platform
@@ -170,7 +171,8 @@ def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
         out, err = worker.communicate(json.dumps(job).encode(), timeout=limit_s + _GRACE_S)
     except subprocess.TimeoutExpired:
         worker.kill()
-        worker.communicate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.communicate(timeout=_GRACE_S)
         return {"ok": False, "tries": [{"says": "the tracing process hung", "errno": 0}]}
     except BaseException:
         try:

@@ -387,3 +387,23 @@ time.sleep(600)
         assert one.hears(b"back"), one.said
         assert settles(lambda: one.state == "S")
         assert one.status("TracerPid") == "0"
+
+
+def test_a_worker_that_hangs_is_not_waited_for_however_long_somebody_keeps_its_pipes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = tmp_path / "keeper"
+    hangs = (
+        "import os, subprocess, sys, time; "
+        "one = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)']); "
+        f"open({str(keeper)!r}, 'w').write(str(one.pid)); time.sleep(60)"
+    )
+    monkeypatch.setattr(attach_ptrace, "_WORKER", hangs)
+    monkeypatch.setattr(attach_ptrace, "_GRACE_S", 1.0)
+    began = time.monotonic()
+    try:
+        answer = attach_ptrace.run_worker({}, 0.5)
+        assert time.monotonic() - began < 10
+        assert answer == {"ok": False, "tries": [{"says": "the tracing process hung", "errno": 0}]}
+    finally:
+        os.kill(int(keeper.read_text()), signal.SIGKILL)
