@@ -21,6 +21,7 @@ from brrrtop.session.recording import RecordingWriter
 from brrrtop.session.state import Session
 from brrrtop.session.watching import Watching
 from collectors import control
+from collectors.wire import Metric
 
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""
@@ -29,16 +30,23 @@ SHAPES_S = 30.0
 COUNTERS_S = 2.0
 """How long `--once` waits where only counters are to be had: they judge nothing."""
 
+OWN = {
+    Metric.STEP_COST_SHARE, Metric.STEP_COST_ERROR_SHARE, Metric.MONITOR_CPU_SHARE,
+    Metric.MONITOR_RSS_BYTES,
+}  # fmt: skip
+"""Gauges of the monitor itself, which are no reading of a GPU."""
+
 
 def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: str) -> LiveSource:
     """The source for a trainer with (or, `agent` None, without) an agent in it.
 
     Raises:
         BrrrtopError: The file of `--record` cannot be written.
+        CollectorError: The agent has gone already; no file was begun.
     """
-    sink = RecordingWriter(options.record) if options.record else None
     if agent is not None and options.trace_graphs:
         agent.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+    sink = RecordingWriter(options.record) if options.record else None
     return LiveSource(
         agent,
         pid,
@@ -152,7 +160,11 @@ def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
 def _once(
     driver: Watching, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
 ) -> int:
-    """One report, as soon as there is a verdict."""
+    """One report, as soon as there is a verdict.
+
+    Raises:
+        BrrrtopError: It holds nothing: no kernels are to be had, and no counters came.
+    """
     began = time.monotonic()
     while True:
         snapshot = driver.advance()
@@ -170,6 +182,8 @@ def _once(
         output.say(told)
     output.report(snapshot, options)
     gate.check(gates, snapshot)
+    if source.tier == "nvml" and snapshot.estimate is None and not snapshot.gauges.keys() - OWN:
+        raise BrrrtopError("nothing of a GPU can be read here", "`brrrtop doctor` says why")
     return 0
 
 

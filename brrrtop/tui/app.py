@@ -290,7 +290,7 @@ class BrrrtopApp(App[int]):
 
     def action_save(self) -> None:
         if abilities.SAVE not in self._can:
-            self.say("this source cannot be saved", failed=True)
+            self.say("this source cannot be saved: it is a file already", failed=True)
             return
         from brrrtop.tui.screens.save import SaveDialog
 

@@ -22,6 +22,7 @@ from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model import Event, Freshness, Snapshot, SourceInfo
 from collectors import process as processes
 from collectors.process import mapped_bytes
+from collectors.wire import Metric
 from tests.tui import snapshots
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -175,6 +176,25 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     waiting[:] = [judged, told]
     assert live._once(driver, source, Options(once=True), ()) == 0
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err
+
+
+def test_a_report_of_no_gpu_at_all_is_a_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "COUNTERS_S", 0.0)
+    info = SourceInfo("live", "this machine's GPUs", tier="nvml")
+    nothing = Snapshot(info, Freshness.LIVE, 0, None, None, None)
+    own = {int(Metric.MONITOR_CPU_SHARE): 0.01}
+    source: Any = SimpleNamespace(tier="nvml", info=info)
+    for gauges in ({}, own):
+        driver: Any = SimpleNamespace(advance=lambda g=gauges: replace(nothing, gauges=g))
+        with pytest.raises(BrrrtopError, match="nothing of a GPU"):
+            live._once(driver, source, Options(once=True, interval=0.01), ())
+        assert "No verdict" in capsys.readouterr().out
+    counted = SimpleNamespace(
+        advance=lambda: replace(nothing, gauges=own | {int(Metric.POWER_WATT): 70.0})
+    )
+    assert live._once(counted, source, Options(once=True, interval=0.01), ()) == 0  # type: ignore[arg-type]
 
 
 def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> None:

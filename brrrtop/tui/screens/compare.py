@@ -23,6 +23,7 @@ FIGURES = 29
 TWO_COLUMNS = 118
 GAP = 3
 LONGEST_BAR, SHORTEST_BAR = 24, 8
+BAR_SAYS = "█ after  ░ won  + more"
 BUCKET, KERNEL = 19, 24
 """Cells that the names of buckets and of kernels need before a bar may take any."""
 
@@ -113,9 +114,10 @@ def _columns(width: int, least: int) -> tuple[int, int]:
 
 
 def _titles(title: str, least: int, look: Look, width: int) -> Text:
-    name, _ = _columns(width, least)
+    name, bar = _columns(width, least)
     line = Text(no_wrap=True).append(title.ljust(name), look.style("text", bold=True))
-    return line.append(f"{'before':>9}{'after':>10}{'won':>10}", look.style("muted"))
+    line.append(f"{'before':>9}{'after':>10}{'won':>10}", look.style("muted"))
+    return line.append(f" {BAR_SAYS}", look.style("muted")) if bar >= len(BAR_SAYS) else line
 
 
 def _row(
