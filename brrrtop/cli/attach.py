@@ -40,17 +40,19 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
     from brrrtop.cli.successors import Successors
 
     attached = attach(process.pid, agent_files(), says=output.say)
-    output.say(_how(attached))
-    successors = Successors(process, options, agent=True)
     try:
-        cmdline = " ".join(process.cmdline)
-        source = live.open_live(attached.client, process.pid, options, cmdline)
-        return live.watch(source, options, gates, successors)
+        output.say(_how(attached))
+        successors = Successors(process, options, agent=True)
+        try:
+            cmdline = " ".join(process.cmdline)
+            source = live.open_live(attached.client, process.pid, options, cmdline)
+            return live.watch(source, options, gates, successors)
+        finally:
+            successors.close()
     finally:
         said = _left(attached.process, attached.leave())
         if said:
             output.say(said)
-        successors.close()
 
 
 def agent_files() -> AgentFiles:
