@@ -192,12 +192,16 @@ class RecordingSource:
         self._span: Span | None = None
         self._fault: str | None = None
         self._closed = False
-        first = self._restart()
-        if first is None:
-            raise BadInput(
-                f"{self._path.name} has no whole frame in it",
-                "if it is still being written, try again in a second",
-            )
+        try:
+            first = self._restart()
+            if first is None:
+                raise BadInput(
+                    f"{self._path.name} has no whole frame in it",
+                    "if it is still being written, try again in a second",
+                )
+        except BaseException:
+            self.close()
+            raise
         hello = first.body if first.kind == Kind.HELLO else {}
         self._info = informed(replace(self._info, notes=_origin(hello)), hello)
 

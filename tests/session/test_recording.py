@@ -248,6 +248,19 @@ def test_a_file_that_cannot_be_closed_in_peace_is_a_sentence_too() -> None:
     writer.close()
 
 
+@pytest.mark.parametrize("size", [8, 60])
+def test_a_recording_without_a_whole_frame_is_refused_and_let_go_of(
+    tmp_path: Path, size: int
+) -> None:
+    path = tmp_path / "cut.brrr"
+    path.write_bytes(_write(tmp_path / "a.brrr", _frames()).read_bytes()[:size])
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(BadInput, match="no whole frame") as fault:
+        open_source(path)
+    assert fault.traceback, "what failed is still held, and so is what it opened"
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+
+
 def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
     data = _write(tmp_path / "a.brrr", _frames()).read_bytes()
     path = tmp_path / "new.brrr"
