@@ -73,13 +73,19 @@ class Scribe:
                 self._sink.write(frame)
                 with self._lock:
                     self._waiting_bytes -= frame_bytes(frame)
-        except BrrrtopError as fault:
-            self.stopped = fault.message
+        except Exception as fault:  # noqa: BLE001 - whatever it is costs the recording alone
+            self.stopped = _told(fault)
         finally:
             self._end()
 
     def _end(self) -> None:
         try:
             self._sink.close()
-        except BrrrtopError as fault:
-            self.stopped = self.stopped or fault.message
+        except Exception as fault:  # noqa: BLE001 - as above
+            self.stopped = self.stopped or _told(fault)
+
+
+def _told(fault: Exception) -> str:
+    if isinstance(fault, BrrrtopError):
+        return fault.message
+    return f"recording stopped: {str(fault) or type(fault).__name__}"

@@ -500,6 +500,22 @@ def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:
     free.set()
 
 
+def test_whatever_fails_in_writing_is_told() -> None:
+    class Broken:
+        def write(self, frame: Frame) -> None:
+            raise MemoryError
+
+        def flush_if_due(self) -> None: ...
+
+        def close(self) -> None:
+            raise ValueError("no stream to end")
+
+    scribe = Scribe(Broken())
+    scribe.write(gauges(1, (Metric.POWER_WATT, 1.0)))
+    scribe.close()
+    assert scribe.stopped == "recording stopped: MemoryError"
+
+
 def test_a_clock_set_back_is_not_a_wish_to_go_back(bench: Bench) -> None:
     bench.watch(2)
     bench.now_ns -= 5 * SECOND
