@@ -20,7 +20,7 @@ from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, si
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_text, fitting
-from brrrtop.tui.widgets.banner import nothing_yet
+from brrrtop.tui.widgets.banner import headline, nothing_yet
 from brrrtop.tui.widgets.history_graph import time_axis
 from brrrtop.tui.widgets.pace import launch_pieces
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
@@ -177,6 +177,14 @@ def test_a_rule_drops_its_note_before_its_title() -> None:
 )
 def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
     assert short_name(name) == short
+
+
+def test_how_sure_a_verdict_is_does_not_run_into_its_reason() -> None:
+    found = snapshots.snapshot().estimate
+    assert found is not None
+    copying = replace(found, cause="exposed_copy", confidence=0.99)
+    assert headline(copying, Look(), 80).plain.endswith("beside them      99% sure")
+    assert headline(copying, Look(), 90).plain.endswith("  very sure 99%")
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,16 @@ class Banner(Pane):
         estimate = snapshot.estimate
         if estimate is None:
             return stacked(nothing_yet(snapshot, self.look, width, max(1, height)), width)
-        lines = [
-            sided(verdict(estimate, self.look), confidence(estimate, self.look, width), width),
-            split_bar(estimate, self.look, width),
-        ]
+        lines = [headline(estimate, self.look, width), split_bar(estimate, self.look, width)]
         return stacked(lines[:height], width)
+
+
+def headline(estimate: Estimate, look: Look, width: int) -> Text:
+    """The verdict, and how sure it is: the figure alone where the words would touch its reason."""
+    said, sure = verdict(estimate, look), confidence(estimate, look, width)
+    if said.cell_len + sure.cell_len + 2 > width:
+        sure = confidence(estimate, look, 0)
+    return sided(said, sure, width)
 
 
 def nothing_yet(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Text]:
