@@ -10,6 +10,7 @@ from typing import Any
 from brrrtop import units, words
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.advisories.host import NAMED, away, sampled
+from brrrtop.estimator.lines import parted
 from brrrtop.looked import Line
 from brrrtop.model import Advisory
 
@@ -81,7 +82,7 @@ def sync_point(context: Context) -> Advisory | None:
         return None
     if found.from_copies and context.a_step(found.count) < 2:
         return None
-    where = f", most in {found.lines[0][0]}" if found.lines else ""
+    where = f", most in {_named(found.lines[0][0])}" if found.lines else ""
     count = context.a_step(found.count)
     if count >= DENSE_WAITS:
         # So dense that the host never gets ahead: without them it would not be blocked at all.
@@ -102,6 +103,13 @@ def sync_point(context: Context) -> Advisory | None:
         refill_ns_a_step=context.a_step(found.refill_ns),
         lines=[line for line, _, _ in found.lines],
     )
+
+
+def _named(line: str) -> str:
+    """`train.py:8 main | total += loss.item()` → its place and the source in it; an op's name as it
+    is."""
+    place, source = parted(line)
+    return f"{place} (`{source}`)" if source else place
 
 
 def _sampled_sync(context: Context) -> Advisory | None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from brrrtop import units
+from brrrtop.advisories import overhead
 from brrrtop.advisories.catalogue import ENTRIES
 from brrrtop.tables import OpSignature
 from collectors.wire import CallClass, MarkClass, Metric
@@ -1073,6 +1074,18 @@ def test_a_bigger_batch_is_forecast_by_what_it_promises() -> None:
     longer = float(given.suggests.split("a step ")[1].split(" times")[0])
     assert given.saves_at_most == pytest.approx(1 - longer / 2, abs=0.006)
     assert f"{units.share(2 - longer)} of a step does not grow" in given.says
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("aten::item", "aten::item"),
+        ("cudaStreamSynchronize", "cudaStreamSynchronize"),
+        ("nb/train.py:8 main > t.py:9 go | if x.item():", "nb/train.py:8 (`if x.item():`)"),
+    ],
+)
+def test_a_line_that_waits_is_named_with_its_source_apart(line: str, said: str) -> None:
+    assert overhead._named(line) == said
 
 
 def test_untraced_time_is_no_idle_time() -> None:
