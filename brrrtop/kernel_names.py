@@ -11,9 +11,14 @@ _ANONYMOUS = re.compile(r"\(anonymous namespace\)::|<unnamed>::|\{lambda[^}]*\}|
 _GENERIC = re.compile(r"^(?:Kernel2?|\w*elementwise\w*|unrolled\w*|reduce_kernel|multi_tensor\w*)$")
 """Frames around the work proper, which is named in their template arguments."""
 _INNER = re.compile(
-    r"(?P<cutlass>cutlass_\w*\d\w*)|(?P<kernel>\w+?)(?:_kernel_cuda|_kernel_impl|_kernel)\b|"
+    r"(?P<cutlass>cutlass_\w*\d\w*)|(?P<kernel>\w+?)(?:_kernel_cuda|_kernel_impl|_kernel|CUDAKernelImpl)\b|"
     r"(?P<functor>\w*(?:[Ff]unctor|Ops|Op|Split[A-Z])\w*)"
 )
+_BOILERPLATE = re.compile(
+    r"^cudnn_generated_(?:fort_)?(?:native_)?|(?:_cga\dx\dx\d)?_kernel\d_\d$|"
+    r"_execute_kernel(?:__5x)?(?:_cudnn|_cublas)?$"
+)
+"""At the ends of the names of cuDNN's and cuBLAS's kernels, where it hides what tells them apart."""
 _WRAPPERS = re.compile(
     r"^(?:gpu|\w*TensorListMetadata|\w*elementwise|unrolled\w*|OpaqueType|[AB]?UnaryFunctor|BinaryFunctor|func_wrapper\w*|"
     r"ReduceOp|BUnaryFunctor)$"
@@ -42,8 +47,10 @@ def short_name(name: str) -> str:
     if last == "kernel":
         last = "::".join(head.split("::")[-2:])
     if not _GENERIC.match(last):
-        return last
+        return _BOILERPLATE.sub("", last) or last
     inner = _inner(plain[len(head) :])
+    if inner and inner.startswith("cutlass_"):
+        return inner
     return f"{inner} · {last}" if inner else last
 
 

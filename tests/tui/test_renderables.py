@@ -155,7 +155,24 @@ def test_a_rule_drops_its_note_before_its_title() -> None:
         ),
         (
             "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(...)",
-            "cutlass_80_simt_sgemm_64x64_8x5_nt_align1 · Kernel2",
+            "cutlass_80_simt_sgemm_64x64_8x5_nt_align1",
+        ),
+        (
+            "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1_"
+            "cga1x1x1_kernel0_0",
+            "sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_1x4x1",
+        ),
+        (
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_"
+            "aligna4_alignc4_execute_kernel__5x_cublas",
+            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize32x32x8_stage3_warpsize1x2x1_ffma_"
+            "aligna4_alignc4",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<8, at::native::"
+            "GeluBackwardCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda()#1}"
+            "::operator()() const::{lambda(float, float)#1}, std::array<char*, 3ul> >(int, char*)",
+            "GeluBackward · vectorized_elementwise_kernel",
         ),
         (
             "void at::native::(anonymous namespace)::CatArrayBatchedCopy<float>(int)",
