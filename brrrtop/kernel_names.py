@@ -16,7 +16,7 @@ _INNER = re.compile(
 )
 _BOILERPLATE = re.compile(
     r"^cudnn_generated_(?:fort_)?(?:native_)?|(?:_cga\dx\dx\d)?_kernel\d_\d$|"
-    r"_execute_kernel(?:__5x)?(?:_cudnn|_cublas)?$"
+    r"_execute(?:_\w+?)?_kernel(?:__5x)?(?:_cudnn|_cublas)?$"
 )
 """At the ends of the names of cuDNN's and cuBLAS's kernels, where it hides what tells them apart."""
 _WRAPPERS = re.compile(

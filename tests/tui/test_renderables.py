@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from brrrtop.kernel_names import short_name
-from brrrtop.model import Roofs, Steps
+from brrrtop.model import Roofs, Side, Steps
 from brrrtop.tables import Span
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
@@ -194,6 +194,15 @@ def test_a_rule_drops_its_note_before_its_title() -> None:
 )
 def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
     assert short_name(name) == short
+
+
+def test_a_kernel_of_both_sides_is_called_even_and_not_unsure() -> None:
+    compute = next(k for k in snapshots.KERNELS if k.side is Side.COMPUTE)
+    both = replace(compute, confidence=0.0, compute_share=0.5)
+    assert " even " in kernel_line(both, 120, Look()).plain
+    assert " even " not in kernel_line(compute, 120, Look()).plain
+    copy = next(k for k in snapshots.KERNELS if k.side is Side.COPY)
+    assert " even " not in kernel_line(replace(copy, confidence=0.0), 120, Look()).plain
 
 
 def test_how_sure_a_verdict_is_does_not_run_into_its_reason() -> None:

@@ -71,7 +71,8 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("share", "of a kernel: its part of the time of all kernels and copies, not of the wall time"),
     ("evid", "evidence for the side of a kernel. L1: name and grid. L1.5: bytes from the op's name "
      "and grid. L2: shapes against the ceilings. L3: hardware counters"),
-    ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence"),
+    ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence. "
+     "`even` of a kernel: compute and memory limit it alike, and its time is booked to both"),
     ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
      "waits for it. A launch under 10 us ahead is a late launch: the GPU waited for it"),
     ("host … (71%)", "whether the host runs ahead of the GPU; the share of kernel time launched at "

@@ -14,7 +14,7 @@ from brrrtop.tui.renderables.line import wrapped
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.kernel_table import key_of
 from brrrtop.tui.widgets.scrolled import Scrolled
-from brrrtop.tui.wording import SIDES, evidence, sureness
+from brrrtop.tui.wording import SIDES, evidence, is_even, sureness
 
 HELPS = {
     Side.COMPUTE: (
@@ -79,6 +79,8 @@ def kernel_lines(
     ]
     side = f"{words.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
+    if is_even(kernel):
+        sure = "and the other as much: compute and memory limit it alike"
     lines.append(Text())
     lines += _fact("side", f"{side}, {sure}", look, width)
     lines += _fact("evidence", f"{kernel.evidence}: {evidence(kernel.evidence)}", look, width)

@@ -13,6 +13,7 @@ from brrrtop.model import KernelRow
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import fitted
+from brrrtop.tui.wording import is_even
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,14 @@ COLUMNS = (
     ),
     Column("rate", "rate", 12, 150, lambda k: k.bytes_per_s or -1, lambda k: rate(k)),
     Column("evidence", "evid", 5, 72, lambda k: k.evidence, lambda k: k.evidence, True),
-    Column("sure", "sure", 5, 100, lambda k: k.confidence, lambda k: units.share(k.confidence)),
+    Column(
+        "sure",
+        "sure",
+        5,
+        100,
+        lambda k: k.confidence,
+        lambda k: "even" if is_even(k) else units.share(k.confidence),
+    ),
     Column("family", "family", 12, 92, lambda k: k.family, lambda k: k.family, False, False),
     Column(
         "name",
