@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.truth.runs import Run, runs, without_shapes
+from benchmarks.truth.runs import Run, blind_runs, runs, without_shapes
 from benchmarks.truth.scoring import score
 from benchmarks.truth.sets import PARTS, part_of
 from brrrtop.estimator.estimate import estimate
@@ -161,7 +161,7 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=os.environ.get("BRRRTOP_TRACES"))
     parser.add_argument("--svg", type=Path)
     args = parser.parse_args()
-    all_runs = list(runs(Path(args.traces) if args.traces else None))
+    all_runs = [*runs(Path(args.traces) if args.traces else None), *blind_runs()]
     given, labelled = verdicts(all_runs), kernels(all_runs)
     groups: dict[str, Sequence[Point]] = {
         f"{what}, {level}": [p for p in points if p.level == level]

@@ -2,10 +2,12 @@
 
     python -m benchmarks.truth.keep FROM tests/recordings/h200 [--steps 2]
     python -m benchmarks.truth.keep FROM --sweep [--steps 2]
+    python -m benchmarks.truth.keep FROM --blind --steps 1
 
 Per script: NAME.brrr (the trace, with what the script measured and what a monitor should say as
 provenance) and, where it was counted, NAME.ncu.csv.gz. Of long steps only `--steps` are kept, with
-whatever they launched; so of every script of a sweep, which goes to tests/recordings/h200-sweep.
+whatever they launched; so of every script of a sweep, which goes to tests/recordings/h200-sweep. Of
+those written blind, those go to tests/recordings/blind that were counted.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.truth.runs import SWEEP
+from benchmarks.truth.runs import BLIND, SWEEP
 from brrrtop.session.converting import convert, read_meta
 from brrrtop.session.opening import open_source
 from brrrtop.session.source import Source
@@ -29,8 +31,11 @@ from collectors.wire import Frame, Kind, MarkClass
 
 ZOO = Path(__file__).resolve().parents[1] / "zoo"
 SWEPT = ZOO.with_name("sweep")
+UNSEEN = ZOO.with_name("blind")
 LONG = 20_000
 """Kernels; a recording with more is cut."""
+LARGE = 13_000
+"""The same for the scripts written blind; of one with fewer, a checkpoint every eighth step is the plant."""
 READ = ("graphics_util", "sm_util", "any_tensor_util", "dram_bw_util", "fp64_util", "fp32_util",
         "fp16_util")  # fmt: skip
 """Of what NVML read beside the undisturbed loop: the columns that `runs.GPM` knows."""
@@ -129,28 +134,39 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path, nargs="?")
-    parser.add_argument("--sweep", action="store_true", help="of benchmarks/sweep")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--sweep", action="store_true", help="of benchmarks/sweep")
+    kind.add_argument("--blind", action="store_true", help="of benchmarks/blind")
     parser.add_argument("--steps", type=int, default=2)
     args = parser.parse_args()
-    out = args.out or (SWEEP if args.sweep else None)
-    if out is None:
-        parser.error("say where to: tests/recordings/h200, or --sweep")
-    keep(args.folder, out, SWEPT if args.sweep else ZOO, args.steps, 0 if args.sweep else LONG)
+    if args.sweep:
+        keep(args.folder, args.out or SWEEP, SWEPT, args.steps, 0)
+    elif args.blind:
+        keep(args.folder, args.out or BLIND, UNSEEN, args.steps, LARGE, counted=True)
+    elif args.out:
+        keep(args.folder, args.out, ZOO, args.steps, LONG)
+    else:
+        parser.error("say where to: tests/recordings/h200, or --sweep, or --blind")
 
 
-def keep(folder: Path, out: Path, scripts: Path, steps: int, most: int) -> None:
+def keep(
+    folder: Path, out: Path, scripts: Path, steps: int, most: int, counted: bool = False
+) -> None:
     """Everything traced in `folder`, as recordings in `out`.
 
     Args:
         scripts: The folder they are of.
         most: Kernels; a recording with more is cut to `steps`.
+        counted: Only those that were counted.
     """
     out.mkdir(parents=True, exist_ok=True)
     for trace in sorted(folder.glob("*.trace.json.gz")):
         name = trace.name.partition(".")[0]
+        counters = trace.with_name(f"{name}.ncu.csv")
+        if counted and not counters.exists():
+            continue
         meta = read_meta(trace.with_name(f"{name}.meta.json"))
         facts = facts_of(name, scripts, meta)
-        counters = trace.with_name(f"{name}.ncu.csv")
         if counters.exists():
             facts["counters"] = COUNTED
             # A fixed time in the header: the same counters give the same file.

@@ -24,6 +24,8 @@ RECORDINGS = Path(__file__).resolve().parents[2] / "tests" / "recordings" / "h20
 SWEEP = RECORDINGS.with_name("h200-sweep")
 """Recordings of benchmarks/sweep: kernels of all families in cases of all sizes. Their times mean
 nothing beside each other, so no table of scripts holds them."""
+BLIND = RECORDINGS.with_name("blind")
+"""Recordings of benchmarks/blind, cut by `keep`."""
 SAMPLED = RECORDINGS.with_name("sampled")
 """Recordings of `keep_sampled`: kernels beside hardware counter samples, without shapes."""
 GPM = {
@@ -125,14 +127,19 @@ def runs(traces: Path | None = None) -> Iterator[Run]:
         if name not in chosen or (_counts(path).exists() and not _counts(chosen[name]).exists()):
             chosen[name] = path
     for name, path in chosen.items():
-        window = window_of(path)
-        facts = (
-            window.hello["provenance"]
-            if path.suffix == ".brrr"
-            else json.loads(path.with_name(f"{name}.meta.json").read_text())
-        )
-        gpm, step_ms = _gpm(facts.get("nvml") or {}), facts.get("step_ms")
-        yield Run(name, window, _counted(_counts(path)), facts["truth"], gpm, step_ms)
+        yield _run(path, name)
+
+
+def _run(path: Path, name: str) -> Run:
+    """A recording, or a trace with its meta file."""
+    window = window_of(path)
+    facts = (
+        window.hello["provenance"]
+        if path.suffix == ".brrr"
+        else json.loads(path.with_name(f"{name}.meta.json").read_text())
+    )
+    gpm, step_ms = _gpm(facts.get("nvml") or {}), facts.get("step_ms")
+    return Run(name, window, _counted(_counts(path)), facts["truth"], gpm, step_ms)
 
 
 def _counts(path: Path) -> Path:
@@ -149,6 +156,12 @@ def _gpm(nvml: dict[str, Any]) -> dict[int, tuple[float, ...]]:
     if clock and gpm:
         gpm[int(Metric.SM_CLOCK_HZ)] = (clock * 1e6,)
     return gpm
+
+
+def blind_runs() -> Iterator[Run]:
+    """Scripts written blind, as `keep` left them."""
+    for path in sorted(BLIND.glob("*.brrr")):
+        yield _run(path, path.stem)
 
 
 def sampled_runs() -> Iterator[Run]:

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.truth.runs import Run, runs, sampled_runs, without_shapes
+from benchmarks.truth.runs import Run, blind_runs, runs, sampled_runs, without_shapes
 from benchmarks.truth.scoring import Score, aligned, score
 from benchmarks.truth.sets import PARTS, part_of
 from brrrtop.estimator.families import family_of
@@ -244,7 +244,8 @@ def main() -> None:
     if not args.simulate:
         print("\n".join(section()))
         return
-    counted = [run for run in runs(args.traces and Path(args.traces)) if run.counters]
+    recorded = [*runs(args.traces and Path(args.traces)), *blind_runs()]
+    counted = [run for run in recorded if run.counters]
     interval = round(args.interval_us * 1000)
     for part in PARTS:
         some = [run for run in counted if part_of(run.name) == part]

@@ -7,24 +7,28 @@ BRRRTOP_TRACES names one, a folder of profiler traces with counters. Levels of e
 all that was recorded; `live shapes`, what `--shapes` records of a step; `names`, without ops and
 shapes, as a live monitor sees a run before that; `counters`, names and the GPM readings of the same
 loop, where there are any. The counted kernels are the first of one step (benchmarks/truth/collect.py).
-Scripts that constants were set with, those held out whose misses were studied, those that were
-counted and never studied, and those without counters (`sets`) are summed up apart. A sweep
-(`kernels`) has a table of its own at the end.
+Scripts that constants were set with, those held out whose misses were studied, those written blind,
+and those without counters (`sets`) are summed up apart; beside what the blind ones score stands what
+they scored at first sight, from benchmarks/results/h200-blind.json. A sweep (`kernels`) has a table
+of its own at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.truth.kernels import sweep_section
 from benchmarks.truth.live import with_live_shapes
-from benchmarks.truth.runs import Run, runs, with_gauges, without_shapes
+from benchmarks.truth.runs import Run, blind_runs, runs, with_gauges, without_shapes
 from benchmarks.truth.sampled import section as sampled_section
 from benchmarks.truth.scoring import SIDES, Score, aligned, score
 from benchmarks.truth.sets import PARTS, held_out, part_of, told
@@ -34,6 +38,9 @@ WHOLE_STEP = 0.97
 """Counted kernel time over step time."""
 LEVELS = ("shapes", "live shapes", "names", "counters")
 UNCOUNTED = "held out, not counted"
+FIRST_SIGHT = Path(__file__).resolve().parents[1] / "results" / "h200-blind.json"
+"""What the scripts written blind scored before anything of them was read, their step times before and
+after their fixes, and what was said of them."""
 HEAD = (
     "| script | built to be | verdict (confidence) | without shapes | split error: shapes / live"
     " shapes / names / names + GPM | right side: shapes / names |",
@@ -57,7 +64,7 @@ class Row:
 def rows(traces: Path | None) -> list[Row]:
     """Scores of all runs, in order of name."""
     found = []
-    for run in runs(traces):
+    for run in chain(runs(traces), blind_runs()):
         scores = {
             "shapes": score(run, run.window),
             "live shapes": score(run, with_live_shapes(run.window)),
@@ -115,12 +122,12 @@ def _mean(values: Sequence[float]) -> float:
 def parted(table: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows by how much of them had been seen, parts without rows left out.
 
-    Never studied scripts without counters are a part of their own: only their regimes say anything.
+    Scripts without counters are a part of their own: only their regimes say anything.
     """
     parts: dict[str, list[Row]] = {part: [] for part in (*PARTS, UNCOUNTED)}
     for row in table:
         part = part_of(row.run.name)
-        parts[part if row.run.counters or part != PARTS[-1] else UNCOUNTED].append(row)
+        parts[part if row.run.counters else UNCOUNTED].append(row)
     return {part: some for part, some in parts.items() if some}
 
 
@@ -130,6 +137,8 @@ def markdown(table: Sequence[Row], least_miss: float) -> str:
     for part, some in parted(table).items():
         title = part.capitalize()
         lines += [f"{title}:", "", *HEAD, *map(_line, some), *_summaries(some, title), ""]
+        if part == PARTS[2]:
+            lines += [line for seen in first_sight()["text"] for line in (seen, "")]
     others = [row for row in table if held_out(row.run.name)]
     lines += _summaries(others, "All held out")[1:]
     lines += ["", "Regimes of the held-out scripts:", "", *PREDICTED, *map(_regimes, others)]
@@ -149,6 +158,12 @@ def markdown(table: Sequence[Row], least_miss: float) -> str:
             *misses,
         ]
     return "\n".join(lines)
+
+
+def first_sight() -> dict[str, Any]:
+    """FIRST_SIGHT: `text`, sentences for the table, and by script what they rest on."""
+    kept: dict[str, Any] = json.loads(FIRST_SIGHT.read_text())
+    return kept
 
 
 def _summaries(table: Sequence[Row], title: str) -> list[str]:

@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 WARM_UP = 12
+TIMED = 20
 TRACED = 4
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -29,19 +32,27 @@ class Setting:
     device: torch.device
     tiny: bool
 
-    def pick(self, full: int, tiny: int) -> int:
+    def pick(self, full: T, tiny: T) -> T:
         return tiny if self.tiny else full
 
 
 Step = Callable[[int], torch.Tensor]
 
 
-def main(file: str, truth: dict[str, object], build: Callable[[Setting], Step]) -> None:
+def main(
+    file: str,
+    truth: dict[str, object],
+    build: Callable[[Setting], Step],
+    timed: int = TIMED,
+    traced: int = TRACED,
+) -> None:
     """Parses the command line of one script and runs it.
 
     Args:
         truth: What a monitor should say: `regime`, `advice`, `not_advice`.
         build: Makes the step function; called once.
+        timed: Steps whose mean is the step time of a recording.
+        traced: Steps of its trace.
     """
     name = Path(file).stem
     parser = argparse.ArgumentParser(prog=f"{name}.py")
@@ -58,7 +69,7 @@ def main(file: str, truth: dict[str, object], build: Callable[[Setting], Step]) 
     if args.ncu_step:
         _one_step(step)
     elif args.profile_dir:
-        _record(name, truth, step, args.profile_dir)
+        _record(name, truth, step, args.profile_dir, timed, traced)
     else:
         _train(step, args.seconds, args.steps)
 
@@ -89,7 +100,9 @@ def _one_step(step: Step) -> None:
     torch.cuda.cudart().cudaProfilerStop()
 
 
-def _record(name: str, truth: dict[str, object], step: Step, folder: Path) -> None:
+def _record(
+    name: str, truth: dict[str, object], step: Step, folder: Path, timed: int, traced: int
+) -> None:
     from torch.profiler import ProfilerActivity, profile, schedule
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,18 +110,18 @@ def _record(name: str, truth: dict[str, object], step: Step, folder: Path) -> No
         step(i)
     torch.cuda.synchronize()
     began = time.perf_counter()
-    for i in range(20):
+    for i in range(timed):
         step(WARM_UP + i)
     torch.cuda.synchronize()
-    step_ms = (time.perf_counter() - began) * 50
+    step_ms = (time.perf_counter() - began) * 1000 / timed
     with profile(
         activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA],
-        schedule=schedule(wait=0, warmup=2, active=TRACED, repeat=1),
+        schedule=schedule(wait=0, warmup=2, active=traced, repeat=1),
         on_trace_ready=lambda p: p.export_chrome_trace(str(folder / f"{name}.trace.json.gz")),
         record_shapes=True,
     ) as profiler:
-        for i in range(2 + TRACED):
-            step(40 + i)
+        for i in range(2 + traced):
+            step(WARM_UP + timed + i)
             if i == 1:
                 torch.cuda.synchronize()
             profiler.step()

@@ -76,10 +76,10 @@ def test_rates_of_single_kernels_are_within_3_points_of_those_counted(
 
 def test_simulated_samples_make_no_script_much_worse_and_the_mean_better() -> None:
     counted = [run for run in runs() if run.counters]
-    parts: dict[str, list[Study]] = {part: [] for part in PARTS}
+    parts: dict[str, list[Study]] = {part: [] for part in PARTS[:2]}
     for run in counted:
         parts[part_of(run.name)].append(simulation(run, 200_000, 0.03))
-    for part in PARTS:
+    for part in parts:
         names, both = mean_errors(parts[part])
         assert both < names + (0.2 if part == PARTS[1] else 0), part
     found = parts[PARTS[0]]

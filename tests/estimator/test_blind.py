@@ -1,0 +1,67 @@
+"""The scripts written blind: each says what it should be, and the harness of the zoo runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.truth.collect import chosen
+from benchmarks.truth.keep import UNSEEN, keep, stated
+from benchmarks.truth.sets import BLIND
+from benchmarks.truth.table import first_sight
+from brrrtop.advisories.catalogue import ENTRIES
+from brrrtop.model import Regime
+
+KNOWN = {entry.kind for entry in ENTRIES}
+FIRST = first_sight()["scripts"]
+FIXED = {f"{name}_fixed" for name, one in FIRST.items() if "fixed" in one}
+
+
+def test_the_collector_finds_every_script_and_its_fix() -> None:
+    assert set(chosen(None, UNSEEN)) == BLIND | FIXED
+    assert len(FIXED) == 18
+
+
+@pytest.mark.parametrize("name", sorted(BLIND))
+def test_what_a_script_predicts_is_what_was_predicted_before_it_ran(name: str) -> None:
+    assert stated(UNSEEN / f"{name}.py") == FIRST[name]["truth"]
+
+
+def test_every_prediction_is_a_regime_and_advice_that_exist() -> None:
+    truths = [one["truth"] for one in FIRST.values()]
+    truths += [one["fixed"]["truth"] for one in FIRST.values() if "fixed" in one]
+    assert len(truths) == len(BLIND) + len(FIXED)
+    for truth in truths:
+        assert Regime(truth["regime"]) is not Regime.UNKNOWN
+        assert {*truth["advice"], *truth["not_advice"]} <= KNOWN
+        assert not {*truth["advice"]} & {*truth["not_advice"]}
+
+
+def test_every_fix_won_what_its_writer_had_to_promise() -> None:
+    for name, one in FIRST.items():
+        if "fixed" in one:
+            assert one["fixed"]["step_ms"] < 0.85 * one["step_ms"], name
+
+
+def test_only_scripts_that_were_counted_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "cell_unet_fixed.trace.json.gz").write_bytes(b"never opened")
+    keep(tmp_path, tmp_path / "out", UNSEEN, 1, 0, counted=True)
+    assert not list((tmp_path / "out").iterdir())
+
+
+@pytest.mark.parametrize("name", ["lstm_lm", "lstm_lm_fixed", "mlm_pretrain"])
+def test_a_script_runs_on_a_cpu_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+    """One that writes checkpoints, its fix (which is made of it), and one with a loader's workers."""
+    pytest.importorskip("torch")
+    command = [sys.executable, f"{name}.py", "--tiny", "--device", "cpu", "--steps", "8"]
+    done = subprocess.run(
+        command, cwd=UNSEEN, env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)},
+        text=True, capture_output=True, timeout=55, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.splitlines()[-1].startswith("step=8 loss=")
+    assert not list(tmp_path.glob("lstm_lm_*"))
