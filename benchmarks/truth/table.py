@@ -16,16 +16,16 @@ of its own at the end.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from benchmarks.truth.blind import first_sight
+from benchmarks.truth.blind import section as blind_section
 from benchmarks.truth.kernels import sweep_section
 from benchmarks.truth.live import with_live_shapes
 from benchmarks.truth.runs import Run, blind_runs, runs, with_gauges, without_shapes
@@ -38,9 +38,6 @@ WHOLE_STEP = 0.97
 """Counted kernel time over step time."""
 LEVELS = ("shapes", "live shapes", "names", "counters")
 UNCOUNTED = "held out, not counted"
-FIRST_SIGHT = Path(__file__).resolve().parents[1] / "results" / "h200-blind.json"
-"""What the scripts written blind scored before anything of them was read, their step times before and
-after their fixes, and what was said of them."""
 HEAD = (
     "| script | built to be | verdict (confidence) | without shapes | split error: shapes / live"
     " shapes / names / names + GPM | right side: shapes / names |",
@@ -160,12 +157,6 @@ def markdown(table: Sequence[Row], least_miss: float) -> str:
     return "\n".join(lines)
 
 
-def first_sight() -> dict[str, Any]:
-    """FIRST_SIGHT: `text`, sentences for the table, and by script what they rest on."""
-    kept: dict[str, Any] = json.loads(FIRST_SIGHT.read_text())
-    return kept
-
-
 def _summaries(table: Sequence[Row], title: str) -> list[str]:
     """A paragraph a level, and one on the two other ways to read the counters."""
     lines = []
@@ -277,6 +268,7 @@ def main() -> None:
     parser.add_argument("--misses", type=float, default=0.01, help="smallest share of time to name")
     args = parser.parse_args()
     print(markdown(rows(Path(args.traces) if args.traces else None), args.misses))
+    print("", *blind_section(), sep="\n")
     if section := sampled_section():
         print("", *section, sep="\n")
     if section := sweep_section():

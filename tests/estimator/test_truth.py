@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.truth.blind import first_sight
 from benchmarks.truth.calibration import HIGH, kernels, right_above, verdicts
 from benchmarks.truth.runs import blind_runs, runs
 from benchmarks.truth.sets import BLIND, PARTS, SET_WITH, STUDIED, held_out, part_of
@@ -23,7 +24,6 @@ from benchmarks.truth.table import (
     UNCOUNTED,
     Row,
     figures,
-    first_sight,
     markdown,
     parted,
     rows,
