@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from brrrtop.session.timeline import Timeline
 from brrrtop.tables import Span
+from collectors.wire import MarkClass
 
 WINDOW_NS = 10_000_000_000
 """Long enough for a stable verdict over several bursts, short enough to follow a change."""
 TRAILING_NS = 1_000_000_000
 """A pause shorter than this at the end of the window may simply not have been reported yet."""
+STUMP_NS = 10_000_000_000
+"""So long a burst of whole steps is waited for: less than `--once` waits for a verdict."""
 MOST_ACTIVITIES = 200_000
 """More are not needed for a verdict, and looking twice a second must stay cheap."""
 
@@ -34,6 +37,24 @@ def current(timeline: Timeline, now_ns: int, window_ns: int = WINDOW_NS) -> Span
     end = now_ns if now_ns - last > TRAILING_NS else last
     start = max(timeline.first_ns, end - window_ns)
     return _limited(timeline, Span(start, end)) if end > start else None
+
+
+def is_stump(timeline: Timeline, now_ns: int, steps: int | None) -> bool:
+    """Whether all that was traced is one burst without a whole step, of a trainer that steps.
+
+    The first look at a running trainer may be a part of a step in which the GPU is busy, or idle,
+    from end to end: a loader's wait of 100 ms is not in 2 ms of kernels. Bursts to come are of whole
+    steps; where the next one holds none either, or is long in coming, parts must do.
+
+    Args:
+        steps: Whole steps that were told apart in it.
+    """
+    if steps or timeline.observed is None or timeline.status.get("tier") == "continuous":
+        return False
+    seen = [span for span in timeline.observed if span.t0_ns < now_ns]
+    if len(seen) != 1 or now_ns - seen[0].t1_ns > STUMP_NS:
+        return False
+    return len(timeline.marks_between(Span(0, now_ns + 1), MarkClass.STEP)) > 0
 
 
 def _limited(timeline: Timeline, span: Span) -> Span:

@@ -152,6 +152,9 @@ class Session:
             return
         shown = self._device_id if self._device_id in ids else ids[0]
         everyone = {i: estimate(self.timeline.window(span, i)) for i in ids}
+        steps, now = everyone[shown].estimate.steps.count, self._read_to_ns
+        if spans.is_stump(self.timeline, now, steps) and not self._is_over(now):
+            return
         self.judged = everyone[shown]
         self._others = tuple(everyone[i].estimate for i in ids)
         self._remember(span, shown)

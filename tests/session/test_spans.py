@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from brrrtop.session import spans
+from brrrtop.session.memory import MemorySource
+from brrrtop.session.state import Session
 from brrrtop.session.timeline import Timeline
 from brrrtop.tables import Span
-from collectors.wire import CALL, OBSERVED, Frame, Kind
+from collectors.wire import CALL, MARK, OBSERVED, Frame, Kind, MarkClass
 from tests.session.runs import T0_NS, Run
 
 SECOND = 1_000_000_000
@@ -50,3 +52,38 @@ def test_a_trace_whose_clock_begins_with_it_keeps_its_first_call() -> None:
     rows["start_ns"], rows["end_ns"] = (0, 100), (50, 150)
     timeline.add(Frame(Kind.CALLS, rows, 200))
     assert timeline.window(Span(0, 200), 0).calls.starts_ns.tolist() == [0, 100]
+
+
+def looked_at_once(stepped: bool) -> list[Frame]:
+    """The kernels of one step, traced by a burst in which no step ended, of a trainer that had
+    ended one before or of one that nobody saw step."""
+    run = Run().steps(1)
+    frames = [frame for frame in run.frames if frame.kind != Kind.MARKS]
+    if stepped:
+        before = (T0_NS - SECOND, T0_NS - SECOND, 1, 1, 0, MarkClass.STEP, 0, 0)
+        frames.insert(3, Frame(Kind.MARKS, np.array([before], MARK), T0_NS))
+    traced = np.array([(T0_NS, run.now_ns, 0, 0)], OBSERVED)
+    return [*frames, Frame(Kind.OBSERVED, traced, run.now_ns)]
+
+
+def test_a_part_of_a_step_is_no_verdict_while_a_whole_one_is_to_come() -> None:
+    frames = looked_at_once(stepped=True)
+    later = Run(T0_NS + 5 * SECOND).steps(3)
+    traced = np.array([(T0_NS + 5 * SECOND, later.now_ns, 0, 0)], OBSERVED)
+    frames += [*later.frames[3:], Frame(Kind.OBSERVED, traced, later.now_ns)]
+    session = Session(MemorySource(frames))
+    assert session.advance(T0_NS + SECOND).estimate is None
+    judged = session.advance(T0_NS + 6 * SECOND).estimate
+    assert judged is not None
+    assert judged.steps.count == 3
+
+
+def test_a_part_of_a_step_must_do_where_nothing_better_comes() -> None:
+    unseen = Session(MemorySource(looked_at_once(stepped=False)))
+    assert unseen.advance(T0_NS + SECOND // 2).estimate is not None
+    goes_on = Frame(Kind.STATUS, {"state": "ready"}, T0_NS + 20 * SECOND)
+    slow = Session(MemorySource([*looked_at_once(stepped=True), goes_on]))
+    assert slow.advance(T0_NS + SECOND // 2).estimate is None
+    assert slow.advance(T0_NS + 12 * SECOND).estimate is not None
+    done = Session(MemorySource(looked_at_once(stepped=True)))
+    assert done.advance().estimate is not None, "a file that ends there has no more to come"
