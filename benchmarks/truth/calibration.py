@@ -1,6 +1,6 @@
 """Does 0.8 mean 0.8: confidence of verdicts and certainty of kernels against how often they were right.
 
-    python -m benchmarks.truth.calibration [--traces DIR] [--svg FILE]
+    python -m benchmarks.truth.calibration [--traces DIR] [--svg FILE] [--into FILE]
 
 Verdicts are those on whole recordings, single steps and pairs of steps, with shapes and with names
 alone, against what the script was built to be; no verdict is no point. Kernels are weighted by
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.truth.pages import put
 from benchmarks.truth.runs import Run, blind_runs, runs, without_shapes
 from benchmarks.truth.scoring import score
 from benchmarks.truth.sets import PARTS, part_of
@@ -160,6 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, default=os.environ.get("BRRRTOP_TRACES"))
     parser.add_argument("--svg", type=Path)
+    parser.add_argument("--into", type=Path, help="a page with a place for it")
     args = parser.parse_args()
     all_runs = [*runs(Path(args.traces) if args.traces else None), *blind_runs()]
     given, labelled = verdicts(all_runs), kernels(all_runs)
@@ -168,10 +170,13 @@ def main() -> None:
         for what, points in (("verdicts", given), ("kernels", labelled))
         for level in ("shapes", "names")
     }
-    for name, points in groups.items():
-        print(text(name, points))
+    lines = [text(name, points) for name, points in groups.items()]
     wrong = sorted({(p.run, p.level) for p in given if p.claimed >= HIGH and not p.right})
-    print(f"wrong with {HIGH} or more: {', '.join(' '.join(w) for w in wrong) or 'none'}")
+    lines.append(f"wrong with {HIGH} or more: {', '.join(' '.join(w) for w in wrong) or 'none'}")
+    if args.into:
+        put(args.into, "benchmarks.truth.calibration", "\n".join(("```text", *lines, "```")))
+    else:
+        print("\n".join(lines))
     if args.svg:
         args.svg.write_text(svg(groups))
 

@@ -4,7 +4,7 @@
         [--half tune|held|all] [--by family|kernel|script] [--csv FILE] [--traces DIR] [--sweep DIR]
 
 Reads recordings only. NAMES: scripts with commas between, or `sweep`, `scripts` (all that are not
-of the sweep), `set-with`, `held-out`. The table has a line a group, most wrong kernels first
+of the sweep), `set-with`, `held-out`, `blind`. The table has a line a group, most wrong kernels first
 (`tallies`); `--csv` writes every kernel with all that the estimator went by.
 
 Truth is the rule of `runs.Counted`: decided kernels are those with throughputs more than 10 points
@@ -19,15 +19,16 @@ import csv
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.truth.kernel_table import halved, markdown
 from benchmarks.truth.live import with_live_shapes
-from benchmarks.truth.runs import SWEEP, Counted, Run, runs, sweep_runs, without_shapes
+from benchmarks.truth.runs import SWEEP, Counted, Run, blind_runs, runs, sweep_runs, without_shapes
 from benchmarks.truth.scoring import aligned, charged
-from benchmarks.truth.sets import HALVES, half_of, held_out
+from benchmarks.truth.sets import BLIND, HALVES, half_of, held_out
 from brrrtop.estimator import table
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.estimator.judging import EVIDENCE, Group
@@ -120,8 +121,9 @@ def chosen(only: str | None, traces: Path | None, sweep: Path) -> Iterator[Run]:
     names = only.split(",") if only else ["sweep", "scripts"]
     scripts = set(names) - {"sweep"}
     if scripts:
-        for run in runs(traces):
+        for run in chain(runs(traces), blind_runs()):
             part = "held-out" if held_out(run.name) else "set-with"
+            part = "blind" if run.name in BLIND else part
             if run.counters and {"scripts", part, run.name} & scripts:
                 yield run
     for run in sweep_runs(sweep):

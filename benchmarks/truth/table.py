@@ -1,8 +1,8 @@
 """The truth table: our verdicts against Nsight Compute's counters, replayed without a GPU.
 
-    python -m benchmarks.truth.table [--traces DIR] [--misses 0.01]
+    python -m benchmarks.truth.table [--traces DIR] [--misses 0.01] [--into FILE]
 
-Prints Markdown for the README. Reads the recordings kept with the tests and, where `--traces` or
+Prints Markdown, or puts it into its place in a page (`pages`). Reads the recordings kept with the tests and, where `--traces` or
 BRRRTOP_TRACES names one, a folder of profiler traces with counters. Levels of evidence: `shapes`,
 all that was recorded; `live shapes`, what `--shapes` records of a step; `names`, without ops and
 shapes, as a live monitor sees a run before that; `counters`, names and the GPM readings of the same
@@ -28,6 +28,7 @@ from benchmarks.truth.blind import first_sight
 from benchmarks.truth.blind import section as blind_section
 from benchmarks.truth.kernels import sweep_section
 from benchmarks.truth.live import with_live_shapes
+from benchmarks.truth.pages import put
 from benchmarks.truth.runs import Run, blind_runs, runs, with_gauges, without_shapes
 from benchmarks.truth.sampled import section as sampled_section
 from benchmarks.truth.scoring import SIDES, Score, aligned, score
@@ -266,13 +267,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--traces", type=Path, default=os.environ.get("BRRRTOP_TRACES"))
     parser.add_argument("--misses", type=float, default=0.01, help="smallest share of time to name")
+    parser.add_argument("--into", type=Path, help="a page with a place for it")
     args = parser.parse_args()
-    print(markdown(rows(Path(args.traces) if args.traces else None), args.misses))
-    print("", *blind_section(), sep="\n")
-    if section := sampled_section():
-        print("", *section, sep="\n")
-    if section := sweep_section():
-        print("", *section, sep="\n")
+    lines = [markdown(rows(Path(args.traces) if args.traces else None), args.misses)]
+    for section in (blind_section(), sampled_section(), sweep_section()):
+        lines += ["", *section] if section else []
+    text = "\n".join(lines)
+    if args.into:
+        put(args.into, "benchmarks.truth.table", text)
+    else:
+        print(text)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.truth.blind import first_sight, promised, said_since, section, won
 from benchmarks.truth.collect import chosen
 from benchmarks.truth.keep import UNSEEN, keep, stated
+from benchmarks.truth.pages import put
 from benchmarks.truth.sets import BLIND
 from brrrtop.advisories.catalogue import ENTRIES
 from brrrtop.model import Regime
@@ -73,6 +74,17 @@ def test_only_scripts_that_were_counted_are_kept(tmp_path: Path) -> None:
     (tmp_path / "cell_unet_fixed.trace.json.gz").write_bytes(b"never opened")
     keep(tmp_path, tmp_path / "out", UNSEEN, 1, 0, counted=True)
     assert not list((tmp_path / "out").iterdir())
+
+
+def test_a_table_takes_its_place_on_a_page_again_and_again(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Above.\n\n<!-- maker -->\nold\n<!-- end of maker -->\n\nBelow.\n")
+    put(page, "maker", "first\n")
+    put(page, "maker", "second\n")
+    held = "Above.\n\n<!-- maker -->\n\nsecond\n\n<!-- end of maker -->\n\nBelow.\n"
+    assert page.read_text() == held
+    with pytest.raises(SystemExit, match="no place for this"):
+        put(page, "other", "text")
 
 
 @pytest.mark.parametrize("name", ["lstm_lm", "lstm_lm_fixed", "mlm_pretrain"])
