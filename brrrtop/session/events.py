@@ -162,7 +162,8 @@ class EventLog:
         row.add(word, t_ns)
         part = PASSED if estimate.regime is Regime.MIXED else HELD
         lasting = t_ns - row.since_ns >= part * estimate.span.duration_ns and row.count >= STEADY
-        if not lasting and self._regime is not None:
+        # The first one is told at once, unless marks that are still on their way may name its cause.
+        if not lasting and (self._regime is not None or estimate.cause == "unknown"):
             return
         if self._regime is not None:
             self._close_regime(row.since_ns)

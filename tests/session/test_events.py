@@ -29,6 +29,24 @@ def told(run: Run, every_ns: int, until_ns: int | None = None) -> tuple[Event, .
     return snapshot.events
 
 
+def test_a_first_verdict_whose_cause_is_open_waits_for_it_but_not_for_ever() -> None:
+    run = Run().steps(100)
+    session = Session(run.source(), keep_ns=None)
+    judged = session.advance(run.now_ns).estimate
+    assert judged is not None
+
+    def lines(*causes: str) -> list[str]:
+        log = EventLog()
+        for i, cause in enumerate(causes):
+            seen = verdict(judged, Regime.OVERHEAD, 10 + 2 * i)
+            log.look(session.timeline, replace(seen, cause=cause), T0_NS)
+        return [one.says for one in log.events if one.kind == "regime"]
+
+    assert lines("unknown") == []
+    assert lines("unknown", "input") == ["overhead (input)"]
+    assert lines(*["unknown"] * 4) == ["overhead (unknown)"]
+
+
 def there_and_back() -> Run:
     return Run().steps(400).steps(500, wait_us=20_000).steps(900)
 
