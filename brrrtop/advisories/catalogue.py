@@ -59,7 +59,7 @@ ENTRIES: tuple[Entry, ...] = (
        "copies beside kernels"),
     _e(_OVER, "A20", "readback-traffic", "Large copies back to the host",
        "at least 1 MB a step and 2 % of the time, with nothing beside it",
-       "scalars read back: those are sync-points"),
+       "scalars read back: those are sync-points; the copies of a save"),
     _e(_OVER, "A59", "underfilled-kernels", "Kernels too small for the GPU",
        "at least 12 % of the time under-filled while the host keeps up",
        "persistent kernels, whose grid is the number of SMs by design"),
@@ -90,8 +90,9 @@ ENTRIES: tuple[Entry, ...] = (
        "at least one driver allocation a step, idling the GPU 2 % of the time",
        "growth in the first steps; retries, which have their own advice"),
     _e(_OVER, "A22", "checkpoint-stall", "Saving holds the loop up",
-       "at least 2 % idle inside a save, or one save of 2 s that idles the GPU",
-       "asynchronous saves that nothing waits for"),
+       "at least 2 % idle inside a save, or one save of 2 s that idles the GPU; less sure without "
+       "marks: eight large copies to the host or more, no kernel between, in half the steps at most",
+       "asynchronous saves that nothing waits for; results read back every step"),
     _e(_OVER, "A21", "logging-stall", "Logging holds the loop up",
        "at least 2 % idle inside calls of a logger",
        "log calls while work is queued"),
@@ -112,14 +113,15 @@ ENTRIES: tuple[Entry, ...] = (
        "advice"),
     _e(_MEM, "A33", "cast-churn", "The same tensors converted again and again",
        "conversions between float types take 10 % of the time",
-       "one conversion of each weight a step, the price of autocast"),
+       "one conversion of each weight a step, the price of autocast; arithmetic that converts what it "
+       "reads"),
     _e(_MEM, "A34", "channels-last", "Channels-first convolutions",
-       "convolutions take 15 % of the time, 30 % of that time and its conversions, norms and pools "
-       "on channels-first images",
-       "a few conversions in a channels-last model"),
+       "convolutions with the conversions, norms and pools around them take 15 % of the time, 30 % of "
+       "that on channels-first images; convolutions and conversions alone take 5 %",
+       "a few conversions in a channels-last model; norms of sequences or without convolutions"),
     _e(_MEM, "A35", "needless-copies", "Kernels that only move elements",
        "contiguous(), cat and transposes take 12 % of the time",
-       "the copies that attention layouts need; eager attention"),
+       "the copies that attention layouts need; eager attention; conversions, which are cast-churn"),
     _e(_MEM, "A36", "inefficient-kernel", "Far under the memory roof",
        "a full-grid pointwise or softmax kernel with 10 % of the time under 30 % of the "
        "bandwidth, by bytes that are known",
@@ -134,12 +136,13 @@ ENTRIES: tuple[Entry, ...] = (
        "index and sort kernels take 15 % of the time",
        "deterministic algorithms, which sort by choice"),
     _e(_MEM, "A27", "zero-grad-fill", "Large buffers set to zero every step",
-       "memsets of 64 MiB a step take 2 % of the time",
-       "small workspaces"),
+       "64 MiB a step or more are set to zero, in 2 % of the time: by memsets, or by fills for the "
+       "gradient of a whole embedding table, which the optimizer then goes through",
+       "small workspaces; zeros that no embedding asked for; one vocabulary beside large products"),
     _e(_COMP, "A40", "enable-tf32-or-amp", "fp32 on the CUDA cores",
        "fp32 products without tensor cores take 5 % of the time on a GPU that has them",
-       "GeForce, where TF32 is no faster (16 bit is); small products that pick such kernels by "
-       "design; a run that launches set the pace of"),
+       "GeForce, where TF32 is no faster (16 bit is); short products that do not fill the "
+       "GPU; a run that launches set the pace of"),
     _e(_COMP, "A41", "use-bf16", "TF32 where 16 bit would do",
        "TF32 products take 15 % of the time",
        "fp32 without tensor cores: that is the larger step"),

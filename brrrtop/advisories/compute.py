@@ -10,7 +10,7 @@ import re
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.estimator.traits import Role, Trait, role_of, traits_of
-from brrrtop.model import Advisory
+from brrrtop.model import Advisory, KernelRow
 
 _SKINNY = re.compile(
     r"gemv|dot_kernel|nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_"
@@ -25,6 +25,9 @@ FLASH_SHARE = 0.75
 OLD_KERNEL = 0.8
 """Part of the time a Turing or Ampere kernel loses on Hopper and later: 5-7 % of the peak were
 seen where aligned kernels reach 70 % (regime-theory, 1.8)."""
+LATENCY_NS = 10_000
+"""A product shorter than this that does not fill the GPU gains nothing from a faster unit: 16-bit ones
+on Hopper's tensor cores take 4 to 7 us for 64 rows (an LSTM's steps on an H200)."""
 SCALAR_LOADS = 0.6
 """The same for scalar loads in a kernel of the device's own generation."""
 
@@ -43,6 +46,19 @@ def _speedup(context: Context, old: str, new: str) -> float | None:
     return after / before if before and after else None
 
 
+def _rows(context: Context, wanted: Trait) -> list[tuple[KernelRow, float]]:
+    """Products of a trait with the part of their time that a faster unit can touch, ns.
+
+    A short product that leaves SMs idle is latency: launch, fill and drain take as long on any unit.
+    """
+    found = []
+    for row in context.estimate.kernels:
+        if traits_of(row.name) & wanted and role_of(row.name) in _PRODUCTS:
+            short = row.mean_ns < LATENCY_NS
+            found.append((row, row.total_ns * (1 - row.underfilled_share if short else 1.0)))
+    return found
+
+
 def _spared_ns(
     context: Context, wanted: Trait, spent_ns: float, precision: str, otherwise: float
 ) -> float:
@@ -56,19 +72,19 @@ def _spared_ns(
     """
     peak = _peak(context, precision)
     known = flop = 0.0
-    for row in context.estimate.kernels if peak else ():
-        if row.flop_per_s and traits_of(row.name) & wanted and role_of(row.name) in _PRODUCTS:
-            known += row.total_ns
-            flop += row.flop_per_s * row.total_ns / 1e9
+    for row, time_ns in _rows(context, wanted) if peak else ():
+        if row.flop_per_s:
+            known += time_ns
+            flop += row.flop_per_s * time_ns / 1e9
     if not peak or known < spent_ns / 2:
         return spent_ns * otherwise
-    return spent_ns * max(1 - flop / peak * 1e9 / known, 0.0)
+    return spent_ns * max(1 - flop / peak * 1e9 / max(known, 1.0), 0.0)
 
 
 def enable_tf32_or_amp(context: Context) -> Advisory | None:
     """A40: fp32 products on the CUDA cores of a device that has tensor cores for them."""
     used = context.facts.precision
-    spent = used.simt_gemm_ns + used.simt_conv_ns
+    spent = sum(time_ns for _, time_ns in _rows(context, Trait.SIMT))
     if context.share(spent) < context.limits.simt_share or context.capability < (7, 0):
         return None
     tf32 = context.capability >= (8, 0) and not _is_geforce(context)
@@ -106,21 +122,19 @@ def enable_tf32_or_amp(context: Context) -> Advisory | None:
 
 def use_bf16(context: Context) -> Advisory | None:
     """A41: TF32 products could run in 16 bit."""
-    used = context.facts.precision
-    if context.share(used.tf32_ns) < context.limits.tf32_share or context.capability < (8, 0):
+    spent = sum(time_ns for _, time_ns in _rows(context, Trait.TF32))
+    if context.share(spent) < context.limits.tf32_share or context.capability < (8, 0):
         return None
     ratio = _speedup(context, "tf32", "bf16") or 2.0
     return advisory(
         context,
         "use-bf16",
-        says=f"TF32 products take {units.share(context.share(used.tf32_ns))} of the time; bf16 "
+        says=f"TF32 products take {units.share(context.share(spent))} of the time; bf16 "
         f"runs up to {ratio:.0f} times as fast and moves half the bytes",
         suggests="with torch.autocast('cuda', torch.bfloat16):",
         confidence=0.7,
-        saves=context.device_side(
-            _spared_ns(context, Trait.TF32, used.tf32_ns, "bf16", 1 - 1 / ratio)
-        ),
-        tf32_share=context.share(used.tf32_ns),
+        saves=context.device_side(_spared_ns(context, Trait.TF32, spent, "bf16", 1 - 1 / ratio)),
+        tf32_share=context.share(spent),
         peak_ratio=ratio,
     )
 

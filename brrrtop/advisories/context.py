@@ -25,6 +25,10 @@ WASTE: Mapping[str, str] = {
 """What is a waste of time in each regime. Source: Horace He, Making Deep Learning Go Brrrr."""
 
 
+_UNMARKED = ("sync", "host", "io", "launch", "unknown")
+"""Where the idle time of a save is booked that no mark names, most of it first."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """One judged window and its facts."""
@@ -62,6 +66,20 @@ class Context:
     def idle(self, *causes: str) -> float:
         """Share of the wall the device idled for these causes."""
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
+
+    @property
+    def save_idle_ns(self) -> int:
+        """Idle time of saves that no mark names: what marks name is booked already."""
+        found, idle_ns = self.facts.saves, self.estimate.account.idle_ns
+        if found is None or found.marked:
+            return 0
+        return min(found.idle_ns, sum(idle_ns.get(cause, 0) for cause in _UNMARKED))
+
+    @property
+    def waited(self) -> float:
+        """Share of the wall idle after waits for the device, less what saves took of it."""
+        booked = self.estimate.account.idle_ns.get("sync", 0)
+        return self.share(max(booked - self.save_idle_ns, 0))
 
     def a_step(self, amount: float) -> float:
         """`amount` per step, or for the whole window when steps are unknown."""

@@ -22,17 +22,17 @@ def _upload_waits(context: Context) -> float:
     A pageable copy blocks the host: the queue is empty when it returns (A18, its sync part).
     """
     found = context.facts.syncs
-    return context.idle("sync") if found is not None and not found.count else 0.0
+    return context.waited if found is not None and not found.count else 0.0
 
 
-def _readback_waits(context: Context) -> float:
+def readback_waits(context: Context) -> float:
     """Share of the wall idle after waits for large copies back: their part of all waits (A20)."""
     found, moved = context.facts.syncs, context.facts.transfers
     large = moved.pageable_down.large + moved.pinned_down.large
     waits = found.count if found is not None else 0
     if found is not None and found.from_copies:  # told from the small copies alone
         waits += large
-    return context.idle("sync") * min(large / max(waits, large, 1), 1.0)
+    return context.waited * min(large / max(waits, large, 1), 1.0)
 
 
 def pin_memory(context: Context) -> Advisory | None:
@@ -96,7 +96,7 @@ def readback_traffic(context: Context) -> Advisory | None:
         f"{units.share(context.share(exposed))} of the time with nothing beside it",
         suggests="reduce on the device first, and copy to pinned memory with non_blocking=True",
         confidence=0.75,
-        saves=context.share(exposed) + _readback_waits(context),
+        saves=context.share(exposed) + readback_waits(context),
         bytes_a_step=context.a_step(size),
         exposed_share=context.share(exposed),
     )

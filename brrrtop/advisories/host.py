@@ -55,10 +55,11 @@ def away(context: Context) -> float:
 
     Without launch records: idle without a name in gaps too long to be Python between launches.
     """
+    saved = max(context.share(context.save_idle_ns) - context.idle("sync"), 0.0)
     if context.estimate.launch.rho is not None:
-        return context.idle("host", "io")
+        return max(context.idle("host", "io") - saved, 0.0)
     dispatch = context.share(context.facts.dispatch_idle_ns)
-    return max(context.idle("unknown", "host") - dispatch, 0.0)
+    return max(context.idle("unknown", "host") - dispatch - saved, 0.0)
 
 
 def gc_pause(context: Context) -> Advisory | None:
@@ -127,27 +128,48 @@ def allocation_churn(context: Context) -> Advisory | None:
     )
 
 
+def _unmarked_save(context: Context) -> float:
+    """Share of the wall of copies that look like a save, and of the idle time around them."""
+    found = context.facts.saves
+    if found is None or found.marked:
+        return 0.0
+    return context.share(found.exposed_ns + context.save_idle_ns)
+
+
 def checkpoint_stall(context: Context) -> Advisory | None:
     """A22: saving holds the loop up."""
-    seen = context.facts.hosts.checkpoint
+    seen, copied = context.facts.hosts.checkpoint, context.facts.saves
     lost = max(context.idle("checkpoint"), context.share(seen.idle_ns))
+    if copied is not None and copied.marked:
+        lost += context.share(copied.exposed_ns)
     long = seen.largest_ns >= context.limits.checkpoint_stall_ns and seen.idle_ns > 0
     guessed = sampled(context, "checkpoint")
-    lost = max(lost, guessed)
+    looks_like = _unmarked_save(context)
+    known, lost = lost, max(lost, guessed, looks_like)
     if not (lost >= context.limits.checkpoint_idle or long):
         return None
+    stood = f"saving idled the GPU {units.share(lost)} of the time"
+    most_ns, times, sure = seen.largest_ns, seen.count, 0.65 if lost > known else 0.9
+    if copied is not None and lost == looks_like:
+        size = units.size(copied.size_bytes / copied.count)
+        stood = (
+            f"{copied.copies / copied.count:.0f} copies to the host in one go ({size}), in few of "
+            f"the steps, look like a save: nothing else runs {units.share(lost)} of the time"
+        )
+        most_ns, times = copied.largest_ns, copied.count
+        sure = 0.7 if copied.repeated else 0.55
     return advisory(
         context,
         "checkpoint-stall",
-        says=f"saving idled the GPU {units.share(lost)} of the time"
-        + (f", {units.duration(seen.largest_ns)} at a time" if seen.largest_ns else ""),
+        says=stood + (f", {units.duration(most_ns)} at a time" if most_ns else ""),
         suggests="torch.distributed.checkpoint.async_save(state), or copy the state to pinned "
         "memory and write it from a thread; save less often",
         waste="faster kernels: the loop stands still while the file is written",
-        confidence=0.65 if lost == guessed else 0.9,
+        confidence=sure,
         saves=lost,
-        largest_ns=seen.largest_ns,
-        saves_seen=seen.count,
+        largest_ns=most_ns,
+        saves_seen=times,
+        bytes_a_save=copied.size_bytes / copied.count if copied is not None else None,
     )
 
 

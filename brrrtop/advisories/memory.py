@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.estimator.embeddings import DenseGradients
 from brrrtop.estimator.traits import Trait, traits_of
 from brrrtop.model import Advisory
 from collectors.wire import Metric
 
 CONV_PART = 0.3
 """Part of a channels-first convolution that its layout can cost beside the conversions (A34)."""
+FILL_BYTES = 64 << 20
+"""Bytes set to zero a step from which it shows (A27)."""
+UPDATE_PASSES = 7
+"""Of a table's size, in an Adam update: parameter, gradient and two moments read, three written. The
+fill is one. Updates over lists of tensors make more, which are not counted."""
 CHANNELED = frozenset({"norm", "pool"})
 """Families with kernels of their own for each memory format."""
 
@@ -114,16 +120,27 @@ def _norms_ns(context: Context) -> float:
 def channels_last(context: Context) -> Advisory | None:
     """A34: convolutions on channels-first tensors, converted on the way."""
     used = context.facts.precision
-    if context.share(used.conv_ns) < context.limits.conv_share or context.capability < (7, 0):
+    convolving = used.conv_ns + used.layout_ns
+    if context.share(convolving) < context.limits.conv_least or context.capability < (7, 0):
+        return None
+    if context.share(convolving + used.nchw_other_ns) < context.limits.conv_share:
         return None
     first = used.nchw_ns + used.layout_ns + used.nchw_other_ns
-    if first < context.limits.nchw_part * (used.conv_ns + used.layout_ns + used.nchw_other_ns):
+    if first < context.limits.nchw_part * (convolving + used.nchw_other_ns):
         return None
+    spent = (
+        (used.nchw_ns, "convolves channels-first tensors"),
+        (used.layout_ns, "converts layouts"),
+        (used.nchw_other_ns, "normalises and pools channels-first images"),
+    )
     return advisory(
         context,
         "channels-last",
-        says=f"{units.share(context.share(used.nchw_ns))} of the time convolves channels-first "
-        f"tensors, {units.share(context.share(used.layout_ns))} converts layouts",
+        says=", ".join(
+            f"{units.share(context.share(ns))}{' of the time' if not at else ''} {what}"
+            for at, (ns, what) in enumerate(sorted(spent, reverse=True))
+            if not at or context.share(ns) >= context.limits.worth_share
+        ),
         suggests="model = model.to(memory_format=torch.channels_last); the same for the images",
         waste="cudnn.benchmark alone: the layout stays",
         confidence=0.75,
@@ -132,6 +149,17 @@ def channels_last(context: Context) -> Advisory | None:
         nchw_share=context.share(used.nchw_ns),
         layout_share=context.share(used.layout_ns),
         channels_first_norm_share=context.share(used.nchw_other_ns),
+    )
+
+
+def channels_first_ns(context: Context) -> float:
+    """Underfilled time of norms that `channels_last` is about: one block a channel, by design."""
+    if channels_last(context) is None:
+        return 0.0
+    return sum(
+        row.total_ns * row.underfilled_share
+        for row in context.estimate.kernels
+        if row.family in CHANNELED and traits_of(row.name) & Trait.NCHW
     )
 
 
@@ -239,7 +267,7 @@ def remove_checkpointing(context: Context) -> Advisory | None:
 def embedding_sort(context: Context) -> Advisory | None:
     """A39: sorting and scattering indices."""
     spent = context.facts.precision.index_ns
-    if context.share(spent) < context.limits.index_share:
+    if context.share(spent) < context.limits.index_share or _dense_gradients(context) is not None:
         return None
     return advisory(
         context,
@@ -253,12 +281,48 @@ def embedding_sort(context: Context) -> Advisory | None:
     )
 
 
+def _filled_bytes(context: Context, found: DenseGradients) -> float | None:
+    """Bytes of zeros; None where the kernel's geometry does not tell its rate."""
+    rows = (row for row in context.estimate.kernels if row.name == found.name)
+    rates = [row.bytes_per_s for row in rows if row.bytes_per_s]
+    return found.fill_ns * rates[0] / 1e9 if rates else None
+
+
+def _dense_gradients(context: Context) -> Advisory | None:
+    """A27: gradients of embedding tables, zeros but for the rows of the batch."""
+    found = context.facts.dense_gradients
+    if found is None or context.share(found.fill_ns) < context.limits.fill_share:
+        return None
+    size = _filled_bytes(context, found)
+    if size is None or context.a_step(size) < FILL_BYTES:
+        return None
+    update = context.facts.optimizer
+    applied = min(update.total_ns, UPDATE_PASSES * found.fill_ns) if update is not None else 0.0
+    return advisory(
+        context,
+        "zero-grad-fill",
+        says=f"{units.size(context.a_step(size))} {context.per} of embedding gradients are filled "
+        "with zeros for the few rows that a batch reads, and the optimizer goes through all of "
+        f"them: {units.share(context.share(found.fill_ns + applied))} of the time",
+        suggests="nn.Embedding(..., sparse=True), these tables in torch.optim.SparseAdam (or SGD)",
+        waste="a fused optimizer alone: it still goes through every row of every table",
+        confidence=0.75,
+        saves=context.device_side(found.fill_ns + applied),
+        bytes_a_step=context.a_step(size),
+        fill_share=context.share(found.fill_ns),
+        update_share=context.share(applied),
+    )
+
+
 def zero_grad_fill(context: Context) -> Advisory | None:
     """A27: large buffers are filled with zeros every step."""
+    dense = _dense_gradients(context)
+    if dense is not None:
+        return dense
     moved = context.facts.transfers
     if context.share(moved.set_ns) < context.limits.fill_share:
         return None
-    if context.a_step(moved.set_bytes) < 64 << 20:
+    if context.a_step(moved.set_bytes) < FILL_BYTES:
         return None
     return advisory(
         context,

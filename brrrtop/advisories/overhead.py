@@ -9,7 +9,9 @@ from typing import Any
 
 from brrrtop import units, words
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.advisories.copies import readback_traffic, readback_waits
 from brrrtop.advisories.host import NAMED, away, sampled
+from brrrtop.advisories.memory import channels_first_ns
 from brrrtop.estimator.lines import parted
 from brrrtop.looked import Line
 from brrrtop.model import Advisory
@@ -48,7 +50,7 @@ def dataloader_stall(context: Context) -> Advisory | None:
 def sync_shadow(context: Context) -> float:
     """Share of the wall the device idles because the host had waited for it."""
     found = context.facts.syncs
-    booked = context.idle("sync")
+    booked = context.waited
     shadow = context.share(found.refill_ns) if found and found.count else 0.0
     late = "unknown" if context.estimate.launch.rho is None else "launch"
     return min(max(shadow, booked), booked + context.idle(late))
@@ -57,7 +59,7 @@ def sync_shadow(context: Context) -> float:
 def _own_idle(context: Context) -> float:
     """Share of the wall the device idled for the trainer's own reasons."""
     idle_ns = context.estimate.account.idle_total_ns
-    return context.share(idle_ns) - context.idle("other_process")
+    return context.share(idle_ns - context.save_idle_ns) - context.idle("other_process")
 
 
 def absence(context: Context) -> float:
@@ -68,8 +70,8 @@ def absence(context: Context) -> float:
     found = context.facts.syncs
     if found is None or not found.count or context.a_step(found.count) >= DENSE_WAITS:
         return 0.0
-    booked = context.estimate.account.idle_ns.get("sync", 0)
-    return context.share(booked) if booked > context.limits.refill_ns * found.count else 0.0
+    least = context.share(context.limits.refill_ns * found.count)
+    return context.waited if context.waited > least else 0.0
 
 
 def sync_point(context: Context) -> Advisory | None:
@@ -78,6 +80,8 @@ def sync_point(context: Context) -> Advisory | None:
     if found is None or not found.count:
         return _sampled_sync(context)
     saved = min(sync_shadow(context), _own_idle(context))
+    if readback_traffic(context) is not None:  # it has those of large copies
+        saved -= readback_waits(context)
     if saved < context.limits.sync_idle or absence(context):
         return None
     if found.from_copies and context.a_step(found.count) < 2:
@@ -141,7 +145,7 @@ def launch_idle(context: Context) -> float:
     late = context.idle("launch")
     if context.estimate.launch.rho is None:
         late = min(context.idle("unknown"), context.share(context.facts.dispatch_idle_ns))
-    return max(late - max(sync_shadow(context) - context.idle("sync"), 0.0), 0.0)
+    return max(late - max(sync_shadow(context) - context.waited, 0.0), 0.0)
 
 
 def launch_bound(context: Context) -> bool:
@@ -328,7 +332,9 @@ def _off_the_loop(line: Line) -> str:
 
 def underfilled_kernels(context: Context) -> Advisory | None:
     """A59: kernels too small for the device, while the host keeps up."""
-    share = context.share(context.estimate.account.underfilled_ns)
+    # A norm of channels-first images has a block a channel: no batch would fill the GPU.
+    by_layout = channels_first_ns(context)
+    share = context.share(max(context.estimate.account.underfilled_ns - by_layout, 0.0))
     if (
         share < context.limits.underfilled
         or launch_idle(context) + context.idle("host", "io", "sync") > share

@@ -75,7 +75,9 @@ class Thresholds:
     cast_share: float = 0.1
     """Autocast over fp32 weights converts each weight once a step: 3-6 % is its price (A33)."""
     conv_share: float = 0.15
-    """Convolution time below which a layout change cannot pay (A34)."""
+    """Convolutions, conversions, norms and pools of images below which their layout cannot pay (A34)."""
+    conv_least: float = 0.05
+    """Convolutions and conversions that tell a conv net: norms of other models have no layout (A34)."""
     nchw_part: float = 0.3
     """Part of the convolution time in channels-first kernels and conversions (A34)."""
     copying_share: float = 0.12

@@ -12,6 +12,7 @@ import numpy as np
 
 from brrrtop.estimator.attention import EagerAttention, eager_attention
 from brrrtop.estimator.chains import Chains, chains
+from brrrtop.estimator.embeddings import DenseGradients, dense_gradients
 from brrrtop.estimator.hosts import Hosts, hosts
 from brrrtop.estimator.idle import DISPATCH_NS
 from brrrtop.estimator.joined import Joined, joined
@@ -19,6 +20,7 @@ from brrrtop.estimator.optimizers import Optimizer, optimizer
 from brrrtop.estimator.precision import Precision, precision
 from brrrtop.estimator.readings import Readings, readings
 from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
+from brrrtop.estimator.saves import Saves, saves
 from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role, used
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
@@ -54,6 +56,9 @@ class Facts:
     eager_norm_ns: int
     precision: Precision
     transfers: Transfers
+    """Less the copies of `saves`."""
+    saves: Saves | None
+    dense_gradients: DenseGradients | None
     waits: Waits | None
     syncs: Syncs | None
     optimizer: Optimizer | None
@@ -80,6 +85,8 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         call_rows: Row of each activity's launching call, -1 where unknown.
     """
     seen = joined(window, call_rows)
+    guessed = estimate.steps.source == "period"
+    saved = saves(seen, None if guessed else estimate.steps_covered)
     attention = eager_attention(seen)
     excluded = seen.in_optimizer.copy()
     if attention is not None:
@@ -98,9 +105,11 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         attention=attention,
         eager_norm_ns=_eager_norm_ns(seen),
         precision=precision(seen),
-        transfers=transfers(seen),
+        transfers=transfers(seen, saved),
+        saves=saved,
+        dense_gradients=dense_gradients(seen),
         waits=waits(seen),
-        syncs=syncs(seen),
+        syncs=syncs(seen, saved),
         optimizer=optimizer(seen),
         hosts=hosts(seen),
         collectives=_collectives(seen),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from brrrtop.estimator.traits import Role, Trait
 from brrrtop.tables import Bool, OpSignature
 from collectors.wire import CopyKind
 
+IMAGE_AXES = 4
 BIG_BLOCKS = 16
 """GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
 
@@ -37,7 +39,7 @@ class Precision:
     cast_ns: int
     cast_kernels: int
     copying_ns: int
-    """Kernels that only move elements, on-device copies included."""
+    """Kernels that only move elements, on-device copies included; conversions are `cast_ns`."""
     copying_kernels: int
     layout_ns: int
     """Conversions between channels-first and channels-last."""
@@ -69,9 +71,10 @@ def precision(joined: Joined) -> Precision:
     layout = joined.is_role(Role.LAYOUT) & kernels
     on_device = np.asarray(joined.window.activities.copy_kinds == CopyKind.DTOD)
     cast = kernels & joined.has(Trait.CAST)
-    copying = (kernels & joined.has(Trait.COPYING)) | on_device
-    fp64 = _over_fp64(joined)
-    double = (kernels & joined.has(Trait.DOUBLE)) | (copying & fp64)
+    moving = (kernels & joined.has(Trait.COPYING)) | on_device
+    copying = moving & ~cast
+    fp64 = _given(joined, lambda op: "double" in op.types)
+    double = (kernels & joined.has(Trait.DOUBLE)) | (moving & fp64)
     total = joined.total_ns
     return Precision(
         matrix_ns=total(matrix),
@@ -82,7 +85,7 @@ def precision(joined: Joined) -> Precision:
         half_ns=total(matrix & joined.has(Trait.HALF)),
         double_ns=total(double),
         double_kernels=int(double.sum()),
-        double_cast_ns=total(double & copying & cast),
+        double_cast_ns=total(double & moving & cast),
         float_streaming_ns=total(
             streaming & joined.has(Trait.FP32_STORAGE) & ~joined.has(Trait.HALF)
         ),
@@ -93,7 +96,9 @@ def precision(joined: Joined) -> Precision:
         copying_kernels=int(copying.sum()),
         layout_ns=total(layout),
         nchw_ns=total(conv & joined.has(Trait.NCHW)),
-        nchw_other_ns=total(kernels & ~conv & ~layout & joined.has(Trait.NCHW)),
+        nchw_other_ns=total(
+            kernels & ~conv & ~layout & joined.has(Trait.NCHW) & ~_given(joined, _is_no_image)
+        ),
         old_conv_ns=total(conv & joined.has(Trait.OLD_CONV)),
         misaligned_ns=total(misaligned),
         misaligned_names=_names(joined, misaligned),
@@ -112,14 +117,20 @@ def _misaligned(joined: Joined, products: Bool) -> Bool:
     )
 
 
-def _over_fp64(joined: Joined) -> Bool:
-    """Rows whose framework op was given an fp64 tensor; none where ops were not recorded."""
+def _is_no_image(op: OpSignature) -> bool:
+    """Whether its first tensor has fewer axes than a batch of images."""
+    first = op.dims[0] if op.dims else ()
+    return isinstance(first, tuple) and 0 < len(first) < IMAGE_AXES
+
+
+def _given(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
+    """Rows whose framework op is as wanted; none where ops were not recorded."""
     window = joined.window
     found = np.zeros(len(window.activities), np.bool_)
-    ids = [op_id for op_id, op in window.ops.items() if "double" in op.types]
+    ids = [op_id for op_id, op in window.ops.items() if wanted(op)]
     if ids and len(window.links):
-        wanted = window.links.correlations[np.isin(window.links.op_ids, ids)]
-        found = np.isin(window.activities.correlations, wanted[wanted != 0])
+        launched = window.links.correlations[np.isin(window.links.op_ids, ids)]
+        found = np.isin(window.activities.correlations, launched[launched != 0])
     return np.asarray(found)
 
 

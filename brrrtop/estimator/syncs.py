@@ -13,6 +13,7 @@ import numpy as np
 from brrrtop.estimator import intervals
 from brrrtop.estimator.idle import DISPATCH_NS, blocking
 from brrrtop.estimator.joined import LATE_NS, Joined
+from brrrtop.estimator.saves import READ_BACK_BYTES, Saves
 from brrrtop.estimator.traits import used
 from brrrtop.tables import I8, Bool, Window
 from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind
@@ -21,15 +22,13 @@ WAITING_OPS = frozenset(
     {"aten::item", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::_to_copy"}
 )
 """Framework ops that read a value back; each holds the others it is made of."""
-READ_BACK_BYTES = 4096
-"""A value, a flag or a few of them: a larger copy to the host is traffic."""
 SHADOW = 8
 """Launches after a wait that find the device idle because of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Syncs:
-    """Waits of threads that launch work, less those for an upload to end."""
+    """Waits of threads that launch work, less those for an upload or within a save."""
 
     count: int
     blocked_ns: int
@@ -44,15 +43,23 @@ class Syncs:
     """Told from small copies to the host: the calls themselves were not recorded."""
 
 
-def syncs(joined: Joined) -> Syncs | None:
-    """Waits in the window; None without call records or small values read back."""
+def syncs(joined: Joined, saved: Saves | None = None) -> Syncs | None:
+    """Waits in the window; None without call records or small values read back.
+
+    Args:
+        joined: The window's activities.
+        saved: Its saves, whose copies wait for the device too.
+    """
     window = joined.window
     calls = window.calls
     if not len(calls):
-        return _readbacks(joined)
+        return _readbacks(joined, saved)
     if not (calls.classes == CallClass.SYNC).any():
-        return _readbacks(joined) or Syncs(0, 0, 0, 0, ())
+        return _readbacks(joined, saved) or Syncs(0, 0, 0, 0, ())
     waits = _waits(joined)
+    if saved is not None:
+        spans = intervals.Cover(*intervals.merge(saved.starts_ns, saved.ends_ns))
+        waits &= spans.between(calls.ends_ns - 1, calls.ends_ns) == 0
     last_launch = int(joined.launched_ns.max()) if len(joined.launched_ns) else 0
     waits &= calls.ends_ns <= last_launch
     uploads = _for_uploads(joined)
@@ -71,13 +78,15 @@ def syncs(joined: Joined) -> Syncs | None:
     )
 
 
-def _readbacks(joined: Joined) -> Syncs | None:
+def _readbacks(joined: Joined, saved: Saves | None) -> Syncs | None:
     """Waits told from small values copied to the host, where calls were not recorded.
 
     The host wants such a value at once: it waits for the copy, and launches again after it.
     """
     activities = joined.window.activities
     small = (activities.copy_kinds == CopyKind.DTOH) & (activities.size_bytes <= READ_BACK_BYTES)
+    if saved is not None:
+        small &= ~saved.rows
     if not small.any():
         return None
     place = np.arange(len(activities))

@@ -91,7 +91,8 @@ class Trait(IntFlag):
     ADAM_PART = 512
     """One of the operations an unfused Adam is made of."""
     CAST = 1024
-    """Converts between floating-point types."""
+    """Converts between floating-point types and does nothing else: arithmetic that converts what it
+    reads is needed anyway."""
     COPYING = 2048
     """Only moves elements: contiguous, cat, transpose."""
     FP32_STORAGE = 4096
@@ -125,7 +126,10 @@ _TRAITS: tuple[tuple[Trait, re.Pattern[str]], ...] = tuple(
             r"|AdamFunctor",
         ),
         (Trait.ADAM_PART, r"addcdiv|addcmul|lerp_\w*kernel"),
-        (Trait.CAST, r"bfloat16_copy_kernel|float16_copy|half_copy|LoadWithCast"),
+        (
+            Trait.CAST,
+            r"bfloat16_copy_kernel|float16_copy|half_copy|direct_copy_kernel.*LoadWithCast",
+        ),
         (Trait.COPYING, r"direct_copy_kernel|CatArray|transpose"),
         (Trait.FP32_STORAGE, r"<float\b|lambda\(float\b"),
         (Trait.DROPOUT, r"dropout|bernoulli|masked_scale"),

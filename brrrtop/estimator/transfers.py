@@ -8,7 +8,7 @@ import numpy as np
 
 from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
-from brrrtop.estimator.syncs import READ_BACK_BYTES
+from brrrtop.estimator.saves import READ_BACK_BYTES, Saves
 from brrrtop.tables import Bool
 from collectors.wire import CopyKind, MarkClass, MemoryKind
 
@@ -57,8 +57,8 @@ class Waits:
     largest_ns: int
 
 
-def transfers(joined: Joined) -> Transfers:
-    """Copies by direction and memory; all zero where none ran."""
+def transfers(joined: Joined, saved: Saves | None = None) -> Transfers:
+    """Copies by direction and memory, less those of `saved`; all zero where none ran."""
     activities = joined.window.activities
     kernels = joined.kernels
     cover = intervals.Cover(
@@ -69,6 +69,8 @@ def transfers(joined: Joined) -> Transfers:
     pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
     up = (activities.copy_kinds == CopyKind.HTOD) & ~kernels
     down = (activities.copy_kinds == CopyKind.DTOH) & ~kernels
+    if saved is not None:
+        down &= ~saved.rows
 
     def copies(rows: Bool) -> Copies:
         length = activities.ends_ns[rows] - activities.starts_ns[rows]

@@ -47,6 +47,7 @@ CONV_NHWC = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_ti
 CONV_OLD = "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int, int, int)"
 TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<__nv_bfloat16, __nv_bfloat16, float, false, true>(P)"
 BN_NCHW = "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128, true, 1, true>(P)"
+BN_NATIVE = "void at::native::batch_norm_backward_kernel<c10::BFloat16, float, float, int>(P)"
 FLASH = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_kernel0_0"
 FLASH_BACK = (
     "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x128_kernel0_0"
@@ -80,6 +81,8 @@ FOREACH = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<3>, "
     "BinaryOpListAlphaFunctor<float, 3, 2, 2>>(P)"
 )
+ROWS_ADDED = "void at::native::(anonymous namespace)::compute_grad_weight<float, long>(P)"
+SCAN = "void at_cuda_detail::cub::DeviceScanKernel<Policy900, long>(P)"
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 
 
@@ -97,6 +100,19 @@ ADD, MUL, COPY = (
 ADD32, ADD64 = pointwise("CUDAFunctor_add", "float"), pointwise("CUDAFunctor_add", "double")
 RSQRT = pointwise("rsqrt_kernel_cuda", tensors=2)
 CAST = pointwise("bfloat16_copy_kernel_cuda", tensors=2)
+_CASTING = (
+    "std::array<char*, {}ul>, 4, TrivialOffsetCalculator<1, unsigned int>, "
+    "at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1> >(P)"
+)
+ADD_CASTING = (
+    "void at::native::unrolled_elementwise_kernel<at::native::CUDAFunctor_add<float>, "
+    + _CASTING.format(3)
+)
+COPY_CASTING = (
+    "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda("
+    "at::TensorIteratorBase&)::{lambda(float)#1}, " + _CASTING.format(2)
+)
+ZEROS = pointwise("FillFunctor", "float", 1)
 ADDCDIV = pointwise("addcdiv_cuda_kernel", "float", 4)
 MEAN = (
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, "

@@ -18,13 +18,16 @@ from .scenarios import (
     ADD,
     ADD32,
     ADD64,
+    ADD_CASTING,
     ADDCDIV,
+    BN_NATIVE,
     BN_NCHW,
     CAST,
     CONV_NCHW,
     CONV_NHWC,
     CONV_OLD,
     COPY,
+    COPY_CASTING,
     FLASH,
     FLASH2,
     FLASH_BACK,
@@ -39,7 +42,9 @@ from .scenarios import (
     NCCL,
     NORM,
     ODD_GEMM,
+    ROWS_ADDED,
     RSQRT,
+    SCAN,
     SGEMM,
     SOFTMAX,
     SOFTMAX_BACK,
@@ -48,6 +53,7 @@ from .scenarios import (
     TO_NHWC,
     TOPK,
     TRITON,
+    ZEROS,
     Scene,
     healthy,
 )
@@ -501,6 +507,41 @@ def a_save_that_stops_the_loop() -> Scene:
     return healthy(healthy().idle(80_000, MarkClass.CHECKPOINT, "torch.save"))
 
 
+def written(s: Scene, tensors: int = 16) -> None:
+    """`torch.save` as the device sees it: a copy, then the host writes it, tensor after tensor."""
+    for _ in range(tensors):
+        s.copy("down", 16 << 20, 4_000.0, pageable=True)
+        s.sync(10.0)
+        s.idle(4_000.0)
+
+
+@calls_for("checkpoint-stall")
+@silent("sync-point", "readback-traffic", "host-stall", "python-overhead")
+def a_save_that_nobody_marked() -> Scene:
+    scene = healthy()
+    written(scene)
+    return healthy(scene)
+
+
+@calls_for("readback-traffic")
+@silent("checkpoint-stall")
+def as_much_copied_back_every_step() -> Scene:
+    return looped(lambda s: (large(s), written(s)))
+
+
+@calls_for("readback-traffic")
+@silent("checkpoint-stall")
+def results_copied_back_between_kernels() -> Scene:
+    def body(s: Scene) -> None:
+        large(s)
+        if s.marks and len(s.marks) % 4 == 2:
+            for _ in range(16):
+                s.copy("down", 16 << 20, 4_000.0, pageable=True)
+                s.kernel(GEMM, 300.0, late=20.0)
+
+    return looped(body, steps=8)
+
+
 @silent("checkpoint-stall")
 def a_save_in_the_background() -> Scene:
     return looped(lambda s: (s.mark(MarkClass.CHECKPOINT, 3_000, "async_save"), large(s)))
@@ -596,6 +637,17 @@ def one_conversion_of_each_weight() -> Scene:
     return looped(lambda s: [(large(s, 2), s.kernel(CAST, 20.0)) for _ in range(20)])
 
 
+@silent("cast-churn", "needless-copies")
+def arithmetic_that_converts_what_it_reads() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(ADD_CASTING, 80.0)) for _ in range(20)])
+
+
+@calls_for("cast-churn")
+@silent("needless-copies")
+def conversions_of_strided_tensors() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(COPY_CASTING, 80.0)) for _ in range(20)])
+
+
 @calls_for("channels-last")
 def channels_first_convolutions() -> Scene:
     def layer(s: Scene) -> None:
@@ -615,6 +667,33 @@ def channels_last_convolutions() -> Scene:
             s.kernel(NORM, 40.0)
 
     return looped(body)
+
+
+@calls_for("channels-last")
+@silent("underfilled-kernels")
+def channels_first_norms_around_few_convolutions() -> Scene:
+    def layer(s: Scene) -> None:
+        s.kernel(TO_NHWC, 20.0)
+        s.kernel(CONV_NHWC, 40.0)
+        s.kernel(BN_NATIVE, 500.0, blocks=64)
+
+    return looped(lambda s: [layer(s) for _ in range(20)])
+
+
+@silent("channels-last")
+def norms_of_sequences_beside_convolutions() -> Scene:
+    op = OpSignature("aten::native_batch_norm_backward", ((64, 256, 1000),), ("c10::BFloat16",))
+
+    def layer(s: Scene) -> None:
+        s.kernel(CONV_NHWC, 60.0)
+        s.kernel(BN_NATIVE, 500.0, blocks=64, op=op)
+
+    return looped(lambda s: [layer(s) for _ in range(20)])
+
+
+@silent("channels-last")
+def norms_without_convolutions() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(BN_NATIVE, 500.0)) for _ in range(20)])
 
 
 @calls_for("needless-copies")
@@ -719,6 +798,37 @@ def gradients_filled_with_zeros() -> Scene:
     return looped(lambda s: (large(s), s.fill(2 << 30, 500.0)))
 
 
+def table_gradient(s: Scene, us: float) -> None:
+    """The gradient of an embedding: zeros for the table, then the rows of the batch."""
+    s.kernel(SORT, 6.0).kernel(ZEROS, us)
+    for _ in range(6):
+        s.kernel(SCAN, 2.0)
+    s.kernel(ROWS_ADDED, 15.0)
+
+
+@calls_for("zero-grad-fill")
+@silent("embedding-sort")
+def gradients_of_whole_embedding_tables() -> Scene:
+    def body(s: Scene) -> None:
+        large(s, 4)
+        for _ in range(8):
+            table_gradient(s, 120.0)
+            s.kernel(SORT, 60.0)
+        s.kernel(FUSED_ADAM, 6_000.0)
+
+    return looped(body)
+
+
+@silent("zero-grad-fill")
+def the_gradient_of_one_vocabulary() -> Scene:
+    return looped(lambda s: (large(s, 20), table_gradient(s, 40.0), s.kernel(FUSED_ADAM, 100.0)))
+
+
+@silent("zero-grad-fill")
+def buffers_of_zeros_that_no_embedding_asked_for() -> Scene:
+    return looped(lambda s: [(large(s, 2), s.kernel(ZEROS, 120.0)) for _ in range(8)])
+
+
 @silent("zero-grad-fill")
 def small_workspaces_cleared() -> Scene:
     return looped(lambda s: [(large(s, 1), s.fill(4096, 1.0)) for _ in range(20)])
@@ -740,6 +850,21 @@ def fp32_products_on_an_a100() -> Scene:
 @silent("enable-tf32-or-amp")
 def fp32_products_behind_launches() -> Scene:
     return looped(lambda s: small(s, name=SGEMM))
+
+
+@silent("enable-tf32-or-amp")
+def short_fp32_products_that_leave_the_gpu_empty() -> Scene:
+    return looped(lambda s: [s.kernel(SGEMM, 5.0, blocks=16) for _ in range(400)])
+
+
+@calls_for("enable-tf32-or-amp")
+def long_fp32_products_of_few_blocks() -> Scene:
+    return looped(lambda s: [s.kernel(SGEMM, 400.0, blocks=48) for _ in range(20)])
+
+
+@silent("use-bf16")
+def short_tf32_products_that_leave_the_gpu_empty() -> Scene:
+    return looped(lambda s: [s.kernel(TF32_GEMM, 5.0, blocks=16) for _ in range(400)])
 
 
 @silent("enable-tf32-or-amp", "use-bf16")
