@@ -13,7 +13,14 @@ from brrrtop.estimator import families, mixes, occupancy
 from brrrtop.estimator.families import Family, family_of
 from brrrtop.estimator.names import NameFacts, name_facts
 from brrrtop.estimator.ops import GENERATED, STREAMING, Work, work_of
-from brrrtop.estimator.sides import LAUNCH_FLOOR_NS, at_most_even, by_name, by_roofs, padding
+from brrrtop.estimator.sides import (
+    LAUNCH_FLOOR_NS,
+    at_most_even,
+    by_name,
+    by_roofs,
+    padding,
+    with_exponentials,
+)
 from brrrtop.tables import Activities, ActivityType, Device, Window
 from collectors.wire import Metric
 
@@ -133,6 +140,7 @@ class Judge:
             level = NAME
         at_clock = c_roof / self._clock if c_roof is not None else None
         worked = at_clock * padded if at_clock is not None else None
+        worked = with_exponentials(worked, family, facts, name, mean_ns)
         odds_ratio = self._side_ratio(worked, m_roof)
         cached = self._is_cached(size)
         pace = self._pace(facts, blocks * int(acts.threads[row]), mean_ns)
@@ -289,6 +297,10 @@ STREAMS_ENOUGH, STREAMS_BRIEFLY = 0.55, 0.8
 shorter than `BRIEF_NS` more. 0.56 to 0.76 of 9 us and more stood for 59 to 78 % of memory throughput,
 0.52 and 0.76 of 4 and 5 us for 32 and 44 % (counted H200 products of few rows)."""
 BRIEF_NS = 8_000
+NEARLY_FULL, NEARLY_FULL_NS, HELD_UP = 0.9, 62_000, 0.4
+"""From so many waves and so long on, products and convolutions at less than that of the compute roof are held
+up by the caches or the shared memory, at 64 to 84 % of the memory throughput (5 of 5 counted kinds, at 0.15
+to 0.23 of the roof); at 0.47 it was 50 and 63 % (H200)."""
 LONG_PRODUCT_NS, LONG_CONV_NS, FEW_WAVES = 20_000, 35_000, 0.3
 """Without shapes: products of less than a wave that last longer loop over enough work to keep the GPU
 busy. Convolutions, and products on the CUDA cores with a third of a wave, need more of it: of 20 to 35
@@ -326,7 +338,8 @@ def _fills_device(
     if compute_roof is not None:
         enough = STREAMS_ENOUGH if mean_ns >= BRIEF_NS else STREAMS_BRIEFLY
         streams = (memory_roof or 0.0) >= enough
-        return compute_roof >= _enough(facts) or streams
+        held_up = compute_roof < HELD_UP and waves >= NEARLY_FULL and mean_ns >= NEARLY_FULL_NS
+        return compute_roof >= _enough(facts) or streams or held_up
     if family.kind == families.COMPUTE or facts.tensor_cores:
         few = family.name == "conv" or (facts.tensor_cores is False and waves < FEW_WAVES)
         return fills >= 0.6 and mean_ns > (LONG_CONV_NS if few else LONG_PRODUCT_NS)

@@ -7,6 +7,7 @@ once, each output written once), so an achieved rate is a floor.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ TYPE_BYTES = {
     "float": 4, "double": 8, "c10::BFloat16": 2, "c10::Half": 2, "long int": 8, "long": 8,
     "int": 4, "bool": 1, "unsigned char": 1, "signed char": 1, "short": 2, "short int": 2,
     "c10::Float8_e4m3fn": 1, "c10::Float8_e5m2": 1, "c10::complex<float>": 8,
+    "c10::complex<double>": 16, "c10::complex<c10::Half>": 4,
 }  # fmt: skip
 TYPE_PRECISION = {
     "float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16",
@@ -44,6 +46,12 @@ ATTENTION = frozenset({"attention"})
 LOOKUPS = frozenset({"index"})
 GENERATED = frozenset({"fused"})
 """Inductor's kernels: each is called with just the tensors that it reads and writes."""
+NO_CACHE = 1 << 27
+"""Bytes that no GPU's cache holds: what is spread over leading dimensions is read anew for each of them."""
+UNROLLED = 8
+"""Of so few elements Inductor sums within one iteration, so all of them are touched (its
+`unroll_reductions_threshold`)."""
+_REDUCES = re.compile(r"_(sum|mean|a?max|a?min|prod|var|std|norm|softmax|any|all)(_|$)")
 STREAMING = frozenset({"elementwise", "reduction", "norm", "softmax", "concat", "activation",
                        "random", "pool", "layout", "rearrange"})  # fmt: skip
 """Kernels that pass once over what the op was given."""
@@ -314,10 +322,18 @@ def _generated(op: OpSignature) -> Work | None:
     What follows the tensors are its numbers of iterations: no tensor is touched more often, though
     it may be a view of more. A tensor updated in place counts once.
     """
-    tensors = [(math.prod(shape), i) for i, d in enumerate(op.dims) if (shape := _shape(d))]
+    tensors = [(shape, i) for i, d in enumerate(op.dims) if (shape := _shape(d))]
     counts = [v for text in op.concrete if (v := _count(text)) is not None]
-    most = math.prod(counts) if counts else max((n for n, _ in tensors), default=0)
-    size = sum(min(n, most) * _bytes_of(op, i) for n, i in tensors)
+    most = math.prod(counts) if counts else max((math.prod(s) for s, _ in tensors), default=0)
+    whole = {shape for shape, _ in tensors if math.prod(shape) == most}
+    unrolled = op.name.startswith("triton_poi") and bool(_REDUCES.search(op.name))
+    size = 0
+    for shape, i in tensors:
+        elements, each = math.prod(shape), _bytes_of(op, i)
+        if elements * each > NO_CACHE and any(w[-len(shape) :] == shape for w in whole):
+            elements = most
+        few = elements <= UNROLLED * most and elements % max(most, 1) == 0
+        size += (elements if unrolled and few else min(elements, most)) * each
     return Work(0.0, float(size), None, GENERATED) if size else None
 
 

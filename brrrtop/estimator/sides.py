@@ -16,24 +16,26 @@ may replace it): this much of a kernel does not shrink or grow with its work."""
 VECTORIZED_TURN = 0.655
 """Share of the bandwidth above which vectorised pointwise kernels are bound by it, below by instructions.
 Fitted on counted H200 kernels of 15 scripts (benchmarks/truth/holdout.py)."""
-STRIDED_PACE, STRIDED_SLOPE = 0.49, 6.2
+STRIDED_PACE, STRIDED_SLOPE = 0.445, 6.2
 """Instructions an SM issues for one element of a strided pointwise kernel, over the most it can issue in a
-cycle: at a pace of p elements per cycle and SM they take 0.49 p of it (0.34 to 0.54 counted, by how many
-dimensions the offset has). Both throughputs grow with the pace, so their ratio tells the side at any
-speed. Fitted on 74 kinds of kernels of 31 scripts and the sweep, each script scored by the others: 5 of
-the decided wrong, 8 where the share of the bandwidth alone is asked."""
-STRIDED_PACE_BY_NAME, STRIDED_SLOPE_BY_NAME = 0.74, 3.8
-"""The same where the bytes come from the name, which counts broadcast operands in full (79 kinds)."""
+cycle: at a pace of p elements per cycle and SM they take 0.445 p of it (0.34 to 0.54 counted, by how many
+dimensions the offset has). Both throughputs grow with the pace, so their ratio tells the side at any speed:
+least squares over the logarithms of 97 counted kinds (31 scripts, 24 written blind and the sweep, H200)
+finds a slope of 0.94 and leaves 0.26, of which the slope of the odds is 1.7 / 0.26 times that."""
+STRIDED_PACE_BY_NAME, STRIDED_SLOPE_BY_NAME = 0.65, 3.8
+"""The same where the bytes come from the name, which counts broadcast operands in full (95 kinds: slope
+0.72, left 0.32)."""
 CACHED_PART = 0.4
 """Of the bytes of strided ones whose tensors fit into the level-2 cache together, what counts as traffic:
 37 of 38 kinds had the higher SM throughput."""
 EXPONENTIAL_TURN = 0.65
 """The same of kernels that take an exponential of each element: softmax forward by warps, Inductor's
 with one in their name. Bound by instructions at 0.29 to 0.65 of the bandwidth, at 0.8 no longer."""
-SCATTERED_BELOW = 0.9
+SCATTERED_BELOW, SCATTERED_IN_CACHE, SCATTERED_NS = 0.9, 0.75, 20_000
 """Elements per cycle and SM. Strided pointwise kernels of an H200 that are bound by their
 instructions work through 1.1 to 2.4, whatever the size of an element; those that transpose, through
-0.6 to 0.7 (counted kernels of the same 15 scripts)."""
+0.6 to 0.7 (counted kernels of the same 15 scripts). So do those that transpose what the level-2 cache
+holds (0.67: 26 % of the SM throughput beside 91 % of the cache's), but short ones are slow anyway."""
 
 
 EXPLAINS = 0.35
@@ -43,15 +45,22 @@ NAME_BESIDE_SHAPES = 0.3
 """Of what the name says of a product on the tensor cores, what counts where shapes tell both roofs. Of 48
 counted kinds nearer to the memory roof by a fifth and more none decided had the higher SM throughput;
 with the whole of it their sides turn at 0.6 of the ratio (31 scripts and the sweep, H200)."""
+_LAYER_NORM = "vectorized_layer_norm_kernel"
+"""Turns sharply: compute at 0.53 of the bandwidth and less (25 of 25 counted kinds, two of them within 11
+points), memory at 0.60 and more (3 of 3). Reductions of four waves and more do as well: 82 % of the SM
+throughput at 0.17, 37 % beside 77 % at 0.71 to 0.77."""
 _GENERATED_EXPONENTIAL = re.compile(
     r"^triton_(?!.*backward_data).*(softmax|(?<!hard)sigmoid(?!_backward)|_exp_)"
 )
 IN_CACHE_NS = 9_100
 """Shorter full grids of cuDNN's layout kernels work on what the cache holds: 14 of 17 counted ones of
 float under 9.1 us had the higher SM throughput, 12 of 13 longer ones the higher memory throughput (H200)."""
+WITH_EXPONENTIALS = 0.37
+_FLASH = re.compile(r"sdpa_sm\d+_flash|flash_fwd")
+_WIDE_CONCAT = re.compile(r"CatArrayBatchedCopy_(vectorized|aligned)")
 _EXPONENTIAL = re.compile(
     r"softmax_warp_forward|^triton_.*(softmax(?!_backward)|(?<!hard)(sigmoid|tanh)(?!_backward)|gelu|silu"
-    r"|_erfc?_|_exp2?_|expm1|sumexp|addexp)"
+    r"|_erfc?_|_exp2?_|expm1|sumexp|addexp|a(sin|cos|tan)h_|lgamma|digamma|erfinv)"
 )
 """Neither hardtanh, which is what ReLU6 is, nor the gradients of sigmoid and tanh take one, and `expand`
 and `overflow` only have the letters."""
@@ -72,6 +81,21 @@ def at_most_even(probability: float, name: str) -> float:
     with tiles of 256x128 it is 18 points less).
     """
     return min(probability, 0.5) if _EVEN.search(name) else probability
+
+
+def with_exponentials(
+    reached: float | None, family: Family, facts: NameFacts, name: str, mean_ns: float
+) -> float | None:
+    """Share of the compute roof of a kernel with what its softmax takes, at least.
+
+    Attention forward takes an exponential of each score, beside the products: of shapes at 9 to 49 % of
+    the tensor cores' roof cuDNN's and FlashAttention's were at 40 to 56 % of the SM throughput (13 of 13
+    counted kinds of 25 us and more, H200).
+    """
+    forward = family.name == "attention" and not facts.backward and _FLASH.search(name)
+    if reached is None or not forward or mean_ns < 20 * LAUNCH_FLOOR_NS:
+        return reached
+    return max(reached, WITH_EXPONENTIALS)
 
 
 def padding(facts: NameFacts, work: Work | None) -> float:
@@ -130,14 +154,17 @@ def by_name(
     long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
     short_strided = facts.strided and (waves or 0) >= 1 and mean_ns > 3 * LAUNCH_FLOOR_NS
     if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        return chance(pointwise_odds(facts, memory_roof, pace, cached, told))
+        slow = SCATTERED_IN_CACHE if cached and mean_ns > SCATTERED_NS else 0.0
+        return chance(pointwise_odds(facts, memory_roof, pace, cached, told, slow))
     if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
         return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))
     odds = _odds(_prior(family, facts, mean_ns, waves, name))
-    waits = long or (family.name == "norm" and (waves or 0) >= 1 and mean_ns > 5 * LAUNCH_FLOOR_NS)
+    norm = family.name == "norm" and "reduce_kernel" not in name
+    waits = long or (norm and (waves or 0) >= 1 and mean_ns > 5 * LAUNCH_FLOOR_NS)
     if memory_roof is not None and waits and family.name in STREAMING | GENERATED:
         # A full grid well under the bandwidth roof waits for instructions, not bytes.
-        odds += min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
+        sharp = 2.0 if family.name == "reduction" or _LAYER_NORM in name else 1.0
+        odds += sharp * min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
     return chance(odds)
 
 
@@ -147,20 +174,26 @@ def _prior(
     """By the name alone.
 
     Inductor's exponentials cost instructions, and so do the offsets of strided pointwise kernels (61 of 74
-    counted kinds; how fast they ran is what would tell). Copies that rearrange spend instructions on
-    elements: on those of two bytes more of them than the memory needs time, on those of four only
-    where the cache serves them.
+    counted kinds; how fast they ran is what would tell). Concatenations spend them on each element
+    (36 to 76 % of the SM throughput beside 16 to 39 %, 7 of 7), unless they copy wide words (16 to 31 %
+    beside 34 to 83 %, 7 of 7). Copies that rearrange do as well: on elements of two bytes more of them
+    than the memory needs time, on those of four only where the cache serves them; cuDNN's padding moves
+    more than it works out (4 of 4).
     """
-    if family.name == "fused" and (waves or 0) >= 1:
+    if family.name == "fused" and (waves is None or waves >= 1):
         if _GENERATED_EXPONENTIAL.search(name):
-            return 0.65
+            return 0.4 if name.startswith("triton_poi") else 0.65
         return 0.4 if _EXPONENTIAL.search(name) else family.prior
     if facts.strided and facts.elements_per_thread and (waves is None or waves >= 1):
         return max(0.5, family.prior)
     if family.name not in ("concat", "layout") or family.prior > 0.5:
         return family.prior
+    if family.name == "concat":
+        return 0.12 if _WIDE_CONCAT.search(name) else 0.8
     if facts.element_bytes is None:
         return family.prior
+    if "AddPadding" in name:
+        return 0.3
     if family.name == "layout" and mean_ns < IN_CACHE_NS:
         return 0.7
     return 0.7 if facts.element_bytes <= 2 else 0.35
@@ -172,6 +205,7 @@ def pointwise_odds(
     pace: float | None,
     cached: bool = False,
     told: bool = True,
+    scattered_in_cache: float = 0.0,
 ) -> float:
     """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
 
@@ -179,12 +213,15 @@ def pointwise_odds(
     work out an offset per element, and the share of the issue slots that takes is weighed against
     the share of the bandwidth; much slower than instructions explain, their accesses do not
     coalesce and the memory system is the limit again.
+
+    Args:
+        scattered_in_cache: Pace under which that holds of cached tensors too.
     """
     if not facts.strided:
         return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
     if pace is None or memory_roof <= 0:
         return 0.0
-    if pace < SCATTERED_BELOW and not cached:
+    if pace < (scattered_in_cache if cached else SCATTERED_BELOW):
         return -1.8
     each = STRIDED_PACE if told else STRIDED_PACE_BY_NAME
     slope = STRIDED_SLOPE if told else STRIDED_SLOPE_BY_NAME

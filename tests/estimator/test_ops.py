@@ -184,6 +184,34 @@ def test_a_generated_kernel_moves_the_tensors_it_is_called_with() -> None:
     assert whole is not None and whole.size_bytes == 4096 * 2 + 4 * 4096 * 4
 
 
+def test_a_generated_kernel_reads_what_no_cache_holds_anew_for_each_leading_row() -> None:
+    n = 1 << 26
+    call = OpSignature(
+        "triton_poi_fused_exp_expand_mul_0",
+        ((n,), (6, 1), (6, n), ()),
+        ("float", "float", "float", "Scalar"),
+        ("", "", "", str(6 * n)),
+    )
+    work = work_of(call)
+    assert work is not None and work.size_bytes == 4 * (6 * n + 6 + 6 * n)
+    small = replace(call, dims=((1024,), (6, 1), (6, 1024), ()), concrete=("", "", "", "6144"))
+    work = work_of(small)
+    assert work is not None and work.size_bytes == 4 * (1024 + 6 + 6144)
+
+
+def test_a_generated_kernel_that_sums_few_elements_in_place_touches_all_of_them() -> None:
+    dims, types, n = ((6, 4096), (4096,), ()), ("float", "float", "Scalar"), ("", "", "4096")
+    summed = work_of(OpSignature("triton_poi_fused_mul_sum_view_1", dims, types, n))
+    viewed = work_of(OpSignature("triton_poi_fused_mul_slice_view_1", dims, types, n))
+    assert summed is not None and summed.size_bytes == 4 * 7 * 4096
+    assert viewed is not None and viewed.size_bytes == 4 * 2 * 4096
+
+
+def test_complex_numbers_of_two_doubles_have_sixteen_bytes() -> None:
+    work = work_of(OpSignature("aten::fill_", ((96, 65), ()), ("c10::complex<double>", "Scalar")))
+    assert work is not None and work.size_bytes == 16 * 96 * 65
+
+
 def test_the_formula_agrees_with_every_confident_row_of_the_table() -> None:
     cut = {"H800", "H20", "B300", "A10G", "L40\\b"}
     for pattern, row in table():

@@ -208,3 +208,84 @@ def test_tiles_that_hopper_feeds_from_shared_memory_say_nothing_of_later_parts(
 ) -> None:
     chance = sides.at_most_even(0.9, f"nvjet_{part}tst_320x128_64x3_1x2_h_bz_coopB_NNT")
     assert chance == (0.5 if even else 0.9)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "side"),
+    [
+        ("CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<4u>, unsigned int, 4, 64, 64>", "compute"),
+        ("CatArrayBatchedCopy_vectorized<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int, 2, 128, 1, 16, 8>", "memory"),
+        ("CatArrayBatchedCopy_alignedK_contig<at::native::(anonymous namespace)::OpaqueType<4u>, unsigned int, 2, 128, 1, 8>", "memory"),
+    ],
+)  # fmt: skip
+def test_concatenations_spend_instructions_on_elements_unless_they_copy_wide_words(
+    kernel: str, side: str
+) -> None:
+    found = judged(f"void at::native::(anonymous namespace)::{kernel}", 4096, 60_000, 256)
+    assert (found.compute_probability > 0.5) == (side == "compute")
+
+
+@pytest.mark.parametrize(("reached", "side"), [(0.17, "compute"), (0.71, "memory")])
+def test_reductions_of_many_waves_far_under_the_bandwidth_wait_for_instructions(
+    reached: float, side: str
+) -> None:
+    rows = 1 << 20
+    name = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>>>"
+    op = OpSignature("aten::mean", ((rows, 64),), ("float",), ("",))
+    found = judged(name, 12_288, round(rows * 64 * 4 / (reached * 4.8e12) * 1e9), 512, op=op)
+    assert (found.compute_probability > 0.5) == (side == "compute")
+
+
+@pytest.mark.parametrize(("reached", "side"), [(0.5, "compute"), (0.61, "memory")])
+def test_layer_norms_turn_between_half_and_three_fifths_of_the_bandwidth(
+    reached: float, side: str
+) -> None:
+    name = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, false>(int, float)"
+    rows = 1 << 15
+    op = OpSignature("aten::native_layer_norm", ((rows, 4096),), ("c10::BFloat16",), ("",))
+    size = 2 * rows * 4096 * 2
+    found = judged(name, rows, round(size / (reached * 4.8e12) * 1e9), 128, op=op)
+    assert found.memory_share_of_roof == pytest.approx(reached, abs=0.02)
+    assert (found.compute_probability > 0.5) == (side == "compute")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "microseconds", "side"),
+    [
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x64_4x1x1", 253, "compute"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1", 253, "memory"),
+    ],
+)  # fmt: skip
+def test_attention_forward_is_kept_busy_by_its_softmax_whatever_its_products_reach(
+    kernel: str, microseconds: int, side: str
+) -> None:
+    shape = (800, 12, 49, 64)
+    forward = "_scaled_dot_product_cudnn_attention"
+    op = (
+        OpSignature(f"aten::{forward}", (shape,) * 3, ("c10::BFloat16",) * 3, ("",) * 3)
+        if side == "compute"
+        else OpSignature(
+            f"aten::{forward}_backward", (shape,) * 4, ("c10::BFloat16",) * 4, ("",) * 4
+        )
+    )
+    found = judged(kernel, 132, microseconds * 1000, 384, op=op)
+    assert (found.compute_share_of_roof or 1.0) < (found.memory_share_of_roof or 0.0)
+    assert (found.compute_probability > 0.5) == (side == "compute")
+
+
+def test_a_long_convolution_of_few_channels_on_nearly_all_processors_is_no_small_one() -> None:
+    name = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize256x64x32_warpgroupsize1x1x1_g1_execute"
+    image, weight = (16, 32, 512, 512), (64, 32, 3, 3)
+    op = OpSignature("aten::cudnn_convolution", (image, weight), ("c10::BFloat16",) * 2, ("", ""))
+    assert judged(name, 120, 700_000, 1024, op=op).filled
+    small = OpSignature("aten::cudnn_convolution", ((1, 32, 256, 256), weight), ("c10::BFloat16",) * 2, ("", ""))  # fmt: skip
+    assert not judged(name, 120, 12_000, 1024, op=small).filled
+
+
+def test_an_exponential_in_a_generated_kernel_counts_where_nobody_knows_its_waves() -> None:
+    name = "triton_red_fused__softmax_add_exp_mul_0"
+    made = window([K(0, 90_000, name, corr=1, blocks=4096)])
+    nameless = replace(made, device=replace(made.device, sm_count=None))
+    blind = label(nameless, None).groups[0]
+    assert blind.waves is None
+    assert blind.compute_probability == judged(name, 4096, 90_000).compute_probability > 0.5
