@@ -126,7 +126,7 @@ class Judge:
         blocks, mean_ns = int(acts.blocks[row]), max(total_ns / count, 1.0)
         waves, fills = self._geometry(row)
         op = self._window.ops.get(op_id)
-        work = work_of(op) if op is not None else None
+        work = work_of(op) if op else None
         flop, size, precision, level = _work(family, facts, work, blocks, int(acts.threads[row]))
         c_roof = self._compute_share(flop, precision, facts.tensor_cores, mean_ns)
         padded = padding(facts, work) if level == SHAPES else 1.0
@@ -135,31 +135,29 @@ class Judge:
             flop = size = c_roof = None
         m_roof = self._memory_share(size, mean_ns)
         if facts.elements_per_block and (m_roof or 0.0) > 1.0:
-            size = m_roof = None  # blocks of tensors smaller than a block's share
+            size = m_roof = None  # tensors smaller than a block's share
         if c_roof is None and m_roof is None:
             level = NAME
         at_clock = c_roof / self._clock if c_roof is not None else None
-        worked = at_clock * padded if at_clock is not None else None
-        worked = with_exponentials(worked, family, facts, name, mean_ns)
+        tiles = at_clock * padded if at_clock is not None else None
+        worked = with_exponentials(tiles, family, facts, name, mean_ns)
         odds_ratio = self._side_ratio(worked, m_roof)
         cached = self._is_cached(size)
         pace = self._pace(facts, blocks * int(acts.threads[row]), mean_ns)
         if is_score and level == NAME:
             probability = SCORE_PRIOR
         elif odds_ratio is None or level != SHAPES:
-            told = level == SHAPES
-            probability = by_name(family, facts, m_roof, waves, mean_ns, pace, name, cached, told)
+            seen = m_roof, waves, mean_ns, pace
+            probability = by_name(family, facts, *seen, name, cached, level == SHAPES)
         else:
             reached = max(worked or 0.0, m_roof or 0.0)
             probability = by_roofs(family, facts, odds_ratio, padded, reached)
-        spin = family.kind == families.SPIN
-        unknown = family is families.OTHER and level < BYTES
+        spin, unknown = family.kind == families.SPIN, family is families.OTHER and level < BYTES
         group = Group(
             name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
             waves=waves, fills=0.001 if spin else (1.0 if fills is None else fills),
-            filled=not spin and _fills_device(
-                family, facts, waves, fills, at_clock, m_roof, mean_ns, cached
-            ),
+            filled=not spin
+            and _fills_device(family, facts, waves, fills, at_clock, m_roof, mean_ns, cached),
             compute_probability=at_most_even(probability, name),
             unknown=unknown, level=NOTHING if unknown else level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
