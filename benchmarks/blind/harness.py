@@ -3,6 +3,9 @@
 Their writers had seen neither brrrtop's source nor its tests, and TRUTH (what a monitor should say,
 and must not say) was fixed before anything ran. It stays as predicted, also where it turned out
 wrong (benchmarks/results/h200-blind.json). A NAME_fixed.py is NAME.py with its plant mended.
+
+tests/recordings/blind was recorded by that driver, which besides read NVML beside a second, undisturbed
+loop (the readings are in the provenance); this one does not.
 """
 
 from __future__ import annotations
