@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brrrtop.advisories import compute, copies, distributed, host, hygiene, memory, overhead
+from brrrtop.advisories import compute, copies, distributed, grids, host, hygiene, memory, overhead
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.steady import rank
 from brrrtop.advisories.thresholds import DEFAULT, Thresholds
@@ -27,8 +27,8 @@ RULES: tuple[Rule, ...] = (
     copies.pin_memory,
     copies.overlap_copies,
     copies.readback_traffic,
-    overhead.underfilled_kernels,
-    overhead.bigger_batch,
+    grids.underfilled_kernels,
+    grids.bigger_batch,
     host.recompilation,
     host.gc_pause,
     host.allocator_retries,

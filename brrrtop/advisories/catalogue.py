@@ -46,8 +46,8 @@ ENTRIES: tuple[Entry, ...] = (
        "changing shapes; a run that replays graphs already"),
     _e(_OVER, "A16", "sync-point", "The loop reads values back",
        "idle while the queue fills again after the host waited for the GPU: at least 3 %",
-       "waits for a full queue cost nothing; waits for a pageable upload belong to pin-memory; a "
-       "loss printed once a step"),
+       "waits for a full queue cost nothing; waits for a pageable upload belong to pin-memory, those "
+       "for large copies back to readback-traffic; a loss printed once a step"),
     _e(_OVER, "A26", "fused-optimizer", "An optimizer that launches per parameter",
        "at least 60 single-tensor optimizer kernels an update, more than twice those over lists",
        "gradient clipping and logging beside a fused update; foreach updates"),
@@ -62,7 +62,8 @@ ENTRIES: tuple[Entry, ...] = (
        "scalars read back: those are sync-points; the copies of a save"),
     _e(_OVER, "A59", "underfilled-kernels", "Kernels too small for the GPU",
        "at least 12 % of the time under-filled while the host keeps up",
-       "persistent kernels, whose grid is the number of SMs by design"),
+       "persistent kernels, whose grid is the number of SMs by design; norms of channels-first images, "
+       "which channels-last is about"),
     _e(_OVER, "A12", "bigger-batch", "Overhead that a step pays once",
        "launch idle and under-filled time over 25 %, and under 60 % of the memory in use",
        "a late loader: twice the batch is twice as late"),
@@ -110,11 +111,11 @@ ENTRIES: tuple[Entry, ...] = (
     _e(_MEM, "A32", "low-precision-storage", "Memory-bound on fp32 tensors",
        "over 40 % on the memory side, most streaming kernels over fp32",
        "autocast keeps norms and losses in fp32 by policy; fp32 products, which have their own "
-       "advice"),
+       "advice; what fusing never writes"),
     _e(_MEM, "A33", "cast-churn", "The same tensors converted again and again",
        "conversions between float types take 10 % of the time",
        "one conversion of each weight a step, the price of autocast; arithmetic that converts what it "
-       "reads"),
+       "reads; conversions that fusing or flash attention takes with it"),
     _e(_MEM, "A34", "channels-last", "Channels-first convolutions",
        "convolutions with the conversions, norms and pools around them take 15 % of the time, 30 % of "
        "that on channels-first images; convolutions and conversions alone take 5 %",

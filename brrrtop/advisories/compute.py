@@ -5,6 +5,7 @@ A-numbers: regime-theory, section 4.2.
 
 from __future__ import annotations
 
+import math
 import re
 
 from brrrtop import units
@@ -16,6 +17,8 @@ _SKINNY = re.compile(
     r"gemv|dot_kernel|nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_"
 )
 _PRODUCTS = frozenset({Role.GEMM, Role.CONV, Role.SKINNY})
+HALF_BYTES = 0.5
+"""What 16-bit operands move of the bytes of fp32 ones."""
 FLASH_FLOP = 14 / 12
 """A fused backward recomputes the scores: 4 + 10 bhSSd instead of 4 + 8 (regime-theory, 1.6)."""
 FLASH_CAUSAL = 0.5
@@ -60,25 +63,33 @@ def _rows(context: Context, wanted: Trait) -> list[tuple[KernelRow, float]]:
 
 
 def _spared_ns(
-    context: Context, wanted: Trait, spent_ns: float, precision: str, otherwise: float
+    context: Context,
+    wanted: Trait,
+    spent_ns: float,
+    precision: str,
+    otherwise: float,
+    bytes_part: float = 1.0,
 ) -> float:
     """Most that products of a trait can lose, given the peak of the format they should run in.
 
-    t - F / peak where shapes tell the FLOPs of at least half of them (A41, A43): no kernel beats
-    the datasheet. Else the part `otherwise`.
+    t - max(F / peak, Q / bandwidth) where shapes tell the FLOPs of at least half of them (A41, A43):
+    no kernel beats the datasheet. Else the part `otherwise`.
 
     Args:
         spent_ns: Time of all such products.
+        bytes_part: Of the bytes they move, what they would still move.
     """
     peak = _peak(context, precision)
-    known = flop = 0.0
+    roof = (context.ceilings.bytes_per_s if context.ceilings else None) or math.inf
+    known = least = 0.0
     for row, time_ns in _rows(context, wanted) if peak else ():
-        if row.flop_per_s:
+        if peak and row.flop_per_s:
             known += time_ns
-            flop += row.flop_per_s * time_ns / 1e9
+            moved = bytes_part * (row.bytes_per_s or 0.0) / roof
+            least += time_ns * min(max(row.flop_per_s / peak, moved), 1.0)
     if not peak or known < spent_ns / 2:
         return spent_ns * otherwise
-    return spent_ns * max(1 - flop / peak * 1e9 / max(known, 1.0), 0.0)
+    return spent_ns * (1 - least / max(known, 1.0))
 
 
 def enable_tf32_or_amp(context: Context) -> Advisory | None:
@@ -112,6 +123,7 @@ def enable_tf32_or_amp(context: Context) -> Advisory | None:
                 spent,
                 "bf16" if context.capability >= (8, 0) else "fp16",
                 1 - 1 / best,
+                HALF_BYTES,
             )
         ),
         simt_gemm_share=context.share(used.simt_gemm_ns),
@@ -133,7 +145,9 @@ def use_bf16(context: Context) -> Advisory | None:
         f"runs up to {ratio:.0f} times as fast and moves half the bytes",
         suggests="with torch.autocast('cuda', torch.bfloat16):",
         confidence=0.7,
-        saves=context.device_side(_spared_ns(context, Trait.TF32, spent, "bf16", 1 - 1 / ratio)),
+        saves=context.device_side(
+            _spared_ns(context, Trait.TF32, spent, "bf16", 1 - 1 / ratio, HALF_BYTES)
+        ),
         tf32_share=context.share(spent),
         peak_ratio=ratio,
     )

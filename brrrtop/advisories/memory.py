@@ -25,7 +25,8 @@ def fuse_pointwise(context: Context) -> Advisory | None:
     found = context.facts.chains
     if found is None or not found.count:
         return None
-    saved = context.device_side(found.fusable_ns)
+    apart = needless_copies(context) is not None  # which has the copies, in chains or out of them
+    saved = context.device_side(found.left_ns if apart else found.fusable_ns)
     long = found.length_p50 >= context.limits.chain_length
     if saved < context.limits.chain_share or not (long or saved >= context.limits.strong_chain):
         return None
@@ -73,6 +74,11 @@ def low_precision_storage(context: Context) -> Advisory | None:
         return None
     if moved.float_streaming_ns < 0.6 * moved.streaming_ns:
         return None
+    # What fusing or sparse gradients never write needs no fewer bytes.
+    fused = context.facts.chains if fuse_pointwise(context) is not None else None
+    left = moved.float_streaming_ns - (fused.fusable_ns if fused is not None else 0)
+    zeros = context.facts.dense_gradients if _dense_gradients(context) is not None else None
+    left -= zeros.fill_ns if zeros is not None else 0
     return advisory(
         context,
         "low-precision-storage",
@@ -80,7 +86,7 @@ def low_precision_storage(context: Context) -> Advisory | None:
         suggests="with torch.autocast('cuda', torch.bfloat16): — or bf16 parameters",
         waste="concluding from a small gain that bf16 is useless: halved bytes win at most 2x",
         confidence=0.65,
-        saves=context.device_side(moved.float_streaming_ns / 2),
+        saves=context.device_side(left / 2),
         memory_share=memory,
         fp32_share=moved.float_streaming_ns / moved.streaming_ns,
     )
@@ -88,7 +94,10 @@ def low_precision_storage(context: Context) -> Advisory | None:
 
 def cast_churn(context: Context) -> Advisory | None:
     """A33: autocast converts the same tensors again and again."""
-    spent = context.facts.precision.cast_ns
+    used, runs = context.facts.precision, context.facts.chains
+    spent = used.cast_ns
+    if runs is not None and fuse_pointwise(context) is not None:  # which has those in its runs
+        spent = max(spent - runs.casting_ns, 0)
     if context.share(spent) < context.limits.cast_share:
         return None
     return advisory(
@@ -96,9 +105,10 @@ def cast_churn(context: Context) -> Advisory | None:
         "cast-churn",
         says=f"{units.share(context.share(spent))} of the time converts between float types",
         suggests="keep the parameters in bf16 (model.to(torch.bfloat16)), or enter autocast once "
-        "around the whole forward so that its weight cache works",
+        "around the whole forward so that its weight cache works; no .float() before a loss, which "
+        "computes in fp32 inside",
         confidence=0.6,
-        saves=context.removed(spent, context.facts.precision.cast_kernels),
+        saves=context.removed(spent, round(used.cast_kernels * spent / max(used.cast_ns, 1))),
         cast_share=context.share(spent),
     )
 
@@ -176,7 +186,8 @@ def needless_copies(context: Context) -> Advisory | None:
         "cat, transposes",
         suggests="write into a preallocated tensor instead of torch.cat, and drop .contiguous() "
         "where the next op takes strides",
-        confidence=0.55,
+        # Twice what layouts of attention were ever seen to need is not needed.
+        confidence=0.75 if context.share(spent) >= 2 * context.limits.copying_share else 0.55,
         saves=context.removed(spent, context.facts.precision.copying_kernels),
         copying_share=context.share(spent),
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.estimator.joined import Joined
-from brrrtop.estimator.traits import Role
+from brrrtop.estimator.traits import Role, Trait
 from brrrtop.tables import I8, Bool
 
 _MEMBERS = (Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
@@ -32,6 +32,10 @@ class Chains:
     total_ns: int
     fusable_ns: int
     """Most that fusing each run could save of kernel time."""
+    left_ns: int
+    """The same with every kernel gone that only moves elements: what fusing adds to avoiding those."""
+    casting_ns: int
+    """Conversions in runs: fused, they cost nothing of their own."""
     length_p50: float
     """Pointwise kernels of weight in a run, weighted by what fusing it could save.
 
@@ -77,7 +81,7 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
     long_enough = stop - first >= 2
     first, stop = first[long_enough], stop[long_enough]
     if not len(first):
-        return Chains(0, 0, 0, 0, 0.0, 0, fused_ns, ())
+        return Chains(0, 0, 0, 0, 0, 0, 0.0, 0, fused_ns, ())
     time = joined.durations_ns[order]
     anchored = joined.is_role(*_ANCHORS)[order]
     bounds = np.stack((first, np.minimum(stop, len(order) - 1)), 1).ravel()
@@ -90,6 +94,11 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
     anchors = sums(np.where(anchored, time, 0))
     padded = np.append(time, 0)
     largest = np.maximum.reduceat(padded, bounds)[::2]
+    casting = joined.has(Trait.CAST)[order]
+    moving = joined.has(Trait.COPYING)[order] & ~casting
+    staying = np.append(np.where(moving, 0, time), 0)
+    stays = sums(staying[:-1])
+    kept = np.maximum(np.maximum.reduceat(staying, bounds)[::2], anchors)
     run = np.repeat(np.arange(len(first)), stop - first)
     inside = np.arange(len(run)) - np.repeat(np.cumsum(stop - first) - (stop - first), stop - first)
     inside += np.repeat(first, stop - first)
@@ -103,6 +112,8 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
         kernels=int((stop - first).sum()),
         total_ns=int(total.sum()),
         fusable_ns=int(saved.sum()),
+        left_ns=int(np.clip(stays - kept, 0, MOST_SAVED * stays).sum()),
+        casting_ns=int(sums(np.where(casting, time, 0)).sum()),
         length_p50=_weighted_median(pointwise, saved),
         longest=int((stop - first).max()),
         fused_ns=fused_ns,

@@ -6,6 +6,7 @@ Nothing is judged here, and nothing here knows an advisory.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,7 @@ from brrrtop.estimator.saves import Saves, saves
 from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role, used
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
+from brrrtop.estimator.vacant import vacant_shares
 from brrrtop.model import Estimate
 from brrrtop.tables import I8, Turns, Window
 
@@ -70,6 +72,8 @@ class Facts:
     graph_kernels: int
     architecture: tuple[int, int] | None
     """Newest compute capability that kernel names say they were built for."""
+    vacant: Mapping[str, float]
+    """By kernel name: part of the device that stays empty while it runs."""
     lost_share: float
     """Records lost over records there were."""
     turns: Turns | None
@@ -104,7 +108,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         chains=chains(seen, excluded),
         attention=attention,
         eager_norm_ns=_eager_norm_ns(seen),
-        precision=precision(seen),
+        precision=precision(seen, None if attention is None else attention.rows),
         transfers=transfers(seen, saved),
         saves=saved,
         dense_gradients=dense_gradients(seen),
@@ -118,6 +122,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         recomputed_ns=recomputed_ns(seen, estimate.steps_covered),
         graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
         architecture=_architecture(window),
+        vacant=vacant_shares(seen),
         lost_share=window.lost_records / records if records else 0.0,
         turns=window.turns,
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait
-from brrrtop.tables import Bool, OpSignature
+from brrrtop.tables import I8, Bool, OpSignature
 from collectors.wire import CopyKind
 
 IMAGE_AXES = 4
@@ -37,6 +37,7 @@ class Precision:
     """Pointwise, norm and reduction kernels over fp32 tensors."""
     streaming_ns: int
     cast_ns: int
+    """Conversions, less those of attention written out."""
     cast_kernels: int
     copying_ns: int
     """Kernels that only move elements, on-device copies included; conversions are `cast_ns`."""
@@ -58,8 +59,13 @@ class Precision:
     index_ns: int
 
 
-def precision(joined: Joined) -> Precision:
-    """Sums by precision and layout; zero where there is none."""
+def precision(joined: Joined, attention: I8 | None = None) -> Precision:
+    """Sums by precision and layout; zero where there is none.
+
+    Args:
+        joined: The window's activities.
+        attention: Rows of attention written out, whose conversions go with it.
+    """
     kernels = joined.kernels
     matrix = joined.is_role(Role.GEMM, Role.CONV, Role.SKINNY) & kernels
     conv = joined.is_role(Role.CONV) & kernels
@@ -71,6 +77,9 @@ def precision(joined: Joined) -> Precision:
     layout = joined.is_role(Role.LAYOUT) & kernels
     on_device = np.asarray(joined.window.activities.copy_kinds == CopyKind.DTOD)
     cast = kernels & joined.has(Trait.CAST)
+    converting = cast.copy()
+    if attention is not None:
+        converting[attention] = False
     moving = (kernels & joined.has(Trait.COPYING)) | on_device
     copying = moving & ~cast
     fp64 = _given(joined, lambda op: "double" in op.types)
@@ -90,8 +99,8 @@ def precision(joined: Joined) -> Precision:
             streaming & joined.has(Trait.FP32_STORAGE) & ~joined.has(Trait.HALF)
         ),
         streaming_ns=total(streaming),
-        cast_ns=total(cast),
-        cast_kernels=int(cast.sum()),
+        cast_ns=total(converting),
+        cast_kernels=int(converting.sum()),
         copying_ns=total(copying),
         copying_kernels=int(copying.sum()),
         layout_ns=total(layout),

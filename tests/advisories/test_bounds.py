@@ -7,19 +7,26 @@ from collections.abc import Callable
 import pytest
 
 from brrrtop.advisories.advise import advise
+from brrrtop.estimator.facts import facts
 from brrrtop.model import Advisory
 from brrrtop.tables import OpSignature
 from collectors.wire import MarkClass
 
 from .scenarios import (
+    ADD,
+    ADD32,
     ADD64,
     ADDCDIV,
     CAST,
+    COPY,
+    FUSED_ADAM,
     GEMM,
     MUL,
     ODD_GEMM,
+    ROWS_ADDED,
     SGEMM,
     TF32_GEMM,
+    ZEROS,
     Scene,
 )
 
@@ -139,3 +146,100 @@ def test_compiling_the_model_wins_nothing_in_the_update() -> None:
 def test_an_update_that_launches_set_the_pace_of_costs_its_time_on_the_host() -> None:
     found, _ = given("fused-optimizer", launch_bound)
     assert found.saves_at_most == pytest.approx(0.5, abs=0.01)
+
+
+def reading(scene: Scene, waited: float) -> None:
+    """A loop that launches set the pace of, and ten values read back in it."""
+    for _ in range(10):
+        for _ in range(20):
+            scene.kernel(MUL, 5.0, late=15.0)
+        scene.sync(waited)
+
+
+def test_a_wait_in_a_loop_that_launches_set_the_pace_of_costs_itself_and_its_value() -> None:
+    found, idle = given("sync-point", lambda scene: reading(scene, 1.0))
+    wall = 20 * 20.0 * 10
+    launching = idle["launch"] / 200
+    # Blocked 3 us, 20 us in the op and two launches of the value's own, ten times.
+    assert found.saves_at_most == pytest.approx(10 * (23.0 / wall + 2 * launching), abs=0.02)
+    assert "every N steps only" in found.suggests
+    assert found.confidence < 0.9
+
+
+def test_fusing_leaves_needless_copies_to_their_own_advice() -> None:
+    def body(scene: Scene) -> None:
+        for _ in range(10):
+            scene.kernel(GEMM, 300.0)
+            for name in (COPY, ADD, COPY, MUL, ADD, COPY, MUL):
+                scene.kernel(name, 100.0)
+
+    fused, _ = given("fuse-pointwise", body)
+    copies, _ = given("needless-copies", body)
+    assert copies.saves_at_most == pytest.approx(0.3, abs=0.01)
+    # Four of 100 us are left in each run, and one kernel of them stays.
+    assert fused.saves_at_most == pytest.approx(0.3, abs=0.01)
+
+
+def test_fusing_takes_the_conversions_in_its_runs() -> None:
+    def body(scene: Scene) -> None:
+        for _ in range(10):
+            scene.kernel(GEMM, 300.0)
+            for name in (CAST, ADD, MUL, CAST, ADD, MUL):
+                scene.kernel(name, 60.0)
+
+    given("fuse-pointwise", body)
+    with pytest.raises(StopIteration):
+        given("cast-churn", body)
+
+
+def test_fp32_bytes_that_fusing_never_writes_need_not_be_halved() -> None:
+    def body(scene: Scene) -> None:
+        for _ in range(10):
+            scene.kernel(GEMM, 200.0)
+            for _ in range(8):
+                scene.kernel(ADD32, 100.0)
+
+    given("fuse-pointwise", body)
+    found, _ = given("low-precision-storage", body)
+    # Of eight kernels one is left.
+    assert found.saves_at_most == pytest.approx(0.05, abs=0.01)
+
+
+def test_twice_the_work_fits_beside_a_small_grid_and_no_more() -> None:
+    """Of 256 threads with 64 registers four blocks fit on each of 132 SMs: 528."""
+    for blocks, empty in ((33, 1 - 33 / 528), (264, 0.5)):
+        scene = Scene()
+        for _ in range(5):
+            for _ in range(100):
+                scene.kernel(GEMM, 40.0, blocks=blocks)
+            scene.step()
+        judged = scene.judged()
+        seen = facts(judged.window, judged.estimate, judged.call_rows)
+        assert seen.vacant[GEMM] == pytest.approx(empty)
+    found, shares = given(
+        "underfilled-kernels", lambda s: [s.kernel(GEMM, 40.0, blocks=33) for _ in range(100)]
+    )
+    assert found.saves_at_most == pytest.approx(shares["underfilled"] * (1 - 33 / 528), abs=0.01)
+
+
+def test_a_faster_unit_moves_the_bytes_no_faster_than_the_memory() -> None:
+    """2^20 rows times 64 x 64 in fp32 move 512 MiB; half of them take 56 us at 4.8 TB/s."""
+    op = OpSignature("aten::mm", ((1 << 20, 64), (64, 64)), ("float", "float"))
+    found, _ = given(
+        "enable-tf32-or-amp", lambda s: [s.kernel(SGEMM, 200.0, op=op) for _ in range(20)]
+    )
+    assert found.saves_at_most == pytest.approx(1 - 56 / 200, abs=0.02)
+
+
+def test_what_embedding_gradients_can_win_is_their_fills_and_seven_passes_of_the_update() -> None:
+    def body(scene: Scene) -> None:
+        scene.kernel(GEMM, 10_000.0, blocks=132)
+        for _ in range(8):
+            scene.kernel(ZEROS, 120.0).kernel(ROWS_ADDED, 15.0)
+        scene.kernel(FUSED_ADAM, 20_000.0)
+
+    found, _ = given("zero-grad-fill", body)
+    wall = 10_000 + 8 * 135 + 20_000
+    assert found.saves_at_most == pytest.approx(8 * (8 * 120) / wall, abs=0.01)
+    assert found.evidence["bytes_a_step"] == pytest.approx(8 * 120e-6 * 4.1e12, rel=0.3)
+    assert "sparse=True" in found.suggests

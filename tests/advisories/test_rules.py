@@ -926,6 +926,14 @@ def attention_in_the_backward_pass() -> Scene:
     return looped(body)
 
 
+@calls_for("flash-attention")
+@silent("cast-churn")
+def attention_written_out_that_converts_its_scores() -> Scene:
+    return looped(
+        lambda s: [attention(s, between=(CAST, MUL, SOFTMAX, CAST), op=BMM) for _ in range(8)]
+    )
+
+
 @silent("flash-attention")
 def a_loss_between_products() -> Scene:
     return looped(lambda s: [attention(s, between=(LOG_SOFTMAX, MUL)) for _ in range(4)])
