@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop import units
+from brrrtop.session.beginning import Beginning
 from brrrtop.session.jumps import GaugeJump, step_moved
 from brrrtop.session.orders import Act, Decision, Limits
 from brrrtop.session.step_cost import CostEstimate, StepCost
@@ -39,10 +40,6 @@ SHAPES_STEPS = 2
 
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
-
-BUSY = 0.3
-"""With the SMs active for so much of the time and no steps, a trainer that has just begun does not
-load or build any more: it may be inference."""
 
 UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off"})
 """States of the agent in which it traces nothing."""
@@ -79,19 +76,15 @@ class Governor:
         self._continuous = False
         self._continuous_sent = False
         self._able = True
-        self._begins = False
-        self._able_ns: int | None = None
-        self._stepped_ns: int | None = None
-        """When the first step ended."""
-        self._active: float | None = None
+        self._beginning = Beginning(self.limits, self.cost)
 
     # --- in -------------------------------------------------------------------
 
     def add_steps(self, ends_ns: I8) -> None:
         """Ends of training steps, from the agent's marks."""
         self.cost.add_steps(ends_ns)
-        if self._stepped_ns is None and len(ends_ns):
-            self._stepped_ns = int(ends_ns.min())
+        if self._beginning.stepped_ns is None and len(ends_ns):
+            self._beginning.stepped_ns = int(ends_ns.min())
 
     def add_observed(self, start_ns: int, end_ns: int) -> None:
         """A span that the agent reports as traced."""
@@ -129,7 +122,7 @@ class Governor:
     def add_gauge(self, device: int, metric: int, value: float) -> None:
         """A reading between 0 and 1; those of other metrics are ignored."""
         if metric == Metric.SM_ACTIVE:
-            self._active = value
+            self._beginning.active = value
         if metric not in WATCHED or self._asked_ns is not None:
             return
         jump = self._jumps.setdefault((device, metric), GaugeJump())
@@ -138,7 +131,7 @@ class Governor:
 
     def await_steps(self) -> None:
         """The trainer was started a moment ago: loading a model is nothing to judge it by."""
-        self._begins = True
+        self._beginning.just_begun = True
 
     def want_burst(self) -> None:
         """Somebody pressed the key: the next decision is a burst, whatever the credit."""
@@ -325,8 +318,10 @@ class Governor:
             # The kinds are on from the order, not only from the first kernel that starts after.
             count = self.cost.add_foreign if self._disturbed else self.cost.add_burst
             count(min(start_ns, asked_ns), end_ns)
+            self._beginning.see_look(start_ns, end_ns)
             self._ended_ns, self._unanswered = max(end_ns, asked_ns), 0
         elif self._traced:  # and nothing ran on the device
+            self._beginning.see_look(asked_ns, now_ns)
             self._ended_ns, self._unanswered = now_ns, 0
         elif now_ns - asked_ns > self._asked_longest_ns + self.limits.answer_ns:
             self._ended_ns, self._unanswered = now_ns, self._unanswered + 1
@@ -364,21 +359,16 @@ class Governor:
         if self._wanted is not None and self._may_trigger(now_ns, rested_ns):
             self._triggered_ns = now_ns
             return self._wanted
+        owed_ns = self._charge(self._plan()[0]) - self._credit_ns
+        if self._beginning.lacks_a_step(now_ns, owed_ns):
+            return "the first look held no whole step"
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
         jitter = 1 + 0.2 * ((self._bursts * _GOLDEN) % 1.0)
         due = rested_ns >= self._pause_ns * jitter and self._credit_ns >= 0
         return "its time has come" if due else None
 
     def _awaits_steps(self, now_ns: int) -> bool:
-        limits = self.limits
-        if not self._begins or not self._able or self.cost.step_count >= limits.steps_first:
-            return False
-        self._able_ns = self._able_ns or now_ns
-        if self._stepped_ns is not None and now_ns - self._stepped_ns > limits.steps_first_slow_ns:
-            return False
-        busy = self._active is not None and self._active >= BUSY and not self.cost.step_count
-        patience_ns = limits.steps_first_busy_ns if busy else limits.steps_first_ns
-        return now_ns - self._able_ns < patience_ns
+        return self._able and self._beginning.awaits_steps(now_ns)
 
     def _may_trigger(self, now_ns: int, rested_ns: int) -> bool:
         limits = self.limits

@@ -32,6 +32,8 @@ class Limits:
     """And so long at most, where none come: it may be no training."""
     steps_first_busy_ns: int = 10 * SECOND
     """Where the GPU works meanwhile."""
+    second_look_ns: int = 10 * SECOND
+    """So long after a first look without a whole step, one that holds some comes before its time."""
     steps_gone_ns: int = 20 * SECOND
     """Without a step for this long (and ten times its length), bursts go by time."""
     trigger_gap_ns: int = 1 * SECOND

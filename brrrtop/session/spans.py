@@ -40,11 +40,12 @@ def current(timeline: Timeline, now_ns: int, window_ns: int = WINDOW_NS) -> Span
 
 
 def is_stump(timeline: Timeline, now_ns: int, steps: int | None) -> bool:
-    """Whether all that was traced is one burst without a whole step, of a trainer that steps.
+    """Whether all that was traced are the beginnings of a trainer that steps, without a whole step.
 
     The first look at a running trainer may be a part of a step in which the GPU is busy, or idle,
-    from end to end: a loader's wait of 100 ms is not in 2 ms of kernels. Bursts to come are of whole
-    steps; where the next one holds none either, or is long in coming, parts must do.
+    from end to end: a loader's wait of 100 ms is not in 2 ms of kernels. The next burst is of whole
+    steps and comes at once (`Governor`), but is told in parts; where it is long in coming, or holds
+    none either, parts must do.
 
     Args:
         steps: Whole steps that were told apart in it.
@@ -52,7 +53,7 @@ def is_stump(timeline: Timeline, now_ns: int, steps: int | None) -> bool:
     if steps or timeline.observed is None or timeline.status.get("tier") == "continuous":
         return False
     seen = [span for span in timeline.observed if span.t0_ns < now_ns]
-    if len(seen) != 1 or now_ns - seen[0].t1_ns > STUMP_NS:
+    if not seen or now_ns - seen[0].t1_ns > STUMP_NS:
         return False
     return len(timeline.marks_between(Span(0, now_ns + 1), MarkClass.STEP)) > 0
 

@@ -120,6 +120,10 @@ class StepCost:
         """Whole steps seen, up to those kept."""
         return max(len(self._ends) - 1, 0)
 
+    def ends_within(self, start_ns: int, end_ns: int) -> int:
+        """How many steps ended from then to then: one less is how many whole ones lie there."""
+        return int(((self._ends >= start_ns) & (self._ends <= end_ns)).sum())
+
     def untraced(self, most: int) -> I8:
         """Durations of the newest untraced steps, oldest first."""
         ends = self._ends[-(most + 1) - 2 * NEIGHBOURS :]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.model import Freshness, Snapshot
+from brrrtop.model import Freshness, Regime, Snapshot
 from brrrtop.session.live import LiveSource
 from brrrtop.session.recording import RecordingSource, RecordingWriter
 from brrrtop.session.state import Session
@@ -61,6 +61,31 @@ def test_a_verdict_comes_within_seconds_and_the_cost_after_it(watching: Watching
     assert later.estimate is not None
     assert later.estimate.steps.count
     assert later.overhead.monitor_rss_bytes is not None
+
+
+def test_steps_longer_than_the_first_look_have_their_verdict_within_seconds_too(
+    trainer: Trainer,
+) -> None:
+    """One that waits for its data: a look of 200 ms holds the kernels of one step of 300 ms."""
+    trainer.load().start()
+    trainer.do(
+        "slow = lambda: [(time.sleep(0.3), train(cupti, lib, 1, 20)) for _ in range(1000)]\n"
+        "threading.Thread(target=slow, daemon=True).start()"
+    )
+    client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
+    source = LiveSource(client, trainer.process.pid)
+    driver = Watching(Session(source), source)
+    try:
+        began = time.monotonic()
+        judged = until(driver, lambda s: s.estimate is not None)
+        assert time.monotonic() - began < 5
+        assert judged.estimate is not None and judged.estimate.steps.count
+        assert judged.estimate.regime is Regime.OVERHEAD
+        bursts = [f.body["burst"] for f in source.tee.ring.frames()
+                  if f.kind == Kind.STATUS and "burst" in f.body]  # fmt: skip
+        assert bursts == ["the first look", "the first look held no whole step"]
+    finally:
+        driver.close()
 
 
 def test_bursts_are_counted_alike_on_both_sides(watching: Watching, trainer: Trainer) -> None:

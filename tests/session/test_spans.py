@@ -71,8 +71,11 @@ def test_a_part_of_a_step_is_no_verdict_while_a_whole_one_is_to_come() -> None:
     later = Run(T0_NS + 5 * SECOND).steps(3)
     traced = np.array([(T0_NS + 5 * SECOND, later.now_ns, 0, 0)], OBSERVED)
     frames += [*later.frames[3:], Frame(Kind.OBSERVED, traced, later.now_ns)]
+    begun = np.array([(T0_NS + 5 * SECOND, T0_NS + 5 * SECOND + 1_000_000, 0, 0)], OBSERVED)
+    frames.insert(-1, Frame(Kind.OBSERVED, begun, T0_NS + 5 * SECOND))
     session = Session(MemorySource(frames))
     assert session.advance(T0_NS + SECOND).estimate is None
+    assert session.advance(T0_NS + 5 * SECOND + 1_000_000).estimate is None, "told in parts"
     judged = session.advance(T0_NS + 6 * SECOND).estimate
     assert judged is not None
     assert judged.steps.count == 3
