@@ -127,7 +127,7 @@ FAMILIES: tuple[Family, ...] = (
        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"),
     _f("index", MEMORY, 0.65, r"indexing_backward|compute_grad_weight|sum_and_scatter",
        "void at::native::(anonymous namespace)::indexing_backward_kernel<float, 4>(long const*, long const*, float const*)"),
-    _f("index", MEMORY, 0.6, r"_scatter_gather_elementwise|scatter_gather_internal",
+    _f("index", MEMORY, 0.6, r"_scatter_gather_elementwise|scatter_gather_internal|EmbeddingBag_updateOutput|index_elementwise",
        "void at::native::_scatter_gather_elementwise_kernel<128, 8, at::native::_cuda_scatter_gather_internal_kernel<false>>"),
     _f("index", MEMORY, 0.15,
        r"[eE]mbedding|index_(elementwise|select|put|add|copy|fill)|indexSelect|indexFunc|[gG]ather(?!Top)|"
