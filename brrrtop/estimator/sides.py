@@ -40,8 +40,8 @@ holds (0.67: 26 % of the SM throughput beside 91 % of the cache's), but short on
 
 EXPLAINS = 0.35
 """Share of a roof from which it explains a kernel's time (regime theory study, 1.8). Under that the
-nearness of one of them says the less of a kernel on the CUDA cores, the further off both are: with its square,
-as first convolutions of one channel show (0.04 and 0.14 of the roofs, 41 % of the SM throughput)."""
+nearness of one of them says the less of a kernel on the CUDA cores, the further off both are: with its
+square, as first convolutions of one channel show (0.04 and 0.14 of the roofs, 41 % of the SM throughput)."""
 NAME_BESIDE_SHAPES = 0.3
 """Of what the name says of a product on the tensor cores, what counts where shapes tell both roofs. Of 48
 counted kinds nearer to the memory roof by a fifth and more none decided had the higher SM throughput;
