@@ -223,6 +223,13 @@ def test_a_host_that_is_mostly_waited_for_does_not_run_ahead(waited: float, word
     assert launch_pieces(late, Look())[0].plain.startswith(words)
 
 
+def test_what_is_weighed_by_time_and_what_is_counted_say_so() -> None:
+    found = snapshots.snapshot().estimate
+    assert found is not None
+    pieces = [piece.plain for piece in launch_pieces(found, Look())]
+    assert pieces == ["host runs ahead (88% by time)", "lead 184 us", "late 12% of launches"]
+
+
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("size", [(20, 6), (80, 20), (200, 50)])
 def test_the_roofline_fits_its_size_and_shows_every_known_kernel(

@@ -28,7 +28,7 @@ async def test_everything_that_matters_is_in_view(size: tuple[int, int]) -> None
     for words in (
         "pid 4711", "live", "OVERHEAD-BOUND", "waiting for the next batch", "very sure 92%",
         "compute 30%", "memory 15%", "overhead 54%", "idle: input 42%", "10.3 ms a step",
-        "24.5 ms", "lead 184 us", "host runs ahead (88%)", "SM", "45%", "98%", "41.2/140 GiB",
+        "24.5 ms", "lead 184 us", "host runs ahead (88% by time)", "SM", "45%", "98%", "41.2/140 GiB",
         "nvjet_tst_256x128", "6.84 ms", "saves ≤42%", "The GPU waits for the next batch",
         "bursts", "4 steps", "0.4% ±0.2%", "lost 0", "help", "quit",
     ):  # fmt: skip

@@ -74,9 +74,11 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence. "
      "`even` of a kernel: compute and memory limit it alike, and its time is booked to both"),
     ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
-     "waits for it. A launch under 10 us ahead is a late launch: the GPU waited for it"),
-    ("host … (71%)", "whether the host runs ahead of the GPU; the share of kernel time launched at "
-     "least 10 us before it started, `rho` in reports: the most that faster kernels can touch. "
+     "waits for it. A launch under 10 us ahead is late, as the GPU waited for it: counted, and a "
+     "part of all launches"),
+    ("… (71% by time)", "whether the host runs ahead of the GPU; the share of kernel time "
+     "launched at least 10 us before it started, `rho` in reports: the most that faster kernels can "
+     "touch. By time, as many short kernels may be late beside few long ones that are not. "
      "Ahead between waits: once it has what it waited for, and the GPU waits most of the time"),
     ("slowest", "the slowest step of the window against the median step"),
     ("idle explained", "the part of the idle time that the host was late for whose cause was seen; "

@@ -66,19 +66,19 @@ def _provenance(steps: Steps) -> str:
 
 def launch_pieces(estimate: Estimate, look: Look) -> list[Text]:
     """Who waits for whom, and for how much of the kernel time (rho); the lead, and how often it
-    is too short."""
+    is too short: one weighs kernels by their time, the other counts them, and both say so."""
     launch = estimate.launch
     if launch.lead_p50_ns is None:
         text = Text.styled("launch lead ", look.style("muted")).append(units.UNMEASURED)
         return [text.append(" no launch records", look.style("muted"))]
     lead = _pair("lead", units.duration(launch.lead_p50_ns), look)
-    late = _pair("late launches", units.share(launch.share_under_10us), look)
+    late = _pair("late", f"{units.share(launch.share_under_10us)} of launches", look)
     if launch.rho is None:
         return [lead, late]
     words, hue = host_word(launch.lead_p50_ns, launch.rho, _waited(estimate))
     host = Text.styled(words, look.style(hue, bold=True))
     ahead = "" if "ahead" in words else "ahead "
-    host.append(f" ({ahead}{units.share(launch.rho)})", look.style("muted"))
+    host.append(f" ({ahead}{units.share(launch.rho)} by time)", look.style("muted"))
     return [host, lead, late]
 
 
