@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.theme import Theme
 from textual.widgets import Input
 
-from brrrtop.model import Event, Freshness, Snapshot, SourceInfo
+from brrrtop.model import Advisory, Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
@@ -187,7 +187,7 @@ class BrrrtopApp(App[int]):
         """Shows a sentence for a while: on the status line, or over it when it is longer."""
         if len(says) > self.size.width:
             severity: SeverityLevel = "error" if failed else "information"
-            self.notify(says, severity=severity, timeout=3 * SAYS_S)
+            self.notify(says, severity=severity, timeout=3 * SAYS_S, markup=False)
             return
         top = self.screen_stack[-1] if self.screen_stack else None
         for status in top.query(Status) if top else ():
@@ -346,6 +346,21 @@ class BrrrtopApp(App[int]):
     def on_all_advice_silenced(self, message: AllAdvice.Silenced) -> None:
         kind = message.kind
         self.ask(abilities.SILENCE, lambda d: d.silence(kind), "this source takes no wishes")
+
+    def on_all_advice_copied(self, message: AllAdvice.Copied) -> None:
+        self.copy(message.advisory)
+
+    def action_copy(self) -> None:
+        """What the first advice says to try."""
+        if self.snapshot.advisories:
+            self.copy(self.snapshot.advisories[0])
+        else:
+            self.say("there is no advice to copy", failed=True)
+
+    def copy(self, advisory: Advisory) -> None:
+        """Hands what to try to the terminal's clipboard, which tells nobody whether it took it."""
+        self.copy_to_clipboard(advisory.suggests)
+        self.say(f"to the clipboard, for {advisory.kind}: {advisory.suggests}")
 
     def on_kernel_table_opened(self, message: KernelTable.Opened) -> None:
         from brrrtop.tui.screens.kernel import KernelView

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 
 import pytest
@@ -21,7 +22,7 @@ async def test_help_explains_keys_regimes_and_terms() -> None:
     for term in (
         "underfilled",
         "rho",
-        "late launch",
+        "part of all launches",
         "idle explained",
         "L1.5",
         "nvidia-smi",
@@ -91,6 +92,38 @@ async def test_the_chosen_advice_is_silenced_and_heard_again() -> None:
         await screen.settle()
         assert "Silenced" not in await screen.text()
     assert screen.driver.asked == [f"silence {second}"] * 2
+
+
+@pytest.mark.parametrize(("keys", "at"), [("y", 0), ("ay", 0), ("ajy", 1)])
+async def test_what_to_try_is_copied_through_the_terminal_and_the_notice_says_what(
+    keys: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mouse is captured, and over SSH no clipboard but the terminal's is of use."""
+    wanted = snapshots.ADVISORIES[at]
+    async with shown(snapshots.snapshot(), size=(200, 60)) as screen:
+        written: list[str] = []
+        assert screen.app._driver is not None
+        monkeypatch.setattr(screen.app._driver, "write", written.append)
+        text = await screen.press(*keys)
+        copied = base64.b64encode(wanted.suggests.encode()).decode()
+        assert f"\x1b]52;c;{copied}\a" in written
+        assert f"to the clipboard, for {wanted.kind}: {wanted.suggests}" in text
+        assert " y copy" in text.splitlines()[-1]
+
+
+async def test_a_long_notice_with_brackets_is_shown_as_it_is() -> None:
+    said = "x = x.to(memory_format=torch.channels_last)[:, ::2]  # [/] [red] " + "y" * 30
+    advisory = replace(snapshots.ADVISORIES[0], suggests=said)
+    async with shown(snapshots.snapshot(advisories=(advisory,)), size=(80, 40)) as screen:
+        await screen.press("y")
+        assert "[/] [red]" in await screen.text()
+        assert screen.app.clipboard == said
+
+
+async def test_without_advice_there_is_nothing_to_copy() -> None:
+    async with shown(snapshots.snapshot(advisories=())) as screen:
+        assert "no advice to copy" in await screen.press("y")
+        assert screen.app.clipboard == ""
 
 
 def _chosen(text: str) -> str:

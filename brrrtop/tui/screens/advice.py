@@ -25,6 +25,7 @@ class AllAdvice(Scrolled):
         Binding("up,k", "choose(-1)", show=False),
         Binding("down,j", "choose(1)", show=False),
         Binding("x", "silence", show=False),
+        Binding("y", "copy", show=False),
     ]
     topic = "advice, most worth taking first"
 
@@ -35,17 +36,25 @@ class AllAdvice(Scrolled):
             super().__init__()
             self.kind = kind
 
+    class Copied(Message):
+        """What the chosen advice says to try is wanted elsewhere."""
+
+        def __init__(self, advisory: Advisory) -> None:
+            super().__init__()
+            self.advisory = advisory
+
     def __init__(self) -> None:
         super().__init__()
+        self._advisories: dict[str, Advisory] = {}
         self._chosen: str | None = None
         self._places: dict[str, tuple[int, int]] = {}
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         muted = self.look.style("muted")
         self._places = {}
-        kinds = [one.kind for one in (*snapshot.advisories, *snapshot.silenced)]
-        if self._chosen not in kinds:
-            self._chosen = kinds[0] if kinds else None
+        self._advisories = {one.kind: one for one in (*snapshot.advisories, *snapshot.silenced)}
+        if self._chosen not in self._advisories:
+            self._chosen = next(iter(self._advisories), None)
         lines: list[Text] = []
         for advisory in snapshot.advisories:
             self._put(lines, advisory.kind, advisory_lines(advisory, self.look, width - 2))
@@ -91,6 +100,10 @@ class AllAdvice(Scrolled):
         if self._chosen is not None:
             self.post_message(self.Silenced(self._chosen))
 
+    def action_copy(self) -> None:
+        if self._chosen is not None:
+            self.post_message(self.Copied(self._advisories[self._chosen]))
+
 
 def advisory_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
@@ -123,7 +136,12 @@ def _labelled(
 
 
 class AdviceView(SubView):
-    KEYS = (("↑↓", "choose", "focused.choose(1)"), ("x", "silence", "focused.silence"), *KEYS)
+    KEYS = (
+        ("↑↓", "choose", "focused.choose(1)"),
+        ("y", "copy", "focused.copy"),
+        ("x", "silence", "focused.silence"),
+        *KEYS,
+    )
 
     def body(self) -> AllAdvice:
         return AllAdvice()

@@ -20,6 +20,12 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("/", "show only kernels with these words in name, family or side; Esc clears"),
     ("1 2 3 4 5", "main screen, roofline, all advice, log, before/after (also r, a, l, b)"),
     ("x", "in the list of all advice: silence the chosen one for this session, or hear it again"),
+    (
+        "y",
+        "copy what to try, of the chosen advice or the first: to the clipboard of your terminal, "
+        "over SSH too, where it takes OSC 52 (tmux: `set -g set-clipboard on`). Shift and the mouse "
+        "select other text",
+    ),
     ("d", "the next GPU"),
     ("m", "mark a baseline; b compares with it what comes after, m again marks anew"),
     ("c", "trace without pauses, or in bursts again; costs the trainer more"),
@@ -74,8 +80,9 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence. "
      "`even` of a kernel: compute and memory limit it alike, and its time is booked to both"),
     ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
-     "waits for it. A launch under 10 us ahead is late, as the GPU waited for it: counted, and a "
-     "part of all launches"),
+     "waits for it"),
+    ("late", "the part of all launches, counted, that came less than 10 us before their kernel: the "
+     "GPU waited for them"),
     ("… (71% by time)", "whether the host runs ahead of the GPU; the share of kernel time "
      "launched at least 10 us before it started, `rho` in reports: the most that faster kernels can "
      "touch. By time, as many short kernels may be late beside few long ones that are not. "

@@ -36,6 +36,7 @@ KEYS: tuple[Key, ...] = (
 LAST: tuple[Key, ...] = (
     ("m", "mark", "app.baseline"),
     ("b", "before/after", "app.compare"),
+    ("y", "copy", "app.copy"),
 )
 
 
@@ -46,6 +47,7 @@ class MainView(View):
         Binding("s,greater_than_sign,f6", "sort(1)", show=False),
         Binding("less_than_sign", "sort(-1)", show=False),
         Binding("I", "reverse", show=False),
+        Binding("y", "app.copy", show=False),
     ]
 
     def compose(self) -> ComposeResult:
