@@ -116,15 +116,23 @@ def cast_churn(context: Context) -> Advisory | None:
 def _norms_ns(context: Context) -> float:
     """Most that norms and pools of channels-first images can lose: all above their bytes' time.
 
-    Where bytes are unknown, as much of it as of a convolution.
+    Where bytes are unknown, the room that a block a channel leaves empty, and at least as much of it
+    as of a convolution.
     """
-    used, roof = context.facts.precision, context.ceilings.bytes_per_s if context.ceilings else None
-    known = lost = 0.0
-    for row in context.estimate.kernels if roof else ():
-        if row.bytes_per_s and row.family in CHANNELED and traits_of(row.name) & Trait.NCHW:
-            known += row.total_ns
-            lost += row.total_ns * max(1 - row.bytes_per_s / (roof or 1.0), 0.0)
-    return lost + CONV_PART * max(used.nchw_other_ns - known, 0.0)
+    other = context.facts.precision.nchw_other_ns
+    roof = context.ceilings.bytes_per_s if context.ceilings else None
+    seen = lost = 0.0
+    for row in context.estimate.kernels:
+        if row.family in CHANNELED and traits_of(row.name) & Trait.NCHW:
+            empty = row.underfilled_share * context.facts.vacant.get(row.name, 0.0)
+            part = max(empty, CONV_PART)
+            if roof and row.bytes_per_s:
+                part = max(1 - row.bytes_per_s / roof, 0.0)
+            seen += row.total_ns
+            lost += row.total_ns * part
+    # Norms of sequences have such names too, and are not in `other`.
+    images = min(other / seen, 1.0) if seen else 0.0
+    return lost * images + CONV_PART * max(other - seen, 0.0)
 
 
 def channels_last(context: Context) -> Advisory | None:

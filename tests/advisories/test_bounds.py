@@ -17,7 +17,9 @@ from .scenarios import (
     ADD32,
     ADD64,
     ADDCDIV,
+    BN_NATIVE,
     CAST,
+    CONV_NHWC,
     COPY,
     FUSED_ADAM,
     GEMM,
@@ -26,6 +28,7 @@ from .scenarios import (
     ROWS_ADDED,
     SGEMM,
     TF32_GEMM,
+    TO_NHWC,
     ZEROS,
     Scene,
 )
@@ -243,3 +246,13 @@ def test_what_embedding_gradients_can_win_is_their_fills_and_seven_passes_of_the
     assert found.saves_at_most == pytest.approx(8 * (8 * 120) / wall, abs=0.01)
     assert found.evidence["bytes_a_step"] == pytest.approx(8 * 120e-6 * 4.1e12, rel=0.3)
     assert "sparse=True" in found.suggests
+
+
+def test_norms_with_a_block_a_channel_can_lose_the_room_they_leave_empty() -> None:
+    def body(scene: Scene) -> None:
+        for _ in range(20):
+            scene.kernel(TO_NHWC, 20.0).kernel(CONV_NHWC, 40.0)
+            scene.kernel(BN_NATIVE, 500.0, blocks=66)
+
+    found, _ = given("channels-last", body)
+    assert found.saves_at_most == pytest.approx((20 + 500 * (1 - 66 / 528)) / 563, abs=0.01)
