@@ -25,7 +25,17 @@ def waiting(baseline: Baseline) -> str:
 
 def unit(found: Comparison) -> str:
     """What the times of a comparison are of."""
-    return "per step" if found.per_step else "per second"
+    return "per step, mean" if found.per_step else "per second"
+
+
+def averaged(steps: float | None) -> str:
+    """`mean of 59 steps`: what one side's times are, as reports show the median step; empty where
+    they are not of steps."""
+    if steps is None:
+        return ""
+    return (
+        f"mean of {steps:.1f} steps" if steps < 10 and steps % 1 else f"mean of {steps:.0f} steps"
+    )
 
 
 def promise(one: Kept) -> str:
@@ -79,10 +89,13 @@ def lines(found: Comparison, before_label: str, after_label: str) -> Iterator[st
 
 
 def _sides(found: Comparison, before_label: str, after_label: str) -> Iterator[str]:
-    sides = zip(("before", "after"), (before_label, after_label), found.verdicts, strict=True)
-    for name, label, verdict in sides:
+    labels = (before_label, after_label)
+    sides = zip(("before", "after"), labels, found.verdicts, found.steps, strict=True)
+    for name, label, verdict, steps in sides:
         yield f"{name:<8}{verdict}"
         yield f"        {label}"
+        if found.per_step and steps is not None:
+            yield f"        {averaged(steps)}"
 
 
 def _wrapped(sentence: str, hang: str = " " * 8) -> Iterator[str]:

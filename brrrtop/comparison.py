@@ -80,6 +80,8 @@ class Comparison:
     verdicts: tuple[str, str] = ("", "")
     """Regime and largest reason, before and after."""
     experiments: tuple[Experiment, ...] = ()
+    steps: tuple[float | None, float | None] = (None, None)
+    """How many each side's times are the mean of; seldom whole numbers. None: not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -119,7 +119,8 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     steps = estimate.steps
     judged = f"{units.duration(estimate.account.duration_ns)} judged"
     if steps.count:
-        judged += f", {words.steps_judged(estimate)} of {units.duration(steps.step_ns)}"
+        which = "of" if steps.count == 1 else "with a median of"
+        judged += f", {words.steps_judged(estimate)} {which} {units.duration(steps.step_ns)}"
         if steps.source == "period":
             judged += " (steps inferred from the kernel sequence)"
     yield judged + (", still warming up" if steps.warming_up else "")

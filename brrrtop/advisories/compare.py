@@ -59,6 +59,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
             _blocks_ratio(before.kernels, after.kernels),
             (_precision(before.kernels), _precision(after.kernels)),
         ),
+        steps=steps,
     )
 
 

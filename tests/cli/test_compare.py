@@ -43,6 +43,8 @@ def test_what_was_won_and_promised_is_said_in_80_columns(
     assert text.startswith("2.43x as fast"), "34 ms a step to 14 ms"
     assert "dataloader-stall promised" in text and "won: 59%" in text
     assert "OVERHEAD-BOUND (input)" in text and "COMPUTE-BOUND" in text
+    assert text.count("        mean of 59 steps\n") == 2
+    assert "per step, mean  " in text
     assert all(len(line) <= 80 for line in text.splitlines() if ".brrr" not in line)
 
 
@@ -52,7 +54,7 @@ def test_the_json_has_the_documented_keys(pair: tuple[str, str], brrrtop: Run) -
     comparison = found["comparison"]
     assert set(comparison) == {
         "per_step", "before_ns", "after_ns", "speedup", "buckets", "families", "kernels",
-        "promises", "changes", "says", "verdicts", "experiments",
+        "promises", "changes", "says", "verdicts", "experiments", "steps",
     }  # fmt: skip
     for key in ("buckets", "families", "kernels"):
         for row in comparison[key]:

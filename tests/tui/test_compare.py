@@ -39,6 +39,7 @@ FOUND = Comparison(
         Experiment("batch", "2.00 times the blocks", "1.50 to 1.80 times the time",
                    "0.55 times the time", "2.0 times the work: overhead set the pace", True),
     ),
+    steps=(9.6, 118.0),
 )  # fmt: skip
 
 
@@ -56,7 +57,8 @@ async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -
     assert "1.80x as fast: 45% of the step is gone" in text
     assert "OVERHEAD-BOUND (input)" in text and "36.6 ms a step" in text
     assert "COMPUTE-BOUND" in text and "20.3 ms a step" in text
-    assert "marked 12:04:31" in text
+    assert "mean of 9.6 steps" in text and "now, mean of 118 steps" in text
+    assert "per step, mean " in text
     assert "promised 42% at most; won: 44%" in text
     assert "predicted 1.50 to 1.80" in " ".join(text.split())
     assert "idle: input" in text and "15.4 ms" in text

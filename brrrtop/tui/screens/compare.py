@@ -73,14 +73,22 @@ def _sides(found: Comparison, label: str, look: Look, width: int) -> list[Text]:
     lines = []
     per = "a step" if found.per_step else ""
     sides = (("before", found.before_ns, label), ("after", found.after_ns, "now"))
-    for (name, time_ns, where), verdict in zip(sides, found.verdicts, strict=True):
+    for (name, time_ns, where), verdict, steps in zip(
+        sides, found.verdicts, found.steps, strict=True
+    ):
         pace = f"{units.duration(time_ns)} {per}" if per else ""
         regime = verdict.split("-", maxsplit=1)[0].split(" ")[0].lower()
         hue = regime if regime in MARKS else "text"
         line = Text(no_wrap=True).append(f"{name:>8}  ", look.style("muted"))
         line.append(f"{verdict:<26} ", look.style(hue, bold=True))
         line.append(f"{pace:>15}  ", look.style("text", bold=True))
+        of = compare_text.averaged(steps) if per else ""
         lines.append(line.append(where, look.style("muted")))
+        if of and line.cell_len + len(of) + 2 > width:
+            line = Text(" " * 10, no_wrap=True)
+            lines.append(line.append(of, look.style("muted")))
+        elif of:
+            line.append(f", {of}", look.style("muted"))
     return lines
 
 

@@ -92,6 +92,8 @@ TERMS: tuple[tuple[str, str], ...] = (
      "the rest is `host` or unknown"),
     ("step", "one training iteration; from the optimizer's hook, from annotations, or from the "
      "period of the kernel sequence"),
+    ("per step, mean", "of before and after: all the time judged over the steps in it. Elsewhere the "
+     "length of a step is the median one, which no slow step moves"),
     ("warming up", "the first three steps, or a compile ran: shown, never judged"),
     ("SM, tensor, DRAM", "what the GPU itself counts, whoever uses it: share of time in which an SM "
      "held any warp, tensor cores worked, memory moved bytes. Other figures are the trainer's"),
