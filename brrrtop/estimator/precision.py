@@ -43,9 +43,9 @@ class Precision:
     """Kernels that only move elements, on-device copies included; conversions are `cast_ns`."""
     copying_kernels: int
     layout_ns: int
-    """Conversions between channels-first and channels-last."""
+    """Conversions of images between channels-first and channels-last."""
     nchw_ns: int
-    """Convolutions that read channels-first tensors, or ran as such."""
+    """Convolutions that read channels-first images, or ran as such."""
     nchw_other_ns: int
     """Norms and pools of channels-first images."""
     old_conv_ns: int
@@ -82,6 +82,8 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         converting[attention] = False
     moving = (kernels & joined.has(Trait.COPYING)) | on_device
     copying = moving & ~cast
+    sequences = _given(joined, _is_no_image)
+    first = kernels & joined.has(Trait.NCHW) & ~sequences
     fp64 = _given(joined, lambda op: "double" in op.types)
     double = (kernels & joined.has(Trait.DOUBLE)) | (moving & fp64)
     total = joined.total_ns
@@ -103,11 +105,9 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         cast_kernels=int(converting.sum()),
         copying_ns=total(copying),
         copying_kernels=int(copying.sum()),
-        layout_ns=total(layout),
-        nchw_ns=total(conv & joined.has(Trait.NCHW)),
-        nchw_other_ns=total(
-            kernels & ~conv & ~layout & joined.has(Trait.NCHW) & ~_given(joined, _is_no_image)
-        ),
+        layout_ns=total(layout & ~sequences),
+        nchw_ns=total(conv & first),
+        nchw_other_ns=total(first & ~conv & ~layout),
         old_conv_ns=total(conv & joined.has(Trait.OLD_CONV)),
         misaligned_ns=total(misaligned),
         misaligned_names=_names(joined, misaligned),
@@ -127,9 +127,11 @@ def _misaligned(joined: Joined, products: Bool) -> Bool:
 
 
 def _is_no_image(op: OpSignature) -> bool:
-    """Whether its first tensor has fewer axes than a batch of images."""
+    """Whether its first tensor is no batch of images: a sequence, also as cuDNN sees it, 1 high."""
     first = op.dims[0] if op.dims else ()
-    return isinstance(first, tuple) and 0 < len(first) < IMAGE_AXES
+    if not isinstance(first, tuple) or not first:
+        return False
+    return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
 
 
 def _given(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:

@@ -692,6 +692,20 @@ def norms_of_sequences_beside_convolutions() -> Scene:
 
 
 @silent("channels-last")
+def convolutions_of_sequences() -> Scene:
+    """cuDNN converts them all the same, but no memory format of PyTorch is for three axes."""
+    forward = OpSignature("aten::cudnn_convolution", ((16, 64, 1, 16000), (128, 64, 1, 2)))
+    backward = OpSignature("aten::convolution_backward", ((16, 128, 16000), (16, 64, 16001)))
+
+    def layer(s: Scene) -> None:
+        for op in (forward, backward):
+            s.kernel(TO_NHWC, 60.0, op=op)
+            s.kernel(CONV_NCHW, 60.0, op=op)
+
+    return looped(lambda s: [layer(s) for _ in range(20)])
+
+
+@silent("channels-last")
 def norms_without_convolutions() -> Scene:
     return looped(lambda s: [(large(s, 1), s.kernel(BN_NATIVE, 500.0)) for _ in range(20)])
 
