@@ -143,7 +143,7 @@ ENTRIES: tuple[Entry, ...] = (
     _e(_COMP, "A40", "enable-tf32-or-amp", "fp32 on the CUDA cores",
        "fp32 products without tensor cores take 5 % of the time on a GPU that has them",
        "GeForce, where TF32 is no faster (16 bit is); short products that do not fill the "
-       "GPU; a run that launches set the pace of"),
+       "GPU, and thin ones that memory sets the pace of; a run that launches set the pace of"),
     _e(_COMP, "A41", "use-bf16", "TF32 where 16 bit would do",
        "TF32 products take 15 % of the time",
        "fp32 without tensor cores: that is the larger step"),

@@ -49,6 +49,18 @@ def _speedup(context: Context, old: str, new: str) -> float | None:
     return after / before if before and after else None
 
 
+def _streams(context: Context, row: KernelRow) -> bool:
+    """Whether memory alone takes this product's bytes longer than twice its FLOPs in fp32 would take.
+
+    Such a product waits for no unit, whatever it reaches (a roofline's left side, with a margin).
+    """
+    peak = _peak(context, "fp32")
+    roof = context.ceilings.bytes_per_s if context.ceilings else None
+    if not (peak and roof and row.flop_per_s and row.bytes_per_s):
+        return False
+    return row.bytes_per_s / roof > 2 * row.flop_per_s / peak
+
+
 def _rows(context: Context, wanted: Trait) -> list[tuple[KernelRow, float]]:
     """Products of a trait with the part of their time that a faster unit can touch, ns.
 
@@ -56,6 +68,8 @@ def _rows(context: Context, wanted: Trait) -> list[tuple[KernelRow, float]]:
     """
     found = []
     for row in context.estimate.kernels:
+        if wanted is Trait.SIMT and _streams(context, row):
+            continue
         if traits_of(row.name) & wanted and role_of(row.name) in _PRODUCTS:
             short = row.mean_ns < LATENCY_NS
             found.append((row, row.total_ns * (1 - row.underfilled_share if short else 1.0)))

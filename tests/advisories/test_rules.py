@@ -871,6 +871,12 @@ def short_fp32_products_that_leave_the_gpu_empty() -> Scene:
     return looped(lambda s: [s.kernel(SGEMM, 5.0, blocks=16) for _ in range(400)])
 
 
+@silent("enable-tf32-or-amp")
+def fp32_products_that_move_more_than_they_multiply() -> Scene:
+    op = OpSignature("aten::bmm", ((65536, 7, 64), (65536, 64, 7)), ("float",) * 2)
+    return looped(lambda s: [s.kernel(SGEMM, 300.0, op=op) for _ in range(20)])
+
+
 @calls_for("enable-tf32-or-amp")
 def long_fp32_products_of_few_blocks() -> Scene:
     return looped(lambda s: [s.kernel(SGEMM, 400.0, blocks=48) for _ in range(20)])
