@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from brrrtop.session.governor import UNABLE
-from brrrtop.session.hurdles import with_help
+from brrrtop.session.hurdles import with_help, without_gpu
 
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
@@ -40,12 +41,18 @@ class AgentState:
         """And will not soon."""
         return self.state in CANNOT
 
-    def hear(self, said: dict[str, Any]) -> dict[str, Any]:
-        """The part of a status that is worth passing on; that it traces a burst is no news."""
+    def hear(self, said: dict[str, Any], hello: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a status that is worth passing on; that it traces a burst is no news.
+
+        Args:
+            hello: What the agent said of its trainer when it was met.
+        """
         status = dict(said)
         state, says = str(status.get("state")), str(status.get("says") or "")
         if state == "ready" and says.startswith(UNHEARD):
             state = "undecided"
+        if state == "waiting":
+            says = without_gpu(hello) or says
         hurdle = with_help(state, says, self._pid) if says not in EXPECTED else None
         if hurdle is not None:
             status["says"] = hurdle

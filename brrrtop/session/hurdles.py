@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 _FREE = "end that one (nsys, Proton, another monitor); the next try comes by itself"
 HELPS = {
     "another NVIDIA tool is in the trainer": "start it without nsys, ncu or compute-sanitizer: "
@@ -26,3 +29,14 @@ def with_help(state: str, says: str, pid: int | None) -> str:
     if state in _LOOK and pid is not None and says:
         return f"{says}; what stands in the way: brrrtop doctor {pid}"
     return says
+
+
+def without_gpu(hello: Mapping[str, Any]) -> str | None:
+    """That a trainer which has not touched a GPU will not: its torch cannot. None where it can, or
+    where nobody has said."""
+    if not hello.get("torch") or hello.get("cuda"):
+        return None
+    return (
+        f"its torch ({hello['torch']}) is built without CUDA: it uses no NVIDIA GPU, and no kernels "
+        "will come; PyPI's for Linux has CUDA: pip install --force-reinstall torch"
+    )

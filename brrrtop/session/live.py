@@ -237,7 +237,7 @@ class LiveSource:
         """Passes on what is new in the agent's words."""
         status = dict(frame.body)
         if status.get("by") == "agent":
-            status = self._agent_state.hear(status)
+            status = self._agent_state.hear(status, self._hello)
             self.governor.add_state(self._agent_state.state)
             if "traced" in status:
                 self.governor.add_traced()

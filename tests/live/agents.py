@@ -37,7 +37,9 @@ class FakeAgent:
     """Answers orders as the real one does, on a clock that the test moves."""
 
     def __init__(self, now_ns: int, *, pid: int = 4711) -> None:
-        self.hello: dict[str, Any] = {"wire": 1, "pid": pid, "torch": "2.13", "cmdline": "train.py"}
+        self.hello: dict[str, Any] = {
+            "wire": 1, "pid": pid, "torch": "2.13", "cuda": "13.0", "cmdline": "train.py",
+        }  # fmt: skip
         self.closed = False
         self.orders: list[tuple[Op, int, int]] = []
         self._now_ns = now_ns

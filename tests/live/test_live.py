@@ -310,6 +310,29 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
     assert bench.source.info.notes == ("no GPM",)
 
 
+def met_with(bench: Bench, *missing: str) -> None:
+    """As if the agent had met a trainer of which it could not say this."""
+    assert bench.agent is not None
+    for key in missing:
+        bench.agent.hello.pop(key)
+        bench.source._hello.pop(key)
+
+
+def test_a_torch_without_cuda_is_not_said_to_touch_a_gpu_soon(bench: Bench) -> None:
+    met_with(bench, "cuda")
+    said = statuses(say(bench, "waiting", "waiting for the trainer to touch its GPU"))["says"]
+    assert "torch (2.13) is built without CUDA" in str(said)
+    assert bench.source.info.notes == (said,)
+    say(bench, "ready", "kernel tracing is ready")
+    assert bench.source.info.notes == (), "something else in it did use a GPU"
+
+
+def test_a_torch_that_was_not_imported_yet_may_touch_a_gpu(bench: Bench) -> None:
+    met_with(bench, "cuda", "torch")
+    says = "waiting for the trainer to touch its GPU"
+    assert statuses(say(bench, "waiting", says))["says"] == says
+
+
 SENTENCES = {
     "off": ["another NVIDIA tool is in the trainer (libToolsInjection64.so): kernel tracing stays off",
             "two copies of CUPTI are mapped, /a and /b, and torch uses neither for certain: kernel "
