@@ -33,8 +33,6 @@ from brrrtop.estimator.names import name_facts
 TRIED = {"cell_unet", "sr_train", "yolo_simota"}
 MISPREDICTED = {"cell_unet": "overhead"}
 """Written blind, and otherwise than its writer foretold: what its counters say."""
-WRONG_FOR_SURE = {("t2_mapping", "names"), ("t2_mapping", "live shapes")}
-"""Inductor's kernels that stream, without their shapes: compute, the only wrong verdict of 0.8 and more."""
 
 
 def traces_named() -> Path | None:
@@ -164,7 +162,7 @@ def test_a_held_out_script_given_the_wrong_regime_is_not_given_it_for_sure(
         for level, scored in row.scores.items():
             found = scored.judged.estimate
             as_counted = found.regime.value == MISPREDICTED.get(row.run.name)
-            sure = found.confidence >= HIGH and (row.run.name, level) not in WRONG_FOR_SURE
+            sure = found.confidence >= HIGH
             assert scored.regime_right or as_counted or not sure, (row.run.name, level)
 
 
@@ -181,10 +179,10 @@ def test_a_script_that_is_not_as_predicted_is_as_its_counters_say(others: list[R
 @pytest.mark.parametrize(
     ("part", "level", "error", "side"),
     [
-        (PARTS[1], "shapes", 18.0, 0.84),
-        (PARTS[1], "names", 19.0, 0.79),
-        (PARTS[2], "shapes", 9.0, 0.95),
-        (PARTS[2], "names", 13.5, 0.85),
+        (PARTS[1], "shapes", 17.5, 0.85),
+        (PARTS[1], "names", 17.5, 0.80),
+        (PARTS[2], "shapes", 7.3, 0.97),
+        (PARTS[2], "names", 12.5, 0.875),
     ],
 )
 def test_held_out_scripts_get_no_worse(
