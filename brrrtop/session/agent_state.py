@@ -31,6 +31,7 @@ class AgentState:
 
     def __init__(self, pid: int | None = None) -> None:
         self._pid = pid
+        self._gpuless = False
         self.state = ""
         """`undecided` where a ready agent does not know yet whether it may trace; else its own."""
         self.hurdle: str | None = None
@@ -40,6 +41,13 @@ class AgentState:
     def cannot_trace(self) -> bool:
         """And will not soon."""
         return self.state in CANNOT
+
+    @property
+    def refuses(self) -> str | None:
+        """Why nothing can be traced that a person asks for; None where it can, at once or soon."""
+        if not self.cannot_trace and not self._gpuless:
+            return None
+        return self.hurdle or "the agent cannot trace at present"
 
     def hear(self, said: dict[str, Any], hello: Mapping[str, Any]) -> dict[str, Any]:
         """The part of a status that is worth passing on; that it traces a burst is no news.
@@ -51,8 +59,8 @@ class AgentState:
         state, says = str(status.get("state")), str(status.get("says") or "")
         if state == "ready" and says.startswith(UNHEARD):
             state = "undecided"
-        if state == "waiting":
-            says = without_gpu(hello) or says
+        gpuless = without_gpu(hello) if state == "waiting" else None
+        self._gpuless, says = gpuless is not None, gpuless or says
         hurdle = with_help(state, says, self._pid) if says not in EXPECTED else None
         if hurdle is not None:
             status["says"] = hurdle

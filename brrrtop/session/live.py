@@ -160,20 +160,27 @@ class LiveSource:
             return "nvml"
         return "continuous" if self.governor.continuous else "bursts"
 
-    def continuous(self, on: bool) -> str:
-        """Traces without pauses, or in bursts again; says what was done."""
+    def require_tracing(self) -> None:
+        """Raises BrrrtopError where what a person asks for cannot be traced: says why."""
+        why = self._ended or self._link.lost or self._agent_state.refuses
+        if why is not None:
+            raise BrrrtopError(f"nothing can be traced: {why}")
         if not self._link.there:
             raise BrrrtopError(
                 "there is no agent in the trainer to trace with", "attach: brrrtop attach PID"
             )
+
+    def continuous(self, on: bool) -> str:
+        """Traces without pauses, or in bursts again; says what was done."""
+        if on:
+            self.require_tracing()
         self.governor.want_continuous(on)
         self._govern(self._now_ns())
         return "tracing every step" if on else "tracing in bursts again"
 
     def shapes(self) -> str:
         """Has the ops of one step recorded with their shapes; says what was done."""
-        if self.tier == "nvml":
-            raise BrrrtopError("no kernels are traced, so shapes would tell nothing", "see the log")
+        self.require_tracing()
         self._wishes.shapes(self.governor)
         self._govern(self._now_ns())
         return "recording the shapes of one step"

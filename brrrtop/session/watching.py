@@ -123,8 +123,7 @@ class Watching:
         Raises:
             BrrrtopError: Nothing can be traced, or everything is.
         """
-        if self._source.tier == "nvml":
-            raise BrrrtopError("nothing can be traced here", "`brrrtop doctor` says why")
+        self._source.require_tracing()
         if self._source.tier == "continuous":
             raise BrrrtopError("every step is traced already", "c goes back to bursts")
         self._source.governor.want_burst()

@@ -86,7 +86,8 @@ class BrrrtopApp(App[int]):
         Binding("left_square_bracket", "seek(-0.1)", show=False),
         Binding("plus,equals_sign", "speed(1)", show=False),
         Binding("minus", "speed(-1)", show=False),
-        Binding("d", "device", show=False),
+        Binding("d", "device(1)", show=False),
+        Binding("D", "device(-1)", show=False),
         Binding("m", "baseline", show=False),
         Binding("c", "continuous", show=False),
         Binding("n", "burst", show=False),
@@ -159,6 +160,8 @@ class BrrrtopApp(App[int]):
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         newest = message.snapshot
+        if newest.source.pid != self.snapshot.source.pid:
+            self._continuous = False
         if self._frozen:
             newest = replace(
                 self.snapshot, freshness=newest.freshness, age_ns=newest.age_ns, paused=True
@@ -240,14 +243,14 @@ class BrrrtopApp(App[int]):
             "only a replay has a speed",
         )
 
-    def action_device(self) -> None:
-        """The next device with activity."""
+    def action_device(self, by: int) -> None:
+        """The next device with activity, or the one before."""
         ids = sorted(e.device.device_id for e in self.snapshot.devices)
         if self.snapshot.estimate is None or len(ids) < 2:
             self.say("only one GPU has activity here", failed=True)
             return
         shown = self.snapshot.estimate.device.device_id
-        self.action_show_device(ids[(ids.index(shown) + 1) % len(ids)] if shown in ids else ids[0])
+        self.action_show_device(ids[(ids.index(shown) + by) % len(ids)] if shown in ids else ids[0])
 
     def action_show_device(self, device_id: int) -> None:
         self.ask(
@@ -258,18 +261,27 @@ class BrrrtopApp(App[int]):
         self.ask(abilities.BASELINE, lambda d: d.mark_baseline(), "this source takes no baseline")
 
     def action_continuous(self) -> None:
-        self._continuous = not self._continuous
-        on = self._continuous
-        self.ask(abilities.CONTINUOUS, lambda d: d.continuous(on), "only a live trainer is traced")
+        self.ask(abilities.CONTINUOUS, self._switch, self._untraced())
+
+    def _switch(self, driver: Driver) -> str:
+        """On the feed's thread. A wish that was refused changes nothing."""
+        on = not self._continuous
+        says = driver.continuous(on)
+        self._continuous = on
+        return says
+
+    def _untraced(self) -> str:
+        """Why nothing is traced where nothing can be."""
+        if self.snapshot.source.kind == "live":
+            return "nothing is traced here: only the GPU's own counters are read"
+        return "only a live trainer is traced"
 
     def action_burst(self) -> None:
-        self.ask(abilities.CONTINUOUS, lambda d: d.burst(), "only a live trainer is traced")
+        self.ask(abilities.CONTINUOUS, lambda d: d.burst(), self._untraced())
 
     def action_shapes(self) -> None:
         self._shapes_told = _outcome(self.snapshot) or _NOTHING
-        self.ask(
-            abilities.CONTINUOUS, lambda d: d.shapes(), "only a live trainer has shapes to record"
-        )
+        self.ask(abilities.CONTINUOUS, lambda d: d.shapes(), self._untraced())
 
     def _tell_shapes(self) -> None:
         """Once what came of the wish is in the log: over the status line too."""

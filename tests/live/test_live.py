@@ -186,7 +186,7 @@ def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
     assert Kind.GAUGES in kinds(frames)
     assert Kind.END not in kinds(frames)
     assert not bench.source.ended
-    with pytest.raises(BrrrtopError, match="no agent"):
+    with pytest.raises(BrrrtopError, match="nothing can be traced: the agent is gone"):
         bench.source.continuous(True)
 
 
@@ -325,6 +325,21 @@ def test_a_torch_without_cuda_is_not_said_to_touch_a_gpu_soon(bench: Bench) -> N
     assert bench.source.info.notes == (said,)
     say(bench, "ready", "kernel tracing is ready")
     assert bench.source.info.notes == (), "something else in it did use a GPU"
+
+
+def test_keys_that_trace_say_why_not_where_no_kernels_will_come(bench: Bench) -> None:
+    """A trainer on the CPU was said to be traced in every step."""
+    met_with(bench, "cuda")
+    say(bench, "waiting", "waiting for the trainer to touch its GPU")
+    for asked in (lambda: bench.driver.continuous(True), bench.driver.burst, bench.driver.shapes):
+        with pytest.raises(BrrrtopError, match=r"traced: its torch .* without CUDA"):
+            asked()
+    assert bench.source.tier == "bursts" and not bench.source.governor.continuous
+    say(bench, "off", "CUPTI 99 has records of a layout not known here: counters only")
+    with pytest.raises(BrrrtopError, match="nothing can be traced: CUPTI 99"):
+        bench.driver.burst()
+    say(bench, "ready", "kernel tracing is ready")
+    assert bench.driver.burst() == "tracing the next steps"
 
 
 def test_a_torch_that_was_not_imported_yet_may_touch_a_gpu(bench: Bench) -> None:
@@ -687,6 +702,6 @@ def test_a_burst_that_somebody_asks_for_comes_before_its_time(bench: Bench) -> N
 
 def test_without_an_agent_no_burst_can_be_asked_for() -> None:
     bench = Bench(agent=False)
-    with pytest.raises(BrrrtopError, match="nothing can be traced"):
+    with pytest.raises(BrrrtopError, match="there is no agent in the trainer"):
         bench.driver.burst()
     bench.source.close()

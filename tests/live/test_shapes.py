@@ -117,7 +117,7 @@ def test_why_there_are_no_shapes_is_in_the_log() -> None:
 
 def test_without_an_agent_there_are_no_shapes() -> None:
     bench = Bench(agent=False)
-    with pytest.raises(BrrrtopError, match="no kernels are traced"):
+    with pytest.raises(BrrrtopError, match="there is no agent in the trainer"):
         bench.driver.shapes()
     bench.source.close()
 

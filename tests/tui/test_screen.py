@@ -269,6 +269,36 @@ async def test_answers_of_the_driver_come_up_on_the_status_line() -> None:
         await screen.until("tracing without pauses")
 
 
+async def test_keys_that_trace_say_why_not_where_nothing_is_traced() -> None:
+    async with shown(snapshots.snapshot(), can=frozenset()) as screen:
+        for key in "cno":
+            await screen.until("q quit")
+            assert "only the GPU's own counters are read" in await screen.press(key)
+    async with shown(snapshots.replayed(), can=frozenset({"seek"})) as screen:
+        assert "only a live trainer is traced" in await screen.press("o")
+    assert not screen.driver.asked
+
+
+async def test_a_refused_wish_for_every_step_is_asked_again_not_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        carried_out = screen.driver.continuous
+
+        def refused(on: bool) -> str:
+            monkeypatch.setattr(screen.driver, "continuous", carried_out)
+            raise BrrrtopError("nothing can be traced: its torch is built without CUDA")
+
+        monkeypatch.setattr(screen.driver, "continuous", refused)
+        await screen.press("c")
+        await screen.until("built without CUDA")
+        await screen.press("c")
+        await screen.until("tracing without pauses")
+        await screen.press("c")
+        await screen.until("tracing in bursts")
+        assert screen.driver.asked == ["continuous True", "continuous False"]
+
+
 async def test_saving_asks_for_a_name_and_reports_failure() -> None:
     async with shown(snapshots.snapshot()) as screen:
         assert "Save what was seen so far" in await screen.press("S")
@@ -290,6 +320,17 @@ async def test_the_next_gpu_is_asked_for_by_its_number() -> None:
                 break
             await screen.pilot.pause(0.01)
         assert screen.driver.asked == ["device 3"]
+
+
+async def test_the_gpu_before_is_a_key_away_too() -> None:
+    others = (snapshots.estimate(device=Device(n, "NVIDIA H200")) for n in (3, 5))
+    async with shown(snapshots.snapshot(devices=(snapshots.estimate(), *others))) as screen:
+        await screen.press("D", "d")
+        for _ in range(100):
+            if len(screen.driver.asked) == 2:
+                break
+            await screen.pilot.pause(0.01)
+        assert screen.driver.asked == ["device 5", "device 3"], "GPU 0 is shown all the while"
 
 
 async def test_several_gpus_stand_side_by_side_and_can_be_clicked() -> None:

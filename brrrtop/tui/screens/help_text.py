@@ -26,7 +26,7 @@ KEYS: tuple[tuple[str, str], ...] = (
         "over SSH too, where it takes OSC 52 (tmux: `set -g set-clipboard on`). Shift and the mouse "
         "select other text",
     ),
-    ("d", "the next GPU"),
+    ("d D", "the next GPU, the one before; a click on a GPU shows it"),
     ("m", "mark a baseline; b compares with it what comes after, m again marks anew"),
     ("c", "trace without pauses, or in bursts again; costs the trainer more"),
     ("n", "trace a few steps now, without waiting for the pause to end"),
