@@ -131,6 +131,7 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
         yield from _wrapped(f"{words.verdict(estimate)}: {words.because(estimate)}{near}", "")
     else:
         line = f"{words.verdict(estimate)}, {sure} sure: {words.because(estimate)}"
+        line += words.besides(estimate)
         yield from _wrapped(line, "")
     yield ""
     yield "  " + split_bar(estimate.split, WIDTH - 4, signs)

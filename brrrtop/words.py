@@ -1,9 +1,12 @@
-"""The words the views use for what a snapshot says. No numbers, no colour, no layout."""
+"""The words the views use for what a snapshot says. No colour, no layout."""
 
 from __future__ import annotations
 
 from brrrtop.looked import Line
 from brrrtop.model import Account, Estimate, Freshness, Regime, Side, Snapshot
+
+TOLD = 0.05
+"""A part of the time as large as this is told beside the cause it comes with."""
 
 SIDE_LETTERS = {
     Side.COMPUTE: "C",
@@ -108,6 +111,19 @@ def because(estimate: Estimate) -> str:
         line = away_at(estimate, estimate.cause)
         return CAUSES[estimate.cause] if line is None else _seen_at(estimate, line)
     return REGIMES[estimate.regime]
+
+
+def besides(estimate: Estimate) -> str:
+    """What else the cause of a verdict comes with, as a clause to add; empty where nothing does.
+
+    A host that waits for its GPU has launches to catch up on: both are its lateness, and a verdict
+    names the larger part.
+    """
+    account = estimate.account
+    if estimate.regime is not Regime.OVERHEAD or estimate.cause != "launch":
+        return ""
+    share = account.idle_ns["sync"] / account.duration_ns if account.duration_ns else 0.0
+    return f", another {share:.0%} after syncs" if share >= TOLD else ""
 
 
 def away_at(estimate: Estimate, cause: str) -> Line | None:

@@ -213,6 +213,19 @@ def test_how_sure_a_verdict_is_does_not_run_into_its_reason() -> None:
     assert headline(copying, Look(), 90).plain.endswith("  very sure 99%")
 
 
+def test_launches_that_set_the_pace_beside_waits_are_not_told_alone() -> None:
+    """The screen spoke of launches alone where 13 % of the time went after `.item()`."""
+    found = snapshots.snapshot().estimate
+    assert found is not None
+    both = replace(found, cause="launch", account=snapshots.account(launch=0.43, sync=0.13))
+    said = "waiting for the next kernel launch, another 13% after syncs"
+    assert said in headline(both, Look(), 120).plain
+    assert "kernel launch  " in headline(both, Look(), 80).plain, "no room, and nothing cut"
+    few = replace(both, account=snapshots.account(launch=0.43, sync=0.04))
+    assert "syncs" not in headline(few, Look(), 120).plain
+    assert "syncs" not in headline(replace(both, cause="sync"), Look(), 120).plain
+
+
 @pytest.mark.parametrize(
     ("waited", "words"), [(0.1, "host runs ahead"), (0.9, "host ahead between waits")]
 )

@@ -30,8 +30,12 @@ class Banner(Pane):
 
 
 def headline(estimate: Estimate, look: Look, width: int) -> Text:
-    """The verdict, and how sure it is: the figure alone where the words would touch its reason."""
+    """The verdict, and how sure it is: the figure alone where the words would touch its reason,
+    and what comes with it where there is room."""
     said, sure = verdict(estimate, look), confidence(estimate, look, width)
+    also = words.besides(estimate)
+    if said.cell_len + len(also) + sure.cell_len + 2 <= width:
+        said.append(also, look.style("text"))
     if said.cell_len + sure.cell_len + 2 > width:
         sure = confidence(estimate, look, 0)
     return sided(said, sure, width)
