@@ -119,11 +119,11 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
     steps = estimate.steps
     judged = f"{units.duration(estimate.account.duration_ns)} judged"
     if steps.count:
-        which = "of" if steps.count == 1 else "with a median of"
-        judged += f", {words.steps_judged(estimate)} {which} {units.duration(steps.step_ns)}"
+        which = " of" if steps.count == 1 else ", median"
+        judged += f", {words.steps_judged(estimate)}{which} {units.duration(steps.step_ns)}"
         if steps.source == "period":
-            judged += " (steps inferred from the kernel sequence)"
-    yield judged + (", still warming up" if steps.warming_up else "")
+            judged += " (inferred from the kernel sequence)"
+    yield from _wrapped(judged + (", still warming up" if steps.warming_up else ""), "")
     yield ""
     sure = units.share(estimate.confidence)
     if estimate.regime is Regime.UNKNOWN:
