@@ -56,7 +56,8 @@ def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
         (Steps(4, 133_000_000, "marks", 1.0), "1.00 us judged, 4 steps, median 133 ms\n"),
         (Steps(1, 133_000_000, "marks", 1.0), "1.00 us judged, 1 step of 133 ms\n"),
         (Steps(40, 1_940_000, "period", 1.0, warming_up=True),
-         "1.00 us judged, 40 steps, median 1.94 ms (inferred from the kernel sequence), still\n"),
+         "1.00 us judged, 40 steps, median 1.94 ms (inferred from the kernel sequence),\n"
+         "  still warming up\n"),
     ],
 )  # fmt: skip
 def test_the_length_of_several_steps_is_called_their_median(
