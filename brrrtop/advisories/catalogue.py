@@ -37,8 +37,8 @@ ENTRIES: tuple[Entry, ...] = (
        "the GPU idles at least 5 % of the time inside a wait for input",
        "a wait that the GPU does not feel, because work is still queued"),
     _e(_OVER, "A10", "launch-bound-compile", "Launching sets the pace",
-       "over half the kernel time was launched too late, half the kernels are under 20 us, and at "
-       "least 15 % of the time is idle before launches",
+       "over half the kernel time or of the kernels was launched too late, half the kernels are "
+       "under 20 us, and at least 15 % of the time is idle before launches",
        "a full launch queue (back-pressure), a late loader, slow copies, refills after syncs; a run "
        "that is compiled already"),
     _e(_OVER, "A11", "cuda-graphs", "The same launches every step",

@@ -116,6 +116,17 @@ def many_small_kernels() -> Scene:
     return looped(small)
 
 
+@calls_for("launch-bound-compile")
+def many_small_kernels_beside_few_long_ones_launched_ahead() -> Scene:
+    """Most of the kernel time was launched ahead, and half of the wall is idle before launches."""
+    return looped(lambda s: (large(s, 6), small(s, 150)))
+
+
+@silent("launch-bound-compile")
+def some_small_kernels_that_are_late_among_many_that_are_not() -> Scene:
+    return looped(lambda s: (small(s, 150, gap=15.0), [s.kernel(ADD, 8.0) for _ in range(400)]))
+
+
 @calls_for("cuda-graphs")
 @silent("launch-bound-compile")
 def small_compiled_kernels() -> Scene:
@@ -1263,3 +1274,28 @@ def test_what_compiling_can_win_leaves_a_launch_for_each_stretch_between_waits()
     split = looped(with_waits).advice()["launch-bound-compile"]
     assert plain.saves_at_most is not None and split.saves_at_most is not None
     assert split.saves_at_most <= 0.76 * plain.saves_at_most
+
+
+def test_launches_that_are_late_by_their_count_alone_are_less_sure() -> None:
+    given = many_small_kernels_beside_few_long_ones_launched_ahead().advice()
+    found = given["launch-bound-compile"]
+    assert found.evidence["rho"] > 0.5
+    assert (
+        found.confidence == 0.7 < many_small_kernels().advice()["launch-bound-compile"].confidence
+    )
+    assert found.saves_at_most is not None
+    assert found.saves_at_most <= found.evidence["launch_idle_share"] + 0.1
+
+
+def test_waits_in_a_loop_that_launches_hold_back_do_not_promise_its_end() -> None:
+    def read_back(s: Scene) -> None:
+        for _ in range(40):
+            small(s, 8)
+            s.sync(15.0)
+            s.kernel(ADD, 2.0, late=12.0, blocks=8)
+
+    found = looped(read_back).advice()["sync-point"]
+    said = found.evidence["without_the_waits"]
+    assert said.startswith("launches set the pace still, idle ")
+    alone = values_read_back_all_the_time().advice()["sync-point"]
+    assert "without_the_waits" not in alone.evidence
