@@ -25,7 +25,7 @@ from brrrtop.estimator import sides
 
 GRID = {
     "VECTORIZED_TURN": (0.55, 0.6, 0.655, 0.7, 0.75),
-    "STRIDED_PACE": (0.39, 0.44, 0.49, 0.54, 0.6),
+    "MOVED_PART": (0.85, 0.93, 1.03, 1.1, 1.2),
     "SCATTERED_BELOW": (0.5, 0.9, 1.3),
 }
 CHOICES = tuple(itertools.product(*GRID.values()))

@@ -74,7 +74,7 @@ FAMILIES: tuple[Family, ...] = (
        "kDequantizeBlockwise<__nv_bfloat16, 512, 64, 8, 2>"),
     _f("gemm-skinny", MEMORY, 0.15,
        r"gemv|GEMV|kgemm_4bit_inference|dot_kernel|reduce_1Block|scal_kernel|"
-       r"nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_",
+       r"nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32|48)x\d+|\d+x(?:8|16|24|32|48))_",
        "internal::gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, __nv_bfloat16, float>"),
     _f("gemm-reduce", MEMORY, 0.1, r"split_?[kK]reduce|cublasLt::splitK|reduce_splitK|ReduceSplitK|split_k_kernel",
        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, __nv_bfloat16, false>"),
@@ -152,7 +152,7 @@ FAMILIES: tuple[Family, ...] = (
        r"max_?pool|avg_?pool|average_pool|adaptive|pooling|upsample|interpolate|grid_sampler|roi_align|\bnms|im2col|"
        r"col2im|unfold|vol2col",
        "void at::native::(anonymous namespace)::max_pool_forward_nhwc<c10::BFloat16, int>"),
-    _f("reduction", MEMORY, 0.75, r"reduce_kernel<.*(and|or)_kernel_cuda",
+    _f("reduction", MEMORY, 0.75, r"reduce_kernel<.*((and|or)_kernel_cuda|NormTwoOps)",
        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<bool, at::native::and_kernel_cuda>>"),
     _f("reduction", MEMORY, 0.15, r"reduce_kernel|segment_reduce|^reduction_\w+_kernel$|reduceNoOrder|_reduce|ReduceOp|norm_kernel|sum_kernel",
        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>>>"),

@@ -147,8 +147,8 @@ class Judge:
         if is_score and level == NAME:
             probability = SCORE_PRIOR
         elif odds_ratio is None or level != SHAPES:
-            seen = m_roof, waves, mean_ns, pace
-            probability = by_name(family, facts, *seen, name, cached, level == SHAPES)
+            seen, told = (m_roof, waves, mean_ns, pace), op if level == SHAPES else None
+            probability = by_name(family, facts, *seen, name, cached, told)
         else:
             reached = max(worked or 0.0, m_roof or 0.0)
             probability = by_roofs(family, facts, odds_ratio, padded, reached)
@@ -253,10 +253,12 @@ def _work(
         elements = blocks * each
         size = float(elements * facts.tensor_count * facts.element_bytes)
         if work is not None and work.families is STREAMING:
-            return None, min(size, work.size_bytes or size), facts.precision, SHAPES
+            told = work.size_bytes if work.exact else min(size, work.size_bytes or size)
+            return None, told, facts.precision, SHAPES
         return None, size, facts.precision, BYTES
     if work is not None and family.name in work.families:
-        return None, work.size_bytes, facts.precision, SHAPES
+        size = work.size_bytes - (work.written if facts.only_reads else 0.0)
+        return None, size, facts.precision, SHAPES
     return None, None, facts.precision, NAME
 
 
@@ -306,6 +308,11 @@ us 7 of 7 counted ones were too small (H200). Of 35 to 80 us it were 10 of 13, b
 scripts lost more by a later bound than those of the sweep won."""
 
 
+NEARLY, NEARLY_NS = 0.46, 50_000
+"""Share of the compute roof that is enough for convolutions of nearly a wave that last so long (63 to 67 % of
+one throughput at 0.47 to 0.50: 4 of 4 counted kinds, H200; at 0.45 and 43 us it was 45 %)."""
+
+
 def _enough(facts: NameFacts) -> float:
     """Share of a roof at which less than a wave still counts as a busy GPU.
 
@@ -336,13 +343,16 @@ def _fills_device(
     if compute_roof is not None:
         enough = STREAMS_ENOUGH if mean_ns >= BRIEF_NS else STREAMS_BRIEFLY
         streams = (memory_roof or 0.0) >= enough
-        held_up = compute_roof < HELD_UP and waves >= NEARLY_FULL and mean_ns >= NEARLY_FULL_NS
-        return compute_roof >= _enough(facts) or streams or held_up
+        held_up = compute_roof < HELD_UP and mean_ns >= NEARLY_FULL_NS
+        nearly = compute_roof >= NEARLY and mean_ns >= NEARLY_NS and family.name == "conv"
+        by_length = waves >= NEARLY_FULL and (held_up or nearly)
+        return compute_roof >= _enough(facts) or streams or by_length
     if family.kind == families.COMPUTE or facts.tensor_cores:
         few = family.name == "conv" or (facts.tensor_cores is False and waves < FEW_WAVES)
         return fills >= 0.6 and mean_ns > (LONG_CONV_NS if few else LONG_PRODUCT_NS)
     if memory_roof is not None and family.name in STREAMING | GENERATED:
         # What the cache serves reaches a share of the DRAM's rate and not of its own.
         generated = family.name in GENERATED
-        return memory_roof >= (0.6 if generated else 0.65) and fills >= 0.8 and not cached
+        enough = 0.5 if family.name == "reduction" else 0.6 if generated else 0.65
+        return memory_roof >= enough and fills >= 0.8 and not cached
     return family.name in LOOPING and fills >= 0.9 and mean_ns > 20 * LAUNCH_FLOOR_NS

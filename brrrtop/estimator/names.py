@@ -54,6 +54,9 @@ _SIZES = {
 _TYPE = re.compile(
     "|".join(sorted((rf"(?<![\w:]){re.escape(t)}(?!\w)" for t in _SIZES), key=len, reverse=True))
 )
+_ONLY_READS = re.compile(
+    r"RowwiseMoments|batch_norm_(collect_statistics|backward_reduce)|WelfordOps"
+)
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
 _ALIGN = re.compile(r"align(\d+)")
 _TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x\d+)?[_]")
@@ -80,6 +83,8 @@ class NameFacts:
     alignment: int | None = None
     """Elements per vector load of a CUTLASS GEMM."""
     tile: tuple[int, int] | None = None
+    only_reads: bool = False
+    """Sums of a normalisation: writes next to nothing."""
     backward: bool = False
     """An attention kernel of the backward pass."""
     fused_ops: int | None = None
@@ -166,6 +171,7 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
         tensor_count=count,
         strided=bool(plain or _UNROLLED.search(name)),
         alignment=int(align.group(1)) if align else None,
+        only_reads=bool(_ONLY_READS.search(name)),
         tile=(int(tile.group(1)), int(tile.group(2))) if tile else None,
         backward=bool(re.search(r"bprop|_bwd|Bwd|backward|attention.*B_", name)),
         fused_ops=fused,

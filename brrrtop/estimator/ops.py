@@ -38,6 +38,10 @@ class Work:
     """Kernel families that do this work; the op's other kernels (layout, reduce) are not it."""
     inner: tuple[int, ...] = ()
     """M, N, K of a product, where there is one."""
+    written: float = 0.0
+    """Bytes that were added for an output that the op's arguments do not show."""
+    exact: bool = False
+    """No operand is left out and none is guessed: a copy from one type to another."""
 
 
 GEMMS = frozenset({"gemm", "gemm-skinny", "gemm-grouped"})
@@ -284,10 +288,10 @@ def _streaming(op: OpSignature) -> Work | None:
     else:
         written = largest * element
     if name in ("copy_", "fill_", "zero_"):
-        read, written = sum(n * s for n, s in tensors), 0
-        if name != "copy_":
-            written = 0
-    return Work(float(largest), float(read + written), None, STREAMING)
+        written = 0
+    copied = name == "copy_" and len(tensors) == 2
+    size = float(read + written)
+    return Work(float(largest), size, None, STREAMING, written=float(written), exact=copied)
 
 
 def _lookup(op: OpSignature) -> Work | None:
@@ -320,20 +324,22 @@ def _generated(op: OpSignature) -> Work | None:
     """A Triton kernel of Inductor's, which traces show as an op of its own arguments.
 
     What follows the tensors are its numbers of iterations: no tensor is touched more often, though
-    it may be a view of more. A tensor updated in place counts once.
+    it may be a view of more. Gates multiply two parts of a split. A tensor updated in place counts once.
     """
     tensors = [(shape, i) for i, d in enumerate(op.dims) if (shape := _shape(d))]
     counts = [v for text in op.concrete if (v := _count(text)) is not None]
     most = math.prod(counts) if counts else max((math.prod(s) for s, _ in tensors), default=0)
     whole = {shape for shape, _ in tensors if math.prod(shape) == most}
     unrolled = op.name.startswith("triton_poi") and bool(_REDUCES.search(op.name))
+    parts = 2 if "_split_" in op.name and "_mul_" in op.name else 1
     size = 0
     for shape, i in tensors:
         elements, each = math.prod(shape), _bytes_of(op, i)
         if elements * each > NO_CACHE and any(w[-len(shape) :] == shape for w in whole):
             elements = most
         few = elements <= UNROLLED * most and elements % max(most, 1) == 0
-        size += (elements if unrolled and few else min(elements, most)) * each
+        touched = elements if unrolled and few else min(elements, most * parts)
+        size += touched * each
     return Work(0.0, float(size), None, GENERATED) if size else None
 
 

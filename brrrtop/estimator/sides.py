@@ -8,7 +8,9 @@ import re
 
 from brrrtop.estimator.families import Family
 from brrrtop.estimator.names import NameFacts
+from brrrtop.estimator.offsets import ANY, Cost, casts, cost_of
 from brrrtop.estimator.ops import GEMMS, GENERATED, STREAMING, Work
+from brrrtop.tables import OpSignature
 
 LAUNCH_FLOOR_NS = 1000
 """Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
@@ -16,18 +18,10 @@ may replace it): this much of a kernel does not shrink or grow with its work."""
 VECTORIZED_TURN = 0.655
 """Share of the bandwidth above which vectorised pointwise kernels are bound by it, below by instructions.
 Fitted on counted H200 kernels of 15 scripts (benchmarks/truth/holdout.py)."""
-STRIDED_PACE, STRIDED_SLOPE = 0.445, 6.2
-"""Instructions an SM issues for one element of a strided pointwise kernel, over the most it can issue in a
-cycle: at a pace of p elements per cycle and SM they take 0.445 p of it (0.34 to 0.54 counted, by how many
-dimensions the offset has). Both throughputs grow with the pace, so their ratio tells the side at any speed:
-least squares over the logarithms of 97 counted kinds (31 scripts, 24 written blind and the sweep, H200)
-finds a slope of 0.94 and leaves 0.26, of which the slope of the odds is 1.7 / 0.26 times that."""
-STRIDED_PACE_BY_NAME, STRIDED_SLOPE_BY_NAME = 0.65, 3.8
-"""The same where the bytes come from the name, which counts broadcast operands in full (95 kinds: slope
-0.72, left 0.32)."""
-CACHED_PART = 0.4
-"""Of the bytes of strided ones whose tensors fit into the level-2 cache together, what counts as traffic:
-37 of 38 kinds had the higher SM throughput."""
+MOVED_PART = 1.03
+"""Memory throughput of strided pointwise kernels over the share of the bandwidth that their shapes tell."""
+CACHED_PART = 0.6
+"""The same of those whose tensors fit into the level-2 cache together (0.55 to 0.68 in 10 counted kinds)."""
 EXPONENTIAL_TURN = 0.65
 """The same of kernels that take an exponential of each element: softmax forward by warps, Inductor's
 with one in their name. Bound by instructions at 0.29 to 0.65 of the bandwidth, at 0.8 no longer."""
@@ -48,8 +42,8 @@ counted kinds nearer to the memory roof by a fifth and more none decided had the
 with the whole of it their sides turn at 0.6 of the ratio (31 scripts and the sweep, H200)."""
 _LAYER_NORM = "vectorized_layer_norm_kernel"
 """Turns sharply: compute at 0.53 of the bandwidth and less (25 of 25 counted kinds, two of them within 11
-points), memory at 0.60 and more (3 of 3). Reductions of four waves and more do as well: 82 % of the SM
-throughput at 0.17, 37 % beside 77 % at 0.71 to 0.77."""
+points), memory at 0.60 and more (3 of 3). Reductions of four waves and more do as well: 82 and 75 % of the
+SM throughput at 0.17 and 0.37, 37 % beside 77 % at 0.71 to 0.77."""
 _GENERATED_EXPONENTIAL = re.compile(
     r"^triton_(?!.*backward_data).*(softmax|(?<!hard)sigmoid(?!_backward)|_exp_)"
 )
@@ -140,14 +134,14 @@ def by_name(
     pace: float | None,
     name: str,
     cached: bool,
-    told: bool,
+    op: OpSignature | None,
 ) -> float:
     """Chance of the compute side by name and bytes, levels fused as log-odds.
 
     Args:
         pace: Elements per cycle and SM.
         cached: Its tensors fit into the level-2 cache together.
-        told: The bytes come from shapes, not from the name.
+        op: What the bytes come from; None: from the name.
 
     The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
     (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
@@ -155,8 +149,12 @@ def by_name(
     long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
     short_strided = facts.strided and (waves or 0) >= 1 and mean_ns > 3 * LAUNCH_FLOOR_NS
     if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        slow = SCATTERED_IN_CACHE if cached and mean_ns > SCATTERED_NS else 0.0
-        return chance(pointwise_odds(facts, memory_roof, pace, cached, told, slow))
+        slow = SCATTERED_BELOW
+        if cached:
+            slow = SCATTERED_IN_CACHE if mean_ns > SCATTERED_NS else 0.0
+        slow = 0.0 if casts(name) else slow
+        cost = cost_of(name, op)
+        return chance(pointwise_odds(facts, memory_roof, pace, cached, cost, slow))
     if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
         return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))
     odds = _odds(_prior(family, facts, mean_ns, waves, name))
@@ -164,8 +162,10 @@ def by_name(
     waits = long or (norm and (waves or 0) >= 1 and mean_ns > 5 * LAUNCH_FLOOR_NS)
     if memory_roof is not None and waits and family.name in STREAMING | GENERATED:
         # A full grid well under the bandwidth roof waits for instructions, not bytes.
-        sharp = 2.0 if family.name == "reduction" or _LAYER_NORM in name else 1.0
-        odds += sharp * min(1.5, max(-3.0, 6.0 * (0.45 - memory_roof)))
+        sharp, turn = (2.0, 0.45) if _LAYER_NORM in name else (1.0, 0.45)
+        if family.name == "reduction":
+            sharp, turn = 3.0, 0.48
+        odds += sharp * min(1.5, max(-3.0, 6.0 * (turn - memory_roof)))
     return chance(odds)
 
 
@@ -205,29 +205,27 @@ def pointwise_odds(
     memory_roof: float,
     pace: float | None,
     cached: bool = False,
-    told: bool = True,
-    scattered_in_cache: float = 0.0,
+    cost: Cost = ANY,
+    scattered_below: float = SCATTERED_BELOW,
 ) -> float:
     """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
 
     Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
     work out an offset per element, and the share of the issue slots that takes is weighed against
-    the share of the bandwidth; much slower than instructions explain, their accesses do not
-    coalesce and the memory system is the limit again.
+    the share of the bandwidth, both of which grow with the pace; much slower than instructions
+    explain, their accesses do not coalesce and the memory system is the limit again.
 
     Args:
-        scattered_in_cache: Pace under which that holds of cached tensors too.
+        scattered_below: Pace under which that holds.
     """
     if not facts.strided:
         return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
     if pace is None or memory_roof <= 0:
         return 0.0
-    if pace < (scattered_in_cache if cached else SCATTERED_BELOW):
+    if pace < scattered_below:
         return -1.8
-    each = STRIDED_PACE if told else STRIDED_PACE_BY_NAME
-    slope = STRIDED_SLOPE if told else STRIDED_SLOPE_BY_NAME
-    moved = memory_roof * (CACHED_PART if cached else 1.0)
-    return min(3.0, max(-3.0, slope * math.log(each * pace / moved)))
+    moved = memory_roof * (CACHED_PART if cached else MOVED_PART)
+    return min(3.0, max(-3.0, cost.slope * math.log(cost.issue * pace / moved)))
 
 
 def _odds(probability: float) -> float:

@@ -318,3 +318,12 @@ def test_a_mig_instance_of_a_gpu_nobody_knows_has_no_bandwidth() -> None:
     )  # fmt: skip
     found = ceilings_for(device)
     assert found is not None and found.bytes_per_s is None
+
+
+def test_gates_of_a_generated_kernel_multiply_two_parts_of_a_split() -> None:
+    dims, types = ((64, 512), (64, 128), ()), ("c10::BFloat16", "c10::BFloat16", "Scalar")
+    gate = "triton_poi_fused_mul_sigmoid_split_view_1"
+    gated = work_of(OpSignature(gate, dims, types, ("", "", "8192")))
+    alone = work_of(OpSignature(gate.replace("_mul_sigmoid", ""), dims, types, ("", "", "8192")))
+    assert gated is not None and gated.size_bytes == 2 * 3 * 8192
+    assert alone is not None and alone.size_bytes == 2 * 2 * 8192

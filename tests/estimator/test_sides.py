@@ -289,3 +289,40 @@ def test_an_exponential_in_a_generated_kernel_counts_where_nobody_knows_its_wave
     blind = label(nameless, None).groups[0]
     assert blind.waves is None
     assert blind.compute_probability == judged(name, 4096, 90_000).compute_probability > 0.5
+
+
+def test_a_copy_from_one_type_to_another_moves_the_bytes_of_both() -> None:
+    n = 1 << 24
+    name = (
+        "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(c10::BFloat16),"
+        " std::array<char*, 2ul>, 4, at::native::memory::LoadWithCast<1>>"
+    )
+    op = OpSignature("aten::copy_", ((n,), (n,), ()), ("c10::BFloat16", "long int", "Scalar"))
+    assert judged(name, n // 512, 60_000, op=op).size_bytes == 10 * n
+
+
+def test_sums_of_a_normalisation_are_not_charged_with_its_output() -> None:
+    shape = (32, 128, 64, 64)
+    op = OpSignature("aten::native_group_norm", (shape, (128,), (128,)), ("float",) * 3)
+    name = "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long, float, float const*)"
+    found = judged(name, 512, 60_000, 512, op=op)
+    assert found.size_bytes == pytest.approx(4 * 32 * 128 * 64 * 64, rel=0.001)
+
+
+def test_a_kernel_that_looks_up_types_is_slow_by_its_instructions_and_not_scattered() -> None:
+    n = 12_582_912 * 2
+    name = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl{}<at::native::CUDAFunctor_add<float>>>"
+    op = OpSignature("aten::add", ((96, 512, 512), (512,), ()), ("float", "c10::BFloat16", "Scalar"))  # fmt: skip
+    slow = [judged(name.format(kind), n // 512, 126_000, op=op) for kind in ("", "_nocast")]
+    assert slow[0].compute_probability > 0.5 > slow[1].compute_probability
+
+
+def test_a_long_convolution_near_half_of_the_roof_fills_nearly_a_wave() -> None:
+    name = "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x32_warpgroupsize1x1x1_g1_execute"
+    op = OpSignature("aten::cudnn_convolution", ((64, 128, 64, 64), (128, 128, 3, 3)), ("c10::BFloat16",) * 2)  # fmt: skip
+    flop = 2 * 64 * 64 * 64 * 128 * 128 * 9
+
+    def reaching(share: float) -> Group:
+        return judged(name, 120, round(flop / (share * 989.4e12) * 1e9), 1024, op=op)
+
+    assert reaching(0.48).filled and not reaching(0.43).filled

@@ -1,0 +1,96 @@
+"""What a strided pointwise kernel of ATen's spends on one element, by the dimensions of its offsets.
+
+Such a kernel divides its index once for each dimension that is left after ATen has merged those that
+lie together in all operands (aten/src/ATen/TensorIterator.cpp, `coalesce_dimensions`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from brrrtop.tables import OpSignature
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one element."""
+
+    issue: float
+    """Instructions over the most an SM can issue in a cycle: at a pace of p elements per cycle and SM they
+    take `issue` times p of it."""
+    slope: float
+    """Odds of the compute side for each e-fold of the two throughputs: 1.7 over what is left of their
+    logarithm's error."""
+
+
+BY_NAME = Cost(0.65, 3.8)
+"""Where the bytes come from the name, which counts broadcast operands in full (least squares over 95
+counted kinds leave 0.32 at a slope of 0.72)."""
+ANY = Cost(0.445, 6.2)
+"""Of dimensions that nobody knows, but bytes from shapes (97 counted kinds leave 0.26 at 0.94)."""
+_UNROLLED_COPY, _UNROLLED = Cost(0.38, 20.0), Cost(0.545, 20.0)
+"""Contiguous operands of several types: 0.36 to 0.40 counted where one is only converted, 0.54 to 0.56
+where two are put together (25 and 7 kinds of 12 us and more, H200)."""
+_BY_DIMENSIONS = {1: Cost(0.48, 8.0), 2: Cost(0.42, 20.0), 3: Cost(0.5, 12.0)}
+"""Of equal shapes only the strides differ, which nobody tells: 0.36 to 0.72 counted. Broadcast along one
+side 0.40 to 0.46, along the middle 0.50 to 0.53 and channels-last 0.42."""
+_MANY = Cost(0.63, 12.0)
+_CASTING = Cost(0.8, 12.0)
+"""Types are told apart while it runs: 0.74 to 0.81 counted (4 kinds)."""
+
+
+def cost_of(name: str, op: OpSignature | None) -> Cost:
+    """Of one element of a strided kernel.
+
+    Args:
+        op: What it was called for; None where the bytes come from its name.
+    """
+    if casts(name):
+        return _CASTING
+    if op is None:
+        return BY_NAME
+    if "unrolled_elementwise" in name:
+        return _UNROLLED_COPY if "copy" in name else _UNROLLED
+    count = dimensions(op)
+    return ANY if not count else _BY_DIMENSIONS.get(count, _MANY)
+
+
+def casts(name: str) -> bool:
+    """Whether a kernel looks up the types of its operands for each element (ATen's `gpu_kernel_impl`)."""
+    return "gpu_kernel_impl<" in name and "elementwise_kernel<" in name
+
+
+@lru_cache(maxsize=65536)
+def dimensions(op: OpSignature) -> int | None:
+    """Dimensions left of an op whose operands are broadcast against one another; None: not known.
+
+    Each operand is taken as contiguous in its own shape.
+    """
+    shapes = [d for d in op.dims if isinstance(d, tuple) and d]
+    if not shapes or not all(isinstance(n, int) for shape in shapes for n in shape):
+        return None
+    rank = max(len(shape) for shape in shapes)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    whole = tuple(max(sizes) for sizes in zip(*padded, strict=True))
+    if any(n not in (1, out) for shape in padded for n, out in zip(shape, whole, strict=True)):
+        return None
+    steps = [_steps(shape) for shape in (*padded, whole)]
+    left: list[tuple[int, tuple[int, ...]]] = []
+    for place in reversed(range(rank)):
+        size, here = whole[place], tuple(step[place] for step in steps)
+        if size == 1:
+            continue
+        if left and all(a * left[-1][0] == b for a, b in zip(left[-1][1], here, strict=True)):
+            left[-1] = (left[-1][0] * size, left[-1][1])
+        else:
+            left.append((size, here))
+    return len(left)
+
+
+def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Elements from one index to the next in each dimension; 0 where it is broadcast."""
+    return tuple(
+        0 if size == 1 else math.prod(shape[place + 1 :]) for place, size in enumerate(shape)
+    )
