@@ -91,7 +91,8 @@ ENTRIES: tuple[Entry, ...] = (
        "at least one driver allocation a step, idling the GPU 2 % of the time",
        "growth in the first steps; retries, which have their own advice"),
     _e(_OVER, "A22", "checkpoint-stall", "Saving holds the loop up",
-       "at least 2 % idle inside a save, or one save of 2 s that idles the GPU; less sure without "
+       "at least 2 % idle inside a save, one save of 2 s that idles the GPU, or saves between the "
+       "traced steps that hold the training thread up 2 % of the time; less sure without "
        "marks: eight large copies to the host or more, no kernel between, in half the steps at most",
        "asynchronous saves that nothing waits for; results read back every step"),
     _e(_OVER, "A21", "logging-stall", "Logging holds the loop up",

@@ -145,7 +145,9 @@ def checkpoint_stall(context: Context) -> Advisory | None:
     long = seen.largest_ns >= context.limits.checkpoint_stall_ns and seen.idle_ns > 0
     guessed = sampled(context, "checkpoint")
     looks_like = _unmarked_save(context)
-    known, lost = lost, max(lost, guessed, looks_like)
+    between = context.facts.saves_between
+    around = between.share if between is not None else 0.0
+    known, lost = lost, max(lost, guessed, looks_like, around)
     if not (lost >= context.limits.checkpoint_idle or long):
         return None
     stood = f"saving idled the GPU {units.share(lost)} of the time"
@@ -158,6 +160,12 @@ def checkpoint_stall(context: Context) -> Advisory | None:
         )
         most_ns, times = copied.largest_ns, copied.count
         sure = 0.7 if copied.repeated else 0.55
+    if between is not None and lost == around > known:
+        stood = (
+            f"{between.count} saves hold the training thread up {units.share(lost)} of the last "
+            f"{units.duration(between.of_ns)}; the traced steps lie between them"
+        )
+        most_ns, times, sure = between.largest_ns, between.count, 0.8
     return advisory(
         context,
         "checkpoint-stall",

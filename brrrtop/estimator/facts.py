@@ -18,6 +18,7 @@ from brrrtop.estimator.hosts import Hosts, hosts
 from brrrtop.estimator.idle import DISPATCH_NS
 from brrrtop.estimator.joined import Joined, joined
 from brrrtop.estimator.optimizers import Optimizer, optimizer
+from brrrtop.estimator.pauses import Pauses, pauses
 from brrrtop.estimator.precision import Precision, precision
 from brrrtop.estimator.readings import Readings, readings
 from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
@@ -28,6 +29,7 @@ from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
 from brrrtop.estimator.vacant import vacant_shares
 from brrrtop.model import Estimate
 from brrrtop.tables import I8, Turns, Window
+from collectors.wire import MarkClass
 
 _BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
 
@@ -65,6 +67,8 @@ class Facts:
     syncs: Syncs | None
     optimizer: Optimizer | None
     hosts: Hosts
+    saves_between: Pauses | None
+    """Saves around the window, its own among them."""
     collectives: Collectives
     readings: Readings
     repeats: Repeats | None
@@ -116,6 +120,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         syncs=syncs(seen, saved),
         optimizer=optimizer(seen),
         hosts=hosts(seen),
+        saves_between=pauses(window, MarkClass.CHECKPOINT),
         collectives=_collectives(seen),
         readings=readings(window),
         repeats=repeats(seen, estimate.steps),

@@ -1,0 +1,61 @@
+"""Saves between the bursts of a watch, on a recording of an H200.
+
+`saves.brrr`: a language model that saves its state every eight steps (benchmarks/blind/lstm_lm.py), one
+burst of five steps between two saves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from brrrtop.estimator.pauses import pauses
+from brrrtop.session.opening import open_source
+from brrrtop.session.state import Session
+from brrrtop.session.whole import analyze
+from brrrtop.tables import Window
+from collectors.wire import MarkClass
+
+SAVES = Path(__file__).resolve().parents[1] / "recordings" / "host" / "saves.brrr"
+
+
+def window() -> Window:
+    source = open_source(SAVES)
+    session = Session(source)
+    shown = session.advance()
+    source.close()
+    assert shown.estimate is not None
+    return session.timeline.window(shown.estimate.span, 0)
+
+
+def test_saves_that_no_burst_holds_come_first_in_the_advice() -> None:
+    source = open_source(SAVES)
+    shown = analyze(source)
+    source.close()
+    assert shown.estimate is not None and shown.estimate.account.idle_ns["checkpoint"] == 0
+    first = shown.advisories[0]
+    assert first.kind == "checkpoint-stall" and 0.4 < (first.saves_at_most or 0) < 0.7
+    assert "7 saves" in first.says and "the traced steps lie between them" in first.says
+
+
+def test_one_save_alone_says_nothing_of_how_often() -> None:
+    whole = window()
+    assert whole.watched is not None
+    found = pauses(whole, MarkClass.CHECKPOINT)
+    assert found is not None and found.count == 7 and 0.4 < found.share < 0.7
+    rows = np.flatnonzero(whole.watched.classes == MarkClass.CHECKPOINT)
+    keep = np.setdiff1d(np.arange(len(whole.watched)), rows[1:])
+    alone = pauses(replace(whole, watched=whole.watched.take(keep)), MarkClass.CHECKPOINT)
+    assert alone is not None and alone.count == 1 and alone.share == 0.0
+
+
+def test_saves_of_another_thread_hold_nobody_up() -> None:
+    whole = window()
+    assert whole.watched is not None
+    saving = whole.watched.classes == MarkClass.CHECKPOINT
+    elsewhere = np.where(saving, whole.watched.tids + 1, whole.watched.tids)
+    moved = replace(whole, watched=replace(whole.watched, tids=elsewhere))
+    assert pauses(moved, MarkClass.CHECKPOINT) is None
+    assert pauses(replace(whole, watched=None), MarkClass.CHECKPOINT) is None
