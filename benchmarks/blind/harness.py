@@ -35,8 +35,8 @@ class Config(zoo.Setting):
     def cuda(self) -> bool:
         return self.device.type == "cuda"
 
-    def amp(self) -> AbstractContextManager[object]:
-        return torch.autocast(self.device.type, dtype=torch.bfloat16)
+    def amp(self, dtype: torch.dtype = torch.bfloat16) -> AbstractContextManager[object]:
+        return torch.autocast(self.device.type, dtype=dtype)
 
     def at_exit(self, close: Callable[[], object]) -> None:
         self.leaving.callback(close)

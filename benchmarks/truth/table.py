@@ -2,15 +2,15 @@
 
     python -m benchmarks.truth.table [--traces DIR] [--misses 0.01] [--into FILE]
 
-Prints Markdown, or puts it into its place in a page (`pages`). Reads the recordings kept with the tests and, where `--traces` or
-BRRRTOP_TRACES names one, a folder of profiler traces with counters. Levels of evidence: `shapes`,
-all that was recorded; `live shapes`, what `--shapes` records of a step; `names`, without ops and
-shapes, as a live monitor sees a run before that; `counters`, names and the GPM readings of the same
-loop, where there are any. The counted kernels are the first of one step (benchmarks/truth/collect.py).
-Scripts that constants were set with, those held out whose misses were studied, those written blind,
-and those without counters (`sets`) are summed up apart; beside what the blind ones score stands what
-they scored at first sight, from benchmarks/results/h200-blind.json. A sweep (`kernels`) has a table
-of its own at the end.
+Prints Markdown, or puts it into its place in a page (`pages`). Reads the recordings kept with the
+tests and, where `--traces` or BRRRTOP_TRACES names one, a folder of profiler traces with counters.
+Levels of evidence: `shapes`, all that was recorded; `live shapes`, what `--shapes` records of a step;
+`names`, without ops and shapes, as a live monitor sees a run before that; `counters`, names and the
+GPM readings of the same loop, where there are any. The counted kernels are the first of one step
+(benchmarks/truth/collect.py). Scripts that constants were set with, those held out whose misses were
+studied, those written blind in two rounds, and those without counters (`sets`) are summed up apart;
+beside what the blind ones score stands what they scored at first sight, from
+benchmarks/results/h200-blind.json. A sweep (`kernels`) has a table of its own at the end.
 """
 
 from __future__ import annotations
@@ -132,11 +132,12 @@ def parted(table: Sequence[Row]) -> dict[str, list[Row]]:
 def markdown(table: Sequence[Row], least_miss: float) -> str:
     """The table by parts, their sums, and the misses."""
     lines: list[str] = []
+    first = first_sight()
     for part, some in parted(table).items():
         title = part.capitalize()
         lines += [f"{title}:", "", *HEAD, *map(_line, some), *_summaries(some, title), ""]
-        if part == PARTS[2]:
-            lines += [line for seen in first_sight()["text"] for line in (seen, "")]
+        if part in first:
+            lines += [line for seen in first[part]["text"] for line in (seen, "")]
     others = [row for row in table if held_out(row.run.name)]
     lines += _summaries(others, "All held out")[1:]
     lines += ["", "Regimes of the held-out scripts:", "", *PREDICTED, *map(_regimes, others)]
