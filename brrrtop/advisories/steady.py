@@ -36,6 +36,7 @@ class Steady:
         self._seen: dict[str, _Seen] = {}
         self._before: dict[str, _Seen] = {}
         """Before the newest window."""
+        self._windows = 0
 
     @property
     def silenced(self) -> frozenset[str]:
@@ -54,9 +55,13 @@ class Steady:
         """Drop all history, as after a seek or a restart of the trainer; silence stays."""
         self._seen.clear()
         self._before.clear()
+        self._windows = 0
 
     def look(self, given: Iterable[Advisory], again: bool = False) -> None:
         """What one more window says, best first.
+
+        All that the first one says is shown: there is nothing that it could flicker against, and the
+        next burst may be far away.
 
         Args:
             again: It is the newest window once more, judged anew: counted once, by this verdict.
@@ -65,6 +70,7 @@ class Steady:
             self._take_back()
         else:
             self._before = _copied(self._seen)
+            self._windows += 1
         latest = {advisory.kind: advisory for advisory in given}
         if ALONE & latest.keys():
             self._seen = {kind: s for kind, s in self._seen.items() if kind in ALONE}
@@ -73,7 +79,7 @@ class Steady:
             seen.advisory = advisory
             seen.positives += 1
             seen.negatives = 0
-            sure = advisory.confidence >= SURE
+            sure = advisory.confidence >= SURE or self._windows == 1
             seen.shown = seen.shown or sure or seen.positives >= APPEARS_AFTER
         for kind in self._seen.keys() - latest.keys():
             seen = self._seen[kind]

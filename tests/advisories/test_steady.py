@@ -26,9 +26,17 @@ def after(*looks: Iterable[Advisory], silenced: Iterable[str] = ()) -> Steady:
     return steady
 
 
-def test_unsure_advice_appears_with_the_second_window() -> None:
-    assert shown(after([advice("gc-pause")])) == []
-    assert shown(after([advice("gc-pause")], [advice("gc-pause")])) == ["gc-pause"]
+def test_all_that_the_first_window_says_is_shown() -> None:
+    assert shown(after([advice("gc-pause", 0.5)])) == ["gc-pause"]
+    steady = after([], [])
+    steady.forget()
+    steady.look([advice("gc-pause", 0.5)])
+    assert shown(steady) == ["gc-pause"]
+
+
+def test_unsure_advice_appears_with_the_second_window_that_gives_it() -> None:
+    assert shown(after([], [advice("gc-pause")])) == []
+    assert shown(after([], [advice("gc-pause")], [advice("gc-pause")])) == ["gc-pause"]
 
 
 def test_sure_advice_appears_at_once() -> None:
@@ -36,7 +44,7 @@ def test_sure_advice_appears_at_once() -> None:
 
 
 def test_windows_in_between_start_the_count_again() -> None:
-    assert shown(after([advice("gc-pause")], [], [advice("gc-pause")])) == []
+    assert shown(after([], [advice("gc-pause")], [], [advice("gc-pause")])) == []
 
 
 def test_advice_survives_two_windows_without_it_and_not_three() -> None:
@@ -83,7 +91,7 @@ def test_forgetting_keeps_what_is_silenced() -> None:
 
 
 def test_a_window_that_is_judged_anew_confirms_nothing() -> None:
-    steady = after([advice("gc-pause")])
+    steady = after([], [advice("gc-pause")])
     for _ in range(5):
         steady.look([advice("gc-pause")], again=True)
         assert shown(steady) == []
@@ -102,7 +110,7 @@ def test_a_window_that_is_judged_anew_refutes_once() -> None:
 
 
 def test_the_last_word_on_a_window_is_what_counts() -> None:
-    steady = after([advice("gc-pause")])
+    steady = after([], [advice("gc-pause")])
     steady.look([], again=True)
     steady.look([advice("gc-pause")])
     assert shown(steady) == [], "the window before spoke against it in the end"
