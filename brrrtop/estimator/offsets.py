@@ -31,14 +31,15 @@ counted kinds leave 0.32 at a slope of 0.72)."""
 ANY = Cost(0.445, 6.2)
 """Of dimensions that nobody knows, but bytes from shapes (97 counted kinds leave 0.26 at 0.94)."""
 _UNROLLED_COPY, _UNROLLED = Cost(0.38, 20.0), Cost(0.545, 20.0)
-"""Contiguous operands of several types: 0.36 to 0.40 counted where one is only converted, 0.54 to 0.56
-where two are put together (25 and 7 kinds of 12 us and more, H200)."""
+"""Contiguous operands of several types: 0.36 to 0.42 counted where one is only converted, 0.54 to 0.56
+where two are put together (21 kinds of 40 us and more, 6 kinds, H200)."""
 _BY_DIMENSIONS = {1: Cost(0.48, 8.0), 2: Cost(0.42, 20.0), 3: Cost(0.5, 12.0)}
-"""Of equal shapes only the strides differ, which nobody tells: 0.36 to 0.72 counted. Broadcast along one
-side 0.40 to 0.46, along the middle 0.50 to 0.53 and channels-last 0.42."""
+"""Of equal shapes only the strides differ, which nobody tells: 0.25 to 0.72 counted (36 kinds). Broadcast
+along one side 0.34 to 0.48 (35 of 38), along the middle 0.40 to 0.43 (12, channels-last among them) or
+0.47 to 0.53 (16 of 30)."""
 _MANY = Cost(0.63, 12.0)
-_CASTING = Cost(0.8, 12.0)
-"""Types are told apart while it runs: 0.74 to 0.81 counted (4 kinds)."""
+_CASTING = Cost(0.7, 10.0)
+"""Types are told apart while it runs: 0.59 to 0.81 counted (7 kinds)."""
 
 
 def cost_of(name: str, op: OpSignature | None) -> Cost:

@@ -152,7 +152,7 @@ def by_name(
         slow = SCATTERED_BELOW
         if cached:
             slow = SCATTERED_IN_CACHE if mean_ns > SCATTERED_NS else 0.0
-        slow = 0.0 if casts(name) else slow
+        slow = min(slow, SCATTERED_IN_CACHE) if casts(name) else slow
         cost = cost_of(name, op)
         return chance(pointwise_odds(facts, memory_roof, pace, cached, cost, slow))
     if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
