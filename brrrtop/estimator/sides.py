@@ -21,10 +21,11 @@ Fitted on counted H200 kernels of 15 scripts (benchmarks/truth/holdout.py)."""
 MOVED_PART = 1.03
 """Memory throughput of strided pointwise kernels over the share of the bandwidth that their shapes tell."""
 CACHED_PART = 0.6
-"""The same of those whose tensors fit into the level-2 cache together (0.55 to 0.68 in 10 counted kinds)."""
+"""The same of those whose tensors fit into the level-2 cache together: 0.47 to 0.96 in 44 of 47 counted kinds
+of 10 us and more, all of them with the higher SM throughput."""
 EXPONENTIAL_TURN = 0.65
-"""The same of kernels that take an exponential of each element: softmax forward by warps, Inductor's
-with one in their name. Bound by instructions at 0.29 to 0.65 of the bandwidth, at 0.8 no longer."""
+"""Share of the bandwidth below which instructions bind kernels that take an exponential of each element:
+softmax forward by warps, Inductor's with one in their name. They did at 0.29 to 0.65, at 0.8 no longer."""
 SCATTERED_BELOW, SCATTERED_IN_CACHE, SCATTERED_NS = 0.9, 0.75, 20_000
 """Elements per cycle and SM. Strided pointwise kernels of an H200 that are bound by their
 instructions work through 1.1 to 2.4, whatever the size of an element; those that transpose, through
@@ -37,11 +38,11 @@ EXPLAINS = 0.35
 nearness of one of them says the less of a kernel on the CUDA cores, the further off both are: with its
 square, as first convolutions of one channel show (0.04 and 0.14 of the roofs, 41 % of the SM throughput)."""
 NAME_BESIDE_SHAPES = 0.3
-"""Of what the name says of a product on the tensor cores, what counts where shapes tell both roofs. Of 48
-counted kinds nearer to the memory roof by a fifth and more none decided had the higher SM throughput;
-with the whole of it their sides turn at 0.6 of the ratio (31 scripts and the sweep, H200)."""
+"""Of what the name says of a product on the tensor cores, what counts where shapes tell both roofs. Of 83
+decided kinds that are nearer to the memory roof by a fifth and more none had the higher SM throughput; with
+the whole of it their sides turn at 0.6 of the ratio (70 scripts and the sweep, H200)."""
 _LAYER_NORM = "vectorized_layer_norm_kernel"
-"""Turns sharply: compute at 0.53 of the bandwidth and less (25 of 25 counted kinds, two of them within 11
+"""Turns sharply: compute at 0.53 of the bandwidth and less (27 of 27 counted kinds, five of them within 10
 points), memory at 0.60 and more (3 of 3). Reductions of four waves and more do as well: 82 and 75 % of the
 SM throughput at 0.17 and 0.37, 37 % beside 77 % at 0.71 to 0.77."""
 _GENERATED_EXPONENTIAL = re.compile(
@@ -83,9 +84,9 @@ def with_exponentials(
 ) -> float | None:
     """Share of the compute roof of a kernel with what its softmax takes, at least.
 
-    Attention forward takes an exponential of each score, beside the products: of shapes at 9 to 49 % of
-    the tensor cores' roof cuDNN's and FlashAttention's were at 40 to 56 % of the SM throughput (13 of 13
-    counted kinds of 25 us and more, H200).
+    Attention forward takes an exponential of each score, beside the products: of shapes at 3 to 49 % of
+    the tensor cores' roof cuDNN's and FlashAttention's were at 39 to 63 % of the SM throughput (18 of 18
+    counted kinds of 20 us and more, H200).
     """
     forward = family.name == "attention" and not facts.backward and _FLASH.search(name)
     if reached is None or not forward or mean_ns < 20 * LAUNCH_FLOOR_NS:
@@ -174,10 +175,10 @@ def _prior(
 ) -> float:
     """By the name alone.
 
-    Inductor's exponentials cost instructions, and so do the offsets of strided pointwise kernels (61 of 74
-    counted kinds; how fast they ran is what would tell). Concatenations spend them on each element
-    (36 to 76 % of the SM throughput beside 16 to 39 %, 7 of 7), unless they copy wide words (16 to 31 %
-    beside 34 to 83 %, 7 of 7). Copies that rearrange do as well: on elements of two bytes more of them
+    Inductor's exponentials cost instructions, and so do the offsets of strided pointwise kernels (126 of
+    155 counted kinds; how fast they ran is what would tell). Concatenations spend them on each element
+    (11 to 76 % of the SM throughput beside 1 to 40 %, 10 of 10), unless they copy wide words (7 to 31 %
+    beside 34 to 83 %, 10 of 10). Copies that rearrange do as well: on elements of two bytes more of them
     than the memory needs time, on those of four only where the cache serves them; cuDNN's padding moves
     more than it works out (4 of 4).
     """
