@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from brrrtop.advisories import compute, copies, distributed, grids, host, hygiene, memory, overhead
+from brrrtop.advisories import (
+    compute,
+    copies,
+    distributed,
+    gradients,
+    grids,
+    host,
+    hygiene,
+    memory,
+    overhead,
+)
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.steady import rank
 from brrrtop.advisories.thresholds import DEFAULT, Thresholds
@@ -47,8 +57,8 @@ RULES: tuple[Rule, ...] = (
     memory.inefficient_kernel,
     memory.activation_checkpointing,
     memory.remove_checkpointing,
-    memory.embedding_sort,
-    memory.zero_grad_fill,
+    gradients.embedding_sort,
+    gradients.zero_grad_fill,
     compute.enable_tf32_or_amp,
     compute.use_bf16,
     compute.tensor_core_alignment,
@@ -72,7 +82,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "launch-bound-compile": ("underfilled-kernels",),
     "enable-tf32-or-amp": ("low-precision-storage", "cudnn-benchmark"),
     "use-bf16": ("low-precision-storage",),
-    "fuse-pointwise": ("fused-norm", "inefficient-kernel"),
+    "fuse-pointwise": ("inefficient-kernel",),
     "flash-attention": ("inefficient-kernel", "needless-copies", "fusion-ceiling"),
     "shared-gpu": ("misleading-util", "inefficient-kernel"),
 }

@@ -39,15 +39,16 @@ ENTRIES: tuple[Entry, ...] = (
     _e(_OVER, "A10", "launch-bound-compile", "Launching sets the pace",
        "over half the kernel time or of the kernels was launched too late, half the kernels are "
        "under 20 us, and at least 15 % of the time is idle before launches",
-       "a full launch queue (back-pressure), a late loader, slow copies, refills after syncs; a run "
-       "that is compiled already"),
+       "a full launch queue (back-pressure), a late loader, slow copies, refills after syncs; kernels "
+       "late for driver allocations; a run that is compiled already"),
     _e(_OVER, "A11", "cuda-graphs", "The same launches every step",
        "launch-bound, and three steps or more launched the same kernels without sync or allocation",
        "changing shapes; a run that replays graphs already"),
     _e(_OVER, "A16", "sync-point", "The loop reads values back",
        "idle while the queue fills again after the host waited for the GPU: at least 3 %",
-       "waits for a full queue cost nothing; waits for a pageable upload belong to pin-memory, those "
-       "for large copies back to readback-traffic; a loss printed once a step"),
+       "waits for a full queue cost nothing; a host that launches nothing for 3 ms after one is away; "
+       "waits for a pageable upload belong to pin-memory, those for large copies back to "
+       "readback-traffic; a loss printed once a step"),
     _e(_OVER, "A26", "fused-optimizer", "An optimizer that launches per parameter",
        "at least 60 single-tensor optimizer kernels an update, more than twice those over lists",
        "gradient clipping and logging beside a fused update; foreach updates"),
@@ -103,12 +104,13 @@ ENTRIES: tuple[Entry, ...] = (
        "evaluation that keeps the GPU busy"),
     _e(_MEM, "A30", "fuse-pointwise", "Long runs of unfused kernels",
        "fusing runs of pointwise kernels could save 5 %, and runs hold at least four of weight "
-       "(any length from a saving of 25 % on)",
+       "(any length from a saving of 25 % on); 10 % where the device waits over half of the time",
        "residual, norm and activation in healthy code; Inductor's kernels; the optimizer; eager "
-       "attention"),
+       "attention; the part of norms or conversions that are half of it, which have their own advice"),
     _e(_MEM, "A31", "fused-norm", "A norm written out",
-       "mean and rsqrt between pointwise kernels take 3 % of the time",
-       "norm kernels of PyTorch, which are fused; a chain that fuse-pointwise covers"),
+       "means and a root between pointwise kernels take 3 % of the time forward",
+       "norm kernels of PyTorch, which are fused; a norm that is under half of what fuse-pointwise "
+       "could save"),
     _e(_MEM, "A32", "low-precision-storage", "Memory-bound on fp32 tensors",
        "over 40 % on the memory side, most streaming kernels over fp32",
        "autocast keeps norms and losses in fp32 by policy; fp32 products, which have their own "
@@ -116,7 +118,8 @@ ENTRIES: tuple[Entry, ...] = (
     _e(_MEM, "A33", "cast-churn", "The same tensors converted again and again",
        "conversions between float types take 10 % of the time",
        "one conversion of each weight a step, the price of autocast; arithmetic that converts what it "
-       "reads; conversions that fusing or flash attention takes with it"),
+       "reads; conversions that flash attention takes with it, or fusing: in its runs, and under half "
+       "of what it could save"),
     _e(_MEM, "A34", "channels-last", "Channels-first convolutions",
        "convolutions with the conversions, norms and pools around them take 15 % of the time, 30 % of "
        "that on channels-first images; convolutions and conversions alone take 5 %",

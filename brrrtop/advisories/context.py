@@ -81,6 +81,12 @@ class Context:
         booked = self.estimate.account.idle_ns.get("sync", 0)
         return self.share(max(booked - self.save_idle_ns, 0))
 
+    @property
+    def waiting(self) -> float:
+        """Share of the wall the device stands idle, or only copies."""
+        account = self.estimate.account
+        return self.share(account.idle_total_ns + account.exposed_copy_ns)
+
     def a_step(self, amount: float) -> float:
         """`amount` per step, or for the whole window when steps are unknown."""
         return amount / (self.steps or 1)

@@ -115,14 +115,17 @@ def allocation_churn(context: Context) -> Advisory | None:
         return None
     if lost < context.limits.alloc_idle:
         return None
+    # While the device works they hold launches up, as far as it idles for those later.
+    held = max(min(context.share(seen.total_ns), lost + context.idle("launch")), lost)
     return advisory(
         context,
         "allocation-churn",
         says=f"{context.a_step(seen.count):.0f} driver allocations or frees {context.per} idle "
-        f"the GPU {units.share(lost)} of the time",
+        f"the GPU {units.share(lost)} of the time"
+        + (f", and hold the host up for {units.share(held)}" if held > lost else ""),
         suggests="remove torch.cuda.empty_cache() from the loop, and keep shapes to a few sizes",
         confidence=0.8,
-        saves=lost,
+        saves=held,
         calls=[name for name, _, _ in seen.names],
         calls_a_step=context.a_step(seen.count),
     )

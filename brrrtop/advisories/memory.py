@@ -4,38 +4,89 @@ from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
-from brrrtop.estimator.embeddings import DenseGradients
+from brrrtop.advisories.gradients import dense_gradients
 from brrrtop.estimator.traits import Trait, traits_of
 from brrrtop.model import Advisory
 from collectors.wire import Metric
 
 CONV_PART = 0.3
 """Part of a channels-first convolution that its layout can cost beside the conversions (A34)."""
-FILL_BYTES = 64 << 20
-"""Bytes set to zero a step from which it shows (A27)."""
-UPDATE_PASSES = 7
-"""Of a table's size, in an Adam update: parameter, gradient and two moments read, three written. The
-fill is one. Updates over lists of tensors make more, which are not counted."""
+NORM_BACKWARD = 2.0
+"""Of the forward kernels of a norm written out, its backward ones: each reads a gradient and an input
+and writes a gradient. A transformer with layer norms in fp32 took 2.8 times as long on an H200."""
 CHANNELED = frozenset({"norm", "pool"})
 """Families with kernels of their own for each memory format."""
 
 
-def fuse_pointwise(context: Context) -> Advisory | None:
-    """A30: runs of unfused pointwise kernels, each reading what the one before wrote."""
+def _fusing(context: Context) -> float:
+    """Most of the wall that fusing runs of pointwise kernels can win; 0 where there are none to fuse."""
     found = context.facts.chains
     if found is None or not found.count:
-        return None
+        return 0.0
     apart = needless_copies(context) is not None  # which has the copies, in chains or out of them
     saved = context.device_side(found.left_ns if apart else found.fusable_ns)
     long = found.length_p50 >= context.limits.chain_length
-    if saved < context.limits.chain_share or not (long or saved >= context.limits.strong_chain):
+    least = context.limits.chain_share
+    if context.waiting > context.limits.mostly_waiting:
+        least = context.limits.chain_waiting
+    return saved if saved >= least and (long or saved >= context.limits.strong_chain) else 0.0
+
+
+def _is_in_runs(context: Context, saves: float) -> bool:
+    """Whether what has a cause of its own is but a small part of the runs that fusing takes whole."""
+    return saves < context.limits.named_part * _fusing(context)
+
+
+def _norms_written_out(context: Context) -> float:
+    """Most of the wall that a norm of one kernel can win; 0 where none is written out."""
+    spent = context.facts.eager_norm_ns
+    if context.share(spent) < context.limits.norm_share:
+        return 0.0
+    backward = NORM_BACKWARD if context.facts.optimizer is not None else 0.0
+    saves = context.device_side(0.75 * spent * (1 + backward))
+    return 0.0 if _is_in_runs(context, saves) else saves
+
+
+def _casting(context: Context) -> tuple[float, float]:
+    """Most of the wall that keeping one type can win, and the conversions' share; else zeros."""
+    used, runs = context.facts.precision, context.facts.chains
+    spent = used.cast_ns
+    saves = context.removed(spent, used.cast_kernels)
+    if runs is not None and _is_in_runs(context, saves):
+        spent = max(spent - runs.casting_ns, 0)
+        saves = context.removed(spent, round(used.cast_kernels * spent / max(used.cast_ns, 1)))
+    share = context.share(spent)
+    return (saves, share) if share >= context.limits.cast_share else (0.0, 0.0)
+
+
+def fuse_pointwise(context: Context) -> Advisory | None:
+    """A30: runs of unfused pointwise kernels, each reading what the one before wrote.
+
+    A norm or conversions that make up most of them have advice of their own: this is about the rest.
+    """
+    found, whole = context.facts.chains, _fusing(context)
+    if found is None or not whole:
         return None
+    named = {"norms": _norms_written_out(context), "conversions": 0.0}
+    if found.casting_ns:
+        casts, share = _casting(context)
+        named["conversions"] = (
+            casts * min(context.share(found.casting_ns) / share, 1) if share else 0
+        )
+    parts = [
+        name for name, part in named.items() if part and part >= whole * context.limits.named_part
+    ]
+    saved = whole - sum(named[name] for name in parts)
+    if saved < context.limits.chain_share:
+        return None
+    long = found.length_p50 >= context.limits.chain_length
+    beside = f" ({' and '.join(parts)} not counted in what it saves)" if parts else ""
     return advisory(
         context,
         "fuse-pointwise",
         says=f"{units.share(context.share(found.total_ns))} of the time goes to runs of unfused "
         f"kernels, typically {found.length_p50:.0f} pointwise ones in a row: each reads and "
-        "writes the whole tensor again",
+        f"writes the whole tensor again{beside}",
         suggests="torch.compile the block, or one Triton kernel for the run",
         waste="TF32, tensor cores or a GPU with more FLOPS: these kernels move bytes",
         confidence=0.9 if long and saved >= 2 * context.limits.chain_share else 0.6,
@@ -50,19 +101,21 @@ def fuse_pointwise(context: Context) -> Advisory | None:
 
 def fused_norm(context: Context) -> Advisory | None:
     """A31: a norm written out as seven kernels."""
-    spent = context.facts.eager_norm_ns
-    if context.share(spent) < context.limits.norm_share:
+    saves = _norms_written_out(context)
+    if not saves:
         return None
+    share = context.share(context.facts.eager_norm_ns)
+    trained = context.facts.optimizer is not None
     return advisory(
         context,
         "fused-norm",
-        says=f"a norm written out (square, mean, rsqrt, multiply) takes "
-        f"{units.share(context.share(spent))} of the time",
+        says=f"a norm written out (square, mean, root, multiply) takes {units.share(share)} of the "
+        f"time{' forward, and backward about twice that' if trained else ''}",
         suggests="torch.nn.functional.rms_norm(x, x.shape[-1:], weight) or nn.LayerNorm",
         waste="a GPU with more FLOPS: a norm moves bytes",
         confidence=0.7,
-        saves=context.device_side(0.75 * spent),
-        norm_share=context.share(spent),
+        saves=saves,
+        norm_share=share,
     )
 
 
@@ -75,9 +128,9 @@ def low_precision_storage(context: Context) -> Advisory | None:
     if moved.float_streaming_ns < 0.6 * moved.streaming_ns:
         return None
     # What fusing or sparse gradients never write needs no fewer bytes.
-    fused = context.facts.chains if fuse_pointwise(context) is not None else None
+    fused = context.facts.chains if _fusing(context) else None
     left = moved.float_streaming_ns - (fused.fusable_ns if fused is not None else 0)
-    zeros = context.facts.dense_gradients if _dense_gradients(context) is not None else None
+    zeros = context.facts.dense_gradients if dense_gradients(context) is not None else None
     left -= zeros.fill_ns if zeros is not None else 0
     return advisory(
         context,
@@ -94,22 +147,19 @@ def low_precision_storage(context: Context) -> Advisory | None:
 
 def cast_churn(context: Context) -> Advisory | None:
     """A33: autocast converts the same tensors again and again."""
-    used, runs = context.facts.precision, context.facts.chains
-    spent = used.cast_ns
-    if runs is not None and fuse_pointwise(context) is not None:  # which has those in its runs
-        spent = max(spent - runs.casting_ns, 0)
-    if context.share(spent) < context.limits.cast_share:
+    saves, share = _casting(context)
+    if not saves:
         return None
     return advisory(
         context,
         "cast-churn",
-        says=f"{units.share(context.share(spent))} of the time converts between float types",
+        says=f"{units.share(share)} of the time converts between float types",
         suggests="keep the parameters in bf16 (model.to(torch.bfloat16)), or enter autocast once "
         "around the whole forward so that its weight cache works; no .float() before a loss, which "
         "computes in fp32 inside",
         confidence=0.6,
-        saves=context.removed(spent, round(used.cast_kernels * spent / max(used.cast_ns, 1))),
-        cast_share=context.share(spent),
+        saves=saves,
+        cast_share=share,
     )
 
 
@@ -280,75 +330,4 @@ def remove_checkpointing(context: Context) -> Advisory | None:
         saves=context.device_side(min(spent, 0.33 * context.wall_ns)),
         recomputed_share=context.share(spent),
         memory_used_share=used,
-    )
-
-
-def embedding_sort(context: Context) -> Advisory | None:
-    """A39: sorting and scattering indices."""
-    spent = context.facts.precision.index_ns
-    if context.share(spent) < context.limits.index_share or _dense_gradients(context) is not None:
-        return None
-    return advisory(
-        context,
-        "embedding-sort",
-        says=f"{units.share(context.share(spent))} of the time sorts, gathers and scatters indices",
-        suggests="nn.Embedding(..., sparse=True) with SparseAdam, or a fused embedding-bag kernel",
-        waste="tensor-core settings: nothing here multiplies matrices",
-        confidence=0.55,
-        saves=context.device_side(spent / 2),
-        index_share=context.share(spent),
-    )
-
-
-def _filled_bytes(context: Context, found: DenseGradients) -> float | None:
-    """Bytes of zeros; None where the kernel's geometry does not tell its rate."""
-    rows = (row for row in context.estimate.kernels if row.name == found.name)
-    rates = [row.bytes_per_s for row in rows if row.bytes_per_s]
-    return found.fill_ns * rates[0] / 1e9 if rates else None
-
-
-def _dense_gradients(context: Context) -> Advisory | None:
-    """A27: gradients of embedding tables, zeros but for the rows of the batch."""
-    found = context.facts.dense_gradients
-    if found is None or context.share(found.fill_ns) < context.limits.fill_share:
-        return None
-    size = _filled_bytes(context, found)
-    if size is None or context.a_step(size) < FILL_BYTES:
-        return None
-    update = context.facts.optimizer
-    applied = min(update.total_ns, UPDATE_PASSES * found.fill_ns) if update is not None else 0.0
-    return advisory(
-        context,
-        "zero-grad-fill",
-        says=f"{units.size(context.a_step(size))} {context.per} of embedding gradients are filled "
-        "with zeros for the few rows that a batch reads, and the optimizer goes through all of "
-        f"them: {units.share(context.share(found.fill_ns + applied))} of the time",
-        suggests="nn.Embedding(..., sparse=True), these tables in torch.optim.SparseAdam (or SGD)",
-        waste="a fused optimizer alone: it still goes through every row of every table",
-        confidence=0.75,
-        saves=context.device_side(found.fill_ns + applied),
-        bytes_a_step=context.a_step(size),
-        fill_share=context.share(found.fill_ns),
-        update_share=context.share(applied),
-    )
-
-
-def zero_grad_fill(context: Context) -> Advisory | None:
-    """A27: large buffers are filled with zeros every step."""
-    dense = _dense_gradients(context)
-    if dense is not None:
-        return dense
-    moved = context.facts.transfers
-    if context.share(moved.set_ns) < context.limits.fill_share:
-        return None
-    if context.a_step(moved.set_bytes) < FILL_BYTES:
-        return None
-    return advisory(
-        context,
-        "zero-grad-fill",
-        says=f"{units.size(context.a_step(moved.set_bytes))} {context.per} are set to zero",
-        suggests="optimizer.zero_grad(set_to_none=True)",
-        confidence=0.55,
-        saves=context.device_side(moved.set_ns),
-        bytes_a_step=context.a_step(moved.set_bytes),
     )

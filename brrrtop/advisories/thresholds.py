@@ -38,8 +38,6 @@ class Thresholds:
     """TensorBoard's plugin draws the same line for loader time (A17)."""
     sync_idle: float = 0.03
     """Refills under 3 % happen in any loop that prints its loss (A16)."""
-    refill_ns: int = 3_000_000
-    """Python and the first launches after a wait take a millisecond or two, not more (A16)."""
     pageable_bytes: int = 1_000_000
     """Smaller pageable copies a step are scalars and labels (A18)."""
     exposed_copy: float = 0.03
@@ -64,6 +62,12 @@ class Thresholds:
     """Single-tensor optimizer kernels a step; a fused update needs a handful (A26)."""
     chain_share: float = 0.05
     """Unfused chains below 5 % of the wall are what a well-kept eager model has (A30)."""
+    mostly_waiting: float = 0.5
+    """Idle, or copying alone: what the device does is not what holds the step back (A30)."""
+    chain_waiting: float = 0.1
+    """Such a step has a larger cause: fusing that wins less than a tenth comes after it (A30)."""
+    named_part: float = 0.5
+    """Of what fusing can win: norms or conversions that are most of it are the cause (A31, A33)."""
     chain_length: float = 4.0
     """Pointwise kernels in a typical chain; residual, norm and activation make 2-3."""
     strong_chain: float = 0.25

@@ -146,24 +146,30 @@ def _collectives(seen: Joined) -> Collectives:
 
 
 def _eager_norm_ns(seen: Joined) -> int:
-    """Time of norms written out: a mean between pointwise kernels with `rsqrt` right after it.
+    """Forward time of norms written out: a mean between pointwise kernels, and a root right after it.
 
-    Fingerprint of regime-theory, section 2.2: pow, mean, add, rsqrt, mul, mul.
+    Fingerprint of regime-theory, section 2.2: pow, mean, add, rsqrt, mul, mul; of a layer norm: mean,
+    sub, pow, mean, add, sqrt, div, mul, add.
     """
     window = seen.window
-    rsqrt = np.zeros(len(window.names), np.bool_)
+    root = np.zeros(len(window.names), np.bool_)
     mean = np.zeros(len(window.names), np.bool_)
     plain = seen.is_role(Role.POINTWISE, Role.REDUCTION)
     for name_id in used(window.activities.name_ids, plain):
-        rsqrt[name_id] = "rsqrt" in window.names[name_id]
+        root[name_id] = "sqrt_kernel" in window.names[name_id]
         mean[name_id] = "MeanOps" in window.names[name_id]
     at = np.flatnonzero(seen.kernels)
     names = window.activities.name_ids[at]
-    centre = np.flatnonzero(rsqrt[names])
+    centre = np.flatnonzero(root[names])
     found = np.zeros(len(at), np.bool_)
     for step in range(1, 4):
         near = centre[centre >= step]
         hit = near[mean[names[near - step]]]
         for offset in range(-step - 1, 4):
             found[np.clip(hit + offset, 0, len(at) - 1)] = True
+        for back in range(2, 4):  # the mean that a layer norm takes off first
+            centred = hit[hit >= step + back]
+            centred = centred[mean[names[centred - step - back]]]
+            for offset in range(-step - back, -step - 1):
+                found[centred + offset] = True
     return int(seen.durations_ns[at][found & plain[at]].sum())

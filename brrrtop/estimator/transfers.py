@@ -24,6 +24,8 @@ class Copies:
     """With no kernel beside them."""
     large: int = 0
     """Copies of more than a few values."""
+    after_ns: int = 0
+    """Idle right after one of them, until the next activity."""
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -74,12 +76,15 @@ def transfers(joined: Joined, saved: Saves | None = None) -> Transfers:
 
     def copies(rows: Bool) -> Copies:
         length = activities.ends_ns[rows] - activities.starts_ns[rows]
+        large = rows & (activities.size_bytes > READ_BACK_BYTES)
+        follows = np.isin(joined.gap_starts_ns, activities.ends_ns[large])
         return Copies(
             count=int(rows.sum()),
             size_bytes=int(np.maximum(activities.size_bytes[rows], 0).sum()),
             total_ns=int(length.sum()),
             exposed_ns=int((length - hidden[rows]).sum()),
-            large=int((activities.size_bytes[rows] > READ_BACK_BYTES).sum()),
+            large=int(large.sum()),
+            after_ns=int((joined.gap_ends_ns - joined.gap_starts_ns)[follows].sum()),
         )
 
     sets = activities.types == 2

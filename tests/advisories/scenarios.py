@@ -99,6 +99,7 @@ ADD, MUL, COPY = (
 )
 ADD32, ADD64 = pointwise("CUDAFunctor_add", "float"), pointwise("CUDAFunctor_add", "double")
 RSQRT = pointwise("rsqrt_kernel_cuda", tensors=2)
+SQRT = pointwise("sqrt_kernel_cuda", "float", 2)
 CAST = pointwise("bfloat16_copy_kernel_cuda", tensors=2)
 _CASTING = (
     "std::array<char*, {}ul>, 4, TrivialOffsetCalculator<1, unsigned int>, "

@@ -10,7 +10,7 @@ from brrrtop.advisories.advise import advise
 from brrrtop.estimator.facts import facts
 from brrrtop.model import Advisory
 from brrrtop.tables import OpSignature
-from collectors.wire import MarkClass
+from collectors.wire import CallClass, MarkClass
 
 from .scenarios import (
     ADD,
@@ -23,10 +23,12 @@ from .scenarios import (
     COPY,
     FUSED_ADAM,
     GEMM,
+    MEAN,
     MUL,
     ODD_GEMM,
     ROWS_ADDED,
     SGEMM,
+    SQRT,
     TF32_GEMM,
     TO_NHWC,
     ZEROS,
@@ -81,6 +83,22 @@ def test_a_large_copy_back_can_win_the_refill_after_it() -> None:
     assert idle["sync"] > 0.02
     exposed = found.evidence["exposed_share"]
     assert found.saves_at_most == pytest.approx(exposed + idle["sync"], abs=1e-3)
+
+
+@pytest.mark.parametrize(("away_us", "most"), [(6_000.0, 6.0), (60_000.0, 9.0)])
+def test_a_large_copy_back_can_win_what_the_host_does_with_it_but_no_more_than_itself(
+    away_us: float, most: float
+) -> None:
+    def body(scene: Scene) -> None:
+        work(scene, late=away_us)
+        scene.copy("down", 64 << 20, 9_000.0, pageable=True)
+
+    found, idle = given("readback-traffic", body)
+    exposed = found.evidence["exposed_share"]
+    assert idle["host"] > 0.1
+    # Of five gaps before the work four follow a copy: the first is before all of them.
+    four = 0.8 if most < 9.0 else 1.0
+    assert found.saves_at_most == pytest.approx(exposed * (1 + four * most / 9.0), rel=0.02)
 
 
 def test_casts_take_the_launches_that_the_gpu_waits_for_with_them() -> None:
@@ -193,6 +211,93 @@ def test_fusing_takes_the_conversions_in_its_runs() -> None:
     given("fuse-pointwise", body)
     with pytest.raises(StopIteration):
         given("cast-churn", body)
+
+
+def test_conversions_that_are_most_of_the_runs_have_their_own_advice_and_fusing_the_rest() -> None:
+    def body(scene: Scene) -> None:
+        for _ in range(10):
+            scene.kernel(GEMM, 300.0)
+            for name in (CAST, ADD, CAST, MUL, CAST, ADD, CAST, MUL):
+                scene.kernel(name, 60.0)
+
+    casts, _ = given("cast-churn", body)
+    fused, _ = given("fuse-pointwise", body)
+    assert casts.saves_at_most == pytest.approx(240 / 780, abs=0.01)
+    # Eight kernels, of which one stays.
+    assert casts.saves_at_most + fused.saves_at_most == pytest.approx(420 / 780, abs=0.02)
+    assert "conversions not counted" in fused.says
+
+
+def norms(scene: Scene, others: int) -> None:
+    """Layer norms written out, an update, and other pointwise kernels after each of them."""
+    for _ in range(10):
+        scene.kernel(GEMM, 600.0)
+        for name in (MEAN, ADD, MUL, MEAN, ADD, SQRT, MUL, MUL, ADD, *(ADD,) * others):
+            scene.kernel(name, 40.0)
+    scene.kernel(FUSED_ADAM, 100.0)
+
+
+def test_a_layer_norm_that_is_most_of_the_runs_has_its_own_advice() -> None:
+    found, _ = given("fused-norm", lambda scene: norms(scene, 2))
+    wall = 10 * (600 + 11 * 40) + 100
+    assert found.evidence["norm_share"] == pytest.approx(10 * 9 * 40 / wall, abs=0.01)
+    assert found.saves_at_most == pytest.approx(0.75 * 3 * 10 * 9 * 40 / wall, abs=0.02)
+
+
+def test_a_layer_norm_in_longer_runs_goes_with_them() -> None:
+    given("fuse-pointwise", lambda scene: norms(scene, 60))
+    with pytest.raises(StopIteration):
+        given("fused-norm", lambda scene: norms(scene, 60))
+
+
+@pytest.mark.parametrize(("away_us", "said"), [(3_000.0, True), (12_000.0, False)])
+def test_fusing_for_a_twentieth_comes_after_what_half_the_step_waits_for(
+    away_us: float, said: bool
+) -> None:
+    scene = Scene()
+    for _ in range(5):
+        scene.idle(away_us)
+        for _ in range(10):
+            scene.kernel(GEMM, 500.0)
+            for _ in range(6):
+                scene.kernel(ADD, 25.0)
+        scene.step()
+    assert ("fuse-pointwise" in scene.advice()) is said
+
+
+def allocating(scene: Scene, us: float) -> None:
+    """Few long kernels launched ahead, many short ones that are late, and calls for memory."""
+    for _ in range(6):
+        scene.kernel(GEMM, 300.0, blocks=132)
+    for _ in range(150):
+        scene.kernel(MUL, 5.0, late=10.0)
+    for _ in range(10):
+        scene.call(CallClass.ALLOC, us, "cudaFree")
+
+
+def test_short_kernels_late_after_calls_for_memory_do_not_make_a_loop_launch_bound() -> None:
+    given("launch-bound-compile", lambda scene: allocating(scene, 1.0))
+    found, _ = given("allocation-churn", lambda scene: allocating(scene, 100.0))
+    with pytest.raises(StopIteration):
+        given("launch-bound-compile", lambda scene: allocating(scene, 100.0))
+    assert found.evidence["calls"] == ["cudaFree"]
+
+
+def test_calls_for_memory_cost_what_they_hold_the_host_up_for() -> None:
+    """Of 1.2 ms in each the device idles for 0.4 only, and is late for the launches after them."""
+
+    def body(scene: Scene) -> None:
+        for _ in range(4):
+            scene.kernel(GEMM, 800.0, blocks=132)
+            scene.now -= 800.0
+            scene.call(CallClass.ALLOC, 1_200.0, "cudaFree")
+            for _ in range(40):
+                scene.kernel(MUL, 5.0, late=25.0)
+
+    found, idle = given("allocation-churn", body)
+    wall = 4 * (1_200 + 40 * 30)
+    assert idle["allocator"] == pytest.approx(4 * 400 / wall, abs=0.02)
+    assert found.saves_at_most == pytest.approx(4 * 1_200 / wall, abs=0.02)
 
 
 def test_fp32_bytes_that_fusing_never_writes_need_not_be_halved() -> None:

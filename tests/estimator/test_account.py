@@ -222,6 +222,27 @@ def test_a_synchronisation_that_waited_for_nothing_owes_nothing() -> None:
     assert a.idle_ns["launch"] == 120_000
 
 
+def _after_a_wait(away_ns: int) -> Account:
+    """A kernel of 90 us that the host waits for, and the next launch so long after the wait."""
+    returned = 101_000
+    late = returned + away_ns
+    kernels = [K(10_000, 100_000, corr=1), K(late + 5_000, late + 9_000, corr=2)]
+    wait = C(8_000, returned, 0, CallClass.SYNC)
+    return booked(window(kernels, [C(1_000, 5_000, 1), wait, C(late, late + 4_000, 2)]))
+
+
+def test_a_host_that_stays_away_after_a_wait_is_away_for_its_own_reasons() -> None:
+    a = _after_a_wait(30_000_000)
+    assert a.idle_ns["host"] == 30_000_000
+    # Until the wait came back, and the launch that its 90 us of device work would have hidden.
+    assert a.idle_ns["sync"] == 1_000 + 5_000
+
+
+def test_a_refill_of_a_millisecond_is_the_waits() -> None:
+    a = _after_a_wait(1_000_000)
+    assert (a.idle_ns["host"], a.idle_ns["sync"]) == (0, 1_006_000)
+
+
 def test_debts_end_when_the_host_is_ahead_again() -> None:
     waits = (np.array([0]), np.array([1000]))
     gaps = (np.array([10, 20, 40]), np.array([100, 200, 300]))

@@ -1,0 +1,85 @@
+"""Rules about embedding tables: indices, and gradients that are zeros but for a batch's rows."""
+
+from __future__ import annotations
+
+from brrrtop import units
+from brrrtop.advisories.context import Context, advisory
+from brrrtop.estimator.embeddings import DenseGradients
+from brrrtop.model import Advisory
+
+FILL_BYTES = 64 << 20
+"""Bytes set to zero a step from which it shows (A27)."""
+UPDATE_PASSES = 7
+"""Of a table's size, in an Adam update: parameter, gradient and two moments read, three written. The
+fill is one. Updates over lists of tensors make more, which are not counted."""
+
+
+def embedding_sort(context: Context) -> Advisory | None:
+    """A39: sorting and scattering indices."""
+    spent = context.facts.precision.index_ns
+    if context.share(spent) < context.limits.index_share or dense_gradients(context) is not None:
+        return None
+    return advisory(
+        context,
+        "embedding-sort",
+        says=f"{units.share(context.share(spent))} of the time sorts, gathers and scatters indices",
+        suggests="nn.Embedding(..., sparse=True) with SparseAdam, or a fused embedding-bag kernel",
+        waste="tensor-core settings: nothing here multiplies matrices",
+        confidence=0.55,
+        saves=context.device_side(spent / 2),
+        index_share=context.share(spent),
+    )
+
+
+def _filled_bytes(context: Context, found: DenseGradients) -> float | None:
+    """Bytes of zeros; None where the kernel's geometry does not tell its rate."""
+    rows = (row for row in context.estimate.kernels if row.name == found.name)
+    rates = [row.bytes_per_s for row in rows if row.bytes_per_s]
+    return found.fill_ns * rates[0] / 1e9 if rates else None
+
+
+def dense_gradients(context: Context) -> Advisory | None:
+    """A27: gradients of embedding tables, zeros but for the rows of the batch."""
+    found = context.facts.dense_gradients
+    if found is None or context.share(found.fill_ns) < context.limits.fill_share:
+        return None
+    size = _filled_bytes(context, found)
+    if size is None or context.a_step(size) < FILL_BYTES:
+        return None
+    update = context.facts.optimizer
+    applied = min(update.total_ns, UPDATE_PASSES * found.fill_ns) if update is not None else 0.0
+    return advisory(
+        context,
+        "zero-grad-fill",
+        says=f"{units.size(context.a_step(size))} {context.per} of embedding gradients are filled "
+        "with zeros for the few rows that a batch reads, and the optimizer goes through all of "
+        f"them: {units.share(context.share(found.fill_ns + applied))} of the time",
+        suggests="nn.Embedding(..., sparse=True), these tables in torch.optim.SparseAdam (or SGD)",
+        waste="a fused optimizer alone: it still goes through every row of every table",
+        confidence=0.75,
+        saves=context.device_side(found.fill_ns + applied),
+        bytes_a_step=context.a_step(size),
+        fill_share=context.share(found.fill_ns),
+        update_share=context.share(applied),
+    )
+
+
+def zero_grad_fill(context: Context) -> Advisory | None:
+    """A27: large buffers are filled with zeros every step."""
+    dense = dense_gradients(context)
+    if dense is not None:
+        return dense
+    moved = context.facts.transfers
+    if context.share(moved.set_ns) < context.limits.fill_share:
+        return None
+    if context.a_step(moved.set_bytes) < FILL_BYTES:
+        return None
+    return advisory(
+        context,
+        "zero-grad-fill",
+        says=f"{units.size(context.a_step(moved.set_bytes))} {context.per} are set to zero",
+        suggests="optimizer.zero_grad(set_to_none=True)",
+        confidence=0.55,
+        saves=context.device_side(moved.set_ns),
+        bytes_a_step=context.a_step(moved.set_bytes),
+    )
