@@ -52,10 +52,17 @@ def cost_of(name: str, op: OpSignature | None) -> Cost:
         return _CASTING
     if op is None:
         return BY_NAME
+    count = None if "unrolled_elementwise" in name else dimensions(op)
+    return _BY_DIMENSIONS.get(count, _MANY) if count else measured_cost(name)
+
+
+def measured_cost(name: str) -> Cost:
+    """Of one element, beside bytes that do not come from the name and a layout that nobody knows."""
+    if casts(name):
+        return _CASTING
     if "unrolled_elementwise" in name:
         return _UNROLLED_COPY if "copy" in name else _UNROLLED
-    count = dimensions(op)
-    return ANY if not count else _BY_DIMENSIONS.get(count, _MANY)
+    return ANY
 
 
 def casts(name: str) -> bool:

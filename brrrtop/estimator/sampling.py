@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import families, fusing, mixes, samples
-from brrrtop.estimator.judging import COUNTERS, Group
+from brrrtop.estimator.judging import COUNTERS, NEARLY_FULL, NEARLY_NS, Group
 from brrrtop.estimator.names import NameFacts
+from brrrtop.estimator.offsets import measured_cost
 from brrrtop.estimator.samples import Expected, Rate
-from brrrtop.estimator.sides import chance, pointwise_odds
+from brrrtop.estimator.sides import at_most_even, chance, pointwise_odds, scattered_below
 from brrrtop.tables import I8, Window
 from collectors.wire import Metric
 
@@ -153,7 +154,8 @@ def _pointwise(group: Group, memory: float, certain: float) -> Group:
     """
     if memory < HARDLY_ANY:
         return group
-    odds = pointwise_odds(group.facts, memory, group.pace)
+    cost, slow = measured_cost(group.name), scattered_below(group.name, False, 0.0)
+    odds = pointwise_odds(group.facts, memory, group.pace, cost=cost, slow=slow)
     if memory < CACHED_BELOW:
         odds = min(odds, _MOST_FROM_LOW)
     probability = chance(certain * odds)
@@ -166,7 +168,10 @@ def _pointwise(group: Group, memory: float, certain: float) -> Group:
 def _fused(group: Group, odds: float) -> Group:
     held = min(max(group.compute_probability, 0.02), 0.98)
     before = _PRIOR_LEFT * math.log(held / (1 - held))
-    return fusing.fused(replace(group, compute_probability=chance(before)), odds, True)
+    told = fusing.fused(replace(group, compute_probability=chance(before)), odds, True)
+    even = at_most_even(told.compute_probability, group.name)
+    certainty = min(told.certainty, abs(2 * even - 1))
+    return replace(told, compute_probability=even, certainty=certainty)
 
 
 def _filled(group: Group, busiest: float, error: float) -> Group:
@@ -175,6 +180,7 @@ def _filled(group: Group, busiest: float, error: float) -> Group:
         return group
     if not group.filled and busiest - error >= BUSY:
         return replace(group, filled=True)
-    if group.filled and group.facts.tensor_cores and busiest + error < LAZY:
+    long = group.waves >= NEARLY_FULL and group.total_ns >= NEARLY_NS * group.count
+    if group.filled and not long and group.facts.tensor_cores and busiest + error < LAZY:
         return replace(group, filled=False)
     return group

@@ -150,11 +150,7 @@ def by_name(
     long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
     short_strided = facts.strided and (waves or 0) >= 1 and mean_ns > 3 * LAUNCH_FLOOR_NS
     if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        slow = SCATTERED_BELOW
-        if cached:
-            slow = SCATTERED_IN_CACHE if mean_ns > SCATTERED_NS else 0.0
-        slow = min(slow, SCATTERED_IN_CACHE) if casts(name) else slow
-        cost = cost_of(name, op)
+        cost, slow = cost_of(name, op), scattered_below(name, cached, mean_ns)
         return chance(pointwise_odds(facts, memory_roof, pace, cached, cost, slow))
     if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
         return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))
@@ -201,13 +197,21 @@ def _prior(
     return 0.7 if facts.element_bytes <= 2 else 0.35
 
 
+def scattered_below(name: str, cached: bool, mean_ns: float) -> float:
+    """Pace under which accesses of a strided kernel do not coalesce; those that look up types are slow
+    by themselves."""
+    if cached:
+        return SCATTERED_IN_CACHE if mean_ns > SCATTERED_NS else 0.0
+    return SCATTERED_IN_CACHE if casts(name) else SCATTERED_BELOW
+
+
 def pointwise_odds(
     facts: NameFacts,
     memory_roof: float,
     pace: float | None,
     cached: bool = False,
     cost: Cost = ANY,
-    scattered_below: float = SCATTERED_BELOW,
+    slow: float = SCATTERED_BELOW,
 ) -> float:
     """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
 
@@ -217,13 +221,13 @@ def pointwise_odds(
     explain, their accesses do not coalesce and the memory system is the limit again.
 
     Args:
-        scattered_below: Pace under which that holds.
+        slow: Pace under which that holds (`scattered_below`).
     """
     if not facts.strided:
         return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
     if pace is None or memory_roof <= 0:
         return 0.0
-    if pace < scattered_below:
+    if pace < slow:
         return -1.8
     moved = memory_roof * (CACHED_PART if cached else MOVED_PART)
     return min(3.0, max(-3.0, cost.slope * math.log(cost.issue * pace / moved)))

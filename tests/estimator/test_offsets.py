@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.estimator.offsets import ANY, BY_NAME, casts, cost_of, dimensions
+from brrrtop.estimator.offsets import ANY, BY_NAME, casts, cost_of, dimensions, measured_cost
 from brrrtop.tables import OpSignature
 
 STRIDED = "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl_nocast<at::native::CUDAFunctor_add<float>>>"
@@ -62,3 +62,10 @@ def test_a_name_alone_tells_less_than_shapes_and_casts_cost_most() -> None:
     assert cost_of(CASTING, both).issue > cost_of(STRIDED, both).issue
     copy, put = (UNROLLED.format(f) for f in ("direct_copy_kernel_cuda", "CUDAFunctor_add<float>"))
     assert cost_of(copy, both).issue < cost_of(put, both).issue
+
+
+def test_measured_bytes_leave_only_the_layout_unknown() -> None:
+    both = add((64, 512), (64, 512))
+    for name in (CASTING, *(UNROLLED.format(f) for f in ("direct_copy_kernel_cuda", "Add"))):
+        assert measured_cost(name) == cost_of(name, both)
+    assert measured_cost(STRIDED) is ANY
