@@ -279,9 +279,18 @@ def _unnamed(
 ) -> None:
     """Books the nameless rest: dispatching ops is `launch`, long absences are `host`."""
     starts, ends = host
-    ops = Cover(*_ranges(marks, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, ends)
+    launching = marks.take(~_on_host(marks, starts, ends))
+    ops = Cover(*_ranges(launching, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, ends)
     dispatch = np.minimum(ops, rest)
     away = rest - dispatch
     causes["launch"] += int((dispatch + np.where(away <= DISPATCH_NS, away, 0))[known].sum())
     causes["host"] += int(away[known & (away > DISPATCH_NS)].sum())
     causes["unknown"] += int(rest[~known].sum())
+
+
+def _on_host(marks: Marks, starts: I8, ends: I8) -> npt.NDArray[np.bool_]:
+    """Long ops that began and ended while the host was late: what launched nothing ran on the CPU."""
+    at = np.maximum(np.searchsorted(starts, marks.starts_ns, "right") - 1, 0)
+    within = (marks.starts_ns >= starts[at]) & (marks.ends_ns <= ends[at])
+    long = marks.ends_ns - marks.starts_ns > REFILL_NS
+    return np.asarray((marks.classes == MarkClass.OP) & within & long)

@@ -243,6 +243,17 @@ def test_a_refill_of_a_millisecond_is_the_waits() -> None:
     assert (a.idle_ns["host"], a.idle_ns["sync"]) == (0, 1_006_000)
 
 
+@pytest.mark.parametrize(("until", "cause"), [(5_900_000, "host"), (5_996_000, "launch")])
+def test_a_long_op_that_launches_nothing_while_the_device_idles_ran_on_the_cpu(
+    until: int, cause: str
+) -> None:
+    """The op that launches the next kernel ends after the launch: it was on its way to it."""
+    kernels = [K(0, 10_000, corr=1), K(6_000_000, 6_010_000, corr=2)]
+    calls = [C(-9_000, -5_000, 1), C(5_990_000, 5_995_000, 2)]
+    a = booked(window(kernels, calls, [M(20_000, until, MarkClass.OP, "aten::sort")]))
+    assert a.idle_ns[cause] >= 5_970_000
+
+
 def test_debts_end_when_the_host_is_ahead_again() -> None:
     waits = (np.array([0]), np.array([1000]))
     gaps = (np.array([10, 20, 40]), np.array([100, 200, 300]))
