@@ -62,7 +62,7 @@ STREAMING = frozenset({"elementwise", "reduction", "norm", "softmax", "concat", 
 
 
 def _shape(dims: Any) -> tuple[int, ...] | None:
-    if isinstance(dims, (tuple, list)) and all(isinstance(d, int) for d in dims):
+    if isinstance(dims, (tuple, list)) and all(isinstance(d, int) and d >= 0 for d in dims):
         return tuple(dims)
     return None
 

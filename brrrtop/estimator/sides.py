@@ -99,7 +99,9 @@ def padding(facts: NameFacts, work: Work | None) -> float:
 
     Libraries may turn a product over, so the tile lies the way that wastes less.
     """
-    if facts.tile is None or work is None or work.families is not GEMMS or not work.inner:
+    if not facts.tile or 0 in facts.tile:
+        return 1.0
+    if work is None or work.families is not GEMMS or not work.inner:
         return 1.0
     m, n, _ = work.inner
     if not m or not n:
@@ -225,7 +227,7 @@ def pointwise_odds(
     """
     if not facts.strided:
         return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
-    if pace is None or memory_roof <= 0:
+    if not pace or memory_roof <= 0:
         return 0.0
     if pace < slow:
         return -1.8

@@ -68,6 +68,7 @@ def _by_shapes(window: Window) -> bool | None:
         return None
     named = np.array([_VECTORIZED in name for name in window.names], np.bool_)
     rows = np.flatnonzero((acts.types == ActivityType.KERNEL) & (acts.blocks >= LEAST_BLOCKS))
+    rows = rows[acts.threads[rows] > 0]
     rows = rows[named[acts.name_ids[rows]] & (acts.graph_ids[rows] == 0)]
     at = np.minimum(np.searchsorted(links.correlations, acts.correlations[rows]), len(links) - 1)
     rows, at = (column[links.correlations[at] == acts.correlations[rows]] for column in (rows, at))

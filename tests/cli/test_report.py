@@ -131,6 +131,17 @@ def test_ascii_means_ascii(make_snapshot: MakeSnapshot) -> None:
     assert "CCCC" in text
 
 
+def test_names_that_are_cut_are_as_wide_in_ascii(make_snapshot: MakeSnapshot) -> None:
+    estimate = make_snapshot().estimate
+    assert estimate is not None
+    row = replace(estimate.kernels[0], name="a" * 100)
+    snapshot = make_snapshot(estimate={"kernels": (row,)})
+    plain = to_text(snapshot, ascii_only=True).splitlines()
+    usual = to_text(snapshot).splitlines()
+    (at,) = (i for i, line in enumerate(usual) if "aaa" in line)
+    assert len(plain[at]) == len(usual[at]) <= 80
+
+
 def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
     make_snapshot: MakeSnapshot,
 ) -> None:

@@ -326,3 +326,16 @@ def test_a_long_convolution_near_half_of_the_roof_fills_nearly_a_wave() -> None:
         return judged(name, 120, round(flop / (share * 989.4e12) * 1e9), 1024, op=op)
 
     assert reaching(0.48).filled and not reaching(0.43).filled
+
+
+def test_a_kernel_that_its_source_gives_no_threads_is_judged_without_a_pace() -> None:
+    op = OpSignature("aten::add", ((4096, 512), (512,)), ("float", "float"))
+    assert 0.0 < judged(ADD, 20_000, 12_000, 0, op=op).compute_probability < 1.0
+
+
+@pytest.mark.parametrize("batch", [0, -3])
+def test_a_product_of_a_size_that_no_tensor_has_is_judged_by_its_name(batch: int) -> None:
+    odd = OpSignature("aten::mm", ((batch, 64), (64, 128)), ("float", "float"))
+    found = judged(SMALL_TILE, 1024, 250_000, 64, odd)
+    assert found.flop is None
+    assert found.compute_probability == judged(SMALL_TILE, 1024, 250_000, 64).compute_probability

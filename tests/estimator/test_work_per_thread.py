@@ -59,6 +59,12 @@ def test_shapes_of_tensors_that_are_not_alike_say_nothing() -> None:
     assert torch_is_new(replace(w, ops={1: op}))
 
 
+def test_a_grid_whose_threads_the_source_does_not_tell_says_nothing() -> None:
+    w = of(FLOAT, 1_000_003, 4)
+    nobody = np.zeros_like(w.activities.threads)
+    assert torch_is_new(replace(w, activities=replace(w.activities, threads=nobody)))
+
+
 @pytest.mark.parametrize(
     ("name", "each"),
     [
