@@ -33,9 +33,8 @@ def averaged(steps: float | None) -> str:
     they are not of steps."""
     if steps is None:
         return ""
-    return (
-        f"mean of {steps:.1f} steps" if steps < 10 and steps % 1 else f"mean of {steps:.0f} steps"
-    )
+    count = f"{steps:.1f}" if steps < 10 and steps % 1 else f"{steps:.0f}"
+    return f"mean of {count} step{'s' * (count != '1')}"
 
 
 def promise(one: Kept) -> str:

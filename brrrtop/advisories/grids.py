@@ -7,6 +7,7 @@ from brrrtop.advisories.context import Context, advisory
 from brrrtop.advisories.memory import channels_first_ns
 from brrrtop.advisories.overhead import launch_idle
 from brrrtop.model import Advisory
+from collectors.wire import Metric
 
 
 def underfilled_kernels(context: Context) -> Advisory | None:
@@ -43,8 +44,8 @@ def bigger_batch(context: Context) -> Advisory | None:
     The forecast and the prize are of one model: that part stays, all the rest doubles.
     """
     used = context.facts.readings
-    from_total = used.means.get(3)
-    in_use = used.largest.get(2)
+    from_total = used.means.get(int(Metric.MEMORY_TOTAL_BYTES))
+    in_use = used.largest.get(int(Metric.MEMORY_USED_BYTES))
     if not from_total or in_use is None or in_use / from_total > context.limits.memory_roomy:
         return None
     account = context.estimate.account

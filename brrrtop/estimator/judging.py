@@ -298,19 +298,17 @@ shorter than `BRIEF_NS` more. 0.56 to 0.76 of 9 us and more stood for 59 to 78 %
 0.52 and 0.76 of 4 and 5 us for 32 and 44 % (counted H200 products of few rows)."""
 BRIEF_NS = 8_000
 NEARLY_FULL, NEARLY_FULL_NS, HELD_UP = 0.9, 62_000, 0.4
-"""From so many waves and so long on, products and convolutions at less than that of the compute roof are held
-up by the caches or the shared memory, at 64 to 84 % of the memory throughput (5 of 5 counted kinds, at 0.15
-to 0.23 of the roof, H200)."""
+"""Nearly a wave of a product or convolution that lasts so long at less than `HELD_UP` of the compute roof is
+held up by the caches or the shared memory, at 64 to 84 % of the memory throughput (5 of 5 counted kinds, at
+0.15 to 0.23 of the roof, H200)."""
+NEARLY, NEARLY_NS = 0.46, 50_000
+"""Share of the compute roof that is enough for convolutions of nearly a wave that last so long (63 to 66 % of
+one throughput at 0.47 to 0.50: 4 of 4 counted kinds, H200; at 0.45 and 43 us it was 45 %)."""
 LONG_PRODUCT_NS, LONG_CONV_NS, FEW_WAVES = 20_000, 35_000, 0.3
 """Without shapes: products of less than a wave that last longer loop over enough work to keep the GPU
 busy. Convolutions, and products on the CUDA cores with a third of a wave, need more of it: of 20 to 35
 us 7 of 7 counted ones were too small (H200). Of 35 to 80 us it were 10 of 13, but those of training
 scripts lost more by a later bound than those of the sweep won."""
-
-
-NEARLY, NEARLY_NS = 0.46, 50_000
-"""Share of the compute roof that is enough for convolutions of nearly a wave that last so long (63 to 66 % of
-one throughput at 0.47 to 0.50: 4 of 4 counted kinds, H200; at 0.45 and 43 us it was 45 %)."""
 
 
 def _enough(facts: NameFacts) -> float:

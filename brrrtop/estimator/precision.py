@@ -14,6 +14,7 @@ from brrrtop.tables import I8, Bool, OpSignature
 from collectors.wire import CopyKind
 
 IMAGE_AXES = 4
+"""Batch, channels, height, width; a volume has one more."""
 BIG_BLOCKS = 16
 """GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
 
@@ -27,7 +28,6 @@ class Precision:
     conv_ns: int
     simt_gemm_ns: int
     simt_conv_ns: int
-    tf32_ns: int
     half_ns: int
     double_ns: int
     double_kernels: int
@@ -92,7 +92,6 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         conv_ns=total(conv),
         simt_gemm_ns=total(matrix & ~conv & simt),
         simt_conv_ns=total(conv & simt),
-        tf32_ns=total(matrix & joined.has(Trait.TF32)),
         half_ns=total(matrix & joined.has(Trait.HALF)),
         double_ns=total(double),
         double_kernels=int(double.sum()),

@@ -26,6 +26,7 @@ LEAST_BYTES = 4_000_000
 FEW = 0.5
 """Saves a step, at most."""
 LEAST_STEPS = 3.0
+"""In a shorter window one copy of results looks like a save: one of two steps is half of them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

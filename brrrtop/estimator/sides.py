@@ -52,6 +52,7 @@ IN_CACHE_NS = 9_100
 """Shorter full grids of cuDNN's layout kernels work on what the cache holds: 14 of 17 counted ones of
 float under 9.1 us had the higher SM throughput, 12 of 13 longer ones the higher memory throughput (H200)."""
 WITH_EXPONENTIALS = 0.37
+"""Share of the compute roof that forward attention counts as at least (`with_exponentials`)."""
 _FLASH = re.compile(r"sdpa_sm\d+_flash|flash_fwd")
 _WIDE_CONCAT = re.compile(r"CatArrayBatchedCopy_(vectorized|aligned)")
 _EXPONENTIAL = re.compile(
@@ -161,7 +162,7 @@ def by_name(
     waits = long or (norm and (waves or 0) >= 1 and mean_ns > 5 * LAUNCH_FLOOR_NS)
     if memory_roof is not None and waits and family.name in STREAMING | GENERATED:
         # A full grid well under the bandwidth roof waits for instructions, not bytes.
-        sharp, turn = (2.0, 0.45) if _LAYER_NORM in name else (1.0, 0.45)
+        sharp, turn = 2.0 if _LAYER_NORM in name else 1.0, 0.45
         if family.name == "reduction":
             sharp, turn = 3.0, 0.48
         odds += sharp * min(1.5, max(-3.0, 6.0 * (turn - memory_roof)))

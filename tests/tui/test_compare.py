@@ -139,3 +139,13 @@ def test_a_promise_that_was_beaten_says_that_more_changed() -> None:
     assert "nothing: it costs 10%" in compare_text.promise(Kept("a", 0.1, -0.1))
     assert "won: nobody knows" in compare_text.promise(Kept("a", 0.1, None))
     assert "80% of that" in compare_text.promise(Kept("a", 0.5, 0.4))
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [(1.0, "mean of 1 step"), (0.5, "mean of 0.5 steps"), (59.0, "mean of 59 steps"), (None, "")],
+)
+def test_what_a_time_is_the_mean_of_is_told_in_numbers_that_agree(
+    steps: float | None, said: str
+) -> None:
+    assert compare_text.averaged(steps) == said
