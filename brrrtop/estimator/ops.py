@@ -140,20 +140,21 @@ def _conv(op: OpSignature) -> Work | None:
     need = 3 if backward else 2
     if len(shapes) < need:
         return None
+    image, weight = shapes[need - 2 : need]
+    if len(image) < 3 or len(weight) != len(image):
+        return None
     out: tuple[int, ...]
     transposed = _is_transposed(op)
     if backward:
-        out, image, weight = shapes[0], shapes[1], shapes[2]
+        out = shapes[0]
     elif transposed:
-        image, weight = shapes[0], shapes[1]
         out = (image[0], *weight[1:2], *(op.out[2:] or _enlarged(op, image)))
     else:
-        image, weight = shapes[0], shapes[1]
         spatial = _conv_output(op, image, weight)
         if spatial is None:
             return None
         out = (image[0], weight[0], *spatial)
-    if len(image) < 3 or len(weight) != len(image) or len(out) != len(image):
+    if len(out) != len(image):
         return None
     precision, element = _first_type(op)
     taps = math.prod(weight[2:])

@@ -327,3 +327,9 @@ def test_gates_of_a_generated_kernel_multiply_two_parts_of_a_split() -> None:
     alone = work_of(OpSignature(gate.replace("_mul_sigmoid", ""), dims, types, ("", "", "8192")))
     assert gated is not None and gated.size_bytes == 2 * 3 * 8192
     assert alone is not None and alone.size_bytes == 2 * 2 * 8192
+
+
+def test_a_convolution_whose_operands_do_not_fit_together_is_no_known_work() -> None:
+    constants = ("", "", "[1, 1]", "[0, 0]", "[1, 1]")
+    assert work_of(op("aten::conv2d", (2, 3, 8, 8), (4, 3), concrete=constants)) is None
+    assert work_of(op("aten::conv2d", (3, 8, 8), (4, 3, 3, 3), concrete=constants)) is None
