@@ -65,11 +65,12 @@ def test_a_governor_that_was_away_does_not_hurry() -> None:
     decision = governor.decide(start + second)
     assert decision is not None and decision.act is Act.BURST
     governor.add_observed(start + second, start + second + 60_000_000)
+    governor.add_steps(start + second + np.arange(7) * 10_000_000)
     governor.add_traced()
     assert governor.decide(start + second + 100_000_000) is None
     skip_time(governor, 100 * second)
     assert governor.decide(start + 101 * second + 200_000_000) is None
-    assert governor.cost.last_step_ns == start + 990_000_000 + 100 * second
+    assert governor.cost.last_step_ns == start + 101 * second + 60_000_000
 
 
 def burst(missing: bool = False) -> list[Frame]:
