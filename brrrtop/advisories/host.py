@@ -149,7 +149,7 @@ def checkpoint_stall(context: Context) -> Advisory | None:
     guessed = sampled(context, "checkpoint")
     looks_like = _unmarked_save(context)
     between = context.facts.saves_between
-    around = between.share if between is not None else 0.0
+    around = (between.share if between is not None else None) or 0.0
     known, lost = lost, max(lost, guessed, looks_like, around)
     if not (lost >= context.limits.checkpoint_idle or long):
         return None

@@ -38,6 +38,7 @@ _BY_DIMENSIONS = {1: Cost(0.48, 8.0), 2: Cost(0.42, 20.0), 3: Cost(0.5, 12.0)}
 along one side 0.34 to 0.48 (35 of 38), along the middle 0.40 to 0.43 (12, channels-last among them) or
 0.47 to 0.53 (16 of 30)."""
 _MANY = Cost(0.63, 12.0)
+"""Of four and more: one kind was counted, of four."""
 _CASTING = Cost(0.7, 10.0)
 """Types are told apart while it runs: 0.59 to 0.81 counted (7 kinds)."""
 

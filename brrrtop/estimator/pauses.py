@@ -26,9 +26,9 @@ class Pauses:
     """From the first to the last thing that was seen then."""
 
     @property
-    def share(self) -> float:
-        """Of the time; 0 for one alone, whose period nobody knows."""
-        return self.total_ns / self.of_ns if self.count > 1 and self.of_ns else 0.0
+    def share(self) -> float | None:
+        """Of the time; None for one alone, whose period nobody knows."""
+        return self.total_ns / self.of_ns if self.count > 1 and self.of_ns else None
 
 
 def pauses(window: Window, kind: MarkClass) -> Pauses | None:
