@@ -191,9 +191,10 @@ def _launching(estimate: Estimate) -> Iterator[str]:
     launch = estimate.launch
     if launch.lead_p50_ns is None:
         return
-    lead = units.duration(launch.lead_p50_ns)
+    lead = units.duration(abs(launch.lead_p50_ns))
     yield ""
-    line = f"Launching: a kernel starts {lead} after its launch (median)"
+    when = "after its launch" if launch.lead_p50_ns >= 0 else "before its launch call returns"
+    line = f"Launching: a kernel starts {lead} {when} (median)"
     if launch.share_under_10us is not None:
         line += f"; {units.share(launch.share_under_10us)} of them within 10 us"
     if launch.rho is not None:

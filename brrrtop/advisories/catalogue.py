@@ -183,7 +183,8 @@ ENTRIES: tuple[Entry, ...] = (
        "over two ranks, one waits 5 % of the time less in collectives than the others",
        "one rank alone; pipeline stages, whose roles differ"),
     _e(_TRUST, "A01", "warming-up", "Too early to judge",
-       "the first three steps, or a compile that shapes the window: nothing else is said",
+       "the first three steps, or compiling or loading kernels that shapes the window: nothing else is "
+       "said",
        "a short compile before six steps or more; a recompile, which has its own advice"),
     _e(_TRUST, "4.1", "records-lost", "Too many records are missing",
        "over 1 % of the records were lost: nothing else is said",

@@ -209,8 +209,8 @@ def flash_attention(context: Context) -> Advisory | None:
         "flash-attention",
         says=f"attention written out takes {units.share(context.share(found.total_ns))} of the time"
         + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
-        suggests="torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), "
-        "or attn_mask=mask for another mask",
+        suggests="torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True for "
+        "a causal mask and attn_mask=mask for another",
         waste="compiling the layers around it: the score matrix still goes through memory",
         confidence=0.95 if shape else 0.8,
         saves=context.device_side(found.total_ns - min(floor, found.total_ns)),

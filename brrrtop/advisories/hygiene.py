@@ -6,6 +6,7 @@ import math
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.estimator.steps import LOADING_SHARE
 from brrrtop.model import Advisory, Regime
 from brrrtop.tables import Turns
 from collectors.wire import Metric
@@ -16,7 +17,9 @@ def warming_up(context: Context) -> Advisory | None:
     # A compile that is not the first belongs to steady state, and has its own advice.
     if not context.estimate.steps.warming_up or context.facts.hosts.recompiles:
         return None
-    if (context.steps or 0) >= 6 and context.idle("compile") < context.limits.compile_idle:
+    loading = context.share(context.facts.hosts.loading_ns)
+    shaped = loading >= LOADING_SHARE or context.idle("compile") >= context.limits.compile_idle
+    if (context.steps or 0) >= 6 and not shaped:
         return None
     compiles = context.facts.hosts.compiles
     spent = units.duration(compiles.total_ns)
@@ -24,13 +27,16 @@ def warming_up(context: Context) -> Advisory | None:
     return advisory(
         context,
         "warming-up",
-        says="the first steps load modules, tune and allocate" + compiling,
+        says="the first steps load modules, tune and allocate"
+        + (f"; {units.share(loading)} of the time went so" if loading >= LOADING_SHARE else "")
+        + compiling,
         suggests="wait three steps, then judge",
         waste="concluding anything from the first call: a compiled model's first call is slower "
         "than eager",
         confidence=0.95,
         compile_ns=compiles.total_ns,
         module_loads=context.facts.hosts.modules.count,
+        loading_share=loading,
     )
 
 

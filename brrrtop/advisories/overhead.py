@@ -82,9 +82,13 @@ def _reading(context: Context) -> float:
 
 
 def _own_idle(context: Context) -> float:
-    """Share of the wall the device idled for the trainer's own reasons."""
-    idle_ns = context.estimate.account.idle_total_ns
-    return context.share(idle_ns - context.save_idle_ns) - context.idle("other_process")
+    """Share of the wall the device idled for what the trainer's host did, or did late.
+
+    Where launched work waited on the device the host was ahead: nothing that it does sooner helps.
+    """
+    account = context.estimate.account
+    ready_ns = account.idle_ns.get("other_process", 0) + account.idle_ns.get("device", 0)
+    return context.share(max(account.idle_total_ns - context.save_idle_ns - ready_ns, 0))
 
 
 def sync_point(context: Context) -> Advisory | None:

@@ -39,7 +39,7 @@ class EagerAttention:
     rows: I8
     """Activities that belong to it."""
     shape: tuple[int, int, int, int] | None = None
-    """Batch x heads, queries, keys, head size; None where no shapes were recorded."""
+    """Batch x heads, queries, keys, head size of the largest; None where no shapes were recorded."""
     flop: float | None = None
     """Of all its products; None where shapes are missing for some."""
 
@@ -155,12 +155,12 @@ def _batched_size(op: OpSignature) -> tuple[int, int, int, int] | None:
 
 
 def _score_shape(joined: Joined, found: _Products, before: I8) -> tuple[int, int, int, int] | None:
-    """Batch x heads, queries, keys and head size of the first forward call with shapes."""
-    for index in before[found.kinds[before] == _IS_BATCHED][:1].tolist():
-        size = _batched_size(joined.window.ops[int(found.op_ids[index])])
-        if size is not None:
-            return size[0], size[1], size[3], size[2]
-    return None
+    """Batch x heads, queries, keys and head size of the forward call with the most scores: a model
+    may attend along an axis of few places too."""
+    called = np.unique(found.op_ids[before[found.kinds[before] == _IS_BATCHED]])
+    sizes = [_batched_size(joined.window.ops[op_id]) for op_id in called.tolist()]
+    known = [(batch, m, n, k) for batch, m, k, n in filter(None, sizes)]
+    return max(known, key=lambda shape: math.prod(shape[:3]), default=None)
 
 
 def _between_products(joined: Joined, order: I8, found: _Products, before: I8) -> Bool:

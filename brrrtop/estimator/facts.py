@@ -13,6 +13,7 @@ import numpy as np
 
 from brrrtop.estimator.attention import EagerAttention, eager_attention
 from brrrtop.estimator.chains import Chains, chains
+from brrrtop.estimator.collectives import Collectives, collectives
 from brrrtop.estimator.embeddings import DenseGradients, dense_gradients
 from brrrtop.estimator.hosts import Hosts, hosts
 from brrrtop.estimator.idle import DISPATCH_NS
@@ -32,16 +33,6 @@ from brrrtop.tables import I8, Turns, Window
 from collectors.wire import MarkClass
 
 _BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
-
-
-@dataclass(frozen=True, slots=True)
-class Collectives:
-    """Collectives of the window on this rank."""
-
-    count: int
-    total_ns: int
-    short: int
-    """Under 50 us each: too little to be worth a launch of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +112,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         optimizer=optimizer(seen),
         hosts=hosts(seen),
         saves_between=pauses(window, MarkClass.CHECKPOINT),
-        collectives=_collectives(seen),
+        collectives=collectives(seen),
         readings=readings(window),
         repeats=repeats(seen, estimate.steps),
         recomputed_ns=recomputed_ns(seen, estimate.steps_covered),
@@ -137,12 +128,6 @@ def _architecture(window: Window) -> tuple[int, int] | None:
     ids = used(window.activities.name_ids)
     tags = [int(tag) for i in ids for tag in _BUILT_FOR.findall(window.names[i])]
     return divmod(max(tags), 10) if tags else None
-
-
-def _collectives(seen: Joined) -> Collectives:
-    rows = seen.is_role(Role.COMM) & seen.kernels
-    length = seen.durations_ns[rows]
-    return Collectives(int(rows.sum()), int(length.sum()), int((length < 50_000).sum()))
 
 
 def _eager_norm_ns(seen: Joined) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 
 from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
+from brrrtop.estimator.launches import loading_ns
 from brrrtop.estimator.syncs import dearest_names
 from brrrtop.tables import Bool, Window
 from collectors.wire import CallClass, MarkClass
@@ -35,7 +36,11 @@ class Hosts:
 
     allocs: Seen
     """Driver allocations and frees."""
+    allocs_late: int
+    """Those after half of the device's work began: none, where a cache was only filled."""
     modules: Seen
+    loading_ns: int
+    """Device idle while first launches of kernels loaded them (`launches.loading_ns`)."""
     compiles: Seen
     recompiles: int
     gc: Seen
@@ -61,8 +66,10 @@ def hosts(joined: Joined) -> Hosts:
     compiles = marks.classes == MarkClass.COMPILE
     retries = marks.classes == MarkClass.ALLOCATOR
     return Hosts(
+        allocs_late=_allocs_late(window),
         allocs=_calls(window, CallClass.ALLOC, idle),
         modules=_calls(window, CallClass.MODULE, idle),
+        loading_ns=loading_ns(window, joined.launch_rows),
         compiles=_marks(window, MarkClass.COMPILE, idle),
         recompiles=int((marks.values[compiles] > 0).sum()),
         gc=_marks(window, MarkClass.GC, idle),
@@ -74,6 +81,14 @@ def hosts(joined: Joined) -> Hosts:
         graph_launches=int((calls.classes == CallClass.GRAPH_LAUNCH).sum()),
         launch_ns=int((calls.ends_ns - calls.starts_ns)[launch].sum()),
     )
+
+
+def _allocs_late(window: Window) -> int:
+    began = window.activities.starts_ns
+    if not len(began):
+        return 0
+    late = window.calls.starts_ns >= np.sort(began)[len(began) // 2]
+    return int(((window.calls.classes == CallClass.ALLOC) & late).sum())
 
 
 def _marks(window: Window, mark_class: int, idle: intervals.Cover) -> Seen:

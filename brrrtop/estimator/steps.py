@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.estimator.launches import loading_ns
 from brrrtop.model import Steps
 from brrrtop.tables import Activities, ActivityType, Calls, Marks, Span, Window
 from collectors.wire import CallClass, MarkClass
@@ -16,6 +17,8 @@ I8 = npt.NDArray[np.int64]
 
 WARM_UP_STEPS = 3
 """Steps in which a process loads kernels, tunes and allocates (regime theory study, 1.1)."""
+LOADING_SHARE = 0.2
+"""Of the window idle while kernels load: more than that is not the run's steady state."""
 _DILUTED = 2 * WARM_UP_STEPS
 """In more steps than this a warm-up no longer shapes the whole."""
 _LEAST_KERNELS = 12
@@ -32,7 +35,7 @@ _RAN = 0.9
 def find_steps(window: Window, call_rows: I8) -> Steps:
     """The whole steps of the window; empty when nothing repeats."""
     found = _found(window, call_rows)
-    return replace(found, warming_up=_warming_up(window, found))
+    return replace(found, warming_up=_warming_up(window, found, call_rows))
 
 
 def _found(window: Window, call_rows: I8) -> Steps:
@@ -47,10 +50,14 @@ def _found(window: Window, call_rows: I8) -> Steps:
     return _from_period(window.activities)
 
 
-def _warming_up(window: Window, found: Steps) -> bool:
-    """A compile ran, or of a few steps only the first ones loaded kernels, as CUDA does at each
-    one's first launch."""
+def _warming_up(window: Window, found: Steps, call_rows: I8) -> bool:
+    """A compile ran, loading kernels shaped the window, or of a few steps only the first ones loaded
+    any, as CUDA does at each one's first launch."""
     if (window.marks.classes == MarkClass.COMPILE).any():
+        return True
+    traced = (window.span,) if window.observed is None else window.observed
+    traced_ns = sum(span.duration_ns for span in traced)
+    if traced_ns and loading_ns(window, call_rows) >= LOADING_SHARE * traced_ns:
         return True
     loads = window.calls.starts_ns[window.calls.classes == CallClass.MODULE]
     loads = loads[loads >= window.span.t0_ns]

@@ -91,6 +91,18 @@ def test_attention_is_its_products_and_what_lies_between() -> None:
     assert found.flop == pytest.approx(2 * 2 * 8 * 1024 * 64 * 1024)
 
 
+def test_attention_is_described_by_its_largest_scores() -> None:
+    """A model of video attends along time, 8 places, before it does along 3137 places of space."""
+    scene = Scene().kernel(GEMM, 500.0)
+    for heads, places in ((37_632, 8), (96, 3_137), (37_632, 8)):
+        dims = ((heads, places, 64), (heads, 64, places))
+        op = OpSignature("aten::bmm", dims, ("c10::BFloat16",) * 2)
+        scene.kernel(GEMM, 100.0, op=op).kernel(SOFTMAX, 70.0).kernel(GEMM, 100.0, op=op)
+        scene.kernel(GEMM, 500.0)
+    found = of(scene).attention
+    assert found is not None and found.shape == (96, 3_137, 3_137, 64)
+
+
 def test_attention_written_with_exp_is_believed_with_shapes_only() -> None:
     exp = MUL.replace("MulFunctor", "exp_kernel_cuda")
     op = OpSignature("aten::bmm", ((8, 1024, 64), (8, 64, 1024)), ("c10::BFloat16",) * 2)

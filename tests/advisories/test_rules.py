@@ -10,6 +10,7 @@ import pytest
 from brrrtop import units
 from brrrtop.advisories import overhead
 from brrrtop.advisories.catalogue import ENTRIES
+from brrrtop.model import Advisory
 from brrrtop.tables import OpSignature
 from collectors.wire import CallClass, MarkClass, Metric
 
@@ -509,6 +510,17 @@ def driver_allocations_every_step() -> Scene:
         for _ in range(4):
             s.call(CallClass.ALLOC, 300.0, "cudaMalloc")
         s.kernel(GEMM, 300.0, late=5.0, blocks=132)
+
+    return looped(body)
+
+
+@silent("allocation-churn")
+def a_cache_that_fills_in_the_first_steps() -> Scene:
+    def body(s: Scene) -> None:
+        for _ in range(20 if not s.marks else 0):
+            s.call(CallClass.ALLOC, 900.0, "cudaMalloc")
+        s.kernel(GEMM, 300.0, late=5.0, blocks=132)
+        large(s)
 
     return looped(body)
 
@@ -1082,6 +1094,27 @@ def collectives_behind_products() -> Scene:
     return looped(body)
 
 
+def test_exposed_exchanges_are_not_told_to_use_buckets_of_gradients() -> None:
+    def told(name: str, hidden: str) -> Advisory:
+        def body(s: Scene) -> None:
+            s.kernel(GEMM, 9_000.0, blocks=132)
+            s.kernel(hidden, 8_000.0, blocks=24, stream=21, beside=True)
+            s.kernel(name, 3_000.0, blocks=24, stream=20)
+
+        return looped(body).advice()["exposed-communication"]
+
+    exchange = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    expert = "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(P)"
+    for name in (exchange, expert):
+        found = told(name, NCCL)
+        assert found.evidence["exchanged_share"] == 1.0
+        assert "all_to_all" in str(found.suggests) and "bucket" not in str(found.suggests)
+        assert "all-to-all or send and receive" in found.says
+    found = told(NCCL, exchange)
+    assert found.evidence["exchanged_share"] == 0.0
+    assert "bucket_cap_mb" in str(found.suggests) and "all-to-all" not in found.says
+
+
 @calls_for("tiny-collectives")
 def many_short_collectives() -> Scene:
     return looped(
@@ -1285,6 +1318,26 @@ def test_launches_that_are_late_by_their_count_alone_are_less_sure() -> None:
     )
     assert found.saves_at_most is not None
     assert found.saves_at_most <= found.evidence["launch_idle_share"] + 0.1
+
+
+def test_idle_before_work_that_was_launched_long_ago_is_no_waits_to_win() -> None:
+    """As before graphs: the host waits for most of the time, and the device idles with a full queue."""
+
+    def body(s: Scene) -> None:
+        for _ in range(6):
+            s.kernel(ADD, 60.0, late=80.0)
+            for _ in range(4):
+                s.now += 400.0  # less than launches are ahead
+                s.kernel(GEMM, 100.0, blocks=132)
+            s.sync(1_900.0)
+
+    scene = looped(body)
+    account = scene.judged().estimate.account
+    own = account.idle_total_ns - account.idle_ns["device"]
+    assert account.idle_ns["device"] > 0.3 * account.duration_ns
+    found = scene.advice().get("sync-point")
+    promised = (found.saves_at_most or 0.0) if found else 0.0
+    assert promised <= own / account.duration_ns + 1e-4
 
 
 def test_waits_in_a_loop_that_launches_hold_back_do_not_promise_its_end() -> None:

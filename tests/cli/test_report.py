@@ -67,6 +67,18 @@ def test_the_length_of_several_steps_is_called_their_median(
     assert said in to_text(make_snapshot({"steps": steps}))
 
 
+@pytest.mark.parametrize(
+    ("lead_ns", "said"),
+    [(1_770, "1.77 us after its launch (median)"),
+     (-242, "242 ns before its launch call returns (median)")],
+)  # fmt: skip
+def test_a_kernel_that_starts_within_its_launch_call_is_said_to(
+    lead_ns: int, said: str, make_snapshot: MakeSnapshot
+) -> None:
+    text = to_text(make_snapshot({"launch": Launch(lead_ns, 0.7, 0.2, 40)}))
+    assert f"a kernel starts {said}" in " ".join(text.split())
+
+
 def test_the_account_adds_up_to_the_window(make_snapshot: MakeSnapshot) -> None:
     report = document(make_snapshot())
     account = report["account"]

@@ -11,7 +11,7 @@ from brrrtop.estimator import labels, launches, steps
 from brrrtop.estimator.estimate import estimate
 from brrrtop.estimator.table import share_of_roof
 from brrrtop.model import Regime, Side
-from brrrtop.tables import Device, Links, OpSignature, Span
+from brrrtop.tables import Device, Links, OpSignature, Span, Window
 from collectors.wire import CallClass, MarkClass
 from tests.estimator.build import ADD, GEMM, NCCL, C, K, M, window
 
@@ -162,6 +162,38 @@ def test_a_compile_in_the_window_means_warming_up() -> None:
         M(5, 90, MarkClass.COMPILE)
     ]
     assert estimate(window(kernels, calls, marks)).estimate.steps.warming_up
+
+
+def _launched_one_by_one(long_us: dict[int, int], count: int = 60) -> Window:
+    """Ten kernels in turn, each launched after the one before; `long_us`: how long some launches take."""
+    kernels, calls, now = [], [], 0
+    for place in range(count):
+        took = long_us.get(place, 10) * US
+        calls.append(C(now, now + took, place + 1))
+        kernels.append(K(now + took, now + took + 50 * US, f"k{place % 10}_gemm", place + 1))
+        now += took + 50 * US
+    return window(kernels, calls)
+
+
+def test_first_launches_that_idle_the_device_for_a_fifth_of_the_time_mean_warming_up() -> None:
+    """CUDA loads a kernel's module when it is launched first, and profilers record no such load."""
+    first = _launched_one_by_one(dict.fromkeys(range(1, 10), 2_000))
+    rows = launches.call_of(first.activities, first.calls)
+    assert launches.loading_ns(first, rows) == 9 * 2_000 * US
+    assert estimate(first).estimate.steps.warming_up
+    few = _launched_one_by_one({1: 1_200})
+    assert launches.loading_ns(few, rows) == 1_200 * US
+    later = _launched_one_by_one(dict.fromkeys(range(11, 30), 2_000))  # a lock, say
+    assert launches.loading_ns(later, rows) == 0
+    many = _launched_one_by_one({1: 2_000}, count=600)
+    for shorter in (later, many, _launched_one_by_one({})):
+        assert not estimate(shorter).estimate.steps.warming_up
+
+
+def test_a_first_launch_into_a_full_queue_loads_nothing() -> None:
+    kernels = [K(0, 5_000 * US, "k0_gemm", 1), K(5_001 * US, 5_050 * US, "k1_gemm", 2)]
+    w = window(kernels, [C(-20 * US, -10 * US, 1), C(10 * US, 4_000 * US, 2)])
+    assert launches.loading_ns(w, launches.call_of(w.activities, w.calls)) == 0
 
 
 def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
