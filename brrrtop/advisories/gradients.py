@@ -19,12 +19,17 @@ def embedding_sort(context: Context) -> Advisory | None:
     spent = context.facts.precision.index_ns
     if context.share(spent) < context.limits.index_share or dense_gradients(context) is not None:
         return None
+    reads = context.facts.precision.looked_up_ns > 0.9 * spent
     return advisory(
         context,
         "embedding-sort",
-        says=f"{units.share(context.share(spent))} of the time sorts, gathers and scatters indices",
-        suggests="nn.Embedding(..., sparse=True) with SparseAdam, or a fused embedding-bag kernel",
-        waste="tensor-core settings: nothing here multiplies matrices",
+        says=f"{units.share(context.share(spent))} of the time "
+        + ("gathers rows at indices" if reads else "sorts, gathers and scatters indices"),
+        suggests="gather fewer bytes: once for all who read them, in 16 bits, or by the kernel that "
+        "uses the rows; of experts sort the tokens, and do not gather the weights"
+        if reads
+        else "nn.Embedding(..., sparse=True) with SparseAdam, or a fused embedding-bag kernel",
+        waste="tensor-core settings: these kernels multiply no matrices",
         confidence=0.55,
         saves=context.device_side(spent / 2),
         index_share=context.share(spent),

@@ -16,6 +16,9 @@ from brrrtop.estimator.syncs import Syncs
 from brrrtop.looked import Line
 from brrrtop.model import Advisory
 
+FUSED_OPTIMIZERS = ("Adam", "AdamW", "SGD")
+FOREACH_OPTIMIZERS = ("Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")
+"""Of torch.optim on CUDA: with `fused`, and with `foreach` only (its documentation, 2.9)."""
 DENSE_WAITS = 4
 """Waits a step from which the host does not get ahead between them."""
 READBACK_NS = 20_000
@@ -307,7 +310,7 @@ def fused_optimizer(context: Context) -> Advisory | None:
         "fused-optimizer",
         says=f"the optimizer launches {single:.0f} single-tensor kernels an update and takes "
         f"{units.duration(spent / updates)}",
-        suggests="torch.optim.AdamW(model.parameters(), lr, fused=True)",
+        suggests=_faster_update(found.kind),
         waste="compiling the model only: it does not cover optimizer.step()",
         confidence=0.9 if found.marked else 0.75,
         saves=context.share(spent - kept) * (1.0 if launched else context.rho),
@@ -315,6 +318,16 @@ def fused_optimizer(context: Context) -> Advisory | None:
         span_ns_an_update=found.span_ns / updates,
         kernel_ns_an_update=found.total_ns / updates,
         host_ns_an_update=found.host_ns / updates if found.host_ns is not None else None,
+    )
+
+
+def _faster_update(kind: str | None) -> str:
+    if kind is None or kind in FUSED_OPTIMIZERS:
+        return f"torch.optim.{kind or 'AdamW'}(model.parameters(), lr, fused=True)"
+    if kind in FOREACH_OPTIMIZERS:
+        return f"torch.optim.{kind}(model.parameters(), lr, foreach=True)"
+    return (
+        f"{kind}'s fused or foreach form, if it has one; else its update with torch._foreach_ calls"
     )
 
 

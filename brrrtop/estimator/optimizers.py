@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from brrrtop.estimator import intervals
 from brrrtop.estimator.joined import Joined, mark_spans
-from brrrtop.estimator.traits import Role, Trait
+from brrrtop.estimator.traits import Role, Trait, used
 from brrrtop.tables import Bool
 from collectors.wire import MarkClass
 
+_STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
+"""torch.optim names the range of an update after the optimizer's class."""
 NEAR_ROWS = 12
 """Kernels between two telling ones of an unfused update, at most."""
 
@@ -35,6 +38,8 @@ class Optimizer:
     """Host time in its ranges; None without marks."""
     span_ns: int
     """Their time on the device with the gaps between neighbours."""
+    kind: str | None = None
+    """Class of the optimizer, as `SGD`; None where nobody names it, or several differ."""
 
 
 def optimizer(joined: Joined) -> Optimizer | None:
@@ -60,7 +65,15 @@ def optimizer(joined: Joined) -> Optimizer | None:
         total_ns=joined.total_ns(rows),
         host_ns=intervals.total(low, high) if ranged else None,
         span_ns=_span_ns(joined, rows),
+        kind=_kind(joined),
     )
+
+
+def _kind(joined: Joined) -> str | None:
+    window = joined.window
+    ids = used(window.marks.name_ids, window.marks.classes == MarkClass.OPTIMIZER)
+    found = {hit[1] for i in ids if (hit := _STEP.match(window.names[i]))}
+    return found.pop() if len(found) == 1 else None
 
 
 def _around(parts: Bool) -> Bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.estimator.joined import Joined
-from brrrtop.estimator.traits import Role, Trait
+from brrrtop.estimator.traits import Role, Trait, used
 from brrrtop.tables import I8, Bool, OpSignature
 from collectors.wire import CopyKind
 
 IMAGE_AXES = 4
 """Batch, channels, height, width; a volume has one more."""
+_WRITES = re.compile(r"sort|scan|scatter|grad|backward|index_put|histogram|unique", re.IGNORECASE)
+"""Of index kernels: those of an embedding's gradient, which orders places and adds rows up."""
 BIG_BLOCKS = 16
 """GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
 
@@ -57,6 +60,8 @@ class Precision:
     old_attention_ns: int
     skinny_ns: int
     index_ns: int
+    looked_up_ns: int
+    """Of these, what only reads rows at places: neither a sort nor a gradient's sum."""
 
 
 def precision(joined: Joined, attention: I8 | None = None) -> Precision:
@@ -115,7 +120,17 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         old_attention_ns=total(kernels & joined.has(Trait.FLASH2)),
         skinny_ns=total(kernels & joined.is_role(Role.SKINNY)),
         index_ns=total(kernels & joined.is_role(Role.INDEX)),
+        looked_up_ns=total(kernels & joined.is_role(Role.INDEX) & ~_named(joined, _WRITES)),
     )
+
+
+def _named(joined: Joined, pattern: re.Pattern[str]) -> Bool:
+    """Rows with a name that holds the pattern."""
+    window = joined.window
+    found = np.zeros(len(window.names), np.bool_)
+    for name_id in used(window.activities.name_ids, joined.is_role(Role.INDEX)):
+        found[name_id] = pattern.search(window.names[name_id]) is not None
+    return np.asarray(found[window.activities.name_ids])
 
 
 def _misaligned(joined: Joined, products: Bool) -> Bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,18 +13,19 @@ import numpy.typing as npt
 
 from brrrtop.errors import BadInput
 from brrrtop.model import SourceInfo
-from brrrtop.session import kineto_events, kineto_text
+from brrrtop.session import kineto_events, kineto_names, kineto_text
 from brrrtop.session.kineto_columns import Collected
 from brrrtop.session.kineto_events import Torn
 from brrrtop.session.kineto_records import Records, build
 from brrrtop.session.memory import informed
 from brrrtop.tables import BROKEN_OFF, Span
-from collectors.wire import WIRE_VERSION, Frame, Kind
+from collectors.wire import WIRE_VERSION, CallClass, Frame, Kind
 
 Array = npt.NDArray[Any]
 
 SLICE_NS = 100_000_000
 _LEAST_SLICES, _MOST_SLICES = 100, 4_000
+_DEEPEST = 8
 _MOST_DAMAGES = 20
 """Places of a run to look past; text with more of them is noise."""
 _MOST_ROWS = 250_000
@@ -164,6 +166,11 @@ def _read_runs(
         if not runs.bare:
             facts.update(kineto_events.decode_object(runs.head + b"]}"))
     except Torn:
+        if _is_inside(runs.head):
+            raise BadInput(
+                f"{label} holds its trace inside another object",
+                "save the object that has traceEvents as a file of its own",
+            ) from None
         raise BadInput(
             f"{label} is not JSON before its traceEvents", "export the trace again"
         ) from None
@@ -188,6 +195,15 @@ def _read_runs(
             raise BadInput(f"{label} breaks off before its first whole event", "record it again")
         raise BadInput(f"{label} has no events", _HOW_TO_RECORD)
     return collected, facts, notes
+
+
+def _is_inside(head: bytes) -> bool:
+    """Whether the text before the events opens more than one object, and is sound."""
+    for depth in range(1, _DEEPEST):
+        with contextlib.suppress(Torn):
+            kineto_events.decode_object(head + b"]}" + b"}" * depth)
+            return True
+    return False
 
 
 def take(collected: Collected, run: bytes) -> None:
@@ -272,7 +288,17 @@ def _refuse_without_gpu_work(
             raise BadInput(
                 f"{label} breaks off before its first GPU activity", "copy or record it again"
             )
+        if any(map(_launches, collected.names)):
+            raise BadInput(
+                f"{label} has CUDA launches and no GPU activity: what ran on the GPU was not recorded",
+                "record it again with ProfilerActivity.CUDA, no other profiler at work (Nsight, DCGM), "
+                "and the loop inside the profiled part until torch.cuda.synchronize()",
+            )
         raise BadInput(f"{label} has no GPU activity in it", _HOW_TO_RECORD)
+
+
+def _launches(name: str) -> bool:
+    return kineto_names.call_class(name) in (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)
 
 
 def _int(value: Any) -> int | None:

@@ -269,6 +269,27 @@ def an_update_for_each_parameter_in_a_range() -> Scene:
     return looped(body)
 
 
+@pytest.mark.parametrize(
+    ("range_name", "told"),
+    [
+        ("Optimizer.step#SGD.step", "torch.optim.SGD(model.parameters(), lr, fused=True)"),
+        (
+            "Optimizer.step#Adagrad.step",
+            "torch.optim.Adagrad(model.parameters(), lr, foreach=True)",
+        ),
+        ("Optimizer.step#Lion.step", "Lion's fused or foreach form, if it has one"),
+        ("optimizer", "torch.optim.AdamW(model.parameters(), lr, fused=True)"),
+    ],
+)
+def test_a_faster_update_is_named_of_the_same_optimizer(range_name: str, told: str) -> None:
+    def body(s: Scene) -> None:
+        small(s, 100)
+        s.mark(MarkClass.OPTIMIZER, 120 * 14.0, range_name)
+        small(s, 120, name=MUL)
+
+    assert str(looped(body).advice()["fused-optimizer"].suggests).startswith(told)
+
+
 @silent("fused-optimizer")
 def a_fused_update_beside_gradient_norms() -> Scene:
     def body(s: Scene) -> None:
@@ -823,6 +844,21 @@ def a_forward_that_runs_once() -> Scene:
 @calls_for("embedding-sort")
 def indices_sorted_every_step() -> Scene:
     return looped(lambda s: [(large(s, 1), s.kernel(SORT, 120.0)) for _ in range(20)])
+
+
+GATHER = "void at::native::(anonymous namespace)::vectorized_gather_kernel<16, long>(P)"
+
+
+@calls_for("embedding-sort")
+def weights_of_experts_gathered() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(GATHER, 200.0)) for _ in range(20)])
+
+
+def test_rows_that_are_only_read_are_not_told_of_sparse_gradients() -> None:
+    found = weights_of_experts_gathered().advice()["embedding-sort"]
+    assert "gathers rows" in found.says and "Sparse" not in str(found.suggests)
+    found = indices_sorted_every_step().advice()["embedding-sort"]
+    assert "sorts" in found.says and "SparseAdam" in str(found.suggests)
 
 
 @silent("embedding-sort")

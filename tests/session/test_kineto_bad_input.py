@@ -77,6 +77,19 @@ def test_a_trace_without_gpu_work_says_how_to_record_it(tmp_path: Path) -> None:
     assert "ProfilerActivity.CUDA" in fault.action
 
 
+def test_launches_without_gpu_work_say_that_the_recording_failed(tmp_path: Path) -> None:
+    text = text_of([op(0, 3, "aten::mm"), launch(1, 1, 7, "cudaLaunchKernel")])
+    fault = _refused(written(tmp_path, text))
+    assert "CUDA launches and no GPU activity" in fault.message
+    assert "no other profiler" in fault.action
+
+
+def test_a_trace_inside_another_object_is_said_to_be_there(tmp_path: Path) -> None:
+    text = b'{"rank": 0, "run": {"data": ' + text_of(EVENTS) + b"}}"
+    fault = _refused(written(tmp_path, text))
+    assert "inside another object" in fault.message and "of its own" in fault.action
+
+
 def test_a_trace_torn_before_its_gpu_work_is_not_said_to_lack_it(tmp_path: Path) -> None:
     text = text_of([op(0, 1, "aten::mm"), op(2, 1, "aten::mm"), kernel(1, 1)])
     fault = _refused(written(tmp_path, text[: text.rindex(b'"cat"')]))
