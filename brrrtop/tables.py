@@ -202,6 +202,9 @@ class OpSignature:
     concrete: tuple[str, ...] = ()
     out: tuple[int, ...] = ()
     """Shape of the result, where it is known although the constants are not."""
+    strides: tuple[Any, ...] = ()
+    """One entry an input, in elements; an empty one for a tensor that lies contiguous, or for none. Empty
+    altogether where nobody tells."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

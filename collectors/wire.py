@@ -48,7 +48,7 @@ class Kind(IntEnum):
     CALLS = 6
     MARKS = 7
     OPS = 8
-    """JSON: list of `[id, name, dims, types, concrete]`; `dims` as recorded, nested lists."""
+    """JSON: list of `[id, name, dims, types, concrete]`, nested lists; `strides` sixth where told."""
     LINKS = 9
     GAUGES = 10
     OBSERVED = 11

@@ -10,11 +10,14 @@ from brrrtop.estimator.families import Family
 from brrrtop.estimator.names import NameFacts
 from brrrtop.estimator.offsets import ANY, Cost, casts, cost_of
 from brrrtop.estimator.ops import GEMMS, GENERATED, STREAMING, Work
+from brrrtop.estimator.walks import Walk
 from brrrtop.tables import OpSignature
 
 LAUNCH_FLOOR_NS = 1000
 """Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
 may replace it): this much of a kernel does not shrink or grow with its work."""
+STRIDED_FLOOR_NS = 3 * LAUNCH_FLOOR_NS
+"""Shorter strided kernels say nothing by their pace."""
 VECTORIZED_TURN = 0.655
 """Share of the bandwidth above which vectorised pointwise kernels are bound by it, below by instructions.
 Fitted on counted H200 kernels of 15 scripts (benchmarks/truth/holdout.py)."""
@@ -139,6 +142,7 @@ def by_name(
     name: str,
     cached: bool,
     op: OpSignature | None,
+    walk: Walk | None = None,
 ) -> float:
     """Chance of the compute side by name and bytes, levels fused as log-odds.
 
@@ -146,14 +150,15 @@ def by_name(
         pace: Elements per cycle and SM.
         cached: Its tensors fit into the level-2 cache together.
         op: What the bytes come from; None: from the name.
+        walk: How a strided kernel goes through its operands; None where nobody tells.
 
     The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
     (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
     """
     long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
-    short_strided = facts.strided and (waves or 0) >= 1 and mean_ns > 3 * LAUNCH_FLOOR_NS
+    short_strided = facts.strided and (waves or 0) >= 1 and mean_ns > STRIDED_FLOOR_NS
     if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        cost, slow = cost_of(name, op), scattered_below(name, cached, mean_ns)
+        cost, slow = cost_of(name, op, walk), scattered_below(name, cached, mean_ns)
         return chance(pointwise_odds(facts, memory_roof, pace, cached, cost, slow))
     if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
         return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))

@@ -145,11 +145,12 @@ def samples(rows: Records) -> Samples:
 
 
 def signature(row: Any) -> OpSignature:
-    """An OPS row `[id, name, dims, types, concrete]` as a hashable signature."""
-    _, name, dims, types, concrete = row
+    """An OPS row `[id, name, dims, types, concrete]`, with `strides` or without, as a hashable signature."""
+    _, name, dims, types, concrete, *strides = row
     return OpSignature(
-        str(name), _frozen(dims), tuple(str(t) for t in types), tuple(str(c) for c in concrete)
-    )
+        str(name), _frozen(dims), tuple(str(t) for t in types), tuple(str(c) for c in concrete),
+        strides=_frozen(strides[0]) if strides else (),
+    )  # fmt: skip
 
 
 def _frozen(dims: Any) -> tuple[Any, ...]:

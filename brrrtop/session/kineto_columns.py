@@ -104,7 +104,7 @@ class Collected:
         self.names = Interned({"": 0})
         self.threads = Threads()
         self.signatures = Interned()
-        """(name, dims, types, concrete), the last three as JSON text."""
+        """(name, dims, types, concrete, strides), the last four as JSON text."""
         self.pids = Interned()
         self.kernels, self.copies, self.calls = Table(), Table(), Table()
         self.ops, self.ranges, self.overheads = Table(), Table(), Table()
@@ -226,10 +226,11 @@ class Collected:
         args = list(map(_args, events))
         names = list(map(_name, events))
         shaped = [a.dims is not ABSENT or a.types is not ABSENT for a in args]
-        keys: list[Any] = [(name, b"", b"", b"") for name in names]
+        keys: list[Any] = [(name, b"", b"", b"", b"") for name in names]
         for row in np.flatnonzero(shaped).tolist():
             a = args[row]
-            keys[row] = (names[row], bytes(a.dims), bytes(a.types), bytes(a.concrete))
+            texts = bytes(a.dims), bytes(a.types), bytes(a.concrete), bytes(a.strides)
+            keys[row] = (names[row], *texts)
         self.pids[events[0].pid]
         return {
             "name_id": self._name_ids(events),

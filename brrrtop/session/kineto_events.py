@@ -31,6 +31,7 @@ class Args(Struct, frozen=True, gc=False):
     dims: Raw = field(name="Input Dims", default=ABSENT)
     types: Raw = field(name="Input type", default=ABSENT)
     concrete: Raw = field(name="Concrete Inputs", default=ABSENT)
+    strides: Raw = field(name="Input Strides", default=ABSENT)
 
 
 class Event(Struct, gc=False):
@@ -195,6 +196,7 @@ def _tidied_args(found: Any) -> Args:
         ("Input Dims", "dims"),
         ("Input type", "types"),
         ("Concrete Inputs", "concrete"),
+        ("Input Strides", "strides"),
     ):
         if isinstance(found.get(key), list):
             good[name] = Raw(msgspec.json.encode(found[key]))

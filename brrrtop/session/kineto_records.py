@@ -13,6 +13,7 @@ from brrrtop.session import kineto_marks, kineto_names
 from brrrtop.session.kineto_columns import FARTHEST_NS, Collected
 from brrrtop.session.kineto_joins import Nest, in_u32, op_of_launch, told_apart
 from brrrtop.session.kineto_marks import filled, rows_of
+from brrrtop.session.kineto_strides import told
 from brrrtop.tables import I8, Bool
 from collectors.wire import CALL, COPY, KERNEL, LINK, CallClass, MarkClass
 
@@ -40,7 +41,7 @@ class Records:
     """End of the launching call (or of the activity, where that was not recorded)."""
     names: dict[int, str]
     ops: list[list[Any]]
-    """`[id, name, dims, types, concrete]`"""
+    """`[id, name, dims, types, concrete]`, and `strides` where they are told"""
     silent: int
     """Launches that were to be expected and are not there: ops without one, by how many others
     like them have. What a trace lacks that breaks off."""
@@ -60,7 +61,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
     _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))
-    shaped, signatures = _signatures(collected)
+    shaped, signatures, strides = _signatures(collected)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)
     positions = op_of_launch(nest, ops["external"], launches)
@@ -84,7 +85,7 @@ def build(collected: Collected, base_ns: int) -> Records:
         links=links,
         link_times=link_times,
         names=dict(enumerate(names)),
-        ops=[[int(s) + 1, *signatures[s]] for s in sent.tolist()],
+        ops=[[s + 1, *signatures[s], *told(signatures[s][1], strides[s])] for s in sent.tolist()],
         silent=_silent(by_position, positions),
     )
 
@@ -191,13 +192,15 @@ def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[Array, I8,
     return links, launches["end_ns"][found][order], np.unique(used)
 
 
-def _signatures(collected: Collected) -> tuple[Bool, list[list[Any]]]:
-    """Which signatures speak of tensors, and all as `[name, dims, types, concrete]`."""
+def _signatures(collected: Collected) -> tuple[Bool, list[list[Any]], list[bytes]]:
+    """Which signatures speak of tensors, all as `[name, dims, types, concrete]`, their strides as text."""
     rows: list[list[Any]] = []
-    for name, *texts in collected.signatures:
-        rows.append([name, *(_list(text) for text in texts)])
+    strides: list[bytes] = []
+    for name, dims, types, concrete, steps in collected.signatures:
+        rows.append([name, _list(dims), _list(types), _list(concrete)])
+        strides.append(steps)
     shaped = [_says_shapes(row) for row in rows]
-    return np.array(shaped, np.bool_), rows
+    return np.array(shaped, np.bool_), rows, strides
 
 
 def _list(text: bytes) -> list[Any]:
