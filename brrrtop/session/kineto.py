@@ -288,6 +288,13 @@ def _refuse_without_gpu_work(
             raise BadInput(
                 f"{label} breaks off before its first GPU activity", "copy or record it again"
             )
+        known = (collected.ops, collected.ranges, collected.calls, collected.overheads)
+        if not any(map(len, known)) and not collected.losses:
+            raise BadInput(
+                f"{label} has {collected.event_count:,} events, but none that torch.profiler writes "
+                "(JAX, TensorFlow and browsers write such traces too)",
+                kineto_text.HOW_TO_TRACE,
+            )
         if any(map(_launches, collected.names)):
             raise BadInput(
                 f"{label} has CUDA launches and no GPU activity: what ran on the GPU was not recorded",

@@ -30,7 +30,7 @@ _CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"[\w ]+"\s*:)')
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _SPACE = b" \t\r\n"
 _UTF8_MARK = b"\xef\xbb\xbf"
-_HOW_TO_TRACE = "give a trace written by torch.profiler's export_chrome_trace, or a .brrr recording"
+HOW_TO_TRACE = "give a trace written by torch.profiler's export_chrome_trace, or a .brrr recording"
 
 
 class Inflater:
@@ -165,10 +165,10 @@ class Runs:
                 break
         stripped = text.removeprefix(_UTF8_MARK).lstrip(_SPACE)
         if not stripped:
-            raise BadInput(f"{self._label} holds no text", _HOW_TO_TRACE)
+            raise BadInput(f"{self._label} holds no text", HOW_TO_TRACE)
         if stripped[:1] != b"{":
-            raise BadInput(f"{self._label} is not JSON", _HOW_TO_TRACE)
-        raise BadInput(f"{self._label} is JSON without traceEvents, so not a trace", _HOW_TO_TRACE)
+            raise BadInput(f"{self._label} is not JSON", HOW_TO_TRACE)
+        raise BadInput(f"{self._label} is JSON without traceEvents, so not a trace", HOW_TO_TRACE)
 
     def refuse(self, run: bytes) -> None:
         """`run` was cut too deep: give it again with what follows."""
@@ -187,7 +187,7 @@ class Runs:
             cut = last_cut(text)
             if cut is None:
                 if size > MOST_HELD_BYTES:
-                    raise BadInput(f"{self._label} has no events that end", _HOW_TO_TRACE)
+                    raise BadInput(f"{self._label} has no events that end", HOW_TO_TRACE)
                 pieces, self._try_at_bytes = [text], 2 * size
                 continue
             run, comma_on = text[: cut + 1], text[cut + 1 :]
