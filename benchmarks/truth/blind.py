@@ -3,7 +3,7 @@ mending a plant won.
 
 The first is in TRUTH, the second and the step times in benchmarks/results/h200-blind.json, by round
 (`sets`), and what is said since comes from the recordings: with the estimator and the advisories that
-those misses were mended in. Of the second round no fixes were written.
+those misses were mended in. Of the second and third round no fixes were written.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -15,6 +16,8 @@ from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.tables import ActivityType, Window
 
 SIDES = ("compute", "memory", "underfilled")
+NAMELESS = re.compile(r"(\(anonymous namespace\)|<?unnamed>)::")
+"""A namespace without a name, as Kineto and Nsight Compute's versions write it."""
 
 
 @dataclass(frozen=True)
@@ -203,4 +206,6 @@ def _launch_times(window: Window) -> npt.NDArray[np.int64]:
 
 def _short(name: str) -> str:
     """The bare function: profilers differ in how they spell the rest."""
-    return name.split("<")[0].split("(")[0].replace("void ", "").split("::")[-1][:40]
+    return (
+        NAMELESS.sub("", name).split("<")[0].split("(")[0].replace("void ", "").split("::")[-1][:40]
+    )

@@ -53,7 +53,8 @@ THIRD_ROUND = frozenset(
         " swiglu_odd_vocab t5_summarize whisper_finetune wide_resnet_nchw_amp"
     ).split()
 )
-"""The same, by three more such writers, met by an estimator and advisories with both rounds' mends in."""
+"""The same, by three more such writers, met by an estimator and advisories with both rounds' mends in.
+Studied since, too."""
 BLIND = FIRST_ROUND | SECOND_ROUND | THIRD_ROUND
 PARTS = (
     "set with",

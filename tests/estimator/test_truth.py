@@ -26,6 +26,7 @@ from benchmarks.truth.sets import (
     SECOND_ROUND,
     SET_WITH,
     STUDIED,
+    THIRD_ROUND,
     held_out,
     part_of,
 )
@@ -39,7 +40,10 @@ from benchmarks.truth.table import (
 )
 from brrrtop.estimator.names import name_facts
 
-TRIED = {"cell_unet", "sr_train", "stylegan_lowmem", "yolo_simota"}
+TRIED = {"cell_unet", "sr_train", "stylegan_lowmem", "wide_resnet_nchw_amp", "yolo_simota"}
+"""cuDNN chose among their kernels by trying them, and otherwise when they were counted."""
+DRAWN = {"gru_translate"}
+"""Their grids go by the lengths that a batch draws, others when they were counted."""
 MISPREDICTED = {"cell_unet": "overhead"}
 """Written blind, and otherwise than its writer foretold: what its counters say."""
 
@@ -76,24 +80,26 @@ def test_a_script_that_two_folders_hold_comes_once_and_with_its_counters() -> No
 
 def test_a_script_is_not_blind_until_somebody_says_so() -> None:
     assert not STUDIED & SET_WITH and not BLIND & (STUDIED | SET_WITH)
-    assert not FIRST_ROUND & SECOND_ROUND
+    assert len(BLIND) == sum(map(len, (FIRST_ROUND, SECOND_ROUND, THIRD_ROUND)))
     assert part_of("written_tomorrow") == PARTS[1]
 
 
 def test_of_all_scripts_written_blind_there_are_counters_and_what_was_said_at_first_sight() -> None:
     found = {run.name: run for run in blind_runs()}
-    assert set(found) == BLIND and (len(FIRST_ROUND), len(SECOND_ROUND)) == (24, 14)
+    sizes = tuple(map(len, (FIRST_ROUND, SECOND_ROUND, THIRD_ROUND)))
+    assert set(found) == BLIND and sizes == (24, 14, 22)
     rounds = {part: seen["scripts"] for part, seen in first_sight().items()}
     assert {part: set(kept) for part, kept in rounds.items()} == {
         PARTS[2]: FIRST_ROUND,
         PARTS[3]: SECOND_ROUND,
+        PARTS[4]: THIRD_ROUND,
     }
     for name, run in found.items():
         assert run.counters, name
         assert run.truth == rounds[part_of(name)][name]["truth"], name
 
 
-@pytest.mark.parametrize(("part", "wrong"), [(PARTS[2], "none"), (PARTS[3], "1")])
+@pytest.mark.parametrize(("part", "wrong"), [(PARTS[2], "none"), (PARTS[3], "1"), (PARTS[4], "1")])
 def test_the_sentences_on_the_first_sight_say_what_the_figures_beside_them_do(
     part: str, wrong: str
 ) -> None:
@@ -128,10 +134,10 @@ def test_every_part_has_a_table_and_sums_of_its_own(every_script: list[Row]) -> 
 
 
 def test_every_counted_kernel_is_found_in_its_recording(every_script: list[Row]) -> None:
-    """But where cuDNN chose among its kernels by trying them, and otherwise when it was counted."""
     for row in every_script:
         found, counted = row.scores["shapes"].matched, len(row.run.counters)
-        assert found == counted or (row.run.name in TRIED and found >= 0.8 * counted), row.run.name
+        may_differ = row.run.name in TRIED | DRAWN
+        assert found == counted or (may_differ and found >= 0.8 * counted), row.run.name
 
 
 def test_with_shapes_the_split_is_within_5_points_and_95_percent_of_the_time_on_the_right_side(
@@ -203,6 +209,8 @@ def test_a_script_that_is_not_as_predicted_is_as_its_counters_say(others: list[R
         (PARTS[2], "names", 12.5, 0.875),
         (PARTS[3], "shapes", 6.8, 0.965),
         (PARTS[3], "names", 12.0, 0.88),
+        (PARTS[4], "shapes", 9.0, 0.93),
+        (PARTS[4], "names", 12.5, 0.84),
     ],
 )
 def test_held_out_scripts_get_no_worse(
