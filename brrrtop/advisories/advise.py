@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from brrrtop.advisories import (
+    absences,
     compute,
     copies,
     distributed,
@@ -33,7 +34,7 @@ RULES: tuple[Rule, ...] = (
     overhead.sync_point,
     overhead.cuda_graphs,
     overhead.fused_optimizer,
-    overhead.host_stall,
+    absences.host_stall,
     copies.pin_memory,
     copies.overlap_copies,
     copies.readback_traffic,

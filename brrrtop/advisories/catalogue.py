@@ -59,14 +59,16 @@ ENTRIES: tuple[Entry, ...] = (
        "at least 3 % of the time only a pinned upload runs",
        "copies beside kernels"),
     _e(_OVER, "A20", "readback-traffic", "Large copies back to the host",
-       "at least 1 MB a step and 2 % of the time, with nothing beside it",
+       "at least 1 MB a step and 2 % of the time, with nothing beside it; ops on the CPU on what was "
+       "copied go with it",
        "scalars read back: those are sync-points; the copies of a save"),
     _e(_OVER, "A59", "underfilled-kernels", "Kernels too small for the GPU",
        "at least 12 % of the time under-filled while the host keeps up",
        "persistent kernels, whose grid is the number of SMs by design; norms of channels-first images, "
        "which channels-last is about"),
     _e(_OVER, "A12", "bigger-batch", "Overhead that a step pays once",
-       "launch idle and under-filled time over 25 %, and under 60 % of the memory in use",
+       "launch idle and under-filled time over 25 %, and under 60 % of the memory in use; where that is "
+       "unknown, half of the time in kernels that leave 90 % of the GPU empty",
        "a late loader: twice the batch is twice as late"),
     _e(_OVER, "A14", "host-stall", "The host is elsewhere",
        "at least 10 % idle while the host is in nothing that a probe saw: stack samples are too few, "
@@ -97,8 +99,9 @@ ENTRIES: tuple[Entry, ...] = (
        "marks: eight large copies to the host or more, no kernel between, in half the steps at most",
        "asynchronous saves that nothing waits for; results read back every step"),
     _e(_OVER, "A21", "logging-stall", "Logging holds the loop up",
-       "at least 2 % idle inside calls of a logger",
-       "log calls while work is queued"),
+       "at least 2 % idle inside calls of a logger, or while values of tensor after tensor are read one "
+       "by one, histograms among them or in few of the steps",
+       "log calls while work is queued; norms that clip, in every step"),
     _e(_OVER, "–", "evaluation-idle", "Evaluation waits for the host",
        "at least 2 % idle inside an evaluation phase",
        "evaluation that keeps the GPU busy"),
@@ -116,7 +119,7 @@ ENTRIES: tuple[Entry, ...] = (
        "autocast keeps norms and losses in fp32 by policy; fp32 products, which have their own "
        "advice; what fusing never writes"),
     _e(_MEM, "A33", "cast-churn", "The same tensors converted again and again",
-       "conversions between float types take 10 % of the time",
+       "conversions between float types take 12.5 % of the time",
        "one conversion of each weight a step, the price of autocast; arithmetic that converts what it "
        "reads; conversions that flash attention takes with it, or fusing: in its runs, and under half "
        "of what it could save"),
@@ -206,7 +209,8 @@ ENTRIES: tuple[Entry, ...] = (
        "uncorrected memory errors or an XID",
        "–"),
     _e(_TRUST, "4.3", "monitor-cost", "Watching costs too much",
-       "watching adds 3 % to a step, beyond the error of that figure",
+       "watching adds 3 % to a step, beyond the error of that figure; torch.profiler by its ops takes 10 % "
+       "of a loop that waits for launches, the GPU at work a quarter of the time",
        "a figure whose error is larger than itself"),
     _e(_TRUST, "A08", "intensity-tie-breaker", "Compute or memory, names cannot say",
        "a mixed regime, and names are the only evidence for 10 % of the time",

@@ -84,7 +84,7 @@ def readback_traffic(context: Context) -> Advisory | None:
     """A20: downloads that no kernel hides.
 
     What the host does with the copies goes with them, as far as it takes no longer than they do: more
-    is the host's own work.
+    is the host's own work. Ops on CPU tensors have their like on the device, and go however long.
     """
     found = context.facts.transfers
     after = found.pageable_down.after_ns + found.pinned_down.after_ns
@@ -94,15 +94,32 @@ def readback_traffic(context: Context) -> Advisory | None:
         return None
     if context.a_step(size) < context.limits.pageable_bytes:
         return None
+    computing = computed_on_copies(context)
+    work = context.facts.cpu_work
+    op = work.names[0][0] if computing and work is not None else None
     return advisory(
         context,
         "readback-traffic",
         says=f"{units.size(context.a_step(size))} {context.per} are copied back to the host, "
-        f"{units.share(context.share(exposed))} of the time with nothing beside it",
-        suggests="reduce on the device first, and copy to pinned memory with non_blocking=True",
+        f"{units.share(context.share(exposed))} of the time with nothing beside it"
+        + (f", and the GPU waits {units.share(computing)} for {op} on the CPU" if op else ""),
+        suggests=f"keep the tensors of {op} on the device, where it takes next to nothing; else copy "
+        "to pinned memory with non_blocking=True and compute in a thread, every N steps"
+        if op
+        else "reduce on the device first, and copy to pinned memory with non_blocking=True",
         confidence=0.75,
         saves=context.share(exposed)
-        + max(readback_waits(context), context.share(min(after, exposed))),
+        + max(readback_waits(context), context.share(min(after, exposed)))
+        + computing,
         bytes_a_step=context.a_step(size),
         exposed_share=context.share(exposed),
+        computed_on_the_host_share=computing or None,
+        computed_by=op,
     )
+
+
+def computed_on_copies(context: Context) -> float:
+    """Share of the wall idle while ops of the framework run on the host on what was copied there."""
+    work = context.facts.cpu_work
+    share = context.share(work.after_reads_ns) if work is not None else 0.0
+    return share if share >= context.limits.readback else 0.0

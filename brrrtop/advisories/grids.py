@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
-from brrrtop.advisories.memory import channels_first_ns
+from brrrtop.advisories.memory import channels_first_ns, memory_used
 from brrrtop.advisories.overhead import launch_idle
 from brrrtop.model import Advisory
-from collectors.wire import Metric
+
+NEARLY_EMPTY = 0.9
+"""Part of the device that stays empty, on average, while kernels run that do not fill it: a batch nearly ten
+times as large would not fill it either."""
 
 
 def underfilled_kernels(context: Context) -> Advisory | None:
@@ -38,31 +41,41 @@ def underfilled_kernels(context: Context) -> Advisory | None:
     )
 
 
+def _nearly_empty(context: Context) -> bool:
+    """Whether kernels that leave most of the device empty are most of the time."""
+    share = context.share(context.estimate.account.underfilled_ns)
+    if share < context.limits.mostly_waiting or underfilled_kernels(context) is None:
+        return False
+    small = [(r.total_ns * r.underfilled_share, r.name) for r in context.estimate.kernels]
+    empty = sum(ns * context.facts.vacant.get(name, 0.0) for ns, name in small)
+    return empty >= NEARLY_EMPTY * sum(ns for ns, _ in small)
+
+
 def bigger_batch(context: Context) -> Advisory | None:
     """A12: overhead that a step pays once, and memory for twice the batch.
 
-    The forecast and the prize are of one model: that part stays, all the rest doubles.
+    The forecast and the prize are of one model: that part stays, all the rest doubles. Where nobody
+    read the memory in use, a device that is next to empty tells of a small batch too.
     """
-    used = context.facts.readings
-    from_total = used.means.get(int(Metric.MEMORY_TOTAL_BYTES))
-    in_use = used.largest.get(int(Metric.MEMORY_USED_BYTES))
-    if not from_total or in_use is None or in_use / from_total > context.limits.memory_roomy:
+    used = memory_used(context)
+    if not _nearly_empty(context) if used is None else used > context.limits.memory_roomy:
         return None
     account = context.estimate.account
     fixed = launch_idle(context) + context.share(account.underfilled_ns)
     if fixed < context.limits.batch_overhead or context.idle("input") > fixed:
         return None
+    room = f"{units.share(1 - used)} of the memory is free" if used is not None else None
     return advisory(
         context,
         "bigger-batch",
         says=f"{units.share(fixed)} of a step does not grow with the batch, and "
-        f"{units.share(1 - in_use / from_total)} of the memory is free",
-        suggests=f"double the batch: expect a step {2 - fixed:.2f} times as long for twice the "
-        "work (rescale the learning rate)",
+        + (room or "its kernels leave most of the GPU empty"),
+        suggests=f"double the batch{'' if room else ', if memory allows'}: expect a step "
+        f"{2 - fixed:.2f} times as long for twice the work (rescale the learning rate)",
         waste="gradient accumulation: the same kernels, run twice",
-        confidence=0.7,
+        confidence=0.7 if room else 0.55,
         saves=fixed / 2,
         fixed_share=fixed,
-        memory_used_share=in_use / from_total,
+        memory_used_share=used,
         predicted_step_ratio=2 - fixed,
     )

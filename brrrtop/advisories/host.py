@@ -38,6 +38,9 @@ FILLING = 0.1
 """Driver calls for memory with fewer than this part in the second half of the work: a cache that fills
 in the first steps, as all do. Of a ResNet that was profiled from its start, 42 of 43 came in the first
 tenth."""
+LEAST_HISTOGRAMS = 8
+"""Read back in one go with other values: four layers' weights and biases. One or two count tokens or
+classes."""
 NAMED = ("input", "logging", "checkpoint", "sync")
 """What a sampled line may read as, each with advice of its own."""
 
@@ -196,7 +199,7 @@ def logging_stall(context: Context) -> Advisory | None:
     guessed = sampled(context, "logging")
     lost = max(context.idle("logging"), context.share(seen.idle_ns), guessed)
     if lost < context.limits.logging_idle:
-        return None
+        return _values_logged(context)
     where = f" in {seen.names[0][0]}" if seen.names else ""
     return advisory(
         context,
@@ -209,6 +212,34 @@ def logging_stall(context: Context) -> Advisory | None:
         logging_idle_share=lost,
         calls_a_step=context.a_step(seen.count),
         where=[name for name, _, _ in seen.names],
+    )
+
+
+def _values_logged(context: Context) -> Advisory | None:
+    """The same from what it does on the device: values of tensor after tensor, read one by one."""
+    found = context.facts.value_reads
+    if found is None or not (found.histograms >= LEAST_HISTOGRAMS or found.some_steps):
+        return None
+    lost = context.share(found.span_ns)
+    if context.share(found.idle_ns) < context.limits.logging_idle:
+        return None
+    drawn = found.histograms >= LEAST_HISTOGRAMS
+    told = f" ({context.a_step(found.histograms):.0f} of histograms)" if drawn else ""
+    few = "; few of the steps read most of them" if found.some_steps else ""
+    return advisory(
+        context,
+        "logging-stall",
+        says=f"{units.share(lost)} of the time goes into values of tensor after tensor, each read by "
+        f"itself as for a log: {context.a_step(found.reads):.0f} {context.per}{told}{few}",
+        suggests="log every 100 steps; take norms in one go (torch._foreach_norm), stack what is "
+        "logged and read it with one .tolist()",
+        waste="a faster GPU: the loop waits for its own log",
+        confidence=0.75 if drawn else 0.6,
+        saves=lost,
+        logging_idle_share=context.share(found.idle_ns),
+        reads_a_step=context.a_step(found.reads),
+        histograms_a_step=context.a_step(found.histograms),
+        in_few_steps=found.some_steps,
     )
 
 

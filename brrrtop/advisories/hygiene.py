@@ -11,6 +11,11 @@ from brrrtop.model import Advisory, Regime
 from brrrtop.tables import Turns
 from collectors.wire import Metric
 
+PROFILED_OP_NS = 9_000
+"""Host time that torch.profiler takes for an outermost op with its shapes, what it calls and launches, at
+least: seven loops of an H200 that launches set the pace of took 9 to 38 us an op longer a step with it
+than without, most of them about twice as long (PyTorch 2.11)."""
+
 
 def warming_up(context: Context) -> Advisory | None:
     """A01, A02: the first steps, or a compile in them, say nothing about the run."""
@@ -29,7 +34,8 @@ def warming_up(context: Context) -> Advisory | None:
         "warming-up",
         says="the first steps load modules, tune and allocate"
         + (f"; {units.share(loading)} of the time went so" if loading >= LOADING_SHARE else "")
-        + compiling,
+        + compiling
+        + _uploaded(context),
         suggests="wait three steps, then judge",
         waste="concluding anything from the first call: a compiled model's first call is slower "
         "than eager",
@@ -37,6 +43,23 @@ def warming_up(context: Context) -> Advisory | None:
         compile_ns=compiles.total_ns,
         module_loads=context.facts.hosts.modules.count,
         loading_share=loading,
+    )
+
+
+def _uploaded(context: Context) -> str:
+    """What the GPU did in a warm-up that hides its share of the time: mostly take uploads."""
+    up = context.facts.transfers.pageable_up
+    spent = sum(row.total_ns for row in context.estimate.kernels)
+    if not spent or up.total_ns < 0.5 * spent:
+        return ""
+    return (
+        f"; of what the GPU itself did, {units.share(up.total_ns / spent)} is {up.count} uploads from "
+        f"pageable memory ({units.size(up.size_bytes)}), "
+        + (
+            "all before its first kernel, as when a model is moved there"
+            if up.early == up.count
+            else "which pin_memory=True would make faster"
+        )
     )
 
 
@@ -227,7 +250,7 @@ def monitor_cost(context: Context) -> Advisory | None:
     cost = context.facts.readings.mean(Metric.STEP_COST_SHARE)
     error = context.facts.readings.mean(Metric.STEP_COST_ERROR_SHARE) or 0.0
     if cost is None or cost - error < context.limits.monitor_cost:
-        return None
+        return _profiled(context)
     return advisory(
         context,
         "monitor-cost",
@@ -236,6 +259,32 @@ def monitor_cost(context: Context) -> Advisory | None:
         confidence=0.8,
         step_cost_share=cost,
         error_share=error,
+    )
+
+
+def _profiled(context: Context) -> Advisory | None:
+    """The same of torch.profiler: recording each op takes host time, and launches come later for it."""
+    work, waiting = context.facts.cpu_work, context.idle("launch")
+    if work is None or not work.shaped or waiting < context.limits.launch_idle:
+        return None
+    spent = min(context.share(PROFILED_OP_NS * work.ops), waiting)
+    busy = context.estimate.account.busy_ns
+    # With less at work the device waits for launches without a profiler too.
+    if spent < context.limits.profiled or context.share(busy) < context.limits.profiled_busy:
+        return None
+    return advisory(
+        context,
+        "monitor-cost",
+        says=f"recording {context.a_step(work.ops):.0f} ops {context.per} with their shapes takes the "
+        f"launching thread some {units.share(spent)} of the time or more, so that the GPU waits less "
+        f"for launches without the profiler: it works {units.duration(context.a_step(busy))} "
+        f"{context.per}",
+        suggests="time some steps without the profiler, or watch them: brrrtop attach",
+        waste="believing the idle time before launches to the last percent",
+        confidence=0.7,
+        ops_a_step=context.a_step(work.ops),
+        profiler_share=spent,
+        busy_ns_a_step=context.a_step(busy),
     )
 
 

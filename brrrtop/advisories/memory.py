@@ -5,6 +5,7 @@ from __future__ import annotations
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.advisories.gradients import dense_gradients
+from brrrtop.estimator.chains import Chains
 from brrrtop.estimator.traits import Trait, traits_of
 from brrrtop.model import Advisory
 from collectors.wire import Metric
@@ -14,6 +15,9 @@ CONV_PART = 0.3
 NORM_BACKWARD = 2.0
 """Of the forward kernels of a norm written out, its backward ones: each reads a gradient and an input
 and writes a gradient. A transformer with layer norms in fp32 took 2.8 times as long on an H200."""
+SHORT_NS = 4_000
+"""A kernel of an H200 takes 1 to 2 us with nothing to do: shorter than twice that, its bytes are not
+what it takes time for (A30)."""
 CHANNELED = frozenset({"norm", "pool"})
 """Families with kernels of their own for each memory format."""
 
@@ -81,14 +85,17 @@ def fuse_pointwise(context: Context) -> Advisory | None:
         return None
     long = found.length_p50 >= context.limits.chain_length
     beside = f" ({' and '.join(parts)} not counted in what it saves)" if parts else ""
+    short = found.total_ns < SHORT_NS * found.kernels
     return advisory(
         context,
         "fuse-pointwise",
         says=f"{units.share(context.share(found.total_ns))} of the time goes to runs of unfused "
-        f"kernels, typically {found.length_p50:.0f} pointwise ones in a row: each reads and "
-        f"writes the whole tensor again{beside}",
+        f"kernels, typically {found.length_p50:.0f} pointwise ones in a row: "
+        f"{_each_costs(context, found)}{beside}",
         suggests="torch.compile the block, or one Triton kernel for the run",
-        waste="TF32, tensor cores or a GPU with more FLOPS: these kernels move bytes",
+        waste="a faster GPU, or fewer bytes: the kernels would take as long"
+        if short
+        else "TF32, tensor cores or a GPU with more FLOPS: these kernels move bytes",
         confidence=0.9 if long and saved >= 2 * context.limits.chain_share else 0.6,
         saves=saved,
         chains_a_step=context.a_step(found.count),
@@ -97,6 +104,15 @@ def fuse_pointwise(context: Context) -> Advisory | None:
         chain_share=context.share(found.total_ns),
         chain=[name[:80] for name in found.names],
     )
+
+
+def _each_costs(context: Context, found: Chains) -> str:
+    if found.total_ns < SHORT_NS * found.kernels:
+        return "each takes its few microseconds however little it moves"
+    again = "each reads and writes the whole tensor again"
+    if found.total_ns > context.estimate.account.memory_ns:
+        again += " (of strided or converted ones the address arithmetic counts as compute)"
+    return again
 
 
 def fused_norm(context: Context) -> Advisory | None:
@@ -282,7 +298,7 @@ def inefficient_kernel(context: Context) -> Advisory | None:
     return None
 
 
-def _memory_used(context: Context) -> float | None:
+def memory_used(context: Context) -> float | None:
     """Largest share of device memory in use; None without readings."""
     total = context.facts.readings.mean(Metric.MEMORY_TOTAL_BYTES)
     used = context.facts.readings.largest.get(int(Metric.MEMORY_USED_BYTES))
@@ -291,7 +307,7 @@ def _memory_used(context: Context) -> float | None:
 
 def activation_checkpointing(context: Context) -> Advisory | None:
     """A37: memory is full and bandwidth, not arithmetic, sets the pace."""
-    used = _memory_used(context)
+    used = memory_used(context)
     account = context.estimate.account
     if used is None or used < context.limits.memory_full:
         return None
@@ -314,7 +330,7 @@ def activation_checkpointing(context: Context) -> Advisory | None:
 
 def remove_checkpointing(context: Context) -> Advisory | None:
     """A38: activations are recomputed although memory is free."""
-    spent, used = context.facts.recomputed_ns, _memory_used(context)
+    spent, used = context.facts.recomputed_ns, memory_used(context)
     if not spent or (used is not None and used > context.limits.memory_roomy):
         return None
     if context.share(spent) < context.limits.recompute_share:

@@ -5,15 +5,12 @@ Each abstains when its signal is missing. A-numbers refer to regime-theory, sect
 
 from __future__ import annotations
 
-from typing import Any
-
-from brrrtop import units, words
+from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.advisories.copies import readback_traffic, readback_waits
-from brrrtop.advisories.host import NAMED, away, sampled
+from brrrtop.advisories.host import away, sampled
 from brrrtop.estimator.lines import parted
 from brrrtop.estimator.syncs import Syncs
-from brrrtop.looked import Line
 from brrrtop.model import Advisory
 
 FUSED_OPTIMIZERS = ("Adam", "AdamW", "SGD")
@@ -329,66 +326,3 @@ def _faster_update(kind: str | None) -> str:
     return (
         f"{kind}'s fused or foreach form, if it has one; else its update with torch._foreach_ calls"
     )
-
-
-def host_stall(context: Context) -> Advisory | None:
-    """A14: long absences of the host that no probe names; samples may say in which files."""
-    lost = away(context)
-    looks = context.estimate.looks
-    line = looks.lines[0] if looks is not None and looks.lines else None
-    in_files = line is not None and line.reads_as == "io"
-    enough = looks is not None and looks.count >= context.limits.stack_samples
-    if lost < context.limits.host_idle or (enough and line is not None and not in_files):
-        return None
-    if any(sampled(context, cause) for cause in NAMED):
-        return None
-    sure, most = looks.io_bounds if looks is not None and enough and in_files else (0.6, 1.0)
-    return advisory(
-        context,
-        "host-stall",
-        says=_seen(context, line, units.share(lost)),
-        suggests=_off_the_loop(line)
-        if line is not None and in_files
-        else "py-spy dump --pid PID, or watch it live: stacks are sampled while the GPU idles",
-        waste="a faster GPU or compile: it would wait as long",
-        confidence=min(max(sure, 0.6), 0.9),
-        saves=min(lost, most),
-        host_idle_share=lost,
-        host_cause_known=context.estimate.host_cause_known,
-        **_where(context, line),
-    )
-
-
-def _seen(context: Context, line: Line | None, lost: str) -> str:
-    looks = context.estimate.looks
-    if looks is not None and line is not None:
-        return (
-            f"{words.looked(context.estimate, line)}; {lost} of the time the GPU waits for the host"
-        )
-    where = "nothing that was seen: a hand-made loader, a lock, file access"
-    if looks is not None and looks.count >= context.limits.stack_samples:
-        where = f"no line that stands out of {looks.count} looks at the main thread"
-        where += f", {looks.io_count} of them in file or network work" if looks.io_count else ""
-    return f"{lost} of the time the GPU waits while the host is elsewhere, in {where}"
-
-
-def _where(context: Context, line: Line | None) -> dict[str, Any]:
-    if line is None or context.estimate.looks is None:
-        return {}
-    looks = context.estimate.looks
-    return {
-        "line": str(line),
-        "looks_at_line": line.count,
-        "looks": looks.count,
-        "looked_for_ns": looks.span_ns,
-    }
-
-
-def _off_the_loop(line: Line) -> str:
-    what = line.source or line.place
-    if line.is_reading:
-        return (
-            f"do `{what}` ahead and several at once: DataLoader(..., num_workers=4, "
-            "pin_memory=True), or a pool of threads where nothing is decoded; one alone is as slow"
-        )
-    return f"move `{what}` off the loop: to a thread, or to every Nth step"

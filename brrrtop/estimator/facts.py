@@ -14,6 +14,7 @@ import numpy as np
 from brrrtop.estimator.attention import EagerAttention, eager_attention
 from brrrtop.estimator.chains import Chains, chains
 from brrrtop.estimator.collectives import Collectives, collectives
+from brrrtop.estimator.cpu_work import CpuWork, cpu_work
 from brrrtop.estimator.embeddings import DenseGradients, dense_gradients
 from brrrtop.estimator.hosts import Hosts, hosts
 from brrrtop.estimator.idle import DISPATCH_NS
@@ -28,6 +29,7 @@ from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role, used
 from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
 from brrrtop.estimator.vacant import vacant_shares
+from brrrtop.estimator.value_reads import ValueReads, value_reads
 from brrrtop.model import Estimate
 from brrrtop.tables import I8, Turns, Window
 from collectors.wire import MarkClass
@@ -56,6 +58,8 @@ class Facts:
     dense_gradients: DenseGradients | None
     waits: Waits | None
     syncs: Syncs | None
+    cpu_work: CpuWork | None
+    value_reads: ValueReads | None
     optimizer: Optimizer | None
     hosts: Hosts
     saves_between: Pauses | None
@@ -109,6 +113,8 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         dense_gradients=dense_gradients(seen),
         waits=waits(seen),
         syncs=syncs(seen, saved),
+        cpu_work=cpu_work(seen),
+        value_reads=value_reads(seen, estimate.steps),
         optimizer=optimizer(seen),
         hosts=hosts(seen),
         saves_between=pauses(window, MarkClass.CHECKPOINT),

@@ -48,6 +48,8 @@ def optimizer(joined: Joined) -> Optimizer | None:
     ranged = bool(len(starts)) and bool(joined.in_optimizer.any())
     foreach, fused = joined.has(Trait.FOREACH), joined.has(Trait.FUSED_STEP)
     parts = joined.has(Trait.ADAM_PART) & ~foreach & ~joined.is_role(Role.FUSED)
+    if fused.any():  # the model's own interpolation, as of a recurrent cell's states
+        parts[:] = False
     rows = joined.in_optimizer & joined.kernels
     if not ranged and not _believable(rows, parts, foreach | fused):
         rows = joined.kernels & (joined.is_role(Role.OPTIMIZER) | _around(parts))

@@ -26,6 +26,8 @@ class Copies:
     """Copies of more than a few values."""
     after_ns: int = 0
     """Idle right after one of them, until the next activity."""
+    early: int = 0
+    """Copies that ended before the first kernel began."""
 
     @property
     def bytes_per_s(self) -> float | None:
@@ -74,6 +76,8 @@ def transfers(joined: Joined, saved: Saves | None = None) -> Transfers:
     if saved is not None:
         down &= ~saved.rows
 
+    first_ns = int(activities.starts_ns[kernels].min(initial=np.iinfo(np.int64).max))
+
     def copies(rows: Bool) -> Copies:
         length = activities.ends_ns[rows] - activities.starts_ns[rows]
         large = rows & (activities.size_bytes > READ_BACK_BYTES)
@@ -85,6 +89,7 @@ def transfers(joined: Joined, saved: Saves | None = None) -> Transfers:
             exposed_ns=int((length - hidden[rows]).sum()),
             large=int(large.sum()),
             after_ns=int((joined.gap_ends_ns - joined.gap_starts_ns)[follows].sum()),
+            early=int((activities.ends_ns[rows] <= first_ns).sum()),
         )
 
     sets = activities.types == 2

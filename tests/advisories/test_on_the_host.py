@@ -1,0 +1,279 @@
+"""What the host does with what it reads, what only a profiler's records tell, and what small kernels need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from brrrtop.tables import OpSignature
+from collectors.wire import CallClass, MarkClass
+
+from .scenarios import (
+    ADD,
+    ADD_CASTING,
+    COPY_CASTING,
+    FUSED_ADAM,
+    GEMM,
+    MEAN,
+    MUL,
+    Scene,
+    healthy,
+    pointwise,
+)
+
+HISTOGRAM = (
+    "void at::cuda::kernelHistogram1D<float, float, long, 1, 2, -1, "
+    "(at::cuda::CUDAHistogramMemoryType)0>(P)"
+)
+LERP = pointwise("lerp_scalar_kernel", "float")
+
+
+def looped(body: Callable[[Scene], object], steps: int = 6) -> Scene:
+    scene = Scene()
+    for _ in range(steps):
+        body(scene)
+        scene.step()
+    return scene
+
+
+def work(scene: Scene, count: int = 20, us: float = 300.0) -> None:
+    for _ in range(count):
+        scene.kernel(GEMM, us, blocks=132)
+
+
+def read(scene: Scene, count: int, *names: str, size: int = 4) -> None:
+    """Values, each of a few small kernels and read by itself."""
+    for _ in range(count):
+        for name in names:
+            scene.kernel(name, 2.0, late=12.0, blocks=4)
+        scene.copy("down", size, 2.0)
+        scene.idle(10.0)
+
+
+# ---------------------------------------------------------------- values read one by one
+
+
+def test_histograms_read_one_by_one_are_a_log() -> None:
+    def body(s: Scene) -> None:
+        work(s)
+        for _ in range(40):
+            read(s, 1, MEAN)
+            read(s, 1, HISTOGRAM, size=256)
+
+    given = looped(body).advice()["logging-stall"]
+    assert given.evidence["reads_a_step"] == pytest.approx(80, rel=0.05)
+    assert given.evidence["histograms_a_step"] == pytest.approx(40, rel=0.05)
+    assert "(40 of histograms)" in given.says
+    # Each read takes 12 us until its kernel, 2 of that, 3 of the copy and 10 before the next.
+    share = 80 * 27 / (80 * 27 + 20 * 301)
+    assert given.saves_at_most == pytest.approx(share, rel=0.05)
+
+
+def test_values_that_few_steps_read_are_a_log() -> None:
+    def body(s: Scene) -> None:
+        work(s)
+        if len([m for m in s.marks if m["kind"] == MarkClass.STEP]) == 3:
+            read(s, 400, MEAN)
+
+    given = looped(body).advice()["logging-stall"]
+    assert "few of the steps" in given.says and given.confidence < 0.7
+
+
+@pytest.mark.parametrize(
+    "names",
+    [(MEAN,), (MEAN, ADD, MUL, ADD, MUL)],
+    ids=["a norm of each gradient", "a clipping of each"],
+)
+def test_values_that_every_step_reads_alike_are_no_log(names: tuple[str, ...]) -> None:
+    given = looped(lambda s: (work(s), read(s, 80, *names))).advice()
+    assert "logging-stall" not in given and "sync-point" in given
+
+
+def test_a_histogram_of_tokens_is_no_log() -> None:
+    given = looped(lambda s: (work(s), read(s, 40, MEAN), read(s, 1, HISTOGRAM, size=256))).advice()
+    assert "logging-stall" not in given
+
+
+def test_values_read_between_products_are_no_log() -> None:
+    def body(s: Scene) -> None:
+        for _ in range(40):
+            work(s, 1)
+            read(s, 1, HISTOGRAM, size=256)
+
+    assert "logging-stall" not in looped(body).advice()
+
+
+# ---------------------------------------------------------------- arithmetic on the host
+
+
+def averaged(scene: Scene, op: str | None, copies: int = 4) -> None:
+    """Weights copied to the host, and an average of them there, 8 ms for each."""
+    for _ in range(copies):
+        scene.copy("down", 4 << 20, 300.0, pageable=True)
+        if op is None:
+            scene.idle(8_000.0)
+        else:
+            scene.mark(MarkClass.OP, 7_900.0, op)
+            scene.idle(8_000.0)
+
+
+def test_ops_on_what_was_copied_back_go_with_the_copies() -> None:
+    given = looped(lambda s: (work(s), averaged(s, "aten::lerp_"))).advice()
+    found = given["readback-traffic"]
+    assert next(iter(given)) == "readback-traffic" and "host-stall" not in given
+    assert "aten::lerp_ on the CPU" in found.says and "aten::lerp_" in str(found.suggests)
+    step = 20 * 301 + 4 * 8_301
+    assert found.evidence["computed_on_the_host_share"] == pytest.approx(31_600 / step, rel=0.05)
+    assert found.saves_at_most is not None and found.saves_at_most > 0.8
+
+
+def test_a_host_that_works_on_what_it_copied_is_said_to() -> None:
+    given = looped(lambda s: (work(s), averaged(s, None))).advice()
+    found = given["host-stall"]
+    assert next(iter(given)) == "host-stall"
+    assert "work on what it has just copied back (4 copies a step)" in found.says
+
+
+def test_an_op_on_the_host_that_copies_nothing_is_named() -> None:
+    def body(s: Scene) -> None:
+        work(s)
+        s.mark(MarkClass.OP, 7_900.0, "aten::histc")
+        s.idle(8_000.0)
+
+    given = looped(body).advice()
+    assert "aten::histc on the CPU" in given["host-stall"].says
+    assert "readback-traffic" not in given
+
+
+def test_an_op_that_launches_is_no_arithmetic_on_the_host() -> None:
+    def body(s: Scene) -> None:
+        work(s)
+        s.copy("down", 4 << 20, 300.0, pageable=True)
+        s.mark(MarkClass.OP, 8_200.0, "aten::index")
+        s.idle(8_000.0)
+
+    given = looped(body).advice()
+    assert not any("aten::index" in one.says for one in given.values())
+    assert given["readback-traffic"].evidence["computed_by"] is None
+
+
+# ---------------------------------------------------------------- the profiler itself
+
+
+def recorded(scene: Scene, ops: int, shaped: bool = True) -> Scene:
+    """Ops of one launch each, so dense that the launching thread does little else."""
+    for _ in range(4):
+        for _ in range(ops):
+            scene.mark(MarkClass.OP, 30.0, "aten::add")
+            scene.kernel(
+                ADD, 14.0, late=20.0, op=OpSignature("aten::add", ((4, 4),)) if shaped else None
+            )
+        scene.step()
+    return scene
+
+
+def test_a_profilers_part_of_a_loop_that_waits_for_launches_is_said() -> None:
+    given = recorded(Scene(), 300).advice()["monitor-cost"]
+    assert given.saves_at_most is None
+    assert given.evidence["ops_a_step"] == pytest.approx(300, rel=0.05)
+    assert given.evidence["profiler_share"] == pytest.approx(9 / 34, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        recorded(Scene(), 300, shaped=False),
+        looped(lambda s: [s.kernel(ADD, 14.0, late=20.0) for _ in range(300)]),
+        healthy(),
+    ],
+    ids=["no shapes", "no ops", "a host that is ahead"],
+)
+def test_no_profiler_is_blamed_where_none_holds_launches_up(scene: Scene) -> None:
+    assert "monitor-cost" not in scene.advice()
+
+
+# ---------------------------------------------------------------- small kernels
+
+
+def replayed(blocks: int) -> Scene:
+    return looped(lambda s: [s.kernel(ADD, 2.0, blocks=blocks) for _ in range(400)])
+
+
+def test_a_gpu_that_is_next_to_empty_has_room_for_a_batch() -> None:
+    given = replayed(2).advice()["bigger-batch"]
+    assert "if memory allows" in str(given.suggests) and given.confidence < 0.7
+    assert given.evidence["memory_used_share"] is None
+
+
+def test_a_gpu_that_is_half_full_tells_of_no_room() -> None:
+    given = replayed(250).advice()
+    assert "underfilled-kernels" in given and "bigger-batch" not in given
+
+
+def test_interpolation_beside_a_fused_update_is_the_models() -> None:
+    def body(s: Scene) -> None:
+        for _ in range(100):
+            s.kernel(LERP, 2.0, late=10.0, blocks=4)
+            s.kernel(MUL, 2.0, late=10.0, blocks=4)
+        s.kernel(FUSED_ADAM, 20.0)
+
+    assert "fused-optimizer" not in looped(body).advice()
+
+
+def test_why_fusing_wins_is_said_of_what_the_kernels_do() -> None:
+    def fused(*names: str, us: float) -> str:
+        def body(s: Scene) -> None:
+            for _ in range(100):
+                work(s, 1, 5.0)
+                for name in names:
+                    s.kernel(name, us)
+
+        return looped(body).advice()["fuse-pointwise"].says
+
+    assert "however little it moves" in fused(ADD, MUL, ADD, MUL, us=2.0)
+    assert fused(ADD, MUL, ADD, MUL, us=60.0).endswith("writes the whole tensor again")
+
+
+# ---------------------------------------------------------------- warming up
+
+
+def first_launches(scene: Scene) -> Scene:
+    """Three kernels whose first launch takes as long as loading a library."""
+    for name in (GEMM, ADD, MEAN):
+        start = scene.now
+        scene.idle(2_000_000.0)
+        correlation = scene._launched(start, scene.now, CallClass.LAUNCH)
+        scene._row(name, scene.now + 2.0, 50.0, correlation, blocks=132, threads=256)
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("early", "said"), [(True, "when a model is moved"), (False, "pin_memory=True")]
+)
+def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early: bool, said: str) -> None:
+    scene = Scene() if early else Scene().kernel(MUL, 5.0)
+    for _ in range(16):
+        scene.copy("up", 16 << 20, 3_000.0, pageable=True)
+    given = first_launches(scene).advice()
+    assert list(given) == ["warming-up"]
+    assert "16 uploads from pageable memory" in given["warming-up"].says
+    assert said in given["warming-up"].says
+
+
+def test_a_warm_up_without_uploads_tells_of_none() -> None:
+    given = first_launches(Scene().kernel(MUL, 5.0)).advice()
+    assert "uploads" not in given["warming-up"].says
+
+
+def test_converted_operands_count_as_compute() -> None:
+    def body(s: Scene) -> None:
+        for _ in range(20):
+            work(s, 1, 100.0)
+            for name in (ADD_CASTING, COPY_CASTING, ADD_CASTING, ADD_CASTING, ADD_CASTING):
+                s.kernel(name, 60.0, blocks=4000)
+
+    judged = looped(body)
+    given = judged.advice()["fuse-pointwise"]
+    memory = judged.judged().estimate.split.memory
+    assert ("counts as compute" in given.says) == (memory < float(given.evidence["chain_share"]))
