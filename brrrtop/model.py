@@ -251,6 +251,9 @@ class Estimate:
     """By total time, largest first."""
     evidence_shares: Mapping[str, float]
     """Share of kernel time by level of evidence."""
+    on_chip: float = 0.0
+    """Share of the wall time, part of `split.memory`, in which products, convolutions or attention wait for
+    memory of their SM (L1, shared). The verdict counts it with the arithmetic: no less traffic helps."""
     split_low: Split | None = None
     split_high: Split | None = None
     """Bounds of each share given what the evidence leaves open."""

@@ -76,13 +76,14 @@ class Kernel:
         return self.counted.blocks in (None, self.blocks)
 
 
-def kernels(run: Run, level: str = "shapes") -> list[Kernel]:
+def kernels(run: Run, level: str | Callable[[Window], Window] = "shapes") -> list[Kernel]:
     """The counted kernels of a run, judged with the evidence of `level`, in launch order.
 
     Launches whose counted grid is another than the recorded one are left out: tuning chose
     differently, and their counters are of other work.
     """
-    judged = estimate(LEVELS[level](run.window))
+    view = LEVELS[level] if isinstance(level, str) else level
+    judged = estimate(view(run.window))
     rows = aligned(run, judged.window)
     found = (_kernel(run.name, judged, row, counted) for row, counted in rows)
     return [kernel for kernel in found if kernel.same_grid]

@@ -52,9 +52,9 @@ def estimate(window: Window) -> Judged:
     stepped = steps.on_device(stepped, whole, booked.duration_ns)
     split = account.split_of(booked)
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
-    verdict = regimes.judge(booked, split, labelled.views, len(acts))
-    known = labelled.views[0] if labelled.views else views.View(unknown=1.0)
-    low, high = views.bounds(booked, split, known)
+    on_chip = split.memory * _on_chip_part(labelled, durations)
+    verdict = regimes.judge(booked, split, on_chip, labelled.views, len(acts))
+    low, high = views.bounds(booked, split, labelled.known)
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
     rows = table.rows_of(labelled, durations)
@@ -71,6 +71,7 @@ def estimate(window: Window) -> Judged:
         steps=stepped,
         kernels=rows,
         evidence_shares=table.evidence_shares(labelled, durations),
+        on_chip=on_chip,
         split_low=low,
         split_high=high,
         host_cause_known=max(0.0, 1 - nameless / late) if late else None,
@@ -84,6 +85,13 @@ def estimate(window: Window) -> Judged:
         looks=looks.looks(window, idle.NAMED),
     )
     return Judged(found, window, labelled, call_rows, ceilings)
+
+
+def _on_chip_part(labelled: Labels, durations_ns: I8) -> float:
+    """Part of the memory side that waits for the SM's own memory."""
+    work = durations_ns * (1 - labelled.underfilled) * (1 - labelled.unknown)
+    memory = float(work @ (1 - labelled.compute))
+    return float(work @ labelled.on_chip) / memory if memory else 0.0
 
 
 def _roofs(ceilings: Ceilings | None) -> Roofs | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from brrrtop.estimator import families
 from brrrtop.estimator.judging import COUNTERS, SHAPES, Group
+from brrrtop.estimator.sides import chance, log_odds
 from collectors.wire import Metric
 
 WEIGHT = 1.5
@@ -53,11 +54,16 @@ def fused(group: Group, odds: float, told: bool) -> Group:
     """The group with the counters' odds added; both shown as a conflict where they disagree."""
     if not told or not works(group):
         return group
-    held = min(max(group.compute_probability, 0.02), 0.98)
-    before = math.log(held / (1 - held))
-    after = 1.0 / (1.0 + math.exp(-(before + WEIGHT * odds)))
+    before = log_odds(group.compute_probability)
+    after = chance(before + WEIGHT * odds)
+    beyond = group.beyond_sm
     conflict = before * odds < 0 and min(abs(before), abs(odds)) > 2
     certainty = 0.3 if conflict else min(0.98, abs(2 * after - 1))
     return replace(
-        group, compute_probability=after, level=COUNTERS, certainty=certainty, unknown=False
+        group,
+        compute_probability=after,
+        level=COUNTERS,
+        certainty=certainty,
+        unknown=False,
+        beyond_sm=None if beyond is None else chance(log_odds(beyond) + WEIGHT * odds),
     )

@@ -9,16 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from brrrtop.ceilings import Ceilings
-from brrrtop.estimator import families, mixes, occupancy
+from brrrtop.estimator import families, learned, mixes, occupancy
 from brrrtop.estimator.families import Family, family_of
+from brrrtop.estimator.features import Seen, row_of
+from brrrtop.estimator.filling import enough_of_roof, fills_device
 from brrrtop.estimator.names import NameFacts, name_facts
-from brrrtop.estimator.ops import GENERATED, STREAMING, Work, work_of
+from brrrtop.estimator.offsets import cost_of
+from brrrtop.estimator.ops import STREAMING, Work, work_of
 from brrrtop.estimator.sides import (
-    LAUNCH_FLOOR_NS,
     STRIDED_FLOOR_NS,
     at_most_even,
     by_name,
     by_roofs,
+    chance,
     padding,
     with_exponentials,
 )
@@ -29,8 +32,6 @@ from collectors.wire import Metric
 EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
 NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)
 """Into `EVIDENCE`."""
-LOOPING = frozenset({"optimizer", "random", "reduction", "fused", "quantize", "other"})
-"""Families whose kernels launch a fixed grid and loop over their elements."""
 MOST_CERTAIN = {NAME: 0.75, BYTES: 0.9, SHAPES: 0.98, COUNTERS: 0.98}
 """However clear the odds: on H200 kernels of the 15 scripts it was set with names alone are right
 for 93 % of the time, shapes for 98 % (benchmarks/truth)."""
@@ -40,7 +41,8 @@ IMPOSSIBLE = 3.0
 """Times the roof that no kernel of the op's work can reach: Winograd's and FFT's save up to 2.25 and some
 of the multiplications, helpers with next to no work seem to reach dozens."""
 MOST_CERTAIN_BLIND = 0.5
-"""With nothing known of the device: whether a kernel fills it is open as well."""
+"""With nothing known of the device: whether a kernel fills it is open as well, and the rules that decide then
+are right less often than the trees."""
 
 SCORE_PRIOR = 0.15
 """Chance of the compute side for a product beside attention's softmax (`scores`)."""
@@ -81,6 +83,24 @@ class Group:
     """Elements of a pointwise kernel per cycle and SM."""
     is_score: bool = False
     """A product of attention written out."""
+    seen: Seen | None = None
+    """What its side was told from; None for copies and on a device of which nothing is known."""
+    beyond_sm: float | None = None
+    """`compute_probability` as if L1 and shared memory were no memory: of products, convolutions and
+    attention, which feed their arithmetic from there."""
+
+    @property
+    def aimed(self) -> Group:
+        """As a fix sees it: what waits for its own SM's memory is helped by other tiles, alignment or
+        precision, as arithmetic is, and by no less traffic."""
+        if self.beyond_sm is None or self.beyond_sm <= self.compute_probability:
+            return self
+        certainty = self.certainty
+        if self.filled and charge_compute(self.beyond_sm) != charge_compute(
+            self.compute_probability
+        ):
+            certainty = min(_most(self), abs(2 * self.beyond_sm - 1))
+        return replace(self, compute_probability=self.beyond_sm, certainty=certainty)
 
 
 def charge_compute(probability: float) -> float:
@@ -151,25 +171,34 @@ class Judge:
         odds_ratio = self._side_ratio(worked, m_roof)
         cached = self._is_cached(size, walk)
         pace = self._pace(facts, blocks * threads, mean_ns)
+        inner = work.inner if work and level == SHAPES else ()
         if is_score and level == NAME:
-            probability = SCORE_PRIOR
+            by_rule = SCORE_PRIOR
         elif odds_ratio is None or level != SHAPES:
-            seen, told = (m_roof, waves, mean_ns, pace), op if level == SHAPES else None
-            probability = by_name(family, facts, *seen, name, cached, told, walk)
+            told = op if level == SHAPES else None
+            by_rule = by_name(family, facts, m_roof, waves, mean_ns, pace, name, cached, told, walk)
         else:
             reached = max(worked or 0.0, m_roof or 0.0)
-            probability = by_roofs(family, facts, odds_ratio, padded, reached)
+            by_rule = by_roofs(family, facts, odds_ratio, padded, reached)
+        seen = Seen(
+            name, family, facts, mean_ns, blocks, threads, int(acts.registers[row]),
+            int(acts.shared_bytes[row]), self._blocks_per_sm(row), waves, precision, flop, size,
+            at_clock, m_roof, cached, pace, cost_of(name, op if level == SHAPES else None, walk).issue,
+            inner, is_score,
+        ) if self._ceilings else None  # fmt: skip
+        side, beyond_sm = self._told(at_most_even(by_rule, name), seen, family)
         spin, unknown = family.kind == families.SPIN, family is families.OTHER and level < BYTES
         group = Group(
             name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
             waves=waves, fills=0.001 if spin else (1.0 if fills is None else fills),
             filled=not spin
-            and _fills_device(family, facts, waves, fills, at_clock, m_roof, mean_ns, cached),
-            compute_probability=at_most_even(probability, name),
+            and fills_device(family, facts, waves, fills, at_clock, m_roof, mean_ns, cached),
+            compute_probability=side,
             unknown=unknown, level=NOTHING if unknown else level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
-            memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
-            op=op.name if op else None, pace=pace, is_score=is_score,
+            memory_share_of_roof=m_roof, inner=inner,
+            op=op.name if op else None, pace=pace, is_score=is_score, seen=seen,
+            beyond_sm=beyond_sm,
         )  # fmt: skip
         return replace(group, certainty=_certainty(group, worked))
 
@@ -183,12 +212,31 @@ class Judge:
         blocks, registers = int(acts.blocks[row]), int(acts.registers[row])
         if not self._sms or not blocks:
             return None, None
-        per_sm = occupancy.blocks_per_sm(
-            self._device, int(acts.threads[row]), registers, int(acts.shared_bytes[row])
-        )
+        per_sm = self._blocks_per_sm(row)
         waves, fills = blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
         told = registers > 0 or waves >= 1.0 or fills < 1.0
         return waves if told else None, fills
+
+    def _blocks_per_sm(self, row: int) -> int:
+        acts = self._acts
+        shared, registers = int(acts.shared_bytes[row]), int(acts.registers[row])
+        return occupancy.blocks_per_sm(self._device, int(acts.threads[row]), registers, shared)
+
+    def _told(
+        self, by_rule: float, seen: Seen | None, family: Family
+    ) -> tuple[float, float | None]:
+        """Chance of the compute side, and as if the SM's own memory were none where that is asked for.
+
+        The trees know more than the rules on GPUs like the one they were grown on. On any other nobody
+        counted kernels, and the rules go by what its datasheet says.
+        """
+        if seen is None or self._device.capability != learned.GROWN_ON:
+            return by_rule, None
+        row, trees = row_of(seen), learned.shipped()
+        side = chance(trees.odds(row))
+        if family.kind != families.COMPUTE or seen.is_score:
+            return side, None
+        return side, chance(trees.odds(row, learned.BEYOND_SM))
 
     def _pace(self, facts: NameFacts, threads: int, mean_ns: float) -> float | None:
         """Elements of a pointwise kernel per cycle and SM; None where its name does not say."""
@@ -286,6 +334,14 @@ def _work(
     return None, None, facts.precision, NAME
 
 
+def _most(group: Group) -> float:
+    """How sure the side of a kernel may be at most: less where nobody tells the device's ceilings, whether
+    it fills the device, or how many of its blocks fit on an SM."""
+    if group.seen is None or group.waves is None:
+        return MOST_CERTAIN_BLIND
+    return MOST_CERTAIN[group.level if group.seen.registers else NAME]
+
+
 def _certainty(group: Group, worked: float | None) -> float:
     """How sure a kernel's charge is from the evidence at hand alone.
 
@@ -300,7 +356,7 @@ def _certainty(group: Group, worked: float | None) -> float:
         return 1.0
     if not group.filled:
         return _fill_certainty(group)
-    most = MOST_CERTAIN[group.level] if group.waves is not None else MOST_CERTAIN_BLIND
+    most = _most(group)
     if worked is not None and max(worked, group.memory_share_of_roof or 0.0) < INEFFICIENT:
         most = min(most, MOST_CERTAIN[NAME])
     return min(most, abs(2 * group.compute_probability - 1))
@@ -313,68 +369,4 @@ def _fill_certainty(group: Group) -> float:
     if group.compute_share_of_roof is None:
         return by_grid
     reached = max(group.compute_share_of_roof, group.memory_share_of_roof or 0.0)
-    return min(by_grid + 0.2, 0.98, max(0.0, 3.0 * (_enough(group.facts) - reached)))
-
-
-STREAMS_ENOUGH, STREAMS_BRIEFLY = 0.55, 0.8
-"""Share of the bandwidth from which less than a wave of a product still counts as a busy GPU; of one
-shorter than `BRIEF_NS` more. 0.56 to 0.76 of 9 us and more stood for 59 to 78 % of memory throughput,
-0.52 and 0.76 of 4 and 5 us for 32 and 44 % (counted H200 products of few rows)."""
-BRIEF_NS = 8_000
-NEARLY_FULL, NEARLY_FULL_NS, HELD_UP = 0.9, 62_000, 0.4
-"""Nearly a wave of a product or convolution that lasts so long at less than `HELD_UP` of the compute roof is
-held up by the caches or the shared memory, at 64 to 84 % of the memory throughput (5 of 5 counted kinds, at
-0.15 to 0.23 of the roof, H200)."""
-NEARLY, NEARLY_NS = 0.46, 50_000
-"""Share of the compute roof that is enough for convolutions of nearly a wave that last so long (63 to 66 % of
-one throughput at 0.47 to 0.50: 4 of 4 counted kinds, H200; at 0.45 and 43 us it was 45 %)."""
-LONG_PRODUCT_NS, LONG_CONV_NS, FEW_WAVES = 20_000, 35_000, 0.3
-"""Without shapes: products of less than a wave that last longer loop over enough work to keep the GPU
-busy. Convolutions, and products on the CUDA cores with a third of a wave, need more of it: of 20 to 35
-us 7 of 7 counted ones were too small (H200). Of 35 to 80 us it were 10 of 13, but those of training
-scripts lost more by a later bound than those of the sweep won."""
-
-
-def _enough(facts: NameFacts) -> float:
-    """Share of a roof at which less than a wave still counts as a busy GPU.
-
-    CUDA-core kernels keep their SMs busy with less of the peak than tensor cores do: a share of 0.39
-    stood for 55 % of SM throughput, 0.41 for 59 % and 0.48 for 66 % (counted H200 products).
-    """
-    return 0.4 if facts.tensor_cores is False else 0.5
-
-
-def _fills_device(
-    family: Family,
-    facts: NameFacts,
-    waves: float | None,
-    fills: float | None,
-    compute_roof: float | None,
-    memory_roof: float | None,
-    mean_ns: float,
-    cached: bool,
-) -> bool:
-    """Whether a kernel keeps the GPU busy while it runs.
-
-    Nsight Compute calls a kernel too small when it has less than one wave and neither throughput
-    reaches 60 %. With shapes the achieved share of the roof tells; without, a kernel with a block
-    on nearly every SM that runs for long has loops over its work and is taken as full.
-    """
-    if waves is None or fills is None or waves >= 0.995:
-        return True
-    if compute_roof is not None:
-        enough = STREAMS_ENOUGH if mean_ns >= BRIEF_NS else STREAMS_BRIEFLY
-        streams = (memory_roof or 0.0) >= enough
-        held_up = compute_roof < HELD_UP and mean_ns >= NEARLY_FULL_NS
-        nearly = compute_roof >= NEARLY and mean_ns >= NEARLY_NS and family.name == "conv"
-        by_length = waves >= NEARLY_FULL and (held_up or nearly)
-        return compute_roof >= _enough(facts) or streams or by_length
-    if family.kind == families.COMPUTE or facts.tensor_cores:
-        few = family.name == "conv" or (facts.tensor_cores is False and waves < FEW_WAVES)
-        return fills >= 0.6 and mean_ns > (LONG_CONV_NS if few else LONG_PRODUCT_NS)
-    if memory_roof is not None and family.name in STREAMING | GENERATED:
-        # What the cache serves reaches a share of the DRAM's rate and not of its own.
-        generated = family.name in GENERATED
-        enough = 0.5 if family.name == "reduction" else 0.6 if generated else 0.65
-        return memory_roof >= enough and fills >= 0.8 and not cached
-    return family.name in LOOPING and fills >= 0.9 and mean_ns > 20 * LAUNCH_FLOOR_NS
+    return min(by_grid + 0.2, 0.98, max(0.0, 3.0 * (enough_of_roof(group.facts) - reached)))

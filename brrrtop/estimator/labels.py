@@ -28,6 +28,7 @@ F8 = npt.NDArray[np.float64]
 
 WORK, COMM, TRANSFER = 0, 1, 2
 """Classes of the sweep line: kernels and on-device copies, collectives, host or peer copies."""
+NOTHING_KNOWN = View(unknown=1.0)
 LEAST_RAMP = 0.05
 """A smaller share of launch floor in a kernel is not charged."""
 
@@ -48,8 +49,13 @@ class Labels:
     """Part of the time in which the kernel does not fill the GPU."""
     weights: F8
     """For charging time that kernels share: share of the SMs."""
+    on_chip: F8
+    """Part of the filled time on the memory side that waits for the SM's own memory (`Group.aimed`)."""
+    known: View = NOTHING_KNOWN
+    """Shares of the kernel time as charged."""
     views: tuple[View, ...] = ()
-    """Shares of the kernel time as known, then as without ops, then as without the device."""
+    """The same for a verdict, on-chip memory with the arithmetic: as known, then as without ops, then as
+    without the device."""
     counters: CounterCheck | None = None
 
 
@@ -76,7 +82,9 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     grouping = _group(window)
     if not len(grouping.first):
         empty = np.empty(0)
-        return Labels(grouping.group_of, (), np.empty(0, np.int8), empty, empty, empty, empty)
+        return Labels(
+            grouping.group_of, (), np.empty(0, np.int8), empty, empty, empty, empty, empty
+        )
     torch_new = torch_is_new(window)
     plain_of, plain, blind = _weaker(window, ceilings, grouping, torch_new)
     groups = _judged(window, ceilings, grouping, torch_new, plain_of, plain)
@@ -174,20 +182,26 @@ def _spread(
     ramps = _summed(group_of, inside * ramp, len(groups))
     plain_of, plain, blind = weaker
     size = len(plain)
+    aimed = [g.aimed for g in groups]
+    charged, as_aimed = (
+        np.array([charge_compute(g.compute_probability) for g in some]) for some in (groups, aimed)
+    )
     plain_totals = _summed(plain_of, totals, size), _summed(plain_of, ramps, size)
     views = (
-        view_of(groups, totals, ramps, roofs),
-        view_of(plain, *plain_totals, roofs),
-        view_of(blind, *plain_totals, roofs and blind is plain),
+        view_of(aimed, totals, ramps, roofs),
+        view_of([g.aimed for g in plain], *plain_totals, roofs),
+        view_of([g.aimed for g in blind], *plain_totals, roofs and blind is plain),
     )
     return Labels(
         group_of,
         groups,
         classes,
-        np.array([charge_compute(g.compute_probability) for g in groups])[group_of],
+        charged[group_of],
         np.array([float(g.unknown) for g in groups])[group_of],
         under,
         np.maximum(np.array([g.fills for g in groups]), 1e-3)[group_of],
+        (as_aimed - charged)[group_of],
+        view_of(groups, totals, ramps, roofs),
         views,
     )
 

@@ -16,10 +16,11 @@ _PRECISIONS: tuple[tuple[str, str], ...] = (
     (r"e4m3|e5m2|E4m3|E5m2|fp8|_qq", "fp8"),
     (r"e2m1|E2m1|fp4|nvf4|mxf4", "fp4"),
     (r"i8i8|_i8|imma|int8|s8s8|i16832|i8816", "int8"),
+    (r"f64f64|d884|dgemm|dmma", "fp64"),
     (r"tf32|tfloat32|s1688(?!\w*(f16|bf16|fp16))|tensor16x8x8", "tf32"),
     (r"bf16|BFloat16|bfloat16|s16816\w*bf16", "bf16"),
     (r"f16|fp16|half|__half|h884|s884|h1688|h16816|hgemm|hmma|s16816", "fp16"),
-    (r"d884|dgemm|f64|double|dmma", "fp64"),
+    (r"f64|double", "fp64"),
     (r"sgemm|scudnn|ffma|simt|f32|float", "fp32"),
 )
 _SIMT = re.compile(
@@ -59,7 +60,7 @@ _ONLY_READS = re.compile(
 )
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
 _ALIGN = re.compile(r"align(\d+)")
-_TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x\d+)?[_]")
+_TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x(\d+))?_(?:(\d+)x\d)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class NameFacts:
     alignment: int | None = None
     """Elements per vector load of a CUTLASS GEMM."""
     tile: tuple[int, int] | None = None
+    tile_k: int | None = None
+    """Inner size that a tile is worked through at a time."""
     only_reads: bool = False
     """Sums of a normalisation: writes next to nothing."""
     backward: bool = False
@@ -173,6 +176,7 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
         alignment=int(align.group(1)) if align else None,
         only_reads=bool(_ONLY_READS.search(name)),
         tile=(int(tile.group(1)), int(tile.group(2))) if tile else None,
+        tile_k=int(tile.group(3) or tile.group(4) or 0) or None if tile else None,
         backward=bool(re.search(r"bprop|_bwd|Bwd|backward|attention.*B_", name)),
         fused_ops=fused,
     )

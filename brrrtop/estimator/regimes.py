@@ -37,18 +37,22 @@ class Verdict:
     runner_up: Regime | None
 
 
-def judge(account: Account, split: Split, views: Sequence[View], activities: int) -> Verdict:
+def judge(
+    account: Account, split: Split, on_chip: float, views: Sequence[View], activities: int
+) -> Verdict:
     """The regime of a window.
 
     Args:
+        on_chip: Part of `split.memory` that waits for memory of the SM's own, and counts with the
+            arithmetic it feeds: less traffic would not help it.
         views: What the kernels come to with all that is known, and with less.
         activities: Records behind it; a handful says nothing.
     """
     if account.duration_ns <= 0 or activities < LEAST_ACTIVITIES:
         return Verdict(Regime.UNKNOWN, None, 0.0, None)
     shares = {
-        Regime.COMPUTE: split.compute,
-        Regime.MEMORY: split.memory,
+        Regime.COMPUTE: split.compute + on_chip,
+        Regime.MEMORY: split.memory - on_chip,
         Regime.OVERHEAD: split.overhead,
     }
     first, second = sorted(shares, key=lambda r: -shares[r])[:2]

@@ -124,7 +124,7 @@ def by_roofs(
         padded: The more of a product is padding, the less does its name say of it.
         reached: The larger of the two shares of a roof.
     """
-    odds = _odds(family.prior) / padded
+    odds = log_odds(family.prior) / padded
     odds *= NAME_BESIDE_SHAPES if facts.tensor_cores else 1.0
     trust = min(1.0, (reached / EXPLAINS) ** 2) if facts.tensor_cores is False else 1.0
     odds += trust * min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
@@ -162,7 +162,7 @@ def by_name(
         return chance(pointwise_odds(facts, memory_roof, pace, cached, cost, slow))
     if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
         return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))
-    odds = _odds(_prior(family, facts, mean_ns, waves, name))
+    odds = log_odds(_prior(family, facts, mean_ns, waves, name))
     norm = family.name == "norm" and "reduce_kernel" not in name
     waits = long or (norm and (waves or 0) >= 1 and mean_ns > 5 * LAUNCH_FLOOR_NS)
     if memory_roof is not None and waits and family.name in STREAMING | GENERATED:
@@ -241,7 +241,7 @@ def pointwise_odds(
     return min(3.0, max(-3.0, cost.slope * math.log(cost.issue * pace / moved)))
 
 
-def _odds(probability: float) -> float:
+def log_odds(probability: float) -> float:
     held = min(max(probability, 0.02), 0.98)
     return math.log(held / (1 - held))
 

@@ -26,9 +26,9 @@ the counters toss a coin (mean split error 3.8 points on the 15 scripts it was s
 benchmarks/truth)."""
 COMMON_FILL = 0.01
 """The same for what is underfilled: the launch floor of a short kernel is a rule, not a reading."""
-UNROOFED = 0.11
+UNROOFED = 0.17
 """Standard error of the side of kernel time where the device's ceilings are not known: root mean
-square of what knowing them moves on 27 recordings of an H200 (at most 0.28)."""
+square of what knowing them moves on 81 recordings of an H200 (at most 0.66)."""
 DEAREST = 8
 """Names that may turn a verdict by themselves: the ninth has at most a ninth of the time."""
 UNPLACED = 0.25

@@ -1,0 +1,133 @@
+"""The trees that tell a kernel's side from what was counted of others."""
+
+from __future__ import annotations
+
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from brrrtop.ceilings import ceilings_for
+from brrrtop.estimator import learned
+from brrrtop.estimator.estimate import estimate
+from brrrtop.estimator.families import family_of
+from brrrtop.estimator.features import COLUMNS, FALLING, RISING, Seen, row_of
+from brrrtop.estimator.judging import Group
+from brrrtop.estimator.labels import label
+from brrrtop.estimator.learned import BEYOND_SM, SIDES, Trees
+from brrrtop.estimator.names import name_facts
+from brrrtop.model import Regime
+from brrrtop.tables import Device, Links, OpSignature, Window
+from tests.estimator.build import ADD, GEMM, H200, K, window
+
+ODD = "cutlass_75_wmma_tensorop_bf16_s161616gemm_bf16_128x128_32x2_tn_align1"
+A100 = replace(H200, name="NVIDIA A100-SXM4-80GB", sm_count=108, capability=(8, 0))
+
+
+def product(name: str, device: Device = H200, ns: int = 1_500_000) -> Window:
+    """Twelve products of 8190 x 8190 x 8190 on a full grid."""
+    kernels = [K(i * 2 * ns, i * 2 * ns + ns, name, i + 1, blocks=4096) for i in range(12)]
+    made = replace(window(kernels), device=device)
+    op = OpSignature("aten::mm", ((8190, 8190), (8190, 8190)), ("c10::BFloat16",) * 2)
+    links = Links(np.arange(1, 13), np.full(12, 5))
+    return replace(made, ops={5: op}, links=links)
+
+
+def judged(w: Window) -> Group:
+    return label(w, ceilings_for(w.device)).groups[0]
+
+
+def seen(name: str = ADD, **changes: object) -> Seen:
+    family, facts = family_of(name), name_facts(name)
+    plain = Seen(
+        name, family, facts, 50_000.0, 4096, 128, 32, 0, 16, 1.94, "bf16", None, 1e8, None, 0.5,
+        False, 1.5, 0.445, (), False,
+    )  # fmt: skip
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def test_a_row_has_a_number_for_each_column_and_none_for_what_nobody_knows() -> None:
+    row = row_of(seen(registers=0, blocks_per_sm=None, pace=None))
+    told = dict(zip(COLUMNS, row.tolist(), strict=True))
+    assert told["memory_roof"] == pytest.approx(math.log(0.5)) == told["nearest_roof"]
+    for column in ("registers", "blocks_per_sm", "occupancy", "pace", "issue_ratio", "inner_k"):
+        assert math.isnan(told[column]), column
+    assert math.isnan(told["compute_roof"]) and math.isnan(told["roof_ratio"])
+
+
+@pytest.mark.parametrize("rule", [SIDES, BEYOND_SM])
+def test_nearer_the_arithmetic_is_never_less_likely_its_side(rule: int) -> None:
+    rng, trees = np.random.default_rng(0), learned.shipped()
+    rows = [row_of(seen(name)) for name in (ADD, GEMM, ODD)]
+    for row in rows:
+        for column, way in [*((c, 1) for c in RISING), *((c, -1) for c in FALLING)]:
+            for _ in range(20):
+                changed = np.where(rng.random(len(row)) < 0.3, rng.normal(0, 2, len(row)), row)
+                steps = np.sort(rng.normal(-1, 1.5, 5))
+                odds = []
+                for step in steps:
+                    changed[COLUMNS.index(column)] = step
+                    odds.append(trees.odds(changed, rule))
+                assert (np.diff(odds) * way >= -1e-9).all(), column
+
+
+def test_nobody_knowing_anything_is_an_answer_too() -> None:
+    for rule in (SIDES, BEYOND_SM):
+        assert math.isfinite(learned.shipped().odds(np.full(len(COLUMNS), np.nan), rule))
+
+
+def test_trees_of_other_columns_are_refused_with_what_to_do() -> None:
+    kept = io.BytesIO()
+    np.savez(kept, columns=np.array(["waves"]))
+    kept.seek(0)
+    with pytest.raises(ValueError, match=r"truth\.learn"):
+        learned.read(kept)
+
+
+def test_a_split_sends_what_is_not_known_where_it_was_sent_when_it_was_grown() -> None:
+    size = len(COLUMNS)
+    for beyond, wanted in ((0, -1.0), (size, 2.0)):
+        trees = Trees(
+            np.array([3 + beyond, 0, 0], np.int16), np.array([0.5, 0.0, 0.0]),
+            np.array([1, 2, 1, 1, 2, 2], np.int32), np.array([0.0, -1.0, 2.0]),
+            np.zeros((1, 1), np.int32), np.zeros(1), 1,
+        )  # fmt: skip
+        row = np.zeros(size)
+        assert trees.odds(row) == -1.0
+        row[3] = 0.6
+        assert trees.odds(row) == 2.0
+        row[3] = np.nan
+        assert trees.odds(row) == wanted
+
+
+def test_a_product_of_odd_rows_waits_for_its_sm_and_is_compute_all_the_same() -> None:
+    """As counted: memory throughput 92 %, DRAM 4 %, tensor cores 28 % of their time busy."""
+    w = product(ODD, ns=4_000_000)
+    group, found = judged(w), estimate(w).estimate
+    assert group.compute_probability < 0.2 and group.beyond_sm is not None
+    assert group.aimed.compute_probability == group.beyond_sm > 0.8
+    assert found.split.memory > found.split.compute
+    assert found.on_chip == pytest.approx(found.split.memory, rel=0.05)
+    plain = replace(w, span=replace(w.span, t1_ns=int(w.activities.ends_ns[0])))
+    assert estimate(plain).estimate.regime is not Regime.MEMORY
+
+
+def test_only_products_convolutions_and_attention_feed_from_their_sm() -> None:
+    kernels = [K(i * 400_000, i * 400_000 + 300_000, ADD, i + 1, blocks=65536) for i in range(12)]
+    w = window(kernels)
+    assert judged(w).beyond_sm is None and judged(w).aimed is judged(w).aimed.aimed
+    assert estimate(w).estimate.on_chip == 0.0
+
+
+def test_where_nobody_counted_kernels_the_rules_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = judged(product(GEMM, A100))
+    monkeypatch.setattr(learned, "GROWN_ON", None)
+    ruled = judged(product(GEMM, A100))
+    assert there.compute_probability == ruled.compute_probability and there.beyond_sm is None
+
+
+def test_tensor_core_products_of_doubles_are_not_taken_for_tf32() -> None:
+    name = "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize128x128x16_stage3_tensor16x8x8"
+    assert name_facts(name).precision == "fp64"
