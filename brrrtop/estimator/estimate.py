@@ -89,7 +89,8 @@ def estimate(window: Window) -> Judged:
 
 def _on_chip_part(labelled: Labels, durations_ns: I8) -> float:
     """Part of the memory side that waits for the SM's own memory."""
-    work = durations_ns * (1 - labelled.underfilled) * (1 - labelled.unknown)
+    work = durations_ns * (labelled.classes == labels.WORK)
+    work = work * (1 - labelled.underfilled) * (1 - labelled.unknown)
     memory = float(work @ (1 - labelled.compute))
     return float(work @ labelled.on_chip) / memory if memory else 0.0
 

@@ -168,37 +168,28 @@ class Judge:
         at_clock = c_roof / self._clock if c_roof is not None else None
         tiles = at_clock * padded if at_clock is not None else None
         worked = with_exponentials(tiles, family, facts, name, mean_ns)
-        odds_ratio = self._side_ratio(worked, m_roof)
         cached = self._is_cached(size, walk)
         pace = self._pace(facts, blocks * threads, mean_ns)
         inner = work.inner if work and level == SHAPES else ()
-        if is_score and level == NAME:
-            by_rule = SCORE_PRIOR
-        elif odds_ratio is None or level != SHAPES:
-            told = op if level == SHAPES else None
-            by_rule = by_name(family, facts, m_roof, waves, mean_ns, pace, name, cached, told, walk)
-        else:
-            reached = max(worked or 0.0, m_roof or 0.0)
-            by_rule = by_roofs(family, facts, odds_ratio, padded, reached)
+        told = op if level == SHAPES else None
         seen = Seen(
             name, family, facts, mean_ns, blocks, threads, int(acts.registers[row]),
             int(acts.shared_bytes[row]), self._blocks_per_sm(row), waves, precision, flop, size,
-            at_clock, m_roof, cached, pace, cost_of(name, op if level == SHAPES else None, walk).issue,
-            inner, is_score,
-        ) if self._ceilings else None  # fmt: skip
-        side, beyond_sm = self._told(at_most_even(by_rule, name), seen, family)
+            at_clock, m_roof, cached, pace, cost_of(name, told, walk).issue, inner, is_score,
+        )  # fmt: skip
+        by_rule = self._by_rule(seen, level, worked, padded, told, walk)
+        side, beyond_sm = self._by_trees(seen) or (at_most_even(by_rule, name), None)
         spin, unknown = family.kind == families.SPIN, family is families.OTHER and level < BYTES
         group = Group(
             name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
             waves=waves, fills=0.001 if spin else (1.0 if fills is None else fills),
             filled=not spin
             and fills_device(family, facts, waves, fills, at_clock, m_roof, mean_ns, cached),
-            compute_probability=side,
-            unknown=unknown, level=NOTHING if unknown else level, flop=flop,
+            compute_probability=side, unknown=unknown, level=NOTHING if unknown else level, flop=flop,
             size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
             memory_share_of_roof=m_roof, inner=inner,
-            op=op.name if op else None, pace=pace, is_score=is_score, seen=seen,
-            beyond_sm=beyond_sm,
+            op=op.name if op else None, pace=pace, is_score=is_score, beyond_sm=beyond_sm,
+            seen=seen if self._ceilings else None,
         )  # fmt: skip
         return replace(group, certainty=_certainty(group, worked))
 
@@ -222,19 +213,43 @@ class Judge:
         shared, registers = int(acts.shared_bytes[row]), int(acts.registers[row])
         return occupancy.blocks_per_sm(self._device, int(acts.threads[row]), registers, shared)
 
-    def _told(
-        self, by_rule: float, seen: Seen | None, family: Family
-    ) -> tuple[float, float | None]:
+    def _by_rule(
+        self,
+        seen: Seen,
+        level: int,
+        worked: float | None,
+        padded: float,
+        told: OpSignature | None,
+        walk: Walk | None,
+    ) -> float:
+        """Chance of the compute side by the roofs, or by what names of its kind mostly are.
+
+        Args:
+            worked: Share of the compute roof with what fills up tiles, `padded` times the work.
+            told: The op, where its shapes are told.
+        """
+        if seen.is_score and level == NAME:
+            return SCORE_PRIOR
+        odds_ratio = self._side_ratio(worked, seen.memory_roof)
+        if odds_ratio is None or level != SHAPES:
+            return by_name(
+                seen.family, seen.facts, seen.memory_roof, seen.waves, seen.mean_ns, seen.pace,
+                seen.name, seen.cached, told, walk,
+            )  # fmt: skip
+        reached = max(worked or 0.0, seen.memory_roof or 0.0)
+        return by_roofs(seen.family, seen.facts, odds_ratio, padded, reached)
+
+    def _by_trees(self, seen: Seen) -> tuple[float, float | None] | None:
         """Chance of the compute side, and as if the SM's own memory were none where that is asked for.
 
         The trees know more than the rules on GPUs like the one they were grown on. On any other nobody
-        counted kernels, and the rules go by what its datasheet says.
+        counted kernels, and the rules go by what its datasheet says: None.
         """
-        if seen is None or self._device.capability != learned.GROWN_ON:
-            return by_rule, None
+        if self._ceilings is None or self._device.capability != learned.GROWN_ON:
+            return None
         row, trees = row_of(seen), learned.shipped()
         side = chance(trees.odds(row))
-        if family.kind != families.COMPUTE or seen.is_score:
+        if seen.family.kind != families.COMPUTE or seen.is_score:
             return side, None
         return side, chance(trees.odds(row, learned.BEYOND_SM))
 

@@ -81,7 +81,7 @@ def refined(
     if found is None or "tensor" not in found or "dram" not in found:
         return None
     judged = [_judged(group, k, found) for k, group in enumerate(groups)]
-    if window.device.capability in (learned.GROWN_ON, None):
+    if (window.device.capability or ceilings.capability) == learned.GROWN_ON:
         judged = [_beside_trees(group, k, found) for k, group in enumerate(judged)]
     return tuple(_with_roofs(group, k, found, clock) for k, group in enumerate(judged))
 
