@@ -20,16 +20,18 @@ from brrrtop.estimator.learned import BEYOND_SM, SIDES, Trees
 from brrrtop.estimator.names import name_facts
 from brrrtop.model import Regime
 from brrrtop.tables import Device, Links, OpSignature, Window
-from tests.estimator.build import ADD, GEMM, H200, K, window
+from tests.estimator.build import ADD, GEMM, H2D, H200, NCCL, K, window
 
 ODD = "cutlass_75_wmma_tensorop_bf16_s161616gemm_bf16_128x128_32x2_tn_align1"
 A100 = replace(H200, name="NVIDIA A100-SXM4-80GB", sm_count=108, capability=(8, 0))
 
 
-def product(name: str, device: Device = H200, ns: int = 1_500_000) -> Window:
+def product(
+    name: str, device: Device = H200, ns: int = 1_500_000, beside: tuple[K, ...] = ()
+) -> Window:
     """Twelve products of 8190 x 8190 x 8190 on a full grid."""
     kernels = [K(i * 2 * ns, i * 2 * ns + ns, name, i + 1, blocks=4096) for i in range(12)]
-    made = replace(window(kernels), device=device)
+    made = replace(window([*kernels, *beside]), device=device)
     op = OpSignature("aten::mm", ((8190, 8190), (8190, 8190)), ("c10::BFloat16",) * 2)
     links = Links(np.arange(1, 13), np.full(12, 5))
     return replace(made, ops={5: op}, links=links)
@@ -112,6 +114,18 @@ def test_a_product_of_odd_rows_waits_for_its_sm_and_is_compute_all_the_same() ->
     assert found.on_chip == pytest.approx(found.split.memory, rel=0.05)
     plain = replace(w, span=replace(w.span, t1_ns=int(w.activities.ends_ns[0])))
     assert estimate(plain).estimate.regime is not Regime.MEMORY
+
+
+def test_copies_and_collectives_are_no_part_of_what_an_sm_waits_for() -> None:
+    """They have time of their own in the account, and take none of the products'."""
+    ns = 4_000_000
+    beside = tuple(
+        K((2 * i + 1) * ns, (2 * i + 2) * ns, name, 100 + i, stream=9)
+        for i, name in enumerate((H2D, NCCL, H2D, NCCL))
+    )
+    found = estimate(product(ODD, ns=ns, beside=beside)).estimate
+    assert min(found.account.exposed_copy_ns, found.account.exposed_comm_ns) > ns
+    assert found.on_chip == pytest.approx(found.split.memory, rel=0.05)
 
 
 def test_only_products_convolutions_and_attention_feed_from_their_sm() -> None:

@@ -40,6 +40,8 @@ from benchmarks.truth.table import (
 )
 from brrrtop.estimator.names import name_facts
 
+pytestmark = pytest.mark.timeout(180)
+"""The scripts are scored once for all tests of a worker."""
 TRIED = {"cell_unet", "sr_train", "stylegan_lowmem", "wide_resnet_nchw_amp", "yolo_simota"}
 """cuDNN chose among their kernels by trying them, and otherwise when they were counted."""
 DRAWN = {"gru_translate"}
@@ -166,7 +168,6 @@ def test_no_script_is_given_the_wrong_regime_with_shapes(table: list[Row]) -> No
     assert {row.run.name for row in wrong} <= set(MISPREDICTED)
 
 
-@pytest.mark.timeout(180)
 def test_verdicts_and_sides_given_with_high_confidence_are_right(
     every_script: list[Row],
 ) -> None:
