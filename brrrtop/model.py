@@ -163,6 +163,13 @@ class KernelRow:
     blocks_p50: int | None = None
     compute_share: float = 0.0
     """Part of its filled time charged to compute; the rest is memory (or unknown)."""
+    on_chip_share: float = 0.0
+    """Part of its filled time charged to memory in which it waits for its SM's own (`Estimate.on_chip`)."""
+
+    @property
+    def waits_on_chip(self) -> bool:
+        """Whether most of what it waits for is memory of its SM: no less traffic helps it."""
+        return self.side is Side.MEMORY and self.on_chip_share > (1 - self.compute_share) / 2
 
     @property
     def mean_ns(self) -> int:

@@ -94,6 +94,7 @@ def _of_device(
         },
         "window": _window(estimate),
         "split": _split(estimate),
+        "on_chip_share": _plain(estimate.on_chip) if estimate else None,
         "account": _account(account),
         "busy_ns": int(account.busy_ns) if account else None,
         "taken_ns": int(account.taken_ns) if account else None,

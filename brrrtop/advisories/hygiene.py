@@ -132,7 +132,7 @@ def throttled(context: Context) -> Advisory | None:
     clock = context.facts.readings.mean(Metric.SM_CLOCK_HZ)
     most = context.facts.readings.mean(Metric.SM_CLOCK_MAX_HZ)
     lost = 1 - clock / most if clock and most and clock < most else 0.0
-    compute = context.share(context.estimate.account.compute_ns)
+    clocked = context.share(context.clocked_ns)
     return advisory(
         context,
         "throttled",
@@ -141,7 +141,7 @@ def throttled(context: Context) -> Advisory | None:
         suggests="check airflow and cooling, then the power limit: nvidia-smi -q -d PERFORMANCE",
         waste="changing code: the same kernels run slower",
         confidence=0.85,
-        saves=compute * lost if compute * lost >= context.limits.worth_share else None,
+        saves=clocked * lost if clocked * lost >= context.limits.worth_share else None,
         reason=worst,
         reason_share=reasons[worst],
         sm_clock_hz=clock,
@@ -160,7 +160,7 @@ def idle_clocks(context: Context) -> Advisory | None:
     if max(held, idle) < 0.5 or context.share(context.estimate.account.busy_ns) < 0.05:
         return None
     by_setting = held >= idle
-    lost = context.share(context.estimate.account.compute_ns) * (1 - clock / most)
+    lost = context.share(context.clocked_ns) * (1 - clock / most)
     return advisory(
         context,
         "idle-clocks",

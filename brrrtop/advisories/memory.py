@@ -110,7 +110,7 @@ def _each_costs(context: Context, found: Chains) -> str:
     if found.total_ns < SHORT_NS * found.kernels:
         return "each takes its few microseconds however little it moves"
     again = "each reads and writes the whole tensor again"
-    if found.total_ns > context.estimate.account.memory_ns:
+    if found.total_ns > context.moving_ns:
         again += " (of strided or converted ones the address arithmetic counts as compute)"
     return again
 
@@ -138,7 +138,7 @@ def fused_norm(context: Context) -> Advisory | None:
 def low_precision_storage(context: Context) -> Advisory | None:
     """A32: memory-bound on fp32 tensors."""
     moved = context.facts.precision
-    memory = context.share(context.estimate.account.memory_ns)
+    memory = context.share(context.moving_ns)
     if memory < context.limits.storage_memory or not moved.streaming_ns:
         return None
     if moved.float_streaming_ns < 0.6 * moved.streaming_ns:
@@ -311,7 +311,7 @@ def activation_checkpointing(context: Context) -> Advisory | None:
     account = context.estimate.account
     if used is None or used < context.limits.memory_full:
         return None
-    if account.memory_ns < account.compute_ns or context.facts.recomputed_ns:
+    if context.moving_ns < context.clocked_ns or context.facts.recomputed_ns:
         return None
     return advisory(
         context,
@@ -323,7 +323,7 @@ def activation_checkpointing(context: Context) -> Advisory | None:
         waste="offloading activations to the host: PCIe is slower still",
         confidence=0.6,
         memory_used_share=used,
-        memory_share=context.share(account.memory_ns),
+        memory_share=context.share(context.moving_ns),
         compute_share=context.share(account.compute_ns),
     )
 

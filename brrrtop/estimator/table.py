@@ -75,6 +75,13 @@ def _row(
     compute = float(
         sum(s * charge_compute(g.compute_probability) for s, g in zip(shares, groups, strict=True))
     )
+    aimed = float(
+        sum(
+            s * charge_compute(g.aimed.compute_probability)
+            for s, g in zip(shares, groups, strict=True)
+        )
+    )
+    sided = side in (Side.COMPUTE, Side.MEMORY, Side.UNDERFILLED)
     return KernelRow(
         name=groups[0].name,
         family=groups[0].family.name,
@@ -92,7 +99,8 @@ def _row(
         bytes_per_s=_rate(size, total),
         precision=groups[int(np.argmax(times))].precision,
         blocks_p50=int(np.median([g.blocks for g in groups])) or None,
-        compute_share=compute if side in (Side.COMPUTE, Side.MEMORY, Side.UNDERFILLED) else 0.0,
+        compute_share=compute if sided else 0.0,
+        on_chip_share=aimed - compute if sided else 0.0,
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from brrrtop.kernel_names import short_name
-from brrrtop.model import Roofs, Side, Steps
+from brrrtop.model import Regime, Roofs, Side, Steps
 from brrrtop.tables import Span
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
@@ -19,6 +19,7 @@ from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
+from brrrtop.tui.widgets.account_pane import legend as account_legend
 from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_text, fitting
 from brrrtop.tui.widgets.banner import headline, nothing_yet
 from brrrtop.tui.widgets.history_graph import time_axis
@@ -328,6 +329,40 @@ def test_the_whole_step_lies_between_its_kernels() -> None:
 def test_the_account_is_shown_whole() -> None:
     account = snapshots.estimate().account
     assert sum(part.spent_ns for part in booked(account)) == account.duration_ns
+
+
+def _account_lines(width: int, count: int, on_chip: float, **shares: float) -> list[str]:
+    parts = booked(snapshots.account(**shares))
+    lines = account_legend(parts, Look(), width, count, 36_000_000, on_chip)
+    assert len(lines) <= count and all(line.cell_len <= width for line in lines)
+    return [line.plain for line in lines]
+
+
+def test_memory_of_the_sms_own_is_told_with_memory_and_gives_way_to_buckets_of_weight() -> None:
+    shares = {"compute": 0.26, "memory": 0.4, "underfilled": 0.22, "launch": 0.11, "device": 0.01}
+    said = "memory 40% 14.4 ms a step (31% in L1, shared)"
+    assert said in "".join(_account_lines(80, 2, 0.31, **shares))
+    for width in (40, 60):
+        assert "L1" not in "".join(_account_lines(width, 2, 0.31, **shares))
+    for width in (30, 46, 80):
+        plain = _account_lines(width, 2, 0.0, **shares)
+        assert "L1" not in "".join(plain) and _account_lines(width, 2, 0.04, **shares) == plain
+
+
+def test_a_tiny_bucket_gives_way_to_what_of_memory_is_the_sms_own() -> None:
+    shares = {"compute": 0.29, "memory": 0.47, "underfilled": 0.22, "launch": 0.018}
+    assert "device" in _account_lines(80, 2, 0.0, **shares, device=0.002)[1]
+    lines = _account_lines(80, 2, 0.38, **shares, device=0.002)
+    assert "(38% in L1, shared)" in lines[0] and "1 more" in lines[1]
+
+
+def test_a_verdict_that_is_not_the_longest_bar_names_what_turned_it() -> None:
+    account = snapshots.account(compute=0.27, memory=0.49, underfilled=0.24)
+    found = snapshots.estimate(account, regime=Regime.COMPUTE, cause=None, on_chip=0.38)
+    line = headline(found, Look(), 80).plain
+    assert "COMPUTE-BOUND   products wait for L1 and shared memory" in line
+    plain = headline(replace(found, on_chip=0.0), Look(), 80).plain
+    assert "the arithmetic units are the limit" in plain
 
 
 def test_every_glyph_of_ours_has_an_ascii_twin_of_its_own_width() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from brrrtop.model import Side
 from brrrtop.tui.screens.help_text import KEYS, REGIME_TABLE
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
@@ -25,6 +26,7 @@ async def test_help_explains_keys_regimes_and_terms() -> None:
         "part of all launches",
         "idle explained",
         "L1.5",
+        "L1, shared",
         "nvidia-smi",
         "exposed",
     ):
@@ -167,6 +169,23 @@ async def test_enter_opens_the_kernel_under_the_cursor() -> None:
     assert "fusing it with its neighbours" in text
     assert "typically 34% into the step" in text
     assert "3 of these in a row are on the memory side" in text
+
+
+async def test_a_product_that_waits_for_its_sm_is_told_no_less_traffic() -> None:
+    row = replace(
+        snapshots.KERNELS[0],
+        side=Side.MEMORY,
+        compute_share=0.1,
+        on_chip_share=0.8,
+        roof_share=0.02,
+    )
+    est = snapshots.estimate(kernels=(row, *snapshots.KERNELS[1:]))
+    async with shown(snapshots.snapshot(estimate=est), size=(100, 40)) as screen:
+        text = await screen.press("enter")
+    assert "memory side of the roof (of its SM: L1, shared)" in text
+    assert "2% of DRAM's ceiling" in text
+    assert "fewer bytes: it waits for its SM's own memory" in text
+    assert "in a row are on the memory side" not in text
 
 
 async def test_a_kernel_that_left_the_window_is_shown_as_last_seen() -> None:

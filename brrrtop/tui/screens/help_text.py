@@ -63,6 +63,9 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("window", "the span of time the figures are about: a whole number of steps where possible"),
     ("split", "shares of wall time. Overhead is everything that is neither arithmetic nor memory "
      "traffic: idle, underfilled, exposed collectives and copies"),
+    ("L1, shared", "part of memory in which products, convolutions and attention wait for memory of "
+     "their own SM. A verdict counts it with compute, though the bar says memory: alignment, tiles "
+     "or precision help, less traffic does not"),
     ("account", "every nanosecond of the window booked exactly once; the buckets add up to it"),
     ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "
      "another bucket"),

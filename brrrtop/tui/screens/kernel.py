@@ -47,6 +47,11 @@ ARITHMETIC = (
     "tensor cores: there is no matmul in it",
 )
 """What holds for compute-side kernels that are no matmuls."""
+ON_CHIP = (
+    "sizes that are multiples of 8 or 64, other tiles, lower precision on tensor cores",
+    "fusing it, fewer bytes: it waits for its SM's own memory",
+)
+"""What holds for products that wait for L1 and shared memory."""
 
 
 class KernelPane(Scrolled):
@@ -78,6 +83,8 @@ def kernel_lines(
         for part in wrapped(kernel.name, width)
     ]
     side = f"{words.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
+    if kernel.waits_on_chip:
+        side += " (of its SM: L1, shared)"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
     if is_even(kernel):
         sure = "and the other as much: compute and memory limit it alike"
@@ -94,6 +101,8 @@ def kernel_lines(
     helps, wastes = HELPS[kernel.side]
     if kernel.side is Side.COMPUTE and kernel.family not in MATMULS:
         helps, wastes = ARITHMETIC
+    if kernel.waits_on_chip:
+        helps, wastes = ON_CHIP
     lines.append(Text())
     lines += _fact("helps", helps, look, width)
     lines += _fact("waste", wastes, look, width)
@@ -174,7 +183,8 @@ def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int)
         line.append(words.SIDE_LETTERS[side], look.filled(side.value))
         line.append(f" {fitted(name, max(10, width - 14))}", look.style(side.value))
         lines.append(line)
-    first, last = memory_run(near, sides)
+    fusable = sides_by_name(row for row in estimate.kernels if not row.waits_on_chip)
+    first, last = memory_run(near, fusable)
     if last - first >= 2:
         says = (
             f"{last - first} of these in a row are on the memory side: fusing spares their traffic"
@@ -191,7 +201,8 @@ def _roof_words(kernel: KernelRow, roofs: Roofs | None) -> str:
         if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
             why = "no ceiling is known for what limits it"
         return f"{units.UNMEASURED}  {why}"
-    return f"{units.share(kernel.roof_share)} of the ceiling of its side"
+    ceiling = "DRAM's ceiling" if kernel.waits_on_chip else "the ceiling of its side"
+    return f"{units.share(kernel.roof_share)} of {ceiling}"
 
 
 def _fact(label: str, says: str, look: Look, width: int) -> list[Text]:
