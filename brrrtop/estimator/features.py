@@ -19,6 +19,7 @@ from brrrtop.estimator.traits import Trait, traits_of
 
 _TRAITS = tuple(trait for trait in Trait if trait)
 _BITS = {"fp4": 4, "fp8": 8, "int8": 8, "fp16": 16, "bf16": 16, "tf32": 19, "fp32": 32, "fp64": 64}
+"""Of an element; TF32 keeps 19 of its 32."""
 NAME_COLUMNS = (
     "prior_odds",
     *(f"trait_{trait.name}" for trait in _TRAITS),
@@ -39,7 +40,9 @@ COLUMNS = (
 RISING = frozenset({"compute_roof", "roof_ratio", "issue_ratio"})
 """The more of these, the likelier the compute side, all else equal; the trees are held to that."""
 FALLING = frozenset({"memory_roof"})
+"""The more of it, the less likely."""
 _THREADS_PER_SM = 2048
+"""Of compute capability 9.0 (`occupancy`), the only one with trees."""
 
 
 @dataclass(frozen=True, slots=True)
