@@ -329,6 +329,10 @@ def test_a_stopped_child_stays_stopped_and_runs_on_when_continued(tmp_path: Path
         attempt = enter("pending call", one, writes(tmp_path / "mark"))
         assert not attempt.entered
         assert "stopped" in attempt.reason
+        # Linux wakes what is detached from for as long as it takes to stop it again.
+        until = time.monotonic() + 5
+        while one.state != "T" and time.monotonic() < until:
+            time.sleep(0.01)
         assert one.state == "T"
         os.kill(one.pid, signal.SIGCONT)
         assert enter("pending call", one, writes(tmp_path / "mark")).entered
