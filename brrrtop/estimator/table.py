@@ -105,9 +105,13 @@ def _row(
 
 
 def share_of_roof(group: Group, side: Side) -> float | None:
-    """Share of its side's ceiling, at most 1; None where the shapes' bytes cannot have moved."""
+    """Share of its side's ceiling, at most 1; None where the shapes' bytes cannot have moved.
+
+    What waits for its own SM's memory is nowhere near the ceiling of the DRAM: its arithmetic's is shown.
+    """
     share = None
-    if side is Side.COMPUTE:
+    on_chip = side is Side.MEMORY and group.aimed.compute_probability >= 0.5
+    if side is Side.COMPUTE or on_chip:
         share = group.compute_share_of_roof
     elif side is Side.MEMORY:
         share = group.memory_share_of_roof

@@ -18,7 +18,8 @@ from brrrtop.estimator.judging import Group
 from brrrtop.estimator.labels import label
 from brrrtop.estimator.learned import BEYOND_SM, SIDES, Trees
 from brrrtop.estimator.names import name_facts
-from brrrtop.model import Regime
+from brrrtop.estimator.table import share_of_roof
+from brrrtop.model import Regime, Side
 from brrrtop.tables import Device, Links, OpSignature, Window
 from tests.estimator.build import ADD, GEMM, H2D, H200, NCCL, K, window
 
@@ -146,3 +147,11 @@ def test_where_nobody_counted_kernels_the_rules_decide(monkeypatch: pytest.Monke
 def test_tensor_core_products_of_doubles_are_not_taken_for_tf32() -> None:
     name = "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize128x128x16_stage3_tensor16x8x8"
     assert name_facts(name).precision == "fp64"
+
+
+def test_what_waits_for_its_sm_is_shown_beside_the_ceiling_of_its_arithmetic() -> None:
+    group = judged(product(ODD, ns=4_000_000))
+    shown = share_of_roof(group, Side.MEMORY)
+    assert shown == group.compute_share_of_roof != group.memory_share_of_roof
+    plain = replace(group, beyond_sm=None)
+    assert share_of_roof(plain, Side.MEMORY) == group.memory_share_of_roof
