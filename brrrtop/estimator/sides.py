@@ -1,5 +1,6 @@
 """Chance that kernels are bound by their arithmetic or instructions and not by memory, from the
-evidence at hand (regime theory study, 1.6 and 1.7)."""
+evidence at hand (regime theory study, 1.6 and 1.7): rules, for GPUs that no trees were grown on
+(`learned`)."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ async def test_a_product_that_waits_for_its_sm_is_told_no_less_traffic() -> None
     async with shown(snapshots.snapshot(estimate=est), size=(100, 40)) as screen:
         text = await screen.press("enter")
     assert "memory side of the roof (of its SM: L1, shared)" in text
-    assert "2% of DRAM's ceiling" in text
+    assert "2% of its arithmetic's ceiling" in text
     assert "fewer bytes: it waits for its SM's own memory" in text
     assert "in a row are on the memory side" not in text
 

@@ -201,7 +201,7 @@ def _roof_words(kernel: KernelRow, roofs: Roofs | None) -> str:
         if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
             why = "no ceiling is known for what limits it"
         return f"{units.UNMEASURED}  {why}"
-    ceiling = "DRAM's ceiling" if kernel.waits_on_chip else "the ceiling of its side"
+    ceiling = "its arithmetic's ceiling" if kernel.waits_on_chip else "the ceiling of its side"
     return f"{units.share(kernel.roof_share)} of {ceiling}"
 
 
