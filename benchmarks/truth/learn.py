@@ -59,7 +59,8 @@ SETTINGS = {
     "random_state": 0,
 }
 """Chosen on the three rounds written blind, each scored by trees that had seen only what was there before it:
-depth, rate and leaves half or twice as large move the split error by less than half a point."""
+with eleven other depths, rates, leaves and penalties the mean split error was 5.3 to 6.3 points with shapes and
+7.0 to 8.4 with names."""
 TOSS_WEIGHT = 0.5
 RULES: tuple[Callable[[Counted], Counted | None], ...] = (
     lambda counted: counted,

@@ -2,8 +2,8 @@
 
 The trees are gradient boosted (Friedman 2001; grown by scikit-learn's HistGradientBoostingClassifier)
 on what Nsight Compute counted of kernels on an H200: `benchmarks/truth/learn.py` grows them anew from
-the recordings in `tests/recordings` and scores each script with trees that never saw it. No
-scikit-learn is needed here: a tree is a table of splits.
+the recordings in `tests/recordings`, and traces of five scripts more (BRRRTOP_TRACES), and scores each
+script with trees that never saw it. No scikit-learn is needed here: a tree is a table of splits.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from brrrtop.estimator.walks import Walk
+from brrrtop.estimator.walks import Walk, merged
 from brrrtop.tables import OpSignature
 
 
@@ -98,16 +98,7 @@ def dimensions(op: OpSignature) -> int | None:
     if any(n not in (1, out) for shape in padded for n, out in zip(shape, whole, strict=True)):
         return None
     steps = [_steps(shape) for shape in (*padded, whole)]
-    left: list[tuple[int, tuple[int, ...]]] = []
-    for place in reversed(range(rank)):
-        size, here = whole[place], tuple(step[place] for step in steps)
-        if size == 1:
-            continue
-        if left and all(a * left[-1][0] == b for a, b in zip(left[-1][1], here, strict=True)):
-            left[-1] = (left[-1][0] * size, left[-1][1])
-        else:
-            left.append((size, here))
-    return len(left)
+    return merged(whole, steps, reversed(range(rank)))
 
 
 def _steps(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ Source: aten/src/ATen/TensorIterator.cpp (`reorder_dimensions`, `allocate_or_res
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -72,7 +72,7 @@ def walk_of(op: OpSignature, tensors: int | None) -> Walk | None:
         size += _bytes(whole, [written], each[:1])
         steps = [written, *steps]
     held = held if in_place else size
-    dimensions = _merged(whole, steps, order)
+    dimensions = merged(whole, steps, order)
     return Walk(math.prod(whole), dimensions, len(steps), float(size), float(held))
 
 
@@ -163,7 +163,14 @@ def _bytes(whole: Sequence[int], steps: Sequence[Steps], each: Sequence[int]) ->
     return total
 
 
-def _merged(whole: Sequence[int], steps: Sequence[Steps], order: Sequence[int]) -> int:
+def merged(whole: Sequence[int], steps: Sequence[Sequence[int]], order: Iterable[int]) -> int:
+    """Dimensions left once those are put together that lie together in all operands.
+
+    Args:
+        whole: Sizes of the result.
+        steps: Of each operand, by dimension.
+        order: Of the dimensions, the quickest first.
+    """
     left: list[tuple[int, list[int]]] = []
     for place in order:
         size, here = whole[place], [operand[place] for operand in steps]
