@@ -31,6 +31,14 @@ CHECKS = (
     ("mypy",),
     ("lint-imports", "--no-logo"),
 )
+ON_THE_CLOCK = ("tests/agent", "tests/attach", "tests/live", "tests/probes")
+"""Their trainers, waits and deadlines are real: one after the other, with nothing beside them."""
+BESIDE_EACH_OTHER = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
+PYTEST = ("pytest", "-q", "--durations=10")
+TESTS = (
+    (*PYTEST, *BESIDE_EACH_OTHER, *(f"--ignore={folder}" for folder in ON_THE_CLOCK)),
+    (*PYTEST, *ON_THE_CLOCK),
+)
 
 
 def main(argv: list[str]) -> int:
@@ -76,9 +84,8 @@ def test(pytest_arguments: list[str]) -> int:
             "`apt-get install gcc libc6-dev` (Debian, Ubuntu)",
         )
     folder = environment("test", extra="[test]", torch=True)
-    checks = () if pytest_arguments else CHECKS
     failed = 0
-    for check in (*checks, ("pytest", *(pytest_arguments or ("-q", "--durations=10")))):
+    for check in (("pytest", *pytest_arguments),) if pytest_arguments else (*CHECKS, *TESTS):
         say(" ".join(check))
         code = subprocess.call([str(folder / "bin" / check[0]), *check[1:]])
         failed = failed or code
