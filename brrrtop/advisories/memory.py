@@ -7,7 +7,7 @@ from brrrtop.advisories.context import Context, advisory
 from brrrtop.advisories.gradients import dense_gradients
 from brrrtop.estimator.chains import Chains
 from brrrtop.estimator.traits import Trait, traits_of
-from brrrtop.model import Advisory
+from brrrtop.model import Advisory, Regime
 from collectors.wire import Metric
 
 CONV_PART = 0.3
@@ -29,11 +29,12 @@ def _fusing(context: Context) -> float:
         return 0.0
     apart = needless_copies(context) is not None  # which has the copies, in chains or out of them
     saved = context.device_side(found.left_ns if apart else found.fusable_ns)
-    long = found.length_p50 >= context.limits.chain_length
-    least = context.limits.chain_share
-    if context.waiting > context.limits.mostly_waiting:
-        least = context.limits.chain_waiting
-    return saved if saved >= least and (long or saved >= context.limits.strong_chain) else 0.0
+    limits = context.limits
+    long = found.length_p50 >= limits.chain_length
+    least = limits.chain_waiting if context.waiting > limits.mostly_waiting else limits.chain_share
+    moving = context.estimate.regime in (Regime.MEMORY, Regime.MIXED)
+    strong = limits.moving_chain if moving else limits.strong_chain
+    return saved if saved >= least and (long or saved >= strong) else 0.0
 
 
 def _is_in_runs(context: Context, saves: float) -> bool:

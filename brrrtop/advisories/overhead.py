@@ -301,7 +301,10 @@ def fused_optimizer(context: Context) -> Advisory | None:
         return None
     kept = 2_000 * updates
     launched = 1 - context.rho > context.limits.host_bound
+    if not launched and 2 * found.product_ns > found.total_ns:
+        return None
     spent = max(found.span_ns, found.host_ns or 0) if launched else found.total_ns
+    spent -= found.product_ns
     return advisory(
         context,
         "fused-optimizer",

@@ -72,6 +72,8 @@ class Thresholds:
     """Pointwise kernels in a typical chain; residual, norm and activation make 2-3."""
     strong_chain: float = 0.25
     """A bound this large speaks for itself, whatever the chains' length (A30)."""
+    moving_chain: float = 0.15
+    """The same of a step that moving tensors holds back, alone or with something else (A30)."""
     norm_share: float = 0.03
     """Norms written out (A31)."""
     storage_memory: float = 0.4

@@ -34,6 +34,8 @@ class Optimizer:
     fused: int
     total_ns: int
     """Kernel time."""
+    product_ns: int
+    """Part of it in matrix products, as of Muon and Shampoo: no fused form spares those."""
     host_ns: int | None
     """Host time in its ranges; None without marks."""
     span_ns: int
@@ -65,6 +67,7 @@ def optimizer(joined: Joined) -> Optimizer | None:
         foreach=int((rows & foreach & ~fused).sum()),
         fused=int((rows & fused).sum()),
         total_ns=joined.total_ns(rows),
+        product_ns=joined.total_ns(rows & joined.is_role(Role.GEMM)),
         host_ns=intervals.total(low, high) if ranged else None,
         span_ns=_span_ns(joined, rows),
         kind=_kind(joined),

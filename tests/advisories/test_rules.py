@@ -313,6 +313,19 @@ def an_update_over_lists() -> Scene:
     return looped(body)
 
 
+@silent("fused-optimizer")
+def an_update_that_multiplies_matrices() -> Scene:
+    def body(s: Scene) -> None:
+        large(s, 4)
+        s.mark(MarkClass.OPTIMIZER, 5_700.0, "Optimizer.step#Muon.step")
+        for _ in range(40):
+            s.kernel(MUL, 20.0)
+            s.kernel(GEMM, 100.0)
+            s.kernel(MUL, 20.0)
+
+    return looped(body)
+
+
 @calls_for("pin-memory")
 def large_pageable_uploads() -> Scene:
     return looped(lambda s: (s.copy("up", 256 << 20, 40_000.0, pageable=True), large(s)))
@@ -617,6 +630,16 @@ def an_evaluation_that_keeps_the_gpu_busy() -> Scene:
 @calls_for("fuse-pointwise")
 def long_pointwise_runs() -> Scene:
     return looped(lambda s: (large(s, 4), [s.kernel(ADD, 80.0) for _ in range(30)]))
+
+
+@calls_for("fuse-pointwise")
+def short_runs_where_moving_is_most() -> Scene:
+    def layer(s: Scene) -> None:
+        s.kernel(GEMM, 60.0)
+        s.kernel(ADD, 100.0)
+        s.kernel(ADD, 40.0)
+
+    return looped(lambda s: [layer(s) for _ in range(20)])
 
 
 @silent("fuse-pointwise")
