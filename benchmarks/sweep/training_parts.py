@@ -27,7 +27,7 @@ def classes(kind: str, rows: int, many: int, dtype: torch.dtype, p: Pool) -> Run
     x, y = p.leaf(rows, many, dtype=dtype), p.index(many, rows)
     other, dim = p.randn(rows, many, dtype=dtype), p.n(many)
     ignored = torch.where(p.mask(rows), y, -100)
-    share = other.softmax(-1) if kind in ("soft", "distilled", "mixed up") else other
+    share = other.softmax(-1) if kind in ("soft", "distilled") else other
     weight = p.randn(many, dtype=dtype).abs()
     calls: dict[str, Op] = {
         "plain": lambda x: F.cross_entropy(x, y),
@@ -36,17 +36,13 @@ def classes(kind: str, rows: int, many: int, dtype: torch.dtype, p: Pool) -> Run
         "weighted": lambda x: F.cross_entropy(x, y, weight),
         "each": lambda x: F.cross_entropy(x, y, reduction="none"),
         "soft": lambda x: F.cross_entropy(x, share),
-        "mixed up": lambda x: 0.3 * F.cross_entropy(x, y) + 0.7 * F.cross_entropy(x, y.flip(0)),
         "distilled": lambda x: F.kl_div((x / 4).log_softmax(-1), share, reduction="batchmean") * 16,
-        "distilled logs": lambda x: F.kl_div(
-            x.log_softmax(-1), other.log_softmax(-1), log_target=True
-        ),
         "written out": lambda x: -x.log_softmax(-1).gather(-1, y[:, None]).mean(),
         "z": lambda x: 1e-4 * x.float().logsumexp(-1).square().mean(),
         "margin": lambda x: F.cross_entropy(64 * (x.tanh() - 0.35 * F.one_hot(y, dim)), y),
         "multi margin": lambda x: F.multi_margin_loss(x, y),
-        "entropy": lambda x: -(x.softmax(-1) * x.log_softmax(-1)).sum(-1).mean(),
-        "chosen": lambda x: (x.gather(-1, y[:, None])[:, 0] - x.logsumexp(-1)).sigmoid().mean(),
+        "entropy": lambda x: (x.softmax(-1) * x.log_softmax(-1)).sum(-1),
+        "chosen": lambda x: x.gather(-1, y[:, None])[:, 0] - x.logsumexp(-1),
     }
     return both(p, calls[kind], x)
 
@@ -58,12 +54,11 @@ CLASSES = (
     ("ignored", 4096, 30522, FP16),
     ("ignored", 512, 151936, BF16), ("weighted", 65536, 19, FP32), ("each", 16384, 512, BF16),
     ("soft", 256, 1000, FP32),
-    ("soft", 1024, 21841, FP16), ("mixed up", 512, 1000, FP32), ("distilled", 256, 1000, FP32),
+    ("soft", 1024, 21841, FP16),
     ("distilled", 2048, 32000, BF16),
-    ("distilled logs", 4096, 1000, FP32), ("written out", 8192, 1000, FP32), ("z", 2048, 50304, BF16),
+    ("written out", 8192, 1000, FP32), ("z", 2048, 50304, BF16),
     ("margin", 512, 85742, FP32),
     ("multi margin", 4096, 100, FP32), ("entropy", 16384, 18, FP32), ("chosen", 1024, 32000, FP32),
-    ("entropy", 2048, 32000, FP16),
 )  # fmt: skip
 
 
@@ -75,80 +70,53 @@ def contrasted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def without_itself(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     itself = torch.eye(len(x), dtype=torch.bool, device=x.device)
-    return (x / 0.1).masked_fill(itself, -1e4).logsumexp(-1).mean()
+    return (x / 0.1).masked_fill(itself, -1e4).logsumexp(-1)
 
 
 def hardest(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Batch-hard triplets of a matrix of distances."""
     same = (at := torch.arange(len(x), device=x.device) // 4)[:, None] == at
-    return F.relu((x * same).amax(1) - (x + 100 * same).amin(1) + 0.3).mean()
+    return F.relu((x * same).amax(1) - (x + 100 * same).amin(1) + 0.3)
 
 
 def focal(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     loss, share = F.binary_cross_entropy_with_logits(x, y.sigmoid(), reduction="none"), x.sigmoid()
-    return (loss * 0.25 * (1 - share).square()).sum()
+    return loss * (1 - share).square()
 
 
 def dice(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     share, y = x.sigmoid().flatten(1), y.sigmoid().flatten(1)
-    return 1 - (2 * (share * y).sum(1) / (share.sum(1) + y.sum(1) + 1)).mean()
-
-
-def boxes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """1 - IoU of boxes by their sides."""
-    low, high = torch.maximum(x[:, :2], y[:, :2]), torch.minimum(x[:, 2:4], y[:, 2:4])
-    shared = (high - low).clamp(min=0).prod(1)
-    area = (x[:, 2:4] - x[:, :2]).prod(1) + (y[:, 2:4] - y[:, :2]).prod(1)
-    return (1 - shared / (area - shared + 1e-7)).mean()
-
-
-def clipped(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """PPO's."""
-    ratio = (x - y).exp()
-    return -torch.min(ratio * y, ratio.clamp(0.8, 1.2) * y).mean()
-
-
-def cosine(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """BYOL's."""
-    return 2 - 2 * (F.normalize(x, dim=-1) * F.normalize(y, dim=-1)).sum(-1).mean()
+    return (share * y).sum(1) / (share.sum(1) + y.sum(1) + 1)
 
 
 def spectra(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """A vocoder's: magnitudes and their logs."""
     x, y = x.abs() + 1e-3, y.abs() + 1e-3
-    return (x - y).abs().mean() + (x.log() - y.log()).abs().mean()
-
-
-def variation(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    across, down = x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :]
-    return across.abs().mean() + down.abs().mean()
+    return (x - y).abs() + (x.log() - y.log()).abs()
 
 
 PAIRED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("contrasted", contrasted, (4096, 4096), FP32), ("contrasted", contrasted, (512, 512), FP16),
     ("without itself", without_itself, (8192, 8192), FP32),
-    ("hardest", hardest, (1024, 1024), FP32), ("hardest", hardest, (4096, 4096), FP32),
-    ("focal", focal, (8, 76725, 80), FP32), ("focal", focal, (16, 300, 91), FP32),
-    ("dice", dice, (8, 4, 512, 512), FP32), ("boxes", boxes, (500000, 4), FP32),
-    ("boxes", boxes, (4800, 4), FP32), ("clipped", clipped, (262144,), FP32),
+    ("hardest", hardest, (4096, 4096), FP32),
+    ("focal", focal, (8, 76725, 80), FP32),
+    ("dice", dice, (8, 4, 512, 512), FP32),
     ("huber", F.huber_loss, (4096, 51), FP32), ("huber", F.huber_loss, (20000000,), FP32),
-    ("cosine", lambda x, y: 1 - F.cosine_similarity(x, y, -1).mean(), (65536, 256), FP32),
-    ("cosine", cosine, (1024, 2048), FP16),
-    ("triplet", lambda x, y: F.triplet_margin_loss(x, y, y.flip(0)), (8192, 128), FP32),
+    ("cosine", lambda x, y: F.cosine_similarity(x, y, -1), (65536, 256), FP32),
+    ("triplet", lambda x, y: F.triplet_margin_loss(x, y, y.flip(0), reduction="none"), (8192, 128), FP32),
     ("poisson", F.poisson_nll_loss, (4096, 2000), FP32),
-    ("gaussian", lambda x, y: 0.5 * (x + y.square() * (-x).exp()).mean(), (2000000, 4), FP32),
-    ("soft margin", F.soft_margin_loss, (1000000,), FP32),
-    ("quantiles", lambda x, y: torch.maximum(0.9 * (y - x), -0.1 * (y - x)).mean(), (65536, 24), FP32),
-    ("ranked", lambda x, y: -F.logsigmoid(x - y).mean(), (8192, 100), FP32),
+    ("gaussian", lambda x, y: x + y.square() * (-x).exp(), (2000000, 4), FP32),
+    ("quantiles", lambda x, y: torch.maximum(0.9 * (y - x), 0.1 * (x - y)), (65536, 24), FP32),
+    ("ranked", lambda x, y: F.logsigmoid(x - y), (8192, 100), FP32),
     ("tags", lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()), (4096, 5000), FP32),
     ("spectra", spectra, (32, 80, 3000), FP32),
-    ("barlow", lambda x, y: (x.square() * 0.005 + (x.diag() - y.diag()).square()).sum(), (8192, 8192), FP32),
-    ("total variation", variation, (16, 3, 512, 512), FP32),
+    ("barlow", lambda x, y: (x.square() * 0.005).sum() + (x.diag() - 1).square().sum(), (8192, 8192), FP32),
 )  # fmt: skip
 
 
 def layer_norm(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    apart = x.float() - x.float().mean(-1, keepdim=True)
+    wide = x.float()
+    apart = wide - wide.mean(-1, keepdim=True)
     return w * (apart * torch.rsqrt(apart.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
 
 
@@ -176,12 +144,11 @@ def standardized(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 NORMED: tuple[tuple[Op, Size, torch.dtype], ...] = (
-    (layer_norm, (16384, 768), FP32), (layer_norm, (8, 2048, 4096), BF16), (layer_norm, (512, 256), FP32),
+    (layer_norm, (8, 2048, 4096), BF16),
     (rms_norm, (8192, 2048), FP32),
-    (rms_norm, (4, 4096, 3072), BF16), (rms_norm, (4, 2048, 32, 128), FP16), (batch_norm, (65536, 64), FP32),
-    (batch_norm, (1024, 4096), FP32),
-    (image_norm, (16, 56, 56, 96), FP32), (image_norm, (32, 14, 14, 384), FP16),
-    (standardized, (2304, 512), FP32), (standardized, (256, 1000), FP32),
+    (rms_norm, (4, 4096, 3072), BF16), (batch_norm, (65536, 64), FP32),
+    (image_norm, (32, 14, 14, 384), FP16),
+    (standardized, (2304, 512), FP32),
 )  # fmt: skip
 SOFTENED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("softmax", lambda x: x.softmax(-1), (1000000, 4), FP32),
@@ -271,7 +238,7 @@ def buckets(x: torch.Tensor) -> torch.Tensor:
 
 
 ALONE: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
-    ("nucleus", nucleus, (64, 50257), FP32), ("nucleus", nucleus, (8, 128256), FP32),
+    ("nucleus", nucleus, (64, 50257), FP32),
     ("top k", top_k, (64, 50257), FP32), ("top k", top_k, (512, 32000), FP16),
     ("multinomial", lambda x: torch.multinomial(x.abs(), 1), (256, 32000), FP32),
     ("multinomial", lambda x: torch.multinomial(x.abs(), 8), (64, 10000), FP32),
@@ -279,9 +246,9 @@ ALONE: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("gumbel argmax", gumbel, (16, 32000), BF16),
     ("greedy", lambda x: x.argmax(-1), (2048, 50257), FP16),
     ("bernoulli", lambda x: torch.bernoulli(x.sigmoid()), (4096, 784), FP32),
-    ("area under", area_under, (1000000,), FP32), ("area under", area_under, (50000,), FP32),
+    ("area under", area_under, (1000000,), FP32),
     ("right in five", right_in_five, (1024, 1000), FP32),
-    ("right in five", right_in_five, (256, 21841), BF16), ("confusion", confusion, (8, 19, 512, 512), FP32),
+     ("confusion", confusion, (8, 19, 512, 512), FP32),
     ("confusion", confusion, (10000, 100), FP32), ("calibration", calibration, (50000, 1000), FP32),
     ("thresholds", thresholds, (200000,), FP32),
     ("recall", lambda x: x.topk(8, 1).indices, (5000, 5000), FP32),
@@ -334,7 +301,7 @@ def cases() -> Iterator[Case]:
         yield Case(f"{f.__name__} {size} {dtype}", partial(normed, f, size, dtype))
     for name, f, size, dtype in ALONE:
         yield Case(f"{name} {size} {dtype}", partial(alone, f, size, dtype))
-    for sounds in ((1000, 8, 80, 120), (250, 128, 29, 40), (100, 256, 5000, 12)):
+    for sounds in ((1000, 8, 80, 120), (100, 256, 5000, 12)):
         yield Case(f"CTC {sounds}", partial(ctc, *sounds))
     for size in ((8, 19, 512, 1024), (4, 150, 160, 160)):
         yield Case(f"pixels {size}", partial(pixels, size))
