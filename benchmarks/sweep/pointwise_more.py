@@ -23,10 +23,10 @@ Size = tuple[int, ...]
 Op = Callable[..., torch.Tensor]
 
 BROADCAST: tuple[tuple[Size, ...], ...] = (
-    ((65536, 512), (65536, 1)), ((4096, 4096), (4096, 1)), ((16384, 1), (1, 4096)), ((512, 1, 128), (1, 512, 128)),
-    ((32, 256, 56, 56), (256, 1, 1)), ((64, 64, 112, 112), (64, 64, 1, 1)), ((8, 16, 1024, 1024), (16, 1024, 1024)),
-    ((32, 12, 512, 512), (32, 1, 1, 512)), ((32, 196, 768), (768,)), ((4, 2048, 32, 128), (2048, 1, 128)),
-    ((1000000, 16), (16,)), ((200, 13), (13,)), ((256, 1), (1, 1024)),
+    ((65536, 512), (65536, 1)), ((4096, 4096), (4096, 1)), ((16384, 1), (1, 4096)),
+    ((512, 1, 128), (1, 512, 128)), ((32, 256, 56, 56), (256, 1, 1)), ((64, 64, 112, 112), (64, 64, 1, 1)),
+    ((8, 16, 1024, 1024), (16, 1024, 1024)), ((32, 12, 512, 512), (32, 1, 1, 512)), ((32, 196, 768), (768,)),
+    ((4, 2048, 32, 128), (2048, 1, 128)), ((1000000, 16), (16,)), ((200, 13), (13,)), ((256, 1), (1, 1024)),
     ((8, 128, 16000), (8, 128, 1)), ((2000000, 3), (2000000, 1)),
 )  # fmt: skip
 """By row, by column, by channel, outer and pairwise."""
@@ -59,8 +59,8 @@ GATED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("swiglu", by_gate(lambda a, b: F.silu(a) * b), (8, 256, 5632), FP16),
     ("geglu", by_gate(lambda a, b: a * F.gelu(b)), (4, 4096, 2560), FP16),
     ("geglu", by_gate(lambda a, b: a * F.gelu(b, approximate="tanh")), (8192, 16384), BF16),
-    ("reglu", by_gate(lambda a, b: F.relu(a) * b), (256, 1536), FP32),
-    ("glu", F.glu, (16, 1000, 1024), FP32), ("glu of channels", lambda x: F.glu(x, 1), (16, 512, 4000), FP32),
+    ("reglu", by_gate(lambda a, b: F.relu(a) * b), (256, 1536), FP32), ("glu", F.glu, (16, 1000, 1024), FP32),
+    ("glu of channels", lambda x: F.glu(x, 1), (16, 512, 4000), FP32),
     ("wavenet", by_gate(lambda a, b: a.tanh() * b.sigmoid(), 1), (8, 128, 16000), FP32),
     ("simple gate", by_gate(torch.mul, 1), (8, 128, 256, 256), FP16),
     ("every second", lambda x: x[..., ::2] * x[..., 1::2].sigmoid(), (8192, 8192), BF16),
@@ -68,11 +68,12 @@ GATED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("lstm", lstm, (256, 4096), FP32), ("lstm", lstm, (8192, 2048), FP16), ("gru", gru, (128, 768), FP32),
 )  # fmt: skip
 CASTS = (
-    (BF16, FP16, (8192, 4096)), (FP64, FP32, (1000000, 13)), (I64, FP32, (16384, 1024)), (I64, I32, (64, 4096)),
-    (U8, FP32, (128, 3, 224, 224)), (U8, FP16, (64, 3, 512, 512)), (BOOL, FP32, (32, 1, 1024, 1024)),
-    (FP32, BOOL, (4096, 4096)), (FP32, I64, (2000000,)), (FP32, U8, (16, 3, 1024, 1024)),
-    (I8, BF16, (16384, 4096)), (BOOL, I64, (256, 2048)), (FP16, I8, (8192, 8192)),
-    (BF16, FP32, (50257, 1600)), (I16, FP32, (32, 480000)), (U8, I64, (64, 512, 512)),
+    (BF16, FP16, (8192, 4096)), (FP64, FP32, (1000000, 13)), (I64, FP32, (16384, 1024)),
+    (I64, I32, (64, 4096)), (U8, FP32, (128, 3, 224, 224)), (U8, FP16, (64, 3, 512, 512)),
+    (BOOL, FP32, (32, 1, 1024, 1024)), (FP32, BOOL, (4096, 4096)), (FP32, I64, (2000000,)),
+    (FP32, U8, (16, 3, 1024, 1024)), (I8, BF16, (16384, 4096)), (BOOL, I64, (256, 2048)),
+    (FP16, I8, (8192, 8192)), (BF16, FP32, (50257, 1600)), (I16, FP32, (32, 480000)),
+    (U8, I64, (64, 512, 512)),
 )  # fmt: skip
 WHOLE: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("xor of shift", lambda x: x ^ (x >> 16), (16000000,), I64),
@@ -80,19 +81,17 @@ WHOLE: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("multiply", lambda x: x * 2654435761, (4000000,), I64),
     ("remainder", lambda x: x % 1000003, (8192, 39), I64),
     ("remainder", lambda x: x % 524288, (32000000,), I64),
-    ("floor divide", lambda x: x // 7, (8000000,), I64),
-    ("and", lambda x: x & 255, (100000000,), U8),
+    ("floor divide", lambda x: x // 7, (8000000,), I64), ("and", lambda x: x & 255, (100000000,), U8),
     ("hash", lambda x: ((x * 73856093) ^ (x >> 3) * 19349663) % 524288, (4000000,), I64),
     ("hash of columns", lambda x: (x[:, 0] * 31 + x[:, 1]) % 1000003, (4000000, 2), I64),
-    ("either", lambda x: x | x.flip(-1), (4096, 4096), BOOL),
-    ("equal", lambda x: x == 3, (32000000,), I64), ("ne pad", lambda x: (x != 0).long(), (256, 512), I64),
+    ("either", lambda x: x | x.flip(-1), (4096, 4096), BOOL), ("equal", lambda x: x == 3, (32000000,), I64),
+    ("ne pad", lambda x: (x != 0).long(), (256, 512), I64),
     ("positions", lambda x: (x.cumsum(1) * x), (512, 2048), I64),
     ("one of two", lambda x: torch.where(x > 50, x, -100), (64, 8192), I64),
     ("dequantized", lambda x: (x.float() - 8) * 0.1, (11008, 4096), I8),
     ("nibbles", lambda x: torch.stack((x & 15, x >> 4), -1), (4096, 5504), U8),
     ("normed image", lambda x: (x.permute(0, 3, 1, 2).float() / 255 - 0.45) / 0.22, (64, 224, 224, 3), U8),
-    ("sine", torch.sin, (8000000,), FP64),
-    ("tanh", torch.tanh, (4096, 4096), FP64),
+    ("sine", torch.sin, (8000000,), FP64), ("tanh", torch.tanh, (4096, 4096), FP64),
     ("distances", lambda x: (x[:, None] - x).square().sum(-1).sqrt(), (1024, 3), FP64),
     ("product", lambda x: x * x, (512, 129, 256), C64), ("magnitude", torch.abs, (64, 513, 400), C64),
     ("angle", torch.angle, (64, 513, 400), C64),
@@ -101,6 +100,11 @@ WHOLE: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("polar", lambda x: torch.polar(x.abs(), x), (16, 513, 1000), FP32),
 )  # fmt: skip
 """Integers, booleans, doubles and complex numbers: forward alone."""
+
+
+def windows(x: torch.Tensor) -> torch.Tensor:
+    """Swin's: eight by eight of an image."""
+    return x.unflatten(1, (8, -1)).unflatten(3, (8, -1)).transpose(2, 3).contiguous()
 
 
 def snake(x: torch.Tensor) -> torch.Tensor:
@@ -126,8 +130,7 @@ def fourier(x: torch.Tensor) -> torch.Tensor:
 
 CHAINS: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("snake", snake, (8, 512, 8192), FP32), ("radial", radial, (800000,), FP32),
-    ("gelu of old", gelu_of_old, (8192, 3072), FP16),
-    ("fourier", fourier, (262144, 3), FP32),
+    ("gelu of old", gelu_of_old, (8192, 3072), FP16), ("fourier", fourier, (262144, 3), FP32),
     ("quick gelu", lambda x: x * torch.sigmoid(1.702 * x), (256, 77, 2048), FP16),
     ("siren", lambda x: torch.sin(30 * x), (262144, 256), FP32),
     ("features of elu", lambda x: F.elu(x) + 1, (8, 16, 4096, 64), FP32),
@@ -167,8 +170,8 @@ def film(x: torch.Tensor, scale: torch.Tensor, shift: torch.Tensor) -> torch.Ten
 
 
 ROTATED: tuple[tuple[Op, Size, int, torch.dtype], ...] = (
-    (rotary, (4, 2048, 32, 128), 1, BF16), (rotary, (8, 12, 1024, 64), 2, FP32), (rotary_pairs, (2, 4096, 8, 128), 1, BF16),
-    (rotary_complex, (2, 2048, 32, 128), 1, FP32),
+    (rotary, (4, 2048, 32, 128), 1, BF16), (rotary, (8, 12, 1024, 64), 2, FP32),
+    (rotary_pairs, (2, 4096, 8, 128), 1, BF16), (rotary_complex, (2, 2048, 32, 128), 1, FP32),
 )  # fmt: skip
 """Which, queries, where their positions lie, dtype."""
 SEVERAL: tuple[tuple[str, Op, tuple[Size, ...], torch.dtype], ...] = (
@@ -177,10 +180,10 @@ SEVERAL: tuple[tuple[str, Op, tuple[Size, ...], torch.dtype], ...] = (
     ("lerp", lambda a, b: torch.lerp(a, b, 0.1), ((64000000,), (64000000,)), FP32),
     ("lerp by weights", torch.lerp, ((4096, 2048), (4096, 2048), (4096, 1)), FP32),
     ("addcmul", torch.addcmul, ((50000000,), (50000000,), (50000000,)), FP32),
-    ("addcdiv", lambda a, b, c: torch.addcdiv(a, b, c.square() + 1), ((2048, 4096),) * 3, FP32),
+    ("addcdiv", torch.addcdiv, ((2048, 4096),) * 3, FP32),
     ("addcmul by row", torch.addcmul, ((16384, 2048), (16384, 1), (2048,)), BF16),
     ("time shift", lambda x, m: x * m + F.pad(x, (0, 0, 1, -1)) * (1 - m), ((8, 1024, 2048), (2048,)), BF16),
-    ("clipped ratio", lambda a, b: -torch.min((a - b).exp(), (a - b).exp().clamp(0.8, 1.2)), ((131072,),) * 2, FP32),
+    ("clipped ratio", lambda a, b: torch.minimum((a - b).exp(), b.clamp(0.8, 1.2)), ((131072,),) * 2, FP32),
     ("transposed", lambda a, b: a + b.T, ((8192, 8192),) * 2, FP32),
     ("transposed", lambda a, b: a * b.T, ((1000, 1000),) * 2, FP16),
     ("symmetric", lambda a: 0.5 * (a + a.transpose(-1, -2)), ((64, 512, 512),), FP32),
@@ -199,8 +202,8 @@ MASKED: tuple[tuple[str, Callable[..., torch.Tensor], Size, Size, torch.dtype], 
     ("clamped", lambda x, m: x.clamp(-2, 2).nan_to_num(0.0) * m, (512, 10000), (512, 1), FP32),
 )  # fmt: skip
 MOVED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
-    ("windows", lambda x: x.view(len(x), 8, -1, 8, x.shape[2] // 8, x.shape[3]).transpose(2, 3).contiguous(), (32, 56, 56, 96), FP16),
-    ("patches", lambda x: F.unfold(x, 16 if x.shape[-1] > 16 else 2, stride=16), (64, 3, 224, 224), FP32),
+    ("windows", windows, (32, 56, 56, 96), FP16),
+    ("patches", lambda x: F.unfold(x, 16 if x.shape[-1] > 16 else 2, stride=16), (6, 3, 448, 448), FP32),
     ("depth from space", lambda x: F.pixel_unshuffle(x, 2), (16, 64, 128, 128), FP16),
     ("heads", lambda x: x.transpose(1, 2).contiguous(), (8, 2048, 16, 64), BF16),
     ("transposed", lambda x: x.T.contiguous(), (16384, 4096), FP32),
@@ -247,14 +250,12 @@ REDUCED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
 COUNTED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("any", lambda x: x.any(-1), (65536, 512), BOOL), ("any", torch.any, (100000000,), BOOL),
     ("all", lambda x: x.all(0), (4096, 4096), BOOL),
-    ("count", lambda x: x.count_nonzero(1), (16384, 1024), FP32),
-    ("sum", torch.sum, (50000000,), BOOL), ("sum", lambda x: x.sum(-1), (512, 4096), BOOL),
-    ("sum", lambda x: x.sum(0), (100000, 64), I64),
+    ("count", lambda x: x.count_nonzero(1), (16384, 1024), FP32), ("sum", torch.sum, (50000000,), BOOL),
+    ("sum", lambda x: x.sum(-1), (512, 4096), BOOL), ("sum", lambda x: x.sum(0), (100000, 64), I64),
     ("argmax", lambda x: x.argmax(-1), (65536, 1000), BF16),
     ("argmax", lambda x: x.argmax(1), (8, 21, 512, 512), FP32),
     ("range", lambda x: torch.stack(torch.aminmax(x)), (40000000,), FP32),
-    ("mean", lambda x: x.mean(0), (100000, 100), FP64),
-    ("var", torch.var, (4096, 4096), FP64),
+    ("mean", lambda x: x.mean(0), (100000, 100), FP64), ("var", torch.var, (4096, 4096), FP64),
     ("mean of bytes", lambda x: x.float().mean((0, 2, 3)), (64, 3, 512, 512), U8),
     ("finite", lambda x: x.isfinite().all(), (60000000,), FP16),
     ("median", lambda x: x.median(-1).values, (4096, 512), FP32),

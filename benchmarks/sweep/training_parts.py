@@ -49,16 +49,12 @@ def classes(kind: str, rows: int, many: int, dtype: torch.dtype, p: Pool) -> Run
 
 CLASSES = (
     ("plain", 4096, 50257, BF16), ("plain", 8192, 32000, BF16), ("plain", 64, 100, FP32),
-    ("plain", 1000000, 3, FP32),
-    ("plain", 8192, 8192, FP32), ("smooth", 1024, 21841, FP32), ("smooth", 6144, 37000, FP16),
-    ("ignored", 4096, 30522, FP16),
-    ("ignored", 512, 151936, BF16), ("weighted", 65536, 19, FP32), ("each", 16384, 512, BF16),
-    ("soft", 256, 1000, FP32),
-    ("soft", 1024, 21841, FP16),
-    ("distilled", 2048, 32000, BF16),
-    ("written out", 8192, 1000, FP32), ("z", 2048, 50304, BF16),
-    ("margin", 512, 85742, FP32),
-    ("multi margin", 4096, 100, FP32), ("entropy", 16384, 18, FP32), ("chosen", 1024, 32000, FP32),
+    ("plain", 1000000, 3, FP32), ("plain", 8192, 8192, FP32), ("smooth", 1024, 21841, FP32),
+    ("smooth", 6144, 37000, FP16), ("ignored", 4096, 30522, FP16), ("ignored", 512, 151936, BF16),
+    ("weighted", 65536, 19, FP32), ("each", 16384, 512, BF16), ("soft", 256, 1000, FP32),
+    ("soft", 1024, 21841, FP16), ("distilled", 2048, 32000, BF16), ("written out", 8192, 1000, FP32),
+    ("z", 2048, 50304, BF16), ("margin", 512, 85742, FP32), ("multi margin", 4096, 100, FP32),
+    ("entropy", 16384, 18, FP32), ("chosen", 1024, 32000, FP32),
 )  # fmt: skip
 
 
@@ -97,10 +93,8 @@ def spectra(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 PAIRED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("contrasted", contrasted, (4096, 4096), FP32), ("contrasted", contrasted, (512, 512), FP16),
-    ("without itself", without_itself, (8192, 8192), FP32),
-    ("hardest", hardest, (4096, 4096), FP32),
-    ("focal", focal, (8, 76725, 80), FP32),
-    ("dice", dice, (8, 4, 512, 512), FP32),
+    ("without itself", without_itself, (8192, 8192), FP32), ("hardest", hardest, (4096, 4096), FP32),
+    ("focal", focal, (8, 76725, 80), FP32), ("dice", dice, (8, 4, 512, 512), FP32),
     ("huber", F.huber_loss, (4096, 51), FP32), ("huber", F.huber_loss, (20000000,), FP32),
     ("cosine", lambda x, y: F.cosine_similarity(x, y, -1), (65536, 256), FP32),
     ("triplet", lambda x, y: F.triplet_margin_loss(x, y, y.flip(0), reduction="none"), (8192, 128), FP32),
@@ -144,11 +138,8 @@ def standardized(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 NORMED: tuple[tuple[Op, Size, torch.dtype], ...] = (
-    (layer_norm, (8, 2048, 4096), BF16),
-    (rms_norm, (8192, 2048), FP32),
-    (rms_norm, (4, 4096, 3072), BF16), (batch_norm, (65536, 64), FP32),
-    (image_norm, (32, 14, 14, 384), FP16),
-    (standardized, (2304, 512), FP32),
+    (layer_norm, (8, 2048, 4096), BF16), (rms_norm, (8192, 2048), FP32), (rms_norm, (4, 4096, 3072), BF16),
+    (batch_norm, (65536, 64), FP32), (image_norm, (32, 14, 14, 384), FP16), (standardized, (2304, 512), FP32),
 )  # fmt: skip
 SOFTENED: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
     ("softmax", lambda x: x.softmax(-1), (1000000, 4), FP32),
@@ -238,16 +229,14 @@ def buckets(x: torch.Tensor) -> torch.Tensor:
 
 
 ALONE: tuple[tuple[str, Op, Size, torch.dtype], ...] = (
-    ("nucleus", nucleus, (64, 50257), FP32),
-    ("top k", top_k, (64, 50257), FP32), ("top k", top_k, (512, 32000), FP16),
+    ("nucleus", nucleus, (64, 50257), FP32), ("top k", top_k, (64, 50257), FP32),
+    ("top k", top_k, (512, 32000), FP16),
     ("multinomial", lambda x: torch.multinomial(x.abs(), 1), (256, 32000), FP32),
     ("multinomial", lambda x: torch.multinomial(x.abs(), 8), (64, 10000), FP32),
-    ("gumbel argmax", gumbel, (1024, 50257), FP32),
-    ("gumbel argmax", gumbel, (16, 32000), BF16),
+    ("gumbel argmax", gumbel, (1024, 50257), FP32), ("gumbel argmax", gumbel, (16, 32000), BF16),
     ("greedy", lambda x: x.argmax(-1), (2048, 50257), FP16),
     ("bernoulli", lambda x: torch.bernoulli(x.sigmoid()), (4096, 784), FP32),
-    ("area under", area_under, (1000000,), FP32),
-    ("right in five", right_in_five, (1024, 1000), FP32),
+    ("area under", area_under, (1000000,), FP32), ("right in five", right_in_five, (1024, 1000), FP32),
      ("confusion", confusion, (8, 19, 512, 512), FP32),
     ("confusion", confusion, (10000, 100), FP32), ("calibration", calibration, (50000, 1000), FP32),
     ("thresholds", thresholds, (200000,), FP32),
