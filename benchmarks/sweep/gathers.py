@@ -140,8 +140,8 @@ def numbers(rows: int, width: int, dtype: torch.dtype, p: Pool) -> torch.Tensor:
 
 @cache
 def ground(p: Pool, dtype: torch.dtype) -> torch.Tensor:
-    """A GiB all cases write to: what they leave there is nothing to them."""
-    many = 1 << 16 if p.tiny else (1 << 30) // dtype.itemsize
+    """What all cases write to, a GiB of fp32: what they leave there is nothing to them."""
+    many = 1 << 16 if p.tiny else (1 << (30 if dtype == FP32 else 28)) // dtype.itemsize
     return torch.zeros(many, dtype=dtype, device=p.device)
 
 

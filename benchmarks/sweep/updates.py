@@ -154,8 +154,8 @@ def on_lists(kind: str, name: str, dtype: torch.dtype, p: Pool) -> Run:
 
 
 LISTED = (
-    ("average", "gpt", FP32), ("average", "resnet", FP32), ("average", "llama", BF16),
-    ("average by loop", "layer", FP32), ("fill", "resnet", FP32), ("fill", "llama", BF16),
+    ("average", "gpt", FP32), ("average", "resnet", FP32), ("average", "head", BF16),
+    ("average by loop", "layer", FP32), ("fill", "resnet", FP32), ("fill", "head", BF16),
     ("fill by loop", "layer", FP32), ("add up", "block", FP32), ("add up", "resnet", FP32),
     ("clip", "gpt", FP32), ("clip", "llama", BF16), ("clip", "mlp", FP32), ("clip by loop", "layer", FP32),
     ("clip values", "small block", FP32), ("norms", "resnet", FP32), ("unscale", "resnet", FP32),
