@@ -3,7 +3,7 @@ mending a plant won.
 
 The first is in TRUTH, the second and the step times in benchmarks/results/h200-blind.json, by round
 (`sets`), and what is said since comes from the recordings: with the estimator and the advisories that
-those misses were mended in. Of the second and third round no fixes were written.
+those misses were mended in. Of the later rounds no fixes were written.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def promised(one: dict[str, Any]) -> float | None:
     """The most that the plant's advice (the first predicted) said it saves, at first sight; None where
     it was not given or promises nothing."""
     given = {a["id"]: a["saves_at_most"] for a in one["said"]["advice"]}
-    return given.get(one["truth"]["advice"][0]) or None
+    return next((given.get(kind) or None for kind in one["truth"]["advice"][:1]), None)
 
 
 def section() -> list[str]:
