@@ -20,9 +20,9 @@ ONLY_GPU = {"attention": 0.4}
 """Shares that run on a CPU where most are for a GPU's backends."""
 
 
-def test_the_collector_finds_nine_scripts_and_no_helper() -> None:
-    assert len(SCRIPTS) == 9
-    assert "cases" not in SCRIPTS
+def test_the_collector_finds_eighteen_scripts_and_no_helper() -> None:
+    assert len(SCRIPTS) == 18
+    assert not {"cases", "numeric_ops", "updates", "vision_ops"} & {*SCRIPTS}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
