@@ -30,8 +30,9 @@ from benchmarks.truth.runs import SWEEP, Counted, Run, blind_runs, runs, sweep_r
 from benchmarks.truth.scoring import aligned, charged
 from benchmarks.truth.sets import BLIND, HALVES, half_of, held_out
 from brrrtop.estimator import table
+from brrrtop.estimator.amounts import EVIDENCE
 from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.estimator.judging import EVIDENCE, Group
+from brrrtop.estimator.judging import Group
 from brrrtop.estimator.traits import Trait, role_of, traits_of
 from brrrtop.kernel_names import short_name
 from brrrtop.tables import Window

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import learned, mixes, sampling
+from brrrtop.estimator.amounts import NAME
 from brrrtop.estimator.fusing import expected, fused, odds_of, works
-from brrrtop.estimator.judging import NAME, Group
+from brrrtop.estimator.judging import Group
 from brrrtop.estimator.sides import chance, log_odds
 from brrrtop.estimator.solving import Solution, solve
 from brrrtop.model import CounterCheck

@@ -26,14 +26,15 @@ NAME_COLUMNS = (
     "tensor_cores", "element_bytes", "elements_per_thread", "tensor_count", "alignment", "fused_ops",
     "strided", "only_reads", "backward",
     "tile_m", "tile_n", "tile_k", "tile_least", "tile_most",
+    "stages", "cluster", "a_turned", "b_turned",
 )  # fmt: skip
 """From the name alone."""
 COLUMNS = (
     *NAME_COLUMNS,
     "precision_bits", "is_score", "threads", "registers", "shared_bytes", "blocks_per_sm", "occupancy",
-    "waves", "blocks", "mean_ns",
+    "waves", "blocks", "mean_ns", "block_ns",
     "compute_roof", "memory_roof", "roof_ratio", "nearest_roof",
-    "intensity", "size_bytes", "cached", "pace", "issue_ratio",
+    "intensity", "size_bytes", "thread_bytes", "cached", "pace", "issue_ratio",
     "inner_least", "inner_most", "inner_k",
 )  # fmt: skip
 """In the order of a row."""
@@ -96,12 +97,14 @@ def row_of(seen: Seen) -> npt.NDArray[np.float64]:
         _log(seen.waves),
         _log(seen.blocks),
         _log(seen.mean_ns),
+        _log(seen.mean_ns) - _log(seen.blocks),
         compute,
         memory,
         compute - memory,
         _larger(compute, memory),
         _log(seen.flop) - size,
         size,
+        size - _log(seen.blocks * seen.threads),
         math.nan if seen.size_bytes is None else float(seen.cached),
         pace,
         math.log(seen.issue) + pace - memory,
@@ -134,6 +137,10 @@ def _of_name(name: str, family: Family, facts: NameFacts) -> tuple[float, ...]:
         _or_nan(facts.tile_k),
         _or_nan(min(facts.tile) if facts.tile else None),
         _or_nan(max(facts.tile) if facts.tile else None),
+        _or_nan(facts.stages),
+        _or_nan(facts.cluster),
+        _or_nan(facts.a_turned),
+        _or_nan(facts.b_turned),
     )
 
 

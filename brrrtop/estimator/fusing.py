@@ -6,7 +6,8 @@ import math
 from dataclasses import replace
 
 from brrrtop.estimator import families
-from brrrtop.estimator.judging import COUNTERS, SHAPES, Group
+from brrrtop.estimator.amounts import COUNTERS, SHAPES
+from brrrtop.estimator.judging import Group
 from brrrtop.estimator.sides import chance, log_odds
 from collectors.wire import Metric
 

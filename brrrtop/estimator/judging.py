@@ -11,12 +11,22 @@ from dataclasses import dataclass, replace
 
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import families, learned, mixes, occupancy
+from brrrtop.estimator.amounts import (
+    BYTES,
+    COUNTERS,
+    NAME,
+    NOTHING,
+    SHAPES,
+    amounts,
+    walked,
+)  # fmt: skip
 from brrrtop.estimator.families import Family, family_of
 from brrrtop.estimator.features import Seen, row_of
 from brrrtop.estimator.filling import enough_of_roof, fills_device
 from brrrtop.estimator.names import NameFacts, name_facts
 from brrrtop.estimator.offsets import cost_of
-from brrrtop.estimator.ops import STREAMING, Work, work_of
+from brrrtop.estimator.ops import STREAMING, work_of
+from brrrtop.estimator.row_gathers import picked_rows
 from brrrtop.estimator.sides import (
     STRIDED_FLOOR_NS,
     at_most_even,
@@ -26,13 +36,10 @@ from brrrtop.estimator.sides import (
     padding,
     with_exponentials,
 )
-from brrrtop.estimator.walks import Walk, walk_of
+from brrrtop.estimator.walks import Walk
 from brrrtop.tables import Activities, ActivityType, Device, OpSignature, Window
 from collectors.wire import Metric
 
-EVIDENCE = ("L0", "L1", "L1.5", "L2", "L3")
-NOTHING, NAME, BYTES, SHAPES, COUNTERS = range(5)
-"""Into `EVIDENCE`."""
 MOST_CERTAIN = {NAME: 0.75, BYTES: 0.9, SHAPES: 0.98, COUNTERS: 0.98}
 """However clear the odds: of 92 scripts on an H200, each judged by trees that never saw it, names alone are
 right for 94 % of the time, shapes for 98 % (benchmarks/truth)."""
@@ -41,7 +48,9 @@ INEFFICIENT = 0.35
 IMPOSSIBLE = 3.0
 """Times the roof that no kernel of the op's work can reach: Winograd's and FFT's save up to 2.25 and some
 of the multiplications, helpers with next to no work seem to reach dozens."""
-MOST_CERTAIN_BLIND = 0.5
+MOST_CERTAIN_BARE = 0.7
+"""Where nobody tells how many blocks fit on an SM."""
+MOST_CERTAIN_BLIND = 0.45
 """With nothing known of the device: whether a kernel fills it is open as well, and the rules that decide then
 are right less often than the trees."""
 
@@ -51,6 +60,7 @@ HELD_BY_CACHE = 0.75
 """Part of the level-2 cache that operands with told strides fit into together: with 10 to 40 MB in an H200's
 60 memory was at 0.47 to 0.87 of what their bytes say in 33 of 38 counted kinds, with 50 MB at 0.97 and
 more in 3 of 3."""
+HALVED = "d884gemm"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +163,11 @@ class Judge:
         mean_ns = max(total_ns / count, 1.0)
         waves, fills = self._geometry(row)
         op = self._window.ops.get(op_id)
-        work = work_of(op) if op else None
-        walk = _walk(op, facts, blocks, threads) if mean_ns > STRIDED_FLOOR_NS else None
-        flop, size, precision, level = _work(family, facts, work, blocks, threads, walk)
-        c_roof = self._compute_share(flop, precision, facts.tensor_cores, mean_ns)
+        work = picked_rows(name, op, blocks, threads) or (work_of(op) if op else None)
+        walk = walked(op, facts, blocks, threads) if mean_ns > STRIDED_FLOOR_NS else None
+        flop, size, precision, level = amounts(family, facts, work, blocks, threads, walk)
+        cores = facts.tensor_cores and not self._is_halved(name)
+        c_roof = self._compute_share(flop, precision, cores, mean_ns)
         padded = padding(facts, work) if level == SHAPES else 1.0
         c_roof = None if family.name in STREAMING else c_roof
         if (c_roof or 0.0) > IMPOSSIBLE:  # a helper of the op's, not what did its work
@@ -296,6 +307,11 @@ class Judge:
         rate = self._ceilings.rate(precision, tensor_cores)
         return flop / (mean_ns * 1e-9) / rate if rate else None
 
+    def _is_halved(self, name: str) -> bool:
+        """Whether a product multiplies fp64 as an A100 does, at half the rate of later tensor cores: at 0.39
+        of that rate it stood at 84 to 94 % of SM throughput (counted on an H200)."""
+        return HALVED in name and (self._device.capability or (0, 0)) >= (9, 0)
+
     def _memory_share(self, size: float | None, mean_ns: float) -> float | None:
         if not size or not self._ceilings or not self._ceilings.bytes_per_s:
             return None
@@ -309,55 +325,12 @@ def _completed(device: Device, ceilings: Ceilings | None) -> Device:
     return device
 
 
-def _walk(op: OpSignature | None, facts: NameFacts, blocks: int, threads: int) -> Walk | None:
-    """How a strided kernel goes through its op's operands; None where the grid is for another size."""
-    if op is None or not facts.strided or not facts.elements_per_thread:
-        return None
-    walk, each = walk_of(op, facts.tensor_count), facts.elements_per_thread * threads
-    return walk if walk and (blocks - 1) * each < walk.elements <= blocks * each else None
-
-
-def _work(
-    family: Family,
-    facts: NameFacts,
-    work: Work | None,
-    blocks: int,
-    threads: int,
-    walk: Walk | None = None,
-) -> tuple[float | None, float | None, str | None, int]:
-    """FLOPs, bytes, precision and evidence level of one execution.
-
-    Args:
-        threads: Of a block.
-        walk: Through the operands of a strided kernel, where strides are told.
-    """
-    if work is not None and family.name in work.families and family.name not in STREAMING:
-        named = facts.precision if facts.tensor_cores is not None else None
-        precision = named or work.precision or facts.precision
-        if facts.tensor_cores is False and precision in ("bf16", "fp16"):
-            precision = "fp32"  # 16 bits to store, 32 to multiply
-        return work.flop or None, work.size_bytes, precision, SHAPES
-    each = facts.elements_per_block or (facts.elements_per_thread or 0) * threads
-    if each and facts.element_bytes and facts.tensor_count:
-        elements = blocks * each
-        size = float(elements * facts.tensor_count * facts.element_bytes)
-        if work is not None and work.families is STREAMING:
-            least = work.size_bytes if walk is None else walk.size_bytes
-            told = least if work.exact else min(size, least or size)
-            return None, told, facts.precision, SHAPES
-        return None, size, facts.precision, BYTES
-    if work is not None and family.name in work.families:
-        size = work.size_bytes - (work.written if facts.only_reads else 0.0)
-        return None, size, facts.precision, SHAPES
-    return None, None, facts.precision, NAME
-
-
 def _most(group: Group) -> float:
     """How sure the side of a kernel may be at most: less where nobody tells the device's ceilings, whether
     it fills the device, or how many of its blocks fit on an SM."""
     if group.seen is None or group.waves is None:
         return MOST_CERTAIN_BLIND
-    return MOST_CERTAIN[group.level if group.seen.registers else NAME]
+    return MOST_CERTAIN[group.level] if group.seen.registers else MOST_CERTAIN_BARE
 
 
 def _certainty(group: Group, worked: float | None) -> float:

@@ -71,7 +71,7 @@ def _shapes(op: OpSignature) -> list[tuple[int, ...]]:
     return [shape for d in op.dims if (shape := _shape(d))]
 
 
-def _bytes_of(op: OpSignature, index: int, default: int = 4) -> int:
+def bytes_of(op: OpSignature, index: int, default: int = 4) -> int:
     return TYPE_BYTES.get(op.types[index], default) if index < len(op.types) else default
 
 
@@ -274,7 +274,7 @@ def _numels(op: OpSignature) -> Iterable[tuple[int, int]]:
     for index, dims in enumerate(op.dims):
         shape = _shape(dims)
         if shape:
-            yield math.prod(shape), _bytes_of(op, index)
+            yield math.prod(shape), bytes_of(op, index)
 
 
 def _streaming(op: OpSignature) -> Work | None:
@@ -317,7 +317,7 @@ def _lookup(op: OpSignature) -> Work | None:
         row = shapes[0][-1]
     if name.startswith("embedding_bag"):
         picked += math.prod(shapes[2]) if len(shapes) > 2 else 0
-    size = _bytes_of(op, 0) * row * picked
+    size = bytes_of(op, 0) * row * picked
     return Work(0.0, float(size), None, LOOKUPS) if size else None
 
 
@@ -335,7 +335,7 @@ def _generated(op: OpSignature) -> Work | None:
     parts = 2 if "_split_" in op.name and "_mul_" in op.name else 1
     size = 0
     for shape, i in tensors:
-        elements, each = math.prod(shape), _bytes_of(op, i)
+        elements, each = math.prod(shape), bytes_of(op, i)
         if elements * each > NO_CACHE and any(w[-len(shape) :] == shape for w in whole):
             elements = most
         few = elements <= UNROLLED * most and elements % max(most, 1) == 0

@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import families, fusing, learned, mixes, samples
+from brrrtop.estimator.amounts import COUNTERS
 from brrrtop.estimator.features import row_of
 from brrrtop.estimator.filling import NEARLY_FULL, NEARLY_NS
-from brrrtop.estimator.judging import COUNTERS, Group
+from brrrtop.estimator.judging import Group
 from brrrtop.estimator.names import NameFacts
 from brrrtop.estimator.offsets import measured_cost
 from brrrtop.estimator.samples import Expected, Rate

@@ -7,7 +7,8 @@ from collections import defaultdict
 import numpy as np
 
 from brrrtop.estimator import families
-from brrrtop.estimator.judging import EVIDENCE, Group, charge_compute
+from brrrtop.estimator.amounts import EVIDENCE
+from brrrtop.estimator.judging import Group, charge_compute
 from brrrtop.estimator.labels import COMM, TRANSFER, Labels
 from brrrtop.model import KernelRow, Side
 from brrrtop.tables import I8

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.estimator import families
-from brrrtop.estimator.judging import COUNTERS, Group, charge_compute
+from brrrtop.estimator.amounts import COUNTERS
+from brrrtop.estimator.judging import Group, charge_compute
 from brrrtop.model import Account, Split
 
 F8 = npt.NDArray[np.float64]

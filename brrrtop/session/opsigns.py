@@ -22,6 +22,9 @@ _OF_PRECISION = {
     "fp16": "c10::Half", "fp8": "c10::Float8_e4m3fn", "int8": "signed char",
 }  # fmt: skip
 _OF_BYTES = {8: "long int", 4: "float", 2: "c10::BFloat16", 1: "unsigned char"}
+_ROWS = re.compile(r"\bvectorized_gather_kernel<")
+"""Names the type of the indices only. Its blocks tell rows of 16-bit elements from those of fp32 where they
+are wide (`row_gathers`)."""
 _WIDE = re.compile(r"\b(?:double|long)\b")
 _WHOLE = re.compile(
     r"flash_(?:fwd|bwd)\w*<.*?_traits<.*?>\s*>?,\s*(?:\(bool\))?(?:true|false|[01])"
@@ -42,6 +45,8 @@ _HALVES = ("c10::BFloat16", "c10::Half")
 @lru_cache(maxsize=4096)
 def type_of(kernel: str) -> str | None:
     """The element type that a kernel's name tells, as torch writes it."""
+    if _ROWS.search(kernel):
+        return "float"
     facts = name_facts(kernel)
     if facts.tensor_cores is False and facts.element_bytes == 2:
         return _OF_BYTES[2]  # 16-bit tensors, multiplied as fp32

@@ -65,6 +65,28 @@ def test_a_row_has_a_number_for_each_column_and_none_for_what_nobody_knows() -> 
     assert math.isnan(told["compute_roof"]) and math.isnan(told["roof_ratio"])
 
 
+def test_what_a_block_takes_and_a_thread_moves_are_columns_of_their_own() -> None:
+    told = dict(zip(COLUMNS, row_of(seen()).tolist(), strict=True))
+    assert told["block_ns"] == pytest.approx(math.log(50_000 / 4096))
+    assert told["thread_bytes"] == pytest.approx(math.log(1e8 / (4096 * 128)))
+    told = dict(zip(COLUMNS, row_of(seen(size_bytes=None)).tolist(), strict=True))
+    assert math.isnan(told["thread_bytes"])
+
+
+def test_fp64_products_of_an_older_kind_reach_half_the_rate_of_later_tensor_cores() -> None:
+    def share(name: str, device: Device) -> float:
+        w = product(name, device, ns=40_000_000)
+        op = replace(w.ops[5], types=("double", "double"))
+        found = judged(replace(w, ops={5: op})).compute_share_of_roof
+        assert found is not None
+        return found
+
+    old = "cutlass_80_tensorop_d884gemm_64x64_16x4_tn_align1"
+    new = "sm90_xmma_gemm_f64f64_f64f64_f64_tn_n_tilesize64x64x16_warpgroupsize1x1x1"
+    assert share(old, H200) == pytest.approx(2 * share(new, H200), rel=0.02)
+    assert share(old, A100) == pytest.approx(share(new, A100), rel=0.02)
+
+
 @pytest.mark.parametrize("rule", [SIDES, BEYOND_SM])
 def test_nearer_the_arithmetic_is_never_less_likely_its_side(rule: int) -> None:
     rng, trees = np.random.default_rng(0), learned.shipped()

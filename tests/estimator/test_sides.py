@@ -9,7 +9,8 @@ import pytest
 
 from brrrtop.ceilings import ceilings_for
 from brrrtop.estimator import sides
-from brrrtop.estimator.judging import EVIDENCE, MOST_CERTAIN, NAME, SHAPES, Group
+from brrrtop.estimator.amounts import EVIDENCE, NAME, SHAPES
+from brrrtop.estimator.judging import MOST_CERTAIN, Group
 from brrrtop.estimator.labels import label
 from brrrtop.tables import Links, OpSignature
 from tests.estimator.build import GEMM, H200, K, window

@@ -22,6 +22,7 @@ from benchmarks.truth.runs import blind_runs, runs
 from benchmarks.truth.sets import (
     BLIND,
     FIRST_ROUND,
+    FOURTH_ROUND,
     PARTS,
     SECOND_ROUND,
     SET_WITH,
@@ -42,10 +43,15 @@ from brrrtop.estimator.names import name_facts
 
 pytestmark = pytest.mark.timeout(180)
 """The scripts are scored once for all tests of a worker."""
-TRIED = {"cell_unet", "sr_train", "stylegan_lowmem", "wide_resnet_nchw_amp", "yolo_simota"}
+TRIED = {
+    "cell_unet", "resnet50_imagenet_bf16", "sr_train", "stylegan_lowmem", "wide_resnet_nchw_amp",
+    "yolo_simota",
+}  # fmt: skip
 """cuDNN chose among their kernels by trying them, and otherwise when they were counted."""
 DRAWN = {"gru_translate"}
 """Their grids go by the lengths that a batch draws, others when they were counted."""
+PLACED = {"hashgrid_sdf", "pointnet2_cls"}
+"""Which kernel concatenates goes by where in memory the parts lie, elsewhere when they were counted."""
 MISPREDICTED = {"cell_unet": "overhead", "fp8": "compute", "windows": "compute"}
 """Otherwise than their writers foretold: what their counters say."""
 
@@ -82,26 +88,29 @@ def test_a_script_that_two_folders_hold_comes_once_and_with_its_counters() -> No
 
 def test_a_script_is_not_blind_until_somebody_says_so() -> None:
     assert not STUDIED & SET_WITH and not BLIND & (STUDIED | SET_WITH)
-    assert len(BLIND) == sum(map(len, (FIRST_ROUND, SECOND_ROUND, THIRD_ROUND)))
+    assert len(BLIND) == sum(map(len, (FIRST_ROUND, SECOND_ROUND, THIRD_ROUND, FOURTH_ROUND)))
     assert part_of("written_tomorrow") == PARTS[1]
 
 
 def test_of_all_scripts_written_blind_there_are_counters_and_what_was_said_at_first_sight() -> None:
     found = {run.name: run for run in blind_runs()}
-    sizes = tuple(map(len, (FIRST_ROUND, SECOND_ROUND, THIRD_ROUND)))
-    assert set(found) == BLIND and sizes == (24, 14, 22)
+    sizes = tuple(map(len, (FIRST_ROUND, SECOND_ROUND, THIRD_ROUND, FOURTH_ROUND)))
+    assert set(found) == BLIND and sizes == (24, 14, 22, 24)
     rounds = {part: seen["scripts"] for part, seen in first_sight().items()}
     assert {part: set(kept) for part, kept in rounds.items()} == {
         PARTS[2]: FIRST_ROUND,
         PARTS[3]: SECOND_ROUND,
         PARTS[4]: THIRD_ROUND,
+        PARTS[5]: FOURTH_ROUND,
     }
     for name, run in found.items():
         assert run.counters, name
         assert run.truth == rounds[part_of(name)][name]["truth"], name
 
 
-@pytest.mark.parametrize(("part", "wrong"), [(PARTS[2], "none"), (PARTS[3], "1"), (PARTS[4], "1")])
+@pytest.mark.parametrize(
+    ("part", "wrong"), [(PARTS[2], "none"), (PARTS[3], "1"), (PARTS[4], "1"), (PARTS[5], "2")]
+)
 def test_the_sentences_on_the_first_sight_say_what_the_figures_beside_them_do(
     part: str, wrong: str
 ) -> None:
@@ -138,7 +147,7 @@ def test_every_part_has_a_table_and_sums_of_its_own(every_script: list[Row]) -> 
 def test_every_counted_kernel_is_found_in_its_recording(every_script: list[Row]) -> None:
     for row in every_script:
         found, counted = row.scores["shapes"].matched, len(row.run.counters)
-        may_differ = row.run.name in TRIED | DRAWN
+        may_differ = row.run.name in TRIED | DRAWN | PLACED
         assert found == counted or (may_differ and found >= 0.8 * counted), row.run.name
 
 
@@ -213,6 +222,8 @@ def test_a_script_that_is_not_as_predicted_is_as_its_counters_say(
         (PARTS[3], "names", 12.0, 0.88),
         (PARTS[4], "shapes", 9.0, 0.93),
         (PARTS[4], "names", 12.5, 0.84),
+        (PARTS[5], "shapes", 8.0, 0.93),
+        (PARTS[5], "names", 9.0, 0.91),
     ],
 )
 def test_held_out_scripts_get_no_worse(
