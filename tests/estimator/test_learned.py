@@ -181,3 +181,19 @@ def test_what_waits_for_its_sm_is_shown_beside_the_ceiling_of_its_arithmetic() -
     assert shown == group.compute_share_of_roof != group.memory_share_of_roof
     plain = replace(group, beyond_sm=None)
     assert share_of_roof(plain, Side.MEMORY) == group.memory_share_of_roof
+
+
+def test_a_product_of_wide_numbers_near_its_roof_is_on_the_compute_side_whatever_trees_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Trees, "odds", lambda *_: -5.0)
+
+    def side(kind: str, ns: int) -> float:
+        w = product("sm90_xmma_gemm_f64f64_f64f64_f64_tn_n_tilesize64x64x16", ns=ns)
+        return judged(
+            replace(w, ops={5: replace(w.ops[5], types=(kind, kind))})
+        ).compute_probability
+
+    assert side("double", 20_000_000) == pytest.approx(0.9)
+    assert side("double", 80_000_000) < 0.1
+    assert judged(product(GEMM)).compute_probability < 0.1
