@@ -167,8 +167,7 @@ class Judge:
         work = picked_rows(name, op, blocks, threads) or (work_of(op) if op else None)
         walk = walked(op, facts, blocks, threads) if mean_ns > STRIDED_FLOOR_NS else None
         flop, size, precision, level = amounts(family, facts, work, blocks, threads, walk)
-        cores = facts.tensor_cores and not self._is_halved(name)
-        c_roof = self._compute_share(flop, precision, cores, mean_ns)
+        c_roof = self._compute_share(flop, precision, self._cores(facts, name), mean_ns)
         padded = padding(facts, work) if level == SHAPES else 1.0
         c_roof = None if family.name in STREAMING else c_roof
         if (c_roof or 0.0) > IMPOSSIBLE:  # a helper of the op's, not what did its work
@@ -308,10 +307,14 @@ class Judge:
         rate = self._ceilings.rate(precision, tensor_cores)
         return flop / (mean_ns * 1e-9) / rate if rate else None
 
-    def _is_halved(self, name: str) -> bool:
-        """Whether a product multiplies fp64 as an A100 does, at half the rate of later tensor cores: at 0.39
-        of that rate it stood at 84 to 94 % of SM throughput (counted on an H200)."""
-        return HALVED in name and (self._device.capability or (0, 0)) >= (9, 0)
+    def _cores(self, facts: NameFacts, name: str) -> bool | None:
+        """Whether a product runs at the tensor cores' full rate; None where its name does not say.
+
+        An A100's instruction for fp64 has half the rate of later tensor cores: at 0.39 of that rate it
+        stood at 84 to 94 % of SM throughput (counted on an H200).
+        """
+        halved = HALVED in name and (self._device.capability or (0, 0)) >= (9, 0)
+        return False if halved else facts.tensor_cores
 
     def _memory_share(self, size: float | None, mean_ns: float) -> float | None:
         if not size or not self._ceilings or not self._ceilings.bytes_per_s:
