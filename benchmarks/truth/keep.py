@@ -2,7 +2,7 @@
 
     python -m benchmarks.truth.keep FROM tests/recordings/h200 [--steps 2]
     python -m benchmarks.truth.keep FROM --sweep [--steps 2]
-    python -m benchmarks.truth.keep FROM --blind --steps 1  (second and third round: 2)
+    python -m benchmarks.truth.keep FROM --blind --steps 1  (later rounds: 2)
 
 Per script: NAME.brrr (the trace, with what the script measured and what a monitor should say as
 provenance) and, where it was counted, NAME.ncu.csv.gz. Of long steps only `--steps` are kept, with

@@ -10,7 +10,7 @@ of kernel (script, name, grid, op) weighs the same however often it ran, one tha
 sides half. Kernels too small for the GPU are left out: `filling` tells those.
 
 `--folds N` leaves out every N-th script at a time, grows trees on the others and the sweep, and scores the
-estimator with them. NAMES: scripts with commas between, or `first`, `second`, `third` round.
+estimator with them. NAMES: scripts with commas between, or `first` to `fourth` round.
 """
 
 from __future__ import annotations

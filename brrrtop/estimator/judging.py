@@ -19,7 +19,7 @@ from brrrtop.estimator.amounts import (
     SHAPES,
     amounts,
     walked,
-)  # fmt: skip
+)
 from brrrtop.estimator.families import Family, family_of
 from brrrtop.estimator.features import Seen, row_of
 from brrrtop.estimator.filling import enough_of_roof, fills_device
@@ -324,7 +324,7 @@ class Judge:
 
 def _at_least(seen: Seen) -> float:
     """Least chance of the compute side: of what is multiplied in other than 16 bits and reaches two thirds of
-    its roof 99 of 99 counted kernels were on it (H200). Faster ones also wait for their SM's own memory."""
+    its roof 99 of 99 counted kernels were on it (H200). Of 16-bit ones the SM's own memory was the larger throughput for one in ten."""
     reached = seen.compute_roof or 0.0
     if seen.precision in ("bf16", "fp16") or reached < 1.5 * (seen.memory_roof or 0.0):
         return 0.0
