@@ -323,8 +323,11 @@ class Judge:
 
 
 def _at_least(seen: Seen) -> float:
-    """Least chance of the compute side: of what is multiplied in other than 16 bits and reaches two thirds of
-    its roof 99 of 99 counted kernels were on it (H200). Of 16-bit ones the SM's own memory was the larger throughput for one in ten."""
+    """Least chance of the compute side.
+
+    Of what is multiplied in other than 16 bits and reaches two thirds of its roof 99 of 99 counted kernels
+    were on it (H200). Of 16-bit ones the SM's own memory was the larger throughput for one in ten.
+    """
     reached = seen.compute_roof or 0.0
     if seen.precision in ("bf16", "fp16") or reached < 1.5 * (seen.memory_roof or 0.0):
         return 0.0
