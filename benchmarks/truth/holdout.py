@@ -4,7 +4,8 @@
 
 The constants of the pointwise kernels (`sides`) are chosen anew by the least mean split error on
 every second script and used on the others, both ways round; then on all scripts but one, for each.
-Only the scripts that they were chosen with take part: `table` scores the others.
+Only the scripts that they were chosen with take part: `table` scores the others. Trees are left out: where
+they decide (`learned`), these constants do not.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
 from benchmarks.truth.runs import Run, runs, without_shapes
 from benchmarks.truth.scoring import score
 from benchmarks.truth.sets import held_out
-from brrrtop.estimator import sides
+from brrrtop.estimator import learned, sides
 
 GRID = {
     "VECTORIZED_TURN": (0.55, 0.6, 0.655, 0.7, 0.75),
@@ -33,12 +35,13 @@ CHOICES = tuple(itertools.product(*GRID.values()))
 
 @contextmanager
 def constants(choice: Sequence[float]) -> Iterator[None]:
-    """The estimator with other constants."""
+    """The estimator by rules, with other constants."""
     shipped = {name: getattr(sides, name) for name in GRID}
     try:
         for name, value in zip(GRID, choice, strict=True):
             setattr(sides, name, value)
-        yield
+        with mock.patch.object(learned, "GROWN_ON", None):
+            yield
     finally:
         for name, value in shipped.items():
             setattr(sides, name, value)

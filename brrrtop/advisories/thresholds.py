@@ -73,7 +73,8 @@ class Thresholds:
     strong_chain: float = 0.25
     """A bound this large speaks for itself, whatever the chains' length (A30)."""
     moving_chain: float = 0.15
-    """The same of a step that moving tensors holds back, alone or with something else (A30)."""
+    """The same of a step that moving tensors holds back, alone or with something else (A30). Of the
+    H200 recordings three are between the two: their writers asked for it in two and forbade it in none."""
     norm_share: float = 0.03
     """Norms written out (A31)."""
     storage_memory: float = 0.4
