@@ -1,0 +1,24 @@
+"""Layers and parts of graph, recommender, tabular, series, control and scientific models, each as it stands in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import science_clicks
+import science_graphs
+import science_tables
+from cases import Case, building
+from harness import main
+
+TRUTH = {"regime": "unknown", "advice": [], "not_advice": []}
+
+
+def cases() -> Iterator[Case]:
+    for part in (science_graphs, science_clicks, science_tables):
+        yield from part.cases()
+
+
+build = building("science_layers", cases)
+
+if __name__ == "__main__":
+    main(__file__, TRUTH, build)
