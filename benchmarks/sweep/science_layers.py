@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import science_clicks
 import science_graphs
+import science_policies
+import science_series
 import science_tables
 from cases import Case, building
 from harness import main
@@ -14,7 +16,7 @@ TRUTH = {"regime": "unknown", "advice": [], "not_advice": []}
 
 
 def cases() -> Iterator[Case]:
-    for part in (science_graphs, science_clicks, science_tables):
+    for part in (science_graphs, science_clicks, science_tables, science_series, science_policies):
         yield from part.cases()
 
 
