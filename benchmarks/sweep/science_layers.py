@@ -1,14 +1,12 @@
-"""Layers and parts of graph, recommender, tabular, series, control and scientific models, each as it stands in a step."""
+"""Layers and parts of graph, scientific and probabilistic models, each as it stands in a step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import science_clicks
+import science_chance
+import science_fields
 import science_graphs
-import science_policies
-import science_series
-import science_tables
 from cases import Case, building
 from harness import main
 
@@ -16,7 +14,7 @@ TRUTH = {"regime": "unknown", "advice": [], "not_advice": []}
 
 
 def cases() -> Iterator[Case]:
-    for part in (science_graphs, science_clicks, science_tables, science_series, science_policies):
+    for part in (science_graphs, science_fields, science_chance):
         yield from part.cases()
 
 

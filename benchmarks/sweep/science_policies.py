@@ -369,7 +369,7 @@ PARTS: tuple[Part, ...] = (
     (impala, (640, 4, 16, 84, FP32)), (impala, (1024, 32, 64, 42, BF16)), (v_trace, (5, 4096, 18)),
     (advantages, (4, 262144)), (dreamer, (1024, 1024, 32, BF16)), (two_hot, (16384, 255)), (models, (7, 2048, 200)),
     (planned, (64, 512, 12, 20)), (replayed, (1000000, 4096, 64)), (shifted, (512, 84)), (qmix, (8192, 8, 120, 32)),
-    (conservative, (1024, 20, 17, 512)), (chosen, (512, 50, 362)), (physics, (1048576,)), (followed, (6, 1024, True)),
+    (conservative, (1024, 20, 17, 512)), (chosen, (128, 50, 362)), (physics, (1048576,)), (followed, (6, 1024, True)),
     (followed, (4, 512, False)),
 )  # fmt: skip
 
