@@ -247,6 +247,8 @@ BLOCKS: dict[str, tuple[Size, ...]] = {
     "unet": ((640, 1280, 3, 3), (640,), (640, 640, 3, 3), (640, 1280), (640, 1280, 1, 1)),
     "convnext": ((384, 1, 7, 7), (1536, 384), (1536,), (384, 1536), (384,)),
     "mobile": ((672, 112, 1, 1), (672,), (672, 1, 5, 5), (112, 672, 1, 1), (28, 672, 1, 1)),
+    "deit": ((1536, 384), (1536,), (384, 384)),
+    "stem": ((64, 3, 7, 7), (256, 64, 1, 1), (64,)),
     "field": ((6 << 20, 2), (64, 32), (64, 64), (3, 64)),
 }
 
@@ -292,13 +294,13 @@ def perturbed(ws: list[torch.Tensor], gs: list[torch.Tensor], ms: list[torch.Ten
 
 
 WRITTEN = (
-    (lamb, "vit"), (clipped, "resnet"), (lion, "convnext"), (averaged, "unet"), (perturbed, "mobile"),
-    (lamb, "field"), (averaged, "mobile"),
+    (lamb, "deit"), (clipped, "stem"), (lion, "convnext"), (averaged, "unet"), (perturbed, "mobile"),
+    (averaged, "mobile"),
 )  # fmt: skip
 MADE = (
     ("SGD", "resnet", {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-4, "foreach": True}),
     ("SGD", "mobile", {"momentum": 0.9, "foreach": False}), ("SGD", "unet", {"momentum": 0.9, "fused": True}),
-    ("Adam", "field", {"eps": 1e-15, "foreach": True}), ("Adam", "mobile", {"foreach": False}),
+    ("Adam", "field", {"eps": 1e-15, "foreach": True}), ("Adam", "stem", {"foreach": False}),
     ("AdamW", "vit", {"fused": True}), ("AdamW", "unet", {"foreach": True}),
     ("RMSprop", "mobile", {"momentum": 0.9, "foreach": True}), ("Adam", "convnext", {"fused": True, "amsgrad": True}),
 )  # fmt: skip

@@ -99,27 +99,36 @@ def encoded(x: T, w1: T, w2: T) -> T:
 
 
 def rendered(sigma: T, rgb: T, depth: T) -> T:
-    """Colours along rays, and where to look again."""
+    """Colours along rays."""
     depth = depth.abs().cumsum(-1)
     delta = torch.cat((depth.diff(dim=-1), torch.full_like(depth[:, :1], 1e10)), -1)
     alpha = 1 - torch.exp(-F.relu(sigma) * delta)
     through = torch.cumprod(torch.cat((torch.ones_like(alpha[:, :1]), 1 - alpha + 1e-10), -1), -1)
     weight = alpha * through[:, :-1]
-    with torch.no_grad():
-        cdf = (weight + 1e-5).cumsum(-1)
-        u = torch.rand_like(cdf) * cdf[:, -1:]
-        at = torch.searchsorted(cdf, u, right=True).clamp(max=cdf.shape[1] - 1)
-        again = depth.gather(1, at)
-    return (weight[..., None] * rgb.sigmoid()).sum(-2) + again.mean() * 0
+    return (weight[..., None] * rgb.sigmoid()).sum(-2)
+
+
+def searched(depth: T, weight: T) -> T:
+    """Where along its ray NeRF looks again, by what it has seen."""
+    depth = depth.abs().cumsum(-1)
+    share = weight.abs() + 1e-5
+    cdf = F.pad((share / share.sum(-1, keepdim=True)).cumsum(-1), (1, 0))
+    u = torch.rand(len(cdf), 128, device=cdf.device)
+    at = torch.searchsorted(cdf, u, right=True)
+    both = torch.stack(((at - 1).clamp(min=0), at.clamp(max=depth.shape[1] - 1)), -1)
+    low, high = cdf.gather(1, both.flatten(1).clamp(max=cdf.shape[1] - 1)).view_as(both).unbind(-1)
+    a, b = depth.gather(1, both.flatten(1)).view_as(both).unbind(-1)
+    step = torch.where(high - low < 1e-5, torch.ones_like(low), high - low)
+    return torch.sort(torch.cat((depth, a + (u - low) / step * (b - a)), -1), -1)[0]
 
 
 def hashed(x: T, table: T) -> T:
-    """A level of an Instant-NGP grid: four of its eight corners hashed, looked up, weighed."""
+    """A level of an Instant-NGP grid: two of its eight corners hashed, looked up, weighed."""
     at = x.sigmoid() * 512
     low = at.floor()
     part, low = at - low, low.long()
     out = torch.zeros_like(table[:1])
-    for i in range(4):
+    for i in range(2):
         bit = (i & 1, i >> 1)
         place = (low[:, 0] + bit[0]) ^ ((low[:, 1] + bit[1]) * 2654435761)
         share = (part[:, 0] if bit[0] else 1 - part[:, 0]) * (
@@ -139,8 +148,8 @@ def planes(x: T, a: T, b: T, c: T) -> T:
     return (taken[0] * taken[1] * taken[2]).t()
 
 
-def splats(q: T, scale: T, colour: T, ray: T) -> T:
-    """Gaussians: covariances of quaternions and sizes, colours of harmonics."""
+def splats(q: T, scale: T) -> T:
+    """Gaussians' covariances of quaternions and sizes."""
     r, x, y, z = F.normalize(q, dim=-1).unbind(-1)
     turn = torch.stack((
         1 - 2 * (y * y + z * z), 2 * (x * y - r * z), 2 * (x * z + r * y),
@@ -148,14 +157,18 @@ def splats(q: T, scale: T, colour: T, ray: T) -> T:
         2 * (x * z - r * y), 2 * (y * z + r * x), 1 - 2 * (x * x + y * y),
     ), -1).view(-1, 3, 3)  # fmt: skip
     m = turn * scale.exp()[:, None]
-    cov = m @ m.transpose(1, 2)
+    return m @ m.transpose(1, 2)
+
+
+def harmonics(colour: T, ray: T) -> T:
+    """Colours seen from a side."""
     way = F.normalize(ray, dim=-1)
     c = (
         0.282 * colour[:, 0]
         - 0.488 * way[:, 1:2] * colour[:, 1]
         + 0.488 * way[:, 2:] * colour[:, 2]
     )
-    return torch.cat((cov.flatten(1), (c + 0.5).clamp(min=0)), -1)
+    return (c + 0.5).clamp(min=0)
 
 
 def melodies(x: T, bank: T) -> T:
@@ -247,13 +260,10 @@ def cut(x: T, y: T) -> tuple[T, T]:
 
 
 def covaried(a: T, b: T) -> T:
-    """VICReg's three terms."""
+    """VICReg's three terms, the spread of one view."""
     near = F.mse_loss(a, b)
-    a, b = a - a.mean(0), b - b.mean(0)
-    std = (
-        F.relu(1 - torch.sqrt(a.var(0) + 1e-4)).mean()
-        + F.relu(1 - torch.sqrt(b.var(0) + 1e-4)).mean()
-    )
+    a = a - a.mean(0)
+    std = F.relu(1 - torch.sqrt(a.var(0) + 1e-4)).mean()
     cov = (a.T @ a) / (len(a) - 1)
     cov = (cov.pow(2).sum() - cov.diagonal().pow(2).sum()) / cov.shape[0]
     return 25 * near + 25 * std + cov

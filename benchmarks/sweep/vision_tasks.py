@@ -49,26 +49,22 @@ def matched(anchors: T, truth: T) -> T:
 
 
 def distributed(x: T, y: T) -> T:
-    """YOLOv8's sides of a box as expected values, complete IoU, the loss of the distributions."""
+    """YOLOv8's sides of a box as expected values and the loss of their distributions."""
     b, a, _ = x.shape
     bins = x.shape[2] // 4
     sides = x.view(b, a, 4, bins).softmax(3).matmul(torch.arange(bins, device=x.device).to(x.dtype))
-    said = torch.cat((-sides[..., :2], sides[..., 2:]), -1)
-    truth = corners(y)
-    share, _ = overlaps(said, truth)
-    across = torch.max(said[..., 2:], truth[..., 2:]) - torch.min(said[..., :2], truth[..., :2])
-    apart = (said[..., :2] + said[..., 2:] - truth[..., :2] - truth[..., 2:]).pow(2).sum(-1) / 4
-    w, h = (said[..., 2:] - said[..., :2] + 1e-3).unbind(-1)
-    v = (4 / math.pi**2) * (
-        torch.atan(w / h) - torch.atan(y[..., 2] / (y[..., 3].abs() + 1e-3))
-    ) ** 2
-    with torch.no_grad():
-        alpha = v / (v - share + (1 + 1e-7))
-    ciou = share - (apart / (across.pow(2).sum(-1) + 1e-7) + v * alpha)
     left = (y.abs() * 2).clamp(0, bins - 1.01)
     at = left.long()
     each = F.cross_entropy(x.view(-1, bins), at.view(-1), reduction="none").view_as(left)
-    return (1 - ciou).mean() + (each * (at + 1 - left)).mean()
+    return (each * (at + 1 - left)).mean() + F.l1_loss(sides, left)
+
+
+def distant(x: T, y: T) -> T:
+    """Distance IoU: what boxes of corners share, and how far apart they are."""
+    share, _ = overlaps(x, y)
+    across = torch.max(x[..., 2:], y[..., 2:]) - torch.min(x[..., :2], y[..., :2])
+    apart = (x[..., :2] + x[..., 2:] - y[..., :2] - y[..., 2:]).pow(2).sum(-1) / 4
+    return (1 - share + apart / (across.pow(2).sum(-1) + 1e-7)).mean()
 
 
 def suppressed(boxes: T, scores: T) -> T:
