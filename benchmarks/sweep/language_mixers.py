@@ -332,6 +332,7 @@ BLOCKS = (
     Block("fnet", lambda n: Mixed(n(768)), ((32, 512),), FP32),
     Block("mamba 2", lambda n: Selective(n(24), n(64), n(128), n(768), n(256)), ((4, 2048),), BF16, "forward"),
     Block("mamba scan", lambda n: Scan(n(1536), n(16)), ((4, 256),) * 4, FP32),
+    Block("retnet", lambda n: Retained(n(8), n(128), False), ((4, 1024),) * 5, FP16, "forward"),
     Block("xlstm", lambda n: Retained(n(4), n(192), True), ((4, 1024),) * 5, BF16),
     Block("rwkv shift", lambda n: TimeMix(n(1024)), ((8, 1024),), BF16),
     Block("rwkv sums", lambda n: Wkv(n(2048)), ((4, 1024),) * 3, BF16),

@@ -1,7 +1,7 @@
 """Around the layers of language and speech models: embeddings, heads with losses, adapters, weights
 kept in few bits, decoding steps.
 
-A part of `language_layers.py`. p.n-cut extents keep shapes that depend on each other in step.
+A part of `language_layers.py`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ def embedded(words: int, width: int, batch: int, length: int, kind: str, p: Pool
     table, ids = weight(p, words, width, dtype=dtype), p.index(words, batch, length, hot=True)
     place, norm = weight(p, length, width, dtype=dtype), p.leaf(width, dtype=dtype)
     patches = p.randn(batch, length, width, dtype=dtype)
-    kinds, tables = (
-        p.index(2, batch, length),
-        [weight(p, words, width, dtype=dtype) for _ in range(3)],
-    )
+    tables = [weight(p, words, width, dtype=dtype) for _ in range(3)]
+    kinds = p.index(2, batch, length)
     image = (torch.arange(ids.shape[1], device=p.device) % 4 < 2).expand_as(ids)[..., None]
 
     def gpt(table: Tensor, place: Tensor) -> Tensor:
@@ -241,9 +239,8 @@ def few_bits(rows: int, fin: int, fout: int, kind: str, p: Pool) -> Run:
 def decoded(batch: int, heads: int, group: int, length: int, d: int, kind: str, p: Pool) -> Run:
     """A new position's attention to the cache."""
     (b, k, n, d), group = p.shape(batch, heads, length, d), p.n(group)
-    q, new = p.randn(b, k * group, 1, d, dtype=FP16), p.randn(b, k, 1, d, dtype=FP16)
-    if p.tiny:
-        q = torch.randn(b, k * group, 1, d).to(FP16)
+    q = p.like(torch.empty(b, k * group, 1, d, dtype=FP16, device="meta"))
+    new = p.randn(b, k, 1, d, dtype=FP16)
     cache = [p.own(b, k, n, d, dtype=FP16) for _ in range(2)]
     at, order = torch.full((1,), n // 2, device=p.device), p.index(b, b)
     seen = torch.arange(n, device=p.device) <= at
@@ -300,7 +297,7 @@ TABLE = (
         (2049, 1536, 16, 500, "codes"), (250002, 256, 4096, 24, "bag"),
     )),
     *((headed, given) for given in (
-        (2048, 2048, 128256, BF16, "chunked"), (2048, 768, 50257, FP32, "cast"), (6000, 768, 30522, BF16, "masked"),
+        (1024, 2048, 128256, BF16, "chunked"), (2048, 768, 50257, FP32, "cast"), (6000, 768, 30522, BF16, "masked"),
         (3584, 1024, 37000, FP16, "smoothed"), (768, 1152, 262144, BF16, "capped"), (1024, 1024, 50304, FP16, "policy"),
         (1500, 1536, 151936, BF16, "grouped"), (2048, 4096, 32000, BF16, "preferred"),
     )),
@@ -318,7 +315,7 @@ TABLE = (
         (8192, 3072, 3072, "float8"),
     )),
     *((decoded, given) for given in (
-        (16, 8, 4, 4096, 128, "static"), (8, 12, 1, 1023, 64, "grown"), (20, 16, 1, 448, 64, "beams"), (32, 8, 8, 2048, 128, "paged"),
+        (4, 8, 4, 4096, 128, "static"), (8, 12, 1, 1023, 64, "grown"), (20, 16, 1, 448, 64, "beams"), (32, 8, 8, 2048, 128, "paged"),
     )),
     (chosen, (32, 128256, "penalised")), (chosen, (64, 51865, "beams")), (chosen, (8, 32000, "drafted")),
 )  # fmt: skip

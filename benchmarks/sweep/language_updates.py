@@ -13,12 +13,9 @@ BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 
 
 def returns(batch: int, length: int, steps: int, p: Pool) -> Run:
-    """The end of generalised advantages, masked and whitened."""
-    reward, value, mask = (
-        p.randn(batch, length),
-        p.randn(batch, length),
-        p.mask(batch, length).float(),
-    )
+    """A few steps back of generalised advantages, masked and whitened."""
+    reward, value = p.randn(batch, length), p.randn(batch, length)
+    mask = p.mask(batch, length).float()
 
     def f() -> Tensor:
         last, kept = torch.zeros_like(reward[:, 0]), []
