@@ -2,12 +2,13 @@
 
     python benchmarks/truth/collect.py --out DIR [--only held-out] [--gpus 4] [--deadline 540]
     python benchmarks/truth/collect.py --out DIR --zoo OTHER [--only resnet50_fp32,item_sync]
-    python benchmarks/truth/collect.py --out DIR --zoo benchmarks/sweep --kernels 400 --limit 280
+    python benchmarks/truth/collect.py --out DIR --zoo benchmarks/sweep --by cupti --kernels 6000
 
 Per script: NAME.trace.json.gz, NAME.meta.json and NAME.ncu.csv (index, kernel, grid, block and the
 metrics below, in launch order), all of them packed into DIR/truth.tar (truth-1.tar … when they are
 large). ncu replays every kernel several times, so only the first `--kernels` of the step are
-profiled; recording and counting are each cut off after `--limit` seconds.
+profiled; recording and counting are each cut off after `--limit` seconds. With `--by cupti` the
+whole step is counted by `counting` and goes to NAME.ranges.csv instead.
 
 Scripts wait in one line for `--gpus` GPUs, one script a GPU at a time. At `--deadline` whatever runs
 is stopped and what was finished is packed. A script of another folder has to know `--profile-dir`
@@ -98,6 +99,8 @@ class Job:
     until: float
     """By `time.monotonic`: nothing starts and nothing goes on after it."""
     traces: bool = True
+    by: str = "ncu"
+    """What counts: ncu, or cupti (`counting`)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def say(self, line: str) -> None:
@@ -185,6 +188,15 @@ def trace(script: str, job: Job, env: dict[str, str]) -> str:
     return f"failed: {ended.why}"
 
 
+def ranges(script: str, job: Job, env: dict[str, str]) -> str:
+    """Counts by CUPTI; ncu's ways with a trainer that is cut off are not needed."""
+    out, path = job.out / f"{script}.ranges.csv", [str(ZOO.parents[1]), env.get("PYTHONPATH", "")]
+    counting = [sys.executable, "-m", "benchmarks.truth.counting", str(job.zoo / f"{script}.py")]
+    command = [*counting, "--out", str(out), "--most", str(job.kernels)]
+    ended = bounded(command, job, env | {"PYTHONPATH": os.pathsep.join(path)})
+    return ended.why if out.exists() and ended.code == 0 else f"no counters: {ended.why}"
+
+
 def counters(script: str, job: Job, env: dict[str, str]) -> str:
     command = [
         "ncu", "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "none",
@@ -224,9 +236,9 @@ def work(gpu: str, waiting: queue.SimpleQueue[str], job: Job) -> None:
             traced = trace(script, job, env) if job.traces else "left out"
             counted = "not started"
             if traced in ("ok", "left out"):
-                counted = counters(script, job, env)
+                counted = (ranges if job.by == "cupti" else counters)(script, job, env)
             took = time.monotonic() - began
-            job.say(f"{script:18} gpu {gpu}: trace {traced}; ncu {counted}; {took:.0f} s")
+            job.say(f"{script:18} gpu {gpu}: trace {traced}; {job.by} {counted}; {took:.0f} s")
 
 
 def spread(scripts: Sequence[str], gpus: Sequence[str], job: Job) -> None:
@@ -299,6 +311,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--kernels", type=int, default=110)
     parser.add_argument("--limit", type=float, default=75.0)
+    parser.add_argument("--by", choices=("ncu", "cupti"), default="ncu", help="what counts")
     parser.add_argument("--counters-only", action="store_true", help="the traces are there already")
     parser.add_argument("--deadline", type=float, default=float("inf"))
     args = parser.parse_args()
@@ -306,12 +319,12 @@ def main() -> None:
     zoo, out = args.zoo.resolve(), args.out.resolve()
     scripts, gpus = chosen(args.only, zoo), visible(max(1, args.gpus))
     out.mkdir(parents=True, exist_ok=True)
-    if not shutil.which("ncu"):
+    if args.by == "ncu" and not shutil.which("ncu"):
         raise SystemExit("ncu is not on PATH: add the folder of Nsight Compute to it")
     held = [p for name in ("truth", "collect", *scripts) for p in out.glob(f"{name}[.-]*")]
     if held:
         raise SystemExit(f"{out} holds {held[0].name} already: name an empty folder")
-    job = Job(zoo, out, args.kernels, args.limit, until, not args.counters_only)
+    job = Job(zoo, out, args.kernels, args.limit, until, not args.counters_only, args.by)
     job.say(f"{len(scripts)} scripts of {zoo.name} on GPU {', '.join(gpus)}")
     spread(scripts, gpus, job)
     for tar in pack(out, scripts):
