@@ -110,7 +110,7 @@ def compressed(batch: int, fields: int, width: int, maps: int, p: Pool) -> Run:
 def towers(batch: int, width: int, cast: torch.dtype | None, p: Pool) -> Run:
     """Softmax over the batch, corrected by how frequent an item is."""
     w = p.n(width)
-    user, item = mlp(p, w, 256, 128), mlp(p, w, 256, 128)
+    user, item = mlp(p, w, 128), mlp(p, w, 128)
     often, who = p.randn(batch).abs(), p.index(batch, batch)
 
     def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -287,7 +287,7 @@ PARTS: tuple[Part, ...] = (
     (bags, (500000, 64, 8192, 40, "sum", True)), (bags, (1000000, 32, 32768, 20, "mean", False)),
     (adagrad_of_rows, (400000, 64, 65536)), (crossed, (65536, 845, 0, None)), (crossed, (16384, 3456, 512, BF16)),
     (factorized, (8192, 39, 1000000, 10)), (compressed, (4096, 26, 16, 128)), (towers, (8192, 512, None)),
-    (towers, (4096, 384, FP16)), (sequence, (128, 200, 50, 57000)), (sequence, (2048, 50, 64, 200000)),
+    (towers, (4096, 384, FP16)), (sequence, (2048, 50, 64, 200000)),
     (masked_items, (128, 200, 40, 256, 26744)), (target_attention, (4096, 100, 36)), (experts, (16384, 512, 8, 3)),
     (hashed_pairs, (8192, 20, 10000000)), (solved_users, (8192, 64, 50)), (liked, (500, 20108, 600)),
     (ranks, (256, 160)), (next_click, (512, 224, 300000)),

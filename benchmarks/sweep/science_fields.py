@@ -90,9 +90,9 @@ def operator(batch: int, width: int, size: Size, kept: int, p: Pool) -> Run:
 
 
 def adaptive_operator(batch: int, high: int, wide: int, blocks: int, dim: int, p: Pool) -> Run:
-    """FourCastNet's: frequencies through a small MLP of complex numbers in blocks."""
+    """FourCastNet's: frequencies through a small MLP of complex numbers in blocks; a forecast."""
     b, d = p.n(blocks), p.n(dim)
-    x = p.like(torch.empty(*p.shape(batch, high, wide), b * d)).requires_grad_()
+    x = p.like(torch.empty(*p.shape(batch, high, wide), b * d))
 
     def f(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         z = torch.fft.rfft2(x, dim=(1, 2), norm="ortho").unflatten(-1, (b, d))
@@ -103,7 +103,7 @@ def adaptive_operator(batch: int, high: int, wide: int, blocks: int, dim: int, p
         out = torch.view_as_complex(F.softshrink(out, 0.01)).flatten(-2)
         return x + torch.fft.irfft2(out, x.shape[1:3], (1, 2), norm="ortho")
 
-    return learnt(p, f, x, p.leaf(2, b, d, d), p.leaf(2, b, d, d), fast=True)
+    return seen(f, x, p.randn(2, b, d, d), p.randn(2, b, d, d))
 
 
 def deep_o_net(functions: int, points: int, width: int, p: Pool) -> Run:
@@ -245,7 +245,7 @@ def symmetry(batch: int, atoms: int, shells: int, angles: int, p: Pool) -> Run:
         wide = (wide * (cut[..., None] * cut[:, :, None])[..., None]).sum((2, 3))
         return torch.cat((radial, wide), -1)
 
-    return learnt(p, f, p.leaf(batch, n, 3))
+    return seen(f, p.randn(batch, n, 3))
 
 
 def charges(atoms: int, waves: int, dtype: torch.dtype, p: Pool) -> Run:

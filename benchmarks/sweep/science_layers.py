@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import science_chance
 import science_fields
 import science_graphs
+import science_updates
 from cases import Case, building
 from harness import main
 
@@ -14,7 +15,7 @@ TRUTH = {"regime": "unknown", "advice": [], "not_advice": []}
 
 
 def cases() -> Iterator[Case]:
-    for part in (science_graphs, science_fields, science_chance):
+    for part in (science_graphs, science_fields, science_chance, science_updates):
         yield from part.cases()
 
 

@@ -28,9 +28,9 @@ def ppo(rows: int, actions: int, p: Pool) -> Run:
 
 
 def robots(rows: int, seen_: int, actions: int, p: Pool) -> Run:
-    """PPO of thousands of simulated robots: two MLPs and a Gaussian of fixed width."""
+    """PPO of thousands of simulated robots: an MLP and a Gaussian of fixed width."""
     n, a = p.n(seen_), p.n(actions)
-    policy, value = (mlp(p, n, 256, 128, out, act=nn.ELU) for out in (a, 1))
+    policy = mlp(p, n, 256, 128, a, act=nn.ELU)
     done, old, gain = p.randn(rows, a), p.randn(rows), p.randn(rows)
 
     def f(x: torch.Tensor, width: torch.Tensor) -> torch.Tensor:
@@ -38,15 +38,15 @@ def robots(rows: int, seen_: int, actions: int, p: Pool) -> Run:
         log = (-0.5 * ((done - mean) / scale).square() - width).sum(-1)
         ratio = (log - old).clamp(-1, 1).exp()
         loss = -torch.min(gain * ratio, gain * ratio.clamp(0.8, 1.2)).mean()
-        return loss + (value(x)[:, 0] - gain).square().mean() - 0.005 * width.sum()
+        return loss - 0.005 * width.sum()
 
-    return learnt(p, f, p.randn(rows, n), p.leaf(a), of=(policy, value), fast=True)
+    return learnt(p, f, p.randn(rows, n), p.leaf(a), of=(policy,), fast=True)
 
 
 def soft_actor(rows: int, seen_: int, actions: int, width: int, p: Pool) -> Run:
     """SAC's actor: a squashed draw and its likelihood."""
     a, w = p.n(actions), p.n(width)
-    net = mlp(p, p.n(seen_), w, w, 2 * a)
+    net = mlp(p, p.n(seen_), w, 2 * a)
 
     def f(x: torch.Tensor) -> torch.Tensor:
         mean, log = net(x).chunk(2, -1)
@@ -189,28 +189,23 @@ def advantages(steps: int, rows: int, p: Pool) -> Run:
     return seen(f, p.randn(steps, rows), p.randn(steps, rows), p.mask(steps, rows))
 
 
-def dreamer(rows: int, width: int, classes: int, cast: torch.dtype | None, p: Pool) -> Run:
-    """A recurrent state: a normed GRU, draws of one-hot codes passed straight, balanced divergences."""
+def dreamer(rows: int, width: int, classes: int, cast: torch.dtype, p: Pool) -> Run:
+    """A step imagined: codes drawn, a normed GRU, the next prior."""
     w, n = p.n(width), p.n(classes)
     gates, prior = put(p, nn.Linear(w + n * n, 3 * w, bias=False), nn.Linear(w, n * n))
     (norm,) = put(p, nn.LayerNorm(3 * w))
 
-    def codes(x: torch.Tensor) -> torch.Tensor:
-        return (0.99 * x.float().unflatten(-1, (n, n)).softmax(-1) + 0.01 / n).log()
+    def f(h: torch.Tensor, logits: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        log = (0.99 * logits.unflatten(-1, (n, n)).softmax(-1) + 0.01 / n).log()
+        drawn = F.one_hot((log - torch.empty_like(log).exponential_().log()).argmax(-1), n)
+        with torch.autocast(p.device.type, cast):
+            joint = torch.cat((h, drawn.flatten(1)), -1)
+            reset, new, update = norm(gates(joint)).chunk(3, -1)
+            update = torch.sigmoid(update - 1)
+            h = update * torch.tanh(torch.sigmoid(reset) * new) + (1 - update) * h
+            return h, prior(h)
 
-    def f(h: torch.Tensor, post: torch.Tensor) -> torch.Tensor:
-        log = codes(post)
-        noise = torch.empty_like(log).exponential_().log()
-        drawn = F.one_hot((log - noise).argmax(-1), n) + log.exp() - log.exp().detach()
-        reset, new, update = norm(gates(torch.cat((h, drawn.flatten(1)), -1))).chunk(3, -1)
-        update = torch.sigmoid(update - 1)
-        h = update * torch.tanh(torch.sigmoid(reset) * new) + (1 - update) * h
-        before = codes(prior(h))
-        dyn = (log.exp().detach() * (log.detach() - before)).sum((-1, -2)).clamp(min=1)
-        return dyn + 0.1 * (log.exp() * (log - before.detach())).sum((-1, -2)).clamp(min=1)
-
-    post = p.like(torch.empty(p.n(rows), n * n)).requires_grad_()
-    return learnt(p, f, p.leaf(rows, w), post, of=(gates, prior, norm), cast=cast)
+    return seen(f, p.randn(rows, w), p.like(torch.empty(p.n(rows), n * n)))
 
 
 def two_hot(rows: int, bins: int, p: Pool) -> Run:
@@ -363,7 +358,7 @@ def followed(many: int, width: int, foreach: bool, p: Pool) -> Run:
 
 
 PARTS: tuple[Part, ...] = (
-    (ppo, (32768, 6)), (ppo, (2048, 1972)), (robots, (65536, 48, 12)), (soft_actor, (4096, 376, 17, 256)),
+    (ppo, (32768, 6)), (robots, (65536, 48, 12)), (soft_actor, (4096, 376, 17, 256)),
     (critics, (2, 256, 393, 256, FP32)), (critics, (10, 4096, 128, 512, BF16)), (frames, (256, 18, None, False)),
     (frames, (1024, 6, BF16, True)), (projected, (4096, 51)), (quantiles, (512, 3136, 64, 64)),
     (impala, (640, 4, 16, 84, FP32)), (impala, (1024, 32, 64, 42, BF16)), (v_trace, (5, 4096, 18)),

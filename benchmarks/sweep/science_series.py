@@ -65,11 +65,10 @@ def deep_ar(batch: int, length: int, width: int, p: Pool) -> Run:
 
     def f(h: torch.Tensor) -> torch.Tensor:
         at, scale, df = head(h).unbind(-1)
-        return (
-            -torch.distributions.StudentT(2 + F.softplus(df), at, F.softplus(scale) + 1e-4, False)
-            .log_prob(y)
-            .mean()
-        )
+        scale, df = F.softplus(scale) + 1e-4, 2 + F.softplus(df)
+        off = ((y - at) / scale).square()
+        said = torch.lgamma((df + 1) / 2) - torch.lgamma(df / 2) - 0.5 * (df * math.pi).log()
+        return -(said - scale.log() - (df + 1) / 2 * torch.log1p(off / df)).mean()
 
     return learnt(p, f, p.leaf(batch, length, width), of=(head,))
 
@@ -220,13 +219,14 @@ def inverted(
 ) -> Run:
     """iTransformer: a token a variable."""
     w = p.n(width)
-    embed, layer = put(
-        p,
-        nn.Linear(p.n(length), w),
-        nn.TransformerEncoderLayer(w, 8, w, 0.1, "gelu", batch_first=True),
-    )
-    x = p.randn(batch, length, variables)
-    return learnt(p, lambda x: layer(embed(x.transpose(1, 2))), x, of=(embed, layer), cast=cast)
+    embed, norm = put(p, nn.Linear(p.n(length), w), nn.LayerNorm(w))
+    (attention,) = put(p, nn.MultiheadAttention(w, 8, batch_first=True))
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        h = embed(x.transpose(1, 2))
+        return norm(h + attention(h, h, h, need_weights=False)[0])
+
+    return learnt(p, f, p.randn(batch, length, variables), of=(embed, attention, norm), cast=cast)
 
 
 def s4(batch: int, width: int, length: int, states: int, p: Pool) -> Run:
@@ -234,22 +234,15 @@ def s4(batch: int, width: int, length: int, states: int, p: Pool) -> Run:
     w, n, t = p.n(width), p.n(states), p.n(length)
 
     def f(x: torch.Tensor, a: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-        rate = (
-            torch.complex(-a.exp(), math.pi * torch.arange(n, device=x.device).expand(w, n)) * 0.01
-        )
+        turn = math.pi * torch.arange(n, device=x.device).expand(w, n)
+        rate = torch.complex(-a.exp(), turn) * 0.01
         power = torch.exp(rate[..., None] * torch.arange(t, device=x.device))
-        kernel = (
-            2
-            * torch.einsum(
-                "hn,hnl->hl", torch.view_as_complex(c) * (rate.exp() - 1) / rate, power
-            ).real
-        )
-        y = torch.fft.irfft(torch.fft.rfft(x, 2 * t) * torch.fft.rfft(kernel, 2 * t), 2 * t)[
-            ..., :t
-        ]
-        return F.gelu(y + x * d[:, None])
+        weight = torch.view_as_complex(c) * (rate.exp() - 1) / rate
+        kernel = 2 * torch.einsum("hn,hnl->hl", weight, power).real
+        y = torch.fft.rfft(x, 2 * t) * torch.fft.rfft(kernel, 2 * t)
+        return F.gelu(torch.fft.irfft(y, 2 * t)[..., :t] + x * d[:, None])
 
-    a, c = p.leaf(w, n), p.leaf(w, n, 2)
+    a, c = p.randn(w, n), p.leaf(w, n, 2)
     return learnt(p, f, p.leaf(batch, w, t), a, c, p.leaf(w))
 
 

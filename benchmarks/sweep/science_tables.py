@@ -175,7 +175,7 @@ def encoded(rows: int, kinds: int, p: Pool) -> Run:
 
 
 PARTS: tuple[Part, ...] = (
-    (of_fields, (8192, 24, 32, 2, False)), (of_fields, (256, 16, 32, 8, True)), (tab_net, (16384, 54, 4)),
+    (of_fields, (8192, 24, 32, 2, False)), (of_fields, (256, 16, 32, 8, True)), (tab_net, (16384, 54, 2)),
     (soft_trees, (1024, 54, 256, 6)), (boosted, (16384, 200, 128)), (histograms, (100000, 28, 256)),
     (periodic, (8192, 100, 48, 24)), (feature_tokens, (1024, 51, 192, 8, None)),
     (feature_tokens, (4096, 28, 192, 8, FP16)), (residual, (8192, 467, FP32)), (residual, (1024, 256, BF16)),
