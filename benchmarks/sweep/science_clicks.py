@@ -258,6 +258,21 @@ def ranks(queries: int, shown: int, p: Pool) -> Run:
     return learnt(p, f, p.leaf(queries, shown))
 
 
+def skip_gram(rows: int, width: int, batch: int, others: int, p: Pool) -> Run:
+    """Words or nodes of a walk and others drawn by how frequent they are."""
+    often, k = torch.rand(p.n(rows), device=p.device).pow(8) + 1e-6, p.n(others)
+    at, near = spread("zipf", rows, batch, p), spread("zipf", rows, batch, p)
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        drawn = torch.multinomial(often, len(at) * k, replacement=True).view(-1, k)
+        h = F.embedding(at, x)
+        yes = (h * F.embedding(near, y)).sum(-1)
+        no = torch.bmm(F.embedding(drawn, y), h[..., None])[..., 0]
+        return -(F.logsigmoid(yes) + F.logsigmoid(-no).sum(-1)).mean()
+
+    return learnt(p, f, p.leaf(rows, width), p.leaf(rows, width))
+
+
 def next_click(batch: int, width: int, items: int, p: Pool) -> Run:
     """GRU4Rec: a cell, scores of the batch's items and of drawn ones, the BPR-max loss."""
     w = p.n(width)
@@ -285,12 +300,13 @@ PARTS: tuple[Part, ...] = (
     (dots, (16384, 26, 64, BF16)), (dots, (8192, 26, 128, None)),
     (tables, ((1000000, 93145, 12517), 64, 16384, FP32)), (tables, ((300000, 24), 128, 65536, BF16)),
     (bags, (500000, 64, 8192, 40, "sum", True)), (bags, (1000000, 32, 32768, 20, "mean", False)),
-    (adagrad_of_rows, (400000, 64, 65536)), (crossed, (65536, 845, 0, None)), (crossed, (16384, 3456, 512, BF16)),
+    (adagrad_of_rows, (200000, 64, 65536)), (crossed, (65536, 845, 0, None)), (crossed, (16384, 3456, 512, BF16)),
     (factorized, (8192, 39, 1000000, 10)), (compressed, (4096, 26, 16, 128)), (towers, (8192, 512, None)),
     (towers, (4096, 384, FP16)), (sequence, (2048, 50, 64, 200000)),
     (masked_items, (128, 200, 40, 256, 26744)), (target_attention, (4096, 100, 36)), (experts, (16384, 512, 8, 3)),
     (hashed_pairs, (8192, 20, 10000000)), (solved_users, (8192, 64, 50)), (liked, (500, 20108, 600)),
     (ranks, (256, 160)), (next_click, (512, 224, 300000)),
+    (skip_gram, (200000, 128, 16384, 5)),
 )  # fmt: skip
 
 

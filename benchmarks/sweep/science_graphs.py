@@ -31,7 +31,7 @@ def gcn(nodes: int, fin: int, fout: int, edges: int, how: str, dtype: torch.dtyp
 
     def f(x: torch.Tensor) -> torch.Tensor:
         h = layer(x)
-        return F.relu(summed(h[source] * weight, target, len(x)) + h)
+        return F.relu(summed(h.index_select(0, source) * weight, target, len(x)) + h)
 
     return learnt(p, f, x, of=(layer,))
 
@@ -120,7 +120,7 @@ def egnn(nodes: int, width: int, edges: int, p: Pool) -> Run:
     def f(x: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
         apart = place[source] - place[target]
         far = apart.square().sum(-1, keepdim=True)
-        m = F.silu(edge(torch.cat((x[source], x[target], far), -1)))
+        m = F.silu(edge(torch.cat((x.index_select(0, source), x.index_select(0, target), far), -1)))
         place = place + summed(apart / (far.sqrt() + 1) * move(m), target, len(x))
         return torch.cat((x + summed(m, target, len(x)), place), -1)
 
@@ -136,7 +136,7 @@ def schnet(nodes: int, width: int, edges: int, waves: int, p: Pool) -> Run:
     def f(x: torch.Tensor) -> torch.Tensor:
         waves = torch.exp(-10 * (far[:, None] - centres) ** 2)
         cut = 0.5 * (torch.cos(far * math.pi / 6) + 1) * (far < 6)
-        m = x[source] * filters(waves) * cut[:, None]
+        m = x.index_select(0, source) * filters(waves) * cut[:, None]
         return F.softplus(summed(m, target, len(x))) - math.log(2)
 
     return learnt(p, f, p.leaf(nodes, width), of=(filters,))

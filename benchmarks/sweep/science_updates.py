@@ -297,10 +297,10 @@ def wavelets(batch: int, length: int, p: Pool) -> Run:
 
 
 PARTS: tuple[Part, ...] = (
-    (kronecker, (8192, 1025, 512)), (shampoo, (1024, 2048)), (muon, (1024, 4096)), (lamb, (30522, 1024, FP16)),
-    (adafactor, (4096, 11008)), (sophia, (4096, 3072)), (clusters, (1000000, 64, 256, True)),
+    (kronecker, (8192, 1025, 512)), (shampoo, (1024, 2048)), (muon, (1024, 4096)), (lamb, (4096, 1024, FP16)),
+    (adafactor, (4096, 4096)), (sophia, (3072, 1024)), (clusters, (1000000, 64, 256, True)),
     (clusters, (100000, 128, 1000, False)), (mixture, (200000, 32, 64, FP32)), (mixture, (50000, 16, 32, FP64)),
-    (embedded, (6000,)), (survival, (200000, 64)), (under_curve, (400000, 12)), (gains, (2048, 26744, 100, FP32)),
+    (embedded, (4096,)), (survival, (200000, 64)), (under_curve, (400000, 12)), (gains, (1024, 26744, 100, FP32)),
     (rank_correlation, (20000, 512)), (mistaken, (2097152, 19)), (binned, (4000000, 15)), (joined, (4000000, 1000000)),
     (sessions, (2000000, 100000)), (distinct, (1000000, 200000)), (drawn, (512, 50257, 64, BF16)),
     (wavelets, (256, 65536)),
