@@ -45,6 +45,8 @@ SIZES = (
     (6272, 960), (12000, 512), (3000, 2000), (8192, 1024), (4000, 2048), (16384, 512),
 )  # fmt: skip
 """Rows and width, by their product. Their number is a prime, so any step goes through all of them."""
+STEP = 41
+"""The step at which, of the numbers of ops below, rounds of the same op lie farthest apart."""
 Mode = tuple[torch.dtype, bool]
 Drawn = tuple[Maker, tuple[int, int], Mode]
 MODES: tuple[Mode, ...] = (
@@ -119,6 +121,7 @@ NORMS: tuple[Maker, ...] = (
     partial(smooth, lambda x, y, w, b: F.layer_norm(x.float(), x.shape[-1:]).to(x.dtype) * (1 + w) + b),
     partial(over_images, lambda x, w, b: F.group_norm(x, 4, w, b), 12, True),
     partial(smooth, lambda x, y, w, b: (x - x.mean(0)) / (x.std(0) + 1e-3)),
+    partial(smooth, lambda x, y, w, b: F.rms_norm(x.float(), x.shape[-1:]).to(x.dtype) + y),
 )  # fmt: skip
 POINTWISE: tuple[Maker, ...] = (
     partial(smooth, lambda x, y, w, b: x + y), partial(smooth, lambda x, y, w, b: F.gelu(x)),
@@ -141,6 +144,7 @@ REDUCTIONS: tuple[Maker, ...] = (
     partial(over_images, lambda x, w, b: x.mean((2, 3)), 14, True), partial(smooth, lambda x, y, w, b: x.logsumexp(0)),
     partial(smooth, lambda x, y, w, b: F.binary_cross_entropy_with_logits(x, y.sigmoid())), partial(smooth, lambda x, y, w, b: x.cumsum(-1)),
     partial(over_images, lambda x, w, b: F.avg_pool2d(x, 2), 28, False), partial(smooth, lambda x, y, w, b: F.cosine_similarity(x, y)),
+    partial(smooth, lambda x, y, w, b: torch.linalg.vector_norm(x, dim=0)),
     partial(plain, lambda x, y: (x.max(), y.min(-1).values, x.std())), partial(smooth, lambda x, y, w, b: x.cumsum(0)),
 )  # fmt: skip
 GATHERS: tuple[Maker, ...] = (
@@ -191,7 +195,7 @@ def several(ops: list[Drawn], p: Pool) -> Run:
 def drawn(kind: int, ops: tuple[Maker, ...], i: int) -> Drawn:
     """The `i`th op of a kind: a round later the same op is at a far size and the next dtype."""
     turn, op = divmod(i, len(ops))
-    return ops[op], SIZES[(7 * kind + 11 * op + 20 * turn) % len(SIZES)], MODES[(op + turn) % 4]
+    return ops[op], SIZES[(7 * kind + STEP * i) % len(SIZES)], MODES[(op + turn) % len(MODES)]
 
 
 def cases() -> Iterator[Case]:
