@@ -84,8 +84,8 @@ def library() -> ctypes.CDLL:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             raise Uncounted(f"ranges.cpp does not build: {done.stderr[-300:]}")
-        # CUPTI looks for them beside the program, not beside itself.
-        for found in (*map(str, beside.glob("libnvperf_*.so*")), loaded):
+        # CUPTI looks for the two of nvperf beside the program, not beside itself.
+        for found in ("libcuda.so.1", *map(str, beside.glob("libnvperf_*.so*")), loaded):
             ctypes.CDLL(found, mode=ctypes.RTLD_GLOBAL)
         ranges = ctypes.CDLL(str(built))
     ranges.ranges_why.restype = ctypes.c_char_p
