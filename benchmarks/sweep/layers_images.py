@@ -321,7 +321,7 @@ def clip(c: int) -> nn.Module:
 
 
 BLOCKS: tuple[tuple[Callable[[int], nn.Module], tuple[tuple[int, ...], ...]], ...] = (
-    (basic, ((256, 64, 56), (512, 16, 32))),
+    (basic, ((256, 64, 56),)),
     (bottle, ((128, 256, 56), (32, 2048, 7))),
     (partial(bottle, groups=32), ((32, 1024, 14),)),
     (partial(bottle, stride=2), ((64, 512, 56),)),
@@ -338,14 +338,14 @@ BLOCKS: tuple[tuple[Callable[[int], nn.Module], tuple[tuple[int, ...], ...]], ..
     (pyramid, ((4, 2048, 33),)),
     (mixed, ((64, 480, 14),)),
     (critic, ((16, 64, 128),)),
-    (maker, ((128, 256, 16), (16, 128, 64))),
-    (finer, ((16, 64, 96), (2, 48, 256))),
+    (maker, ((128, 256, 16),)),
+    (finer, ((2, 48, 256),)),
     (stem, ((256, 64, 224), (16, 32, 512))),
     (patches, ((256, 768, 224), (32, 1152, 384))),
-    (shrinking, ((64, 96, 56), (64, 384, 14))),
+    (shrinking, ((64, 96, 56),)),
     (classes, ((256, 1280, 7),)),
     (masks, ((2, 128, 161),)),
-    (large, ((32, 256, 28), (64, 128, 14))),
+    (large, ((32, 256, 28),)),
     (factored, ((32, 128, 17), (8, 64, 112))),
     (partial(wave, dilation=5), ((16, 128, 2048), (16, 32, 16384))),
     (sound, ((16, 64, 12000), (8, 512, 1500))),
