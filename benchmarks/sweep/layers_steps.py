@@ -201,10 +201,6 @@ def whole(kind: str, name: str, dtype: torch.dtype, p: Pool) -> Run:
         torch._foreach_add_(w, torch._foreach_mul(g, 1e-9 / size))
         torch._foreach_copy_(w, kept)
 
-    def by_loop() -> None:
-        for a, b in zip(kept, w, strict=True):
-            a.mul_(0.999).add_(b, alpha=0.001)
-
     def flat() -> None:
         one = torch.cat([grad.reshape(-1) for grad in g])
         one.div_(8)
@@ -220,26 +216,22 @@ def whole(kind: str, name: str, dtype: torch.dtype, p: Pool) -> Run:
         "clip": lambda: nn.utils.clip_grad_norm_(made, 1e9, foreach=True),
         "clip by loop": lambda: nn.utils.clip_grad_norm_(made, 1e9, foreach=False),
         "clip by largest": lambda: nn.utils.clip_grad_norm_(made, 1e9, norm_type=float("inf"), foreach=True),
-        "clip values": lambda: nn.utils.clip_grad_value_(made, 1.0, foreach=False),
         "clip all values": lambda: nn.utils.clip_grad_value_(made, 1.0, foreach=True),
         "unscale": lambda: torch._amp_foreach_non_finite_check_and_unscale_(g, found, scale),
-        "average": lambda: torch._foreach_lerp_(kept, w, 0.001), "average by loop": by_loop,
-        "add up": lambda: torch._foreach_add_(kept, g), "fill": lambda: torch._foreach_zero_(kept),
-        "halves": lambda: [one.to(BF16) for one in w], "masters": lambda: torch._foreach_copy_(kept, w),
+        "average": lambda: torch._foreach_lerp_(kept, w, 0.001),
         "noise": lambda: [one.add_(torch.randn_like(one), alpha=1e-12) for one in g],
         "penalty": lambda: torch.stack([one.square().sum() for one in w]).sum(),
-        "finite": lambda: torch.stack([one.isfinite().all() for one in g]).all(),
         "units": units, "ascent": ascent, "flat": flat,
     }  # fmt: skip
     return runs[kind]
 
 
-KEEPING = ("average", "average by loop", "add up", "fill", "masters", "ascent")
+KEEPING = ("average", "ascent")
 WHOLE = (
     ("clip", "few", BF16), ("clip by loop", "block", FP32), ("clip by largest", "convs", FP32),
-    ("clip values", "odd", FP32), ("clip all values", "few", FP32),
+    ("clip all values", "few", FP32),
     ("unscale", "few", FP16), ("average", "few", BF16),
-    ("masters", "table", FP32), ("noise", "odd", FP32),
+    ("noise", "odd", FP32),
     ("penalty", "block", FP32), ("units", "few", FP32), ("ascent", "few", FP32),
     ("flat", "few", BF16),
 )  # fmt: skip
