@@ -5,9 +5,10 @@
     python -m benchmarks.truth.keep FROM --blind --steps 1  (later rounds: 2)
 
 Per script: NAME.brrr (the trace, with what the script measured and what a monitor should say as
-provenance) and, where it was counted, NAME.ncu.csv.gz. Of long steps only `--steps` are kept, with
-whatever they launched; so of every script of a sweep, which goes to tests/recordings/h200-sweep. Of
-those written blind, those go to tests/recordings/blind that were counted.
+provenance) and, where it was counted, NAME.ncu.csv.gz or NAME.ranges.csv.gz. Of long steps only
+`--steps` are kept, with whatever they launched; so of every script of a sweep, which goes to
+tests/recordings/h200-sweep. Of those written blind, those go to tests/recordings/blind that were
+counted, with `--uncounted` the others, too.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ LARGE = 12_100
 READ = ("graphics_util", "sm_util", "any_tensor_util", "dram_bw_util", "fp64_util", "fp32_util",
         "fp16_util")  # fmt: skip
 """Of what NVML read beside the undisturbed loop: the columns that `runs.GPM` knows."""
-COUNTED = "Nsight Compute, first kernels of a step in launch order, clocks not locked"
+COUNTED = {
+    "ncu": "Nsight Compute, first kernels of a step in launch order, clocks not locked",
+    "ranges": "CUPTI range profiler, every kernel of a step in launch order, clocks not locked",
+}
+"""By what a file of counters is called."""
 LAUNCHED = (Kind.KERNELS, Kind.COPIES, Kind.LINKS)
 
 
@@ -137,12 +142,13 @@ def main() -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--sweep", action="store_true", help="of benchmarks/sweep")
     kind.add_argument("--blind", action="store_true", help="of benchmarks/blind")
+    parser.add_argument("--uncounted", action="store_true", help="with --blind")
     parser.add_argument("--steps", type=int, default=2)
     args = parser.parse_args()
     if args.sweep:
         keep(args.folder, args.out or SWEEP, SWEPT, args.steps, 0)
     elif args.blind:
-        keep(args.folder, args.out or BLIND, UNSEEN, args.steps, LARGE, counted=True)
+        keep(args.folder, args.out or BLIND, UNSEEN, args.steps, LARGE, not args.uncounted)
     elif args.out:
         keep(args.folder, args.out, ZOO, args.steps, LONG)
     else:
@@ -162,16 +168,16 @@ def keep(
     out.mkdir(parents=True, exist_ok=True)
     for trace in sorted(folder.glob("*.trace.json.gz")):
         name = trace.name.partition(".")[0]
-        counters = trace.with_name(f"{name}.ncu.csv")
-        if counted and not counters.exists():
+        kinds = [by for by in COUNTED if trace.with_name(f"{name}.{by}.csv").exists()]
+        if counted and not kinds:
             continue
         meta = read_meta(trace.with_name(f"{name}.meta.json"))
         facts = facts_of(name, scripts, meta)
-        if counters.exists():
-            facts["counters"] = COUNTED
+        for by in kinds:
+            facts["counters"] = COUNTED[by]
             # A fixed time in the header: the same counters give the same file.
-            packed = gzip.compress(counters.read_bytes(), 9, mtime=0)
-            (out / f"{name}.ncu.csv.gz").write_bytes(packed)
+            packed = gzip.compress(trace.with_name(f"{name}.{by}.csv").read_bytes(), 9, mtime=0)
+            (out / f"{name}.{by}.csv.gz").write_bytes(packed)
         source = Cut(open_source(trace), steps, most)
         beside = {key: value for key, value in meta.items() if key != "nvml"}
         convert(source, out / f"{name}.brrr", facts, beside)

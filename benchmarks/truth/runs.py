@@ -1,4 +1,5 @@
-"""Runs with hardware counters: a window to judge, and what Nsight Compute measured of its kernels."""
+"""Runs with hardware counters: a window to judge, and what Nsight Compute, or CUPTI by `counting`,
+measured of its kernels."""
 
 from __future__ import annotations
 
@@ -62,8 +63,12 @@ class Counted:
     @property
     def beyond_sm(self) -> Counted | None:
         """As if what an SM has of its own (L1, shared memory) were no memory: what limits there is
-        how a kernel feeds its arithmetic, which more bandwidth or less traffic would not change."""
-        return replace(self, memory=max(self.dram, self.l2)) if self.l2 is not None else None
+        how a kernel feeds its arithmetic, which more bandwidth or less traffic would not change.
+
+        The L2's own throughput holds more than its part in the memory throughput: never above that."""
+        if self.l2 is None:
+            return None
+        return replace(self, memory=min(self.memory, max(self.dram, self.l2)))
 
     @property
     def by_dram(self) -> Counted:
@@ -105,7 +110,7 @@ class Run:
     name: str
     window: Window
     counters: tuple[Counted, ...]
-    """Of the first kernels of a step, in launch order; empty when nobody counted."""
+    """Of the first kernels of a step, or all of them, in launch order; empty when nobody counted."""
     truth: dict[str, Any]
     """What the script was built to be: `regime`, `advice`, `not_advice`."""
     gpm: dict[int, tuple[float, ...]]
@@ -143,9 +148,11 @@ def _run(path: Path, name: str) -> Run:
 
 
 def _counts(path: Path) -> Path:
-    """Where the counters of a recording or a trace are, if there are any."""
-    end = "ncu.csv.gz" if path.suffix == ".brrr" else "ncu.csv"
-    return path.with_name(f"{path.name.partition('.')[0]}.{end}")
+    """Where the counters of a recording or a trace are, if there are any: CUPTI's, which are of whole
+    steps, before ncu's."""
+    name, packed = path.name.partition(".")[0], ".gz" if path.suffix == ".brrr" else ""
+    found = [path.with_name(f"{name}.{by}.csv{packed}") for by in ("ranges", "ncu")]
+    return next((file for file in found if file.exists()), found[-1])
 
 
 def _gpm(nvml: dict[str, Any]) -> dict[int, tuple[float, ...]]:

@@ -13,9 +13,12 @@ import numpy.typing as npt
 from benchmarks.truth.runs import Counted, Run
 from brrrtop.estimator import table, views
 from brrrtop.estimator.estimate import Judged, estimate
+from brrrtop.estimator.regimes import MARGIN
 from brrrtop.tables import ActivityType, Window
 
 SIDES = ("compute", "memory", "underfilled")
+WHOLE = 0.9
+"""Of a step's kernel time."""
 NAMELESS = re.compile(r"(\(anonymous namespace\)|<?unnamed>)::")
 """A namespace without a name, as Kineto and Nsight Compute's versions write it."""
 
@@ -60,6 +63,9 @@ class Score:
     misses: tuple[Miss, ...]
     covered: bool
     """The true shares of the counted kernels lie within the bounds shown."""
+    counted_regime: str | None
+    """By the counters and the idle time; None where less than `WHOLE` of a step was counted, or
+    without the L2."""
     kernels: tuple[Verdict, ...] = field(repr=False, default=())
 
     @property
@@ -116,8 +122,38 @@ def score(run: Run, window: Window, balanced: bool = False) -> Score:
         ours={s: v / total for s, v in ours.items()},
         misses=tuple(sorted(misses, key=lambda m: -m.share)),
         covered=_covered(judged, [row for row, _ in rows], truth, ours),
+        counted_regime=_counted_regime(judged, rows),
         kernels=tuple(kernels),
     )
+
+
+def _counted_regime(judged: Judged, rows: list[tuple[int, Counted]]) -> str | None:
+    """A verdict by the rules of `regimes`, what is no kernel as we have it; there as here what waits
+    for memory of the SM's own counts as compute."""
+    acts, found = judged.window.activities, judged.estimate
+    kernels = acts.types == ActivityType.KERNEL
+    times = (acts.ends_ns - acts.starts_ns).astype(np.float64)
+    steps = max(1.0, found.account.duration_ns / (found.steps.step_ns or found.account.duration_ns))
+    at = np.array([row for row, _ in rows], np.int64)
+    whole, launched = times[at].sum(), times[kernels].sum() / steps
+    if not whole or whole < WHOLE * launched or any(c.l2 is None for _, c in rows):
+        return None
+    shares = {
+        "compute": found.split.compute + found.on_chip,
+        "memory": found.split.memory - found.on_chip,
+        "overhead": found.split.overhead,
+    }
+    part = min(launched * steps / found.account.duration_ns, 1.0) / whole
+    for row, counted in rows:
+        assert counted.beyond_sm is not None
+        side, ours = counted.beyond_sm.side, charged(judged, row)
+        told = float(judged.labels.on_chip[row]) * (1 - ours["underfilled"] - ours["unknown"])
+        shares["overhead" if side == "underfilled" else side] += part * times[row]
+        shares["compute"] -= part * times[row] * (ours["compute"] + told)
+        shares["memory"] -= part * times[row] * (ours["memory"] - told)
+        shares["overhead"] -= part * times[row] * ours["underfilled"]
+    first, second = sorted(shares, key=lambda side: -shares[side])[:2]
+    return first if shares[first] - shares[second] >= MARGIN else "mixed"
 
 
 def _covered(

@@ -93,12 +93,16 @@ class Figures:
     """Scripts whose true shares lie within the bounds shown."""
     regimes_right: int
     regimes: int
+    as_counted: int
+    """Scripts whose regime is that of the counters, among `whole`, those counted from end to end."""
+    whole: int
 
 
 def figures(table: Sequence[Row], level: str) -> Figures:
     """Summary of one level; split errors and agreement over the runs that have counters, else NaN."""
     all_scores = [row.scores[level] for row in table if level in row.scores]
     scores = [s for s in all_scores if s.matched]
+    whole = [s for s in scores if s.counted_regime]
     agreed = [(s.agreement, s.decided_share) for s in scores if s.agreement is not None]
     weights = sum(share for _, share in agreed)
     return Figures(
@@ -110,6 +114,8 @@ def figures(table: Sequence[Row], level: str) -> Figures:
         pooled=sum(a * share for a, share in agreed) / weights if weights else float("nan"),
         regimes_right=sum(s.regime_right for s in all_scores),
         regimes=len(all_scores),
+        as_counted=sum(s.judged.estimate.regime.value == s.counted_regime for s in whole),
+        whole=len(whole),
     )
 
 
@@ -221,7 +227,10 @@ def _verdict(scored: Score) -> str:
 
 
 def _summary(found: Figures, level: str) -> str:
-    regimes = f"regime as built {found.regimes_right} of {found.regimes}."
+    regimes = f"regime as built {found.regimes_right} of {found.regimes}"
+    if found.whole:
+        regimes += f", as the counters of a whole step have it {found.as_counted} of {found.whole}"
+    regimes += "."
     if not found.scripts:
         return f"{level}: {regimes}"
     return (

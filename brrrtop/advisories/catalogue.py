@@ -50,8 +50,9 @@ ENTRIES: tuple[Entry, ...] = (
        "waits for a pageable upload belong to pin-memory, those for large copies back to "
        "readback-traffic; a loss printed once a step"),
     _e(_OVER, "A26", "fused-optimizer", "An optimizer that launches per parameter",
-       "at least 60 single-tensor optimizer kernels an update, more than twice those over lists",
-       "gradient clipping and logging beside a fused update; foreach updates"),
+       "at least 60 single-tensor optimizer kernels an update, more than twice those over lists; or "
+       "Adam over lists whose spare passes take 5 % of the time",
+       "gradient clipping and logging beside a fused update; foreach updates of few parameters"),
     _e(_OVER, "A18", "pin-memory", "Uploads from pageable memory",
        "at least 1 MB a step from pageable memory with the GPU idle",
        "scalars and labels; uploads hidden behind kernels"),

@@ -23,9 +23,13 @@ CHANNELED = frozenset({"norm", "pool"})
 
 
 def _fusing(context: Context) -> float:
-    """Most of the wall that fusing runs of pointwise kernels can win; 0 where there are none to fuse."""
-    found = context.facts.chains
-    if found is None or not found.count:
+    """Most of the wall that fusing runs of pointwise kernels can win; 0 where there are none to fuse.
+
+    Nothing, too, where bare copies take longer than all kernels: hidden behind those, as they should
+    be, they still set the pace.
+    """
+    found, account = context.facts.chains, context.estimate.account
+    if found is None or not found.count or 2 * account.exposed_copy_ns > account.worked_ns:
         return 0.0
     apart = needless_copies(context) is not None  # which has the copies, in chains or out of them
     saved = context.device_side(found.left_ns if apart else found.fusable_ns)

@@ -10,6 +10,7 @@ from brrrtop.advisories.context import Context, advisory
 from brrrtop.advisories.copies import readback_traffic, readback_waits
 from brrrtop.advisories.host import away, sampled
 from brrrtop.estimator.lines import parted
+from brrrtop.estimator.optimizers import Optimizer
 from brrrtop.estimator.syncs import Syncs
 from brrrtop.model import Advisory
 
@@ -18,6 +19,10 @@ FOREACH_OPTIMIZERS = ("Adadelta", "Adagrad", "Adamax", "ASGD", "NAdam", "RAdam",
 """Of torch.optim on CUDA: with `fused`, and with `foreach` only (its documentation, 2.9)."""
 DENSE_WAITS = 4
 """Waits a step from which the host does not get ahead between them."""
+SPARED_PASSES = {"Adam": 11 / 18, "AdamW": 13 / 20}
+"""Of the memory traffic of a foreach update, what a fused one does not move: it reads and writes
+parameter and both moments and reads the gradient, 7 passes; the lists are gone through 18 times, with
+AdamW's decay 20 (torch/optim/adam.py, `_multi_tensor_adam`, 2.11)."""
 READBACK_NS = 20_000
 """Host time of one `.item()` besides the wait: op, copy call and return, eager PyTorch."""
 VALUE_LAUNCHES = 2
@@ -291,7 +296,13 @@ def cuda_graphs(context: Context) -> Advisory | None:
 def fused_optimizer(context: Context) -> Advisory | None:
     """A26: the optimizer launches several kernels for every parameter."""
     found = context.facts.optimizer
-    if found is None or not found.single:
+    if found is None:
+        return None
+    return _single_tensors(context, found) or _lists(context, found)
+
+
+def _single_tensors(context: Context, found: Optimizer) -> Advisory | None:
+    if not found.single:
         return None
     updates = found.updates or context.steps or 1
     single = found.single / updates
@@ -318,6 +329,25 @@ def fused_optimizer(context: Context) -> Advisory | None:
         span_ns_an_update=found.span_ns / updates,
         kernel_ns_an_update=found.total_ns / updates,
         host_ns_an_update=found.host_ns / updates if found.host_ns is not None else None,
+    )
+
+
+def _lists(context: Context, found: Optimizer) -> Advisory | None:
+    """Over so many parameters that the passes of a foreach update are a good part of the step."""
+    saves = context.device_side(SPARED_PASSES.get(found.kind or "", 0.0) * found.foreach_ns)
+    if saves < context.limits.foreach_passes:
+        return None
+    updates = found.updates or context.steps or 1
+    return advisory(
+        context,
+        "fused-optimizer",
+        says=f"{found.kind} goes through its lists of tensors op by op and takes "
+        f"{units.duration(found.foreach_ns / updates)} an update, most of it moving bytes",
+        suggests=_faster_update(found.kind),
+        waste="compiling the model only: it does not cover optimizer.step()",
+        confidence=0.8,
+        saves=saves,
+        foreach_ns_an_update=found.foreach_ns / updates,
     )
 
 

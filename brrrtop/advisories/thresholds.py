@@ -60,6 +60,8 @@ class Thresholds:
     """Driver allocations in steady state (A25)."""
     optimizer_kernels: int = 60
     """Single-tensor optimizer kernels a step; a fused update needs a handful (A26)."""
+    foreach_passes: float = 0.05
+    """What the passes that a fused Adam spares are worth; a dense model's are under that (A26)."""
     chain_share: float = 0.05
     """Unfused chains below 5 % of the wall are what a well-kept eager model has (A30)."""
     mostly_waiting: float = 0.5

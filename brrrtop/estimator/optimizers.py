@@ -40,6 +40,8 @@ class Optimizer:
     """Host time in its ranges; None without marks."""
     span_ns: int
     """Their time on the device with the gaps between neighbours."""
+    foreach_ns: int = 0
+    """Kernel time of what updates lists."""
     kind: str | None = None
     """Class of the optimizer, as `SGD`; None where nobody names it, or several differ."""
 
@@ -70,6 +72,7 @@ def optimizer(joined: Joined) -> Optimizer | None:
         product_ns=joined.total_ns(rows & joined.is_role(Role.GEMM)),
         host_ns=intervals.total(low, high) if ranged else None,
         span_ns=_span_ns(joined, rows),
+        foreach_ns=joined.total_ns(rows & foreach & ~fused),
         kind=_kind(joined),
     )
 

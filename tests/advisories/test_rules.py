@@ -313,6 +313,31 @@ def an_update_over_lists() -> Scene:
     return looped(body)
 
 
+def updated_by_lists(kind: str, long_us: float) -> Scene:
+    def body(s: Scene) -> None:
+        large(s, 4)
+        s.mark(MarkClass.OPTIMIZER, 12 * long_us, f"Optimizer.step#{kind}.step")
+        for _ in range(12):
+            s.kernel(FOREACH, long_us)
+
+    return looped(body)
+
+
+@calls_for("fused-optimizer")
+def an_update_over_lists_of_very_many_parameters() -> Scene:
+    return updated_by_lists("AdamW", 500.0)
+
+
+@silent("fused-optimizer")
+def an_update_over_lists_of_few_parameters() -> Scene:
+    return updated_by_lists("AdamW", 5.0)
+
+
+@silent("fused-optimizer")
+def an_update_over_lists_that_a_fused_one_spares_no_pass() -> Scene:
+    return updated_by_lists("RMSprop", 500.0)
+
+
 @silent("fused-optimizer")
 def an_update_that_multiplies_matrices() -> Scene:
     def body(s: Scene) -> None:
@@ -655,6 +680,17 @@ def residuals_and_norms() -> Scene:
 @silent("fuse-pointwise", "fused-norm")
 def pointwise_runs_nobody_waits_for() -> Scene:
     return looped(lambda s: (s.idle(40_000, MarkClass.INPUT, "next"), small(s, 40)))
+
+
+@silent("fuse-pointwise")
+def pointwise_runs_after_copies_that_take_longer() -> Scene:
+    def body(s: Scene) -> None:
+        s.copy("up", 512 << 20, 10_000.0)
+        large(s, 4)
+        for _ in range(30):
+            s.kernel(ADD, 80.0)
+
+    return looped(body)
 
 
 @silent("fuse-pointwise")

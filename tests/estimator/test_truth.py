@@ -21,13 +21,10 @@ from benchmarks.truth.calibration import HIGH, kernels, right_above, verdicts
 from benchmarks.truth.runs import blind_runs, runs
 from benchmarks.truth.sets import (
     BLIND,
-    FIRST_ROUND,
-    FOURTH_ROUND,
     PARTS,
-    SECOND_ROUND,
+    ROUNDS,
     SET_WITH,
     STUDIED,
-    THIRD_ROUND,
     held_out,
     part_of,
 )
@@ -44,15 +41,21 @@ from brrrtop.estimator.names import name_facts
 pytestmark = pytest.mark.timeout(180)
 """The scripts are scored once for all tests of a worker."""
 TRIED = {
-    "cell_unet", "resnet50_imagenet_bf16", "sr_train", "stylegan_lowmem", "wide_resnet_nchw_amp",
-    "yolo_simota",
+    "cell_unet", "resnet50_imagenet_bf16", "sr_train", "stereo_volume", "stylegan_lowmem",
+    "wide_resnet_nchw_amp", "yolo_simota",
 }  # fmt: skip
 """cuDNN chose among their kernels by trying them, and otherwise when they were counted."""
 DRAWN = {"gru_translate"}
 """Their grids go by the lengths that a batch draws, others when they were counted."""
+NOT_COUNTED = {
+    "crops_timeseries", "ct_vit3d", "dreamer_world_model", "landcover_vitdet", "tacotron2_tts",
+}  # fmt: skip
+"""Of the fifth round: steps that differ from one another, or too many kernels for the time there was."""
 PLACED = {"hashgrid_sdf", "pointnet2_cls"}
 """Which kernel concatenates goes by where in memory the parts lie, elsewhere when they were counted."""
-MISPREDICTED = {"cell_unet": "overhead", "fp8": "compute", "windows": "compute"}
+MISPREDICTED = {
+    "cell_unet": "overhead", "fp8": "compute", "patchtst_electricity": "compute", "windows": "compute",
+}  # fmt: skip
 """Otherwise than their writers foretold: what their counters say."""
 
 
@@ -88,28 +91,24 @@ def test_a_script_that_two_folders_hold_comes_once_and_with_its_counters() -> No
 
 def test_a_script_is_not_blind_until_somebody_says_so() -> None:
     assert not STUDIED & SET_WITH and not BLIND & (STUDIED | SET_WITH)
-    assert len(BLIND) == sum(map(len, (FIRST_ROUND, SECOND_ROUND, THIRD_ROUND, FOURTH_ROUND)))
+    assert len(BLIND) == sum(map(len, ROUNDS.values()))
     assert part_of("written_tomorrow") == PARTS[1]
 
 
 def test_of_all_scripts_written_blind_there_are_counters_and_what_was_said_at_first_sight() -> None:
     found = {run.name: run for run in blind_runs()}
-    sizes = tuple(map(len, (FIRST_ROUND, SECOND_ROUND, THIRD_ROUND, FOURTH_ROUND)))
-    assert set(found) == BLIND and sizes == (24, 14, 22, 24)
+    assert set(found) == BLIND and [*map(len, ROUNDS.values())] == [24, 14, 22, 24, 24]
     rounds = {part: seen["scripts"] for part, seen in first_sight().items()}
-    assert {part: set(kept) for part, kept in rounds.items()} == {
-        PARTS[2]: FIRST_ROUND,
-        PARTS[3]: SECOND_ROUND,
-        PARTS[4]: THIRD_ROUND,
-        PARTS[5]: FOURTH_ROUND,
-    }
+    told = {part: set(kept) for part, kept in rounds.items()}
+    assert told == dict(zip(PARTS[2:], map(set, ROUNDS.values()), strict=True))
     for name, run in found.items():
-        assert run.counters, name
+        assert bool(run.counters) == (name not in NOT_COUNTED), name
+        assert bool(run.counters) == ("counted" in rounds[part_of(name)][name]), name
         assert run.truth == rounds[part_of(name)][name]["truth"], name
 
 
 @pytest.mark.parametrize(
-    ("part", "wrong"), [(PARTS[2], "none"), (PARTS[3], "1"), (PARTS[4], "1"), (PARTS[5], "2")]
+    ("part", "wrong"), zip(PARTS[2:], ("none", "1", "1", "2", "1"), strict=True)
 )
 def test_the_sentences_on_the_first_sight_say_what_the_figures_beside_them_do(
     part: str, wrong: str
@@ -119,7 +118,8 @@ def test_the_sentences_on_the_first_sight_say_what_the_figures_beside_them_do(
     right = sum(one["said"]["regime"] == one["truth"]["regime"] for one in scripts)
     assert f"regime as predicted {right} of {len(scripts)}" in text
     for level in ("shapes", "names"):
-        mean = sum(one["counted"][level]["split_error"] for one in scripts) / len(scripts)
+        errors = [one["counted"][level]["split_error"] for one in scripts if "counted" in one]
+        mean = sum(errors) / len(errors)
         assert re.search(rf"[ ,]{level}: mean split error {mean:.1f} points", text)
     said = [({a["id"] for a in one["said"]["advice"]}, one["truth"]) for one in scripts]
     given = sum(len(ids & set(truth["advice"])) for ids, truth in said)
