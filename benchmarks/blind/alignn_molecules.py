@@ -8,7 +8,6 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # ~384 molecules: 7.4 k atoms, ~15 k directed bonds, ~21 k angles, hidden 256 fp32: 7.5 / 15 / 21 MB a tensor, 12 gated convs.
@@ -114,13 +113,21 @@ class MLPLayer(nn.Module):
 class EdgeGatedGraphConv(nn.Module):
     def __init__(self, d):
         super().__init__()
-        self.src_gate, self.dst_gate, self.edge_gate = nn.Linear(d, d), nn.Linear(d, d), nn.Linear(d, d)
+        self.src_gate, self.dst_gate, self.edge_gate = (
+            nn.Linear(d, d),
+            nn.Linear(d, d),
+            nn.Linear(d, d),
+        )
         self.src_update, self.dst_update = nn.Linear(d, d), nn.Linear(d, d)
         self.bn_nodes, self.bn_edges = nn.BatchNorm1d(d), nn.BatchNorm1d(d)
 
     def forward(self, index, x, e):
         src, dst = index
-        m = self.src_gate(x).index_select(0, src) + self.dst_gate(x).index_select(0, dst) + self.edge_gate(e)
+        m = (
+            self.src_gate(x).index_select(0, src)
+            + self.dst_gate(x).index_select(0, dst)
+            + self.edge_gate(e)
+        )
         sigma = torch.sigmoid(m)
         bh = self.dst_update(x).index_select(0, src)
         num = torch.zeros_like(x).index_add(0, dst, bh * sigma)
@@ -159,12 +166,15 @@ def build(cfg):
     d, d_embed, n_align, n_gcn = cfg.pick((256, 64, 4, 4), (16, 8, 1, 1))
     # collated once and kept (they are small); sizes vary by a few per cent, as with a shuffled loader
     batches = [
-        collate(rng, int(mols * rng.uniform(0.93, 1.0)), lo, hi, cfg.cuda) for _ in range(cfg.pick(24, 3))
+        collate(rng, int(mols * rng.uniform(0.93, 1.0)), lo, hi, cfg.cuda)
+        for _ in range(cfg.pick(24, 3))
     ]
 
     model = ALIGNN(d, d_embed, n_align, n_gcn).to(cfg.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-5, fused=True)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-3, total_steps=10_000_000, pct_start=0.3)
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=1e-3, total_steps=10_000_000, pct_start=0.3
+    )
     mae = torch.zeros((), device=cfg.device)
 
     def step(i):

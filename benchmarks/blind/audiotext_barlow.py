@@ -5,7 +5,6 @@ import math
 
 import torch
 import torch.nn as nn
-
 from harness import main
 
 # N = 3072 pairs, D = 8192. Cross-correlation in float64: 2*D*D*N = 0.41 TFLOP forward, twice that backward:
@@ -61,7 +60,9 @@ class CaptionTower(nn.Module):
 
 def projector(dim, width):
     return nn.Sequential(
-        nn.Linear(dim, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(inplace=True),
+        nn.Linear(dim, width, bias=False),
+        nn.BatchNorm1d(width),
+        nn.ReLU(inplace=True),
         nn.Linear(width, width, bias=False),
     )
 
@@ -107,7 +108,9 @@ def build(cfg):
         model = Model(
             AudioTower(features, frames, dim, heads, layers),
             CaptionTower(vocab, length, dim, heads, layers),
-            dim, width, lambd=0.0051,
+            dim,
+            width,
+            lambd=0.0051,
         )
         # the feature bank of the training clips stays on the device
         bank = torch.randn(4 * pairs, frames, features, dtype=torch.bfloat16)
@@ -116,10 +119,12 @@ def build(cfg):
     rest = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}],
-        lr=2e-4, fused=cfg.cuda,
+        lr=2e-4,
+        fused=cfg.cuda,
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda s: min((s + 1) / 200, 0.5 * (1 + math.cos(math.pi * min(s, 20000) / 20000)))
+        optimizer,
+        lambda s: min((s + 1) / 200, 0.5 * (1 + math.cos(math.pi * min(s, 20000) / 20000))),
     )
 
     def step(i):

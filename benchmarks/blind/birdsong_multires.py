@@ -6,7 +6,6 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # H200. Clips come as float64 (soundfile's default) and the whole GPU front end stays double: batch 128 x 160 000
@@ -59,7 +58,12 @@ class MultiResMel(nn.Module):
         planes = []
         for n in self.sizes:
             spec = torch.stft(
-                wave, n, self.hop, window=getattr(self, f"window{n}"), center=True, return_complex=True
+                wave,
+                n,
+                self.hop,
+                window=getattr(self, f"window{n}"),
+                center=True,
+                return_complex=True,
             )
             power = spec.abs().pow(2.0)
             mel = power.transpose(1, 2) @ getattr(self, f"fb{n}")
@@ -77,7 +81,11 @@ class Bottle(nn.Module):
         self.na = nn.BatchNorm2d(cout)
         self.b = nn.Conv2d(cout, cout, 3, 1, 1, bias=False)
         self.nb = nn.BatchNorm2d(cout)
-        self.s = nn.Conv2d(cin, cout, 1, stride, bias=False) if stride > 1 or cin != cout else nn.Identity()
+        self.s = (
+            nn.Conv2d(cin, cout, 1, stride, bias=False)
+            if stride > 1 or cin != cout
+            else nn.Identity()
+        )
 
     def forward(self, x):
         y = F.relu(self.na(self.a(x)), inplace=True)

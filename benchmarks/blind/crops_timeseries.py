@@ -3,9 +3,8 @@
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.optim.lr_scheduler import OneCycleLR
-
 from harness import main
+from torch.optim.lr_scheduler import OneCycleLR
 
 # H200. A batch is 8 x 48 x 512 x 512 fp32 = 403 MB. Pinned, non_blocking, but on the compute stream right before its
 # use: 403 MB / 53 GB/s (PCIe 5 x16) = 7.6 ms in which no kernel runs.
@@ -53,8 +52,12 @@ class PinnedTiles:
 
 def double_conv(cin, cout):
     return nn.Sequential(
-        nn.Conv2d(cin, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True),
-        nn.Conv2d(cout, cout, 3, padding=1, bias=False), nn.BatchNorm2d(cout), nn.ReLU(inplace=True),
+        nn.Conv2d(cin, cout, 3, padding=1, bias=False),
+        nn.BatchNorm2d(cout),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(cout, cout, 3, padding=1, bias=False),
+        nn.BatchNorm2d(cout),
+        nn.ReLU(inplace=True),
     )
 
 
@@ -64,7 +67,11 @@ class CropNet(nn.Module):
         self.register_buffer("mean", torch.full((1, DATES * BANDS, 1, 1), 1800.0))
         self.register_buffer("std", torch.full((1, DATES * BANDS, 1, 1), 1100.0))
         self.stem = nn.Conv2d(DATES * BANDS, w, 4, 4)
-        self.d1, self.d2, self.d3 = double_conv(w, w), double_conv(w, 2 * w), double_conv(2 * w, 4 * w)
+        self.d1, self.d2, self.d3 = (
+            double_conv(w, w),
+            double_conv(w, 2 * w),
+            double_conv(2 * w, 4 * w),
+        )
         self.u2, self.u1 = double_conv(6 * w, 2 * w), double_conv(3 * w, w)
         self.head = nn.Conv2d(w, CLASSES, 1)
 
@@ -102,7 +109,9 @@ def build(cfg):
         if i % 50 == 49:  # running confusion matrix, kept on the device
             with torch.no_grad():
                 pair = (y.clamp(max=CLASSES - 1) * CLASSES + logits.argmax(1)).flatten()
-                confusion.mul_(0.95).scatter_add_(0, pair, torch.ones_like(pair, dtype=confusion.dtype))
+                confusion.mul_(0.95).scatter_add_(
+                    0, pair, torch.ones_like(pair, dtype=confusion.dtype)
+                )
         return loss.detach()
 
     return step

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
-
 from harness import main
+from torch.utils.checkpoint import checkpoint
 
 # H200, bf16 autocast, batch 8, 96^3 crops -> 1728 tokens, width 1024, 12 blocks: 13 824 tokens.
 # A block forward: 2 x 12.6 M x 13 824 = 348 GFLOP of GEMM (0.56 ms at 620) + attention 98 GFLOP (0.22 ms at 450) and
@@ -57,7 +56,9 @@ class SelfAttention(nn.Module):
 
     def forward(self, x):
         b, n, d = x.shape
-        q, k, v = self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(x).view(b, n, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        )
         return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, n, d))
 
 
@@ -120,7 +121,9 @@ def build(cfg):
     rest = [p for p in model.parameters() if p.ndim != 2]
     optimizer = torch.optim.AdamW(
         [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}],
-        lr=a.lr, betas=(0.9, 0.95), fused=cfg.cuda,
+        lr=a.lr,
+        betas=(0.9, 0.95),
+        fused=cfg.cuda,
     )
 
     def set_lr(i):

@@ -3,9 +3,8 @@
 import math
 
 import torch
-from torch import nn
-
 from harness import main
+from torch import nn
 
 # the reference solver is double, so is the network ("errors below 1e-6 were not reproducible otherwise")
 DTYPE = torch.float64

@@ -2,9 +2,8 @@
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from harness import main
+from torch import nn
 
 # RSSM, 50 time steps one after another in Python, batch 16: ~45 small ops forward + ~60 backward each = ~5200 launches
 #   x ~6.5 us = ~34 ms of host; the kernels have 16 rows, 1 to 5 us each, ~12 ms on the GPU, far below one wave.
@@ -67,7 +66,9 @@ class RSSM(nn.Module):
         self.post = nn.Sequential(Dense(deter + embed, hidden), nn.Linear(hidden, groups * classes))
 
     def initial(self, n, device):
-        return torch.zeros(n, self.deter, device=device), torch.zeros(n, self.groups * self.classes, device=device)
+        return torch.zeros(n, self.deter, device=device), torch.zeros(
+            n, self.groups * self.classes, device=device
+        )
 
     def log_probs(self, flat):
         logits = flat.unflatten(-1, (self.groups, self.classes))
@@ -151,8 +152,16 @@ def build(cfg):
 
     with cfg.device:
         encoder, rssm = conv_encoder(c), RSSM(embed, actions, deter, hidden, groups, classes)
-        decoder, reward_head, cont_head = conv_decoder(feat, c), head(feat, hidden, 1), head(feat, hidden, 1)
-        actor, critic, slow = head(feat, hidden, actions), head(feat, hidden, 1), head(feat, hidden, 1)
+        decoder, reward_head, cont_head = (
+            conv_decoder(feat, c),
+            head(feat, hidden, 1),
+            head(feat, hidden, 1),
+        )
+        actor, critic, slow = (
+            head(feat, hidden, actions),
+            head(feat, hidden, 1),
+            head(feat, hidden, 1),
+        )
     world = nn.ModuleList([encoder, rssm, decoder, reward_head, cont_head])
     slow.load_state_dict(critic.state_dict())
     slow.requires_grad_(False)
@@ -178,7 +187,10 @@ def build(cfg):
         loss_img = (recon - image).square().sum((1, 2, 3)).mean()
         loss_rew = (reward_head(f).squeeze(-1) - symlog(data["reward"])).square().mean()
         loss_cont = F.binary_cross_entropy_with_logits(cont_head(f).squeeze(-1), data["cont"])
-        loss_dyn, loss_rep = categorical_kl(post.detach(), prior), categorical_kl(post, prior.detach())
+        loss_dyn, loss_rep = (
+            categorical_kl(post.detach(), prior),
+            categorical_kl(post, prior.detach()),
+        )
         loss = loss_img + loss_rew + loss_cont + 0.5 * loss_dyn + 0.1 * loss_rep
         update(opt_w, world.parameters(), loss, 1000.0)
         return h.detach().flatten(0, 1), z.detach().flatten(0, 1), loss.detach()
@@ -189,7 +201,9 @@ def build(cfg):
         for _ in range(horizon):
             logits = actor(feats[-1])
             gumbel = -torch.log(-torch.log(torch.rand_like(logits).clamp_(1e-6, 1 - 1e-6)))
-            a = torch.zeros_like(logits).scatter_(-1, (logits + gumbel).argmax(-1, keepdim=True), 1.0)
+            a = torch.zeros_like(logits).scatter_(
+                -1, (logits + gumbel).argmax(-1, keepdim=True), 1.0
+            )
             h, prior = rssm.img_step(h, z, a)
             z = rssm.sample(prior)
             feats.append(torch.cat([h, z], -1)), acts.append(a)

@@ -6,7 +6,6 @@ from itertools import permutations
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # 64 recordings x 500 frames, d = 256, 4 layers. Matching: 64 x 6 permutations x 3 terms = 1152 reads cost[b, i, j].item(),
@@ -40,7 +39,9 @@ class EncoderLayer(nn.Module):
         self.in_proj = nn.Linear(n_units, 3 * n_units)
         self.out_proj = nn.Linear(n_units, n_units)
         self.lnorm2 = nn.LayerNorm(n_units)
-        self.ff = nn.Sequential(nn.Linear(n_units, e_units), nn.ReLU(), nn.Dropout(p), nn.Linear(e_units, n_units))
+        self.ff = nn.Sequential(
+            nn.Linear(n_units, e_units), nn.ReLU(), nn.Dropout(p), nn.Linear(e_units, n_units)
+        )
 
     def forward(self, e):
         b, t, n = e.shape
@@ -114,7 +115,9 @@ def build(cfg):
     batch, frames, idim = cfg.pick((64, 500, 320), (3, 20, 16))
     n_units, h, layers = cfg.pick((256, 4, 4), (16, 2, 1))
     model = EEND(idim, n_units, h, layers, 3).to(cfg.device)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=cfg.cuda)
+    optimizer = torch.optim.Adam(
+        model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9, fused=cfg.cuda
+    )
     scheduler = NoamScheduler(optimizer, n_units, 25000)
     feats, activity = simulate(cfg, 8 * batch, frames, idim)
     model.train()

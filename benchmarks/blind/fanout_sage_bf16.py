@@ -6,9 +6,8 @@ in fp32 (LayerNorm32, SiLU32, softmax), after a NaN in an early fp16 run.
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from harness import main
+from torch import nn
 
 # 2048 seeds x 15 x 10 = 307 k second-hop rows x 512 ch: one bf16 tensor 315 MB, one fp32 tensor 629 MB.
 # Bytes per element there, forward: GEMM 3+4, LN32 20, SiLU32 20, dropout 5, LN32 20, add 6, softmax32 20, mul+sum 8 = ~106,
@@ -35,7 +34,9 @@ TRUTH = {
 
 class LayerNorm32(nn.LayerNorm):
     def forward(self, x):
-        y = F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps)
+        y = F.layer_norm(
+            x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps
+        )
         return y.to(x.dtype)
 
 
@@ -64,7 +65,9 @@ class GatedSage(nn.Module):
 class Net(nn.Module):
     def __init__(self, d_in, d, classes, p_drop):
         super().__init__()
-        self.encode = nn.Sequential(nn.Linear(d_in, d), LayerNorm32(d), SiLU32(), nn.Dropout(p_drop))
+        self.encode = nn.Sequential(
+            nn.Linear(d_in, d), LayerNorm32(d), SiLU32(), nn.Dropout(p_drop)
+        )
         self.conv1, self.conv2 = GatedSage(d), GatedSage(d)
         self.post = nn.Sequential(LayerNorm32(d), SiLU32())
         self.head = nn.Linear(d, classes)

@@ -6,7 +6,6 @@ import math
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # 4096 tokens x 49152 words = 201M elements, 0.805 GB in fp32. The divergence as written passes over that tensor
@@ -43,7 +42,9 @@ class Layer(nn.Module):
 
     def forward(self, h):
         n, t, w = h.shape
-        q, k, v = self.qkv(self.norm1(h)).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        q, k, v = (
+            self.qkv(self.norm1(h)).view(n, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        )
         a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         h = h + self.out(a.transpose(1, 2).reshape(n, t, w))
         return h + self.fc2(F.gelu(self.fc1(self.norm2(h))))
@@ -96,7 +97,9 @@ def build(cfg):
         prompt_lengths = torch.randint(context // 8, context // 3, (16 * batch, 1))
         positions = torch.arange(context)[None]
     teacher.eval().requires_grad_(False)
-    optimizer = torch.optim.AdamW(student.parameters(), lr=3e-4, weight_decay=0.1, betas=(0.9, 0.95), fused=cfg.cuda)
+    optimizer = torch.optim.AdamW(
+        student.parameters(), lr=3e-4, weight_decay=0.1, betas=(0.9, 0.95), fused=cfg.cuda
+    )
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 0.01, 1.0, total_iters=500)
 
     def step(i):

@@ -6,9 +6,8 @@ import random
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from harness import main
+from torch import nn
 
 # bf16 weights; 112 images of 256 patches; width 1536, 8 layers; GEMM FLOPs per token and layer 24 d^2 forward, 72 d^2 with backward.
 # Target encoder (no grad) 28672 tokens: 13 TF; context encoder 28672 embedded, 112 of 256 kept, 12544 tokens: 17 TF;
@@ -76,7 +75,12 @@ class Encoder(nn.Module):
     def forward(self, images, keep=None):
         B, p = len(images), self.patch
         side = images.size(-1) // p
-        x = images.reshape(B, 3, side, p, side, p).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+        x = (
+            images.reshape(B, 3, side, p, side, p)
+            .permute(0, 2, 4, 1, 3, 5)
+            .flatten(3)
+            .flatten(1, 2)
+        )
         x = self.patchify(x) + self.pos
         if keep is not None:
             x = pick_tokens(x, keep)

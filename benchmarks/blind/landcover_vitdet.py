@@ -3,10 +3,9 @@
 import copy
 
 import torch
+from harness import main
 from torch import nn
 from torch.nn import functional as F
-
-from harness import main
 
 # H200, autocast bf16, channels_last, batch 8, 128x128 positions (131k), 256/128 channels: 67 MB / 34 MB in bf16.
 # LayerNorm2d written out (mean, sub, pow [autocast: to fp32], mean, sub, div, mul, add): at 256 channels ~1.7 GB
@@ -120,7 +119,9 @@ def build(cfg):
         schedule.step()
         ema.update(model)
         if i % 20 == 0:  # stays on the device; read at the end of an epoch
-            correct.mul_(0.9).add_((logits.detach().argmax(1) == masks[k]).float().mean(), alpha=0.1)
+            correct.mul_(0.9).add_(
+                (logits.detach().argmax(1) == masks[k]).float().mean(), alpha=0.1
+            )
         return loss.detach()
 
     return step

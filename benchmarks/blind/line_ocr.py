@@ -7,9 +7,8 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.utils.data import DataLoader, Dataset
-
 from harness import forever, main
+from torch.utils.data import DataLoader, Dataset
 
 # CER: 64 lines of 56 to 72 characters (mean 64), edit distance in pure Python: 64 x 64 x 64 x ~0.15 us = 39 ms a step, with
 # the GPU idle, since the predictions have just been fetched (that waits for the whole step) and nothing else is queued.
@@ -155,8 +154,12 @@ def build(cfg):
     dim, heads, enc, dec = cfg.pick((384, 6, 6, 4), (16, 2, 1, 1))
     workers = cfg.pick(4, 0)
     loader = DataLoader(
-        RenderedLines(height, width, max_chars, shortest), batch_size=batch, num_workers=workers,
-        pin_memory=cfg.cuda, drop_last=True, prefetch_factor=4 if workers else None,
+        RenderedLines(height, width, max_chars, shortest),
+        batch_size=batch,
+        num_workers=workers,
+        pin_memory=cfg.cuda,
+        drop_last=True,
+        prefetch_factor=4 if workers else None,
     )
     batches = forever(loader)
     model = LineReader(height, width, patch, dim, heads, enc, dec, max_chars).to(cfg.device)
@@ -171,7 +174,9 @@ def build(cfg):
         previous = F.pad(y[:, :-1], (1, 0), value=BOS)
         with cfg.amp():
             logits = model(x, previous)
-        loss = F.cross_entropy(logits.float().flatten(0, 1), y.flatten(), ignore_index=PAD, label_smoothing=0.1)
+        loss = F.cross_entropy(
+            logits.float().flatten(0, 1), y.flatten(), ignore_index=PAD, label_smoothing=0.1
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

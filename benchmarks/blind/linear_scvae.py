@@ -3,7 +3,6 @@
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # 49152 cells x 32768 genes = 1.61 G entries, 3.2 GB a pass in bf16; bottleneck 64, so the GEMMs do 64 FLOP/byte (ridge ~ 200).

@@ -3,7 +3,6 @@
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # H200, bf16 autocast, batch 16, 256x256, ngf 32. GPU work: generator 25 GFLOP an image x 16 x 3 = 1.2 TFLOP = 4.5 ms,
@@ -33,9 +32,12 @@ class ResnetBlock(nn.Module):
     def __init__(self, dim):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(dim, dim, 3, padding=1, bias=False), nn.BatchNorm2d(dim), nn.ReLU(),
+            nn.Conv2d(dim, dim, 3, padding=1, bias=False),
+            nn.BatchNorm2d(dim),
+            nn.ReLU(),
             nn.Dropout(0.5),
-            nn.Conv2d(dim, dim, 3, padding=1, bias=False), nn.BatchNorm2d(dim),
+            nn.Conv2d(dim, dim, 3, padding=1, bias=False),
+            nn.BatchNorm2d(dim),
         )
 
     def forward(self, x):
@@ -49,13 +51,15 @@ class Generator(nn.Module):
         for m in (1, 2):
             net += [
                 nn.Conv2d(ngf * m, ngf * m * 2, 3, 2, 1, bias=False),
-                nn.BatchNorm2d(ngf * m * 2), nn.ReLU(),
+                nn.BatchNorm2d(ngf * m * 2),
+                nn.ReLU(),
             ]
         net += [ResnetBlock(ngf * 4) for _ in range(blocks)]
         for m in (4, 2):
             net += [
                 nn.ConvTranspose2d(ngf * m, ngf * m // 2, 3, 2, 1, output_padding=1, bias=False),
-                nn.BatchNorm2d(ngf * m // 2), nn.ReLU(),
+                nn.BatchNorm2d(ngf * m // 2),
+                nn.ReLU(),
             ]
         net += [nn.Conv2d(ngf, 3, 7, padding=3), nn.Tanh()]
         self.net = nn.Sequential(*net)
@@ -69,10 +73,13 @@ class PatchD(nn.Module):
         super().__init__()
         stages = [nn.Sequential(nn.Conv2d(6, ndf, 4, 2, 1), nn.LeakyReLU(0.2))]
         for m, stride in ((1, 2), (2, 2), (4, 1)):
-            stages.append(nn.Sequential(
-                nn.Conv2d(ndf * m, ndf * m * 2, 4, stride, 1, bias=False),
-                nn.BatchNorm2d(ndf * m * 2), nn.LeakyReLU(0.2),
-            ))
+            stages.append(
+                nn.Sequential(
+                    nn.Conv2d(ndf * m, ndf * m * 2, 4, stride, 1, bias=False),
+                    nn.BatchNorm2d(ndf * m * 2),
+                    nn.LeakyReLU(0.2),
+                )
+            )
         stages.append(nn.Conv2d(ndf * 8, 1, 4, 1, 1))
         self.stages = nn.ModuleList(stages)
 
@@ -112,7 +119,10 @@ def build(cfg):
     opt_d = torch.optim.Adam(net_d.parameters(), lr=2e-4, betas=(0.5, 0.999), fused=cfg.cuda)
     cl = torch.channels_last
     data = [
-        tuple(torch.rand(batch, 3, side, side, device=dev).mul_(2).sub_(1).to(memory_format=cl) for _ in range(2))
+        tuple(
+            torch.rand(batch, 3, side, side, device=dev).mul_(2).sub_(1).to(memory_format=cl)
+            for _ in range(2)
+        )
         for _ in range(4)
     ]
 

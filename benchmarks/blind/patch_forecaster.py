@@ -9,9 +9,8 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from torch.utils.checkpoint import checkpoint
-
 from harness import main
+from torch.utils.checkpoint import checkpoint
 
 # 32 series x 512 patches = 16384 tokens, d 2048, 6 blocks. GEMMs per block forward 24 d^2 M = 1.65 TFLOP -> 2.6 ms at
 # 640 TFLOP/s; flash attention (T=512, causal) 0.034 TFLOP ~0.1 ms; norms, GELU, residuals ~1.4 GB ~0.4 ms: 3.1 ms.
@@ -64,7 +63,9 @@ class DecoderBlock(nn.Module):
 
 
 class PatchDecoder(nn.Module):
-    def __init__(self, patch, horizon, d, n_heads, n_layers, max_patches, gradient_checkpointing=True):
+    def __init__(
+        self, patch, horizon, d, n_heads, n_layers, max_patches, gradient_checkpointing=True
+    ):
         super().__init__()
         self.patch, self.horizon = patch, horizon
         self.gradient_checkpointing = gradient_checkpointing
@@ -113,7 +114,9 @@ def build(cfg):
         model = PatchDecoder(patch, horizon, d, heads, layers, n_patches)
     model.to(torch.bfloat16).train()
     taus = torch.tensor(QUANTILES, device=cfg.device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-4, betas=(0.9, 0.95), weight_decay=0.05, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=2e-4, betas=(0.9, 0.95), weight_decay=0.05, fused=True
+    )
     warmup, total = 500, 50_000
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer,

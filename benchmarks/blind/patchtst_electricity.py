@@ -5,7 +5,6 @@ import random
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # 4 windows x 321 meters x 64 patches = 82176 tokens, d 576, ffn 2304, 4 layers, eager bf16 autocast, dropout 0.2.

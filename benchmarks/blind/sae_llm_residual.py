@@ -6,7 +6,6 @@ ReLU encoder, L1 weighted by decoder norms, linear warm-ups of the rate and of t
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # Batch 24576, d 4096, dictionary 32768; bf16 autocast over fp32 weights (2 x 134 M parameters).

@@ -2,9 +2,8 @@
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from harness import main
+from torch import nn
 
 # n_fft // 2 + 1 = 4097 bins everywhere: rows of 8194 bytes, only 2-byte aligned, so the fp16 GEMMs fall to align1 kernels.
 # 12288 frames x 4 layers of 4097 x 4097: 4 x 0.41 TFLOP x 3 = 4.95 TFLOP (the learned input scale wants the first dgrad too).

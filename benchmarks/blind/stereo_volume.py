@@ -3,7 +3,6 @@
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # H200, fp32 storage with TF32 convolutions, batch 2, crop 256x512, maxdisp 384 -> 96 planes at 1/4.
@@ -37,9 +36,7 @@ def convbn(cin, cout, k, stride, pad, dilation=1):
 
 
 def convbn_3d(cin, cout, k, stride, pad):
-    return nn.Sequential(
-        nn.Conv3d(cin, cout, k, stride, pad, bias=False), nn.BatchNorm3d(cout)
-    )
+    return nn.Sequential(nn.Conv3d(cin, cout, k, stride, pad, bias=False), nn.BatchNorm3d(cout))
 
 
 class BasicBlock(nn.Module):
@@ -61,8 +58,12 @@ class FeatureExtraction(nn.Module):
             convbn(3, c, 3, 2, 1), nn.ReLU(True), convbn(c, c, 3, 1, 1), nn.ReLU(True)
         )
         self.layer1 = nn.Sequential(BasicBlock(c, c), BasicBlock(c, c))
-        self.layer2 = nn.Sequential(BasicBlock(c, 2 * c, 2), *[BasicBlock(2 * c, 2 * c) for _ in range(3)])
-        self.layer3 = nn.Sequential(BasicBlock(2 * c, 2 * c, dilation=2), BasicBlock(2 * c, 2 * c, dilation=2))
+        self.layer2 = nn.Sequential(
+            BasicBlock(c, 2 * c, 2), *[BasicBlock(2 * c, 2 * c) for _ in range(3)]
+        )
+        self.layer3 = nn.Sequential(
+            BasicBlock(2 * c, 2 * c, dilation=2), BasicBlock(2 * c, 2 * c, dilation=2)
+        )
         self.lastconv = nn.Sequential(
             convbn(4 * c, 2 * c, 3, 1, 1), nn.ReLU(True), nn.Conv2d(2 * c, c, 1, bias=False)
         )
@@ -93,14 +94,18 @@ class StereoNet(nn.Module):
         self.dres0 = nn.Sequential(
             convbn_3d(2 * c, c, 3, 2, 1), nn.ReLU(True), convbn_3d(c, c, 3, 1, 1), nn.ReLU(True)
         )
-        self.dres1 = nn.Sequential(convbn_3d(c, c, 3, 1, 1), nn.ReLU(True), convbn_3d(c, c, 3, 1, 1))
+        self.dres1 = nn.Sequential(
+            convbn_3d(c, c, 3, 1, 1), nn.ReLU(True), convbn_3d(c, c, 3, 1, 1)
+        )
         self.dres2 = Hourglass(c)
         self.classif = nn.Sequential(
             convbn_3d(c, c, 3, 1, 1), nn.ReLU(True), nn.Conv3d(c, 1, 3, padding=1, bias=False)
         )
         self.refine = nn.Sequential(
-            nn.Conv2d(4, 16, 3, padding=1), nn.LeakyReLU(0.2, True),
-            nn.Conv2d(16, 16, 3, padding=2, dilation=2), nn.LeakyReLU(0.2, True),
+            nn.Conv2d(4, 16, 3, padding=1),
+            nn.LeakyReLU(0.2, True),
+            nn.Conv2d(16, 16, 3, padding=2, dilation=2),
+            nn.LeakyReLU(0.2, True),
             nn.Conv2d(16, 1, 3, padding=1),
         )
         bins = torch.arange(maxdisp // 8, dtype=torch.float32) * 8

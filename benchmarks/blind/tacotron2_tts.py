@@ -2,11 +2,10 @@
 unrolled frame group by frame group under teacher forcing, post-net, stop tokens."""
 
 import torch
+from harness import main
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-
-from harness import main
 
 # 72 decoder steps (360 frames, reduction 5), batch 32. One decoder step is about 30 ops forward (two LSTM cells,
 # the attention's conv/linears/softmax/bmm, cats, dropouts) and 65 to 70 kernels backward: 7000 launches a step.
@@ -33,7 +32,9 @@ TRUTH = {
 
 class ConvNorm(nn.Sequential):
     def __init__(self, cin, cout, act):
-        super().__init__(nn.Conv1d(cin, cout, 5, padding=2), nn.BatchNorm1d(cout), act, nn.Dropout(0.1))
+        super().__init__(
+            nn.Conv1d(cin, cout, 5, padding=2), nn.BatchNorm1d(cout), act, nn.Dropout(0.1)
+        )
 
 
 class Encoder(nn.Module):
@@ -72,7 +73,9 @@ class Decoder(nn.Module):
     def __init__(self, mels, reduction, memory_dim, prenet_dim, rnn_dim, att_dim):
         super().__init__()
         self.mels, self.r, self.rnn_dim = mels, reduction, rnn_dim
-        self.prenet = nn.ModuleList([nn.Linear(mels * reduction, prenet_dim), nn.Linear(prenet_dim, prenet_dim)])
+        self.prenet = nn.ModuleList(
+            [nn.Linear(mels * reduction, prenet_dim), nn.Linear(prenet_dim, prenet_dim)]
+        )
         self.attention_rnn = nn.LSTMCell(prenet_dim + memory_dim, rnn_dim)
         self.attention = LocationAttention(rnn_dim, memory_dim, att_dim)
         self.decoder_rnn = nn.LSTMCell(rnn_dim + memory_dim, rnn_dim)
@@ -158,7 +161,11 @@ def build(cfg):
         lengths, *rest = batches[i % len(batches)]
         text, mask, mel, gate = (t.to(cfg.device, non_blocking=True) for t in rest)
         coarse, fine, gates, _ = model(text, lengths, mask, mel)
-        loss = F.mse_loss(coarse, mel) + F.mse_loss(fine, mel) + F.binary_cross_entropy_with_logits(gates, gate)
+        loss = (
+            F.mse_loss(coarse, mel)
+            + F.mse_loss(fine, mel)
+            + F.binary_cross_entropy_with_logits(gates, gate)
+        )
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -6,7 +6,6 @@ Full-size ID tables with dense gradients, plain torch.optim.AdamW as in the tuto
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
 from harness import main
 
 # Tables: (1.5 M users + 2.5 M items) x 128 fp32 = 512 M parameters, 2.05 GB per pass over them.
@@ -36,7 +35,11 @@ class Tower(nn.Module):
     def __init__(self, d_in, hidden, d_out):
         super().__init__()
         self.net = nn.Sequential(
-            nn.Linear(d_in, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, d_out)
+            nn.Linear(d_in, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, d_out),
         )
 
     def forward(self, x):

@@ -146,7 +146,7 @@ def build(cfg):
     gen_params = [*enc.parameters(), *dec.parameters(), *book.parameters()]
     opt_g = torch.optim.AdamW(gen_params, lr=1e-4, betas=(0.9, 0.99), weight_decay=1e-4, fused=True)
     opt_d = torch.optim.AdamW(disc.parameters(), lr=1e-4, betas=(0.9, 0.99), fused=True)
-    ramp = lambda s: min(1.0, (s + 1) / 1000)  # noqa: E731
+    ramp = lambda s: min(1.0, (s + 1) / 1000)
     sched_g = torch.optim.lr_scheduler.LambdaLR(opt_g, ramp)
     sched_d = torch.optim.lr_scheduler.LambdaLR(opt_d, ramp)
     last = dec.to_pixel.weight

@@ -5,10 +5,9 @@ import math
 
 import torch
 import torch.nn.functional as F
+from harness import main
 from torch import nn
 from torch.optim import Optimizer
-
-from harness import main
 
 # Parameters: 901632 x 768 = 692M in the embedding + 6 x 7.1M = 735M, fp32. The optimizer below makes 20 passes of 4
 # bytes per parameter (mul_ 2, add_ 3, mul_ 2, addcmul_ 3, sqrt 2, add_ 2, addcdiv_ 4, decay 2) = 59 GB at 4.2 TB/s = 14 ms
@@ -35,8 +34,16 @@ TRUTH = {
 class AdamW(Optimizer):
     """Adam with decoupled weight decay, after huggingface/transformers."""
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, correct_bias=True):
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "correct_bias": correct_bias}
+    def __init__(
+        self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.0, correct_bias=True
+    ):
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "correct_bias": correct_bias,
+        }
         super().__init__(params, defaults)
 
     @torch.no_grad()
@@ -83,7 +90,9 @@ class RobertaLayer(nn.Module):
         q, k, v = self.qkv(x).view(n, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
         a = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, t, d)
         x = self.attn_norm(x + F.dropout(self.attn_out(a), self.dropout, self.training))
-        return self.out_norm(x + F.dropout(self.output(F.gelu(self.intermediate(x))), self.dropout, self.training))
+        return self.out_norm(
+            x + F.dropout(self.output(F.gelu(self.intermediate(x))), self.dropout, self.training)
+        )
 
 
 class SentenceEncoder(nn.Module):
@@ -123,7 +132,8 @@ def build(cfg):
     optimizer = AdamW(grouped(model, 0.01), lr=2e-5, eps=1e-8)
     total, warmup = 50_000, 1_000
     scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda s: (s + 1) / warmup if s < warmup else max(0.0, (total - s) / (total - warmup))
+        optimizer,
+        lambda s: (s + 1) / warmup if s < warmup else max(0.0, (total - s) / (total - warmup)),
     )
     model.train()
 

@@ -7,7 +7,8 @@
 
 Reads recordings only, at each level of evidence: what is missing there is missing in the rows. A kind
 of kernel (script, name, grid, op) weighs the same however often it ran, one that tosses between the
-sides half. Kernels too small for the GPU are left out: `filling` tells those.
+sides half, a long one more than a short one, one of a sweep less than one of a script. Kernels too small
+for the GPU are left out: `filling` tells those.
 
 `--folds N` leaves out every N-th script at a time, grows trees on the others and the sweep, and scores the
 estimator with them. NAMES: scripts with commas between, or `first` to `fourth` round.
@@ -16,6 +17,7 @@ estimator with them. NAMES: scripts with commas between, or `first` to `fourth` 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,6 +46,7 @@ from benchmarks.truth.sets import PARTS, part_of
 from brrrtop.estimator import learned
 from brrrtop.estimator.features import COLUMNS, FALLING, RISING, row_of
 from brrrtop.estimator.learned import Trees
+from brrrtop.model import Regime
 from brrrtop.tables import Window
 
 F8 = npt.NDArray[np.float64]
@@ -62,6 +65,10 @@ SETTINGS = {
 with eleven other depths, rates, leaves and penalties the mean split error was 5.3 to 6.3 points with shapes and
 7.0 to 8.4 with names."""
 TOSS_WEIGHT = 0.5
+SWEPT = 0.4
+"""Weight of a kernel of a sweep: there are many, and nobody's step is made of them alone."""
+EVEN_NS, LENGTHS = 50_000, (0.3, 3.0)
+"""A kernel's weight goes with the root of its length: this long it is 1, and it stays within those bounds. A split is of time."""
 RULES: tuple[Callable[[Counted], Counted | None], ...] = (
     lambda counted: counted,
     lambda counted: counted.beyond_sm,
@@ -93,25 +100,30 @@ def counted_rows(some: Sequence[Run]) -> dict[str, list[Row]]:
     roots = np.zeros((rules, 0), np.int32)
     with using(Trees(whole.astype(np.int16), none, whole, none, roots, np.zeros(rules), 0)):
         return {
-            run.name: [r for view in VIEWS.values() for r in _rows(kernels(run, view))]
+            run.name: [r for view in VIEWS.values() for r in _rows(kernels(run, view), _part(run))]
             for run in some
         }
 
 
-def _rows(found: Sequence[Kernel]) -> Iterator[Row]:
+def _part(run: Run) -> float:
+    return SWEPT if run.truth.get("regime", Regime.UNKNOWN) == Regime.UNKNOWN else 1.0
+
+
+def _rows(found: Sequence[Kernel], part: float) -> Iterator[Row]:
     kinds = Counter(map(_kind, found))
     for kernel in found:
         seen = kernel.group.seen
         if seen is not None and kernel.counted.side != "underfilled":
-            sides = tuple(_side(read(kernel.counted), kinds[_kind(kernel)]) for read in RULES)
-            yield Row(row_of(seen), sides)
+            length = float(np.clip(math.sqrt(kernel.time_ns / EVEN_NS), *LENGTHS))
+            weight = part * length / kinds[_kind(kernel)]
+            yield Row(row_of(seen), tuple(_side(read(kernel.counted), weight) for read in RULES))
 
 
-def _side(counted: Counted | None, equals: int) -> tuple[bool, float] | None:
+def _side(counted: Counted | None, weight: float) -> tuple[bool, float] | None:
     if counted is None:
         return None
     lead = counted.compute - counted.memory
-    return lead >= 0, min(1.0, max(TOSS_WEIGHT, abs(lead) / BALANCED)) / equals
+    return lead >= 0, weight * min(1.0, max(TOSS_WEIGHT, abs(lead) / BALANCED))
 
 
 def _kind(kernel: Kernel) -> tuple[object, ...]:
