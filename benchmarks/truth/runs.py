@@ -59,6 +59,8 @@ class Counted:
     l2: float | None = None
     l1: float | None = None
     """With shared memory. Both None where they were not counted."""
+    time_ns: float | None = None
+    """While it was counted; None where the file does not tell its unit (ncu's)."""
 
     @property
     def beyond_sm(self) -> Counted | None:
@@ -247,6 +249,7 @@ def _counted(path: Path) -> tuple[Counted, ...]:
             _volume(row.get("block")),
             _measured(row, "lts__throughput"),
             _measured(row, "l1tex__throughput"),
+            _measured(row, "gpu__time_duration") if ".ranges." in path.name else None,
         )
         for row in csv.DictReader(io.StringIO(text.decode()))
     )

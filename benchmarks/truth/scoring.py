@@ -17,8 +17,8 @@ from brrrtop.estimator.regimes import MARGIN
 from brrrtop.tables import ActivityType, Window
 
 SIDES = ("compute", "memory", "underfilled")
-WHOLE = 0.9
-"""Of a step's kernel time."""
+WHOLE = 0.95
+"""Of a step's kernel time: what counts as all of it."""
 NAMELESS = re.compile(r"(\(anonymous namespace\)|<?unnamed>)::")
 """A namespace without a name, as Kineto and Nsight Compute's versions write it."""
 
@@ -63,9 +63,11 @@ class Score:
     misses: tuple[Miss, ...]
     covered: bool
     """The true shares of the counted kernels lie within the bounds shown."""
+    whole: bool
+    """A step was counted from end to end."""
     counted_regime: str | None
-    """By the counters and the idle time; None where less than `WHOLE` of a step was counted, or
-    without the L2."""
+    """By the counters and the idle time; None where that is not `whole`, or without the
+    L2."""
     kernels: tuple[Verdict, ...] = field(repr=False, default=())
 
     @property
@@ -122,28 +124,40 @@ def score(run: Run, window: Window, balanced: bool = False) -> Score:
         ours={s: v / total for s, v in ours.items()},
         misses=tuple(sorted(misses, key=lambda m: -m.share)),
         covered=_covered(judged, [row for row, _ in rows], truth, ours),
+        whole=_whole(judged, rows),
         counted_regime=_counted_regime(judged, rows),
         kernels=tuple(kernels),
     )
+
+
+def _launched_ns(judged: Judged) -> float:
+    """Kernel time of a step."""
+    acts, found = judged.window.activities, judged.estimate
+    kernels = acts.types == ActivityType.KERNEL
+    steps = max(1.0, found.account.duration_ns / (found.steps.step_ns or found.account.duration_ns))
+    return float((acts.ends_ns - acts.starts_ns)[kernels].sum()) / steps
+
+
+def _whole(judged: Judged, rows: list[tuple[int, Counted]]) -> bool:
+    acts, at = judged.window.activities, np.array([row for row, _ in rows], np.int64)
+    return float((acts.ends_ns - acts.starts_ns)[at].sum()) >= WHOLE * _launched_ns(judged) > 0
 
 
 def _counted_regime(judged: Judged, rows: list[tuple[int, Counted]]) -> str | None:
     """A verdict by the rules of `regimes`, what is no kernel as we have it; there as here what waits
     for memory of the SM's own counts as compute."""
     acts, found = judged.window.activities, judged.estimate
-    kernels = acts.types == ActivityType.KERNEL
-    times = (acts.ends_ns - acts.starts_ns).astype(np.float64)
-    steps = max(1.0, found.account.duration_ns / (found.steps.step_ns or found.account.duration_ns))
-    at = np.array([row for row, _ in rows], np.int64)
-    whole, launched = times[at].sum(), times[kernels].sum() / steps
-    if not whole or whole < WHOLE * launched or any(c.l2 is None for _, c in rows):
+    if not _whole(judged, rows) or any(counted.l2 is None for _, counted in rows):
         return None
+    times = (acts.ends_ns - acts.starts_ns).astype(np.float64)
+    step_ns = found.steps.step_ns or found.account.duration_ns
+    at = np.array([row for row, _ in rows], np.int64)
+    part = min(_launched_ns(judged) / step_ns, 1.0) / times[at].sum()
     shares = {
         "compute": found.split.compute + found.on_chip,
         "memory": found.split.memory - found.on_chip,
         "overhead": found.split.overhead,
     }
-    part = min(launched * steps / found.account.duration_ns, 1.0) / whole
     for row, counted in rows:
         assert counted.beyond_sm is not None
         side, ours = counted.beyond_sm.side, charged(judged, row)

@@ -35,8 +35,10 @@ from benchmarks.truth.scoring import SIDES, Score, aligned, score
 from benchmarks.truth.sets import PARTS, held_out, part_of, told
 from collectors.wire import Metric
 
-WHOLE_STEP = 0.97
-"""Counted kernel time over step time."""
+BUSY = 0.9
+"""Kernel time over step time, from which a traced step is as long as an undisturbed one."""
+NEAR = 0.03
+"""Within which a reading is to be of the counted share."""
 LEVELS = ("shapes", "live shapes", "names", "counters")
 UNCOUNTED = "held out, not counted"
 HEAD = (
@@ -241,19 +243,32 @@ def _summary(found: Figures, level: str) -> str:
 
 
 def _gpm(row: Row) -> str | None:
-    """Undisturbed GPM shares of the busy time beside those of the counters."""
-    full = row.scores["shapes"]
+    """Undisturbed GPM shares of a loop beside those that its counters come to.
+
+    A share of the tensor pipe is one of cycles, whatever the clock: weighted by the kernels' traced
+    times. One of the DRAM is of bytes, and its clock stands still: weighted by the times in which
+    they were counted, where those are told, for a GPU that is counted seldom runs at its power limit.
+    """
+    full, run = row.scores["shapes"], row.run
     step_ns = full.judged.estimate.steps.step_ns
-    pairs = aligned(row.run, full.judged.window)
-    times = [k.time_ns for k in full.kernels]
-    if not row.run.gpm or not step_ns or sum(times) < WHOLE_STEP * step_ns:
+    pairs = aligned(run, full.judged.window)
+    traced = np.array([k.time_ns for k in full.kernels])
+    if not run.gpm or not step_ns or not run.step_ms or not full.whole:
         return None
+    if traced.sum() < BUSY * step_ns:
+        return None
+    own = [c.time_ns for _, c in pairs]
+    alone = traced / step_ns if None in own else np.array(own, np.float64) / (run.step_ms * 1e6)
     parts = []
-    for name, metric in (("tensor", Metric.TENSOR_ACTIVE), ("dram", Metric.DRAM_ACTIVE)):
-        read = float(np.mean(row.run.gpm[int(metric)]))
-        counted = np.average([getattr(c, name) for _, c in pairs], weights=times)
-        parts.append(f"{name} {read:.1%} against {counted / 100:.1%}")
-    return f"- {row.run.name}: {', '.join(parts)}"
+    for name, metric, times in (
+        ("tensor", Metric.TENSOR_ACTIVE, traced / step_ns),
+        ("dram", Metric.DRAM_ACTIVE, alone),
+    ):
+        read = float(np.mean(run.gpm[int(metric)]))
+        counted = float(np.array([getattr(c, name) for _, c in pairs]) @ times) / 100
+        far = "" if abs(read - counted) <= NEAR else " ✗"
+        parts.append(f"{name} {read:.1%} against {counted:.1%}{far}")
+    return f"- {run.name}: {', '.join(parts)}"
 
 
 def _misses(row: Row, least: float) -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks.truth.blind import first_sight
 from benchmarks.truth.calibration import HIGH, kernels, right_above, verdicts
-from benchmarks.truth.runs import blind_runs, runs
+from benchmarks.truth.runs import Run, blind_runs, runs
 from benchmarks.truth.sets import (
     BLIND,
     PARTS,
@@ -37,6 +37,7 @@ from benchmarks.truth.table import (
     rows,
 )
 from brrrtop.estimator.names import name_facts
+from brrrtop.model import Estimate, Regime
 
 pytestmark = pytest.mark.timeout(180)
 """The scripts are scored once for all tests of a worker."""
@@ -141,7 +142,7 @@ def test_every_part_has_a_table_and_sums_of_its_own(every_script: list[Row]) -> 
         counted = sum(bool(row.run.counters) for row in some)
         summed = sums.partition("\n")[0]
         assert f"over {counted} scripts" in summed if counted else "points" not in summed
-        assert f" of {len(some)}." in summed
+        assert re.search(rf" of {len(some)}[.,]", summed)
 
 
 def test_every_counted_kernel_is_found_in_its_recording(every_script: list[Row]) -> None:
@@ -195,8 +196,15 @@ def test_a_held_out_script_given_the_wrong_regime_is_not_given_it_for_sure(
         for level, scored in row.scores.items():
             found = scored.judged.estimate
             as_counted = found.regime.value == MISPREDICTED.get(row.run.name)
+            as_traced = found.regime is Regime.OVERHEAD and stretched(row.run, found)
             sure = found.confidence >= HIGH
-            assert scored.regime_right or as_counted or not sure, (row.run.name, level)
+            assert scored.regime_right or as_counted or as_traced or not sure, (row.run.name, level)
+
+
+def stretched(run: Run, found: Estimate) -> bool:
+    """Whether torch.profiler made the step half again as long: then the host is what it waits for."""
+    traced_ns, alone_ms = found.steps.step_ns, run.step_ms
+    return bool(traced_ns and alone_ms and traced_ns > 1.5e6 * alone_ms)
 
 
 def test_a_script_that_is_not_as_predicted_is_as_its_counters_say(
