@@ -2,7 +2,7 @@
 
     python benchmarks/truth/collect.py --out DIR [--only held-out] [--gpus 4] [--deadline 540]
     python benchmarks/truth/collect.py --out DIR --zoo OTHER [--only resnet50_fp32,item_sync]
-    python benchmarks/truth/collect.py --out DIR --zoo benchmarks/sweep --by cupti --kernels 6000
+    python benchmarks/truth/collect.py --out DIR --zoo benchmarks/sweep --by cupti --kernels 9000 --limit 280
 
 Per script: NAME.trace.json.gz, NAME.meta.json and NAME.ncu.csv (index, kernel, grid, block and the
 metrics below, in launch order), all of them packed into DIR/truth.tar (truth-1.tar … when they are

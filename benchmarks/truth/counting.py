@@ -1,9 +1,9 @@
-"""Counts every kernel of a training step by CUPTI's range profiler: what ncu counts, some 30 times as fast.
+"""Counts every kernel of a training step by CUPTI's range profiler: what ncu counts, some 20 times as fast.
 
     python -m benchmarks.truth.counting SCRIPT.py --out NAME.ranges.csv [--most 6000] [--warm-up 12]
 
 ncu replays each kernel and saves memory before; here the whole step is run once a pass (nine on an
-H200), so caches are as in a real step and a kernel costs about a millisecond a pass. Steps have to
+H200), so caches are as in a real step and a kernel costs one to two milliseconds a pass. Steps have to
 launch the same kernels every time: two are recorded by torch.profiler afterwards, for names and
 grids, and where they differ from one another or from what was counted, nothing is written.
 

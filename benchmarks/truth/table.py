@@ -8,7 +8,7 @@ Levels of evidence: `shapes`, all that was recorded; `live shapes`, what `--shap
 `names`, without ops and shapes, as a live monitor sees a run before that; `counters`, names and the
 GPM readings of the same loop, where there are any. The counted kernels are the first of one step
 (benchmarks/truth/collect.py). Scripts that constants were set with, those held out whose misses were
-studied, those written blind in three rounds, and those without counters (`sets`) are summed up apart;
+studied, those written blind, by round, and those without counters (`sets`) are summed up apart;
 beside what the blind ones score stands what they scored at first sight, from
 benchmarks/results/h200-blind.json. A sweep (`kernels`) has a table of its own at the end.
 """
@@ -153,7 +153,7 @@ def markdown(table: Sequence[Row], least_miss: float) -> str:
     if met:
         lines += [
             "",
-            "GPM against Nsight Compute's time-weighted shares, where a whole step was counted:",
+            "GPM readings of the undisturbed loop against the counters, where a whole step was counted:",
         ]
         lines += ["", *met]
     misses = [line for row in table for line in _misses(row, least_miss)]

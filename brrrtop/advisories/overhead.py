@@ -294,7 +294,7 @@ def cuda_graphs(context: Context) -> Advisory | None:
 
 
 def fused_optimizer(context: Context) -> Advisory | None:
-    """A26: the optimizer launches several kernels for every parameter."""
+    """A26: the optimizer launches several kernels a parameter, or moves all of them time and again."""
     found = context.facts.optimizer
     if found is None:
         return None

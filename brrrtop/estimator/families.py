@@ -95,12 +95,15 @@ FAMILIES: tuple[Family, ...] = (
        r"nvjet_|gemm|Gemm|GEMM|cutlass.*(tensorop|simt|Kernel2?\b)|_mm_kernel|matmul|[mM]arlin|_scaled_mm|magma_|"
        r"Cijk_|deep_gemm|wgmma|mma_kernel|cutlass::device_kernel",
        "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT"),
+    _f("solve", COMPUTE, 0.5,
+       r"trs[mv]_|_trsm|getrf|potrf|getf2|geqr[2f]|geqrf|laswp|ipiv_|_svd_|syevj|laed4|stedc|larfb|orgqr",
+       "void trsm_left_kernel<int, double, 256, 4, true, false, true, false, false>(cublasTrsmParams<int, double>)"),
     _f("layout", MEMORY, 0.8, r"scalePackedTensor",
        "void cudnn::ops::scalePackedTensor_kernel<float, float>(long, float*, float)"),
     _f("layout", MEMORY, 0.1,
        r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|nchwToFoldedNhwc|nhwcAddPadding|convertTensor|tensorTransform|"
        r"transposeTensor|compute(Wgrad|B)?\w*Offsets|computeWgradSplitK|generateWinogradTiles|"
-       r"batched_transpose|transpose_readWrite",
+       r"batched_transpose|transpose_readWrite|nhwcSliceC|genericTranspose|setTensor\dd",
        "cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, cudnnKernelDataType_t>"),
     _f("conv-transform", MEMORY, 0.25, r"winograd\w*(Forward(Data|Output|Filter)|Wgrad(Data|Delta|Output))",
        "cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>"),
@@ -131,7 +134,7 @@ FAMILIES: tuple[Family, ...] = (
        "void at::native::_scatter_gather_elementwise_kernel<128, 8, at::native::_cuda_scatter_gather_internal_kernel<false>>"),
     _f("index", MEMORY, 0.15,
        r"[eE]mbedding|index_(elementwise|select|put|add|copy|fill)|indexSelect|indexFunc|[gG]ather(?!Top)|"
-       r"scatter|bounds_check|permute_(2D|1D|pooled|indices)|linearize_index|expand_into|jagged|krn_partial|"
+       r"scatter|cusparse::|bounds_check|permute_(2D|1D|pooled|indices)|linearize_index|expand_into|jagged|krn_partial|"
        r"compute_num_of_partial",
        "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true>"),
     _f("sort", MEMORY, 0.55, r"RadixSortHistogramKernel",
@@ -149,7 +152,7 @@ FAMILIES: tuple[Family, ...] = (
     _f("concat", MEMORY, 0.35, r"CatArray|concat|split_with_sizes|chunk_cat|_copy_tensor",
        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>"),
     _f("pool", MEMORY, 0.6,
-       r"max_?pool|avg_?pool|average_pool|adaptive|pooling|upsample|interpolate|grid_sampler|roi_align|\bnms|im2col|"
+       r"max_?pool|avg_?pool|average_pool|adaptive|pooling|upsample|interpolate|grid_sampler|bilinear_sampler|roi_align|\bnms|im2col|"
        r"col2im|unfold|vol2col",
        "void at::native::(anonymous namespace)::max_pool_forward_nhwc<c10::BFloat16, int>"),
     _f("reduction", MEMORY, 0.75, r"reduce_kernel<.*((and|or)_kernel_cuda|NormTwoOps)",
@@ -164,6 +167,7 @@ FAMILIES: tuple[Family, ...] = (
        "void at::native::(anonymous namespace)::roll_cuda_kernel<c10::BFloat16>(c10::BFloat16 const*, c10::BFloat16*, long)"),
     _f("elementwise", MEMORY, 0.05, r"vectorized_elementwise_kernel|_kernel_vectorized\d+_kernel",
        "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>>"),
+    _f("elementwise", MEMORY, 0.05, r"^[a-z0-9_]+_kernel_kernel$", "abs_kernel_kernel"),
     _f("elementwise", MEMORY, 0.3, r"elementwise|element_wise|pointwise",
        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda>>"),
     _f("activation", MEMORY, 0.2, r"act_and_mul|silu|gelu|swiglu|geglu|relu|glu_|rotary|rope|liger",
