@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from brrrtop.advisories.memory import SEEN_TWICE
 from brrrtop.tables import OpSignature
 from collectors.wire import CallClass, MarkClass
 
@@ -276,4 +277,5 @@ def test_converted_operands_count_as_compute() -> None:
     judged = looped(body)
     given = judged.advice()["fuse-pointwise"]
     memory = judged.judged().estimate.split.memory
-    assert ("counts as compute" in given.says) == (memory < float(given.evidence["chain_share"]))
+    share = float(given.evidence["chain_share"])
+    assert ("counts as compute" in given.says) == (SEEN_TWICE * memory < share)

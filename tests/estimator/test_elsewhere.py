@@ -93,7 +93,7 @@ def test_a_run_keeps_its_regime_in_other_words(
             before = known.estimate
             about_to_tip = before.confidence < 0.55
             assert found.regime is before.regime or about_to_tip, run.name
-            assert found.split.compute == pytest.approx(before.split.compute, abs=0.05), run.name
+            assert found.split.compute == pytest.approx(before.split.compute, abs=0.06), run.name
 
 
 def slower(judged: Judged, device: Device) -> Window:

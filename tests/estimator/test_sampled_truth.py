@@ -35,16 +35,11 @@ def studies() -> list[Study]:
     return [measurement(run) for run in sampled_runs()]
 
 
-def test_real_samples_bring_the_split_within_5_points_and_nearer_than_names(
-    studies: list[Study],
-) -> None:
-    known = [one for one in studies if not held_out(one.run.name)]
-    names, both = mean_errors(known)
-    assert len(known) == 4 and both <= 5 and both < names
-    others = [one for one in studies if held_out(one.run.name)]
-    names, both = mean_errors(others)
-    # The trees that judge names were grown on these scripts too; apart from them: `_beside_trees`.
-    assert len(others) == 9 and both <= 5
+def test_real_samples_bring_the_split_within_5_points(studies: list[Study]) -> None:
+    # Not whether nearer than names: those are judged by trees grown on these scripts.
+    for many, held in ((4, False), (9, True)):
+        some = [one for one in studies if held_out(one.run.name) is held]
+        assert len(some) == many and mean_errors(some)[1] <= 5
     # The splits of `windows` and `clickrate` are others than they were built to be, by the counters as well.
     wrong = {one.run.name for one in studies if not one.sampled.regime_right}
     assert wrong <= {"windows", "clickrate", "volume", "diffusion"}
