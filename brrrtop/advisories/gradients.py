@@ -60,7 +60,7 @@ def dense_gradients(context: Context) -> Advisory | None:
         "with zeros for the few rows that a batch reads, and the optimizer goes through all of "
         f"them: {units.share(context.share(found.fill_ns + applied))} of the time",
         suggests="nn.Embedding(..., sparse=True), these tables in torch.optim.SparseAdam (or SGD)",
-        waste="a fused optimizer alone: it still goes through every row of every table",
+        waste="stopping at a fused optimizer: it still goes through every row of every table",
         confidence=0.75,
         saves=context.device_side(found.fill_ns + applied),
         bytes_a_step=context.a_step(size),
