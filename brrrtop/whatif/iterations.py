@@ -1,0 +1,160 @@
+"""Which whole steps stand for a window: some that follow each other, as long as its steps are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.model import Steps
+from brrrtop.tables import I8, Bool, Window
+from collectors.wire import MarkClass
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """Steps that stand for a window."""
+
+    host: tuple[tuple[int, int], ...]
+    """On the host's clock, stretches of steps that follow each other: begin and end."""
+    count: int
+    measured_ns: float
+    """Mean time of one."""
+
+    def holds(self, times_ns: I8) -> Bool:
+        """Which times lie in them."""
+        inside = np.zeros(len(times_ns), np.bool_)
+        for begin, end in self.host:
+            inside |= (times_ns >= begin) & (times_ns < end)
+        return inside
+
+
+def iterations(
+    window: Window, call_rows: I8, steps: Steps, most_nodes: int
+) -> Iterations | None:
+    """Steps of the window with at most so many nodes, at least one; None where none is whole."""
+    bounds = _bounds(window, call_rows, steps)
+    if not bounds:
+        return None
+    launched = np.sort(launch_times(window, call_rows)[0])
+    counts = [int(np.diff(np.searchsorted(launched, pair))[0]) for pair in bounds]
+    usual = float(np.median(counts))
+    whole = [(pair, n) for pair, n in zip(bounds, counts, strict=True) if 2 * n >= usual and n]
+    if not whole:
+        return None
+    lengths = np.array([pair[1] - pair[0] for pair, _ in whole], np.float64)
+    chosen = _nearest(lengths, max(1, int(most_nodes // max(usual, 1.0))))
+    pairs = [whole[i][0] for i in chosen]
+    return Iterations(tuple(pairs), len(pairs), _measured(window, call_rows, pairs))
+
+
+def _measured(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> float:
+    """Mean time of the steps on the device: from the end of what was launched before one to the end
+    of what was launched in it. The first step of a source has nothing before it: without it, or
+    where it is the only one, from its first start."""
+    begins = launch_times(window, call_rows)[0]
+    order = np.argsort(begins, kind="stable")
+    begins = begins[order]
+    reach = np.maximum.accumulate(window.activities.ends_ns[order])
+    traced = [] if window.observed is None else [span.t0_ns for span in window.observed]
+    total, count = 0, 0
+    for number, (begin, end) in enumerate(pairs):
+        before, last = np.searchsorted(begins, (begin, end))
+        started = int(window.activities.starts_ns[order[before]])
+        opened = max((t for t in traced if t <= started), default=0)
+        if before and reach[before - 1] >= opened:
+            opened = int(reach[before - 1])
+        elif not opened:
+            if number + 1 < len(pairs):
+                continue
+            opened = started
+        total, count = total + int(reach[last - 1]) - opened, count + 1
+    return total / count
+
+
+def _nearest(lengths: np.ndarray, most: int) -> list[int]:
+    """The run of at most so many whose mean is nearest to the mean of all."""
+    size = min(most, len(lengths))
+    sums = np.cumsum(np.concatenate(([0.0], lengths)))
+    means = (sums[size:] - sums[:-size]) / size
+    at = int(np.argmin(np.abs(means - lengths.mean())))
+    return list(range(at, at + size))
+
+
+def launch_times(window: Window, call_rows: I8) -> tuple[I8, I8]:
+    """Start and end of the call that launched each activity, shape (n,).
+
+    An activity whose call was not recorded counts as launched with the one that ran before it: its
+    own start may be long after. Where no call is known, launches take no time, right at the start.
+    """
+    acts, calls = window.activities, window.calls
+    known = call_rows >= 0
+    if not known.any():
+        return acts.starts_ns, acts.starts_ns
+    burst = _bursts(window)
+    rows = np.arange(len(acts))
+    last = np.maximum.accumulate(np.where(known, rows, -1))
+    following = np.minimum.accumulate(np.where(known, rows, len(acts))[::-1])[::-1]
+    other = (last < 0) | (burst[last] != burst)
+    last = np.where(other & (following < len(acts)), following, last)
+    at = call_rows[np.minimum(last, len(acts) - 1)]
+    return calls.starts_ns[at], np.where(known, calls.ends_ns[at], calls.starts_ns[at])
+
+
+def _bounds(window: Window, call_rows: I8, steps: Steps) -> list[tuple[int, int]]:
+    """Begin and end of each whole step on the host's clock."""
+    marks = window.marks
+    rows = np.flatnonzero(marks.classes == MarkClass.STEP)
+    begins, ends = marks.starts_ns[rows], marks.ends_ns[rows]
+    if steps.source == "marks":
+        times = np.sort(ends[begins == ends])
+        return _traced(window, call_rows, _pairs(times[:-1], times[1:]))
+    if steps.source == "annotations":
+        long = begins != ends
+        order = np.argsort(begins[long], kind="stable")
+        begins, ends = begins[long][order], ends[long][order]
+        if not len(begins):
+            return []
+        return _traced(window, call_rows, _pairs(begins, np.append(begins[1:], ends[-1])))
+    times = _period_times(window, call_rows, steps)
+    return _traced(window, call_rows, _pairs(times[:-1], times[1:]))
+
+
+def _pairs(begins: I8, ends: I8) -> list[tuple[int, int]]:
+    return [(a, b) for a, b in zip(begins.tolist(), ends.tolist(), strict=True) if b > a]
+
+
+def _bursts(window: Window) -> I8:
+    """Number of the traced span that each activity ran in."""
+    begun = np.array([span.t0_ns for span in window.observed or ()], np.int64)
+    return np.searchsorted(begun, window.activities.starts_ns, "right").astype(np.int64)
+
+
+def _period_times(window: Window, call_rows: I8, steps: Steps) -> I8:
+    """When the host launched the kernel that begins each step."""
+    acts = window.activities
+    begins = np.array([span.t0_ns for span in steps.spans], np.int64)
+    if steps.spans:
+        begins = np.append(begins, steps.spans[-1].t1_ns)
+    at = np.minimum(np.searchsorted(acts.starts_ns, begins), max(len(acts) - 1, 0))
+    if not len(acts):
+        return begins
+    rows = call_rows[at]
+    known = rows >= 0
+    calls = window.calls.starts_ns
+    return np.where(known, calls[np.maximum(rows, 0)], acts.starts_ns[at]) if len(calls) else begins
+
+
+def _traced(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of the steps those whose work ran in one traced span."""
+    if window.observed is None or not pairs:
+        return pairs
+    launched = launch_times(window, call_rows)[0]
+    order = np.argsort(launched, kind="stable")
+    bursts = _bursts(window)[order]
+    at = np.searchsorted(launched[order], np.array(pairs, np.int64))
+    return [
+        pair
+        for pair, (low, high) in zip(pairs, at.tolist(), strict=True)
+        if high > low and bursts[low:high].min() == bursts[low:high].max()
+    ]

@@ -1,0 +1,260 @@
+"""A training step as a small graph: the host's way from launch to launch, and what the device does then.
+
+Made from records that every source has: launching calls, activities, waits and what marks name. One
+row is one node in the order the host met them: a launch with its activity, or a wait for the device.
+Times are float nanoseconds of a trainer without a profiler (`profiler`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from brrrtop.estimator import intervals
+from brrrtop.estimator.estimate import Judged
+from brrrtop.estimator.idle import blocking
+from brrrtop.estimator.labels import WORK
+from brrrtop.tables import F8, I8, Bool, Span, Window
+from brrrtop.whatif.iterations import Iterations, iterations, launch_times
+from collectors.wire import CallClass, MarkClass
+
+MOST_NODES = 6_000
+"""More steps than these nodes fill tell nothing new; one step is always taken whole."""
+USUAL_LATENCY_NS = 4_000.0
+"""From a launch to its kernel on an idle device, where no launch of the step found it idle."""
+MOST_LATENCY_NS = 20_000.0
+"""More is a wait on the device, not the way of a launch."""
+LONG_CALL = 4.0
+"""Times the usual call: a longer one on a busy device stood before a full launch queue."""
+SHORT_WAIT_NS = 2_000.0
+"""What a wait costs the host when there is nothing to wait for."""
+CAUSES: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
+    ("compile", (MarkClass.COMPILE,)),
+    ("checkpoint", (MarkClass.CHECKPOINT,)),
+    ("gc", (MarkClass.GC,)),
+    ("allocator", (MarkClass.ALLOCATOR,)),
+    ("input", (MarkClass.INPUT,)),
+    ("logging", (MarkClass.LOGGING,)),
+    ("evaluation", (MarkClass.EVALUATION,)),
+)
+"""Named parts of the host's time, most specific first."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """Nodes of one or more whole steps, shape (n,) each, in the order the host met them."""
+
+    count: int
+    """Steps that the nodes are."""
+    measured_ns: float
+    """Time of these steps on the clock, per step."""
+    before_ns: F8
+    """Host time from the end of the call before to the start of this one."""
+    call_ns: F8
+    """Host time inside the call, without waiting for the device."""
+    waits: Bool
+    """The host goes on only when the device has finished this node and all before it."""
+    latency_ns: F8
+    """From the start of the call to the start on an idle device; -inf: nothing runs on the device."""
+    gap_ns: F8
+    """Idle time of the device ahead of the node although the node before it had ended."""
+    device_ns: F8
+    """Time by which the node makes the device's busy time longer."""
+    named_ns: dict[str, F8]
+    """Parts of `before_ns` by cause, keys of `CAUSES`."""
+    rows: I8
+    """Row of the activity in the window; -1: a wait."""
+    tids: I8
+    """Thread of the call; 0: unknown."""
+
+    def __len__(self) -> int:
+        return len(self.before_ns)
+
+    @property
+    def launches(self) -> Bool:
+        """Nodes with something to run on the device."""
+        return np.asarray(self.rows >= 0)
+
+    def take(self, kept: Bool) -> Step:
+        """Without the nodes that are not kept; the host's time before them is gone with them."""
+        return replace(
+            self,
+            before_ns=self.before_ns[kept],
+            call_ns=self.call_ns[kept],
+            waits=self.waits[kept],
+            latency_ns=self.latency_ns[kept],
+            gap_ns=self.gap_ns[kept],
+            device_ns=self.device_ns[kept],
+            named_ns={cause: part[kept] for cause, part in self.named_ns.items()},
+            rows=self.rows[kept],
+            tids=self.tids[kept],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nodes:
+    """Launches and waits of some steps, sorted by their place on the host's clock."""
+
+    starts_ns: I8
+    ends_ns: I8
+    rows: I8
+    calls: I8
+    waits: Bool
+    resumes_ns: I8
+    """When the host went on after a wait; the end of the call otherwise."""
+
+
+def step_of(judged: Judged) -> Step | None:
+    """The steps of a judged window that stand for it; None where no whole step is known."""
+    window, call_rows = judged.window, judged.call_rows
+    told = iterations(window, call_rows, judged.estimate.steps, MOST_NODES)
+    if told is None:
+        return None
+    nodes = _nodes(window, call_rows, told)
+    if not (nodes.rows >= 0).any():
+        return None
+    return _timed(judged, nodes, told)
+
+
+def _nodes(window: Window, call_rows: I8, told: Iterations) -> _Nodes:
+    """Launches of the iterations, and the waits of the threads that launch."""
+    acts, calls = window.activities, window.calls
+    known = call_rows >= 0
+    at = np.maximum(call_rows, 0)
+    starts, ends = launch_times(window, call_rows)
+    waiting = blocking(acts, calls, call_rows)
+    launching = np.unique(calls.tids[at[known]]) if known.any() else np.empty(0, np.int64)
+    launched = np.zeros(len(calls), np.bool_)
+    launched[call_rows[known]] = True
+    lone = np.flatnonzero(waiting & ~launched & np.isin(calls.tids, launching))
+    lone = lone[told.holds(calls.starts_ns[lone])]
+    mine = np.flatnonzero(told.holds(starts))
+    rows = np.concatenate((mine, np.full(len(lone), -1, np.int64)))
+    call = np.concatenate((call_rows[mine], lone))
+    begun = np.concatenate((starts[mine], calls.starts_ns[lone]))
+    ended = np.concatenate((ends[mine], calls.ends_ns[lone]))
+    waits = np.concatenate((known[mine] & waiting[at[mine]] if len(calls) else known[mine],
+                            np.ones(len(lone), np.bool_)))  # fmt: skip
+    order = np.lexsort((rows, begun))
+    return _Nodes(
+        begun[order], ended[order], rows[order], call[order], waits[order], ended[order]
+    )
+
+
+def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
+    """The nodes with the host's and the device's part of their time."""
+    window = judged.window
+    n = len(nodes.rows)
+    launch = nodes.rows >= 0
+    added, idle_from = _device(judged)
+    begun, row = nodes.starts_ns, np.maximum(nodes.rows, 0)
+    started = window.activities.starts_ns[row]
+    finished = np.where(launch, window.activities.ends_ns[row], 0)
+    reach = np.maximum.accumulate(finished)
+    waits, partial = _full_waits(nodes, reach)
+    # Nodes of one CUDA graph share a call: only the first one takes the host's time.
+    first = np.ones(n, np.bool_)
+    first[1:] = (nodes.calls[1:] != nodes.calls[:-1]) | (nodes.calls[1:] < 0)
+    before, previous = _before(nodes, told)
+    before = np.where(first, before, 0.0)
+    call = np.where(first, (nodes.ends_ns - begun).astype(np.float64), 0.0)
+    call = np.where(waits | partial, np.minimum(call, SHORT_WAIT_NS), call)
+    call = _without_back_pressure(call, first & launch & ~waits, nodes, started)
+    late = launch & (begun > idle_from[row])
+    latency = (started - begun).astype(np.float64)
+    usual = float(np.median(latency[late])) if late.any() else USUAL_LATENCY_NS
+    usual = min(max(usual, 0.0), MOST_LATENCY_NS)
+    gap = np.where(launch & ~late, np.maximum(started - idle_from[row], 0), 0).astype(np.float64)
+    gap = np.where(added[row] > 0, gap, 0.0)
+    return Step(
+        count=told.count,
+        measured_ns=told.measured_ns,
+        before_ns=before,
+        call_ns=call,
+        waits=waits,
+        latency_ns=np.where(launch, np.where(late, latency, usual), -np.inf),
+        gap_ns=gap,
+        device_ns=np.where(launch, added[row], 0.0),
+        named_ns=_named(window, previous, begun, before),
+        rows=nodes.rows,
+        tids=window.calls.tids[nodes.calls] if len(window.calls) else np.zeros(n, np.int64),
+    )
+
+
+def _device(judged: Judged) -> tuple[F8, I8]:
+    """By activity: the time by which it lengthens the busy time, and when the device was free for it.
+
+    Kernels that do the work come first: a collective or copy counts where nothing else runs.
+    """
+    acts = judged.window.activities
+    n = len(acts)
+    added = np.zeros(n, np.float64)
+    work = judged.labels.classes == WORK
+    reach = np.maximum.accumulate(acts.ends_ns)
+    free = np.concatenate((acts.starts_ns[:1], reach[:-1])).astype(np.int64)
+    if judged.window.observed:  # what ran before a burst was not traced: the device is free with it
+        begun = np.array([span.t0_ns for span in judged.window.observed], np.int64)
+        burst = np.searchsorted(begun, acts.starts_ns, "right") - 1
+        free = np.where(burst >= 0, np.maximum(free, begun[np.maximum(burst, 0)]), free)
+    rows = np.flatnonzero(work)
+    starts, ends = acts.starts_ns[rows], acts.ends_ns[rows]
+    if len(rows):
+        held = np.maximum.accumulate(ends)
+        low = np.maximum(starts, np.concatenate((starts[:1], held[:-1])))
+        added[rows] = np.maximum(ends - low, 0)
+    others = np.flatnonzero(~work)
+    if len(others):
+        busy = intervals.Cover(*intervals.merge_unsorted(starts, ends))
+        begins, stops = acts.starts_ns[others], acts.ends_ns[others]
+        begins = np.maximum(begins, np.concatenate((begins[:1], np.maximum.accumulate(stops)[:-1])))
+        alone = np.maximum(stops - begins, 0)
+        added[others] = np.where(alone > 0, alone - busy.between(begins, np.maximum(begins, stops)), 0)
+    return added, free
+
+
+def _before(nodes: _Nodes, told: Iterations) -> tuple[F8, I8]:
+    """Host time between calls, and from when it counts; the first one's wraps round to the last."""
+    reach = np.maximum.accumulate(nodes.resumes_ns)
+    previous = np.concatenate((nodes.starts_ns[:1], reach[:-1]))
+    before = np.maximum(nodes.starts_ns - previous, 0).astype(np.float64)
+    for begin, end in told.host:
+        first = int(np.searchsorted(nodes.starts_ns, begin))
+        last = int(np.searchsorted(nodes.starts_ns, end)) - 1
+        if first > last:
+            continue
+        tail = max(0, end - int(reach[last]))
+        before[first] = max(0, int(nodes.starts_ns[first]) - begin) + tail
+        previous[first] = min(begin, int(nodes.starts_ns[first]))
+    return before, previous
+
+
+def _full_waits(nodes: _Nodes, reach: I8) -> tuple[Bool, Bool]:
+    """Which waits were for all that was queued, and which returned while the device still had work."""
+    done = reach
+    early = nodes.waits & (nodes.ends_ns < done)
+    return nodes.waits & ~early, early
+
+
+def _without_back_pressure(call: F8, rows: Bool, nodes: _Nodes, started: I8) -> F8:
+    """Calls without the time they stood before a full launch queue: the device had work meanwhile."""
+    if not rows.any():
+        return call
+    usual = float(np.median(call[rows]))
+    long = rows & (call > LONG_CALL * usual) & (started > nodes.ends_ns)
+    return np.where(long, usual, call)
+
+
+def _named(window: Window, previous: I8, begun: I8, before: F8) -> dict[str, F8]:
+    """Parts of the host's time between calls that marks name."""
+    marks = window.marks
+    layers = []
+    for _, classes in CAUSES:
+        rows = np.isin(marks.classes, np.array([int(c) for c in classes]))
+        layers.append(intervals.merge_unsorted(marks.starts_ns[rows], marks.ends_ns[rows]))
+    painted = intervals.paint(layers)
+    low, high = np.minimum(previous, begun), begun
+    return {
+        cause: np.minimum(intervals.Cover(*layer).between(low, high), before).astype(np.float64)
+        for (cause, _), layer in zip(CAUSES, painted, strict=True)
+    }
