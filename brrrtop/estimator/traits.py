@@ -36,6 +36,7 @@ class Role(IntEnum):
     COPY = 14
     SET = 15
     SKINNY = 16
+    POOL = 17
 
 
 _ROLE_OF_FAMILY: dict[str, Role] = {
@@ -65,6 +66,7 @@ _ROLE_OF_FAMILY: dict[str, Role] = {
     "activation": Role.POINTWISE,
     "elementwise": Role.POINTWISE,
     "rearrange": Role.POINTWISE,
+    "pool": Role.POOL,
 }
 
 

@@ -7,17 +7,21 @@ Times are float nanoseconds of a trainer without a profiler (`profiler`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from brrrtop.estimator import intervals
+from brrrtop.estimator.attention import eager_attention
 from brrrtop.estimator.estimate import Judged
 from brrrtop.estimator.idle import blocking
+from brrrtop.estimator.joined import Joined, joined
+from brrrtop.estimator.judging import Group
 from brrrtop.estimator.labels import WORK
+from brrrtop.estimator.traits import Role, Trait
 from brrrtop.tables import F8, I8, Bool, Span, Window
 from brrrtop.whatif.iterations import Iterations, iterations, launch_times
-from collectors.wire import CallClass, MarkClass
+from collectors.wire import CopyKind, MarkClass
 
 MOST_NODES = 6_000
 """More steps than these nodes fill tell nothing new; one step is always taken whole."""
@@ -42,6 +46,39 @@ CAUSES: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Kernels:
+    """What the kernels of a step are, shape (n,) each; NaN: nobody knows."""
+
+    roles: I8
+    """`traits.Role`; -1: no kernel."""
+    traits: I8
+    flop: F8
+    size_bytes: F8
+    """Least bytes that it reads and writes in device memory."""
+    waves: F8
+    rates: F8
+    """FLOP/s of the units that it runs on."""
+    optimizer: Bool
+    backward: Bool
+    """Launched by another thread than the one that began the step, or backward by name."""
+    uploads: Bool
+    """Copies from pageable or pinned memory of the host."""
+    eager_attention: Bool
+    """Part of attention that is written out."""
+
+    def take(self, kept: Bool | I8) -> Kernels:
+        return Kernels(*(getattr(self, f.name)[kept] for f in fields(self)))
+
+    def is_role(self, *roles: Role) -> Bool:
+        """Nodes of these roles."""
+        return np.asarray(np.isin(self.roles, np.array([int(role) for role in roles])))
+
+    def has(self, trait: int) -> Bool:
+        """Nodes whose name states any of `trait`."""
+        return np.asarray((self.traits & int(trait)) != 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """Nodes of one or more whole steps, shape (n,) each, in the order the host met them."""
 
@@ -63,10 +100,11 @@ class Step:
     """Time by which the node makes the device's busy time longer."""
     named_ns: dict[str, F8]
     """Parts of `before_ns` by cause, keys of `CAUSES`."""
+    records: I8
+    """Ops and calls that a profiler recorded since the call before; 0 without one."""
     rows: I8
     """Row of the activity in the window; -1: a wait."""
-    tids: I8
-    """Thread of the call; 0: unknown."""
+    kernels: Kernels
 
     def __len__(self) -> int:
         return len(self.before_ns)
@@ -74,10 +112,10 @@ class Step:
     @property
     def launches(self) -> Bool:
         """Nodes with something to run on the device."""
-        return np.asarray(self.rows >= 0)
+        return np.asarray(np.isfinite(self.latency_ns))
 
-    def take(self, kept: Bool) -> Step:
-        """Without the nodes that are not kept; the host's time before them is gone with them."""
+    def take(self, kept: Bool | I8) -> Step:
+        """Only these nodes; the host's time before those left out is gone with them."""
         return replace(
             self,
             before_ns=self.before_ns[kept],
@@ -87,8 +125,9 @@ class Step:
             gap_ns=self.gap_ns[kept],
             device_ns=self.device_ns[kept],
             named_ns={cause: part[kept] for cause, part in self.named_ns.items()},
+            records=self.records[kept],
             rows=self.rows[kept],
-            tids=self.tids[kept],
+            kernels=self.kernels.take(kept),
         )
 
 
@@ -177,9 +216,66 @@ def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
         gap_ns=gap,
         device_ns=np.where(launch, added[row], 0.0),
         named_ns=_named(window, previous, begun, before),
+        records=_records(window, previous, begun),
         rows=nodes.rows,
-        tids=window.calls.tids[nodes.calls] if len(window.calls) else np.zeros(n, np.int64),
+        kernels=_kernels(judged, nodes),
     )
+
+
+def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
+    """What is known of each node's kernel."""
+    seen = joined(judged.window, judged.call_rows)
+    launch, row = nodes.rows >= 0, np.maximum(nodes.rows, 0)
+    groups = judged.labels.groups
+    of_node = judged.labels.group_of[row]
+
+    def known(values: list[float | None]) -> F8:
+        column = np.array([np.nan if v is None else v for v in values], np.float64)
+        return np.where(launch, column[of_node], np.nan)
+
+    acts = judged.window.activities
+    return Kernels(
+        roles=np.where(launch, seen.roles[row], -1),
+        traits=np.where(launch, seen.traits[row], 0),
+        flop=known([group.flop for group in groups]),
+        size_bytes=known([group.size_bytes for group in groups]),
+        waves=known([group.waves for group in groups]),
+        rates=known([_rate(judged, group) for group in groups]),
+        optimizer=launch & seen.in_optimizer[row],
+        backward=launch & (seen.has(Trait.BACKWARD)[row] | _elsewhere(seen, nodes)),
+        uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[row],
+        eager_attention=launch & _written_out(seen)[row],
+    )
+
+
+def _written_out(seen: Joined) -> Bool:
+    """Activities that belong to attention written out, shape of the activities."""
+    inside = np.zeros(len(seen.roles), np.bool_)
+    found = eager_attention(seen)
+    if found is not None:
+        inside[found.rows] = True
+    return inside
+
+
+def _rate(judged: Judged, group: Group) -> float | None:
+    """FLOP/s of the units that a group's kernels run on; None where nobody says."""
+    if judged.ceilings is None or group.precision is None:
+        return None
+    return judged.ceilings.rate(group.precision, group.facts.tensor_cores)
+
+
+def _elsewhere(seen: Joined, nodes: _Nodes) -> Bool:
+    """Launched by a thread that is not the one with most waits and steps: autograd's own."""
+    calls, marks = seen.window.calls, seen.window.marks
+    if not len(calls):
+        return np.zeros(len(nodes.rows), np.bool_)
+    tids = np.where(nodes.calls >= 0, calls.tids[np.maximum(nodes.calls, 0)], 0)
+    stepping = marks.tids[np.isin(marks.classes, (MarkClass.STEP, MarkClass.OPTIMIZER))]
+    own = stepping[np.isin(stepping, tids)]
+    if len(own):
+        main = np.bincount(np.unique(own, return_inverse=True)[1]).argmax()
+        return np.asarray((tids != np.unique(own)[main]) & (tids != 0))
+    return np.asarray((tids != tids[0]) & (tids != 0))
 
 
 def _device(judged: Judged) -> tuple[F8, I8]:
@@ -243,6 +339,16 @@ def _without_back_pressure(call: F8, rows: Bool, nodes: _Nodes, started: I8) -> 
     usual = float(np.median(call[rows]))
     long = rows & (call > LONG_CALL * usual) & (started > nodes.ends_ns)
     return np.where(long, usual, call)
+
+
+def _records(window: Window, previous: I8, begun: I8) -> I8:
+    """Ops and calls recorded between two launches."""
+    ops = np.sort(window.marks.starts_ns[window.marks.classes == MarkClass.OP])
+    if not len(ops):
+        return np.zeros(len(begun), np.int64)
+    calls = np.sort(window.calls.starts_ns)
+    low, high = np.minimum(previous, begun), begun
+    return sum(np.searchsorted(t, high) - np.searchsorted(t, low) for t in (ops, calls))  # type: ignore[return-value]
 
 
 def _named(window: Window, previous: I8, begun: I8, before: F8) -> dict[str, F8]:

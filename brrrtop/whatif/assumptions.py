@@ -1,0 +1,91 @@
+"""What no record tells of an edited step, as numbers with a range.
+
+Each is a property of PyTorch, a compiler or a bus and not of a model. The middle value is the median
+of the half of `benchmarks/gains` that tunes; the range holds the middle eight tenths of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Assumptions:
+    """One guess at everything unknown; `CAUTIOUS` and `HOPEFUL` bound `MIDDLE`."""
+
+    fused_roof: float = 0.70
+    """Share of the bandwidth that generated kernels reach."""
+    norm_roof: float = 0.60
+    """The same of library norms over channels-last images."""
+    extra_operands: float = 0.15
+    """Part of the bytes of a run's other kernels that stay: masks, residuals, what backward needs."""
+    loss_inside: bool = True
+    """Whether the loss is within what is compiled."""
+    compiled_launch_ns: float = 5_000.0
+    """Host time between two calls of generated code."""
+    compiled_entry_ns: float = 150_000.0
+    """Guards and the autograd function of a compiled graph, once forward and once backward."""
+    graph_entry_ns: float = 60_000.0
+    """The same of a replayed CUDA graph."""
+    graph_node_ns: float = 900.0
+    """From one node of a CUDA graph to the next on the device."""
+    kernel_floor_ns: float = 1_800.0
+    """The shortest kernel."""
+    layout_conv: float = 0.85
+    """Time of a channels-last convolution over that of a channels-first one on tensor cores."""
+    products_roof: float = 0.55
+    """Share of a tensor core's peak that products reach where units change."""
+    cast_op_ns: float = 9_000.0
+    """Host time of a conversion that autocast adds, forward and backward each."""
+    fused_optimizer_host: float = 0.35
+    """Host time of a fused update over that of one over lists."""
+    attention_roof: float = 0.40
+    """Share of the peak that fused attention reaches."""
+    pinned_bytes_per_s: float = 50e9
+    """Of a pinned copy over the bus."""
+    hidden_communication: float = 0.8
+    """Part of collectives' time that the backward pass can hide."""
+    profiled_record_ns: float = 3_600.0
+    """Host time that a profiler takes for each op and call that it records."""
+
+
+MIDDLE = Assumptions()
+CAUTIOUS = replace(
+    MIDDLE,
+    fused_roof=0.5,
+    norm_roof=0.45,
+    extra_operands=0.35,
+    loss_inside=False,
+    compiled_launch_ns=9_000.0,
+    compiled_entry_ns=350_000.0,
+    graph_entry_ns=150_000.0,
+    graph_node_ns=1_300.0,
+    kernel_floor_ns=2_500.0,
+    layout_conv=1.0,
+    products_roof=0.4,
+    cast_op_ns=14_000.0,
+    fused_optimizer_host=0.6,
+    attention_roof=0.28,
+    pinned_bytes_per_s=22e9,
+    hidden_communication=0.5,
+    profiled_record_ns=5_000.0,
+)
+HOPEFUL = replace(
+    MIDDLE,
+    fused_roof=0.85,
+    norm_roof=0.75,
+    extra_operands=0.0,
+    compiled_launch_ns=3_000.0,
+    compiled_entry_ns=60_000.0,
+    graph_entry_ns=30_000.0,
+    graph_node_ns=600.0,
+    kernel_floor_ns=1_300.0,
+    layout_conv=0.7,
+    products_roof=0.7,
+    cast_op_ns=5_000.0,
+    fused_optimizer_host=0.2,
+    attention_roof=0.6,
+    pinned_bytes_per_s=55e9,
+    hidden_communication=1.0,
+    profiled_record_ns=2_500.0,
+)

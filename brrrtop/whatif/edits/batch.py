@@ -1,0 +1,37 @@
+"""Twice the batch: the host does the same, small kernels take the same time, large ones twice as much."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from brrrtop.estimator.traits import Role, Trait
+from brrrtop.whatif.assumptions import Assumptions
+from brrrtop.whatif.roofs import Roofs
+from brrrtop.whatif.step import Step
+
+SMALL_NS, LARGE_NS = 4_000.0, 20_000.0
+"""Where nobody knows how many waves a kernel has: up to the first it grows by nothing, from the second
+on by its work."""
+
+
+def double_batch(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step on twice the batch. Its time is of two steps' work."""
+    kernels = step.kernels
+    if not step.launches.any():
+        return None
+    by_waves = np.clip(2 * kernels.waves, 1.0, 2.0)
+    by_time = np.clip(1 + (step.device_ns - SMALL_NS) / (LARGE_NS - SMALL_NS), 1.0, 2.0)
+    grows = np.where(np.isfinite(kernels.waves), np.maximum(by_waves, by_time), by_time)
+    grows = np.where(kernels.is_role(Role.COPY, Role.SET), 2.0, grows)
+    # Updates, weights' conversions and gradients on their way to other ranks are as large as the model.
+    weights = kernels.optimizer | kernels.is_role(Role.COMM) | kernels.has(Trait.FOREACH)
+    grows = np.where(weights, 1.0, grows)
+    loading = step.named_ns["input"]
+    return replace(
+        step,
+        device_ns=step.device_ns * grows,
+        before_ns=step.before_ns + loading,
+        named_ns={**step.named_ns, "input": 2 * loading},
+    )

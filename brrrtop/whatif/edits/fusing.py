@@ -1,0 +1,130 @@
+"""`torch.compile`: runs of kernels become one, launches get cheaper, convolutions go channels-last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from brrrtop.estimator.traits import Role
+from brrrtop.tables import F8, I8, Bool
+from brrrtop.whatif.assumptions import Assumptions
+from brrrtop.whatif.edits.layout import channels_last
+from brrrtop.whatif.roofs import Roofs
+from brrrtop.whatif.step import Step
+
+CONTRACTIONS = (Role.GEMM, Role.CONV, Role.ATTENTION, Role.SKINNY)
+_ANCHORS = (Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
+"""Need whole rows or images before they can go on, so each keeps a pass of its own."""
+_FUSABLE = (Role.POINTWISE, Role.POOL, *_ANCHORS)
+COMPILED = 0.5
+"""Part of the time between contractions in generated kernels from which a step counts as compiled."""
+
+
+def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step with forward and backward compiled in the default mode; None: it is, or nothing would."""
+    region = model_nodes(step)
+    if not region.any() or is_compiled(step):
+        return None
+    laid = channels_last(step, roofs, guess)
+    return _launched(_fused(laid or step, roofs, guess), guess)
+
+
+def model_nodes(step: Step) -> Bool:
+    """Nodes of forward and backward: no update, no collective, no copy to or from the host."""
+    kernels = step.kernels
+    outside = kernels.optimizer | kernels.is_role(Role.COMM, Role.COPY)
+    return np.asarray(step.launches & ~outside)
+
+
+def is_compiled(step: Step) -> bool:
+    """Whether most that could be generated is."""
+    kernels = step.kernels
+    region = model_nodes(step) & ~kernels.is_role(*CONTRACTIONS)
+    made = step.device_ns[region & kernels.is_role(Role.FUSED)].sum()
+    return bool(made > COMPILED * step.device_ns[region].sum())
+
+
+def _fused(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
+    """The step with each run of fusable kernels as one, at the roof that a compiler reaches."""
+    kernels = step.kernels
+    fusable = model_nodes(step) & kernels.is_role(*_FUSABLE)
+    if not guess.loss_inside:
+        fusable &= ~kernels.is_role(Role.LOSS)
+    order = np.flatnonzero(step.launches & ~kernels.is_role(Role.SET))
+    first, size = _runs(fusable[order], kernels.backward[order])
+    if not len(first):
+        return step
+    run = np.repeat(np.arange(len(first)), size)
+    inside = np.arange(len(run)) - np.repeat(np.cumsum(size) - size, size)
+    members = order[np.repeat(first, size) + inside]
+    spent = np.bincount(run, step.device_ns[members], len(first))
+    cost = _cost(step, members, run, len(first), roofs, guess)
+    device = step.device_ns.copy()
+    device[members] = 0.0
+    lead = members[inside == 0]
+    device[lead] = np.minimum(cost, spent)
+    anchors = np.bincount(run, kernels.is_role(*_ANCHORS)[members], len(first))
+    kept = np.ones(len(step), np.bool_)
+    # As many launches stay as passes over whole rows, one at least.
+    kept[members[inside >= np.maximum(anchors, 1)[run]]] = False
+    roles = kernels.roles.copy()
+    roles[lead[size > 1]] = int(Role.FUSED)
+    edited = replace(step, device_ns=device, kernels=replace(kernels, roles=roles))
+    return edited.take(kept)
+
+
+def _runs(fusable: Bool, backward: Bool) -> tuple[I8, I8]:
+    """First places and lengths of the runs: fusable nodes in a row, all forward or all backward."""
+    starts = fusable.copy()
+    starts[1:] &= ~fusable[:-1] | (backward[1:] != backward[:-1])
+    first = np.flatnonzero(starts)
+    number = np.cumsum(starts) - 1
+    return first, np.bincount(number[fusable], minlength=len(first)).astype(np.int64)
+
+
+def _cost(
+    step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assumptions
+) -> F8:
+    """Time of each run as one kernel: what it must move, over the bandwidth that is reached.
+
+    The largest member bounds the traffic from below; passes over whole rows add up.
+    """
+    kernels = step.kernels
+    size = moved_bytes(step, roofs)[members]
+    anchor = kernels.is_role(*_ANCHORS)[members]
+    largest = np.zeros(runs)
+    np.maximum.at(largest, run, size)
+    passes = np.bincount(run, np.where(anchor, size, 0.0), runs)
+    whole = np.maximum(largest, passes)
+    others = np.bincount(run, size, runs) - whole
+    moved = whole + guess.extra_operands * np.maximum(others, 0.0)
+    time: F8 = moved / (roofs.bytes_per_s * guess.fused_roof) * 1e9
+    return np.maximum(time, guess.kernel_floor_ns)
+
+
+def moved_bytes(step: Step, roofs: Roofs) -> F8:
+    """Bytes of each node, where unknown what it would move in its time at a usual rate."""
+    usual = step.device_ns * 1e-9 * roofs.bytes_per_s * roofs.usual_memory
+    known = np.isfinite(step.kernels.size_bytes)
+    return np.where(known, step.kernels.size_bytes, usual)
+
+
+def _launched(step: Step, guess: Assumptions) -> Step:
+    """Forward and backward launched by generated code: no dispatch, one entry each."""
+    region = model_nodes(step)
+    kernels = step.kernels
+    opens = entries(step, region)
+    named = sum(step.named_ns.values(), np.zeros(len(step)))
+    inner = region & ~opens
+    before = np.where(inner, np.minimum(step.before_ns, named + guess.compiled_launch_ns), step.before_ns)
+    turns = inner & (kernels.backward != np.concatenate(([False], kernels.backward[:-1])))
+    before = before + np.where(opens | turns, guess.compiled_entry_ns, 0.0)
+    return replace(step, before_ns=before)
+
+
+def entries(step: Step, region: Bool) -> Bool:
+    """Nodes of the model before which the loop's own Python ran: after an update, a wait or a copy."""
+    previous = np.concatenate(([False], region[:-1]))
+    waited = np.concatenate(([True], step.waits[:-1]))
+    return np.asarray(region & (~previous | waited))

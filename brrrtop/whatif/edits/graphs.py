@@ -1,0 +1,36 @@
+"""CUDA graphs: the host launches forward and backward once each, nodes follow on the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from brrrtop.whatif.assumptions import Assumptions
+from brrrtop.whatif.edits.fusing import compiled, entries, is_compiled, model_nodes
+from brrrtop.whatif.roofs import Roofs
+from brrrtop.whatif.step import Step
+
+
+def reduce_overhead(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step compiled with `mode="reduce-overhead"`; a compiled one as it is, in CUDA graphs."""
+    generated = step if is_compiled(step) else compiled(step, roofs, guess)
+    return None if generated is None else captured(generated, guess)
+
+
+def captured(step: Step, guess: Assumptions) -> Step:
+    """Forward and backward as one launch each."""
+    region = model_nodes(step)
+    backward = step.kernels.backward
+    opens = entries(step, region)
+    turns = region & ~opens & (backward != np.concatenate(([False], backward[:-1])))
+    inner = region & ~opens & ~turns
+    named = sum(step.named_ns.values(), np.zeros(len(step)))
+    before = np.where(inner | turns, named, step.before_ns)
+    before = before + np.where(opens | turns, guess.graph_entry_ns, 0.0)
+    return replace(
+        step,
+        before_ns=before,
+        call_ns=np.where(inner, 0.0, step.call_ns),
+        gap_ns=np.where(inner, guess.graph_node_ns, step.gap_ns),
+    )

@@ -1,0 +1,92 @@
+"""Narrower numbers: products on faster units, half the bytes, and the conversions that autocast adds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from brrrtop.estimator.traits import Role, Trait
+from brrrtop.tables import F8, Bool
+from brrrtop.whatif.assumptions import Assumptions
+from brrrtop.whatif.edits.fusing import moved_bytes
+from brrrtop.whatif.roofs import Roofs
+from brrrtop.whatif.step import Step
+
+_PRODUCTS = (Role.GEMM, Role.SKINNY)
+_NARROWED = (Role.POINTWISE, Role.POOL, Role.LAYOUT, Role.FUSED)
+"""What follows a product in its type under autocast; norms of rows, softmax and losses stay fp32
+(PyTorch, "Automatic Mixed Precision": ops that autocast to float32)."""
+
+
+def tf32(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step with `set_float32_matmul_precision("high")`; None without fp32 products on CUDA cores."""
+    kernels = step.kernels
+    slow = kernels.is_role(*_PRODUCTS) & kernels.has(Trait.SIMT)
+    peak = roofs.flop_per_s("tf32")
+    if not slow.any() or not peak or not _faster(step, slow, peak):
+        return None
+    return replace(step, device_ns=_on_units(step, slow, peak, 1.0, roofs, guess))
+
+
+def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step with its forward under autocast to bf16; None where products are of 16 bits already."""
+    kernels = step.kernels
+    wide = kernels.is_role(*_PRODUCTS, Role.CONV) & ~kernels.has(Trait.HALF | Trait.DOUBLE)
+    peak = roofs.flop_per_s("bf16")
+    products = kernels.is_role(*_PRODUCTS, Role.CONV, Role.ATTENTION) & step.launches
+    if not peak or not wide.any() or not _faster(step, wide, peak):
+        return None
+    if step.device_ns[wide].sum() < 0.5 * step.device_ns[products].sum():
+        return None
+    wide |= kernels.is_role(Role.ATTENTION) & ~kernels.has(Trait.HALF)
+    device = _on_units(step, wide, peak, 0.5, roofs, guess)
+    narrowed = kernels.is_role(*_NARROWED) & ~kernels.optimizer
+    narrowed |= kernels.is_role(Role.NORM) & kernels.has(Trait.NCHW)
+    device = np.where(narrowed, np.maximum(device / 2, np.minimum(device, guess.kernel_floor_ns)), device)
+    return _with_casts(replace(step, device_ns=device), wide, roofs, guess)
+
+
+def _faster(step: Step, wide: Bool, peak: float) -> bool:
+    """Whether the units asked for are faster than those in use."""
+    rates = step.kernels.rates[wide]
+    rates = rates[np.isfinite(rates)]
+    return bool(len(rates)) and bool(peak > 1.2 * np.median(rates))
+
+
+def _on_units(
+    step: Step, rows: Bool, peak: float, width: float, roofs: Roofs, guess: Assumptions
+) -> F8:
+    """Device time with the products in `rows` on units of this peak, their bytes `width` times as many.
+
+    A product keeps its share of the roof where that is lower than what products reach: its shape is
+    why. Without FLOPs its time shrinks as the peaks stand to each other.
+    """
+    kernels = step.kernels
+    size = moved_bytes(step, roofs) * width
+    share = kernels.flop / (kernels.rates * step.device_ns * 1e-9)
+    reached = np.minimum(guess.products_roof, np.where(np.isfinite(share), share, np.inf))
+    arithmetic = kernels.flop / (peak * np.maximum(reached, 0.02)) * 1e9
+    ratio = np.where(np.isfinite(kernels.rates), kernels.rates / peak, 1.0)
+    by_ratio = step.device_ns * np.minimum(ratio / guess.products_roof * 0.7, 1.0)
+    arithmetic = np.where(np.isfinite(arithmetic), arithmetic, by_ratio)
+    moving = size / (roofs.bytes_per_s * roofs.usual_memory) * 1e9
+    moving = np.where(np.isfinite(kernels.size_bytes), moving, 0.0)
+    new = np.maximum(np.maximum(arithmetic, moving), guess.kernel_floor_ns)
+    return np.where(rows, np.minimum(new, step.device_ns), step.device_ns)
+
+
+def _with_casts(step: Step, products: Bool, roofs: Roofs, guess: Assumptions) -> Step:
+    """One conversion of the weight forward and of its gradient backward, for each product's operand.
+
+    Their bytes are those of the smaller operand, at most a third of what the product moves.
+    """
+    kernels = step.kernels
+    size = np.where(np.isfinite(kernels.size_bytes), kernels.size_bytes, 0.0) / 3
+    moved = size / (roofs.bytes_per_s * guess.fused_roof) * 1e9
+    casting = np.where(products, np.maximum(moved, guess.kernel_floor_ns), 0.0)
+    return replace(
+        step,
+        before_ns=step.before_ns + np.where(products, guess.cast_op_ns, 0.0),
+        device_ns=step.device_ns + casting,
+    )

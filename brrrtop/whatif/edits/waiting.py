@@ -1,0 +1,55 @@
+"""Waits of the host taken away: for the loader, for the device, for collections, logs and saves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from brrrtop.estimator.traits import Role
+from brrrtop.whatif.assumptions import Assumptions
+from brrrtop.whatif.roofs import Roofs
+from brrrtop.whatif.step import Step
+
+QUIET = ("gc", "logging", "checkpoint", "evaluation")
+"""Causes of the host's own work between steps."""
+
+
+def loader_ready(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step with the next batch always there."""
+    return _without(step, ("input",))
+
+
+def quiet_host(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step without collections, logging, saves and evaluation."""
+    return _without(step, QUIET)
+
+
+def no_sync(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
+    """The step without waits for the device, copies that are read back among them; None without any."""
+    uploads = step.kernels.is_role(Role.COPY) & step.waits & (step.rows >= 0)
+    waits = step.waits & ~_uploading(step)
+    if not waits.any():
+        return None
+    # A lone wait is gone; a copy that was waited for still runs.
+    kept = ~(waits & ~step.launches)
+    moved = np.where(kept, 0.0, step.before_ns)
+    following = np.concatenate(([0.0], moved[:-1]))
+    before = step.before_ns + following
+    edited = replace(step, waits=step.waits & ~waits, before_ns=before)
+    return edited.take(kept | uploads)
+
+
+def _uploading(step: Step) -> np.ndarray:
+    """Waits of copies to the device: pinned memory is their fix."""
+    return np.asarray(step.waits & step.kernels.uploads)
+
+
+def _without(step: Step, causes: Sequence[str]) -> Step | None:
+    """The step without named parts of the host's time; None where nobody saw any."""
+    gone = sum((step.named_ns[cause] for cause in causes), np.zeros(len(step)))
+    if not gone.any():
+        return None
+    named = {c: np.zeros(len(step)) if c in causes else part for c, part in step.named_ns.items()}
+    return replace(step, before_ns=np.maximum(step.before_ns - gone, 0.0), named_ns=named)

@@ -1,0 +1,30 @@
+"""What the device can do, as far as an edit needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brrrtop.ceilings import Ceilings
+
+USUAL_MEMORY = 0.7
+"""Share of the bandwidth that a kernel of unknown bytes is taken to reach."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """Rates of one GPU."""
+
+    ceilings: Ceilings
+    bytes_per_s: float
+    usual_memory: float = USUAL_MEMORY
+
+    def flop_per_s(self, precision: str) -> float | None:
+        """Peak of the tensor cores, or of what stands in for them."""
+        return self.ceilings.rate(precision, True)
+
+
+def roofs_of(ceilings: Ceilings | None) -> Roofs | None:
+    """The device's roofs; None where its bandwidth is unknown."""
+    if ceilings is None or not ceilings.bytes_per_s:
+        return None
+    return Roofs(ceilings, ceilings.bytes_per_s)
