@@ -32,10 +32,13 @@ class Iterations:
 def iterations(
     window: Window, call_rows: I8, steps: Steps, most_nodes: int
 ) -> Iterations | None:
-    """Steps of the window with at most so many nodes, at least one; None where none is whole."""
-    bounds = _bounds(window, call_rows, steps)
-    if not bounds:
+    """Steps of the window with at most so many nodes, at least one.
+
+    Where no steps are known, all of the window counts as one; None where nothing ran in it.
+    """
+    if not len(window.activities):
         return None
+    bounds = _bounds(window, call_rows, steps) or _whole(window, call_rows)
     launched = np.sort(launch_times(window, call_rows)[0])
     counts = [int(np.diff(np.searchsorted(launched, pair))[0]) for pair in bounds]
     usual = float(np.median(counts))
@@ -120,6 +123,14 @@ def _bounds(window: Window, call_rows: I8, steps: Steps) -> list[tuple[int, int]
     return _traced(window, call_rows, _pairs(times[:-1], times[1:]))
 
 
+def _whole(window: Window, call_rows: I8) -> list[tuple[int, int]]:
+    """The stretch of the host that launched all of the window's last traced span."""
+    begins, ends = launch_times(window, call_rows)
+    bursts = _bursts(window)
+    last = bursts == bursts[-1]
+    return [(int(begins[last].min()), int(ends[last].max()) + 1)]
+
+
 def _pairs(begins: I8, ends: I8) -> list[tuple[int, int]]:
     return [(a, b) for a, b in zip(begins.tolist(), ends.tolist(), strict=True) if b > a]
 
@@ -156,5 +167,5 @@ def _traced(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> list
     return [
         pair
         for pair, (low, high) in zip(pairs, at.tolist(), strict=True)
-        if high > low and bursts[low:high].min() == bursts[low:high].max()
+        if high > low and bursts[low] == bursts[high - 1]
     ]

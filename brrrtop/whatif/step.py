@@ -7,6 +7,7 @@ Times are float nanoseconds of a trainer without a profiler (`profiler`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -18,7 +19,7 @@ from brrrtop.estimator.idle import blocking
 from brrrtop.estimator.joined import Joined, joined
 from brrrtop.estimator.judging import Group
 from brrrtop.estimator.labels import WORK
-from brrrtop.estimator.traits import Role, Trait
+from brrrtop.estimator.traits import Role, Trait, used
 from brrrtop.tables import F8, I8, Bool, Span, Window
 from brrrtop.whatif.iterations import Iterations, iterations, launch_times
 from collectors.wire import CopyKind, MarkClass
@@ -224,27 +225,33 @@ def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
 
 def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
     """What is known of each node's kernel."""
-    seen = joined(judged.window, judged.call_rows)
-    launch, row = nodes.rows >= 0, np.maximum(nodes.rows, 0)
-    groups = judged.labels.groups
-    of_node = judged.labels.group_of[row]
+    launch = nodes.rows >= 0
+    rows, at = np.unique(nodes.rows[launch], return_inverse=True)
+    place = np.zeros(len(nodes.rows), np.int64)
+    place[launch] = at
+    window = replace(judged.window, activities=judged.window.activities.take(rows))
+    seen = joined(window, judged.call_rows[rows])
+    groups, of_row = judged.labels.groups, judged.labels.group_of[rows]
+    acts = window.activities
 
-    def known(values: list[float | None]) -> F8:
-        column = np.array([np.nan if v is None else v for v in values], np.float64)
-        return np.where(launch, column[of_node], np.nan)
+    def known(value: Callable[[Group], float | None]) -> F8:
+        column = np.full(len(groups), np.nan)
+        for group in used(of_row):
+            told = value(groups[group])
+            column[group] = np.nan if told is None else told
+        return np.where(launch, column[of_row][place], np.nan)
 
-    acts = judged.window.activities
     return Kernels(
-        roles=np.where(launch, seen.roles[row], -1),
-        traits=np.where(launch, seen.traits[row], 0),
-        flop=known([group.flop for group in groups]),
-        size_bytes=known([group.size_bytes for group in groups]),
-        waves=known([group.waves for group in groups]),
-        rates=known([_rate(judged, group) for group in groups]),
-        optimizer=launch & seen.in_optimizer[row],
-        backward=launch & (seen.has(Trait.BACKWARD)[row] | _elsewhere(seen, nodes)),
-        uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[row],
-        eager_attention=launch & _written_out(seen)[row],
+        roles=np.where(launch, seen.roles[place], -1),
+        traits=np.where(launch, seen.traits[place], 0),
+        flop=known(lambda group: group.flop),
+        size_bytes=known(lambda group: group.size_bytes),
+        waves=known(lambda group: group.waves),
+        rates=known(lambda group: _rate(judged, group)),
+        optimizer=launch & seen.in_optimizer[place],
+        backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
+        uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
+        eager_attention=launch & _written_out(seen)[place],
     )
 
 

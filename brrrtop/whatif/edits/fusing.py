@@ -113,18 +113,31 @@ def moved_bytes(step: Step, roofs: Roofs) -> F8:
 def _launched(step: Step, guess: Assumptions) -> Step:
     """Forward and backward launched by generated code: no dispatch, one entry each."""
     region = model_nodes(step)
-    kernels = step.kernels
-    opens = entries(step, region)
+    opens, turns = entries(step, region)
     named = sum(step.named_ns.values(), np.zeros(len(step)))
-    inner = region & ~opens
-    before = np.where(inner, np.minimum(step.before_ns, named + guess.compiled_launch_ns), step.before_ns)
-    turns = inner & (kernels.backward != np.concatenate(([False], kernels.backward[:-1])))
+    inner = region & ~opens & ~_after_wait(step)
+    before = np.where(
+        inner, np.minimum(step.before_ns, named + guess.compiled_launch_ns), step.before_ns
+    )
     before = before + np.where(opens | turns, guess.compiled_entry_ns, 0.0)
     return replace(step, before_ns=before)
 
 
-def entries(step: Step, region: Bool) -> Bool:
-    """Nodes of the model before which the loop's own Python ran: after an update, a wait or a copy."""
-    previous = np.concatenate(([False], region[:-1]))
-    waited = np.concatenate(([True], step.waits[:-1]))
-    return np.asarray(region & (~previous | waited))
+def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
+    """First nodes of the forward pass, before which the loop's own Python ran, and of the backward."""
+    backward = step.kernels.backward
+    at = np.flatnonzero(region)
+    opens, turns = np.zeros(len(step), np.bool_), np.zeros(len(step), np.bool_)
+    if not len(at):
+        return opens, turns
+    # A wait or a copy in the middle of a pass does not begin another one, an update does.
+    updates = np.cumsum(step.kernels.optimizer)[at]
+    later = np.concatenate(([True], updates[1:] != updates[:-1]))
+    opens[at] = later
+    first = np.concatenate(([False], backward[at][1:] & ~backward[at][:-1])) & ~later
+    turns[at] = first & (np.cumsum(first) - np.maximum.accumulate(np.where(later, np.cumsum(first), 0)) <= 1)
+    return opens, turns
+
+
+def _after_wait(step: Step) -> Bool:
+    return np.concatenate(([True], step.waits[:-1])).astype(np.bool_)

@@ -21,9 +21,7 @@ def reduce_overhead(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None
 def captured(step: Step, guess: Assumptions) -> Step:
     """Forward and backward as one launch each."""
     region = model_nodes(step)
-    backward = step.kernels.backward
-    opens = entries(step, region)
-    turns = region & ~opens & (backward != np.concatenate(([False], backward[:-1])))
+    opens, turns = entries(step, region)
     inner = region & ~opens & ~turns
     named = sum(step.named_ns.values(), np.zeros(len(step)))
     before = np.where(inner | turns, named, step.before_ns)
