@@ -63,9 +63,7 @@ class Counted:
         if duration_ns < SHORT_NS and self.waves < 1 and max(self.sm, self.memory) < BUSY:
             return Side.UNDERFILLED
         flop = self.tensor if self.tensor >= USES_TENSOR else self.sm
-        return (
-            Side.COMPUTE if is_contraction(family_of(name)) and flop > self.dram else Side.MEMORY
-        )
+        return Side.COMPUTE if is_contraction(family_of(name)) and flop > self.dram else Side.MEMORY
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,9 @@ def score(
             wrong[f"{group.family.name}: {group.side} instead of {side}"] += times[row]
     total = sum(ours.values()) or 1.0
     kernels = acts.types == ActivityType.KERNEL
-    compute = np.array([g.side is Side.COMPUTE and not is_contraction(g.family) for g in labels.groups])
+    compute = np.array(
+        [g.side is Side.COMPUTE and not is_contraction(g.family) for g in labels.groups]
+    )
     moved = float(times[compute[labels.group_of]].sum()) if len(labels.groups) else 0.0
     steps = judged.estimate.steps_covered or 1.0
     return Score(
@@ -187,14 +187,18 @@ def matched(window: Window, counted: list[Counted]) -> list[tuple[int, Counted]]
     kernels = np.flatnonzero(acts.types == ActivityType.KERNEL)
     kernels = kernels[np.argsort(_launched(window)[kernels], kind="stable")]
     names = [_short(window.names[i]) for i in acts.name_ids[kernels]]
-    ours = list(zip(names, acts.blocks[kernels].tolist(), acts.threads[kernels].tolist(), strict=True))
+    ours = list(
+        zip(names, acts.blocks[kernels].tolist(), acts.threads[kernels].tolist(), strict=True)
+    )
     theirs = [(_short(c.kernel), c.blocks, c.threads) for c in counted]
     if not ours or not theirs:
         return []
     size, best = len(theirs), 0
     if size <= len(ours):
         ids: dict[tuple[str, int, int], int] = {}
-        mine, want = (np.array([ids.setdefault(k, len(ids)) for k in keys]) for keys in (ours, theirs))
+        mine, want = (
+            np.array([ids.setdefault(k, len(ids)) for k in keys]) for keys in (ours, theirs)
+        )
         named: dict[str, int] = {}
         mine_n, want_n = (
             np.array([named.setdefault(k[0], len(named)) for k in keys]) for keys in (ours, theirs)
@@ -282,7 +286,9 @@ def main() -> None:
             whole = sum((one.wrong for one in found), Counter[str]())
             for key, share in whole.most_common(12):
                 worst = max(found, key=lambda one: one.wrong[key])
-                print(f"  {100 * share / len(found):5.2f} points a script  {key} (most: {worst.name})")
+                print(
+                    f"  {100 * share / len(found):5.2f} points a script  {key} (most: {worst.name})"
+                )
 
 
 if __name__ == "__main__":

@@ -161,6 +161,12 @@ class KernelRow:
     precision: str | None = None
     """`bf16`, `fp16`, `tf32`, `fp32`, `fp64`, `fp8`, … when the name or the shapes say."""
     blocks_p50: int | None = None
+
+    @property
+    def underfilled_share(self) -> float:
+        """Part of its time in which it does not fill the GPU: all or nothing."""
+        return float(self.side is Side.UNDERFILLED)
+
     @property
     def mean_ns(self) -> int:
         return self.total_ns // self.count if self.count else 0

@@ -98,10 +98,8 @@ FAMILIES: tuple[Family, ...] = (
     _f("solve", COMPUTE,
        r"trs[mv]_|_trsm|getrf|potrf|getf2|geqr[2f]|geqrf|laswp|ipiv_|_svd_|syevj|laed4|stedc|larfb|orgqr",
        "void trsm_left_kernel<int, double, 256, 4, true, false, true, false, false>(cublasTrsmParams<int, double>)"),
-    _f("layout", MEMORY, r"scalePackedTensor",
-       "void cudnn::ops::scalePackedTensor_kernel<float, float>(long, float*, float)"),
     _f("layout", MEMORY,
-       r"nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|nchwToFoldedNhwc|nhwcAddPadding|convertTensor|tensorTransform|"
+       r"scalePackedTensor|nchwToNhwc|nhwcToNchw|nchw2nhwc|nhwc2nchw|nchwToFoldedNhwc|nhwcAddPadding|convertTensor|tensorTransform|"
        r"transposeTensor|compute(Wgrad|B)?\w*Offsets|computeWgradSplitK|generateWinogradTiles|"
        r"batched_transpose|transpose_readWrite|nhwcSliceC|genericTranspose|setTensor\dd",
        "cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, cudnnKernelDataType_t>"),
@@ -113,14 +111,10 @@ FAMILIES: tuple[Family, ...] = (
        r"(regular|vector|prime|2d|\dway)_fft|[sd]p(Radix\d|Vector\d|RealComplex)|fft_factor|"
        r"fft_(symm_)?(r2c|c2r)|real_complex_args_t|packR2C|unpackC2R|bluestein",
        "void vector_fft_r2c<2048u, EPT<16u>, 1u, 10u, (padding_t)70, (twiddle_t)0, unsigned int, float>"),
-    _f("norm", MEMORY, r"batch_norm_collect_statistics|vectorized_layer_norm_kernel",
-       "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, false>"),
     _f("norm", MEMORY,
        r"layer_?norm|LayerNorm|[rR][mM][sS]_?[nN]orm|batch_?norm|bn_(fw|bw)|BatchNorm|group_?norm|GroupNorm|instance_norm|"
        r"ln_(fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|ComputeFusedParams|[wW]elford|_norm_",
        "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel_vectorized<c10::BFloat16, float>"),
-    _f("softmax", MEMORY, r"cunn_SoftMaxForwardReg",
-       "void at::native::(anonymous namespace)::cunn_SoftMaxForwardReg<c10::BFloat16, float, c10::BFloat16>"),
     _f("softmax", MEMORY, r"[sS]oft_?[mM]ax|cross_entropy|nll_loss|cunn_|NllLoss",
        "void (anonymous namespace)::cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>"),
     _f("optimizer", MEMORY,
@@ -128,26 +122,16 @@ FAMILIES: tuple[Family, ...] = (
        r"LAMBStage|kOptimizer|sgd_kernel|amp_(foreach|non_finite|update)|rowwise_adagrad|"
        r"split_embedding_backward.*(adagrad|adam|sgd)",
        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>"),
-    _f("index", MEMORY, r"indexing_backward|compute_grad_weight|sum_and_scatter",
-       "void at::native::(anonymous namespace)::indexing_backward_kernel<float, 4>(long const*, long const*, float const*)"),
-    _f("index", MEMORY, r"_scatter_gather_elementwise|scatter_gather_internal|EmbeddingBag_updateOutput|index_elementwise",
-       "void at::native::_scatter_gather_elementwise_kernel<128, 8, at::native::_cuda_scatter_gather_internal_kernel<false>>"),
     _f("index", MEMORY,
-       r"[eE]mbedding|index_(elementwise|select|put|add|copy|fill)|indexSelect|indexFunc|[gG]ather(?!Top)|"
+       r"indexing_backward|compute_grad_weight|sum_and_scatter|[eE]mbedding|index_(elementwise|select|put|add|copy|fill)|indexSelect|indexFunc|[gG]ather(?!Top)|"
        r"scatter|cusparse::|bounds_check|permute_(2D|1D|pooled|indices)|linearize_index|expand_into|jagged|krn_partial|"
        r"compute_num_of_partial",
        "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true>"),
-    _f("sort", MEMORY, r"RadixSortHistogramKernel",
-       "void cub::DeviceRadixSortHistogramKernel<cub::DeviceRadixSortPolicy<long, long, int>::Policy900>"),
-    _f("sort", MEMORY, r"RadixSortOnesweepKernel",
-       "void cub::DeviceRadixSortOnesweepKernel<cub::DeviceRadixSortPolicy<long, long, int>::Policy900>"),
     _f("sort", MEMORY,
        r"cub::|[rR]adix_?[sS]ort|DeviceScan|DeviceReduce|DeviceSelect|thrust::|bitonic|[tT]op_?[kK]|SegmentedSort|"
        r"MergeSort|kernelHistogram|tensor_kernel_scan|cumsum|unrolled_scan",
        "void cub::DeviceScanKernel<cub::DeviceScanPolicy<int, std::plus<int> >::Policy900>"),
-    _f("random", MEMORY, r"distribution_elementwise_grid_stride",
-       "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4>"),
-    _f("random", MEMORY, r"Distribution|dropout|bernoulli|multinomial|curand|random_",
+    _f("random", MEMORY, r"[dD]istribution|dropout|bernoulli|multinomial|curand|random_",
        "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<c10::BFloat16, float, unsigned int, 1, 8, bool>"),
     _f("concat", MEMORY, r"CatArray|concat|split_with_sizes|chunk_cat|_copy_tensor",
        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>"),
@@ -155,8 +139,6 @@ FAMILIES: tuple[Family, ...] = (
        r"max_?pool|avg_?pool|average_pool|adaptive|pooling|upsample|interpolate|grid_sampler|bilinear_sampler|roi_align|\bnms|im2col|"
        r"col2im|unfold|vol2col",
        "void at::native::(anonymous namespace)::max_pool_forward_nhwc<c10::BFloat16, int>"),
-    _f("reduction", MEMORY, r"reduce_kernel<.*((and|or)_kernel_cuda|NormTwoOps)",
-       "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<bool, at::native::and_kernel_cuda>>"),
     _f("reduction", MEMORY, r"reduce_kernel|segment_reduce|^reduction_\w+_kernel$|reduceNoOrder|_reduce|ReduceOp|norm_kernel|sum_kernel",
        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>>>"),
     _f("routing", MEMORY, r"moe|routing|expert|fused_mapping|expand_to_fused|sort_chunks|permute|unpermute",
@@ -165,9 +147,7 @@ FAMILIES: tuple[Family, ...] = (
        "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16>"),
     _f("rearrange", MEMORY, r"roll_cuda_kernel|triu_tril_kernel|flip_cuda_kernel",
        "void at::native::(anonymous namespace)::roll_cuda_kernel<c10::BFloat16>(c10::BFloat16 const*, c10::BFloat16*, long)"),
-    _f("elementwise", MEMORY, r"vectorized_elementwise_kernel|_kernel_vectorized\d+_kernel",
-       "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>>"),
-    _f("elementwise", MEMORY, r"^[a-z0-9_]+_kernel_kernel$", "abs_kernel_kernel"),
+    _f("elementwise", MEMORY, r"^[a-z0-9_]+_kernel_kernel$|_kernel_vectorized\d+_kernel", "abs_kernel_kernel"),
     _f("elementwise", MEMORY, r"elementwise|element_wise|pointwise",
        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda>>"),
     _f("activation", MEMORY, r"act_and_mul|silu|gelu|swiglu|geglu|relu|glu_|rotary|rope|liger",

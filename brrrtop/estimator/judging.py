@@ -53,6 +53,8 @@ class Group:
     compute_share_of_roof: float | None = None
     memory_share_of_roof: float | None = None
     inner: tuple[int, ...] = ()
+    channels: int | None = None
+    """Of a convolution's image; None for all else."""
     op: str | None = None
 
     @property
@@ -102,9 +104,9 @@ class Judge:
         flop, size, precision, level = amounts(family, facts, work, blocks, threads)
         cores = self._cores(facts, name)
         c_roof = self._compute_share(flop, precision, cores, mean_ns)
-        if (c_roof or 0.0) > IMPOSSIBLE:  # a helper of the op's, not what did its work
-            flop = size = c_roof = None
         m_roof = self._memory_share(size, mean_ns)
+        if max(c_roof or 0.0, m_roof or 0.0) > IMPOSSIBLE:  # a helper, not what did the op's work
+            flop = size = c_roof = m_roof = None
         if facts.elements_per_block and (m_roof or 0.0) > 1.0:
             size = m_roof = None  # tensors smaller than a block's share
         if flop is None and size is None:
@@ -114,7 +116,7 @@ class Judge:
             waves=waves, fills=1.0 if fills is None else fills, side=Side.UNKNOWN, certainty=0.0,
             level=level, flop=flop, size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
-            op=op.name if op else None,
+            channels=work.channels if work and level == SHAPES else None, op=op.name if op else None,
         )  # fmt: skip
         told = self._told(group, cores, is_score)
         level = NOTHING if told.side is Side.UNKNOWN else level
@@ -126,8 +128,8 @@ class Judge:
             return Told(Side.COMM, 1.0)
         if family.kind == families.SPIN:
             return Told(Side.UNDERFILLED, 1.0)
-        roofs = group.compute_share_of_roof, group.memory_share_of_roof
-        if sides.is_launch_scale(mean_ns, group.waves, *roofs):
+        by_dram = None if self._is_cached(group.size_bytes) else group.memory_share_of_roof
+        if sides.is_launch_scale(mean_ns, group.waves, group.compute_share_of_roof, by_dram):
             return Told(Side.UNDERFILLED, sides.BY_GRID)
         if family is families.OTHER and group.level < BYTES:
             return Told(Side.UNKNOWN, 0.0)
@@ -144,7 +146,9 @@ class Judge:
         if self._ceilings and group.precision:
             ridge = sides.ridge_of(self._ceilings, group.precision, cores, self._clock)
         if ridge and group.flop and group.size_bytes:
-            return sides.by_intensity(group.flop, group.size_bytes, ridge)
+            padded = group.flop * sides.padding(group.facts, group.inner, group.channels)
+            reached = max(group.compute_share_of_roof or 0.0, group.memory_share_of_roof or 0.0)
+            return sides.by_intensity(padded, group.size_bytes, ridge, reached)
         flop_at_most = None
         if self._ceilings and group.facts.precision:
             rate = self._ceilings.rate(group.facts.precision, cores) or 0.0
@@ -198,6 +202,10 @@ class Judge:
         """Whether a product runs at the tensor cores' full rate; None where its name does not say."""
         halved = HALVED in name and (self._device.capability or (0, 0)) >= (9, 0)
         return False if halved else facts.tensor_cores
+
+    def _is_cached(self, size: float | None) -> bool:
+        cache = self._ceilings.cache_bytes if self._ceilings else None
+        return size is not None and cache is not None and size < cache
 
     def _memory_share(self, size: float | None, mean_ns: float) -> float | None:
         if not size or not self._ceilings or not self._ceilings.bytes_per_s:

@@ -25,7 +25,11 @@ _CLEAR_SLOPE = 1.2
 """Confidence per share of lead."""
 _MIXED_SLOPE = 2.0
 _MOST = 0.99
-_SIDE = {Regime.COMPUTE: Side.COMPUTE, Regime.MEMORY: Side.MEMORY, Regime.OVERHEAD: Side.UNDERFILLED}
+_SIDE = {
+    Regime.COMPUTE: Side.COMPUTE,
+    Regime.MEMORY: Side.MEMORY,
+    Regime.OVERHEAD: Side.UNDERFILLED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +40,7 @@ class Verdict:
     runner_up: Regime | None
 
 
-def judge(
-    account: Account, split: Split, doubts: Mapping[Side, float], activities: int
-) -> Verdict:
+def judge(account: Account, split: Split, doubts: Mapping[Side, float], activities: int) -> Verdict:
     """The regime of a window.
 
     Args:

@@ -25,9 +25,7 @@ _NO_ROOF = {
 }
 
 
-def rows_of(
-    labels: Labels, durations_ns: I8, ceilings: Ceilings | None
-) -> tuple[KernelRow, ...]:
+def rows_of(labels: Labels, durations_ns: I8, ceilings: Ceilings | None) -> tuple[KernelRow, ...]:
     """One row a name and side, largest first.
 
     The same function can be on either side by its shape, so a name may have two rows.
