@@ -153,23 +153,19 @@ class KernelRow:
     """`L1`, `L1.5`, `L2`, `L3` or combinations such as `L2+L3`: the best behind most of its time."""
     confidence: float
     roof_share: float | None = None
-    """Achieved rate over the ceiling of its side."""
-    underfilled_share: float = 0.0
-    """Part of its time in which it does not fill the GPU."""
+    """Achieved rate over the ceiling of its side: bytes/s over the bandwidth, or FLOP/s over the peak."""
+    roof_share_why: str | None = None
+    """Why there is no `roof_share`, as a clause; None where there is one."""
     flop_per_s: float | None = None
     bytes_per_s: float | None = None
     precision: str | None = None
     """`bf16`, `fp16`, `tf32`, `fp32`, `fp64`, `fp8`, … when the name or the shapes say."""
     blocks_p50: int | None = None
-    compute_share: float = 0.0
-    """Part of its filled time charged to compute; the rest is memory (or unknown)."""
-    on_chip_share: float = 0.0
-    """Part of its filled time charged to memory in which it waits for its SM's own (`Estimate.on_chip`)."""
 
     @property
-    def waits_on_chip(self) -> bool:
-        """Whether most of what it waits for is memory of its SM: no less traffic helps it."""
-        return self.side is Side.MEMORY and self.on_chip_share > (1 - self.compute_share) / 2
+    def underfilled_share(self) -> float:
+        """Part of its time in which it does not fill the GPU: all or nothing."""
+        return float(self.side is Side.UNDERFILLED)
 
     @property
     def mean_ns(self) -> int:
@@ -214,20 +210,6 @@ class Roofs:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterCheck:
-    """Labels held against the GPU's activity counters, both as shares of the time kernels run."""
-
-    tensor_predicted: float
-    tensor_measured: float
-    dram_predicted: float
-    dram_measured: float
-    suspect: str | None = None
-    """Family most able to explain a contradiction; None where there is none."""
-    solved: bool = False
-    """The readings told the families apart; else only their mean was used."""
-
-
-@dataclass(frozen=True, slots=True)
 class CounterSamples:
     """Intervals of the GPU's hardware counters beside the kernels of a window."""
 
@@ -258,18 +240,10 @@ class Estimate:
     """By total time, largest first."""
     evidence_shares: Mapping[str, float]
     """Share of kernel time by level of evidence."""
-    on_chip: float = 0.0
-    """Share of the wall time, part of `split.memory`, in which products, convolutions or attention wait for
-    memory of their SM (L1, shared). The verdict counts it with the arithmetic: no less traffic helps."""
-    split_low: Split | None = None
-    split_high: Split | None = None
-    """Bounds of each share given what the evidence leaves open."""
     host_cause_known: float | None = None
     """Covered part of the idle time the host was late for."""
     observed_share: float = 1.0
     roofs: Roofs | None = None
-    counters: CounterCheck | None = None
-    """None: no counters were read, or too little ran to say."""
     neighbours: Mapping[str, Neighbours] = field(default_factory=dict)
     """By kernel name; of the names with the most time only."""
     sampled: CounterSamples | None = None

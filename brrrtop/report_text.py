@@ -22,7 +22,6 @@ from collectors.wire import Metric
 WIDTH = 80
 _BAR_WIDTH = 28
 _KERNELS_SHOWN = 12
-_ON_CHIP = "in the SMs' own (L1, shared)"
 _SIGNS = {"compute": "█", "memory": "▓", "overhead": "░", "unknown": "·"}
 _ASCII_SIGNS = {"compute": "C", "memory": "M", "overhead": "o", "unknown": "?"}
 _ASCII = {
@@ -134,7 +133,6 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
         line = f"{words.verdict(estimate)}, {sure} sure: {words.because(estimate)}"
         line += words.besides(estimate)
         yield from _wrapped(line, "")
-    yield from _wrapped(words.why_on_chip(estimate), "  ")
     yield ""
     yield "  " + split_bar(estimate.split, WIDTH - 4, signs)
     yield "  " + "   ".join(
@@ -168,10 +166,6 @@ def _account(estimate: Estimate) -> Iterator[str]:
         bar = "█" * round(part * _BAR_WIDTH)
         times = f"{units.share(part, 1):>8}{units.duration(time_ns):>11}"
         yield f"  {words.bucket(key):<21}{bar:<{_BAR_WIDTH}}{times}"
-        if key == "memory" and estimate.on_chip >= words.TOLD:
-            within = units.duration(round(estimate.on_chip * whole))
-            times = f"{units.share(estimate.on_chip, 1):>8}{within:>11}"
-            yield f"    {'of it':<19}{_ON_CHIP:<{_BAR_WIDTH}}{times}"
     busy = units.share(account.busy_ns / whole if whole else None, 1)
     taken = units.share(account.taken_ns / whole, 1) if account.taken_ns else None
     also = f"; in {taken} another process had its turn" if taken else ""

@@ -7,8 +7,6 @@ from brrrtop.model import Account, Estimate, Freshness, Regime, Side, Snapshot
 
 TOLD = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
-_CLOSE = 0.10
-"""A lead of the longest bar over the next below which a verdict may be `mixed` by the bars alone."""
 
 SIDE_LETTERS = {
     Side.COMPUTE: "C",
@@ -112,41 +110,7 @@ def because(estimate: Estimate) -> str:
             return f"another process has the GPU at least {part}% of the time"
         line = away_at(estimate, estimate.cause)
         return CAUSES[estimate.cause] if line is None else _seen_at(estimate, line)
-    if estimate.regime is Regime.COMPUTE and on_chip_decides(estimate):
-        if estimate.on_chip > estimate.split.compute:
-            return "products wait for L1 and shared memory"
-        return "arithmetic units work, or wait for L1 and shared memory"
     return REGIMES[estimate.regime]
-
-
-def on_chip_decides(estimate: Estimate) -> bool:
-    """Whether the verdict is another than the longest bar of the split says.
-
-    That comes from `Estimate.on_chip`: booked as memory, in a verdict it counts with the arithmetic.
-    """
-    regime, split = estimate.regime, estimate.split
-    if estimate.on_chip < TOLD or regime in (Regime.UNKNOWN, Regime.MEMORY):
-        return False
-    shares = {
-        Regime.COMPUTE: split.compute,
-        Regime.MEMORY: split.memory,
-        Regime.OVERHEAD: split.overhead,
-    }
-    first, second = sorted(shares, key=lambda r: -shares[r])[:2]
-    if regime is Regime.MIXED:
-        return shares[first] - shares[second] >= _CLOSE
-    return first is not regime
-
-
-def why_on_chip(estimate: Estimate) -> str:
-    """Why the verdict is not that of the longest bar, in whole sentences; empty where it is."""
-    if not on_chip_decides(estimate):
-        return ""
-    return (
-        f"In {estimate.on_chip:.0%} of the time products wait for L1 and shared memory. It is part "
-        "of the memory share, and counts with the arithmetic in a verdict: alignment, tiles or "
-        "precision help, less traffic does not."
-    )
 
 
 def besides(estimate: Estimate) -> str:

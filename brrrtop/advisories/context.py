@@ -13,7 +13,7 @@ from typing import Any
 from brrrtop.advisories.thresholds import Thresholds
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator.facts import Facts
-from brrrtop.model import Advisory, Estimate, Regime
+from brrrtop.model import Advisory, Estimate
 
 WASTE: Mapping[str, str] = {
     "compute": "cutting Python overhead or fusing pointwise kernels: the tensor cores set the pace",
@@ -23,12 +23,6 @@ WASTE: Mapping[str, str] = {
     "unknown": "several changes at once: nobody will know which one helped",
 }
 """What is a waste of time in each regime. Source: Horace He, Making Deep Learning Go Brrrr."""
-_WASTE_ON_CHIP = (
-    "cutting Python overhead or fusing pointwise kernels: products wait for L1 and shared memory"
-)
-"""In a compute-bound window whose products wait for the SMs' own memory longer than arithmetic takes."""
-
-
 _UNMARKED = ("sync", "host", "io", "launch", "unknown")
 """Where the idle time of a save is booked that no mark names, most of it first."""
 
@@ -66,21 +60,6 @@ class Context:
     def share(self, time_ns: float) -> float:
         """Part of the wall."""
         return time_ns / self.wall_ns
-
-    @property
-    def moving_ns(self) -> float:
-        """Time on the memory side that less traffic can shorten: without waits for the SMs' own."""
-        return self.estimate.account.memory_ns - self.on_chip_ns
-
-    @property
-    def clocked_ns(self) -> float:
-        """Time that follows the clock of the SMs: arithmetic, and waits for L1 and shared memory."""
-        return self.estimate.account.compute_ns + self.on_chip_ns
-
-    @property
-    def on_chip_ns(self) -> float:
-        """Time on the memory side in which products wait for L1 and shared memory."""
-        return self.estimate.on_chip * self.wall_ns
 
     def idle(self, *causes: str) -> float:
         """Share of the wall the device idled for these causes."""
@@ -166,11 +145,5 @@ def advisory(
         saves_at_most=None if saves is None else round(saves, 4),
         evidence=dict(evidence),
         suggests=suggests,
-        waste=waste or _wasted(context.estimate),
+        waste=waste or WASTE[str(context.estimate.regime)],
     )
-
-
-def _wasted(estimate: Estimate) -> str:
-    if estimate.regime is Regime.COMPUTE and estimate.on_chip > estimate.split.compute:
-        return _WASTE_ON_CHIP
-    return WASTE[str(estimate.regime)]

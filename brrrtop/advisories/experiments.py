@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from brrrtop.comparison import Experiment
-from brrrtop.model import Estimate, KernelRow
+from brrrtop.model import Estimate, KernelRow, Side
 
 SHORT = frozenset({"bf16", "fp16"})
 WIDE = frozenset({"fp32", "tf32"})
@@ -94,18 +94,13 @@ def _precision(
 
 
 def _predicted_gain(before: Estimate, old: str, new: str) -> str | None:
-    """The most that could be won: products at the new ceiling's pace, memory time halved.
-
-    What products wait for L1 and shared memory goes with their arithmetic: other units have other tiles.
-    """
+    """The most that could be won: products at the new ceiling's pace, memory time halved."""
     account = before.account
     ceilings = before.roofs.flop_per_s if before.roofs else {}
     wide, short = ceilings.get(old), ceilings.get(new)
     if not account.duration_ns or not wide or not short:
         return None
-    waited = min(_waited_ns(before.kernels, old), account.memory_ns)
-    fed = _products_ns(before.kernels, old) + waited
-    spared = fed * (1 - wide / short) + (account.memory_ns - waited) / 2
+    spared = _products_ns(before.kernels, old) * (1 - wide / short) + account.memory_ns / 2
     left = max(account.duration_ns - spared, account.duration_ns * wide / short)
     return f"at most {account.duration_ns / left:.2f}x as fast"
 
@@ -113,23 +108,12 @@ def _predicted_gain(before: Estimate, old: str, new: str) -> str | None:
 def _products_ns(rows: Iterable[KernelRow], precision: str) -> float:
     """Time that products and convolutions of this precision spend on arithmetic."""
     return sum(
-        row.total_ns * (1 - row.underfilled_share) * row.compute_share
+        row.total_ns
         for row in rows
-        if _is_product(row, precision)
+        if row.precision == precision
+        and row.side is Side.COMPUTE
+        and row.family.startswith(("gemm", "conv", "attention"))
     )
-
-
-def _waited_ns(rows: Iterable[KernelRow], precision: str) -> float:
-    """Time in which they wait for memory of their own SM."""
-    return sum(
-        row.total_ns * (1 - row.underfilled_share) * row.on_chip_share
-        for row in rows
-        if _is_product(row, precision)
-    )
-
-
-def _is_product(row: KernelRow, precision: str) -> bool:
-    return row.precision == precision and row.family.startswith(("gemm", "conv", "attention"))
 
 
 def batch_test(speedup: float | None, work_ratio: float) -> str:

@@ -132,7 +132,7 @@ def throttled(context: Context) -> Advisory | None:
     clock = context.facts.readings.mean(Metric.SM_CLOCK_HZ)
     most = context.facts.readings.mean(Metric.SM_CLOCK_MAX_HZ)
     lost = 1 - clock / most if clock and most and clock < most else 0.0
-    clocked = context.share(context.clocked_ns)
+    clocked = context.share(context.estimate.account.compute_ns)
     return advisory(
         context,
         "throttled",
@@ -160,7 +160,7 @@ def idle_clocks(context: Context) -> Advisory | None:
     if max(held, idle) < 0.5 or context.share(context.estimate.account.busy_ns) < 0.05:
         return None
     by_setting = held >= idle
-    lost = context.share(context.clocked_ns) * (1 - clock / most)
+    lost = context.share(context.estimate.account.compute_ns) * (1 - clock / most)
     return advisory(
         context,
         "idle-clocks",

@@ -18,9 +18,6 @@ and writes a gradient. A transformer with layer norms in fp32 took 2.8 times as 
 SHORT_NS = 4_000
 """A kernel of an H200 takes 1 to 2 us with nothing to do: shorter than twice that, its bytes are not
 what it takes time for (A30)."""
-SEEN_TWICE = 1.05
-"""Runs that take this much longer than all that moves: a part of them is booked as compute, and two
-figures on the screen ask for a word (A30)."""
 CHANNELED = frozenset({"norm", "pool"})
 """Families with kernels of their own for each memory format."""
 
@@ -117,10 +114,7 @@ def fuse_pointwise(context: Context) -> Advisory | None:
 def _each_costs(context: Context, found: Chains) -> str:
     if found.total_ns < SHORT_NS * found.kernels:
         return "each takes its few microseconds however little it moves"
-    again = "each reads and writes the whole tensor again"
-    if found.total_ns > SEEN_TWICE * context.moving_ns:
-        again += " (of strided or converted ones the address arithmetic counts as compute)"
-    return again
+    return "each reads and writes the whole tensor again"
 
 
 def fused_norm(context: Context) -> Advisory | None:
@@ -146,7 +140,7 @@ def fused_norm(context: Context) -> Advisory | None:
 def low_precision_storage(context: Context) -> Advisory | None:
     """A32: memory-bound on fp32 tensors."""
     moved = context.facts.precision
-    memory = context.share(context.moving_ns)
+    memory = context.share(context.estimate.account.memory_ns)
     if memory < context.limits.storage_memory or not moved.streaming_ns:
         return None
     if moved.float_streaming_ns < 0.6 * moved.streaming_ns:
@@ -319,7 +313,7 @@ def activation_checkpointing(context: Context) -> Advisory | None:
     account = context.estimate.account
     if used is None or used < context.limits.memory_full:
         return None
-    if context.moving_ns < context.clocked_ns or context.facts.recomputed_ns:
+    if account.memory_ns < account.compute_ns or context.facts.recomputed_ns:
         return None
     return advisory(
         context,
@@ -331,7 +325,7 @@ def activation_checkpointing(context: Context) -> Advisory | None:
         waste="offloading activations to the host: PCIe is slower still",
         confidence=0.6,
         memory_used_share=used,
-        memory_share=context.share(context.moving_ns),
+        memory_share=context.share(account.memory_ns),
         compute_share=context.share(account.compute_ns),
     )
 

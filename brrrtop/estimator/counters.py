@@ -1,246 +1,117 @@
-"""Evidence L3: what the GPU's own counters say of the kernels that ran meanwhile.
+"""Evidence L3: groups whose own tensor and DRAM activity counter samples could tell are judged by it.
 
-Samples of bursts are dense enough to be solved for each kernel (`sampling`). GPM readings are
-averages over more time, so they are shared out: each family's tensor, FP32 and DRAM activity is
-found that explains them best (regime theory study, 1.6). The prediction from the labels is held
-against them, and a gap lowers every certainty.
+Of contractions the busier of the two tells the side; so it does of kernels that nobody knows, where one
+of the two is busy. What moves elements is memory whatever is counted: there samples tell how near the
+roof it runs. The CUDA cores are not sampled, so what multiplies on them keeps what its name or its
+shapes say.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.ceilings import Ceilings
-from brrrtop.estimator import learned, mixes, sampling
-from brrrtop.estimator.amounts import NAME
-from brrrtop.estimator.fusing import expected, fused, odds_of, works
+from brrrtop.estimator import families, samples, sides
+from brrrtop.estimator.amounts import COUNTERS
 from brrrtop.estimator.judging import Group
-from brrrtop.estimator.sides import chance, log_odds
-from brrrtop.estimator.solving import Solution, solve
-from brrrtop.model import CounterCheck
-from brrrtop.tables import Window
+from brrrtop.estimator.readings import mean_reading
+from brrrtop.estimator.samples import Expected
+from brrrtop.model import Side
+from brrrtop.tables import I8, Window
 from collectors.wire import Metric
 
-I8 = npt.NDArray[np.int64]
-F8 = npt.NDArray[np.float64]
-
-MOST_GAP = 0.15
-"""Predicted and measured activity further apart than this contradict each other."""
-LEAST_BUSY = 0.10
-"""Less kernel time than this tells nothing of the kernels."""
-LEAST_LEFT = 0.6
-"""A family is only judged by the counters where they removed this much of its doubt."""
-OWN_RATES = 24
-"""Kernels of no known name with rates of their own; what costs less than these shares one."""
-FAMILY_PART = 0.25
-"""Of a kernel's odds, what its family's rates have beside the trees (`_beside_trees`)."""
-NOISE = 0.03
-"""Standard error of a GPM reading over 250 ms, seen on an H200."""
-METRICS = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.DRAM_ACTIVE)
-
-
-@dataclass(frozen=True, slots=True)
-class Refined:
-    """Groups with what the counters say of them."""
-
-    groups: tuple[Group, ...]
-    check: CounterCheck | None
-    trust: float = 1.0
-    """Factor of every certainty; below 1 where counters contradict the labels."""
-    sampled: bool = False
-    """Counter samples were used, kernel by kernel."""
+MOST_ERROR = 0.08
+"""Standard error of both activities together up to which a group counts as measured."""
+USES_TENSOR = 0.10
+"""Kernels without tensor instructions were counted with up to 6 %: some of their integer work is
+booked there."""
+BUSY_DRAM = 0.30
+"""From here on an unknown kernel moves elements; with less, what it does nobody sampled."""
+MOST_CERTAIN = 0.98
+_LABEL_DOUBT = 0.15
+"""What a label lets expect of a group is never taken for surer than this: groups are measured."""
 
 
 def refined(
     window: Window, groups: Sequence[Group], group_of: I8, ceilings: Ceilings | None
-) -> Refined:
-    """The groups after a look at the window's gauges; unchanged where there are none of use."""
-    plain = Refined(tuple(groups), None)
-    if not groups or ceilings is None or window.turns is not None:
-        return plain  # counters are the device's, and would be read as the trainer's
-    sampled = sampling.refined(window, groups, group_of, ceilings)
-    if sampled is not None:
-        plain = Refined(sampled, None, sampled=True)
-    readings = {metric: mixes.mean(window, metric) for metric in METRICS}
-    busy = mixes.busy_share(window)
-    tensor, dram = readings[Metric.TENSOR_ACTIVE], readings[Metric.DRAM_ACTIVE]
-    if tensor is None or dram is None or busy < LEAST_BUSY:
+) -> tuple[Group, ...]:
+    """The groups, those that could be measured with evidence L3; unchanged without samples of use."""
+    plain = tuple(groups)
+    # Counters are the device's: where others had turns they would be read as the trainer's.
+    if not plain or ceilings is None or window.samples is None or window.turns is not None:
         return plain
-    found = _solved(window, plain.groups, group_of, ceilings, busy)
-    return replace(found, sampled=plain.sampled)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Meter:
-    """One activity of the GPU: as the labels predict it, as read, and as best explained."""
-
-    predicted: float
-    measured: float
-    explained: float
-    loose: float
-    """Standard error of the prediction."""
-    solution: Solution
-    moved: F8
-    """How much of the reading each family explains beyond what was expected of it, shape (f,)."""
-
-    @property
-    def unexplained(self) -> float:
-        return abs(self.explained - self.measured)
-
-    @property
-    def surprises(self) -> bool:
-        """The reading is news: a prediction from names alone is loose."""
-        return abs(self.predicted - self.measured) > max(MOST_GAP, self.loose)
-
-
-def _solved(
-    window: Window, groups: tuple[Group, ...], group_of: I8, ceilings: Ceilings, busy: float
-) -> Refined:
-    names, family_of = _families(groups)
-    if not names:
-        return Refined(groups, None)
-    meters = {
-        metric: meter
-        for metric in METRICS
-        if (meter := _meter(window, groups, group_of, family_of, metric, ceilings, busy))
-    }
-    judged = tuple(
-        _by_solution(g, int(f), meters, ceilings) if f >= 0 else g
-        for g, f in zip(groups, family_of, strict=True)
+    clock = ceilings.clock_ratio(mean_reading(window, Metric.SM_CLOCK_HZ))
+    tensor = [_tensor(group, clock) for group in plain]
+    dram = [_dram(group) for group in plain]
+    found = samples.measured(window, group_of, {"tensor": _column(tensor), "dram": _column(dram)})
+    if found is None or len(found) < 2:
+        return plain
+    told = zip(
+        plain, *(found[c].rates for c in found), *(found[c].errors for c in found), strict=True
     )
-    tensor, dram = meters[Metric.TENSOR_ACTIVE], meters[Metric.DRAM_ACTIVE]
-    worst = max(tensor, dram, key=lambda m: m.unexplained)
-    turned = any(
-        a.filled and (a.compute_probability - 0.5) * (b.compute_probability - 0.5) < 0
-        for a, b in zip(groups, judged, strict=True)
-    )
-    contradicted = worst.unexplained > MOST_GAP or (turned and (tensor.surprises or dram.surprises))
-    blamed = max(tensor, dram, key=lambda m: abs(m.predicted - m.measured))
-    check = CounterCheck(
-        tensor_predicted=tensor.predicted,
-        tensor_measured=tensor.measured,
-        dram_predicted=dram.predicted,
-        dram_measured=dram.measured,
-        suspect=names[int(np.argmax(blamed.moved))] if contradicted else None,
-        solved=dram.solution.free,
-    )
-    trust = max(0.4, 1.0 - 2.0 * max(0.0, worst.unexplained - MOST_GAP / 2))
-    return Refined(judged, check, trust if contradicted else 1.0)
-
-
-def _meter(
-    window: Window,
-    groups: tuple[Group, ...],
-    group_of: I8,
-    family_of: npt.NDArray[np.int64],
-    metric: Metric,
-    ceilings: Ceilings,
-    busy: float,
-) -> _Meter | None:
-    """What one metric says; None where it was not read."""
-    mean = mixes.mean(window, metric)
-    if mean is None:
-        return None
-    size = int(family_of.max()) + 1
-    weights = np.asarray(np.bincount(group_of, mixes.inside(window), len(groups)), np.float64)
-    # Counters count cycles, ceilings operations.
-    clock = ceilings.clock_ratio(mixes.mean(window, Metric.SM_CLOCK_HZ))
-    each = np.array([expected(g, metric, clock) for g in groups]).reshape(-1, 2)
-    prior = _by_family(each[:, 0], weights, family_of, size)
-    doubt = _by_family(each[:, 1], weights, family_of, size)
-    whole = mixes.shares(
-        window, family_of[group_of], size, [(window.span.t0_ns, window.span.t1_ns)]
-    )
-    shares, values = mixes.equations(window, family_of[group_of], size, metric)
-    if not len(values):
-        shares, values = whole, np.array([mean])
-    solution = solve(shares, values, prior, doubt, NOISE)
-    return _Meter(
-        predicted=float(whole[0] @ prior) / busy,
-        measured=mean / busy,
-        explained=float(whole[0] @ solution.rates) / busy,
-        loose=float(whole[0] @ doubt) / busy,
-        solution=solution,
-        moved=np.abs(whole[0] * (solution.rates - prior)),
+    return tuple(
+        _judged(group, float(one), float(other), math.hypot(a, b), clock)
+        for group, one, other, a, b in told
     )
 
 
-def _families(groups: Sequence[Group]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Kernels that are taken to have the same rates: names, and which each group is of; -1: none.
-
-    Kernels of no known name have nothing in common: each is a family of its own, the dearest
-    `OWN_RATES` of them, or one average would speak for all.
-    """
-    unknown = sorted(
-        (i for i, g in enumerate(groups) if g.unknown), key=lambda i: -groups[i].total_ns
-    )
-    own = {
-        index: f"{groups[index].name}, {groups[index].blocks} blocks"
-        for index in unknown[:OWN_RATES]
-    }
-    told = [
-        own.get(i, "attention scores" if g.is_score else g.family.name) if works(g) else None
-        for i, g in enumerate(groups)
-    ]
-    names = sorted({name for name in told if name is not None})
-    places = {name: place for place, name in enumerate(names)}
-    return names, np.array([places[n] if n is not None else -1 for n in told], np.int64)
+def _column(told: list[tuple[float, float]]) -> Expected:
+    return Expected(np.array([rate for rate, _ in told]), np.array([doubt for _, doubt in told]))
 
 
-def _by_solution(
-    group: Group, family: int, meters: dict[Metric, _Meter], ceilings: Ceilings
-) -> Group:
-    """A kernel judged by its family's rates, where only its name was known."""
-    if group.level > NAME or not group.filled:
+def _tensor(group: Group, clock: float) -> tuple[float, float]:
+    """Tensor activity that a label lets expect, and its standard error."""
+    if group.side in (Side.COMM, Side.COPY) or group.blocks == 0:
+        return 0.0, 0.01
+    if group.side is Side.UNKNOWN:
+        return 0.2, 0.3
+    if not sides.is_contraction(group.family) or group.facts.tensor_cores is False:
+        return 0.02, 0.05
+    if group.compute_share_of_roof is not None:
+        return min(1.0, group.compute_share_of_roof / clock), _LABEL_DOUBT
+    return 0.4, 0.3
+
+
+def _dram(group: Group) -> tuple[float, float]:
+    """DRAM activity that a label lets expect, and its standard error."""
+    if group.side in (Side.COMM, Side.COPY):
+        return 0.1, 0.2
+    if group.memory_share_of_roof is not None:
+        return min(1.0, group.memory_share_of_roof), _LABEL_DOUBT
+    return (0.25, 0.25) if sides.is_contraction(group.family) else (0.4, 0.3)
+
+
+def _judged(group: Group, tensor: float, dram: float, error: float, clock: float) -> Group:
+    """A group with what was measured of it; unchanged where the samples could not tell it apart."""
+    spin = group.family.kind == families.SPIN
+    if error > MOST_ERROR or spin or group.side in (Side.COMM, Side.COPY):
         return group
-    found = {metric: meter.solution for metric, meter in meters.items()}
-    pipes = [m for m in (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE) if m in found]
-    pipe = max(pipes, key=lambda m: found[m].rates[family])
-    memory = found[Metric.DRAM_ACTIVE]
-    told = min(memory.left[family], found[pipe].left[family]) <= LEAST_LEFT
-    compute, moved = float(found[pipe].rates[family]), float(memory.rates[family])
-    if Metric.FP32_ACTIVE not in found and compute <= sampling.USES_TENSOR:
-        # Where samples take the counters, nobody reads the CUDA cores: only much traffic tells.
-        odds = odds_of(sampling.DRAM_TURN, moved)
-        return fused(group, odds, told and moved > sampling.DRAM_TURN)
-    after = fused(group, odds_of(compute, moved), told)
-    if max(compute, moved) > sampling.DRAM_TURN or ceilings.capability != learned.GROWN_ON:
-        return after  # a high reading is proof
-    return _beside_trees(group, after)
+    if group.side is Side.UNDERFILLED:
+        if max(tensor, dram) - error < sides.BUSY:
+            return group
+        group = replace(group, side=Side.MEMORY, certainty=sides.BY_FAMILY)
+    unknown = group.side is Side.UNKNOWN
+    on_tensor = tensor > USES_TENSOR and (unknown or sides.is_contraction(group.family))
+    if on_tensor:
+        side = Side.COMPUTE if tensor > dram else Side.MEMORY
+        gap = abs(tensor - dram) / (2 * max(error, 0.01))
+        certainty = 0.5 + (MOST_CERTAIN - 0.5) * min(1.0, gap)
+        group = replace(group, side=side, certainty=certainty, level=COUNTERS)
+    elif unknown and dram > BUSY_DRAM:
+        group = replace(group, side=Side.MEMORY, certainty=sides.BY_NAME, level=COUNTERS)
+    elif unknown or dram <= 0.0:
+        return group
+    return _with_roofs(group, tensor * clock if on_tensor else None, dram)
 
 
-def _beside_trees(group: Group, told: Group) -> Group:
-    """A kernel judged by its family's rates, of whose odds the trees keep most.
-
-    With trees that had not seen the script 69 of an H200 are at a split error of 8.9 points, 92.7 % of the
-    right side and 62 right regimes so; at 10.5, 91.3 % and 61 with the counters' odds in full, at 7.9, 92.3 %
-    and 60 with names alone.
-    """
-    if told is group or group.unknown:
-        return told
-    side = _mixed(group.compute_probability, told.compute_probability)
-    beyond_sm = told.beyond_sm
-    if group.beyond_sm is not None and beyond_sm is not None:
-        beyond_sm = _mixed(group.beyond_sm, beyond_sm)
-    return replace(
-        told,
-        compute_probability=side,
-        beyond_sm=beyond_sm,
-        certainty=min(told.certainty, abs(2 * side - 1)),
-    )
-
-
-def _mixed(before: float, after: float) -> float:
-    return chance((1 - FAMILY_PART) * log_odds(before) + FAMILY_PART * log_odds(after))
-
-
-def _by_family(values: F8, weights: F8, family_of: npt.NDArray[np.int64], size: int) -> F8:
-    """Time-weighted means per family, shape (size,)."""
-    keep = family_of >= 0
-    time = np.bincount(family_of[keep], weights[keep], size)
-    total = np.bincount(family_of[keep], (values * weights)[keep], size)
-    return np.asarray(total / np.maximum(time, 1.0), np.float64)
+def _with_roofs(group: Group, compute: float | None, memory: float) -> Group:
+    """The group with the measured shares of the roofs where nothing else told them."""
+    if group.side is Side.MEMORY and group.memory_share_of_roof is None:
+        return replace(group, memory_share_of_roof=memory, level=COUNTERS)
+    if group.side is Side.COMPUTE and group.compute_share_of_roof is None:
+        return replace(group, compute_share_of_roof=compute, level=COUNTERS)
+    return group

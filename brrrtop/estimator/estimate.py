@@ -17,7 +17,6 @@ from brrrtop.estimator import (
     samples,
     steps,
     table,
-    views,
 )
 from brrrtop.estimator.labels import Labels
 from brrrtop.estimator.neighbours import find_neighbours
@@ -52,12 +51,11 @@ def estimate(window: Window) -> Judged:
     stepped = steps.on_device(stepped, whole, booked.duration_ns)
     split = account.split_of(booked)
     durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
-    on_chip = split.memory * _on_chip_part(labelled, durations)
-    verdict = regimes.judge(booked, split, on_chip, labelled.views, len(acts))
-    low, high = views.bounds(booked, split, labelled.known)
+    doubts = table.doubts(labelled, durations)
+    verdict = regimes.judge(booked, split, doubts, len(acts))
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
-    rows = table.rows_of(labelled, durations)
+    rows = table.rows_of(labelled, durations, ceilings)
     found = Estimate(
         span=window.span,
         device=window.device,
@@ -71,28 +69,16 @@ def estimate(window: Window) -> Judged:
         steps=stepped,
         kernels=rows,
         evidence_shares=table.evidence_shares(labelled, durations),
-        on_chip=on_chip,
-        split_low=low,
-        split_high=high,
         host_cause_known=max(0.0, 1 - nameless / late) if late else None,
         observed_share=booked.duration_ns / window.span.duration_ns
         if window.span.duration_ns
         else 1.0,
         roofs=_roofs(ceilings),
-        counters=labelled.counters,
         neighbours=find_neighbours(window, [row.name for row in rows], stepped),
         sampled=samples.summary(window),
         looks=looks.looks(window, idle.NAMED),
     )
     return Judged(found, window, labelled, call_rows, ceilings)
-
-
-def _on_chip_part(labelled: Labels, durations_ns: I8) -> float:
-    """Part of the memory side that waits for the SM's own memory."""
-    work = durations_ns * (labelled.classes == labels.WORK)
-    work = work * (1 - labelled.underfilled) * (1 - labelled.unknown)
-    memory = float(work @ (1 - labelled.compute))
-    return float(work @ labelled.on_chip) / memory if memory else 0.0
 
 
 def _roofs(ceilings: Ceilings | None) -> Roofs | None:

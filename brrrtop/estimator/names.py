@@ -60,11 +60,7 @@ _ONLY_READS = re.compile(
 )
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
 _ALIGN = re.compile(r"align(\d+)")
-_TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x(\d+))?_(?:(\d+)x\d)?")
-_STAGES = re.compile(r"(?:nvjet_\w*?_\d+x\d+_|_\d+x\d+_)\d+x(\d+)_|_stage(\d+)_")
-_CLUSTER = re.compile(r"nvjet_\w*?_(\d)x(\d)_[hv]_")
-_TURNED = re.compile(r"_([TN])([TN])[TN]$|_([tn])([tn])_(?:n_|align|tilesize)")
-"""Whether the operands of a product are read across: the first two letters of its layout."""
+_TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x\d+)?_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +84,10 @@ class NameFacts:
     alignment: int | None = None
     """Elements per vector load of a CUTLASS GEMM."""
     tile: tuple[int, int] | None = None
-    tile_k: int | None = None
-    """Inner size that a tile is worked through at a time."""
-    stages: int | None = None
-    """Tiles on their way to the SM at a time."""
-    cluster: int | None = None
-    """Blocks that share what they load."""
-    a_turned: bool | None = None
-    b_turned: bool | None = None
-    """Whether the operands of a product are read across; None where the name does not say."""
     only_reads: bool = False
     """Sums of a normalisation: writes next to nothing."""
     backward: bool = False
     """An attention kernel of the backward pass."""
-    fused_ops: int | None = None
-    """ATen ops inside an Inductor kernel."""
 
 
 def _precision(name: str) -> str | None:
@@ -175,9 +160,6 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
     simt = bool(_SIMT.search(name))
     cores = simt or bool(_DEPTHWISE.search(name))
     tensor = False if cores else (True if _TENSOR.search(name) else None)
-    stages, cluster, turned = (p.search(name) for p in (_STAGES, _CLUSTER, _TURNED))
-    letters = [letter.lower() for letter in turned.groups() if letter] if turned else []
-    fused = name.count("_") - 2 if name.startswith("triton_") and "fused" in name else None
     return NameFacts(
         precision=_precision(name) if not simt else "fp64" if "dgemm" in name else "fp32",
         tensor_cores=tensor,
@@ -189,11 +171,5 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
         alignment=int(align.group(1)) if align else None,
         only_reads=bool(_ONLY_READS.search(name)),
         tile=(int(tile.group(1)), int(tile.group(2))) if tile else None,
-        tile_k=int(tile.group(3) or tile.group(4) or 0) or None if tile else None,
-        stages=int(stages.group(1) or stages.group(2)) if stages else None,
-        cluster=int(cluster.group(1)) * int(cluster.group(2)) if cluster else None,
-        a_turned=letters[0] == "t" if letters else None,
-        b_turned=letters[1] == "t" if letters else None,
         backward=bool(re.search(r"bprop|_bwd|Bwd|backward|attention.*B_", name)),
-        fused_ops=fused,
     )

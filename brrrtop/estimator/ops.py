@@ -40,6 +40,8 @@ class Work:
     """M, N, K of a product, where there is one."""
     written: float = 0.0
     """Bytes that were added for an output that the op's arguments do not show."""
+    channels: int | None = None
+    """Of a convolution's image, in a group."""
     exact: bool = False
     """No operand is left out and none is guessed: a copy from one type to another."""
 
@@ -168,6 +170,7 @@ def _conv(op: OpSignature) -> Work | None:
         precision,
         CONVS,
         (math.prod(places) * out[0], weight[0], weight[1] * taps),
+        channels=weight[1],
     )
 
 

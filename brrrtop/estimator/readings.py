@@ -36,6 +36,15 @@ class Readings:
         return self.means.get(int(metric))
 
 
+def mean_reading(window: Window, metric: Metric) -> float | None:
+    """Mean of a metric's readings of the window's device; None when never read."""
+    gauges = window.gauges
+    mine = (gauges.metrics == metric) & (gauges.device_ids == window.device.device_id)
+    values = gauges.values[mine]
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else None
+
+
 def readings(window: Window) -> Readings:
     """Readings of the window's device and of the host."""
     gauges = window.gauges

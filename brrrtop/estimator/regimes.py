@@ -1,22 +1,20 @@
-"""From the split and its evidence to a verdict, with a confidence that means something.
+"""From the split and how sure its sides are to a verdict, with a confidence that means something.
 
-`mixed` when the two largest shares are within 10 points, Nsight Compute's own margin between its
-compute and memory verdicts; `unknown` when too much is unknown or the evidence is weak.
+The verdict is the largest share of the split; `mixed` when the two largest are within 10 points,
+Nsight Compute's own margin between its compute and memory verdicts; `unknown` when too much is unknown
+or the confidence is below the floor.
 
-The confidence is that of the worst case: unknown time counts for the runner-up, and kernels lie
-on the other side as often as their certainty says. It is 0.5 where a verdict is about to tip into
-another and the largest over all views of the same window, so that knowing more never makes less
-sure; and no verdict is surer than a single kernel name that would turn it. Over the public set
-verdicts with 0.8 and more were right (benchmarks/truth/calibration.py).
+The confidence comes from the lead and from what may lie elsewhere: of every kernel's time the part that
+its certainty leaves open (`sides`), and all that is unknown, counts for the runner-up. It is 0.5 where
+a verdict is about to tip into another, and 0.8 at a lead of 35 points without any doubt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from brrrtop.estimator.views import View
-from brrrtop.model import Account, Regime, Split
+from brrrtop.model import Account, Regime, Side, Split
 
 MARGIN = 0.10
 FLOOR = 0.30
@@ -24,9 +22,14 @@ FLOOR = 0.30
 MOST_UNKNOWN = 0.35
 LEAST_ACTIVITIES = 8
 _CLEAR_SLOPE = 1.2
-"""Confidence per share of lead: 0.5 at the margin, 0.8 at a lead of 35 points."""
+"""Confidence per share of lead."""
 _MIXED_SLOPE = 2.0
 _MOST = 0.99
+_SIDE = {
+    Regime.COMPUTE: Side.COMPUTE,
+    Regime.MEMORY: Side.MEMORY,
+    Regime.OVERHEAD: Side.UNDERFILLED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +40,31 @@ class Verdict:
     runner_up: Regime | None
 
 
-def judge(
-    account: Account, split: Split, on_chip: float, views: Sequence[View], activities: int
-) -> Verdict:
+def judge(account: Account, split: Split, doubts: Mapping[Side, float], activities: int) -> Verdict:
     """The regime of a window.
 
     Args:
-        on_chip: Part of `split.memory` that waits for memory of the SM's own, and counts with the
-            arithmetic it feeds: less traffic would not help it.
-        views: What the kernels come to with all that is known, and with less.
+        doubts: Of each side's kernel time, the part that may well be on another side.
         activities: Records behind it; a handful says nothing.
     """
     if account.duration_ns <= 0 or activities < LEAST_ACTIVITIES:
         return Verdict(Regime.UNKNOWN, None, 0.0, None)
     shares = {
-        Regime.COMPUTE: split.compute + on_chip,
-        Regime.MEMORY: split.memory - on_chip,
+        Regime.COMPUTE: split.compute,
+        Regime.MEMORY: split.memory,
         Regime.OVERHEAD: split.overhead,
     }
+    booked = {
+        Regime.COMPUTE: account.compute_ns,
+        Regime.MEMORY: account.memory_ns,
+        Regime.OVERHEAD: account.underfilled_ns,
+    }
+    open_ = {r: doubts.get(_SIDE[r], 0.0) * booked[r] / account.duration_ns for r in booked}
     first, second = sorted(shares, key=lambda r: -shares[r])[:2]
     lead = shares[first] - shares[second]
     overhead_counts = first is Regime.OVERHEAD or (second is Regime.OVERHEAD and lead < MARGIN)
     cause = _cause(account) if overhead_counts else None
-    sure = round(max((_confidence(account, view) for view in views), default=0.0), 3)
+    sure = confidence(lead, split.unknown, sum(open_.values()), open_[second])
     if split.unknown > MOST_UNKNOWN or sure < FLOOR:
         # What is not known may be anything: it has to be less than what is nearest.
         near = shares[first] > split.unknown
@@ -69,45 +74,18 @@ def judge(
     return Verdict(first, cause, sure, second)
 
 
-def _confidence(account: Account, view: View) -> float:
-    """Of the best verdict under one view of the kernels."""
-    whole = account.duration_ns
-    work = (account.worked_ns - account.exposed_comm_ns - account.exposed_copy_ns) / whole
-    compute, memory, under = work * view.compute, work * view.memory, work * view.underfilled
-    outside = (account.exposed_comm_ns + account.exposed_copy_ns + account.idle_total_ns) / whole
-    lost = max(0.0, (whole - account.worked_ns - account.idle_total_ns) / whole)
-    unknown = work * view.unknown + lost
-    side, fill = work * view.side_swing, work * view.fill_swing
-    overhead, open_ = outside + under, work * view.unplaced
-    clear = max(
-        overhead - fill - max(compute + min(side, memory), memory + min(side, compute)) - fill,
-        compute - open_ - side - max(memory + side, overhead + open_) - fill,
-        memory - open_ - side - max(compute + side, overhead + open_) - fill,
-    )
-    first, second = sorted((compute, memory, overhead))[:-3:-1]
-    apart = first - second + side + fill + unknown + open_
-    sure = min(0.5 + _CLEAR_SLOPE * (clear - unknown - MARGIN), _unturned(view, work, overhead))
-    mixed = 0.5 + _MIXED_SLOPE * (MARGIN - apart)
-    return min(_MOST, max(0.0, sure, mixed))
-
-
-def _unturned(view: View, work: float, overhead: float) -> float:
-    """Chance that no single name is on the other side and turns the verdict with it; 1: none could.
+def confidence(lead: float, unknown: float, doubt: float, seconds_doubt: float) -> float:
+    """How sure the verdict is, 0..0.99; never more for more unknown time.
 
     Args:
-        work: Share of the wall time that kernels have.
-        overhead: Share of it that they do not have, or do not fill.
+        lead: Of the largest share over the next.
+        unknown: Share of the time that nobody can class.
+        doubt: Share of the time that may be on another side than booked.
+        seconds_doubt: Of that, what is booked to the runner-up: moved, it would widen the lead.
     """
-    compute, memory = work * view.compute, work * view.memory
-    sure = 1.0
-    for one_compute, one_memory, certainty in view.dearest:
-        if compute > memory:
-            left, other = compute - work * one_compute, memory + work * one_compute
-        else:
-            left, other = memory - work * one_memory, compute + work * one_memory
-        if left < max(other, overhead) and max(compute, memory) > overhead:
-            sure = min(sure, (1.0 + certainty) / 2)
-    return sure
+    clear = 0.5 + _CLEAR_SLOPE * (lead - MARGIN - unknown - (doubt - seconds_doubt))
+    mixed = 0.5 + _MIXED_SLOPE * (MARGIN - lead - doubt - 2 * unknown)
+    return round(min(_MOST, max(0.0, clear, mixed)), 3)
 
 
 def _cause(account: Account) -> str | None:

@@ -27,7 +27,7 @@ MOST_SAMPLES = 6_000
 """The newest; more cost time and change nothing."""
 LEAST_NOISE = 0.01
 """Readings are never taken for better than this."""
-COLUMNS = ("tensor", "dram", "issue")
+COLUMNS = ("tensor", "dram")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +87,7 @@ def _solved(shares: F8, read: F8, expected: Expected) -> Rate:
     noise = 5 * LEAST_NOISE
     # What is left unexplained is the noise; the second round knows it.
     for _ in range(2):
-        solution = solving.solve_all(shares, read, expected.rates, expected.doubts, noise)
+        solution = solving.solve(shares, read, expected.rates, expected.doubts, noise)
         left = read - shares @ solution.rates
         noise = max(LEAST_NOISE, float(np.sqrt(np.mean(left**2))))
     variance = float(read.var())

@@ -1,251 +1,181 @@
-"""Chance that kernels are bound by their arithmetic or instructions and not by memory, from the
-evidence at hand (regime theory study, 1.6 and 1.7): rules, for GPUs that no trees were grown on
-(`learned`)."""
+"""Which side of the roofline a kernel is on, as the articles mean it, and how sure that is.
+
+*Compute* is for contractions (products, convolutions, attention, recurrent cells) above the ridge of
+the GPU for their precision. *Memory* is what moves elements, at whatever share of the bandwidth, and
+contractions below the ridge. How far below its roof a kernel runs is another figure. *Underfilled*
+is launch-scale work: short, less than a wave, and near neither roof.
+
+How sure a side is follows from what told it:
+
+| told by | certainty |
+|---|---|
+| a family that moves elements | `BY_FAMILY` |
+| shapes: FLOP per byte beside the ridge | 0.5 at the ridge, `BY_SHAPES` from twice or half of it |
+| shapes below the ridge, near neither roof | `UNEXPLAINED` |
+| a product's name and duration: below the ridge whatever its inner size | `BY_BOUND` |
+| a contraction's name alone: compute | `BY_NAME` |
+| counters of the tensor cores beside the DRAM's | `counters` |
+| grid and duration: underfilled | `BY_GRID` |
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
+from brrrtop.ceilings import Ceilings
+from brrrtop.estimator import families
 from brrrtop.estimator.families import Family
 from brrrtop.estimator.names import NameFacts
-from brrrtop.estimator.offsets import ANY, Cost, casts, cost_of
-from brrrtop.estimator.ops import GEMMS, GENERATED, STREAMING, Work
-from brrrtop.estimator.walks import Walk
-from brrrtop.tables import OpSignature
+from brrrtop.model import Side
 
-LAUNCH_FLOOR_NS = 1000
-"""Duration of an empty kernel on an H100 or H200 (1.1-1.6 us shortest seen; calibrated values
-may replace it): this much of a kernel does not shrink or grow with its work."""
-STRIDED_FLOOR_NS = 3 * LAUNCH_FLOOR_NS
-"""Shorter strided kernels say nothing by their pace."""
-VECTORIZED_TURN = 0.655
-"""Share of the bandwidth above which vectorised pointwise kernels are bound by it, below by instructions.
-Fitted on counted H200 kernels of 15 scripts (benchmarks/truth/holdout.py)."""
-MOVED_PART = 1.03
-"""Memory throughput of strided pointwise kernels over the share of the bandwidth that their shapes tell."""
-CACHED_PART = 0.6
-"""The same of those whose tensors fit into the level-2 cache together: 0.47 to 0.96 in 44 of 47 counted kinds
-of 10 us and more, all of them with the higher SM throughput."""
-EXPONENTIAL_TURN = 0.65
-"""Share of the bandwidth below which instructions bind kernels that take an exponential of each element:
-softmax forward by warps, Inductor's with one in their name. They did at 0.29 to 0.65, at 0.8 no longer."""
-SCATTERED_BELOW, SCATTERED_IN_CACHE, SCATTERED_NS = 0.9, 0.75, 20_000
-"""Elements per cycle and SM. Strided pointwise kernels of an H200 that are bound by their
-instructions work through 1.1 to 2.4, whatever the size of an element; those that transpose, through
-0.6 to 0.7 (counted kernels of the same 15 scripts). So do those that transpose what the level-2 cache
-holds (0.67: 26 % of the SM throughput beside 91 % of the cache's), but short ones are slow anyway."""
+BY_FAMILY = 0.95
+"""Of 131 scripts counted on an H200 it was right for all their time, `BY_BOUND` for 99 % of it, `BY_GRID` for
+99 %, `BY_NAME` for 88 %; `BY_SHAPES` for 100 % above the ridge and 90 % below."""
+BY_SHAPES = 0.95
+BY_BOUND = 0.9
+BY_NAME = 0.85
+UNEXPLAINED = 0.5
+BY_GRID = 0.9
+SHORT_UNPLACED = 0.5
+"""Of a short kernel of which nobody told whether it fills the GPU: it may be underfilled."""
 
-
-EXPLAINS = 0.35
-"""Share of a roof from which it explains a kernel's time (regime theory study, 1.8). Under that the
-nearness of one of them says the less of a kernel on the CUDA cores, the further off both are: with its
-square, as first convolutions of one channel show (0.04 and 0.14 of the roofs, 41 % of the SM throughput)."""
-NAME_BESIDE_SHAPES = 0.3
-"""Of what the name says of a product on the tensor cores, what counts where shapes tell both roofs. Of 83
-decided kinds that are nearer to the memory roof by a fifth and more none had the higher SM throughput; with
-the whole of it their sides turn at 0.6 of the ratio (70 scripts and the sweep, H200)."""
-_LAYER_NORM = "vectorized_layer_norm_kernel"
-"""Turns sharply: compute at 0.53 of the bandwidth and less (27 of 27 counted kinds, five of them within 10
-points), memory at 0.60 and more (3 of 3). Reductions of four waves and more do as well: 82 and 75 % of the
-SM throughput at 0.17 and 0.37, 37 % beside 77 % at 0.71 to 0.77."""
-_GENERATED_EXPONENTIAL = re.compile(
-    r"^triton_(?!.*backward_data).*(softmax|(?<!hard)sigmoid(?!_backward)|_exp_)"
-)
-IN_CACHE_NS = 9_100
-"""Shorter full grids of cuDNN's layout kernels work on what the cache holds: 14 of 17 counted ones of
-float under 9.1 us had the higher SM throughput, 12 of 13 longer ones the higher memory throughput (H200)."""
-WITH_EXPONENTIALS = 0.37
-"""Share of the compute roof that forward attention counts as at least (`with_exponentials`)."""
-_FLASH = re.compile(r"sdpa_sm\d+_flash|flash_fwd")
-_WIDE_CONCAT = re.compile(r"CatArrayBatchedCopy_(vectorized|aligned)")
-_EXPONENTIAL = re.compile(
-    r"softmax_warp_forward|^triton_.*(softmax(?!_backward)|(?<!hard)(sigmoid|tanh)(?!_backward)|gelu|silu"
-    r"|_erfc?_|_exp2?_|expm1|sumexp|addexp|a(sin|cos|tan)h_|lgamma|digamma|erfinv)"
-)
-"""Neither hardtanh, which is what ReLU6 is, nor the gradients of sigmoid and tanh take one, and `expand`
-and `overflow` only have the letters."""
+LAUNCH_SCALE_NS = 20_000
+"""Longer work is no matter of launches, however few its blocks are."""
+BUSY = 0.60
+"""Share of either roof from which less than a wave still is a busy GPU: Nsight Compute's own bound."""
+EXPLAINS = 0.1
+"""Share of a roof below which neither explains the time of a contraction: half of those below the ridge had a
+FLOP pipe busier than the DRAM, with work that their shapes do not ask for (131 scripts, H200)."""
+HEAD_SIZE = 128
+"""Attention's inner size, at most but for a few models: K of what fills the scores, N of what uses them."""
+CHANNEL_VECTOR = 8
+"""Channels that cuDNN's convolutions on tensor cores load at a time: an image of 3 is filled up."""
+ELEMENT_BYTES = {
+    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5,
+}  # fmt: skip
+_SPLIT_K = re.compile(r"split_?k|streamk|wgrad", re.IGNORECASE)
+_DEPTHWISE = re.compile(r"[dD]epthwise|dwconv")
+"""A few products for each element of the image: below every ridge."""
 
 
-_EVEN = re.compile(
-    r"_tn_\w*tilesize(32|64)x(32|64)x\d+\w*ffma|sgemm_(32|64)x(32|64)_\w*tn_"
-    r"|nvjet_(sm90_)?[a-z]+_(128x192|192x128|320x128|128x320)_"
-)
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A side and how sure it is, 0..1."""
+
+    side: Side
+    certainty: float
 
 
-def at_most_even(probability: float, name: str) -> float:
-    """No surer than a coin of products that load the shared memory as much as they multiply.
-
-    On the CUDA cores those in small tiles with the first operand transposed (74 to 88 % of the SM
-    throughput beside 77 to 93 % of the memory throughput, 3 to 36 % of the DRAM, in 8 of 8 counted ones
-    that fill an H200); of cuBLAS's for Hopper two shapes of tiles (76 to 88 % beside 78 to 90 %, 10 of 10;
-    with tiles of 256x128 it is 18 points less).
-    """
-    return min(probability, 0.5) if _EVEN.search(name) else probability
+def is_contraction(family: Family) -> bool:
+    """Whether kernels of the family multiply and sum; all others move elements, or nobody knows."""
+    return family.kind == families.COMPUTE or family.name == "gemm-skinny"
 
 
-def with_exponentials(
-    reached: float | None, family: Family, facts: NameFacts, name: str, mean_ns: float
+def ridge_of(
+    ceilings: Ceilings, precision: str, tensor_cores: bool | None, clock: float
 ) -> float | None:
-    """Share of the compute roof of a kernel with what its softmax takes, at least.
-
-    Attention forward takes an exponential of each score, beside the products: of shapes at 3 to 49 % of
-    the tensor cores' roof cuDNN's and FlashAttention's were at 39 to 63 % of the SM throughput (18 of 18
-    counted kinds of 20 us and more, H200).
-    """
-    forward = family.name == "attention" and not facts.backward and _FLASH.search(name)
-    if reached is None or not forward or mean_ns < 20 * LAUNCH_FLOOR_NS:
-        return reached
-    return max(reached, WITH_EXPONENTIALS)
-
-
-def padding(facts: NameFacts, work: Work | None) -> float:
-    """Products that a kernel works out over those asked for: it fills whole tiles.
-
-    Libraries may turn a product over, so the tile lies the way that wastes less.
-    """
-    if not facts.tile or 0 in facts.tile:
-        return 1.0
-    if work is None or work.families is not GEMMS or not work.inner:
-        return 1.0
-    m, n, _ = work.inner
-    if not m or not n:
-        return 1.0
-    ways = (facts.tile, facts.tile[::-1])
-    return min(-(-m // a) * a * (-(-n // b) * b) for a, b in ways) / (m * n)
-
-
-def by_roofs(
-    family: Family, facts: NameFacts, side_ratio: float, padded: float, reached: float
-) -> float:
-    """Chance of the compute side where shapes tell both roofs, fused with the name as log-odds.
+    """FLOP per byte at which the attainable roofs meet.
 
     Args:
-        side_ratio: How much nearer the compute roof than the memory roof, at the clock.
-        padded: The more of a product is padding, the less does its name say of it.
-        reached: The larger of the two shares of a roof.
+        clock: SM clock over the one the ceilings hold at.
     """
-    odds = log_odds(family.prior) / padded
-    odds *= NAME_BESIDE_SHAPES if facts.tensor_cores else 1.0
-    trust = min(1.0, (reached / EXPLAINS) ** 2) if facts.tensor_cores is False else 1.0
-    odds += trust * min(6.0, max(-6.0, 4.0 * math.log(max(side_ratio, 1e-6))))
-    backward = family.name == "attention" and facts.backward
-    return min(chance(odds), 0.65) if backward else chance(odds)
+    rate = ceilings.rate(precision, tensor_cores)
+    if not rate or not ceilings.bytes_per_s:
+        return None
+    good = ceilings.attainable_compute / ceilings.attainable_memory
+    return rate * clock * good / ceilings.bytes_per_s
+
+
+def padding(facts: NameFacts, inner: tuple[int, ...], channels: int | None) -> float:
+    """Products that a kernel works out over those asked for: whole tiles, and whole vectors of channels.
+
+    Libraries may turn a product over, so the tile lies the way that wastes less.
+
+    Args:
+        inner: M, N, K of the product; empty where there is none.
+        channels: Of a convolution's image, whose vectors tensor cores fill up.
+    """
+    more = 1.0
+    if channels and facts.tensor_cores:
+        more = -(-channels // CHANNEL_VECTOR) * CHANNEL_VECTOR / channels
+    if not inner or 0 in inner or not facts.tile or 0 in facts.tile:
+        return more
+    m, n = inner[:2]
+    ways = (facts.tile, facts.tile[::-1])
+    return more * min(-(-m // a) * a * (-(-n // b) * b) for a, b in ways) / (m * n)
+
+
+def by_intensity(flop: float, size_bytes: float, ridge: float, reached: float) -> Told:
+    """The side of a contraction whose shapes are known.
+
+    Args:
+        flop: With what `padding` adds: the units do it.
+        reached: The larger of its shares of the roofs.
+    """
+    octaves = math.log2(max(flop / max(size_bytes, 1.0), 1e-9) / ridge)
+    certainty = 0.5 + (BY_SHAPES - 0.5) * min(1.0, abs(octaves))
+    if octaves < 0 and reached < EXPLAINS:
+        certainty = UNEXPLAINED
+    return Told(Side.COMPUTE if octaves >= 0 else Side.MEMORY, certainty)
 
 
 def by_name(
-    family: Family,
-    facts: NameFacts,
-    memory_roof: float | None,
-    waves: float | None,
-    mean_ns: float,
-    pace: float | None,
+    name: str, family: Family, ridge: float | None, highest: float | None, is_score: bool
+) -> Told:
+    """The side of a contraction of which only name, grid and duration are known.
+
+    Args:
+        highest: FLOP per byte that it cannot be above (`highest_intensity`).
+        is_score: A product of attention written out, by its place in the sequence.
+    """
+    if family.name == "gemm-skinny" or _DEPTHWISE.search(name):
+        return Told(Side.MEMORY, BY_BOUND)
+    if ridge is None or highest is None:
+        return Told(Side.COMPUTE, BY_NAME)
+    if highest < ridge:
+        return Told(Side.MEMORY, BY_BOUND)
+    return Told(Side.COMPUTE, BY_NAME)
+
+
+def highest_intensity(
     name: str,
-    cached: bool,
-    op: OpSignature | None,
-    walk: Walk | None = None,
-) -> float:
-    """Chance of the compute side by name and bytes, levels fused as log-odds.
-
-    Args:
-        pace: Elements per cycle and SM.
-        cached: Its tensors fit into the level-2 cache together.
-        op: What the bytes come from; None: from the name.
-        walk: How a strided kernel goes through its operands; None where nobody tells.
-
-    The constants of the pointwise kernels are fitted to Nsight Compute's throughputs on an H200
-    (15 scripts, torch 2.11): which side is higher against the share of the bandwidth reached.
-    """
-    long = (waves or 0) >= 4 and mean_ns > 15 * LAUNCH_FLOOR_NS
-    short_strided = facts.strided and (waves or 0) >= 1 and mean_ns > STRIDED_FLOOR_NS
-    if facts.elements_per_thread and memory_roof is not None and (long or short_strided):
-        cost, slow = cost_of(name, op, walk), scattered_below(name, cached, mean_ns)
-        return chance(pointwise_odds(facts, memory_roof, pace, cached, cost, slow))
-    if memory_roof is not None and (waves or 0) >= 1 and _EXPONENTIAL.search(name):
-        return chance(min(2.5, max(-2.5, 10.0 * (EXPONENTIAL_TURN - memory_roof))))
-    odds = log_odds(_prior(family, facts, mean_ns, waves, name))
-    norm = family.name == "norm" and "reduce_kernel" not in name
-    waits = long or (norm and (waves or 0) >= 1 and mean_ns > 5 * LAUNCH_FLOOR_NS)
-    if memory_roof is not None and waits and family.name in STREAMING | GENERATED:
-        # A full grid well under the bandwidth roof waits for instructions, not bytes.
-        sharp, turn = 2.0 if _LAYER_NORM in name else 1.0, 0.45
-        if family.name == "reduction":
-            sharp, turn = 3.0, 0.48
-        odds += sharp * min(1.5, max(-3.0, 6.0 * (turn - memory_roof)))
-    return chance(odds)
-
-
-def _prior(
-    family: Family, facts: NameFacts, mean_ns: float, waves: float | None, name: str
-) -> float:
-    """By the name alone.
-
-    Inductor's exponentials cost instructions, and so do the offsets of strided pointwise kernels (126 of
-    155 counted kinds; how fast they ran is what would tell). Concatenations spend them on each element
-    (11 to 76 % of the SM throughput beside 1 to 40 %, 10 of 10), unless they copy wide words (7 to 31 %
-    beside 34 to 83 %, 10 of 10). Copies that rearrange do as well: on elements of two bytes more of them
-    than the memory needs time, on those of four only where the cache serves them; cuDNN's padding moves
-    more than it works out (4 of 4).
-    """
-    if family.name == "fused" and (waves is None or waves >= 1):
-        if _GENERATED_EXPONENTIAL.search(name):
-            return 0.4 if name.startswith("triton_poi") else 0.65
-        return 0.4 if _EXPONENTIAL.search(name) else family.prior
-    if facts.strided and facts.elements_per_thread and (waves is None or waves >= 1):
-        return max(0.5, family.prior)
-    if family.name not in ("concat", "layout") or family.prior > 0.5:
-        return family.prior
-    if family.name == "concat":
-        return 0.12 if _WIDE_CONCAT.search(name) else 0.8
-    if facts.element_bytes is None:
-        return family.prior
-    if "AddPadding" in name:
-        return 0.3
-    if family.name == "layout" and mean_ns < IN_CACHE_NS:
-        return 0.7
-    return 0.7 if facts.element_bytes <= 2 else 0.35
-
-
-def scattered_below(name: str, cached: bool, mean_ns: float) -> float:
-    """Pace under which accesses of a strided kernel do not coalesce; those that look up types are slow
-    by themselves."""
-    if cached:
-        return SCATTERED_IN_CACHE if mean_ns > SCATTERED_NS else 0.0
-    return SCATTERED_IN_CACHE if casts(name) else SCATTERED_BELOW
-
-
-def pointwise_odds(
     facts: NameFacts,
-    memory_roof: float,
-    pace: float | None,
-    cached: bool = False,
-    cost: Cost = ANY,
-    slow: float = SCATTERED_BELOW,
-) -> float:
-    """Odds of the compute side of an ATen pointwise kernel that fills the GPU.
+    blocks: int,
+    sms: int | None,
+    flop_at_most: float | None,
+    is_score: bool,
+) -> float | None:
+    """FLOP per byte that a product cannot be above; None where its name does not say.
 
-    Vectorised ones reach 75-90 % of the bandwidth unless they compute something dear; strided ones
-    work out an offset per element, and the share of the issue slots that takes is weighed against
-    the share of the bandwidth, both of which grow with the pace; much slower than instructions
-    explain, their accesses do not coalesce and the memory system is the limit again.
+    One tile a block gives M and N together. Within its duration the units do at most `flop_at_most`, so
+    K ≤ flop / 2MN, and intensity is highest where M = N. Grids that split K, and those of no more
+    blocks than the GPU has SMs, whose blocks go through many tiles, tell nothing.
+    """
+    element = ELEMENT_BYTES.get(facts.precision or "")
+    if element is None or not flop_at_most:
+        return None
+    inner = float(HEAD_SIZE) if is_score else math.inf
+    across = math.inf
+    persistent = sms is not None and blocks <= sms and "nvjet" in name
+    if facts.tile and 0 not in facts.tile and not persistent and not _SPLIT_K.search(name):
+        outputs = float(blocks * facts.tile[0] * facts.tile[1])
+        inner = min(inner, flop_at_most / (2 * outputs))
+        across = math.sqrt(outputs)
+    if math.isinf(inner):
+        return None
+    return 2.0 / (element * (2.0 / across + 1.0 / max(inner, 1e-9)))
+
+
+def is_launch_scale(
+    mean_ns: float, waves: float | None, compute_roof: float | None, memory_roof: float | None
+) -> bool:
+    """Whether a kernel is too small for the GPU, and so a matter of launches.
 
     Args:
-        slow: Pace under which that holds (`scattered_below`).
+        memory_roof: None as well where its tensors fit into the level-2 cache, and DRAM sees little of them.
     """
-    if not facts.strided:
-        return min(2.0, max(-4.0, 16.0 * (VECTORIZED_TURN - memory_roof)))
-    if not pace or memory_roof <= 0:
-        return 0.0
-    if pace < slow:
-        return -1.8
-    moved = memory_roof * (CACHED_PART if cached else MOVED_PART)
-    return min(3.0, max(-3.0, cost.slope * math.log(cost.issue * pace / moved)))
-
-
-def log_odds(probability: float) -> float:
-    held = min(max(probability, 0.02), 0.98)
-    return math.log(held / (1 - held))
-
-
-def chance(odds: float) -> float:
-    return 1.0 / (1.0 + math.exp(-odds))
+    if waves is None or waves >= 1.0 or mean_ns >= LAUNCH_SCALE_NS:
+        return False
+    return max(compute_roof or 0.0, memory_roof or 0.0) < BUSY

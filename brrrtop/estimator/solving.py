@@ -1,17 +1,14 @@
-"""Small least squares with bounds and priors: which rates per kernel family explain the counters."""
+"""Small least squares with bounds and priors: which rates per group of kernels explain the counters."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 F8 = npt.NDArray[np.float64]
 
-LEAST_ROWS = 30
-MOST_CONDITION = 50.0
-"""A system worse than this says nothing of single families (regime theory study, 1.6)."""
 _SWEEPS = 200
 _SETTLED = 1e-6
 
@@ -22,50 +19,27 @@ class Solution:
 
     rates: F8
     left: F8
-    """Standard error over the prior's, 0..1; 1: the readings said nothing of this family."""
-    free: bool
-    """All rows were used; else the system was too short or too alike and only its mean was."""
-    condition: float
+    """Standard error over the prior's, 0..1; 1: the readings said nothing of this one."""
 
 
 def solve(shares: F8, readings: F8, prior: F8, doubt: F8, noise: float) -> Solution:
     """Rates that explain the readings and stay near their priors.
 
-    Minimises |shares·rates - readings|²/noise² + |(rates - prior)/doubt|² over [0, 1]: non-negative
-    least squares with a ridge pull. Windows of steady training are alike; then only their mean is
-    an equation, and what it cannot tell apart stays at its prior.
+    Minimises |shares·rates - readings|²/noise² + |(rates - prior)/doubt|² over [0, 1]: what the rows
+    cannot tell apart stays at its prior, and `left` says so.
 
     Args:
-        shares: Part of window w that family f runs, shape (w, f).
-        readings: One activity per window, shape (w,).
+        shares: Part of interval w that group f runs, shape (w, f).
+        readings: One activity per interval, shape (w,).
         prior, doubt: Expected rate and its standard error, shape (f,).
         noise: Standard error of one reading.
     """
-    condition = condition_of(shares)
-    free = len(shares) >= LEAST_ROWS and condition <= MOST_CONDITION
-    if not free:
-        shares, readings = shares.mean(axis=0, keepdims=True), readings.mean(keepdims=True)
-    return replace(solve_all(shares, readings, prior, doubt, noise), free=free, condition=condition)
-
-
-def solve_all(shares: F8, readings: F8, prior: F8, doubt: F8, noise: float) -> Solution:
-    """As `solve`, of all rows however alike they are: `left` says what they could not tell."""
     weight = 1.0 / np.maximum(doubt, 1e-6) ** 2
     square = shares.T @ shares / noise**2 + np.diag(weight)
     target = shares.T @ readings / noise**2 + weight * prior
     rates = _bounded(square, target, np.clip(prior, 0.0, 1.0))
     left = np.sqrt(np.clip(np.diag(np.linalg.inv(square)) * weight, 0.0, 1.0))
-    return Solution(rates, left, True, float("nan"))
-
-
-def condition_of(shares: F8) -> float:
-    """Ratio of the largest to the smallest singular value, columns scaled alike; inf: singular."""
-    size = np.linalg.norm(shares, axis=0)
-    used = shares[:, size > 0] / size[size > 0]
-    if not used.size or used.shape[0] < used.shape[1]:
-        return float("inf")
-    values = np.linalg.svd(used, compute_uv=False)
-    return float(values[0] / values[-1]) if values[-1] > 1e-12 else float("inf")
+    return Solution(rates, left)
 
 
 def _bounded(square: F8, target: F8, start: F8) -> F8:

@@ -3,126 +3,140 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 
+from brrrtop.ceilings import Ceilings
 from brrrtop.estimator import families
-from brrrtop.estimator.amounts import EVIDENCE
-from brrrtop.estimator.judging import Group, charge_compute
+from brrrtop.estimator.amounts import EVIDENCE, SHAPES
+from brrrtop.estimator.judging import Group
 from brrrtop.estimator.labels import COMM, TRANSFER, Labels
 from brrrtop.model import KernelRow, Side
 from brrrtop.tables import I8
 
 NOT_MOVED = 1.2
 """Above the ceiling by more than the ceiling is uncertain: caches served what the shapes count."""
+_NO_ROOF = {
+    Side.COMM: "the links' rates are no roof of the GPU",
+    Side.COPY: "the host link's rate is no roof of the GPU",
+    Side.UNDERFILLED: "too small for the GPU: neither roof sets its time",
+    Side.UNKNOWN: "neither its name, nor shapes or counters tell what it does",
+}
 
 
-def side_of(group: Group, underfilled: float) -> Side:
-    """The one word for a group: what most of its time is."""
-    if group.family.kind == families.COMM:
-        return Side.COMM
-    if group.family.kind == families.COPY:
-        return Side.COPY
-    if group.unknown:
-        return Side.UNKNOWN
-    if underfilled > 0.5:
-        return Side.UNDERFILLED
-    return Side.COMPUTE if group.compute_probability >= 0.5 else Side.MEMORY
-
-
-def rows_of(labels: Labels, durations_ns: I8) -> tuple[KernelRow, ...]:
+def rows_of(labels: Labels, durations_ns: I8, ceilings: Ceilings | None) -> tuple[KernelRow, ...]:
     """One row a name and side, largest first.
 
     The same function can be on either side by its shape, so a name may have two rows.
     """
     if not labels.groups:
         return ()
-    weight = durations_ns.astype(np.float64)
-    totals = np.bincount(labels.group_of, weight, len(labels.groups))
-    under = np.bincount(labels.group_of, weight * labels.underfilled, len(labels.groups))
+    totals = np.bincount(labels.group_of, durations_ns.astype(np.float64), len(labels.groups))
     counts = np.bincount(labels.group_of, minlength=len(labels.groups))
     merged: dict[tuple[str, Side], list[int]] = defaultdict(list)
     for index, group in enumerate(labels.groups):
         if counts[index]:
-            share = under[index] / totals[index] if totals[index] else 0.0
-            merged[(group.name, side_of(group, share))].append(index)
+            merged[(group.name, group.side)].append(index)
     whole = float(totals.sum()) or 1.0
     rows = [
-        _row(labels, members, side, totals, under, counts, whole)
-        for (_, side), members in merged.items()
+        _row([labels.groups[m] for m in members], totals[members], counts[members], whole, ceilings)
+        for members in merged.values()
     ]
     return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.name)))
 
 
 def _row(
-    labels: Labels,
-    members: list[int],
-    side: Side,
-    totals: np.ndarray,
-    under: np.ndarray,
+    groups: Sequence[Group],
+    times: np.ndarray,
     counts: np.ndarray,
     whole: float,
+    ceilings: Ceilings | None,
 ) -> KernelRow:
-    groups = [labels.groups[m] for m in members]
-    times = totals[members]
+    """The row of groups of one name and side, with their times and counts."""
     total = float(times.sum())
-    shares = times / total if total else np.full(len(members), 1 / len(members))
-    level = groups[int(np.argmax(times))].level
-    roof = [share_of_roof(g, side) for g in groups]
-    measured = [(s, r) for s, r in zip(shares, roof, strict=True) if r is not None and s > 0]
-    flop = [(g.flop, counts[m]) for g, m in zip(groups, members, strict=True)]
-    size = [(g.size_bytes, counts[m]) for g, m in zip(groups, members, strict=True)]
-    confidence = float(sum(s * g.certainty for s, g in zip(shares, groups, strict=True)))
-    compute = float(
-        sum(s * charge_compute(g.compute_probability) for s, g in zip(shares, groups, strict=True))
-    )
-    aimed = float(
-        sum(
-            s * charge_compute(g.aimed.compute_probability)
-            for s, g in zip(shares, groups, strict=True)
-        )
-    )
-    sided = side in (Side.COMPUTE, Side.MEMORY, Side.UNDERFILLED)
+    shares = times / total if total else np.full(len(groups), 1 / len(groups))
+    main = groups[int(np.argmax(times))]
+    roofs = [share_of_roof(g) for g in groups]
+    measured = [(s, r) for s, r in zip(shares, roofs, strict=True) if r is not None and s > 0]
     return KernelRow(
-        name=groups[0].name,
-        family=groups[0].family.name,
-        side=side,
-        count=int(counts[members].sum()),
+        name=main.name,
+        family=main.family.name,
+        side=main.side,
+        count=int(counts.sum()),
         total_ns=round(total),
         share=total / whole,
-        evidence=EVIDENCE[level],
-        confidence=round(confidence, 3),
+        evidence=EVIDENCE[main.level],
+        confidence=round(float(shares @ np.array([g.certainty for g in groups])), 3),
         roof_share=sum(s * r for s, r in measured) / sum(s for s, _ in measured)
         if measured
         else None,
-        underfilled_share=float(under[members].sum() / total) if total else 0.0,
-        flop_per_s=_rate(flop, total),
-        bytes_per_s=_rate(size, total),
-        precision=groups[int(np.argmax(times))].precision,
+        roof_share_why=None if measured else why_no_share(main, ceilings),
+        flop_per_s=_rate([g.flop for g in groups], counts, total),
+        bytes_per_s=_rate([g.size_bytes for g in groups], counts, total),
+        precision=main.precision,
         blocks_p50=int(np.median([g.blocks for g in groups])) or None,
-        compute_share=compute if sided else 0.0,
-        on_chip_share=aimed - compute if sided else 0.0,
     )
 
 
-def share_of_roof(group: Group, side: Side) -> float | None:
-    """Share of its side's ceiling, at most 1; None where the shapes' bytes cannot have moved.
+def share_of_roof(group: Group) -> float | None:
+    """Share of its side's ceiling, at most 1; None where no ceiling sets its time or nobody tells its rate.
 
-    What waits for its own SM's memory is nowhere near the ceiling of the DRAM: its arithmetic's is shown.
+    Above the ceiling by more than that is uncertain the shapes count what was not moved, or not
+    multiplied.
     """
-    share = None
-    on_chip = side is Side.MEMORY and group.aimed.compute_probability >= 0.5
-    if side is Side.COMPUTE or on_chip:
-        share = group.compute_share_of_roof
-    elif side is Side.MEMORY:
-        share = group.memory_share_of_roof
+    share = _of_side(group)
     return None if share is None or share > NOT_MOVED else min(share, 1.0)
 
 
-def _rate(parts: list[tuple[float | None, int]], total_ns: float) -> float | None:
-    if not total_ns or any(amount is None for amount, _ in parts):
+def _of_side(group: Group) -> float | None:
+    if group.side is Side.COMPUTE:
+        return group.compute_share_of_roof
+    return group.memory_share_of_roof if group.side is Side.MEMORY else None
+
+
+def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
+    """Why a group has no share of a roof, as a clause."""
+    if group.family.kind == families.SPIN:
+        return "it only waits"
+    if group.side in _NO_ROOF:
+        return _NO_ROOF[group.side]
+    if ceilings is None:
+        return "no ceilings are known for this GPU"
+    computes = group.side is Side.COMPUTE
+    if _of_side(group) is not None:
+        if computes:
+            return "its shapes count more FLOPs than the units do: another algorithm spared some"
+        return "cached: its shapes count more bytes than DRAM could move"
+    if (group.flop if computes else group.size_bytes) is not None:
+        what = f"arithmetic in {group.precision or 'its precision'}" if computes else "bandwidth"
+        return f"no ceiling is known for this GPU's {what}"
+    if group.level >= SHAPES or group.op is not None:
+        return "its op's shapes do not tell what this kernel of it does"
+    if computes:
+        return "without shapes its name and duration bound its FLOPs and do not tell them"
+    return "without shapes nothing tells its bytes"
+
+
+def _rate(amounts: Sequence[float | None], counts: np.ndarray, total_ns: float) -> float | None:
+    if not total_ns or any(amount is None for amount in amounts):
         return None
-    return sum((amount or 0.0) * count for amount, count in parts) / (total_ns * 1e-9)
+    each = np.array([amount or 0.0 for amount in amounts])
+    return float(each @ counts) / (total_ns * 1e-9)
+
+
+def doubts(labels: Labels, durations_ns: I8) -> dict[Side, float]:
+    """Of the kernel time of each side the part that may well be on another: what certainty leaves."""
+    if not labels.groups:
+        return {}
+    totals = np.bincount(labels.group_of, durations_ns.astype(np.float64), len(labels.groups))
+    found: dict[Side, float] = {}
+    for side in {g.side for g in labels.groups}:
+        mine = np.array([g.side is side for g in labels.groups])
+        open_ = np.array([1.0 - g.certainty for g in labels.groups])
+        time = float(totals[mine].sum())
+        found[side] = float(totals[mine] @ open_[mine]) / time if time else 0.0
+    return found
 
 
 def evidence_shares(labels: Labels, durations_ns: I8) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from brrrtop.model import KernelRow, Side
+from brrrtop.model import Side
 
 SIDES: Mapping[Side, str] = MappingProxyType(
     {
@@ -35,12 +35,6 @@ def sureness(confidence: float) -> str:
         if confidence >= least:
             return word
     return "a guess"
-
-
-def is_even(kernel: KernelRow) -> bool:
-    """Whether it is on one side of the roof as much as on the other: its time is booked half and
-    half, and its letter is a toss."""
-    return kernel.side in (Side.COMPUTE, Side.MEMORY) and kernel.confidence < 0.005
 
 
 def evidence(levels: str) -> str:

@@ -9,12 +9,11 @@ from brrrtop.kernel_names import fitted
 from brrrtop.model import KernelRow, Roofs, Side, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.parts import intensity, memory_run, ridge, roof_of, sides_by_name
-from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import wrapped
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.kernel_table import key_of
 from brrrtop.tui.widgets.scrolled import Scrolled
-from brrrtop.tui.wording import SIDES, evidence, is_even, sureness
+from brrrtop.tui.wording import SIDES, evidence, sureness
 
 HELPS = {
     Side.COMPUTE: (
@@ -39,19 +38,6 @@ HELPS = {
     ),
     Side.UNKNOWN: ("more evidence: shapes in the trace, or hardware counters", "guessing"),
 }
-
-
-MATMULS = ("gemm", "conv", "attention")
-ARITHMETIC = (
-    "contiguous tensors and vectorised loads, fewer operations an element, fusing it with others",
-    "tensor cores: there is no matmul in it",
-)
-"""What holds for compute-side kernels that are no matmuls."""
-ON_CHIP = (
-    "sizes that are multiples of 8 or 64, other tiles, lower precision on tensor cores",
-    "fusing it, fewer bytes: it waits for its SM's own memory",
-)
-"""What holds for products that wait for L1 and shared memory."""
 
 
 class KernelPane(Scrolled):
@@ -83,11 +69,7 @@ def kernel_lines(
         for part in wrapped(kernel.name, width)
     ]
     side = f"{words.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
-    if kernel.waits_on_chip:
-        side += " (of its SM: L1, shared)"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
-    if is_even(kernel):
-        sure = "and the other as much: compute and memory limit it alike"
     lines.append(Text())
     lines += _fact("side", f"{side}, {sure}", look, width)
     lines += _fact("evidence", f"{kernel.evidence}: {evidence(kernel.evidence)}", look, width)
@@ -95,42 +77,19 @@ def kernel_lines(
     times = f"{units.count(kernel.count)} × {units.duration(kernel.mean_ns)}"
     lines += _fact("time", f"{times} = {units.duration(kernel.total_ns)}, {place}", look, width)
     lines += _fact("share", f"{units.share(kernel.share, 1)} of kernel and copy time", look, width)
-    lines += _charged(kernel, look, width)
     lines += _rates(kernel, snapshot, look, width)
     lines += _surroundings(kernel, snapshot, look, width)
     helps, wastes = HELPS[kernel.side]
-    if kernel.side is Side.COMPUTE and kernel.family not in MATMULS:
-        helps, wastes = ARITHMETIC
-    if kernel.waits_on_chip:
-        helps, wastes = ON_CHIP
     lines.append(Text())
     lines += _fact("helps", helps, look, width)
     lines += _fact("waste", wastes, look, width)
     return lines
 
 
-def _charged(kernel: KernelRow, look: Look, width: int) -> list[Text]:
-    """How the account books this kernel's time."""
-    empty = kernel.underfilled_share
-    filled = 1 - empty
-    other = "memory" if kernel.side is not Side.UNKNOWN else "unknown"
-    if kernel.side in (Side.COMM, Side.COPY):
-        return []
-    parts = [
-        ("compute", filled * kernel.compute_share),
-        (other, filled * (1 - kernel.compute_share)),
-        ("underfilled", empty),
-    ]
-    text = Text(f"{'booked':>10}  ", look.style("muted"))
-    line = Text(no_wrap=True).append_text(text)
-    line.append_text(bar(parts, look, min(40, max(10, width - 12))))
-    return [line]
-
-
 def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> list[Text]:
     """Achieved rates beside the roofs, and the intensity beside the ridge."""
     roofs = snapshot.estimate.roofs if snapshot.estimate else None
-    lines = _fact("roof", _roof_words(kernel, roofs), look, width)
+    lines = _fact("roof", _roof_words(kernel), look, width)
     if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
         lines += _achieved(kernel, roofs, look, width)
     blocks = units.count(kernel.blocks_p50)
@@ -183,8 +142,7 @@ def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int)
         line.append(words.SIDE_LETTERS[side], look.filled(side.value))
         line.append(f" {fitted(name, max(10, width - 14))}", look.style(side.value))
         lines.append(line)
-    fusable = sides_by_name(row for row in estimate.kernels if not row.waits_on_chip)
-    first, last = memory_run(near, fusable)
+    first, last = memory_run(near, sides)
     if last - first >= 2:
         says = (
             f"{last - first} of these in a row are on the memory side: fusing spares their traffic"
@@ -193,16 +151,11 @@ def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int)
     return lines
 
 
-def _roof_words(kernel: KernelRow, roofs: Roofs | None) -> str:
+def _roof_words(kernel: KernelRow) -> str:
     if kernel.roof_share is None:
-        if roofs and roofs.bytes_per_s and (kernel.bytes_per_s or 0.0) > roofs.bytes_per_s:
-            return f"{units.UNMEASURED}  cached: its shapes count more bytes than DRAM could move"
-        why = "its FLOPs and bytes are not known; a live run records op shapes at the key o"
-        if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
-            why = "no ceiling is known for what limits it"
-        return f"{units.UNMEASURED}  {why}"
-    ceiling = "its arithmetic's ceiling" if kernel.waits_on_chip else "the ceiling of its side"
-    return f"{units.share(kernel.roof_share)} of {ceiling}"
+        return f"{units.UNMEASURED}  {kernel.roof_share_why or 'nothing tells it'}"
+    ceiling = "memory bandwidth" if kernel.side is Side.MEMORY else "peak of its arithmetic"
+    return f"{units.share(kernel.roof_share)} of the {ceiling}"
 
 
 def _fact(label: str, says: str, look: Look, width: int) -> list[Text]:

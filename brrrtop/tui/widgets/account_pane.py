@@ -20,7 +20,7 @@ class AccountPane(Pane):
             return []
         parts, step_ns = booked(estimate.account), estimate.steps.step_ns
         lines = [account_bar(parts, self.look, width)]
-        lines += legend(parts, self.look, width, height - 1, step_ns, estimate.on_chip)
+        lines += legend(parts, self.look, width, height - 1, step_ns)
         return stacked(lines[:height], width)
 
 
@@ -35,47 +35,22 @@ def legend(
     width: int,
     count: int,
     step_ns: int | None = None,
-    on_chip: float = 0.0,
 ) -> list[Text]:
     """Buckets by size over at most `count` lines; what does not fit is summed up at the end.
 
     Times are those of a median step, as a window's own grow with every burst; of the window where
-    there are no steps. What of memory is the SMs' own (`on_chip`) is told with it where no bucket that
-    has room and is as large as what is told elsewhere gives way to it.
+    there are no steps.
     """
     largest = sorted(parts, key=lambda part: -part.share)
-    if on_chip >= words.TOLD:
-        told = f" ({units.share(on_chip)} in L1, shared)"
-        hinted, left = _flowed(largest, look, width, count, step_ns, told)
-        lines, least = _flowed(largest, look, width, count, step_ns)
-        gave_way = largest[len(largest) - left : len(largest) - least]
-        cut = any(line.cell_len > width for line in hinted)
-        return lines if cut or sum(part.share for part in gave_way) >= words.TOLD else hinted
-    return _flowed(largest, look, width, count, step_ns)[0]
-
-
-def _flowed(
-    largest: list[Booked],
-    look: Look,
-    width: int,
-    count: int,
-    step_ns: int | None,
-    of_memory: str = "",
-) -> tuple[list[Text], int]:
-    """As many of the buckets as have room, and how many have none; `of_memory` is added to memory's."""
     for left_out in range(len(largest) + 1):
         shown = largest[: len(largest) - left_out]
         pieces = [_entry(part, look, step_ns, not i) for i, part in enumerate(shown)]
-        for piece, part in zip(pieces, shown, strict=True):
-            if part.bucket == "memory":
-                piece.append(of_memory, look.style("muted"))
-        rest = largest[len(shown) :]
-        if rest:
-            pieces.append(_rest(rest, look))
+        if left_out:
+            pieces.append(_rest(largest[len(shown) :], look))
         lines = rows(pieces, width, len(pieces))
         if len(lines) <= count:
-            return lines, left_out
-    return [], len(largest)
+            return lines
+    return []
 
 
 def _entry(part: Booked, look: Look, step_ns: int | None, first: bool) -> Text:

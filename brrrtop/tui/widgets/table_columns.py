@@ -13,7 +13,6 @@ from brrrtop.model import KernelRow
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import fitted
-from brrrtop.tui.wording import is_even
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ COLUMNS = (
         5,
         100,
         lambda k: k.confidence,
-        lambda k: "even" if is_even(k) else units.share(k.confidence),
+        lambda k: units.share(k.confidence),
     ),
     Column("family", "family", 12, 92, lambda k: k.family, lambda k: k.family, False, False),
     Column(
