@@ -185,6 +185,27 @@ class Advisory:
     evidence: Mapping[str, Any]
     suggests: str
     waste: str
+    saves: float | None = None
+    """Share of the step that the simulated edit saves; None where no edit was simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What one edit is predicted to do to a step."""
+
+    edit: str
+    """Its id: `compile`, `channels-last` and so on."""
+    step_ns: float
+    """Predicted time of a step, per unit of its present work."""
+    saves: float
+    """1 - predicted over present time; negative for an edit that makes it slower."""
+    saves_low: float
+    saves_high: float
+    """These two hold the true value four times out of five."""
+    advisory: str | None
+    """Id of the advice that names it; None where none is given."""
+    line: str
+    """The line of code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +358,8 @@ class Snapshot:
     devices: tuple[Estimate, ...] = ()
     """All devices with activity, busiest first."""
     advisories: tuple[Advisory, ...] = ()
+    whatif: tuple[WhatIf, ...] = ()
+    """Edits that apply to the device shown, best first."""
     silenced: tuple[Advisory, ...] = ()
     """Advice that stands and that somebody does not want to hear."""
     gauges: Mapping[int, float] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from brrrtop.model import (
     Regime,
     Snapshot,
     Steps,
+    WhatIf,
 )
 from brrrtop.report_text import to_text as to_text
 from collectors.wire import Metric
@@ -57,6 +58,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         for metric in Metric
         if metric not in _NOT_OF_A_GPU
     }
+    whole["whatif"] = [_whatif(row) for row in snapshot.whatif]
     estimate = snapshot.estimate
     whole["counter_samples"] = _samples(estimate)
     whole["looks"] = _looks(estimate)
@@ -208,10 +210,23 @@ def _advisory(advisory: Advisory) -> dict[str, Any]:
         "id": advisory.kind,
         "confidence": _plain(advisory.confidence),
         "saves_at_most": _plain(advisory.saves_at_most),
+        "saves": _plain(advisory.saves),
         "says": advisory.says,
         "evidence": _plain(advisory.evidence),
         "try": advisory.suggests,
         "waste": advisory.waste,
+    }
+
+
+def _whatif(row: WhatIf) -> dict[str, Any]:
+    return {
+        "edit": row.edit,
+        "step_ms": _plain(row.step_ns / 1e6),
+        "saves": _plain(row.saves),
+        "saves_low": _plain(row.saves_low),
+        "saves_high": _plain(row.saves_high),
+        "advisory": row.advisory,
+        "line": row.line,
     }
 
 

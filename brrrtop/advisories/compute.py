@@ -39,28 +39,6 @@ def _peak(context: Context, precision: str) -> float | None:
     return context.ceilings.flop_per_s.get(precision) if context.ceilings else None
 
 
-def _is_geforce(context: Context) -> bool:
-    return "GeForce" in (context.estimate.device.name or "")
-
-
-def _speedup(context: Context, old: str, new: str) -> float | None:
-    """Peak of `new` over `old`; None when the device has no such unit."""
-    before, after = _peak(context, old), _peak(context, new)
-    return after / before if before and after else None
-
-
-def _streams(context: Context, row: KernelRow) -> bool:
-    """Whether memory alone takes this product's bytes longer than twice its FLOPs in fp32 would take.
-
-    Such a product waits for no unit, whatever it reaches (a roofline's left side, with a margin).
-    """
-    peak = _peak(context, "fp32")
-    roof = context.ceilings.bytes_per_s if context.ceilings else None
-    if not (peak and roof and row.flop_per_s and row.bytes_per_s):
-        return False
-    return row.bytes_per_s / roof > 2 * row.flop_per_s / peak
-
-
 def _rows(context: Context, wanted: Trait) -> list[tuple[KernelRow, float]]:
     """Products of a trait with the part of their time that a faster unit can touch, ns.
 
@@ -68,8 +46,6 @@ def _rows(context: Context, wanted: Trait) -> list[tuple[KernelRow, float]]:
     """
     found = []
     for row in context.estimate.kernels:
-        if wanted is Trait.SIMT and _streams(context, row):
-            continue
         if traits_of(row.name) & wanted and role_of(row.name) in _PRODUCTS:
             short = row.mean_ns < LATENCY_NS
             found.append((row, row.total_ns * (1 - row.underfilled_share if short else 1.0)))
@@ -106,67 +82,6 @@ def _spared_ns(
     return spent_ns * (1 - least / max(known, 1.0))
 
 
-def enable_tf32_or_amp(context: Context) -> Advisory | None:
-    """A40: fp32 products on the CUDA cores of a device that has tensor cores for them."""
-    used = context.facts.precision
-    spent = sum(time_ns for _, time_ns in _rows(context, Trait.SIMT))
-    if context.share(spent) < context.limits.simt_share or context.capability < (7, 0):
-        return None
-    tf32 = context.capability >= (8, 0) and not _is_geforce(context)
-    best = _speedup(context, "fp32", "bf16" if context.capability >= (8, 0) else "fp16") or 8.0
-    if best < 1.5:
-        return None
-    setting = (
-        "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.allow_tf32 = True — or "
-        "with torch.autocast('cuda', torch.bfloat16):"
-        if tf32
-        else "with torch.autocast('cuda', torch.float16): and a GradScaler"
-    )
-    return advisory(
-        context,
-        "enable-tf32-or-amp",
-        says=f"fp32 products on the CUDA cores take {units.share(context.share(spent))} of the "
-        "time; the tensor cores idle",
-        suggests=setting,
-        waste="fusing or less Python: the slow unit sets the pace",
-        confidence=0.95,
-        saves=context.device_side(
-            _spared_ns(
-                context,
-                Trait.SIMT,
-                spent,
-                "bf16" if context.capability >= (8, 0) else "fp16",
-                1 - 1 / best,
-                HALF_BYTES,
-            )
-        ),
-        simt_gemm_share=context.share(used.simt_gemm_ns),
-        simt_conv_share=context.share(used.simt_conv_ns),
-        peak_ratio=best,
-    )
-
-
-def use_bf16(context: Context) -> Advisory | None:
-    """A41: TF32 products could run in 16 bit."""
-    spent = sum(time_ns for _, time_ns in _rows(context, Trait.TF32))
-    if context.share(spent) < context.limits.tf32_share or context.capability < (8, 0):
-        return None
-    ratio = _speedup(context, "tf32", "bf16") or 2.0
-    return advisory(
-        context,
-        "use-bf16",
-        says=f"TF32 products take {units.share(context.share(spent))} of the time; bf16 "
-        f"runs up to {ratio:.0f} times as fast and moves half the bytes",
-        suggests="with torch.autocast('cuda', torch.bfloat16):",
-        confidence=0.7,
-        saves=context.device_side(
-            _spared_ns(context, Trait.TF32, spent, "bf16", 1 - 1 / ratio, HALF_BYTES)
-        ),
-        tf32_share=context.share(spent),
-        peak_ratio=ratio,
-    )
-
-
 def tensor_core_alignment(context: Context) -> Advisory | None:
     """A43: 16-bit products whose rows are no multiple of 16 bytes."""
     used = context.facts.precision
@@ -189,35 +104,6 @@ def tensor_core_alignment(context: Context) -> Advisory | None:
         misaligned_share=context.share(used.misaligned_ns),
         odd_sizes=list(used.odd_sizes),
         kernel=used.misaligned_names[0] if used.misaligned_names else None,
-    )
-
-
-def flash_attention(context: Context) -> Advisory | None:
-    """A46: attention written out, its score matrix through memory several times."""
-    found = context.facts.attention
-    if found is None or context.share(found.total_ns) < context.limits.attention_share:
-        return None
-    peak = _peak(context, "bf16") or _peak(context, "fp16")
-    floor = (
-        found.flop * FLASH_FLOP * FLASH_CAUSAL / (FLASH_SHARE * peak) * 1e9
-        if found.flop and peak
-        else 0.25 * found.product_ns
-    )
-    shape = found.shape
-    return advisory(
-        context,
-        "flash-attention",
-        says=f"attention written out takes {units.share(context.share(found.total_ns))} of the time"
-        + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
-        suggests="torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True for "
-        "a causal mask and attn_mask=mask for another",
-        waste="compiling the layers around it: the score matrix still goes through memory",
-        confidence=0.95 if shape else 0.8,
-        saves=context.device_side(found.total_ns - min(floor, found.total_ns)),
-        attention_share=context.share(found.total_ns),
-        product_share=context.share(found.product_ns),
-        score_shape=list(shape) if shape else None,
-        calls_a_step=context.a_step(found.count),
     )
 
 

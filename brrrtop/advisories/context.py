@@ -6,23 +6,20 @@ time only as far as the device idled for it (regime-theory, section 4.1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from brrrtop.advisories.thresholds import Thresholds
 from brrrtop.ceilings import Ceilings
 from brrrtop.estimator.facts import Facts
-from brrrtop.model import Advisory, Estimate
+from brrrtop.model import Advisory, Estimate, WhatIf
+from brrrtop.whatif.edits.fusing import is_compiled
+from brrrtop.whatif.price import Priced
+from collectors.wire import Metric
 
-WASTE: Mapping[str, str] = {
-    "compute": "cutting Python overhead or fusing pointwise kernels: the tensor cores set the pace",
-    "memory": "a GPU with more FLOPS, or TF32 for matmuls that are not there",
-    "overhead": "a faster GPU: it would only wait more",
-    "mixed": "several changes at once: nobody will know which one helped",
-    "unknown": "several changes at once: nobody will know which one helped",
-}
-"""What is a waste of time in each regime. Source: Horace He, Making Deep Learning Go Brrrr."""
+NO_GAIN = 0.01
+"""An edit that wins less even where everything unknown turns out well is a waste of time."""
+ONE_AT_A_TIME = "several changes at once: nobody will know which one helped"
 _UNMARKED = ("sync", "host", "io", "launch", "unknown")
 """Where the idle time of a save is booked that no mark names, most of it first."""
 
@@ -35,6 +32,45 @@ class Context:
     facts: Facts
     limits: Thresholds
     ceilings: Ceilings | None
+    priced: Priced | None = None
+    """What each edit would make of a step; None where no step can be replayed."""
+
+    @property
+    def rows(self) -> tuple[WhatIf, ...]:
+        """Edits that apply, best first."""
+        return self.priced.rows if self.priced else ()
+
+    def price(self, edit: str) -> WhatIf | None:
+        """The price of one edit; None where it does not apply."""
+        return next((row for row in self.rows if row.edit == edit), None)
+
+    @property
+    def host_sets_the_pace(self) -> bool:
+        """Whether the device stands idle for a quarter of the step."""
+        found = self.priced
+        return found is not None and found.device_ns < 0.75 * found.present_ns
+
+    @property
+    def waste(self) -> str:
+        """Edits that were simulated and win nothing, each with its figure."""
+        none = [row for row in self.rows if row.saves_high < NO_GAIN]
+        if not none:
+            return ONE_AT_A_TIME
+        told = ", ".join(f"{row.edit} ({100 * row.saves:+.0f}%)" for row in none)
+        return f"simulated, these win nothing: {told.replace('-0%', '0%').replace('+0%', '0%')}"
+
+    @property
+    def compiled(self) -> bool:
+        """Whether most that could be generated is, or CUDA graphs launch most kernels."""
+        graphs = self.facts.graph_kernels * 2 > self.facts.kernels
+        return graphs or (self.priced is not None and is_compiled(self.priced.step))
+
+    @property
+    def memory_used(self) -> float | None:
+        """Largest share of device memory in use; None without readings."""
+        total = self.facts.readings.mean(Metric.MEMORY_TOTAL_BYTES)
+        used = self.facts.readings.largest.get(int(Metric.MEMORY_USED_BYTES))
+        return used / total if total and used is not None else None
 
     @property
     def wall_ns(self) -> int:
@@ -95,7 +131,10 @@ class Context:
         return "a step" if self.steps else "in this window"
 
     def device_side(self, saved_ns: float) -> float:
-        """Most of the wall that `saved_ns` less of kernel time can win."""
+        """Share of a step that `saved_ns` less of kernel time in the window wins, by simulation."""
+        kernel_ns = max(self.estimate.account.worked_ns, 1)
+        if self.priced is not None:
+            return self.priced.scaled(1 - min(saved_ns / kernel_ns, 1.0))
         return min(self.rho, 1.0) * self.share(saved_ns)
 
     def removed(self, spent_ns: float, kernels: int) -> float:
@@ -124,6 +163,7 @@ def advisory(
     suggests: str,
     confidence: float,
     saves: float | None = None,
+    expected: float | None = None,
     waste: str | None = None,
     **evidence: Any,
 ) -> Advisory | None:
@@ -131,6 +171,7 @@ def advisory(
 
     Args:
         saves: Most it can win, share of the wall; None for advice that saves nothing itself.
+        expected: What a simulated edit wins; None where none was simulated.
         waste: Defaults to the regime's own waste of time.
         evidence: Numbers behind it, units in the names.
     """
@@ -145,5 +186,6 @@ def advisory(
         saves_at_most=None if saves is None else round(saves, 4),
         evidence=dict(evidence),
         suggests=suggests,
-        waste=waste or WASTE[str(context.estimate.regime)],
+        saves=None if expected is None else round(expected, 4),
+        waste=waste or context.waste,
     )

@@ -11,20 +11,6 @@ _BUS = {7: 15.8e9, 8: 31.5e9, 9: 63.0e9}
 130 bits. What a pinned copy cannot exceed; Blackwell's PCIe 5 and 6 are taken for 5."""
 
 
-def _bus(context: Context) -> float:
-    major = context.capability[0]
-    return _BUS.get(major, _BUS[9] if major > 9 else _BUS[7])
-
-
-def _upload_waits(context: Context) -> float:
-    """Share of the wall idle after waits for an upload; 0 where the loop waits for more than that.
-
-    A pageable copy blocks the host: the queue is empty when it returns (A18, its sync part).
-    """
-    found = context.facts.syncs
-    return context.waited if found is not None and not found.count else 0.0
-
-
 def readback_waits(context: Context) -> float:
     """Share of the wall idle after waits for large copies back: their part of all waits (A20)."""
     found, moved = context.facts.syncs, context.facts.transfers
@@ -33,51 +19,6 @@ def readback_waits(context: Context) -> float:
     if found is not None and found.from_copies:  # told from the small copies alone
         waits += large
     return context.waited * min(large / max(waits, large, 1), 1.0)
-
-
-def pin_memory(context: Context) -> Advisory | None:
-    """A18: uploads from pageable memory, staged by the driver while the host waits."""
-    up = context.facts.transfers.pageable_up
-    if context.a_step(up.size_bytes) < context.limits.pageable_bytes or not up.total_ns:
-        return None
-    rate = up.bytes_per_s or 0.0
-    saved = up.exposed_ns * max(1 - rate / _bus(context), 0.0)
-    return advisory(
-        context,
-        "pin-memory",
-        says=f"{units.size(context.a_step(up.size_bytes))} {context.per} from pageable memory at "
-        f"{units.rate(rate, 'B/s')}, {units.share(context.share(up.exposed_ns))} of the time with "
-        "the GPU idle",
-        suggests="DataLoader(..., pin_memory=True), or tensor.pin_memory(), and "
-        ".to(device, non_blocking=True)",
-        waste="more workers or compile: the copy itself is slow",
-        confidence=0.9,
-        saves=context.share(saved) + _upload_waits(context),
-        bytes_a_step=context.a_step(up.size_bytes),
-        bytes_per_s=rate,
-        exposed_share=context.share(up.exposed_ns),
-    )
-
-
-def overlap_copies(context: Context) -> Advisory | None:
-    """A19: pinned uploads that no kernel hides."""
-    up = context.facts.transfers.pinned_up
-    exposed = context.share(up.exposed_ns)
-    if exposed < context.limits.exposed_copy:
-        return None
-    return advisory(
-        context,
-        "overlap-copies",
-        says=f"{units.size(context.a_step(up.size_bytes))} {context.per} are uploaded while no "
-        f"kernel runs: {units.share(exposed)} of the time",
-        suggests="prefetch the next batch on a side stream: with torch.cuda.stream(copies): "
-        "batch = batch.to(device, non_blocking=True)",
-        waste="faster kernels: the copies stand beside them",
-        confidence=0.75,
-        saves=exposed,
-        exposed_share=exposed,
-        bytes_per_s=up.bytes_per_s,
-    )
 
 
 def readback_traffic(context: Context) -> Advisory | None:

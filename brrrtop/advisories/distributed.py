@@ -5,45 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from brrrtop import units
-from brrrtop.advisories.context import WASTE, Context, advisory
+from brrrtop.advisories.context import Context, advisory
 from brrrtop.advisories.thresholds import DEFAULT, Thresholds
 from brrrtop.model import Advisory, Estimate
-
-_OF_GRADIENTS = (
-    "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
-    "prefetch; bf16 gradients halve the bytes"
-)
-_OF_EXCHANGES = (
-    "dist.all_to_all_single(..., async_op=True), and wait() only where its result is read, with work "
-    "of another part of the model or micro-batch between; send bf16"
-)
-"""Activations are exchanged where the model says so, and no wrapper's buckets or prefetch move that."""
-
-
-def exposed_communication(context: Context) -> Advisory | None:
-    """A51: collectives that no compute hides."""
-    exposed = context.share(context.estimate.account.exposed_comm_ns)
-    if exposed < context.limits.exposed_comm:
-        return None
-    found = context.facts.collectives
-    hidden = 1 - context.estimate.account.exposed_comm_ns / max(found.total_ns, 1)
-    exchanges = (found.exchanged_share or 0.0) > 0.5
-    return advisory(
-        context,
-        "exposed-communication",
-        says=f"{units.share(exposed)} of the time only collectives run"
-        + (", most of it all-to-all or send and receive" if exchanges else "")
-        + f"; {units.share(max(hidden, 0.0))} of their time is hidden behind compute",
-        suggests=_OF_EXCHANGES if exchanges else _OF_GRADIENTS,
-        waste="kernel tuning: the GPU waits for its peers. One rank cannot tell a slow link from a "
-        "late peer",
-        confidence=0.7,
-        saves=exposed,
-        exposed_share=exposed,
-        collectives_a_step=context.a_step(found.count),
-        hidden_share=max(hidden, 0.0),
-        exchanged_share=found.exchanged_share,
-    )
 
 
 def tiny_collectives(context: Context) -> Advisory | None:
@@ -100,5 +64,5 @@ def straggler(
         saves_at_most=round(lag, 4),
         evidence={"rank": late, "lag_share": lag, "cause": cause},
         suggests=f"look at rank {late} alone: its loader, its clocks, its host",
-        waste="tuning NCCL: the collectives are waits. " + WASTE["overhead"],
+        waste="tuning NCCL: the collectives are waits",
     )

@@ -14,7 +14,6 @@ from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.estimator.lines import parted
 from brrrtop.model import Advisory, WhatIf
-from collectors.wire import Metric
 
 ROOMY = 0.6
 """Memory in use above which twice the batch may not fit: activations are most of it."""
@@ -36,23 +35,18 @@ class Words:
     evidence: dict[str, Any] = field(default_factory=dict)
 
 
-def priced(context: Context) -> Iterator[Advisory]:
-    """Advice for each edit that is worth it."""
-    for row in context.whatif:
-        if row.advisory is None or not context.worth(row.saves):
+def edit_advice(context: Context) -> Iterator[tuple[str, Advisory]]:
+    """Advice for each edit that is worth it, with the edit's id, best first. Of edits with the same
+    advice the better one words it, both are named by it."""
+    given: dict[str, Advisory] = {}
+    for row in context.rows:
+        words = _WORDS[row.edit](context, row) if context.worth(row.saves) else None
+        if words is None:
             continue
-        words = _WORDS[row.edit](context, row)
-        found = None if words is None else _given(context, row, words)
+        found = given.get(words.kind) or _given(context, row, words)
         if found is not None:
-            yield found
-
-
-def advisory_of(context: Context, edit: str) -> str | None:
-    """The id that advice for an edit would have in this window; None where it would not be given."""
-    teller = _WORDS.get(edit)
-    row = WhatIf(edit, 0.0, 0.0, 0.0, 0.0, None, "")
-    words = teller(context, row) if teller else None
-    return words.kind if words else None
+            given[words.kind] = found
+            yield row.edit, found
 
 
 def _given(context: Context, row: WhatIf, words: Words) -> Advisory | None:
@@ -62,8 +56,8 @@ def _given(context: Context, row: WhatIf, words: Words) -> Advisory | None:
         says=words.says,
         suggests=words.suggests,
         confidence=_confidence(row),
-        saves=row.saves,
-        saves_high=row.saves_high,
+        saves=row.saves_high,
+        expected=row.saves,
         edit=row.edit,
         step_ms_then=row.step_ns / 1e6,
         saves_low=row.saves_low,
@@ -171,14 +165,24 @@ def _tf32(context: Context, row: WhatIf) -> Words | None:
 
 def _bf16(context: Context, row: WhatIf) -> Words | None:
     used = context.facts.precision
-    slow = context.share(used.simt_gemm_ns + used.simt_conv_ns)
-    evidence = {"simt_share": slow, "tf32_share": context.share(used.tf32_ns)}
+    slow = used.simt_gemm_ns + used.simt_conv_ns
     line = "with torch.autocast('cuda', torch.bfloat16): around the forward pass"
-    if context.price("tf32") is None and used.tf32_ns > used.simt_gemm_ns + used.simt_conv_ns:
-        says = f"TF32 products take {units.share(evidence['tf32_share'])} of the time"
-        return Words("use-bf16", f"{says}; 16 bits run faster and move half the bytes", line, evidence)
-    says = f"fp32 products take {units.share(slow)} of the time on the CUDA cores"
-    return Words("enable-tf32-or-amp-bf16", says, line, evidence)
+    evidence = {"simt_share": context.share(slow), "product_share": context.share(used.matrix_ns)}
+    if 2 * slow > used.matrix_ns:
+        return Words(
+            "enable-tf32-or-amp",
+            f"fp32 products on the CUDA cores take {units.share(context.share(slow))} of the time; "
+            "the tensor cores idle",
+            line,
+            evidence,
+        )
+    return Words(
+        "use-bf16",
+        f"products of 32 bits take {units.share(evidence['product_share'])} of the time; 16 bits run "
+        "faster and move half the bytes",
+        line,
+        evidence,
+    )
 
 
 def _batch(context: Context, row: WhatIf) -> Words | None:
@@ -187,8 +191,11 @@ def _batch(context: Context, row: WhatIf) -> Words | None:
         return None
     room = f"; {units.share(1 - used)} of the memory is free" if used is not None else ""
     fixed = min(max(2 * row.saves, 0.0), 1.0)
+    small = context.share(context.estimate.account.underfilled_ns)
     return Words(
-        "bigger-batch",
+        "underfilled-kernels"
+        if small > fixed / 2 and not context.host_sets_the_pace
+        else "bigger-batch",
         f"{units.share(fixed)} of a step does not grow with the batch{room}",
         f"double the batch{'' if room else ', if memory allows'} (rescale the learning rate)",
         {"fixed_share": fixed, "memory_used_share": used, "predicted_step_ratio": 2 - fixed},
@@ -208,7 +215,10 @@ def _optimizer(context: Context, row: WhatIf) -> Words | None:
         f"the optimizer launches {found.kernels / updates:.0f} kernels an update and takes "
         f"{units.duration(max(found.span_ns, found.host_ns or 0) / updates)}",
         f"torch.optim.{kind or 'AdamW'}(model.parameters(), lr, fused=True)",
-        {"kernels_an_update": found.kernels / updates, "span_ns_an_update": found.span_ns / updates},
+        {
+            "kernels_an_update": found.kernels / updates,
+            "span_ns_an_update": found.span_ns / updates,
+        },
     )
 
 
@@ -331,4 +341,3 @@ _WORDS: dict[str, Callable[[Context, WhatIf], Words | None]] = {
     "overlap-communication": _communication,
     "quiet-host": _quiet,
 }
-__all__ = ["Metric", "advisory_of", "priced"]

@@ -311,31 +311,28 @@ def intensity_tie_breaker(context: Context) -> Advisory | None:
 
 
 def none_healthy(context: Context) -> Advisory | None:
-    """A50: roofs set the pace and are well used; only called when nothing else is worth it."""
-    estimate, limits = context.estimate, context.limits
-    worked = estimate.split.compute + estimate.split.memory
-    if (
-        worked < 1 - limits.busy_overhead - estimate.split.unknown
-        or estimate.split.unknown > limits.unknown
-    ):
+    """No edit that is known wins 5 %; only called when no other advice does either."""
+    if context.priced is None or context.ceilings is None:
         return None
-    if estimate.regime is Regime.UNKNOWN and estimate.confidence < 0.2:
+    estimate = context.estimate
+    best = context.rows[0] if context.rows else None
+    if best is not None and best.saves >= context.limits.healthy_gain:
         return None
-    useful = useful_share(context)
-    if useful is not None and useful < limits.healthy_roof:
+    if estimate.split.unknown > context.limits.unknown or estimate.regime is Regime.UNKNOWN:
         return None
-    fp8 = context.capability >= (8, 9) and estimate.split.compute >= 0.7
+    tried = f"the best of {len(context.rows)} is {best.edit}" if best else "none applies"
     return advisory(
         context,
         "none-healthy",
-        says=f"{units.share(worked)} of the time the GPU's own speed is the limit"
-        + (f", {units.share(useful)} of which is used" if useful is not None else "")
-        + "; nothing seen is worth an edit",
-        suggests="stop tuning and train"
-        + ("; what is left is fp8, another architecture or more GPUs" if fp8 else ""),
-        waste="less Python, or fusing by hand: the GPU hardly waits for either",
-        confidence=min(0.95, 0.55 + 0.4 * worked),
+        says="no edit that brrrtop knows wins 5%: "
+        + tried
+        + (f", with {units.share(max(best.saves, 0.0))}" if best else ""),
+        suggests="stop tuning and train",
+        confidence=0.9
+        if best is not None and best.saves_high < 2 * context.limits.healthy_gain
+        else 0.7,
         compute_share=estimate.split.compute,
         memory_share=estimate.split.memory,
-        useful_share=useful,
+        best_edit=best.edit if best else None,
+        best_saves=best.saves if best else None,
     )

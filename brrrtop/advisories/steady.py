@@ -128,6 +128,7 @@ def parted(
 
 
 def rank(advisory: Advisory) -> tuple[float, float, str]:
-    """Order of advice: largest bound times confidence first, what saves nothing last."""
-    won = (advisory.saves_at_most or 0.0) * advisory.confidence
+    """Order of advice: largest predicted gain first, else bound times confidence; what saves nothing last."""
+    bound = (advisory.saves_at_most or 0.0) * advisory.confidence
+    won = bound if advisory.saves is None else advisory.saves
     return (-won, -advisory.confidence, advisory.kind)

@@ -18,8 +18,8 @@ class Thresholds:
     """Less than 2 % of the wall is lost in the noise of a step (4.1)."""
     worth_step_ns: int = 300_000
     """Less than 0.3 ms a step is not worth an edit, however large its share (4.1)."""
-    large_share: float = 0.15
-    """A bound this large keeps a run from being called healthy even at even odds (A50)."""
+    healthy_gain: float = 0.05
+    """A run is healthy where no edit that is known wins more."""
     confidence: float = 0.5
     """Below even odds advice costs more trust than it brings (4.1)."""
     lost_share: float = 0.01

@@ -16,7 +16,16 @@ from brrrtop.advisories.steady import Steady
 from brrrtop.comparison import Baseline
 from brrrtop.errors import BrrrtopError
 from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.model import Estimate, Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
+from brrrtop.model import (
+    Estimate,
+    Event,
+    Freshness,
+    HistoryPoint,
+    Overhead,
+    Snapshot,
+    SourceInfo,
+    WhatIf,
+)
 from brrrtop.session import spans, watched
 from brrrtop.session.events import EventLog
 from brrrtop.session.marking import Marking
@@ -61,6 +70,7 @@ class Session:
         self._looked = 0
         self.judged: Judged | None = None
         self._others: tuple[Estimate, ...] = ()
+        self._whatif: tuple[WhatIf, ...] = ()
 
     def select_device(self, device_id: int | None) -> None:
         """The device that the next snapshots speak of; None: the busiest."""
@@ -158,7 +168,9 @@ class Session:
         self.judged = everyone[shown]
         self._others = tuple(everyone[i].estimate for i in ids)
         self._remember(span, shown)
-        self._steady.look(advise(self.judged), again=span.t1_ns <= self._judged_to_ns)
+        advice = advise(self.judged)
+        self._whatif = advice.whatif
+        self._steady.look(advice.given, again=span.t1_ns <= self._judged_to_ns)
         self._marking.look(self.judged.estimate, self._part)
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)
@@ -203,6 +215,7 @@ class Session:
             estimate=self.judged.estimate if self.judged else None,
             devices=self._others,
             advisories=self._steady.current if self.judged else (),
+            whatif=self._whatif,
             silenced=self._steady.quiet if self.judged else (),
             gauges=latest,
             gauge_history=_history(gauges),

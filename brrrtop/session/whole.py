@@ -64,9 +64,10 @@ def analyze(
     if trimmed and steps is None:
         judged = [_trimmed(timeline, one) for one in judged]
     shown = judged[0] if device is None else judged[ids.index(device)]
-    heard, quiet = parted(advise(shown), silenced)
+    advice = advise(shown)
+    heard, quiet = parted(advice.given, silenced)
     found = _snapshot(source, timeline, shown, judged)
-    return replace(found, advisories=heard, silenced=quiet)
+    return replace(found, advisories=heard, silenced=quiet, whatif=advice.whatif)
 
 
 def _trimmed(timeline: Timeline, judged: Judged) -> Judged:

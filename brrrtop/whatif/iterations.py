@@ -29,9 +29,7 @@ class Iterations:
         return inside
 
 
-def iterations(
-    window: Window, call_rows: I8, steps: Steps, most_nodes: int
-) -> Iterations | None:
+def iterations(window: Window, call_rows: I8, steps: Steps, most_nodes: int) -> Iterations | None:
     """Steps of the window with at most so many nodes, at least one.
 
     Where no steps are known, all of the window counts as one; None where nothing ran in it.

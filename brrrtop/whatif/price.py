@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from brrrtop.estimator.estimate import Judged
+from brrrtop.model import WhatIf
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.attention import sdpa
 from brrrtop.whatif.edits.batch import double_batch
@@ -15,14 +17,17 @@ from brrrtop.whatif.edits.layout import channels_last
 from brrrtop.whatif.edits.optimizer import fused_optimizer
 from brrrtop.whatif.edits.precision import bf16, tf32
 from brrrtop.whatif.edits.waiting import loader_ready, no_sync, quiet_host
+from brrrtop.whatif.profiler import unprofiled
 from brrrtop.whatif.roofs import Roofs, roofs_of
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
-from brrrtop.whatif.profiler import unprofiled
-from brrrtop.estimator.estimate import Judged
 
 Edit = Callable[[Step, Roofs, Assumptions], Step | None]
 
+_NEEDS_ROOFS = frozenset(
+    {"compile", "compile-reduce-overhead", "channels-last", "tf32", "bf16", "sdpa"}
+)
+_NOWHERE = Roofs(None, float("nan"))
 EDITS: dict[str, Edit] = {
     "compile": compiled,
     "compile-reduce-overhead": reduce_overhead,
@@ -43,46 +48,80 @@ UNITS = {"double-batch": 2}
 """Steps' worth of work in one edited step."""
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What one edit is predicted to do to a step."""
+LINES: dict[str, str] = {
+    "compile": "model = torch.compile(model)",
+    "compile-reduce-overhead": 'model = torch.compile(model, mode="reduce-overhead")',
+    "channels-last": "model = model.to(memory_format=torch.channels_last)",
+    "tf32": 'torch.set_float32_matmul_precision("high")',
+    "bf16": 'with torch.autocast("cuda", torch.bfloat16):',
+    "double-batch": "DataLoader(..., batch_size=2 * batch_size)",
+    "fused-optimizer": "torch.optim.AdamW(model.parameters(), lr, fused=True)",
+    "sdpa": "F.scaled_dot_product_attention(q, k, v)",
+    "loader-ready": "DataLoader(..., num_workers=8, persistent_workers=True)",
+    "no-sync": "total += loss.detach()  # read it every N steps",
+    "pinned-copies": "DataLoader(..., pin_memory=True); x.to(device, non_blocking=True)",
+    "overlap-communication": "DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)",
+    "quiet-host": "gc.freeze(); log and save every N steps, from a thread",
+}
+"""The line of code that each edit is."""
 
-    edit: str
-    step_ns: float
-    """Per unit of work of the step as it is."""
-    saves: float
-    saves_low: float
-    saves_high: float
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced:
+    """A step and what each edit would make of it."""
+
+    step: Step
+    """As it runs without a profiler."""
+    present_ns: float
+    rows: tuple[WhatIf, ...]
+    """Edits that apply, best first."""
+
+    @property
+    def device_ns(self) -> float:
+        """Time of a step that the device is at work, gaps of its own between kernels included."""
+        return float(self.step.device_ns.sum() + self.step.gap_ns.sum()) / self.step.count
+
+    def scaled(self, part: float) -> float:
+        """Share of the step saved with the device's time down to `part` of it, and nothing else changed."""
+        faster = replace(self.step, device_ns=self.step.device_ns * max(part, 0.0))
+        return 1 - period_ns(faster) / self.present_ns if self.present_ns else 0.0
 
 
-def prices(judged: Judged) -> tuple[Price, ...]:
-    """A price for each edit that applies, best first; empty where no step or no roof is known."""
-    step, roofs = step_of(judged), roofs_of(judged.ceilings)
-    if step is None or roofs is None:
-        return ()
-    bases = {id(g): unprofiled(step, g) for g in (MIDDLE, CAUTIOUS, HOPEFUL)}
-    found = [p for name in EDITS if (p := price(name, (name,), bases, roofs)) is not None]
-    return tuple(sorted(found, key=lambda p: -p.saves))
+def priced(judged: Judged) -> Priced | None:
+    """The step of a judged window with the price of each edit that applies; None without a step."""
+    step = step_of(judged)
+    if step is None:
+        return None
+    roofs = roofs_of(judged.ceilings)
+    bases = [(guess, unprofiled(step, guess)) for guess in (MIDDLE, CAUTIOUS, HOPEFUL)]
+    rows = [row for name in EDITS if (row := price((name,), bases, roofs)) is not None]
+    middle = bases[0][1]
+    return Priced(middle, period_ns(middle), tuple(sorted(rows, key=lambda row: -row.saves)))
 
 
 def price(
-    name: str, names: tuple[str, ...], bases: dict[int, Step], roofs: Roofs
-) -> Price | None:
-    """The price of some edits, one after the other."""
-    ratios = []
-    first = None
-    for guess in (MIDDLE, CAUTIOUS, HOPEFUL):
-        base = bases[id(guess)]
+    names: tuple[str, ...], bases: list[tuple[Assumptions, Step]], roofs: Roofs | None
+) -> WhatIf | None:
+    """The price of some edits, one after the other; None where one of them does not apply.
+
+    Args:
+        bases: The step as it is under each guess; the first one is the likeliest.
+        roofs: None: of an unknown GPU, where only edits that need no rate apply.
+    """
+    saves, times = [], []
+    for guess, base in bases:
         edited: Step | None = base
         units = 1
         for one in names:
-            edited = EDITS[one](edited, roofs, guess) if edited is not None else None
+            if edited is None or (roofs is None and one in _NEEDS_ROOFS):
+                return None
+            edited = EDITS[one](edited, roofs or _NOWHERE, guess)
             units *= UNITS.get(one, 1)
         present = period_ns(base)
         if edited is None or present <= 0:
             return None
-        after = period_ns(edited) / units
-        first = after if first is None else first
-        ratios.append(1 - after / present)
-    middle = ratios[0]
-    return Price(name, first or 0.0, middle, min(ratios), max(ratios))
+        times.append(period_ns(edited) / units)
+        saves.append(1 - times[-1] / present)
+    name = "+".join(names)
+    line = "; ".join(LINES[one] for one in names)
+    return WhatIf(name, times[0], saves[0], min(saves), max(saves), None, line)

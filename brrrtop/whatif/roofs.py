@@ -14,13 +14,13 @@ USUAL_MEMORY = 0.7
 class Roofs:
     """Rates of one GPU."""
 
-    ceilings: Ceilings
+    ceilings: Ceilings | None
     bytes_per_s: float
     usual_memory: float = USUAL_MEMORY
 
     def flop_per_s(self, precision: str) -> float | None:
         """Peak of the tensor cores, or of what stands in for them."""
-        return self.ceilings.rate(precision, True)
+        return self.ceilings.rate(precision, True) if self.ceilings else None
 
 
 def roofs_of(ceilings: Ceilings | None) -> Roofs | None:

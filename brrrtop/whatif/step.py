@@ -20,7 +20,7 @@ from brrrtop.estimator.joined import Joined, joined
 from brrrtop.estimator.judging import Group
 from brrrtop.estimator.labels import WORK
 from brrrtop.estimator.traits import Role, Trait, used
-from brrrtop.tables import F8, I8, Bool, Span, Window
+from brrrtop.tables import F8, I8, Bool, Window
 from brrrtop.whatif.iterations import Iterations, iterations, launch_times
 from collectors.wire import CopyKind, MarkClass
 
@@ -177,9 +177,7 @@ def _nodes(window: Window, call_rows: I8, told: Iterations) -> _Nodes:
     waits = np.concatenate((known[mine] & waiting[at[mine]] if len(calls) else known[mine],
                             np.ones(len(lone), np.bool_)))  # fmt: skip
     order = np.lexsort((rows, begun))
-    return _Nodes(
-        begun[order], ended[order], rows[order], call[order], waits[order], ended[order]
-    )
+    return _Nodes(begun[order], ended[order], rows[order], call[order], waits[order], ended[order])
 
 
 def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
@@ -312,7 +310,9 @@ def _device(judged: Judged) -> tuple[F8, I8]:
         begins, stops = acts.starts_ns[others], acts.ends_ns[others]
         begins = np.maximum(begins, np.concatenate((begins[:1], np.maximum.accumulate(stops)[:-1])))
         alone = np.maximum(stops - begins, 0)
-        added[others] = np.where(alone > 0, alone - busy.between(begins, np.maximum(begins, stops)), 0)
+        added[others] = np.where(
+            alone > 0, alone - busy.between(begins, np.maximum(begins, stops)), 0
+        )
     return added, free
 
 

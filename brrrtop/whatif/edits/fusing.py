@@ -83,9 +83,7 @@ def _runs(fusable: Bool, backward: Bool) -> tuple[I8, I8]:
     return first, np.bincount(number[fusable], minlength=len(first)).astype(np.int64)
 
 
-def _cost(
-    step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assumptions
-) -> F8:
+def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assumptions) -> F8:
     """Time of each run as one kernel: what it must move, over the bandwidth that is reached.
 
     The largest member bounds the traffic from below; passes over whole rows add up.
@@ -135,7 +133,9 @@ def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
     later = np.concatenate(([True], updates[1:] != updates[:-1]))
     opens[at] = later
     first = np.concatenate(([False], backward[at][1:] & ~backward[at][:-1])) & ~later
-    turns[at] = first & (np.cumsum(first) - np.maximum.accumulate(np.where(later, np.cumsum(first), 0)) <= 1)
+    turns[at] = first & (
+        np.cumsum(first) - np.maximum.accumulate(np.where(later, np.cumsum(first), 0)) <= 1
+    )
     return opens, turns
 
 

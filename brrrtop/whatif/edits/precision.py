@@ -22,7 +22,7 @@ _NARROWED = (Role.POINTWISE, Role.POOL, Role.LAYOUT, Role.FUSED)
 def tf32(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step with `set_float32_matmul_precision("high")`; None without fp32 products on CUDA cores."""
     kernels = step.kernels
-    slow = kernels.is_role(*_PRODUCTS) & kernels.has(Trait.SIMT)
+    slow = kernels.is_role(*_PRODUCTS, Role.CONV) & kernels.has(Trait.SIMT)
     peak = roofs.flop_per_s("tf32")
     if not slow.any() or not peak or not _faster(step, slow, peak):
         return None
@@ -43,7 +43,9 @@ def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     device = _on_units(step, wide, peak, 0.5, roofs, guess)
     narrowed = kernels.is_role(*_NARROWED) & ~kernels.optimizer
     narrowed |= kernels.is_role(Role.NORM) & kernels.has(Trait.NCHW)
-    device = np.where(narrowed, np.maximum(device / 2, np.minimum(device, guess.kernel_floor_ns)), device)
+    device = np.where(
+        narrowed, np.maximum(device / 2, np.minimum(device, guess.kernel_floor_ns)), device
+    )
     return _with_casts(replace(step, device_ns=device), wide, roofs, guess)
 
 
