@@ -1,6 +1,6 @@
 """Every loop in tiny form on the CPU: does each edit build and train?
 
-    python -m benchmarks.gains.check [NAME ...] [--compile]
+python -m benchmarks.gains.check [NAME ...] [--compile]
 """
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ def lora(t: Tools) -> Step:
             "num_attention_heads": 16, "vocab_size": 32_000}  # fmt: skip
     config = transformers.LlamaConfig(**t.pick(wide, SMALL), use_cache=False)
     model = transformers.AutoModelForCausalLM.from_config(config)
-    chosen = peft.LoraConfig(r=16, lora_alpha=32, target_modules=["q_proj", "v_proj"], lora_dropout=0.05)
+    chosen = peft.LoraConfig(
+        r=16, lora_alpha=32, target_modules=["q_proj", "v_proj"], lora_dropout=0.05
+    )
     batches = t.feed(lambda: (words(t, config, 512),))
     return t.train(peft.get_peft_model(model, chosen), batches, lambda m, x: m(**x).loss)
 
@@ -81,7 +83,9 @@ class Sentences(torch.utils.data.Dataset[Any]):
     """Texts that are split and looked up word by word, in Python, when they are asked for."""
 
     def __init__(self, length: int) -> None:
-        self._texts = [" ".join(f"w{(at * 7919 + i * 31) % 20_000}" for i in range(length)) for at in range(64)]
+        self._texts = [
+            " ".join(f"w{(at * 7919 + i * 31) % 20_000}" for i in range(length)) for at in range(64)
+        ]
         self._table = {f"w{i}": i for i in range(20_000)}
 
     def __len__(self) -> int:
@@ -105,7 +109,9 @@ def loaded_distilbert(t: Tools) -> Step:
     return t.train(model, batches, lambda m, x, y: m(input_ids=x, labels=y).loss)
 
 
-def nanogpt(t: Tools, layers: int, heads: int, width: int, block: int, vocab: int, dropout: float) -> Step:
+def nanogpt(
+    t: Tools, layers: int, heads: int, width: int, block: int, vocab: int, dropout: float
+) -> Step:
     layers, block, vocab = t.pick(layers, 2), t.pick(block, 32), t.pick(vocab, 65)
     model = NanoGPT(layers, heads, t.pick(width, 16 * heads), block, vocab, dropout, t.sdpa)
     batches = t.feed(lambda: (t.randint(vocab, t.batch, block), t.randint(vocab, t.batch, block)))
@@ -164,7 +170,16 @@ _wav = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "nu
         "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4}  # fmt: skip
 _llama = {"hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12,
           "num_attention_heads": 12, "vocab_size": 32_000, "use_cache": False}  # fmt: skip
-_hf("gpt2", 8, "CausalLM", "gpt2", partial(words, length=1024), _gpt2, {"use_cache": False}, precision="bf16")
+_hf(
+    "gpt2",
+    8,
+    "CausalLM",
+    "gpt2",
+    partial(words, length=1024),
+    _gpt2,
+    {"use_cache": False},
+    precision="bf16",
+)
 _hf("gpt2_eager", 16, "CausalLM", "gpt2", partial(words, length=512), _gpt2, {"use_cache": False},
     written=True)  # fmt: skip
 _hf("bert_base", 16, "MaskedLM", "bert", partial(words, length=256, masked=True), SMALL)
@@ -176,7 +191,16 @@ _hf("distilbert_short", 16, "SequenceClassification", "distilbert", partial(clas
     {"dim": 64, "hidden_dim": 128, "n_layers": 2, "n_heads": 2}, precision="bf16")  # fmt: skip
 _hf("t5_small", 32, "Seq2SeqLM", "t5", pairs, {"d_model": 64, "num_layers": 2, "d_ff": 64, "num_heads": 2,
     "d_kv": 32}, {"d_model": 512, "use_cache": False, "decoder_start_token_id": 0, "pad_token_id": 0})  # fmt: skip
-_hf("llama_160m", 8, "CausalLM", "llama", partial(words, length=1024), SMALL, _llama, precision="bf16")
+_hf(
+    "llama_160m",
+    8,
+    "CausalLM",
+    "llama",
+    partial(words, length=1024),
+    SMALL,
+    _llama,
+    precision="bf16",
+)
 _hf("whisper_tiny", 16, "SpeechSeq2Seq", "whisper", spectrum, _whisper, {"use_cache": False})
 _hf("wav2vec2_base", 8, "CTC", "wav2vec2", waves, _wav, precision="bf16")
 _hf("segformer_b0", 16, "SemanticSegmentation", "segformer", scenes, {}, {"num_labels": 150})

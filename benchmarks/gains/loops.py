@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +29,11 @@ ORDER = (
 )  # fmt: skip
 """Every edit, cheap ones first. `pinned-same-stream` is pinned memory whose copies wait in the stream of
 the compute; the others are those of the JSON contract, and `+` makes two of them at once."""
+
+
+def half_of(name: str) -> str:
+    """`tune` or `test`, by a model's name alone: fixed before anything was measured."""
+    return "test" if hashlib.sha256(name.encode()).digest()[0] & 1 else "tune"
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,7 @@ class Public:
 
     @property
     def half(self) -> str:
-        """`tune` or `test`, by the name alone: fixed before anything was measured."""
-        return "test" if hashlib.sha256(self.name.encode()).digest()[0] & 1 else "tune"
+        return half_of(self.name)
 
     @property
     def edits(self) -> tuple[str, ...]:
@@ -170,7 +176,9 @@ class Tools:
         self.channels_last = "channels-last" in self.edits
         self.waits = public.waits and "no-sync" not in self.edits
         bf16 = public.precision == "bf16" or "bf16" in self.edits
-        self.half = torch.bfloat16 if bf16 else torch.float16 if public.precision == "fp16" else None
+        self.half = (
+            torch.bfloat16 if bf16 else torch.float16 if public.precision == "fp16" else None
+        )
         scales = public.precision == "fp16" and device.type == "cuda"
         self.scaler = torch.amp.GradScaler("cuda") if scales else None
         torch.manual_seed(0)
@@ -210,11 +218,13 @@ class Tools:
         kind = self.public.optimizer
         fused = {"fused": True} if "fused-optimizer" in self.edits else {}
         if kind == "hand" and not fused:
+
             def by_hand() -> None:
                 for p in parameters:
                     if p.grad is not None:
                         p.data.add_(p.grad, alpha=-rate)
                 module.zero_grad()
+
             return by_hand
         makers: dict[str, Callable[..., torch.optim.Optimizer]] = {
             "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "adadelta": torch.optim.Adadelta,
@@ -230,6 +240,7 @@ class Tools:
                 self.scaler.step(made)
                 self.scaler.update()
             made.zero_grad(set_to_none=True)
+
         return update
 
     def amp(self) -> Any:
@@ -268,7 +279,9 @@ class Tools:
         self._keep.append(loader)
         batches = itertools.chain.from_iterable(itertools.repeat(loader))
         if "loader-ready" in self.edits:
-            lying = itertools.cycle([moved(next(batches), self.device, self.channels_last) for _ in range(2)])
+            lying = itertools.cycle(
+                [moved(next(batches), self.device, self.channels_last) for _ in range(2)]
+            )
             return lambda: next(lying)
         return lambda: moved(next(batches), self.device, self.channels_last, wait=False)
 
@@ -304,7 +317,7 @@ class Tools:
     def log(self, **values: torch.Tensor) -> None:
         """Reads the values back and writes a line, as loops do each step."""
         line = " ".join(f"{name}={value.item():.4f}" for name, value in values.items())
-        with open("/dev/null", "a") as file:
+        with Path(os.devnull).open("a") as file:
             print(line, file=file, flush=True)
 
     def __del__(self) -> None:

@@ -53,7 +53,10 @@ class Log:
         with self.lock, self.file.open("a") as out:
             out.write(json.dumps(facts) + "\n")
             said = facts.get("failed") or facts.get("ms") or facts.get("bytes") or facts.get("note")
-            print(f"{facts['at_s']:6.1f} {facts.get('model')} {facts.get('part')} {str(said)[:120]}", flush=True)
+            print(
+                f"{facts['at_s']:6.1f} {facts.get('model')} {facts.get('part')} {str(said)[:120]}",
+                flush=True,
+            )
 
 
 class Gpu:
@@ -88,7 +91,9 @@ class Gpu:
 class Child:
     """A worker: a process group of its own, and what it tells."""
 
-    def __init__(self, gpu: Gpu, name: str, parts: list[str], args: argparse.Namespace, work: Path) -> None:
+    def __init__(
+        self, gpu: Gpu, name: str, parts: list[str], args: argparse.Namespace, work: Path
+    ) -> None:
         self.gpu, self.name = gpu, name
         cache = work / "cache" / name
         log = (work / "logs" / f"{name}.log").open("ab")
@@ -186,7 +191,9 @@ def _follow(child: Child, left: list[str], log: Log, until: float) -> tuple[str 
             began, stopped = time.monotonic(), gpu.alone_s
 
 
-def model_on(gpu: Gpu, model: Public, parts: list[str], args: argparse.Namespace, work: Path, log: Log) -> None:
+def model_on(
+    gpu: Gpu, model: Public, parts: list[str], args: argparse.Namespace, work: Path, log: Log
+) -> None:
     """All parts of a model; a part that ends its process is failed, the others go on in a new one."""
     left = list(parts)
     while left and time.monotonic() < args.until:
@@ -198,7 +205,9 @@ def model_on(gpu: Gpu, model: Public, parts: list[str], args: argparse.Namespace
             child.end()
         if reason and left and (at or len(left) == before):
             part = left.pop(0)
-            tail = (work / "logs" / f"{model.name}.log").read_bytes()[-400:].decode("utf-8", "replace")
+            tail = (
+                (work / "logs" / f"{model.name}.log").read_bytes()[-400:].decode("utf-8", "replace")
+            )
             log.row(model=model.name, gpu=gpu.index, part=part, failed=reason, tail=tail)
     for part in left:
         log.row(model=model.name, gpu=gpu.index, part=part, failed="time was up")
@@ -282,7 +291,9 @@ def main() -> None:
                 except Exception as fault:
                     log.row(model=model.name, part="all", failed=f"measure: {fault!r}")
 
-    threads = [threading.Thread(target=serve, args=(g,)) for _ in range(args.processes) for g in gpus]
+    threads = [
+        threading.Thread(target=serve, args=(g,)) for _ in range(args.processes) for g in gpus
+    ]
     for thread in threads:
         thread.start()
         time.sleep(0.2)

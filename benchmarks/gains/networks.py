@@ -3,6 +3,7 @@ DLRM, MNIST's CNN, and the language models of pytorch/examples."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -53,7 +54,14 @@ class Block(nn.Module):
 
 class NanoGPT(nn.Module):
     def __init__(
-        self, layers: int, heads: int, width: int, block: int, vocab: int, dropout: float, flash: bool
+        self,
+        layers: int,
+        heads: int,
+        width: int,
+        block: int,
+        vocab: int,
+        dropout: float,
+        flash: bool,
     ) -> None:
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(block, width)
@@ -149,7 +157,9 @@ class SpatialAttention(nn.Module):
 class UNet(nn.Module):
     """The U-Net of DDPM: residual blocks with time embeddings, attention at 16 × 16."""
 
-    def __init__(self, width: int, multiples: tuple[int, ...] = (1, 2, 2, 2), side: int = 64) -> None:
+    def __init__(
+        self, width: int, multiples: tuple[int, ...] = (1, 2, 2, 2), side: int = 64
+    ) -> None:
         super().__init__()
         time = 4 * width
         self.width = width
@@ -218,7 +228,7 @@ class DLRM(nn.Module):
 
 def mlp(*widths: int, act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for inside, outside in zip(widths, widths[1:]):  # noqa: B905
+    for inside, outside in itertools.pairwise(widths):
         layers += [nn.Linear(inside, outside), act()]
     return nn.Sequential(*layers[:-1])
 

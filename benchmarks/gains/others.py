@@ -167,7 +167,11 @@ def policy(t: Tools) -> Step:
             mean = self.actor_mean(x)
             spread = self.actor_logstd.expand_as(mean).exp()
             chances = torch.distributions.Normal(mean, spread, validate_args=False)
-            return chances.log_prob(action).sum(1), chances.entropy().sum(1), self.critic(x).view(-1)
+            return (
+                chances.log_prob(action).sum(1),
+                chances.entropy().sum(1),
+                self.critic(x).view(-1),
+            )
 
     def example() -> tuple[torch.Tensor, ...]:
         x, action = t.randn(t.batch, 17), t.randn(t.batch, 6)

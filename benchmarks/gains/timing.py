@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -87,7 +88,7 @@ def measured(step: Step, seconds: float, period: int = 1) -> dict[str, Any]:
     sync()
     count = (len(marks) - 1) * each
     mean = (time.perf_counter() - began) / count
-    between = zip(marks, marks[1:], strict=False)
+    between = itertools.pairwise(marks)
     spans = [a.elapsed_time(b) if cuda else 1e3 * (b - a) for a, b in between]
     spans = [span / each for span in spans]
     tenths = statistics.quantiles(spans, n=10, method="inclusive")

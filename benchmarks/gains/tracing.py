@@ -79,7 +79,9 @@ def _wanted(event: dict[str, Any]) -> bool:
 
 def _bare(event: dict[str, Any]) -> dict[str, Any]:
     args = {key: event["args"][key] for key in ARGS if key in event.get("args", {})}
-    bare = {key: event[key] for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur") if key in event}
+    bare = {
+        key: event[key] for key in ("ph", "cat", "name", "pid", "tid", "ts", "dur") if key in event
+    }
     return {**bare, "args": args} if args else bare
 
 
@@ -87,5 +89,7 @@ def _since(events: list[dict[str, Any]], low_us: float) -> Iterable[dict[str, An
     """What the host did from then on, and what it launched."""
     host = [e for e in events if e["cat"] in HOST and e["ts"] >= low_us]
     launched = {e["args"].get("correlation") for e in host if "args" in e} - {None}
-    gpu = [e for e in events if e["cat"] in GPU and e.get("args", {}).get("correlation") in launched]
+    gpu = [
+        e for e in events if e["cat"] in GPU and e.get("args", {}).get("correlation") in launched
+    ]
     return [*host, *gpu]

@@ -28,7 +28,9 @@ def torchvision(t: Tools, name: str, **options: Any) -> Step:
 def timm(t: Tools, name: str, size: int = 224, **options: Any) -> Step:
     from timm import create_model
 
-    return classify(t, lambda: create_model(name, pretrained=False, **options), size)
+    return classify(
+        t, lambda: create_model(name, pretrained=False, num_classes=1000, **options), size
+    )
 
 
 def segment(t: Tools, name: str) -> Step:

@@ -91,7 +91,14 @@ def trace(parent: Parent, name: str, args: argparse.Namespace) -> dict[str, Any]
 def live(parent: Parent, name: str, args: argparse.Namespace) -> dict[str, Any]:
     """A recording of the base loop in a process of its own, by `brrrtop attach`."""
     file = args.out / f"{name}.brrr"
-    loop = [sys.executable, "-m", "benchmarks.gains.loop", name, "--wait", *(["--tiny"] if args.tiny else [])]
+    loop = [
+        sys.executable,
+        "-m",
+        "benchmarks.gains.loop",
+        name,
+        "--wait",
+        *(["--tiny"] if args.tiny else []),
+    ]
     with subprocess.Popen(
         loop, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as trainer:
