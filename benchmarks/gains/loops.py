@@ -183,7 +183,6 @@ class Tools:
         self.scaler = torch.amp.GradScaler("cuda") if scales else None
         torch.manual_seed(0)
         torch.set_float32_matmul_precision("high" if "tf32" in self.edits else "highest")
-        self._keep: list[Any] = []
 
     def pick(self, full: Any, tiny: Any) -> Any:
         return tiny if self.tiny else full
@@ -276,7 +275,6 @@ class Tools:
             dataset, self.batch, shuffle=True, num_workers=workers, collate_fn=collate, drop_last=True,
             pin_memory=self.device.type == "cuda", persistent_workers=workers > 0,
         )  # fmt: skip
-        self._keep.append(loader)
         batches = itertools.chain.from_iterable(itertools.repeat(loader))
         if "loader-ready" in self.edits:
             lying = itertools.cycle(
@@ -319,9 +317,6 @@ class Tools:
         line = " ".join(f"{name}={value.item():.4f}" for name, value in values.items())
         with Path(os.devnull).open("a") as file:
             print(line, file=file, flush=True)
-
-    def __del__(self) -> None:
-        self._keep.clear()
 
 
 def make(name: str, edit: str, device: torch.device, tiny: bool = False) -> tuple[Step, Tools]:

@@ -68,18 +68,23 @@ def measured(files: Iterable[Path]) -> dict[str, Measured]:
     found: dict[str, Measured] = defaultdict(Measured)
     for file in files:
         base: dict[str, dict[str, Any]] = {}
-        for row in map(json.loads, file.read_text().splitlines()):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        good = [row for row in rows if "failed" not in row]
+        for wanted in ("base-again", "base"):  # the second stands in where the first was lost
+            base |= {row["model"]: row for row in good if row["part"] == wanted}
+        for row in rows:
             name, part = row.get("model"), row["part"]
-            if name is None or part in ("trace", "live", "all"):
+            if name is None or part in ("trace", "live", "all", "pack"):
                 continue
             model = found[name]
             if "failed" in row:
                 if part not in model.saves:
                     model.failed[part] = row["failed"]
             elif part == "base":
-                base[name], model.step_ms = row, _ms(row)
-            elif part == "base-again" and name in base:
+                model.step_ms = _ms(row)
+            elif part == "base-again":
                 model.drift = _ms(row) / _ms(base[name]) - 1
+                model.step_ms = _ms(base[name])
             elif name in base:
                 per_sample = _ms(row) / row["batch"]
                 model.saves[part] = 1 - per_sample / (_ms(base[name]) / base[name]["batch"])
