@@ -1,0 +1,328 @@
+"""What brrrtop predicts for each edit beside what was measured: the table, the bars, the plot.
+
+    python -m benchmarks.gains.report RESULTS.jsonl [...] --recordings DIR [--svg FILE] [--page FILE]
+
+DIR has NAME.trace.json.gz or NAME.brrr per model; `--of brrr` prefers the live recordings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from benchmarks.gains.loops import half_of
+
+LIMITS = {
+    "median": 0.05,
+    "p90": 0.12,
+    "inside": 0.80,
+    "advised": 0.90,
+    "healthy": 0.10,
+    "waste": 0.05,
+}
+WORTH = 0.10
+"""A saving from which a model has a best edit at all."""
+NEAR = 0.05
+NOT_PREDICTED = {"pinned-same-stream"}
+ENDINGS = (".trace.json.gz", ".brrr")
+
+
+@dataclass
+class Prediction:
+    """What was said of one recording; savings are shares of the time per sample."""
+
+    edits: dict[str, tuple[float, float, float]]
+    """saves, low, high"""
+    advised: list[str] = field(default_factory=list)
+    """Edits of the advice, first things first."""
+    healthy: bool = False
+    waste: set[str] = field(default_factory=set)
+    """Edits predicted to win nothing, whatever happens: those a person is told not to try."""
+
+
+@dataclass
+class Measured:
+    """What came of one model's edits."""
+
+    saves: dict[str, float] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    step_ms: float = 0.0
+    drift: float | None = None
+    """How far the base loop's second measurement is from its first."""
+
+
+Pairs = dict[str, tuple[Measured, Prediction]]
+
+
+def measured(files: Iterable[Path]) -> dict[str, Measured]:
+    """Savings by model and edit. Later rows win; each is compared with the base loop of its own file."""
+    found: dict[str, Measured] = defaultdict(Measured)
+    for file in files:
+        base: dict[str, dict[str, Any]] = {}
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        good = [row for row in rows if "failed" not in row]
+        for wanted in ("base-again", "base"):  # the second stands in where the first was lost
+            base |= {row["model"]: row for row in good if row["part"] == wanted}
+        for row in rows:
+            name, part = row.get("model"), row["part"]
+            if name is None or part in ("trace", "live", "all", "pack"):
+                continue
+            model = found[name]
+            if "failed" in row:
+                if part not in model.saves:
+                    model.failed[part] = row["failed"]
+            elif part == "base":
+                model.step_ms = _ms(row)
+            elif part == "base-again":
+                model.drift = _ms(row) / _ms(base[name]) - 1
+                model.step_ms = _ms(base[name])
+            elif name in base:
+                per_sample = _ms(row) / row["batch"]
+                model.saves[part] = 1 - per_sample / (_ms(base[name]) / base[name]["batch"])
+                model.failed.pop(part, None)
+    return dict(found)
+
+
+def _ms(row: dict[str, Any]) -> float:
+    """The median; the mean where steps come in bursts (loaders) and a median would miss the waits."""
+    uneven = row["p90_ms"] > 1.5 * row["p10_ms"]
+    return float(row["mean_ms"] if uneven else row["ms"])
+
+
+def predict(file: Path) -> Prediction:
+    """By `brrrtop analyze FILE --json`.
+
+    Raises:
+        RuntimeError: It failed; its own words.
+    """
+    command = [sys.executable, "-m", "brrrtop", "analyze", str(file), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip()[-300:])
+    return prediction(json.loads(done.stdout))
+
+
+def prediction(report: dict[str, Any]) -> Prediction:
+    """Of a report by the JSON contract."""
+    rows = {row["edit"]: row for row in report.get("whatif") or ()}
+    edits = {
+        name: (row["saves"], row["saves_low"], row["saves_high"])
+        for name, row in rows.items()
+        if row.get("saves") is not None
+    }
+    said = [advice["id"] for advice in report.get("advisories") or ()]
+    by_id: dict[str, list[str]] = defaultdict(list)
+    for name, row in rows.items():
+        by_id[row.get("advisory") or name].append(name)
+    advised = [edit for advice in said for edit in by_id.get(advice, ())]
+    waste = {name for name, (_, _, high) in edits.items() if high <= 0.02}
+    return Prediction(edits, advised, "none-healthy" in said, waste)
+
+
+def errors(pairs: Pairs) -> list[tuple[float, str, str, float, tuple[float, float, float]]]:
+    """(predicted − measured, model, edit, measured, predicted) wherever there are both."""
+    return [
+        (said.edits[edit][0] - truth, name, edit, truth, said.edits[edit])
+        for name, (model, said) in pairs.items()
+        for edit, truth in model.saves.items()
+        if edit in said.edits
+    ]
+
+
+def bars(pairs: Pairs) -> dict[str, float | None]:
+    """Each figure that has a limit; None: nothing to judge."""
+    found = errors(pairs)
+    sizes = sorted(abs(error) for error, *_ in found)
+    inside = [low <= truth <= high for *_, truth, (_, low, high) in found]
+    advised, healthy, waste = [], 0, 0
+    for model, said in pairs.values():
+        wins = {e: s for e, s in model.saves.items() if "+" not in e and e not in NOT_PREDICTED}
+        best = max(wins.values(), default=0.0)
+        if best >= WORTH:
+            near = {edit for edit, saves in wins.items() if saves >= best - NEAR}
+            advised.append(bool(near & set(said.advised[:2])))
+            healthy += said.healthy
+        waste += sum(model.saves.get(edit, 0.0) >= LIMITS["waste"] for edit in said.waste)
+    return {
+        "median": statistics.median(sizes) if sizes else None,
+        "p90": sizes[min(len(sizes) - 1, round(0.9 * (len(sizes) - 1)))] if sizes else None,
+        "inside": statistics.mean(inside) if inside else None,
+        "advised": statistics.mean(advised) if advised else None,
+        "healthy": float(healthy),
+        "waste": float(waste),
+    }
+
+
+def bars_text(pairs: Pairs) -> str:
+    """A row for each half: the figure, and whether it holds."""
+    wording = {
+        "median": "median error, points",
+        "p90": "90th percentile",
+        "inside": "inside the range",
+        "advised": "best edit among the first two",
+        "healthy": "called healthy in spite of 10 %",
+        "waste": "called waste in spite of 5 %",
+    }
+    lines = ["| half | models | edits | " + " | ".join(wording.values()) + " |", "|---" * 9 + "|"]
+    for half in ("tune", "test"):
+        mine = {name: pair for name, pair in pairs.items() if half_of(name) == half}
+        cells = [f"{half} | {len(mine)} | {len(errors(mine))}"]
+        for key, value in bars(mine).items():
+            if value is None:
+                cells.append("–")
+            elif key in ("healthy", "waste"):
+                cells.append(f"{value:.0f} {'✓' if not value else '✗'}")
+            else:
+                good = value <= LIMITS[key] if key in ("median", "p90") else value >= LIMITS[key]
+                cells.append(f"{100 * value:.1f} % {'✓' if good else '✗'}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def table(pairs: Pairs) -> str:
+    """A row a model, a column an edit: measured → predicted, in per cent of the time per sample."""
+    edits = sorted(
+        {e for model, _ in pairs.values() for e in (*model.saves, *model.failed)}
+        - {"base", "base-again"}
+    )
+    lines = [
+        "| model | half | step, ms | " + " | ".join(edits) + " |",
+        "|---|---|--:" + "|--:" * len(edits) + "|",
+    ]
+    for name, (model, said) in sorted(pairs.items()):
+        cells = []
+        for edit in edits:
+            truth, guess = model.saves.get(edit), said.edits.get(edit)
+            left = (
+                f"{100 * truth:.0f}"
+                if truth is not None
+                else "failed"
+                if edit in model.failed
+                else ""
+            )
+            cells.append(f"{left} → {100 * guess[0]:.0f}" if guess and truth is not None else left)
+        lines.append(
+            f"| {name} | {half_of(name)} | {model.step_ms:.1f} | " + " | ".join(cells) + " |"
+        )
+    return "\n".join(lines)
+
+
+def misses(pairs: Pairs) -> str:
+    """Every prediction that is more than 12 points off, and every edit that failed, by name."""
+    far = sorted((e for e in errors(pairs) if abs(e[0]) > LIMITS["p90"]), key=lambda e: -abs(e[0]))
+    lines = [
+        f"- {name}, {edit}: measured {100 * truth:.0f} %, predicted {100 * said[0]:.0f} % "
+        f"({100 * said[1]:.0f} to {100 * said[2]:.0f} %)"
+        for _, name, edit, truth, said in far
+    ]
+    for name, (model, _) in sorted(pairs.items()):
+        lines += [f"- {name}, {edit} failed: {why[:120]}" for edit, why in model.failed.items()]
+        if model.drift is not None and abs(model.drift) > 0.05:
+            lines.append(f"- {name}: the base loop drifted by {100 * model.drift:+.0f} %")
+    return "\n".join(lines)
+
+
+COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f",
+           "#bcbd22", "#17becf", "#393b79", "#637939", "#843c39", "#7b4173")  # fmt: skip
+
+
+def plot(pairs: Pairs, side: int = 520, low: float = -0.6, high: float = 1.0) -> str:
+    """An SVG: measured to the right, predicted upwards; full dots are of the half that tests."""
+    edge = 60
+
+    def at(value: float) -> float:
+        return edge + side * (min(max(value, low), high) - low) / (high - low)
+
+    def up(value: float) -> float:
+        return side + 2 * edge - at(value)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side + 270} {side + 2 * edge}" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        f'<polygon fill="#eee" points="{at(low)},{up(low + 0.05)} {at(high - 0.05)},{up(high)} '
+        f'{at(high)},{up(high)} {at(high)},{up(high - 0.05)} {at(low + 0.05)},{up(low)} {at(low)},{up(low)}"/>',
+        f'<path stroke="#888" d="M{at(low)} {up(low)}L{at(high)} {up(high)}"/>',
+        f'<text x="{at(0.2)}" y="{side + 2 * edge - 15}" text-anchor="middle">measured saving, %</text>',
+        f'<text transform="rotate(-90 15 {up(0.2)})" x="15" y="{up(0.2)}" text-anchor="middle">predicted saving, %</text>',
+    ]
+    for tick in range(round(10 * low), round(10 * high) + 1, 2):
+        value = tick / 10
+        parts.append(
+            f'<path stroke="#ddd" d="M{at(value)} {up(low)}V{up(high)}M{at(low)} {up(value)}H{at(high)}"/>'
+        )
+        parts.append(
+            f'<text x="{at(value)}" y="{up(low) + 16}" text-anchor="middle">{100 * value:.0f}</text>'
+        )
+        parts.append(
+            f'<text x="{at(low) - 6}" y="{up(value) + 4}" text-anchor="end">{100 * value:.0f}</text>'
+        )
+    found = errors(pairs)
+    colours = dict(zip(sorted({edit for _, _, edit, *_ in found}), 2 * COLOURS, strict=False))
+    for _, name, edit, truth, (guess, down, top) in found:
+        colour = colours[edit]
+        fill = colour if half_of(name) == "test" else "#fff"
+        says = f"{name}, {edit}: measured {100 * truth:.0f} %, predicted {100 * guess:.0f} %"
+        parts.append(
+            f'<path stroke="{colour}" stroke-opacity=".25" d="M{at(truth)} {up(down)}V{up(top)}"/>'
+        )
+        parts.append(
+            f'<circle cx="{at(truth):.1f}" cy="{up(guess):.1f}" r="3.5" stroke="{colour}" fill="{fill}">'
+            f"<title>{escape(says)}</title></circle>"
+        )
+    for line, (edit, colour) in enumerate(colours.items()):
+        y = edge + 18 * line
+        parts.append(f'<circle cx="{side + edge + 20}" cy="{y}" r="4" fill="{colour}"/>')
+        parts.append(f'<text x="{side + edge + 30}" y="{y + 4}">{escape(edit)}</text>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def pair(
+    results: dict[str, Measured],
+    recordings: Path,
+    predicts: Callable[[Path], Prediction],
+    first: str,
+) -> Pairs:
+    """Each model that was measured and recorded, with what is predicted from its recording."""
+    endings = sorted(ENDINGS, key=lambda ending: first not in ending)
+    found: Pairs = {}
+    for name, model in results.items():
+        files = [file for e in endings if (file := recordings / f"{name}{e}").exists()]
+        if not files or not model.step_ms:
+            print(f"{name}: no recording, or no base loop", file=sys.stderr)
+            continue
+        try:
+            found[name] = model, predicts(files[0])
+        except RuntimeError as fault:
+            print(f"{name}: {fault}", file=sys.stderr)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", nargs="+", type=Path)
+    parser.add_argument("--recordings", type=Path, required=True)
+    parser.add_argument("--of", choices=("trace", "brrr"), default="trace")
+    parser.add_argument("--svg", type=Path)
+    parser.add_argument("--page", type=Path)
+    args = parser.parse_args()
+    pairs = pair(measured(args.results), args.recordings, predict, args.of)
+    text = "\n\n".join([bars_text(pairs), table(pairs), "Misses:", misses(pairs)]) + "\n"
+    print(text)
+    if args.page:
+        args.page.write_text(text)
+    if args.svg:
+        args.svg.write_text(plot(pairs))
+
+
+if __name__ == "__main__":
+    main()

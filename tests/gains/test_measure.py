@@ -1,0 +1,118 @@
+"""One process measures while all others stand still, and everybody goes on afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks.gains import MODELS, measure, report
+from benchmarks.gains.loops import half_of, in_turn
+
+SPIN = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+
+
+def states(group: int) -> set[str]:
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                found.add(fields[0])
+    return found
+
+
+def wait_until(condition: Any) -> None:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def gpu() -> Iterator[measure.Gpu]:
+    gpu = measure.Gpu(0, "0")
+    spinning = [
+        subprocess.Popen([sys.executable, "-c", SPIN], start_new_session=True) for _ in range(2)
+    ]
+    gpu.running = {process.pid for process in spinning}
+    for process in spinning:
+        wait_until(lambda p=process: "R" in states(p.pid))
+    yield gpu
+    gpu._signal(measure.signal.SIGKILL)
+    for process in spinning:
+        process.wait()
+
+
+def test_others_stand_still_with_their_children_and_go_on_after_a_fault(gpu: measure.Gpu) -> None:
+    mine, other = sorted(gpu.running)
+
+    def fails() -> None:
+        with gpu.alone(mine):
+            wait_until(lambda: states(other) == {"T"})
+            assert "T" not in states(mine)
+            raise RuntimeError("measuring broke")
+
+    with pytest.raises(RuntimeError, match="measuring broke"):
+        fails()
+    wait_until(lambda: "T" not in states(other))
+    assert gpu.alone_s > 0
+    assert not gpu.turn.locked()
+
+
+def test_whatever_is_cut_off_the_rest_is_a_fair_sample() -> None:
+    models = in_turn()
+    assert len(models) == len(MODELS) >= 40
+    first = models[: len(models) // 2]
+    for kind in {m.kind for m in models}:
+        group = sum(m.kind == kind for m in models)
+        assert abs(sum(m.kind == kind for m in first) - group / 2) <= 1
+    assert {half_of(m.name) for m in first} == {"tune", "test"}
+
+
+def test_what_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "PACK_BYTES", 10_000)
+    monkeypatch.setattr(measure, "MOST_BYTES", 25_000)
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    kept.mkdir()
+    out.mkdir()
+    for name, size in (("a", 6000), ("b", 6000), ("c", 20_000), ("d", 500), ("e", 8400)):
+        (kept / name).write_bytes(bytes(size))
+    assert measure.pack(kept, out) == ["c", "e"]
+    names = []
+    for number in (1, 2):
+        with tarfile.open(out / f"gains-{number}.tar") as tar:
+            names.append(tar.getnames())
+    assert names == [["a"], ["b", "d"]]
+
+
+def test_savings_are_of_the_time_per_sample(tmp_path: Path) -> None:
+    def row(part: str, ms: float, batch: int) -> dict[str, Any]:
+        return {
+            "model": "m",
+            "part": part,
+            "ms": ms,
+            "mean_ms": ms,
+            "p10_ms": ms,
+            "p90_ms": ms,
+            "batch": batch,
+        }
+
+    rows = [row("base", 100, 8), row("compile", 60, 8), row("double-batch", 150, 16),
+            {"model": "m", "part": "bf16", "failed": "out of memory"}, row("base-again", 110, 8)]  # fmt: skip
+    file = tmp_path / "results.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    found = report.measured([file])["m"]
+    assert found.saves == pytest.approx({"compile": 0.4, "double-batch": 0.25})
+    assert found.failed == {"bf16": "out of memory"}
+    assert found.drift == pytest.approx(0.1)
