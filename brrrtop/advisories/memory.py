@@ -192,8 +192,7 @@ def _norms_ns(context: Context) -> float:
     seen = lost = 0.0
     for row in context.estimate.kernels:
         if row.family in CHANNELED and traits_of(row.name) & Trait.NCHW:
-            empty = row.underfilled_share * context.facts.vacant.get(row.name, 0.0)
-            part = max(empty, CONV_PART)
+            part = max(context.facts.vacant.get(row.name, 0.0), CONV_PART)
             if roof and row.bytes_per_s:
                 part = max(1 - row.bytes_per_s / roof, 0.0)
             seen += row.total_ns

@@ -154,7 +154,7 @@ def test_samples_outside_of_traced_spans_are_not_used() -> None:
 
 
 def test_a_regime_that_names_had_wrong_is_put_right() -> None:
-    w = mixed((GEMM, OTHER), blocks=4000)
+    w = mixed((GEMM, OTHER), blocks=132)
     seen = with_samples(w, {GEMM: 0.1, OTHER: 0.1}, {GEMM: 0.9, OTHER: 0.85})
     assert estimate(w).estimate.regime is Regime.COMPUTE
     found = estimate(seen).estimate
