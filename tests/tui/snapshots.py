@@ -270,7 +270,14 @@ def unmeasured() -> Snapshot:
     """A source without launches, steps, gauges or known kernels."""
     acc = account(unknown=0.9)
     rows = tuple(
-        replace(row, side=Side.UNKNOWN, roof_share=None, flop_per_s=None, bytes_per_s=None)
+        replace(
+            row,
+            side=Side.UNKNOWN,
+            roof_share=None,
+            flop_per_s=None,
+            bytes_per_s=None,
+            roof_share_why="neither its name, nor shapes or counters tell what it does",
+        )  # fmt: skip
         for row in KERNELS
     )
     est = estimate(
