@@ -116,8 +116,7 @@ ENTRIES: tuple[Entry, ...] = (
        "norm kernels of PyTorch, which are fused; a norm that is under half of what fuse-pointwise "
        "could save"),
     _e(_MEM, "A32", "low-precision-storage", "Memory-bound on fp32 tensors",
-       "over 40 % on the memory side, waits of products for L1 and shared memory left out, most "
-       "streaming kernels over fp32",
+       "over 40 % on the memory side, most streaming kernels over fp32",
        "autocast keeps norms and losses in fp32 by policy; fp32 products, which have their own "
        "advice; what fusing never writes"),
     _e(_MEM, "A33", "cast-churn", "The same tensors converted again and again",

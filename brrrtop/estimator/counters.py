@@ -95,7 +95,9 @@ def _judged(group: Group, tensor: float, dram: float, error: float, clock: float
             return group
         group = replace(group, side=Side.MEMORY, certainty=sides.BY_FAMILY)
     unknown = group.side is Side.UNKNOWN
-    on_tensor = tensor > USES_TENSOR and (unknown or sides.is_contraction(group.family))
+    multiplies = sides.is_contraction(group.family)
+    on_tensor = (unknown or multiplies) and tensor > USES_TENSOR
+    on_tensor |= multiplies and group.facts.tensor_cores is True
     if on_tensor:
         side = Side.COMPUTE if tensor > dram else Side.MEMORY
         gap = abs(tensor - dram) / (2 * max(error, 0.01))

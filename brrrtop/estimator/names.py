@@ -103,7 +103,8 @@ def _precision(name: str) -> str | None:
 def _per_thread(name: str, element: int | None, tensors: int | None, torch_new: bool) -> int | None:
     found = _VECTORIZED.search(name)
     if found:
-        if int(found.group(1)) >= 8 or torch_new:
+        newer = torch_new and "at::detail::Array" not in name
+        if int(found.group(1)) >= 8 or newer:
             # ATen's CUDALoops.cuh, elems_per_thread: 16 where input and output are one byte together.
             return 16 if element == 1 and tensors == 1 else 8
         return 4

@@ -159,7 +159,7 @@ def highest_intensity(
     inner = float(HEAD_SIZE) if is_score else math.inf
     across = math.inf
     persistent = sms is not None and blocks <= sms and "nvjet" in name
-    if facts.tile and 0 not in facts.tile and not persistent and not _SPLIT_K.search(name):
+    if facts.tile and 0 not in (*facts.tile, blocks) and not (persistent or _SPLIT_K.search(name)):
         outputs = float(blocks * facts.tile[0] * facts.tile[1])
         inner = min(inner, flop_at_most / (2 * outputs))
         across = math.sqrt(outputs)

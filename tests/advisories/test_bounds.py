@@ -325,7 +325,7 @@ def test_twice_the_work_fits_beside_a_small_grid_and_no_more() -> None:
         seen = facts(judged.window, judged.estimate, judged.call_rows)
         assert seen.vacant[GEMM] == pytest.approx(empty)
     found, shares = given(
-        "underfilled-kernels", lambda s: [s.kernel(GEMM, 40.0, blocks=33) for _ in range(100)]
+        "underfilled-kernels", lambda s: [s.kernel(GEMM, 15.0, blocks=33) for _ in range(100)]
     )
     assert found.saves_at_most == pytest.approx(shares["underfilled"] * (1 - 33 / 528), abs=0.01)
 

@@ -6,14 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from brrrtop.advisories.memory import SEEN_TWICE
 from brrrtop.tables import OpSignature
 from collectors.wire import CallClass, MarkClass
 
 from .scenarios import (
     ADD,
-    ADD_CASTING,
-    COPY_CASTING,
     FUSED_ADAM,
     GEMM,
     MEAN,
@@ -265,17 +262,3 @@ def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early: bool, said: st
 def test_a_warm_up_without_uploads_tells_of_none() -> None:
     given = first_launches(Scene().kernel(MUL, 5.0)).advice()
     assert "uploads" not in given["warming-up"].says
-
-
-def test_converted_operands_count_as_compute() -> None:
-    def body(s: Scene) -> None:
-        for _ in range(20):
-            work(s, 1, 100.0)
-            for name in (ADD_CASTING, COPY_CASTING, ADD_CASTING, ADD_CASTING, ADD_CASTING):
-                s.kernel(name, 60.0, blocks=4000)
-
-    judged = looped(body)
-    given = judged.advice()["fuse-pointwise"]
-    memory = judged.judged().estimate.split.memory
-    share = float(given.evidence["chain_share"])
-    assert ("counts as compute" in given.says) == (SEEN_TWICE * memory < share)

@@ -393,7 +393,7 @@ def scalars_copied_back() -> Scene:
 
 @calls_for("underfilled-kernels")
 def small_grids_with_the_host_ahead() -> Scene:
-    return looped(lambda s: [s.kernel(GEMM, 40.0, blocks=16) for _ in range(100)])
+    return looped(lambda s: [s.kernel(GEMM, 15.0, blocks=16) for _ in range(100)])
 
 
 @silent("underfilled-kernels", "bigger-batch")

@@ -28,7 +28,7 @@ from collectors.wire import Metric
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
-    "schema", "source", "window", "split", "on_chip_share", "account", "busy_ns", "taken_ns", "regime", "cause",
+    "schema", "source", "window", "split", "account", "busy_ns", "taken_ns", "regime", "cause",
     "confidence", "launch", "kernels", "advisories", "losses",
 }  # fmt: skip
 
@@ -244,64 +244,6 @@ def test_counters_alone_are_shown_and_called_so(make_snapshot: MakeSnapshot) -> 
     ended = replace(waits, freshness=Freshness.ENDED)
     assert "No verdict: it ended before any kernel was seen." in to_text(ended)
     assert "Nothing to judge yet" in to_text(waits)
-
-
-ON_CHIP = {
-    "regime": Regime.COMPUTE, "cause": None, "split": Split(0.2, 0.7, 0.1, 0.0), "on_chip": 0.6,
-}  # fmt: skip
-
-
-def test_memory_of_the_sms_own_is_told_beside_the_split_and_not_in_it(
-    make_snapshot: MakeSnapshot,
-) -> None:
-    report = document(make_snapshot(ON_CHIP))
-    assert report["on_chip_share"] == 0.6
-    assert sum(report["split"].values()) == pytest.approx(1)
-    assert document(make_snapshot())["on_chip_share"] == 0.0
-    nothing = replace(make_snapshot(), estimate=None, devices=())
-    assert document(nothing)["on_chip_share"] is None
-
-
-def test_a_verdict_that_is_not_the_longest_bar_says_why(make_snapshot: MakeSnapshot) -> None:
-    text = to_text(make_snapshot(ON_CHIP))
-    lines = text.splitlines()
-    assert "COMPUTE-BOUND, 90% sure: products wait for L1 and shared memory" in text
-    assert "  In 60% of the time products wait for L1 and shared memory." in text
-    assert "less traffic does not" in " ".join(text.split())
-    below = lines[next(i for i, line in enumerate(lines) if line.startswith("  memory  ")) + 1]
-    assert below.split() == "of it in the SMs' own (L1, shared) 60.0% 600 ns".split()
-    assert max(map(len, lines)) <= 80
-
-
-@pytest.mark.parametrize(
-    ("regime", "split", "on_chip", "told"),
-    [
-        (Regime.COMPUTE, Split(0.45, 0.4, 0.15, 0.0), 0.2, False),  # it is the longest bar
-        (Regime.COMPUTE, Split(0.35, 0.5, 0.15, 0.0), 0.2, True),
-        (Regime.MEMORY, Split(0.1, 0.8, 0.1, 0.0), 0.2, False),
-        (Regime.MIXED, Split(0.3, 0.6, 0.1, 0.0), 0.15, True),
-        (Regime.MIXED, Split(0.45, 0.5, 0.05, 0.0), 0.05, False),  # mixed by the bars alone
-        (Regime.OVERHEAD, Split(0.0, 0.55, 0.45, 0.0), 0.3, True),
-        (Regime.UNKNOWN, Split(0.1, 0.5, 0.0, 0.4), 0.3, False),
-    ],
-)
-def test_what_turned_no_verdict_is_not_made_much_of(
-    make_snapshot: MakeSnapshot, regime: Regime, split: Split, on_chip: float, told: bool
-) -> None:
-    cause = "input" if regime is Regime.OVERHEAD else None
-    changes = {"regime": regime, "cause": cause, "split": split, "on_chip": on_chip}
-    text = to_text(make_snapshot(changes))
-    assert ("counts with the arithmetic" in " ".join(text.split())) is told
-    assert "in the SMs' own" in text
-    limit = (
-        "arithmetic units work, or wait for L1" if told else "the arithmetic units are the limit"
-    )
-    assert regime is not Regime.COMPUTE or limit in text
-
-
-def test_little_memory_of_the_sms_own_is_not_told(make_snapshot: MakeSnapshot) -> None:
-    text = to_text(make_snapshot({"on_chip": 0.04}))
-    assert "SMs' own" not in text and "L1 and shared" not in text
 
 
 def test_the_readme_shows_a_report_as_it_is() -> None:

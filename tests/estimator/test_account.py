@@ -158,9 +158,11 @@ def test_a_copy_under_a_collective_is_not_booked_twice() -> None:
     assert (a.exposed_comm_ns, a.exposed_copy_ns) == (50_000, 20_000)
 
 
-def test_a_kernel_that_reaches_few_sms_is_underfilled() -> None:
-    a = booked(window([K(0, 50_000, ADD, blocks=2, threads=128)]))
-    assert a.underfilled_ns == 50_000
+def test_a_short_kernel_that_reaches_few_sms_is_underfilled_and_a_long_one_is_not() -> None:
+    a = booked(window([K(0, 19_000, ADD, blocks=2, threads=128)]))
+    assert a.underfilled_ns == 19_000
+    b = booked(window([K(0, 50_000, ADD, blocks=2, threads=128)]))
+    assert (b.underfilled_ns, b.memory_ns) == (0, 50_000)
 
 
 def test_lost_records_make_idle_time_unknown_in_proportion() -> None:

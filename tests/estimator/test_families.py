@@ -139,26 +139,3 @@ def test_kernels_over_lists_say_what_they_touch(functor: str, element: int, touc
 
 def test_alignment_is_read_off_cutlass_names() -> None:
     assert name_facts("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1").alignment == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "stages", "cluster", "turned"),
-    [
-        ("nvjet_sm90_tst_128x192_64x5_2x1_v_bz_coopB_bias_TNN", 5, 2, (True, False)),
-        ("nvjet_sm90_tss_64x8_64x16_4x1_v_bz_NNT", 16, 4, (False, False)),
-        (
-            "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma",
-            3,
-            None,
-            (True, False),
-        ),
-        ("cutlass_80_simt_sgemm_128x128_8x4_nt_align1", 4, None, (False, True)),
-        ("void at::native::elementwise_kernel<128, 2>", None, None, (None, None)),
-    ],
-)
-def test_how_a_product_is_laid_out_is_read_off_its_name(
-    name: str, stages: int | None, cluster: int | None, turned: tuple[bool | None, bool | None]
-) -> None:
-    facts = name_facts(name)
-    assert (facts.stages, facts.cluster) == (stages, cluster)
-    assert (facts.a_turned, facts.b_turned) == turned

@@ -9,6 +9,7 @@ import pytest
 
 from brrrtop.estimator.estimate import estimate
 from brrrtop.estimator.samples import Expected, measured, overlap_shares
+from brrrtop.estimator.solving import solve
 from brrrtop.model import Regime, Side
 from brrrtop.tables import Samples, Span, Window
 from tests.estimator.build import ADD, GEMM, K, window
@@ -122,13 +123,20 @@ def test_a_kernel_of_no_known_name_is_judged_by_what_it_moves() -> None:
     assert {row.name: row.side for row in estimate(still).estimate.kernels}["_mine"] is Side.UNKNOWN
 
 
-def test_a_pointwise_kernel_whose_bytes_come_from_caches_is_not_on_the_memory_side() -> None:
-    w = mixed((ADD, GEMM))
-    cached = with_samples(w, {GEMM: 0.9}, {ADD: 0.3, GEMM: 0.1})
-    sides = {row.name: row.side for row in estimate(cached).estimate.kernels}
-    assert sides[ADD] is Side.COMPUTE
-    moved = with_samples(w, {GEMM: 0.9}, {ADD: 0.9, GEMM: 0.1})
-    assert {row.name: row.side for row in estimate(moved).estimate.kernels}[ADD] is Side.MEMORY
+def test_what_moves_elements_stays_memory_and_shows_what_was_measured() -> None:
+    reduction = "triton_red_fused_sum_0"
+    w = mixed((reduction, GEMM))
+    seen = with_samples(w, {GEMM: 0.9}, {reduction: 0.3, GEMM: 0.1})
+    row = next(r for r in estimate(seen).estimate.kernels if r.name == reduction)
+    assert (row.side, row.evidence) == (Side.MEMORY, "L3")
+    assert row.roof_share == pytest.approx(0.3, abs=0.03) and row.roof_share_why is None
+
+
+def test_rates_stay_within_their_bounds() -> None:
+    shares = np.random.default_rng(2).dirichlet(np.ones(4), 40)
+    for readings in (np.zeros(40), np.ones(40) * 3):
+        found = solve(shares, readings, np.full(4, 0.5), np.full(4, 0.5), 0.03)
+        assert ((found.rates >= 0) & (found.rates <= 1)).all()
 
 
 @pytest.mark.parametrize("error_ns", [float("nan"), 100.0 * US])
@@ -146,7 +154,7 @@ def test_samples_outside_of_traced_spans_are_not_used() -> None:
 
 
 def test_a_regime_that_names_had_wrong_is_put_right() -> None:
-    w = mixed((GEMM, OTHER), blocks=4000)
+    w = mixed((GEMM, OTHER), blocks=132)
     seen = with_samples(w, {GEMM: 0.1, OTHER: 0.1}, {GEMM: 0.9, OTHER: 0.85})
     assert estimate(w).estimate.regime is Regime.COMPUTE
     found = estimate(seen).estimate

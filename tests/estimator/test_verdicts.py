@@ -229,8 +229,8 @@ def test_no_share_of_a_roof_is_above_the_roof(measured: float | None, shown: flo
     kernels, calls = stream(20, 100 * US, US, ADD, blocks=4_000)
     found = estimate(window(kernels, calls))
     group = replace(found.labels.groups[0], memory_share_of_roof=measured)
-    assert share_of_roof(group, Side.MEMORY) == shown
-    assert share_of_roof(group, Side.COMM) is None
+    assert share_of_roof(group) == shown
+    assert share_of_roof(replace(group, side=Side.COMM)) is None
 
 
 def test_nodes_of_a_graph_do_not_take_the_shapes_of_the_op_that_launched_it() -> None:

@@ -28,9 +28,9 @@ def sdist() -> set[str]:
 
 
 @pytest.mark.parametrize("pack", [wheel, sdist])
-def test_tables_trees_demos_and_c_sources_are_packed(pack: Any) -> None:
+def test_tables_demos_and_c_sources_are_packed(pack: Any) -> None:
     data = [path for path in DATA.rglob("*") if path.is_file() and path.suffix != ".pyc"]
     sources = (ROOT / "collectors" / "agent" / "native").glob("*.[ch]")
     wanted = {str(path.relative_to(ROOT)) for path in (*data, *sources)}
-    assert {"brrrtop/data/sides.npz", "brrrtop/data/peaks.csv", "brrrtop/py.typed"} <= pack()
+    assert {"brrrtop/data/peaks.csv", "brrrtop/py.typed"} <= pack()
     assert wanted <= pack()

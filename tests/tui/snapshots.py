@@ -65,6 +65,8 @@ def split_of(acc: Account) -> Split:
 
 def kernel(name: str, family: str, side: Side, share: float, count: int, **more: Any) -> KernelRow:
     fields: dict[str, Any] = {"evidence": "L2", "confidence": 0.9, **more}
+    if "roof_share" not in fields:
+        fields.setdefault("roof_share_why", "without shapes nothing tells its bytes")
     return KernelRow(name, family, side, count, round(share * 90 * MS), share, **fields)
 
 
@@ -72,7 +74,6 @@ KERNELS = (
     kernel(
         "nvjet_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "gemm", Side.COMPUTE, 0.31, 96,
         roof_share=0.74, flop_per_s=7.3e14, bytes_per_s=1.1e12, precision="bf16", blocks_p50=264,
-        compute_share=1.0,
     ),
     kernel(
         "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
@@ -84,11 +85,11 @@ KERNELS = (
         "pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 128, 4, "
         "false, false, cutlass::bfloat16_t>, false, true>(pytorch_flash::Flash_fwd_params)",
         "attention", Side.COMPUTE, 0.12, 24, roof_share=0.55, flop_per_s=4.1e14,
-        bytes_per_s=0.6e12, precision="bf16", compute_share=0.9,
+        bytes_per_s=0.6e12, precision="bf16",
     ),
     kernel(
         "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float, false>(...)",
-        "gemm", Side.UNDERFILLED, 0.04, 48, confidence=0.6, underfilled_share=0.8, evidence="L1",
+        "gemm", Side.UNDERFILLED, 0.04, 48, confidence=0.6, evidence="L1",
         blocks_p50=12,
     ),
     kernel(
@@ -269,7 +270,14 @@ def unmeasured() -> Snapshot:
     """A source without launches, steps, gauges or known kernels."""
     acc = account(unknown=0.9)
     rows = tuple(
-        replace(row, side=Side.UNKNOWN, roof_share=None, flop_per_s=None, bytes_per_s=None)
+        replace(
+            row,
+            side=Side.UNKNOWN,
+            roof_share=None,
+            flop_per_s=None,
+            bytes_per_s=None,
+            roof_share_why="neither its name, nor shapes or counters tell what it does",
+        )  # fmt: skip
         for row in KERNELS
     )
     est = estimate(

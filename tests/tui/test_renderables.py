@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.text import Text
 
 from brrrtop.kernel_names import short_name
-from brrrtop.model import Regime, Roofs, Side, Steps
+from brrrtop.model import Roofs, Steps
 from brrrtop.tables import Span
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
@@ -197,15 +197,6 @@ def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
     assert short_name(name) == short
 
 
-def test_a_kernel_of_both_sides_is_called_even_and_not_unsure() -> None:
-    compute = next(k for k in snapshots.KERNELS if k.side is Side.COMPUTE)
-    both = replace(compute, confidence=0.0, compute_share=0.5)
-    assert " even " in kernel_line(both, 120, Look()).plain
-    assert " even " not in kernel_line(compute, 120, Look()).plain
-    copy = next(k for k in snapshots.KERNELS if k.side is Side.COPY)
-    assert " even " not in kernel_line(replace(copy, confidence=0.0), 120, Look()).plain
-
-
 def test_how_sure_a_verdict_is_does_not_run_into_its_reason() -> None:
     found = snapshots.snapshot().estimate
     assert found is not None
@@ -331,38 +322,14 @@ def test_the_account_is_shown_whole() -> None:
     assert sum(part.spent_ns for part in booked(account)) == account.duration_ns
 
 
-def _account_lines(width: int, count: int, on_chip: float, **shares: float) -> list[str]:
-    parts = booked(snapshots.account(**shares))
-    lines = account_legend(parts, Look(), width, count, 36_000_000, on_chip)
-    assert len(lines) <= count and all(line.cell_len <= width for line in lines)
-    return [line.plain for line in lines]
-
-
-def test_memory_of_the_sms_own_is_told_with_memory_and_gives_way_to_buckets_of_weight() -> None:
-    shares = {"compute": 0.26, "memory": 0.4, "underfilled": 0.22, "launch": 0.11, "device": 0.01}
-    said = "memory 40% 14.4 ms a step (31% in L1, shared)"
-    assert said in "".join(_account_lines(80, 2, 0.31, **shares))
-    for width in (40, 60):
-        assert "L1" not in "".join(_account_lines(width, 2, 0.31, **shares))
-    for width in (30, 46, 80):
-        plain = _account_lines(width, 2, 0.0, **shares)
-        assert "L1" not in "".join(plain) and _account_lines(width, 2, 0.04, **shares) == plain
-
-
-def test_a_tiny_bucket_gives_way_to_what_of_memory_is_the_sms_own() -> None:
+@pytest.mark.parametrize("width", [30, 46, 80])
+def test_the_legend_keeps_to_its_lines_and_sums_up_what_has_no_room(width: int) -> None:
     shares = {"compute": 0.29, "memory": 0.47, "underfilled": 0.22, "launch": 0.018}
-    assert "device" in _account_lines(80, 2, 0.0, **shares, device=0.002)[1]
-    lines = _account_lines(80, 2, 0.38, **shares, device=0.002)
-    assert "(38% in L1, shared)" in lines[0] and "1 more" in lines[1]
-
-
-def test_a_verdict_that_is_not_the_longest_bar_names_what_turned_it() -> None:
-    account = snapshots.account(compute=0.27, memory=0.49, underfilled=0.24)
-    found = snapshots.estimate(account, regime=Regime.COMPUTE, cause=None, on_chip=0.38)
-    line = headline(found, Look(), 80).plain
-    assert "COMPUTE-BOUND   products wait for L1 and shared memory" in line
-    plain = headline(replace(found, on_chip=0.0), Look(), 80).plain
-    assert "the arithmetic units are the limit" in plain
+    parts = booked(snapshots.account(**shares, device=0.002))
+    lines = account_legend(parts, Look(), width, 2, 36_000_000)
+    assert len(lines) <= 2 and all(line.cell_len <= width for line in lines)
+    text = " ".join(line.plain for line in lines)
+    assert "memory 47%" in text and ("device" in text) != (" more " in text)
 
 
 def test_every_glyph_of_ours_has_an_ascii_twin_of_its_own_width() -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from brrrtop.model import Side
 from brrrtop.tui.screens.help_text import KEYS, REGIME_TABLE
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
@@ -164,28 +163,11 @@ async def test_enter_opens_the_kernel_under_the_cursor() -> None:
     assert "memory side of the roof" in text
     assert "L1.5: bytes from the op's name and grid" in text
     assert "number 2 of 8 by time" in text
-    assert "81% of the ceiling of its side" in text
+    assert "81% of the memory bandwidth" in text
     assert "3.90 TB/s (roof 4.80 TB/s)" in text
     assert "fusing it with its neighbours" in text
     assert "typically 34% into the step" in text
     assert "3 of these in a row are on the memory side" in text
-
-
-async def test_a_product_that_waits_for_its_sm_is_told_no_less_traffic() -> None:
-    row = replace(
-        snapshots.KERNELS[0],
-        side=Side.MEMORY,
-        compute_share=0.1,
-        on_chip_share=0.8,
-        roof_share=0.02,
-    )
-    est = snapshots.estimate(kernels=(row, *snapshots.KERNELS[1:]))
-    async with shown(snapshots.snapshot(estimate=est), size=(100, 40)) as screen:
-        text = await screen.press("enter")
-    assert "memory side of the roof (of its SM: L1, shared)" in text
-    assert "2% of its arithmetic's ceiling" in text
-    assert "fewer bytes: it waits for its SM's own memory" in text
-    assert "in a row are on the memory side" not in text
 
 
 async def test_a_kernel_that_left_the_window_is_shown_as_last_seen() -> None:
@@ -196,18 +178,19 @@ async def test_a_kernel_that_left_the_window_is_shown_as_last_seen() -> None:
         assert "nvjet_tst" in await screen.until("not in this window")
 
 
-async def test_bytes_that_dram_could_not_have_moved_are_called_cached() -> None:
-    row = replace(snapshots.KERNELS[1], roof_share=None, bytes_per_s=9.9e12)
+async def test_a_kernel_without_a_share_of_a_roof_says_why() -> None:
+    why = "cached: its shapes count more bytes than DRAM could move"
+    row = replace(snapshots.KERNELS[1], roof_share=None, roof_share_why=why, bytes_per_s=9.9e12)
     est = snapshots.estimate(kernels=(row,))
     async with shown(snapshots.snapshot(estimate=est)) as screen:
         text = await screen.press("enter")
-    assert "cached: its shapes count more bytes than DRAM could move" in text
+    assert why in text
 
 
 async def test_a_kernel_without_known_work_says_what_is_missing() -> None:
     async with shown(snapshots.unmeasured()) as screen:
         text = await screen.press("enter")
-    assert "its FLOPs and bytes are not known" in text
+    assert "neither its name, nor shapes or counters tell what it does" in text
 
 
 @pytest.mark.parametrize("key", ["question_mark", "r", "a", "l", "enter", "S"])

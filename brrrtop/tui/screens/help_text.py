@@ -63,9 +63,8 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("window", "the span of time the figures are about: a whole number of steps where possible"),
     ("split", "shares of wall time. Overhead is everything that is neither arithmetic nor memory "
      "traffic: idle, underfilled, exposed collectives and copies"),
-    ("L1, shared", "part of memory in which products, convolutions and attention wait for memory of "
-     "their own SM. A verdict counts it with compute, though the bar says memory: alignment, tiles "
-     "or precision help, less traffic does not"),
+    ("side", "compute: products, convolutions and attention with more FLOPs a byte than the GPU's ridge. "
+     "Memory: what moves elements, however slowly, and products below the ridge"),
     ("account", "every nanosecond of the window booked exactly once; the buckets add up to it"),
     ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "
      "another bucket"),
@@ -73,15 +72,16 @@ TERMS: tuple[tuple[str, str], ...] = (
      "checkpoint, logging, evaluation, io (files, network), host (elsewhere), device (queued work "
      "that waited), other process (the same while others were on the GPU)"),
     ("exposed", "a collective or a copy with no compute kernel beside it"),
-    ("underfilled", "the part of a kernel's time in which it does not fill the GPU"),
-    ("roof", "achieved rate over the ceiling of the kernel's side: 74% of what this GPU can do"),
+    ("underfilled", "short kernels too small for the GPU: under 20 us, less than a wave, near no roof"),
+    ("roof", "of a memory kernel its bytes a second over the bandwidth, of a compute one its FLOPs over "
+     "the peak; Enter on a kernel says why there is none"),
     ("a step, calls", "a kernel's time and how often it runs, in a step on average; where no steps "
      "are known `total` and `count` of the window"),
     ("share", "of a kernel: its part of the time of all kernels and copies, not of the wall time"),
     ("evid", "evidence for the side of a kernel. L1: name and grid. L1.5: bytes from the op's name "
      "and grid. L2: shapes against the ceilings. L3: hardware counters"),
     ("sure", "confidence: how far the verdict is ahead of the next one, and how good its evidence. "
-     "`even` of a kernel: compute and memory limit it alike, and its time is booked to both"),
+     "Of a kernel: how sure its side is"),
     ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
      "waits for it"),
     ("late", "the part of all launches, counted, that came less than 10 us before their kernel: the "
