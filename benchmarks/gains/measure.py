@@ -222,8 +222,8 @@ def wanted(model: Public, args: argparse.Namespace, done: set[tuple[str, str]]) 
     what = args.what.split(",")
     gains = [e for e in model.edits if not args.edits or e in args.edits.split(",")]
     gains = [e for e in gains if (model.name, e) not in done]
-    parts = ["base", *gains, "base-again"] if "gains" in what and gains else []
-    return parts + [p for p in ("trace", "live") if p in what and (model.name, p) not in done]
+    seen = [p for p in ("trace", "live") if p in what and (model.name, p) not in done]
+    return ["base", *seen, *gains, "base-again"] if "gains" in what and gains else seen
 
 
 def pack(kept: Path, out: Path) -> list[str]:
@@ -318,9 +318,20 @@ def _gpus(count: int | None) -> list[Gpu]:
     import torch
 
     count = count or max(1, torch.cuda.device_count())
-    cores = sorted(os.sched_getaffinity(0))
+    # Threads of one core stay together: a compiler beside a measured loop on its core slows it down.
+    cores = sorted(os.sched_getaffinity(0), key=lambda cpu: (_core(cpu), cpu))
     share = max(1, len(cores) // count)
-    return [Gpu(i, f"{cores[i * share]}-{cores[(i + 1) * share - 1]}") for i in range(count)]
+    mine = [cores[i * share : (i + 1) * share] for i in range(count)]
+    return [Gpu(i, ",".join(f"{cpu}-{cpu}" for cpu in some)) for i, some in enumerate(mine)]
+
+
+def _core(cpu: int) -> int:
+    """The first thread of a CPU's core."""
+    file = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    try:
+        return int(file.read_text().replace("-", ",").split(",")[0])
+    except (OSError, ValueError):
+        return cpu
 
 
 def _machine() -> str:
