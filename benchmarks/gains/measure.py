@@ -322,7 +322,7 @@ def _gpus(count: int | None) -> list[Gpu]:
     cores = sorted(os.sched_getaffinity(0), key=lambda cpu: (_core(cpu), cpu))
     share = max(1, len(cores) // count)
     mine = [cores[i * share : (i + 1) * share] for i in range(count)]
-    return [Gpu(i, ",".join(f"{cpu}-{cpu}" for cpu in some)) for i, some in enumerate(mine)]
+    return [Gpu(i, ",".join(map(str, some))) for i, some in enumerate(mine)]
 
 
 def _core(cpu: int) -> int:

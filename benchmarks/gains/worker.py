@@ -153,8 +153,11 @@ def watched(pid: int, file: Path, options: list[str]) -> dict[str, Any]:
 
 
 def cpus(text: str) -> set[int]:
-    low, _, high = text.partition("-")
-    return set(range(int(low), int(high or low) + 1))
+    found: set[int] = set()
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        found |= set(range(int(low), int(high or low) + 1))
+    return found
 
 
 def clean() -> None:
