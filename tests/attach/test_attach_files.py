@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import sys
 import tempfile
@@ -13,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors import attach_files
+from collectors import attach_files, client
 from collectors import process as processes
 from collectors.attach_files import AgentFiles
-from collectors.errors import NotWritable
+from collectors.errors import NotPermitted, NotWritable
 from tests.attach import children
 from tests.attach.children import Child
 
@@ -246,3 +247,18 @@ def test_a_trainer_cannot_have_the_folder_of_another_user_removed(root: None, ba
             os.chown(own, STRANGER, STRANGER)
             attach_files.remove_beside(sheet, f"{own}/agent.sock")
             assert not own.exists()
+
+
+def test_a_link_in_place_of_the_socket_leads_root_to_no_service_of_its_own(
+    root: None, base: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(base / "service"))  # only root may connect there
+        os.chmod(base / "service", 0o600)
+        service.listen(4)
+        service.setblocking(False)
+        (base / "agent.sock").symlink_to(base / "service")
+        with pytest.raises(NotPermitted):
+            client.connect(f"{base}/agent.sock", pid=os.getpid(), uid=STRANGER, limit_s=0.2)
+        with pytest.raises(BlockingIOError):
+            service.accept()
