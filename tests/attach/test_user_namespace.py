@@ -1,9 +1,10 @@
-"""Host root and a trainer in a user namespace (rootless containers), with the real agent."""
+"""Who may talk to the real agent: host root beside user namespaces, and nobody else."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +51,35 @@ def test_host_root_reaches_the_agent_of_a_rootless_container(
     assert folder.stat().st_uid == STRANGER
     shared = attach(rootless.pid, files, need_torch=False)
     assert shared.shared, "a second monitor of root's finds it"
-    shared.client.close()
-    assert found.leave()
+    assert not found.leave() and folder.is_dir(), "the second one still watches"
+    assert shared.leave(10)
     assert not folder.exists()
     assert rootless.alive
+
+
+_KNOCK = """
+import os, socket, sys
+os.setgroups([]); os.setgid(6666); os.setuid(6666)
+knock = socket.socket(socket.AF_UNIX)
+knock.settimeout(10)
+knock.connect(sys.argv[1])
+print("connected", knock.recv(100))
+"""
+
+
+def test_an_agent_says_nothing_to_another_user(tracing: None, root: None) -> None:
+    """Not even with its folder and its socket opened to all by hand."""
+    try:
+        files = native.agent_files()
+    except CollectorError as fault:
+        pytest.skip(fault.message)
+    with children.python(children.BUSY) as one:
+        found = attach(one.pid, files, need_torch=False)
+        assert found.place is not None
+        path = Path(found.place.outside) / "agent.sock"
+        path.parent.chmod(0o777)
+        path.chmod(0o666)
+        knock = [sys.executable, "-c", _KNOCK, str(path)]
+        done = subprocess.run(knock, capture_output=True, text=True, timeout=20)
+        assert done.stdout == "connected b''\n", done.stderr
+        assert found.leave(10)
