@@ -3,6 +3,8 @@
     python3 dev.py demo [SCENARIO …]   brrrtop's demo (any other brrrtop verb works as well)
     python3 dev.py test [PYTEST …]     linters, types, import contracts and all tests;
                                        with arguments only pytest, with those arguments
+    python3 dev.py audit               known faults in what brrrtop needs, and whether each
+                                       supported Python finds wheels of all of it; asks PyPI
 
 Each makes its own environment under `.venvs/` at first use and again when the build changes.
 Nothing outside this folder is touched. Standard library only.
@@ -11,10 +13,13 @@ Nothing outside this folder is touched. Standard library only.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -24,6 +29,8 @@ ENVIRONMENTS = ROOT / ".venvs"
 OLDEST, NEWEST = (3, 10), (3, 14)
 TORCH = "torch==2.13.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+AUDITOR = "pip-audit>=2.7"
+AUDIT_LIMIT_S = 180
 PIP_ZIPAPP = "https://bootstrap.pypa.io/pip/pip.pyz"
 CHECKS = (
     ("ruff", "check", "."),
@@ -42,13 +49,15 @@ TESTS = (
 
 
 def main(argv: list[str]) -> int:
-    """Runs `demo`, `test` or a brrrtop verb; returns its exit code."""
+    """Runs `demo`, `test`, `audit` or a brrrtop verb; returns its exit code."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(__doc__)
         return 0 if argv else 2
     suit_python(argv)
     os.chdir(ROOT)
     try:
+        if argv[0] == "audit":
+            return audit()
         return test(argv[1:]) if argv[0] == "test" else start(argv)
     except KeyboardInterrupt:
         return 130
@@ -92,6 +101,89 @@ def test(pytest_arguments: list[str]) -> int:
     if not pytest_arguments:
         say("everything passed" if not failed else "something failed: see above")
     return failed
+
+
+def audit() -> int:
+    """Known faults in all that an installation brings along, and wheels for each Python.
+
+    Returns:
+        0: none is known, or nobody could be asked, which is said; 1: a fault, or a wheel is missing.
+    """
+    folder = ENVIRONMENTS / "audit"
+    make(folder)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
+    plans = {f"3.{n}": resolved(pip, f"3.{n}") for n in range(OLDEST[1], NEWEST[1] + 1)}
+    without = [python for python, plan in plans.items() if not plan]
+    if len(without) == len(plans):
+        say("not audited: the package index does not answer, or has none of what brrrtop needs")
+        return 0
+    if without:
+        say(f"no wheels of all that brrrtop needs for Python {', '.join(without)}")
+    if not install(pip, [AUDITOR], "pip-audit", needed=False):
+        say("not audited: pip-audit cannot be installed here")
+        return 1 if without else 0
+    faults = known_faults(str(folder / "bin" / "pip-audit"), {*plans.values()} - {frozenset()})
+    return 1 if faults or without else 0
+
+
+def resolved(pip: list[str], python: str) -> frozenset[str]:
+    """`name==version` of all that pip would install for that Python, from wheels alone."""
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    needs = re.findall(r'"([^"]+)"', listed[1] if listed else "")
+    only = ["--only-binary", ":all:", "--python-version", python, "--target", "unused"]
+    answer = output([*pip, "install", "--quiet", "--dry-run", "--report", "-", *only, *needs])
+    plan = json.loads(answer) if answer else {"install": []}
+    found = (one["metadata"] for one in plan["install"])
+    return frozenset(f"{one['name']}=={one['version']}" for one in found)
+
+
+def known_faults(auditor: str, plans: set[frozenset[str]]) -> bool:
+    """Says which of these versions have published faults, and which could not be asked about."""
+    rows: dict[tuple[str, str], list[str] | None] = {}
+    for plan in plans:
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
+            listed.write("\n".join(sorted(plan)))
+            listed.flush()
+            options = [
+                "--format",
+                "json",
+                "--progress-spinner",
+                "off",
+                "--no-deps",
+                "--disable-pip",
+            ]
+            answer = output([auditor, *options, "-r", listed.name])
+        for one in json.loads(answer)["dependencies"] if answer else ():
+            # What the database does not know has a reason in place of a version.
+            faults = None if "skip_reason" in one else [fault["id"] for fault in one["vulns"]]
+            rows[one["name"], one.get("version", "")] = faults
+    if not answered(rows):
+        say("not audited: the advisory database cannot be reached from here")
+        return False
+    for (name, version), faults in sorted(rows.items()):
+        if faults is None:
+            say(f"not audited: {name}, which the advisory database does not know")
+        elif faults:
+            say(f"known faults in {name} {version}: {', '.join(faults)}")
+    say(f"{answered(rows)} versions audited")
+    return any(rows.values())
+
+
+def answered(rows: dict[tuple[str, str], list[str] | None]) -> int:
+    return sum(faults is not None for faults in rows.values())
+
+
+def output(command: list[str]) -> str:
+    """What a command printed; nothing when it could not be run, failed early or took too long."""
+    try:
+        quiet = subprocess.DEVNULL
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=quiet, timeout=AUDIT_LIMIT_S, text=True
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.stdout.lstrip().startswith("{") else ""
 
 
 def environment(name: str, extra: str, torch: bool = False) -> Path:

@@ -86,7 +86,7 @@ class Attached:
             else:
                 os.close(self.place.handle)
         elif ended:
-            attach_files.remove_beside(self.client.path)
+            attach_files.remove_beside(self.process, self.client.path)
         return ended
 
 

@@ -2,6 +2,12 @@
 
 A trainer in a container, or of another user, does not see our installation. What it needs is then
 copied to a folder of its own, and removed when the monitor is done.
+
+The folder lies where the trainer's user can rename it, put a link in its place or fill it at any
+moment, so root never works there with its own rights: see `collectors.acting`. As that user it also
+makes the folder, and nothing has to be given away. Where the trainer's user is root as well, in a
+container, its rights are ours: there every step goes by handles from the container's own root
+folder, and through no link, because an absolute one leads to the host's files.
 """
 
 from __future__ import annotations
@@ -11,19 +17,23 @@ import errno
 import os
 import re
 import secrets
-import shutil
 import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from collectors import process as processes
+from collectors.acting import run_as
 from collectors.client import PATH_LIMIT_BYTES
-from collectors.errors import NoSuchProcess, NotWritable
+from collectors.errors import NoSuchProcess, NotPermitted, NotWritable
 from collectors.process import Process
 
 _FOLDER = re.compile(r"brrrtop-(\d+)-(\d+)-(\d+)-[0-9a-f]{16}")
 """pid namespace in which the number counts, process, its start time, a random part."""
 SOCKET_NAME = "agent.sock"
+_HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,8 @@ class Place:
     outside: str
     agent_inside: str
     library_inside: str
+    uid: int
+    gid: int
 
     @property
     def socket_inside(self) -> str:
@@ -58,18 +70,47 @@ class Place:
     def text(self, name: str) -> str | None:
         """A small file that the agent left here; None: it did not."""
         try:
-            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.handle)
-        except OSError:
+            return run_as(self.uid, self.gid, lambda: _text(self.handle, name))
+        except (OSError, NotPermitted):
             return None
-        with open(fd, "rb") as file:
-            return file.read(4096).decode("utf-8", "replace")
+
+    def write(self, name: str, text: str) -> None:
+        """A new file that only the trainer's user may read.
+
+        Raises:
+            OSError: It is there already, or there is no room.
+        """
+        run_as(self.uid, self.gid, lambda: _write(self.handle, name, text.encode()))
 
     def remove(self) -> None:
         """Takes the folder and everything in it away, as far as that is possible."""
-        _empty(self.handle)
-        with contextlib.suppress(OSError):
-            os.rmdir(self.outside)
+        with contextlib.suppress(OSError, NotPermitted):
+            name = os.path.basename(self.inside)
+            run_as(self.uid, self.gid, lambda: _remove(self.handle, name))
         os.close(self.handle)
+
+
+def _text(folder: int, name: str) -> str | None:
+    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        return file.read(4096).decode("utf-8", "replace")
+
+
+def _write(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:
+    with open(os.open(name, _NEW_FILE, mode, dir_fd=folder), "wb") as file:
+        file.write(data)
+
+
+def _remove(folder: int, name: str) -> None:
+    """Removes the folder of that handle, which was called `name`, and what is in it."""
+    _empty(folder)
+    above = os.open("..", _HANDLE, dir_fd=folder)
+    try:
+        os.rmdir(name, dir_fd=above)
+    finally:
+        os.close(above)
 
 
 def _empty(handle: int) -> None:
@@ -130,91 +171,153 @@ def prepare(process: Process, files: AgentFiles) -> Place:
 
     Raises:
         NotWritable: No folder could be made; the message names each with its reason.
+        NotPermitted: We are root, and may not act as the trainer's user.
     """
-    prefix = "" if same_mounts(process) else process.root
+    root = None if same_mounts(process) else process.root
     needed = (files.folder / "entry.py", files.library)
-    copying = not all(reachable(process, path) for path in needed)
+    copied = {} if all(reachable(process, path) for path in needed) else _contents(files)
     refusals = []
     for base in bases(process):
-        if not os.path.isdir(prefix + base):
-            continue
-        sweep(prefix + base)
-        owner = f"{pid_namespace()}-{process.pid}-{process.start_ticks}"
-        name = f"brrrtop-{owner}-{secrets.token_hex(8)}"
         try:
-            return _make(process, prefix, f"{base}/{name}", files, copying)
+            above = _handle(root, base)
+        except FileNotFoundError:
+            continue
         except OSError as fault:
             refusals.append(f"{base}: {fault.strerror}")
+            continue
+        try:
+            sweep(process, above)
+            return _make(process, above, f"{root or ''}{base}", base, files, copied)
+        except OSError as fault:
+            refusals.append(f"{base}: {fault.strerror}")
+        finally:
+            os.close(above)
     raise NotWritable(
         f"no private folder can be made for process {process.pid} ({'; '.join(refusals)})",
         "free some space or make /tmp writable, then attach again",
     )
 
 
-def _make(process: Process, prefix: str, inside: str, files: AgentFiles, copying: bool) -> Place:
+def _handle(root: str | None, path: str) -> int:
+    """A handle of the folder `path`, in a container of the one that its processes see.
+
+    Raises:
+        OSError: There is no such folder, or a link leads there from inside a container.
+    """
+    if root is None:
+        return os.open(path, _HANDLE)
+    handle = os.open(root, _HANDLE)
+    for part in path.strip("/").split("/"):
+        try:
+            inner = os.open(part, _HANDLE | os.O_NOFOLLOW, dir_fd=handle)
+        finally:
+            os.close(handle)
+        handle = inner
+    return handle
+
+
+def _contents(files: AgentFiles) -> dict[str, bytes]:
+    """What is copied, by its name there; read with our rights, since only we may be able to."""
+    found = {f"agent/{one.name}": one.read_bytes() for one in sorted(files.folder.glob("*.py"))}
+    return found | {files.library.name: files.library.read_bytes()}
+
+
+def _make(
+    process: Process,
+    above: int,
+    outside: str,
+    base: str,
+    files: AgentFiles,
+    copied: Mapping[str, bytes],
+) -> Place:
+    name = f"brrrtop-{pid_namespace()}-{process.pid}-{process.start_ticks}-{secrets.token_hex(8)}"
+    inside = f"{base}/{name}"
     if len(os.fsencode(f"{inside}/{SOCKET_NAME}")) > PATH_LIMIT_BYTES:
         raise OSError(errno.ENAMETOOLONG, "too long for a socket")
-    outside = prefix + inside
-    if copying and os.statvfs(os.path.dirname(outside)).f_flag & os.ST_NOEXEC:
+    if copied and os.fstatvfs(above).f_flag & os.ST_NOEXEC:
         raise OSError(errno.EACCES, "mounted noexec")
-    os.mkdir(outside, 0o700)
-    handle = os.open(outside, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    place = Place(inside, handle, outside, str(files.folder), str(files.library))
+    handle = run_as(process.uid, process.gid, lambda: _filled(above, name, copied))
+    agent, library = str(files.folder), str(files.library)
+    if copied:
+        agent, library = f"{inside}/agent", f"{inside}/{files.library.name}"
+    return Place(inside, handle, f"{outside}/{name}", agent, library, process.uid, process.gid)
+
+
+def _filled(above: int, name: str, copied: Mapping[str, bytes]) -> int:
+    """A handle of a new folder with these files, as the user that we are just now."""
+    os.mkdir(name, 0o700, dir_fd=above)
+    handle = os.open(name, _FOLDER_FLAGS, dir_fd=above)
     try:
-        if copying:
-            _copy(files, Path(outside))
-            place = Place(
-                inside, handle, outside, f"{inside}/agent", f"{inside}/{files.library.name}"
-            )
-        _give(process, outside)
+        if os.fstat(handle).st_uid != os.geteuid():
+            raise OSError(errno.EPERM, "another user's folder was put in place of ours")
+        if copied:
+            os.mkdir("agent", 0o700, dir_fd=handle)
+        inner = os.open("agent", _FOLDER_FLAGS, dir_fd=handle) if copied else -1
+        try:
+            for path, data in copied.items():
+                folder, _, file = path.rpartition("/")
+                _write(inner if folder else handle, file, data, 0o600 if folder else 0o500)
+        finally:
+            if copied:
+                os.close(inner)
     except OSError:
-        place.remove()
+        with contextlib.suppress(OSError):
+            _remove(handle, name)
+        os.close(handle)
         raise
-    return place
+    return handle
 
 
-def _copy(files: AgentFiles, outside: Path) -> None:
-    (outside / "agent").mkdir(0o700)
-    for source in sorted(files.folder.glob("*.py")):
-        shutil.copyfile(source, outside / "agent" / source.name)
-    shutil.copyfile(files.library, outside / files.library.name)
-    os.chmod(outside / files.library.name, 0o500)
+def remove_beside(process: Process, socket_path: str) -> None:
+    """Removes the private folder in which an agent that has ended had its socket.
 
-
-def _give(process: Process, outside: str) -> None:
-    """Makes the trainer's user the owner; the folder itself last, so nobody gets in between."""
-    if process.uid == os.geteuid():
+    Args:
+        process: Its trainer, which chose that path: only what its user owns is removed.
+        socket_path: As we see it.
+    """
+    base, name = os.path.split(os.path.dirname(socket_path))
+    if not _FOLDER.fullmatch(name):
         return
-    for folder, folders, names in os.walk(outside, topdown=False):
-        for name in (*names, *folders):
-            os.lchown(os.path.join(folder, name), process.uid, process.gid)
-    os.lchown(outside, process.uid, process.gid)
+    inside = base.removeprefix(process.root)
+    with contextlib.suppress(OSError, NotPermitted):
+        above = _handle(None if inside == base else process.root, inside)
+        try:
+            run_as(process.uid, process.gid, lambda: _remove_owned(above, name))
+        finally:
+            os.close(above)
 
 
-def remove_beside(socket_path: str) -> None:
-    """Removes the private folder in which an agent that has ended had its socket."""
-    folder = os.path.dirname(socket_path)
-    if _FOLDER.fullmatch(os.path.basename(folder)):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def sweep(base: str) -> None:
-    """Removes what a killed monitor left behind for trainers that have ended."""
+def sweep(process: Process, base: int) -> None:
+    """Removes what killed monitors left in `base` for ended trainers of this process's user."""
     try:
-        names = os.listdir(base)
+        listed = os.open(".", _FOLDER_FLAGS, dir_fd=base)
     except OSError:
         return
-    for name in names:
-        match = _FOLDER.fullmatch(name)
-        if not match or int(match[1]) != pid_namespace():
-            continue
-        if not lives(int(match[2]), int(match[3])):
-            path = f"{base}/{name}"
-            try:
-                if os.lstat(path).st_uid in (os.geteuid(), 0) or os.geteuid() == 0:
-                    shutil.rmtree(path, ignore_errors=True)
-            except OSError:
-                continue
+    try:
+        names = os.listdir(listed)
+    finally:
+        os.close(listed)
+    matches = [match for match in map(_FOLDER.fullmatch, names) if match]
+    ours = [match for match in matches if int(match[1]) == pid_namespace()]
+    dead = [match[0] for match in ours if not lives(int(match[2]), int(match[3]))]
+
+    def remove() -> None:
+        for name in dead:
+            with contextlib.suppress(OSError):
+                _remove_owned(base, name)
+
+    if dead:
+        run_as(process.uid, process.gid, remove)
+
+
+def _remove_owned(above: int, name: str) -> None:
+    """Removes a folder of the user that we are just now, and nobody else's."""
+    handle = os.open(name, _FOLDER_FLAGS, dir_fd=above)
+    try:
+        if os.fstat(handle).st_uid == os.geteuid():
+            _remove(handle, name)
+    finally:
+        os.close(handle)
 
 
 def pid_namespace() -> int:

@@ -31,8 +31,11 @@ _C_LIBRARIES = ("libc.so", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2"
 _CHECKED_BYTES = 16
 _GRACE_S = 5.0
 _WORKER = (
-    "import sys; sys.path.insert(0, {root!r}); from collectors.ptrace_worker import main; main()"
+    "import sys; ours = type(sys)('collectors'); ours.__path__ = [{folder!r}]; "
+    "sys.modules['collectors'] = ours; from collectors.ptrace_worker import main; main()"
 )
+"""Our package comes by its own path: the folder it lies in, mostly site-packages, holds packages of
+any name and is never searched, least of all before the standard library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +161,8 @@ def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
 
     An interrupt of ours does not reach it: a stop once begun is finished first.
     """
-    root = str(Path(__file__).resolve().parent.parent)
-    command = [sys.executable, "-I", "-S", "-c", _WORKER.format(root=root)]
+    folder = str(Path(__file__).resolve().parent)
+    command = [sys.executable, "-I", "-S", "-c", _WORKER.format(folder=folder)]
     worker = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

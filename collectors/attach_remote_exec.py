@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from collectors.attach_files import Place
@@ -41,12 +40,7 @@ class RemoteExec:
         reason = self.why_not(process)
         if reason:
             return Attempt(self.name, False, reason)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        fd = os.open(_SCRIPT, flags, 0o600, dir_fd=place.handle)
-        with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-            if process.uid != os.geteuid():
-                os.fchown(file.fileno(), process.uid, process.gid)
+        place.write(_SCRIPT, text)
         try:
             sys.remote_exec(process.pid, f"{place.inside}/{_SCRIPT}")  # type: ignore[attr-defined]
         except ProcessLookupError as fault:

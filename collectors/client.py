@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from collectors import wire
+from collectors import acting, wire
 from collectors.errors import NoHandshake, NotPermitted, PeerGone, PeerTooNew, PeerTooOld
 from collectors.wire import Frame, Kind
 
@@ -154,7 +154,7 @@ def connect(
         PeerTooOld, PeerTooNew: The agent speaks another wire version.
     """
     deadline = time.monotonic() + limit_s
-    connection = _connected(path, deadline, give_up)
+    connection = _connected(path, uid, deadline, give_up)
     try:
         _check_peer(connection, path, pid, uid)
         hello, first, decoder = _hello(connection, path, deadline)
@@ -164,12 +164,14 @@ def connect(
     return Client(path, connection, decoder, hello, first)
 
 
-def _connected(path: str, deadline: float, give_up: Callable[[], None] | None) -> socket.socket:
+def _connected(
+    path: str, uid: int, deadline: float, give_up: Callable[[], None] | None
+) -> socket.socket:
     fault: OSError | None = None
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            _connect_by_path(connection, path)
+            _connect_as(uid, connection, path)
             return connection
         except OSError as failure:
             connection.close()
@@ -185,13 +187,29 @@ def _connected(path: str, deadline: float, give_up: Callable[[], None] | None) -
         time.sleep(_RETRY_S)
 
 
-def _connect_by_path(connection: socket.socket, path: str) -> None:
-    if len(os.fsencode(path)) <= PATH_LIMIT_BYTES:
-        connection.connect(path)
-        return
-    folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+def _connect_as(uid: int, connection: socket.socket, path: str) -> None:
+    """Connects with the rights of the trainer's user, which the agent then sees as the peer's.
+
+    An agent in a user namespace (rootless containers) cannot tell root outside from any stranger.
+    Whoever swaps the socket for a link leads us nowhere that this user could not go.
+    """
     try:
-        connection.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}")
+        _connect_by_path(connection, path, lambda work: acting.run_as(uid, acting.NO_GROUP, work))
+    except (
+        NotPermitted
+    ):  # to change users, where root has lost that right: agents beside us trust it
+        _connect_by_path(connection, path)
+
+
+def _connect_by_path(
+    connection: socket.socket,
+    path: str,
+    run: Callable[[Callable[[], None]], None] = lambda work: work(),
+) -> None:
+    """Through a handle of its folder, which may lie where only root gets to, and beyond any length."""
+    folder = os.open(os.path.dirname(path) or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        run(lambda: connection.connect(f"/proc/self/fd/{folder}/{os.path.basename(path)}"))
     finally:
         os.close(folder)
 

@@ -23,9 +23,11 @@ from collectors.nvml_processes import OURS
 from collectors.wire import Decoder, Frame, Kind, WireError
 
 _WORKER = (
-    "import sys; sys.path[:] = [{root!r}, *filter(None, sys.path)]; "
-    "from collectors.counter_worker import main; main()"
+    "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; "
+    "ours = type(sys)('collectors'); ours.__path__ = [{root!r} + '/collectors']; "
+    "sys.modules['collectors'] = ours; from collectors.counter_worker import main; main()"
 )
+"""Our package by its own path, and what lies beside it only after the standard library."""
 _CHUNK_BYTES = 1 << 18
 _SPANS = 64
 """In one line: what is longer than PIPE_BUF, 4096 bytes, a full pipe may take a part of (pipe(7))."""

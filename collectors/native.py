@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collectors import ownership
 from collectors.errors import CollectorError, NotWritable, Unsupported
 
 if TYPE_CHECKING:
@@ -125,38 +126,50 @@ def compile_library(target: Path, extra: tuple[str, ...] = ()) -> Path:
     if not sources:
         raise Unsupported(f"the agent's sources are missing from {SOURCE_DIR}", "reinstall brrrtop")
     stamp = f'-DBRRR_FINGERPRINT="{fingerprint()}"'
-    descriptor, made = tempfile.mkstemp(suffix=".so", dir=target.parent)
-    os.close(descriptor)
     try:
-        told = subprocess.run(
-            [*command, *FLAGS, stamp, *extra, "-o", made, *sources, *LINK_FLAGS],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMPILE_LIMIT_S,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-        full = next((one for one in _FULL if one in told.stderr), None)
-        if told.returncode != 0 and full is not None:
-            raise NotWritable(
-                f"the agent cannot be compiled into {target.parent}: {full}",
-                "make room there and in /tmp, or set XDG_CACHE_HOME to a folder with room",
+        # The compiler's own files too: those in another user's TMPDIR could be replaced.
+        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+            made = Path(folder) / LIBRARY_NAME
+            _compile(
+                [*command, *FLAGS, stamp, *extra, "-o", str(made), *sources, *LINK_FLAGS],
+                folder,
+                target,
             )
-        if told.returncode != 0:
-            last = " ".join(told.stderr.split()[-60:]) or f"exit code {told.returncode}"
-            raise CollectorError(f"the agent did not compile: {last}", _HELP)
-        Path(made).chmod(0o755)
-        Path(made).replace(target)
+            made.chmod(0o755)
+            made.replace(target)
     except subprocess.TimeoutExpired as fault:
         raise CollectorError(
             f"{command[0]} needed more than {COMPILE_LIMIT_S:.0f} s for the agent", "try again"
         ) from fault
     except OSError as fault:
         raise CollectorError(f"the agent did not compile: {fault}", _HELP) from fault
-    finally:
-        Path(made).unlink(missing_ok=True)
     return target
+
+
+def _compile(command: list[str], temporary: str, target: Path) -> None:
+    """Runs the compiler.
+
+    Raises:
+        CollectorError: It failed.
+    """
+    told = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=COMPILE_LIMIT_S,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "TMPDIR": temporary},
+    )
+    full = next((one for one in _FULL if one in told.stderr), None)
+    if told.returncode != 0 and full is not None:
+        raise NotWritable(
+            f"the agent cannot be compiled into {target.parent}: {full}",
+            "make room there, or set XDG_CACHE_HOME to a folder with room",
+        )
+    if told.returncode != 0:
+        last = " ".join(told.stderr.split()[-60:]) or f"exit code {told.returncode}"
+        raise CollectorError(f"the agent did not compile: {last}", _HELP)
 
 
 def _is_current(library: Path) -> bool:
@@ -170,22 +183,41 @@ def _is_current(library: Path) -> bool:
 
 
 def _cached() -> Path:
-    import platformdirs
-
-    folder = Path(platformdirs.user_cache_dir("brrrtop")) / "agent"
+    folder = _cache_folder()
     target = folder / f"{fingerprint()}-{os.uname().machine}" / LIBRARY_NAME
-    if target.is_file():
+    if ownership.is_own_file(target):
         return target
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             _hold(lock.fileno())
-            return target if target.is_file() else compile_library(target)
+            return target if ownership.is_own_file(target) else compile_library(target)
     except OSError as fault:
         raise NotWritable(
             f"the agent's library cannot be put into {folder}: {fault.strerror}",
             "make that folder writable, or set XDG_CACHE_HOME to one that is",
         ) from fault
+
+
+def _cache_folder() -> Path:
+    """Where a library can be kept that is loaded into trainers, so that nobody else can replace it.
+
+    Root's HOME and XDG_CACHE_HOME may still be another user's (`sudo -E`, `su`): then the folder is
+    in root's own home.
+    """
+    import platformdirs
+
+    named = Path(platformdirs.user_cache_dir("brrrtop")).resolve() / "agent"
+    changeable, own = ownership.changeable_by(named), ownership.home()
+    if changeable and own is not None:
+        named = own.resolve() / ".cache" / "brrrtop" / "agent"
+        changeable = ownership.changeable_by(named)
+    if changeable:
+        raise NotWritable(
+            f"the agent's library cannot be kept where others can replace it: {changeable}",
+            "set XDG_CACHE_HOME to a folder of your own",
+        )
+    return named
 
 
 def _hold(descriptor: int) -> None:

@@ -4,6 +4,8 @@ The name carries the machine's boot, the pid namespace, the process and its star
 agree with what /proc says here, nobody can be mistaken for the owner. The command's process is
 noted inside: it, and every process with an agent, may outlive a brrrtop that was killed, and then
 the folder stays, so that it can still be attached to.
+
+Every Python that the command starts imports from here, so no other user may be able to replace it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from collectors import attach_files, client
+from collectors import attach_files, client, ownership
 from collectors import process as processes
 from collectors.errors import NoSuchProcess, NotWritable
 
@@ -39,6 +41,10 @@ def make() -> Path:
     """
     tried = []
     for base in _bases():
+        changeable = ownership.changeable_by(base)
+        if changeable:
+            tried.append(changeable)
+            continue
         sweep(base)
         folder = base / f"{PREFIX}{_owner()}-{secrets.token_hex(4)}"
         longest = f"{folder}/4194304.{attach_files.SOCKET_NAME}"
@@ -109,7 +115,7 @@ def _bases() -> Iterator[Path]:
     named = [os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/dev/shm", "/var/tmp"]
     with contextlib.suppress(FileNotFoundError):  # it has tried to write in each it knows
         named.insert(1, tempfile.gettempdir())
-    yield from dict.fromkeys(Path(base) for base in named if base)
+    yield from dict.fromkeys(Path(base).resolve() for base in named if base)
 
 
 def _owner() -> str:

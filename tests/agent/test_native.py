@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors import control, native
+from collectors import control, native, ownership
 from collectors.errors import CollectorError, NotWritable, Unsupported
 from collectors.wire import HEADER
 
@@ -38,6 +38,55 @@ def test_a_library_older_than_its_sources_is_not_used(unbundled: Path) -> None:
     assert native.library_path() != stale
     stale.write_bytes(f"brrrtop-sources:{native.fingerprint()}".encode())
     assert native.library_path() == stale
+
+
+def plant(cache: Path) -> Path:
+    """A library where ours would be kept, that fits by its name."""
+    folder = cache / "brrrtop" / "agent" / f"{native.fingerprint()}-{os.uname().machine}"
+    folder.mkdir(parents=True)
+    (folder / native.LIBRARY_NAME).write_bytes(b"\x7fELF planted")
+    return folder / native.LIBRARY_NAME
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_a_library_of_another_user_is_built_anew(
+    unbundled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = plant(Path(os.environ["XDG_CACHE_HOME"]))
+    os.chown(planted, 6666, 6666)
+    assert native.library_path() == planted
+    assert b"planted" not in planted.read_bytes() and planted.stat().st_uid == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
+def test_a_cache_of_another_user_is_left_alone(
+    unbundled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `sudo -E` leaves it to root; the file may even be root's own."""
+    cache, roots = Path(os.environ["XDG_CACHE_HOME"]), unbundled / "root"
+    planted = plant(cache)
+    os.chown(cache, 6666, 6666)
+    roots.mkdir()
+    monkeypatch.setattr(ownership, "home", lambda: roots)
+    made = native.library_path()
+    assert roots in made.parents and b"planted" not in made.read_bytes()
+    assert planted.read_bytes() == b"\x7fELF planted"
+    os.chown(roots, 6666, 6666)
+    with pytest.raises(NotWritable, match="belongs to user 6666"):
+        native.library_path()
+
+
+def test_the_compiler_leaves_its_files_where_nobody_else_can_change_them(
+    unbundled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    compiler = unbundled / "cc"
+    compiler.write_text(f'#!/bin/sh\necho "$TMPDIR" > {seen}\nexec gcc "$@"\n')
+    compiler.chmod(0o700)
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setenv("TMPDIR", "/somebody/elses")
+    made = native.library_path()
+    assert Path(seen.read_text().strip()).parent == made.parent
 
 
 def test_without_a_compiler_the_sentence_says_what_to_install(

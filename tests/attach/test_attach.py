@@ -325,22 +325,6 @@ def test_no_folder_anywhere_is_told_with_each_reason(
         attach(one.pid, stand_in, need_torch=False)
 
 
-def test_folders_of_dead_trainers_are_swept_and_those_of_living_ones_stay(tmp_path: Path) -> None:
-    space = os.stat("/proc/self/ns/pid").st_ino
-    ours = processes.read(os.getpid()).start_ticks
-    living = tmp_path / f"brrrtop-{space}-{os.getpid()}-{ours}-{'a' * 16}"
-    reused = tmp_path / f"brrrtop-{space}-{os.getpid()}-{ours - 1}-{'a' * 16}"
-    dead = tmp_path / f"brrrtop-{space}-{2**22 - 1}-77-{'a' * 16}"
-    elsewhere = tmp_path / f"brrrtop-1-{2**22 - 1}-77-{'a' * 16}"
-    for folder in (living, reused, dead, elsewhere):
-        folder.mkdir()
-    attach_files.sweep(str(tmp_path))
-    assert living.exists()
-    assert elsewhere.exists(), "a process of another pid namespace may well live"
-    assert not reused.exists()
-    assert not dead.exists()
-
-
 def test_a_process_without_an_agent_has_none() -> None:
     with python(children.SLEEPING) as one:
         assert find_agent(processes.read(one.pid)) is None

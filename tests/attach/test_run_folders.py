@@ -178,3 +178,36 @@ def test_an_ordinary_end_takes_the_folder_along(base: Path, tmp_path: Path) -> N
     assert one.wait() == 0
     one.remove()
     assert list(base.iterdir()) == []
+
+
+_MAKE = "from collectors import run_folders; print(run_folders.make())"
+
+
+def test_root_makes_no_folder_below_one_that_another_user_can_change(
+    root: None, base: Path
+) -> None:
+    """After `su` or `sudo -E` the environment still names that user's folders."""
+    theirs, below = base / "user", base / "user" / "roots"
+    theirs.mkdir(mode=0o700)
+    below.mkdir(mode=0o700)  # root's own, and its parent can be renamed
+    os.chown(theirs, 6666, 6666)
+    for runtime, temporary in ((theirs, theirs), (below, theirs), (theirs, below)):
+        named = {"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(temporary)}
+        made = subprocess.run(
+            [sys.executable, "-c", _MAKE], env=os.environ | named, capture_output=True, text=True
+        )
+        folder = Path(made.stdout.strip())
+        assert folder.is_dir(), made.stderr
+        folder.rmdir()
+        assert theirs not in folder.parents
+    assert list(below.iterdir()) == []
+
+
+def test_a_folder_that_anybody_can_change_is_none_unless_it_is_sticky(
+    base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base.chmod(0o777)
+    with pytest.raises(NotWritable, match=f"anybody can change {base}"):
+        run_folders.make()
+    base.chmod(0o1777)
+    assert run_folders.make().parent == base

@@ -1,0 +1,71 @@
+"""Whether other users can change what lies in a folder. Standard library only.
+
+After `su` or `sudo -E` the environment still names folders of the user before: whatever root put
+there, that user could replace before it is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+_ALL_USERS = ("0", "0", "4294967295")
+"""What /proc/self/uid_map says outside any user namespace."""
+
+
+def home() -> Path | None:
+    """Our user's own folder, whatever HOME says."""
+    try:
+        import pwd
+
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except (ImportError, KeyError):
+        return None
+
+
+def changeable_by(path: Path) -> str:
+    """Who else can replace what lies at `path`, as the end of a sentence; empty: only us and root.
+
+    Write permission of a group counts as its owner's own decision. Above our user's home nothing
+    is asked: whoever owns that has this user anyway. What does not exist yet is passed over.
+
+    Args:
+        path: Resolved, so that no link on the way there can be turned elsewhere.
+    """
+    own, trusted = home(), _trusted()
+    own = own and own.resolve()
+    for part in (path, *path.parents):
+        try:
+            found = part.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as fault:
+            return f"{part} cannot be looked at ({fault.strerror})"
+        if found.st_uid not in trusted:
+            return f"{part} belongs to user {found.st_uid}"
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            return f"anybody can change {part}"
+        if part == own:
+            break
+    return ""
+
+
+def is_own_file(path: Path) -> bool:
+    """A regular file, no link, that only we and root can have written."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    own = found.st_uid in _trusted() and not found.st_mode & stat.S_IWOTH
+    return own and stat.S_ISREG(found.st_mode)
+
+
+def _trusted() -> set[int]:
+    """Our user and root; in a user namespace also the number that root outside appears as."""
+    users = {0, os.geteuid()}
+    with contextlib.suppress(OSError, ValueError):
+        if tuple(Path("/proc/self/uid_map").read_text("ascii").split()) != _ALL_USERS:
+            users.add(int(Path("/proc/sys/kernel/overflowuid").read_text("ascii")))
+    return users

@@ -1,0 +1,264 @@
+"""The trainer's private folder against a trainer's user who swaps it for a link meanwhile."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from collectors import attach_files, client
+from collectors import process as processes
+from collectors.attach_files import AgentFiles
+from collectors.errors import NotPermitted, NotWritable
+from tests.attach import children
+from tests.attach.children import Child
+
+STRANGER = 6666
+ROUNDS = 12
+FILES = 400
+"""Agent files to copy: their number makes the time in which a swap can happen."""
+_ATTACKER = """
+import os, sys, time
+base, victim, user, files = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+os.setgroups([]); os.setgid(user); os.setuid(user)
+# A folder that looks like ours, in which every file is a link to what only root may write.
+os.makedirs(f"{base}/fake/agent")
+for number in range(files):
+    os.symlink(f"{victim}/shadow", f"{base}/fake/agent/part{number}.py")
+os.symlink(f"{victim}/shadow", f"{base}/fake/library.so")
+print("up", flush=True)
+number = 0
+while True:
+    for name in os.listdir(base):
+        path = os.path.join(base, name)
+        if not name.startswith("brrrtop-") or os.path.islink(path):
+            continue
+        time.sleep(0.0005 * (number % 8))
+        try:
+            os.rename(path, f"{base}/was-{number}")
+            os.symlink(f"{base}/fake" if number % 2 else victim, path)
+        except OSError:
+            continue
+        number += 1
+        print("swapped", flush=True)
+"""
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    """A folder of the stranger's, as /run/user/UID is; its path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="b", dir="/tmp") as name:
+        os.chown(name, STRANGER, STRANGER)
+        yield Path(name)
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A folder of root's that anyone may enter, with a file that nobody else may read."""
+    folder = tmp_path / "victim"
+    folder.mkdir(mode=0o755)
+    (folder / "shadow").write_text("root:secret")
+    (folder / "shadow").chmod(0o600)
+    for path in (tmp_path, *tmp_path.parents):
+        if path not in (Path("/"), Path("/tmp")):
+            path.chmod(path.stat().st_mode | 0o055)
+    return folder
+
+
+@pytest.fixture
+def many_files(tmp_path: Path) -> AgentFiles:
+    """An agent of many files, in a folder that only root can read, so that they are copied."""
+    folder = tmp_path / "ours" / "agent"
+    folder.mkdir(parents=True)
+    (tmp_path / "ours").chmod(0o700)
+    for name in ("entry.py", *(f"part{number}.py" for number in range(FILES))):
+        (folder / name).write_text("pass\n")
+    library = tmp_path / "ours" / "library.so"
+    library.write_bytes(b"\x7fELF")
+    return AgentFiles(folder, library)
+
+
+@contextmanager
+def attacker(base: Path, victim: Path) -> Iterator[Child]:
+    command = [_python(), "-I", "-S", "-c", _ATTACKER, str(base), str(victim), str(STRANGER)]
+    command.append(str(FILES))
+    with children.child(command) as one:
+        assert one.hears(b"up\n"), one.said
+        yield one
+
+
+def _python() -> str:
+    return "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
+
+
+def test_root_gives_nothing_away_to_a_user_who_swaps_the_folder_for_a_link(
+    root: None,
+    base: Path,
+    victim: Path,
+    many_files: AgentFiles,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attach_files, "bases", lambda _: (str(base),))
+    with attacker(base, victim) as one:
+        sheet = processes.read(one.pid)
+        for _ in range(ROUNDS):
+            try:
+                place = attach_files.prepare(sheet, many_files)
+            except NotWritable:
+                continue
+            place.remove()
+        assert one.hears(b"swapped"), "the attacker was never quick enough: this proves nothing"
+    found = (victim / "shadow").stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, 0o600)
+    assert (victim / "shadow").read_text() == "root:secret"
+    assert victim.stat().st_uid == 0
+    assert sorted(os.listdir(victim)) == ["shadow"]
+
+
+@contextmanager
+def of_the_stranger(code: str = "") -> Iterator[Child]:
+    """A process of another user that does nothing more once it has run `code` as root."""
+    become = f"import os; os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})"
+    with children.python(f"{code}\n{become}\n{children.SLEEPING}", _python()) as one:
+        assert wait_for(lambda: processes.read(one.pid).uid == STRANGER)
+        yield one
+
+
+def wait_for(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def test_the_folder_and_all_in_it_belong_to_the_trainers_user(
+    root: None, base: Path, many_files: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attach_files, "bases", lambda _: (str(base),))
+    with of_the_stranger() as one:
+        place = attach_files.prepare(processes.read(one.pid), many_files)
+        place.write("boot.py", "pass")
+        (folder,) = base.iterdir()
+        everything = [folder, *folder.rglob("*")]
+        assert len(everything) == FILES + 5
+        assert {(p.lstat().st_uid, p.lstat().st_gid) for p in everything} == {(STRANGER, STRANGER)}
+        assert {p.stat().st_mode & 0o077 for p in everything} == {0}
+        assert place.text("boot.py") == "pass"
+        place.remove()
+    assert list(base.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_lies_in_place_of_a_refusal_is_not_read_with_roots_rights(
+    kind: str, root: None, base: Path, victim: Path, many_files: AgentFiles,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(attach_files, "bases", lambda _: (str(base),))
+    with of_the_stranger() as one:
+        place = attach_files.prepare(processes.read(one.pid), many_files)
+        path = Path(place.outside) / "said"
+        if kind == "link":
+            os.link(victim / "shadow", path)  # a hard one, where the kernel allows it
+        else:
+            os.mkfifo(path)
+        assert place.text("said") is None
+        place.remove()
+    assert (victim / "shadow").read_text() == "root:secret"
+
+
+def test_links_of_a_container_never_lead_to_the_hosts_folders(
+    root: None, tmp_path: Path, many_files: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link is absolute: inside it names a folder of the container, outside one of the host."""
+    with tempfile.TemporaryDirectory(prefix="h", dir="/tmp") as host:
+        inside = tmp_path / "image"
+        (inside / "shm").mkdir(parents=True)
+        (inside / "tmp").symlink_to(host)
+        monkeypatch.setattr(attach_files, "bases", lambda _: ("/tmp", "/shm"))
+        with children.python(f"import os; os.chroot({str(inside)!r})\n{children.BUSY}") as one:
+            sheet = processes.read(one.pid)
+            assert wait_for(lambda: os.path.samestat(os.stat(sheet.root), inside.stat()))
+            place = attach_files.prepare(sheet, many_files)
+            assert place.inside.startswith("/shm/"), "the link is passed over"
+            assert list(Path(host).iterdir()) == []
+            assert len(list((inside / "shm").iterdir())) == 1
+            place.remove()
+            assert list((inside / "shm").iterdir()) == []
+
+
+def a_folder(base: Path, pid: int, ticks: int, end: str = "a" * 16) -> Path:
+    folder = base / f"brrrtop-{attach_files.pid_namespace()}-{pid}-{ticks}-{end}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def sweep(base: Path, pid: int) -> None:
+    handle = os.open(base, os.O_PATH | os.O_DIRECTORY)
+    try:
+        attach_files.sweep(processes.read(pid), handle)
+    finally:
+        os.close(handle)
+
+
+def test_folders_of_dead_trainers_are_swept_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    ours = processes.read(os.getpid()).start_ticks
+    living = a_folder(tmp_path, os.getpid(), ours)
+    reused = a_folder(tmp_path, os.getpid(), ours - 1)
+    dead = a_folder(tmp_path, 2**22 - 1, 77)
+    elsewhere = tmp_path / f"brrrtop-1-{2**22 - 1}-77-{'a' * 16}"
+    elsewhere.mkdir()
+    sweep(tmp_path, os.getpid())
+    assert living.exists()
+    assert elsewhere.exists(), "a process of another pid namespace may well live"
+    assert not reused.exists()
+    assert not dead.exists()
+
+
+def test_root_sweeps_only_what_the_trainers_user_owns(root: None, base: Path) -> None:
+    roots, strangers = a_folder(base, 2**22 - 1, 77), a_folder(base, 2**22 - 1, 78)
+    os.chown(strangers, STRANGER, STRANGER)
+    with of_the_stranger() as one:
+        sweep(base, one.pid)
+    assert roots.exists() and not strangers.exists()
+
+
+def test_a_trainer_cannot_have_the_folder_of_another_user_removed(root: None, base: Path) -> None:
+    """It named its socket below a folder of its own, and put a link there afterwards."""
+    with tempfile.TemporaryDirectory(prefix="o", dir="/tmp") as others:
+        Path(others).chmod(0o1777)
+        theirs = a_folder(Path(others), os.getpid(), 5)
+        (theirs / "agent.sock").touch()
+        (base / "link").symlink_to(others)
+        with of_the_stranger() as one:
+            sheet = processes.read(one.pid)
+            attach_files.remove_beside(sheet, f"{base}/link/{theirs.name}/agent.sock")
+            assert (theirs / "agent.sock").exists()
+            own = a_folder(base, os.getpid(), 5)
+            os.chown(own, STRANGER, STRANGER)
+            attach_files.remove_beside(sheet, f"{own}/agent.sock")
+            assert not own.exists()
+
+
+def test_a_link_in_place_of_the_socket_leads_root_to_no_service_of_its_own(
+    root: None, base: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX) as service:
+        service.bind(str(base / "service"))  # only root may connect there
+        os.chmod(base / "service", 0o600)
+        service.listen(4)
+        service.setblocking(False)
+        (base / "agent.sock").symlink_to(base / "service")
+        with pytest.raises(NotPermitted):
+            client.connect(f"{base}/agent.sock", pid=os.getpid(), uid=STRANGER, limit_s=0.2)
+        with pytest.raises(BlockingIOError):
+            service.accept()

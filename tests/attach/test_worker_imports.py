@@ -1,0 +1,54 @@
+"""The process that touches the trainer imports the standard library and its siblings alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectors import attach_ptrace, counter_process, ptrace
+from tests.attach import children
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_packages_beside_ours_are_never_imported(
+    tracing: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """site-packages may hold a `json`, or a `collectors` that came with another package."""
+    compiled = shutil.ignore_patterns("native", "__pycache__", "*.so")
+    shutil.copytree(ROOT / "collectors", tmp_path / "collectors", ignore=compiled)
+    for name in ("json", "signal", "ctypes", "contextlib", "importlib"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from site-packages')")
+    monkeypatch.setattr(attach_ptrace, "__file__", str(tmp_path / "collectors/attach_ptrace.py"))
+    with children.python(children.SLEEPING) as one:
+        answer = attach_ptrace.run_worker({"do": "probe", "pid": one.pid}, 5.0)
+    assert answer == {"ok": True, "tries": []}
+
+
+def test_the_worker_takes_our_package_and_leaves_the_search_path(tmp_path: Path) -> None:
+    folder = str(Path(ptrace.__file__).parent)
+    text, _, _ = attach_ptrace._WORKER.format(folder=folder).partition("; from ")
+    show = "import json, collectors.ptrace as p; print(json.dumps([p.__file__, sys.path]))"
+    plain = "import json, sys; print(json.dumps(sys.path))"
+
+    def said_by(code: str) -> list[object]:
+        command = [sys.executable, "-I", "-S", "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+        answer: list[object] = json.loads(done.stdout)
+        return answer
+
+    assert said_by(f"{text}; {show}") == [ptrace.__file__, said_by(plain)]
+
+
+def test_the_counter_worker_searches_beside_our_package_last(tmp_path: Path) -> None:
+    (tmp_path / "collectors").mkdir()
+    (tmp_path / "json.py").write_text("raise SystemExit('imported from site-packages')")
+    text, _, _ = counter_process._WORKER.format(root=str(tmp_path)).partition("; from ")
+    code = f"{text}; import json, collectors; print(collectors.__path__[0])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == str(tmp_path / "collectors"), done.stderr

@@ -1,0 +1,133 @@
+"""What an installation brings along: bounded below, few, and each imported only where it belongs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+IMPORTED = {
+    "textual": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
+    "rich": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
+    "numpy": ("numpy", r"brrrtop/.*|collectors/[^/]*"),
+    "msgspec": ("msgspec", r"brrrtop/session/.*|collectors/wire\.py"),
+    "zstandard": ("zstandard", r"brrrtop/session/.*|collectors/wire\.py"),
+    "pynvml": ("nvidia-ml-py", r"collectors/(nvml|gpm|cuda|doctor|counter)[^/]*"),
+    "psutil": ("psutil", r"collectors/hostload\.py"),
+    "platformdirs": ("platformdirs", r"brrrtop/calibrated\.py|collectors/native\.py"),
+    "shtab": ("shtab", r"brrrtop/cli/completion\.py"),
+    "cupti": ("cupti-python", r"collectors/counter[^/]*"),
+}
+"""Module imported → the dependency that brings it, and the files that may import it."""
+INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}
+"""Of the trainer, not of ours; never a dependency."""
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+
+
+def declared() -> dict[str, str]:
+    """Each dependency with its bounds."""
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    entries = re.findall(r'"([^"]+)"', listed[1])
+    pairs = (re.fullmatch(r"([A-Za-z0-9_-]+)([^;]*)(;.*)?", entry) for entry in entries)
+    return {match[1]: match[2] for match in pairs if match}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Top-level names of other projects that a file imports, by statement or by name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+            names = [a.value for a in node.args if isinstance(a, ast.Constant)]
+        for top in (name.partition(".")[0] for name in names):
+            if top not in sys.stdlib_module_names and top not in ("brrrtop", "collectors"):
+                yield top
+
+
+def files() -> dict[str, set[str]]:
+    found = {}
+    for package in ("brrrtop", "collectors"):
+        for path in (ROOT / package).rglob("*.py"):
+            inside = path.is_relative_to(ROOT / "collectors" / "agent")
+            siblings = {one.stem for one in path.parent.glob("*.py")} if inside else set()
+            found[str(path.relative_to(ROOT))] = set(imports(path)) - siblings - INSIDE_TRAINERS
+    return found
+
+
+def test_every_dependency_has_a_lower_bound() -> None:
+    assert len(declared()) >= 9
+    assert [name for name, bounds in declared().items() if not re.match(r"[>=]=\d", bounds)] == []
+
+
+def test_every_dependency_is_imported_and_every_import_declared() -> None:
+    used = {name for names in files().values() for name in names}
+    assert used == set(IMPORTED)
+    assert {IMPORTED[name][0] for name in used} == set(declared())
+
+
+def test_each_is_imported_only_where_it_belongs() -> None:
+    strays = [
+        f"{path}: {name}"
+        for path, names in files().items()
+        for name in names & set(IMPORTED)
+        if not re.fullmatch(IMPORTED[name][1], path)
+    ]
+    assert strays == []
+
+
+@pytest.mark.parametrize("name", sorted(declared()))
+def test_what_is_installed_came_as_a_wheel_for_this_python(name: str) -> None:
+    try:
+        found = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"{name} is not installed here")
+    tags = re.findall(r"^Tag: (\S+)", found.read_text("WHEEL") or "", re.MULTILINE)
+    here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    fits = [tag for tag in tags if re.match(rf"(py3|py2\.py3|{here}|cp3\d+-abi3)\b", tag)]
+    assert fits, tags
+
+
+def test_the_classifier_and_the_audit_agree_on_the_pythons() -> None:
+    text = (ROOT / "dev.py").read_text()
+    oldest, newest = (tuple(map(int, pair.split("."))) for pair in (PYTHONS[0], PYTHONS[-1]))
+    assert f"OLDEST, NEWEST = {oldest}, {newest}" in text
+    assert f'requires-python = ">={PYTHONS[0]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def audit_with(rows: list[dict[str, object]], tmp_path: Path) -> tuple[bool, str]:
+    """What `known_faults` says of an answer in the form that pip-audit prints."""
+    auditor = tmp_path / "pip-audit"
+    answer = json.dumps({"dependencies": rows, "fixes": []})
+    auditor.write_text(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\nexit 1\n")
+    auditor.chmod(0o700)
+    code = "import dev; print(dev.known_faults({!r}, {{frozenset(['a==1'])}}))"
+    command = [sys.executable, "-c", code.format(str(auditor))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip() == "True", done.stderr
+
+
+def test_an_audit_fails_on_known_faults_and_says_what_nobody_was_asked_about(
+    tmp_path: Path,
+) -> None:
+    fine = {"name": "a", "version": "1", "vulns": []}
+    bad = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
+    unknown = {"name": "c", "skip_reason": "not found"}
+    failed, said = audit_with([fine, bad, unknown], tmp_path)
+    assert failed and "known faults in b 2: CVE-1" in said and "not audited: c," in said
+    failed, said = audit_with([unknown], tmp_path)
+    assert not failed and "the advisory database cannot be reached" in said
+    failed, said = audit_with([fine], tmp_path)
+    assert not failed and "1 versions audited" in said
