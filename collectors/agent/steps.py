@@ -26,10 +26,10 @@ _TOLD = ("foreach", "fused", "capturable")
 class Rhythm:
     """When one optimizer stepped, the last 64 times."""
 
-    __slots__ = ("label", "name_id", "stamps")
+    __slots__ = ("label", "stamps")
 
-    def __init__(self, label: str, name_id: int) -> None:
-        self.label, self.name_id = label, name_id
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.stamps: deque[int] = deque(maxlen=64)
 
     def unevenness(self, now_ns: int) -> float:
@@ -131,7 +131,8 @@ class Steps(Probe):
             if beat is not None:
                 beat()
         elif len(self._rhythms) <= _MARKED_OPTIMIZERS:
-            native.mark(OPTIMIZER, now_ns, now_ns, 0, rhythm.name_id, this_thread())
+            name_id = native.name(rhythm.label)
+            native.mark(OPTIMIZER, now_ns, now_ns, 0, name_id, this_thread())
 
     def _met(self, optimizer: Any) -> Rhythm:
         if len(self._rhythms) >= 1024:
@@ -139,7 +140,7 @@ class Steps(Probe):
         defaults = getattr(optimizer, "defaults", {})
         told = ", ".join(f"{key}={defaults[key]}" for key in _TOLD if key in defaults)
         label = f"{type(optimizer).__name__}({told})"
-        self._rhythms[id(optimizer)] = rhythm = Rhythm(label, self.native.name(label))
+        self._rhythms[id(optimizer)] = rhythm = Rhythm(label)
         self.thread_ident = get_ident()
         self._primary = self._primary or rhythm
         return rhythm

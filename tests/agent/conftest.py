@@ -45,6 +45,9 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
         "older": build(folder / "older" / "libcupti.so.12", cupti, "-DOLDER_THAN_12_6", *flags),
         "triton": build(folder / "triton" / "libcupti.so.2025.1.1", cupti, *flags),
         "cuda": build(folder / "libcuda.so.1", cuda, *flags),
+        "faults": build(
+            folder / "libfaults.so", FAKES.parent / "faults" / "faults.c", *flags, "-ldl"
+        ),
         "sanitizer": build(folder / "libsanitizer-collection.so", cuda, *flags),
     }
     built["torch"] = build(folder / "libtorch_cpu.so", cuda, *torch)

@@ -143,12 +143,23 @@ static bool heed_requests(void)
     return asked & ASK_STOP;
 }
 
+/* Nobody is left who was told what the names mean. */
+static void clear_names(void)
+{
+    if (!names_crowded())
+        return;
+    names_begin_anew();
+    walk_forget_names();
+    calls_name();
+}
+
 static void heed_monitors(int64_t now_ns)
 {
     if (!server_changed())
         return;
     if (server_clients() == 0) {
         trace_retract();
+        clear_names();
         idle_ns = options.idle_retract_ms ? now_ns + options.idle_retract_ms * NS_PER_MS : INT64_MAX;
     } else {
         idle_ns = INT64_MAX;
@@ -240,6 +251,7 @@ static void *run(void *unused)
 {
     (void)unused;
     pthread_setname_np(pthread_self(), "brrrtop-agent");
+    clear_names();
     calls_name();
     names_use_demangler((int)options.demangle);
     const char *reason = work();
@@ -297,7 +309,7 @@ static void in_child(void)
     lanes_forked();
     inbox_forked();
     names_forked();
-    marks_init();
+    marks_forked();
     pool_forked();
     switch_forked();
     cupti_forked();
@@ -312,7 +324,6 @@ static void in_child(void)
 
 void agent_once_per_process(void)
 {
-    marks_init();
     pthread_atfork(NULL, NULL, in_child);
     atexit(at_exit);
 }
@@ -347,6 +358,7 @@ static int prepare(const char *socket_path, const char *hello_json)
         return code;
     }
     report_hello(hello);
+    marks_begin();
     atomic_store(&awake, false);
     pool_configure(&(struct pool_options){options.buffer_bytes, options.max_buffers});
     outbox_limit(options.outbox_bytes);
