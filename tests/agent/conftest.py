@@ -14,6 +14,7 @@ from tests.agent.rig import Monitor, Trainer
 
 FLAGS = ("-std=c11", "-O1", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-shared")
 FAKES = Path(__file__).resolve().parents[1] / "fakes" / "cupti"
+NVML = FAKES.parent / "nvml" / "fake_nvml.c"
 
 
 def build(target: Path, source: Path, *flags: str) -> Path:
@@ -45,6 +46,7 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
         "older": build(folder / "older" / "libcupti.so.12", cupti, "-DOLDER_THAN_12_6", *flags),
         "triton": build(folder / "triton" / "libcupti.so.2025.1.1", cupti, *flags),
         "cuda": build(folder / "libcuda.so.1", cuda, *flags),
+        "nvml": build(folder / "nvml" / "libnvidia-ml.so.1", NVML, *flags),
         "faults": build(
             folder / "libfaults.so", FAKES.parent / "faults" / "faults.c", *flags, "-ldl"
         ),

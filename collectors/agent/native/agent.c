@@ -188,10 +188,12 @@ static bool sleep_and_serve(int64_t due_ns)
     server_watch(fds, now_ns);
     fds[SERVER_FDS] = (struct pollfd){atomic_load(&woken_fd), POLLIN, 0};
     if (poll(fds, SERVER_FDS + 1, until(sooner(due_ns, server_due_ns()), now_ns)) < 0) {
+        /* No memory, or a limit below seven descriptors. It would fail at once again, so all are tried
+         * after a while, or when somebody wakes: none of them blocks. */
+        for (int ms = 0; ms < BEAT_NS / NS_PER_MS && !atomic_load(&awake); ms++)
+            nanosleep(&(struct timespec){0, NS_PER_MS}, NULL);
         for (int i = 0; i <= SERVER_FDS; i++)
-            fds[i].revents = 0;
-        if (errno != EINTR) /* no memory, or a limit below seven descriptors: it would fail at once again */
-            nanosleep(&(struct timespec){0, BEAT_NS}, NULL);
+            fds[i].revents = fds[i].fd >= 0 ? POLLIN : 0;
     }
     bool ours = own_fd_holds(fds[SERVER_FDS].fd, &woken_is) &&
                 own_fd_holds(atomic_load(&wake_fd), &wake_is) && server_listens();

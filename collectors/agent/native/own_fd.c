@@ -8,17 +8,19 @@
 /* Below the usual limit of 1024, far above what anybody opens by accident; lower where the limit is. */
 static const int FROM[] = {700, 200};
 
-static bool look(int fd, uint64_t *device, uint64_t *inode)
+enum seen { CLOSED, OPEN, UNSEEN };
+
+static enum seen look(int fd, uint64_t *device, uint64_t *inode)
 {
     struct stat found;
     int kept = errno;
-    bool open = fd >= 0 && fstat(fd, &found) == 0;
+    bool told = fd >= 0 && fstat(fd, &found) == 0, closed = fd < 0 || (!told && errno == EBADF);
     errno = kept;
-    if (!open)
-        return false;
+    if (!told)
+        return closed ? CLOSED : UNSEEN;
     *device = found.st_dev;
     *inode = found.st_ino;
-    return true;
+    return OPEN;
 }
 
 int own_fd_keep(int fd, struct own_fd *is)
@@ -40,9 +42,11 @@ int own_fd_keep(int fd, struct own_fd *is)
 
 bool own_fd_holds(int fd, const struct own_fd *is)
 {
-    uint64_t device, inode;
-    return look(fd, &device, &inode) && device == atomic_load(&is->device) &&
-           inode == atomic_load(&is->inode);
+    uint64_t device, inode, known = atomic_load(&is->inode);
+    enum seen seen = look(fd, &device, &inode);
+    if (seen == OPEN && known != 0)
+        return device == atomic_load(&is->device) && inode == known;
+    return seen != CLOSED; /* a sandbox that forbids to look: by its number */
 }
 
 void own_fd_close(int fd, const struct own_fd *is)

@@ -6,8 +6,9 @@
  * `hang=SECONDS` or `lie`. The first N calls pass, then so many are touched (all, unless told).
  *
  * Calls of the C library count only when they come from the agent's own code: fault_arm() finds where that
- * lies, and until then nothing happens. ptrace counts from anywhere. The stand-in libcupti asks fault_for()
- * by its calls' own names. fault_set() replaces the script, fault_hits() says how often it was followed.
+ * lies, and until then nothing happens. ptrace counts from anywhere and at once. The stand-in libcupti asks
+ * fault_for() by its calls' own names. fault_set() replaces the script, fault_hits() says how often it was
+ * followed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -129,7 +130,7 @@ EXPORT long fault_hits(const char *name)
 }
 
 /* What is to become of this call; `*code`: what it answers when it fails. Hangs here when it must. */
-EXPORT int fault_for(const char *name, int *code)
+static int scripted(const char *name, int *code)
 {
     for (int i = 0; i < atomic_load(&fault_count); i++) {
         struct fault *fault = &faults[i];
@@ -151,11 +152,13 @@ EXPORT int fault_for(const char *name, int *code)
     return NONE;
 }
 
+EXPORT int fault_for(const char *name, int *code) { return atomic_load(&first) ? scripted(name, code) : NONE; }
+
 static int touched(const char *name, void *from)
 {
     uintptr_t at = (uintptr_t)from;
     int code = 0;
-    if (at < atomic_load(&first) || at >= atomic_load(&end) || fault_for(name, &code) != FAIL)
+    if (at < atomic_load(&first) || at >= atomic_load(&end) || scripted(name, &code) != FAIL)
         return 0;
     errno = code;
     return 1;
@@ -230,7 +233,7 @@ EXPORT long ptrace(int request, ...)
     void *a = va_arg(rest, void *), *b = va_arg(rest, void *), *c = va_arg(rest, void *);
     va_end(rest);
     int code = 0;
-    if (fault_for("ptrace", &code) == FAIL) {
+    if (scripted("ptrace", &code) == FAIL) {
         errno = code;
         return -1;
     }
