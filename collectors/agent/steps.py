@@ -85,7 +85,8 @@ class Steps(Probe):
         """
         file = getattr(sys.modules.get("torch.optim.optimizer"), "__file__", None)
         for _ in range(_TRIES):
-            sleep(0.0005)
+            if len(sys._current_frames()) > 1:  # a forked child has nobody to wait for
+                sleep(0.0005)
             for frame in sys._current_frames().values():
                 at: Any = frame
                 while at is not None and at.f_code.co_filename != file:

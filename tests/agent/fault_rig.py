@@ -24,6 +24,8 @@ LONGEST_S = 2.0
 """No step may take that long: what hangs for 2.5 s has not held the trainer."""
 HELD_LEAST_S = 0.2
 END = "end"
+MOST_IN_A_BURST = 100
+"""Of three steps with ten kernels each, and some at the edges."""
 OPTIONS = "drain_ms=50;flush_ms=30"
 TRAINING = f"""
 import zlib
@@ -62,6 +64,8 @@ class Outcome:
     says: list[str] = field(default_factory=list)
     losses: dict[str, int] = field(default_factory=dict)
     kernels: int = 0
+    lacks: set[str] = field(default_factory=set)
+    beyond: bool = False
     hung_up: bool = False
     turned_away: bool = False
     hits: int = 1
@@ -76,12 +80,14 @@ class Outcome:
         missing = [] if told else [fault.told]
         missing += [f"lost {one}" for one in fault.losses if not self.losses.get(one)]
         missing += ["kernels"] if fault.kernels and not self.kernels else []
+        missing += ["kernels from beyond"] if fault.beyond and not self.beyond else []
         missing += ["a hang-up"] if fault.hung_up and not self.hung_up else []
         return missing
 
     def broken(self, fault: Fault) -> list[str]:
         """All in which the row is wrong."""
         wrong = self.told(fault)
+        wrong += [f"{self.lacks} lacking"] if self.lacks != set(filter(None, [fault.lacks])) else []
         wrong += ["the fault itself"] if self.hits < 1 else []
         wrong += ["no hang-up"] if self.hung_up != fault.hung_up else []
         wrong += ["the second monitor"] if self.turned_away != fault.turned_away else []
@@ -173,7 +179,12 @@ def _gather(monitor: Monitor, outcome: Outcome) -> None:
         told = (frame.body["says"], (frame.body["cupti"] or {}).get("last_fault", ""))
         outcome.says += [one for one in told if one and one not in outcome.says]
     outcome.losses, outcome.hung_up = monitor.losses(), monitor.ended
-    outcome.kernels = monitor.count(Kind.KERNELS)
+    rows, calls = monitor.rows(Kind.KERNELS), monitor.rows(Kind.CALLS)
+    if rows is not None and monitor.bursts:  # one is over: its launches have come too
+        outcome.kernels = len(rows)
+        outcome.beyond = outcome.kernels > MOST_IN_A_BURST * len(monitor.bursts)
+        outcome.lacks = set() if rows["name_id"].any() else {"names"}
+        outcome.lacks |= set() if calls is not None else {"launches"}
 
 
 def _enter(fault: Fault, built: dict[str, Path], folder: Path) -> Outcome:

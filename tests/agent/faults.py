@@ -31,6 +31,8 @@ class Fault:
             ("watched"), with a second one at the door ("knock"), in the monitor that enters ("attach"), or in
             the one that asks NVML ("nvml").
         kernels: Whether kernels arrive.
+        lacks: What does not arrive with them: "names", "launches".
+        beyond: Kernels arrive from beyond the burst as well.
         hung_up: The monitor loses its connection.
         turned_away: The second monitor is.
     """
@@ -42,6 +44,8 @@ class Fault:
     felt: str = NOTHING
     begins: str = "watched"
     kernels: bool = True
+    lacks: str = ""
+    beyond: bool = False
     hung_up: bool = False
     turned_away: bool = False
 
@@ -68,7 +72,11 @@ FAULTS = (
     _found("dlopen:ENOMEM", "waiting for the trainer to touch its GPU"),
     _found("calloc:ENOMEM", "the trainer has no memory left to look for CUPTI: counters only"),
     Fault(
-        "realloc:ENOMEM", "kernels without names, told as lost", losses=("names",), begins="start"
+        "realloc:ENOMEM",
+        "kernels without names, told as lost",
+        losses=("names",),
+        begins="start",
+        lacks="names",
     ),
     Fault("malloc:ENOMEM:times=30", "a gap, its frames told as lost", losses=("outbox",)),
     Fault(
@@ -81,6 +89,7 @@ FAULTS = (
         "process_vm_readv:EPERM,socketpair:EMFILE",
         "kernels without names, told as lost",
         losses=("names",),
+        lacks="names",
     ),
     Fault("poll:ENOMEM", ALL),
     Fault("send:ENOBUFS:times=20", "everything, later"),
@@ -130,9 +139,9 @@ FAULTS = (
         kernels=False,
     ),
     Fault("cuptiActivityEnable:hang=2.5:times=1", "the burst begins later", felt=HELD),
-    Fault("cuptiActivityEnableRuntimeApi:999", "kernels without their launches"),
+    Fault("cuptiActivityEnableRuntimeApi:999", "kernels without their launches", lacks="launches"),
     Fault("cuptiActivityDisable:999", COUNTED, "disable answered 999"),
-    Fault("cuptiActivityDisable:lie", "kernels from beyond the burst"),
+    Fault("cuptiActivityDisable:lie", "kernels from beyond the burst", beyond=True),
     Fault("cuptiActivityDisable:hang=2.5:times=1", "the burst ends later", felt=HELD),
     Fault(
         "cuptiActivityFlushAll:999",
