@@ -81,6 +81,7 @@ class Control:
         with self._lock:
             self.hooked = False
             self._each("remove")
+            self.native.forget_names()
 
     def end(self, forked: bool = False) -> None:
         """Take everything out and stop the library, for good. A forked child has no threads."""

@@ -73,6 +73,10 @@ class Native:
             self._names[text] = found
         return found
 
+    def forget_names(self) -> None:
+        """Ask the library anew for each name: once nobody watches, its table may begin anew."""
+        self._names.clear()
+
     def frame(self, kind: int, body: Any) -> int:
         """Send one JSON frame; negative: it was not taken."""
         return int(self._json(kind, packed(body)))

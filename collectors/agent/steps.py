@@ -26,10 +26,10 @@ _TOLD = ("foreach", "fused", "capturable")
 class Rhythm:
     """When one optimizer stepped, the last 64 times."""
 
-    __slots__ = ("label", "name_id", "stamps")
+    __slots__ = ("label", "stamps")
 
-    def __init__(self, label: str, name_id: int) -> None:
-        self.label, self.name_id = label, name_id
+    def __init__(self, label: str) -> None:
+        self.label = label
         self.stamps: deque[int] = deque(maxlen=64)
 
     def unevenness(self, now_ns: int) -> float:
@@ -85,7 +85,8 @@ class Steps(Probe):
         """
         file = getattr(sys.modules.get("torch.optim.optimizer"), "__file__", None)
         for _ in range(_TRIES):
-            sleep(0.0005)
+            if len(sys._current_frames()) > 1:  # a forked child has nobody to wait for
+                sleep(0.0005)
             for frame in sys._current_frames().values():
                 at: Any = frame
                 while at is not None and at.f_code.co_filename != file:
@@ -131,7 +132,8 @@ class Steps(Probe):
             if beat is not None:
                 beat()
         elif len(self._rhythms) <= _MARKED_OPTIMIZERS:
-            native.mark(OPTIMIZER, now_ns, now_ns, 0, rhythm.name_id, this_thread())
+            name_id = native.name(rhythm.label)
+            native.mark(OPTIMIZER, now_ns, now_ns, 0, name_id, this_thread())
 
     def _met(self, optimizer: Any) -> Rhythm:
         if len(self._rhythms) >= 1024:
@@ -139,7 +141,7 @@ class Steps(Probe):
         defaults = getattr(optimizer, "defaults", {})
         told = ", ".join(f"{key}={defaults[key]}" for key in _TOLD if key in defaults)
         label = f"{type(optimizer).__name__}({told})"
-        self._rhythms[id(optimizer)] = rhythm = Rhythm(label, self.native.name(label))
+        self._rhythms[id(optimizer)] = rhythm = Rhythm(label)
         self.thread_ident = get_ident()
         self._primary = self._primary or rhythm
         return rhythm

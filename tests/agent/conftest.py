@@ -14,6 +14,8 @@ from tests.agent.rig import Monitor, Trainer
 
 FLAGS = ("-std=c11", "-O1", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-shared")
 FAKES = Path(__file__).resolve().parents[1] / "fakes" / "cupti"
+CUPTI, CUDA = FAKES / "fake_cupti.c", FAKES / "fake_cuda.c"
+NVML = FAKES.parent / "nvml" / "fake_nvml.c"
 
 
 def build(target: Path, source: Path, *flags: str) -> Path:
@@ -32,22 +34,31 @@ def build(target: Path, source: Path, *flags: str) -> Path:
     return target
 
 
-def build_all(folder: Path, *flags: str) -> dict[str, Path]:
-    """By role: the agent, a libcupti, an older one, one that looks like Triton's, a libcuda,
-    a libtorch that needs the second libcupti."""
+def build_few(folder: Path, *flags: str) -> dict[str, Path]:
+    """By role: the agent, a libcupti and a libcuda."""
     folder.mkdir(exist_ok=True)
-    cupti, cuda = FAKES / "fake_cupti.c", FAKES / "fake_cuda.c"
-    torch = (*flags, "-Wl,--no-as-needed", str(folder / "second" / "libcupti.so.12"))
-    built = {
+    return {
         "agent": native.compile_library(folder / native.LIBRARY_NAME, ("-Werror", *flags)),
-        "cupti": build(folder / "libcupti.so.13", cupti, *flags),
-        "second": build(folder / "second" / "libcupti.so.12", cupti, *flags),
-        "older": build(folder / "older" / "libcupti.so.12", cupti, "-DOLDER_THAN_12_6", *flags),
-        "triton": build(folder / "triton" / "libcupti.so.2025.1.1", cupti, *flags),
-        "cuda": build(folder / "libcuda.so.1", cuda, *flags),
-        "sanitizer": build(folder / "libsanitizer-collection.so", cuda, *flags),
+        "cupti": build(folder / "libcupti.so.13", CUPTI, *flags),
+        "cuda": build(folder / "libcuda.so.1", CUDA, *flags),
     }
-    built["torch"] = build(folder / "libtorch_cpu.so", cuda, *torch)
+
+
+def build_all(folder: Path, *flags: str) -> dict[str, Path]:
+    """Besides a second libcupti, an older one, one that looks like Triton's, a libtorch that needs
+    the second, another tool of NVIDIA's, an NVML, and what makes calls fail."""
+    torch = (*flags, "-Wl,--no-as-needed", str(folder / "second" / "libcupti.so.12"))
+    built = build_few(folder, *flags) | {
+        "second": build(folder / "second" / "libcupti.so.12", CUPTI, *flags),
+        "older": build(folder / "older" / "libcupti.so.12", CUPTI, "-DOLDER_THAN_12_6", *flags),
+        "triton": build(folder / "triton" / "libcupti.so.2025.1.1", CUPTI, *flags),
+        "nvml": build(folder / "nvml" / "libnvidia-ml.so.1", NVML, *flags),
+        "faults": build(
+            folder / "libfaults.so", FAKES.parent / "faults" / "faults.c", *flags, "-ldl"
+        ),
+        "sanitizer": build(folder / "libsanitizer-collection.so", CUDA, *flags),
+    }
+    built["torch"] = build(folder / "libtorch_cpu.so", CUDA, *torch)
     return built
 
 

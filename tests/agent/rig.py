@@ -44,9 +44,17 @@ class Trainer:
         )
 
     def do(self, code: str, patience_s: float = PATIENCE_S) -> Any:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        self.begin(code)
+        return self.answer(code, patience_s)
+
+    def begin(self, code: str) -> None:
+        """Lets it begin with what takes longer; `answer` waits for the end."""
+        assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(code) + "\n")
         self.process.stdin.flush()
+
+    def answer(self, code: str = "", patience_s: float = PATIENCE_S) -> Any:
+        assert self.process.stdout is not None
         ready, _, _ = select.select([self.process.stdout], [], [], patience_s)
         assert ready, f"no answer to {code!r}"
         line = self.process.stdout.readline()

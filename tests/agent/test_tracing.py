@@ -220,3 +220,12 @@ def test_kernel_names_are_demangled_and_kept_apart_by_content(
     assert told[:4] == ["void kernel<float>(float*, int)"] * 2 + ["_Znonsense"] * 2
     assert told[4:] == ["x" * 4095, ""]
     assert len(set(kernels["name_id"])) == 4
+
+
+@pytest.mark.parametrize(("kind", "least"), [(3, 208), (22, 96), (10, 208)])
+def test_a_length_too_short_for_the_fields_is_not_believed(
+    trainer: Trainer, connect: Connect, kind: int, least: int
+) -> None:
+    trainer.load().do(f"cupti.fake_size({kind}, {least - 8})")
+    trainer.start()
+    assert connect(trainer).in_state("ready")["cupti"]["strides"] == "table"

@@ -104,3 +104,19 @@ def test_torch_may_be_imported_long_after_the_agent_came(script: Script) -> None
         python=sys.executable,
     )
     assert (step_count, waits, before) == (3, 4, 0)
+
+
+def test_a_forked_child_does_not_wait_for_threads_it_does_not_have(script: Script) -> None:
+    slept, hooks = script("""
+import os, torch
+from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+c, n = control("steps"); c.hook(); watched(c)
+from _brrrtop_agent import steps
+slept = []
+steps.sleep = slept.append
+r, w = os.pipe()
+if os.fork() == 0:
+    os.write(w, bytes([len(slept), len(hooks)])); os._exit(0)
+answer(list(os.read(r, 2)))
+""")
+    assert (slept, hooks) == (0, 0)

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "brrrtop_agent.h"
@@ -23,6 +23,7 @@
 #include "observe.h"
 #include "options.h"
 #include "outbox.h"
+#include "own_fd.h"
 #include "pool.h"
 #include "report.h"
 #include "server.h"
@@ -36,9 +37,11 @@
 #define LAST_PATIENCE_NS (30 * NS_PER_S)
 #define STACK_BYTES (1u << 20)
 
-/* Kept open from the first start on: a thread of CUPTI's may be about to write to it, and its number
- * must not go to a file of the trainer's in that moment. */
-static atomic_int wake_fd = -1;
+/* Two ends that wake the agent's thread, kept open from the first start on: a thread of CUPTI's may be
+ * about to use one. What is sent is empty: were the number somebody else's in that very moment, a file
+ * would refuse it and a stream would not notice. */
+static atomic_int wake_fd = -1, woken_fd = -1;
+static struct own_fd wake_is, woken_is;
 static atomic_bool awake, exiting, thread_lives;
 static _Atomic uint64_t sent_marks;
 static _Atomic uint64_t published[BRRR_ST_COUNT];
@@ -48,12 +51,11 @@ static struct options options;
 void agent_wake(void)
 {
     int fd = atomic_load(&wake_fd);
-    if (fd < 0 || !atomic_load(&thread_lives) || atomic_exchange(&awake, true))
+    if (fd < 0 || !atomic_load(&thread_lives) || atomic_exchange(&awake, true) ||
+        !own_fd_holds(fd, &wake_is))
         return;
     int kept = errno;
-    uint64_t one = 1;
-    ssize_t ignored = write(fd, &one, sizeof one);
-    (void)ignored;
+    send(fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL);
     errno = kept;
 }
 
@@ -141,12 +143,23 @@ static bool heed_requests(void)
     return asked & ASK_STOP;
 }
 
+/* Nobody is left who was told what the names mean. */
+static void clear_names(void)
+{
+    if (!names_crowded())
+        return;
+    names_begin_anew();
+    walk_forget_names();
+    calls_name();
+}
+
 static void heed_monitors(int64_t now_ns)
 {
     if (!server_changed())
         return;
     if (server_clients() == 0) {
         trace_retract();
+        clear_names();
         idle_ns = options.idle_retract_ms ? now_ns + options.idle_retract_ms * NS_PER_MS : INT64_MAX;
     } else {
         idle_ns = INT64_MAX;
@@ -171,21 +184,28 @@ static int64_t sooner(int64_t one, int64_t other) { return one < other ? one : o
 static bool sleep_and_serve(int64_t due_ns)
 {
     struct pollfd fds[SERVER_FDS + 1];
-    server_watch(fds);
-    fds[SERVER_FDS] = (struct pollfd){atomic_load(&wake_fd), POLLIN, 0};
-    if (poll(fds, SERVER_FDS + 1, until(due_ns, mono_ns())) < 0)
-        for (int i = 0; i < SERVER_FDS; i++)
-            fds[i].revents = 0;
-    if (fds[SERVER_FDS].revents & POLLIN) {
-        uint64_t count;
-        ssize_t ignored = read(fds[SERVER_FDS].fd, &count, sizeof count);
-        (void)ignored;
+    int64_t now_ns = mono_ns();
+    server_watch(fds, now_ns);
+    fds[SERVER_FDS] = (struct pollfd){atomic_load(&woken_fd), POLLIN, 0};
+    if (poll(fds, SERVER_FDS + 1, until(sooner(due_ns, server_due_ns()), now_ns)) < 0) {
+        /* No memory, or a limit below seven descriptors. It would fail at once again, so all are tried
+         * after a while, or when somebody wakes: none of them blocks. */
+        for (int ms = 0; ms < BEAT_NS / NS_PER_MS && !atomic_load(&awake); ms++)
+            nanosleep(&(struct timespec){0, NS_PER_MS}, NULL);
+        for (int i = 0; i <= SERVER_FDS; i++)
+            fds[i].revents = fds[i].fd >= 0 ? POLLIN : 0;
     }
+    bool ours = own_fd_holds(fds[SERVER_FDS].fd, &woken_is) &&
+                own_fd_holds(atomic_load(&wake_fd), &wake_is) && server_listens();
+    char nothing;
+    while (ours && fds[SERVER_FDS].revents & POLLIN &&
+           recv(fds[SERVER_FDS].fd, &nothing, sizeof nothing, MSG_DONTWAIT) >= 0)
+        continue;
     /* After the read, or a wake between the two would be taken and the next ones suppressed. An
      * exchange, so that what was made ready before a suppressed wake is seen now. */
     atomic_exchange(&awake, false);
     server_serve(fds, mono_ns());
-    return !(fds[SERVER_FDS].revents & POLLNVAL);
+    return ours;
 }
 
 /* Time to end: unless something is on that can only be switched off where the trainer is met. */
@@ -233,6 +253,7 @@ static void *run(void *unused)
 {
     (void)unused;
     pthread_setname_np(pthread_self(), "brrrtop-agent");
+    clear_names();
     calls_name();
     names_use_demangler((int)options.demangle);
     const char *reason = work();
@@ -283,15 +304,14 @@ static void at_exit(void)
 static void in_child(void)
 {
     abi_forked();
-    int fd = atomic_exchange(&wake_fd, -1);
-    if (fd >= 0)
-        close(fd);
+    own_fd_close(atomic_exchange(&wake_fd, -1), &wake_is);
+    own_fd_close(atomic_exchange(&woken_fd, -1), &woken_is);
     server_forked();
     outbox_forked();
     lanes_forked();
     inbox_forked();
     names_forked();
-    marks_init();
+    marks_forked();
     pool_forked();
     switch_forked();
     cupti_forked();
@@ -306,9 +326,23 @@ static void in_child(void)
 
 void agent_once_per_process(void)
 {
-    marks_init();
     pthread_atfork(NULL, NULL, in_child);
     atexit(at_exit);
+}
+
+/* False: no descriptors are left; errno says it. */
+static bool open_wakers(void)
+{
+    int ends[2];
+    if (own_fd_holds(atomic_load(&wake_fd), &wake_is) && own_fd_holds(atomic_load(&woken_fd), &woken_is))
+        return true;
+    own_fd_close(atomic_exchange(&wake_fd, -1), &wake_is);
+    own_fd_close(atomic_exchange(&woken_fd, -1), &woken_is);
+    if (socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)
+        return false;
+    atomic_store(&wake_fd, own_fd_keep(ends[0], &wake_is));
+    atomic_store(&woken_fd, own_fd_keep(ends[1], &woken_is));
+    return true;
 }
 
 static int prepare(const char *socket_path, const char *hello_json)
@@ -316,20 +350,17 @@ static int prepare(const char *socket_path, const char *hello_json)
     char *hello = strdup(hello_json);
     if (hello == NULL)
         return agent_fail(BRRR_E_MEMORY, "no memory for the hello");
-    int fd = atomic_load(&wake_fd);
-    if (fd < 0)
-        fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (fd < 0) {
+    if (!open_wakers()) {
         free(hello);
-        return agent_fail(BRRR_E_SOCKET, "no eventfd: %s", strerror(errno));
+        return agent_fail(BRRR_E_SOCKET, "no socket to wake the agent by: %s", strerror(errno));
     }
-    atomic_store(&wake_fd, fd);
     int code = server_open(socket_path);
     if (code != BRRR_OK) {
         free(hello);
         return code;
     }
     report_hello(hello);
+    marks_begin();
     atomic_store(&awake, false);
     pool_configure(&(struct pool_options){options.buffer_bytes, options.max_buffers});
     outbox_limit(options.outbox_bytes);

@@ -179,8 +179,9 @@ enum find_state cupti_find(struct cupti *out, bool need_context, char *says, siz
     }
     struct seen *seen = calloc(1, sizeof *seen);
     if (seen == NULL || !read_maps(seen)) {
+        snprintf(says, room, seen == NULL ? "the trainer has no memory left to look for CUPTI: counters only"
+                                          : "/proc/self/maps cannot be read: counters only");
         free(seen);
-        snprintf(says, room, "/proc/self/maps cannot be read: counters only");
         return FIND_NO_CUPTI;
     }
     enum find_state state = FIND_REFUSED;

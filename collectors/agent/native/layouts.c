@@ -5,18 +5,23 @@
 static const struct {
     uint8_t kind;
     uint16_t least;
+    bool may_lack; /* a record of it ends the buffer it is in, but must not be read beyond its end */
 } NEEDED[] = {
-    {KIND_CONCURRENT_KERNEL, KERNEL_LEAST_BYTES},
-    {KIND_MEMCPY, MEMCPY_LEAST_BYTES},
-    {KIND_MEMSET, MEMSET_LEAST_BYTES},
-    {KIND_DRIVER, API_LEAST_BYTES},
-    {KIND_RUNTIME, API_LEAST_BYTES},
+    {KIND_KERNEL, KERNEL_LEAST_BYTES, true},
+    {KIND_CONCURRENT_KERNEL, KERNEL_LEAST_BYTES, false},
+    {KIND_MEMCPY, MEMCPY_LEAST_BYTES, false},
+    {KIND_MEMCPY2, PEER_LEAST_BYTES, true},
+    {KIND_MEMSET, MEMSET_LEAST_BYTES, false},
+    {KIND_DRIVER, API_LEAST_BYTES, false},
+    {KIND_RUNTIME, API_LEAST_BYTES, false},
 };
 
 static bool plausible(const struct strides *found)
 {
     for (size_t i = 0; i < sizeof NEEDED / sizeof NEEDED[0]; i++) {
         uint32_t bytes = found->bytes[NEEDED[i].kind];
+        if (bytes == 0 && NEEDED[i].may_lack)
+            continue;
         if (bytes < NEEDED[i].least || bytes > 1024 || bytes % 8 != 0)
             return false;
     }

@@ -12,6 +12,8 @@
 #include "brrrtop_agent.h"
 
 static struct sockaddr_un address;
+static dev_t bound_device;
+static ino_t bound_inode;
 
 static int refuse(const char *what, const char *path)
 {
@@ -73,6 +75,10 @@ int listener_open(const char *path)
         return code;
     }
     chmod(path, 0600);
+    struct stat bound;
+    bool known = lstat(path, &bound) == 0;
+    bound_device = known ? bound.st_dev : 0;
+    bound_inode = known ? bound.st_ino : 0;
     return fd;
 }
 
@@ -85,10 +91,11 @@ bool listener_trusts(int fd)
     return peer.uid == geteuid() || peer.uid == 0;
 }
 
-void listener_close(int fd)
+void listener_unlink(void)
 {
-    if (fd < 0)
-        return;
-    close(fd);
-    unlink(address.sun_path);
+    struct stat found;
+    if (bound_inode != 0 && lstat(address.sun_path, &found) == 0 && found.st_dev == bound_device &&
+        found.st_ino == bound_inode)
+        unlink(address.sun_path);
+    bound_inode = 0;
 }

@@ -11,7 +11,7 @@ int listener_open(const char *path);
 /* The other side is this user, or root. */
 bool listener_trusts(int fd);
 
-/* Closes, and removes the socket from where listener_open put it. */
-void listener_close(int fd);
+/* Removes the socket from where listener_open put it, unless another lies there by now. */
+void listener_unlink(void);
 
 #endif

@@ -5,19 +5,36 @@
 
 #define ROOM 16384u
 
-/* Vyukov's bounded queue: `turn` says whose move a cell is. */
+/* Vyukov's bounded queue: `lap` says whose move a cell is, counted from its place in the ring, so that
+ * memory nobody has touched is an empty ring. */
 struct cell {
-    _Atomic uint64_t turn;
+    _Atomic uint64_t lap;
     struct wire_mark mark;
 };
 
 static struct cell cells[ROOM];
 static _Atomic uint64_t tail, head, lost;
+static bool torn;
 
-void marks_init(void)
+static uint64_t turn_of(struct cell *cell, uint64_t at)
 {
+    return atomic_load_explicit(&cell->lap, memory_order_acquire) + at % ROOM;
+}
+
+static void set_turn(struct cell *cell, uint64_t at, uint64_t turn)
+{
+    atomic_store_explicit(&cell->lap, turn - at % ROOM, memory_order_release);
+}
+
+void marks_forked(void) { torn = true; }
+
+void marks_begin(void)
+{
+    if (!torn)
+        return;
+    torn = false;
     for (uint64_t i = 0; i < ROOM; i++)
-        atomic_store_explicit(&cells[i].turn, i, memory_order_relaxed);
+        atomic_store_explicit(&cells[i].lap, 0, memory_order_relaxed);
     atomic_store(&tail, 0);
     atomic_store(&head, 0);
 }
@@ -27,12 +44,12 @@ bool marks_put(const struct wire_mark *mark)
     uint64_t at = atomic_load_explicit(&tail, memory_order_relaxed);
     for (;;) {
         struct cell *cell = &cells[at % ROOM];
-        uint64_t turn = atomic_load_explicit(&cell->turn, memory_order_acquire);
+        uint64_t turn = turn_of(cell, at);
         if (turn == at) {
             if (atomic_compare_exchange_weak_explicit(&tail, &at, at + 1, memory_order_relaxed,
                                                       memory_order_relaxed)) {
                 cell->mark = *mark;
-                atomic_store_explicit(&cell->turn, at + 1, memory_order_release);
+                set_turn(cell, at, at + 1);
                 return true;
             }
         } else if ((int64_t)(turn - at) < 0) {
@@ -48,10 +65,10 @@ bool marks_take(struct wire_mark *out)
 {
     uint64_t at = atomic_load_explicit(&head, memory_order_relaxed);
     struct cell *cell = &cells[at % ROOM];
-    if (atomic_load_explicit(&cell->turn, memory_order_acquire) != at + 1)
+    if (turn_of(cell, at) != at + 1)
         return false;
     *out = cell->mark;
-    atomic_store_explicit(&cell->turn, at + ROOM, memory_order_release);
+    set_turn(cell, at, at + ROOM);
     atomic_store_explicit(&head, at + 1, memory_order_relaxed);
     return true;
 }

@@ -1,7 +1,9 @@
-/* Names by number: each text once, ids dense from 1. Any thread may add; nobody removes. */
+/* Names by number: each text once, rows dense from 1; an id is the row and, above its 16 bits, the edition
+ * of the table. Any thread may add; all of them go at once. */
 #ifndef BRRR_NAMES_H
 #define BRRR_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,11 +20,18 @@ void names_use_demangler(int wanted);
 /* Looks again: what has a demangler may have been loaded since. */
 void names_find_demangler(void);
 
+/* More than half full: time for a new table as soon as nobody has been told of this one. */
+bool names_crowded(void);
+
+/* Forgets every name. Ids given out before mean nothing from here on. Agent's thread, no monitor. */
+void names_begin_anew(void);
+
+/* The last row. */
 uint32_t names_last(void);
 uint64_t names_refused(void);
 uint64_t names_bytes(void);
 
-/* A NAMES payload of ids `first`.. that fits `room`; `*last` is the last id in it. Returns its bytes. */
+/* A NAMES payload of rows `first`.. that fits `room`; `*last` is the last row in it. Returns its bytes. */
 size_t names_write(uint32_t first, uint8_t *out, size_t room, uint32_t *last);
 
 /* The child of a fork: the table is left to its fate and a new one begins. */

@@ -13,15 +13,18 @@
 #include "control.h"
 #include "listener.h"
 #include "names.h"
+#include "own_fd.h"
 #include "report.h"
 
 #define NAMES_BYTES (128u << 10)
 #define STALLED_NS (2 * NS_PER_S)
 #define ASLEEP_NS (5 * NS_PER_S)
 #define GIVEN_UP_NS (30 * NS_PER_S)
+#define DEAF_NS (1 * NS_PER_S)
 
 struct client {
     int fd; /* -1: the slot is free */
+    struct own_fd is;
     uint32_t names_told, kinds;
     bool continuous, stalled;
     uint64_t lost, lost_told;
@@ -33,6 +36,8 @@ struct client {
 
 static struct client clients[CLIENTS] = {[0 ... CLIENTS - 1] = {.fd = -1}};
 static atomic_int listening = -1, connected;
+static struct own_fd listening_is;
+static int64_t deaf_until_ns; /* monotonic: nobody could be let in, and poll would say so at once, again */
 static _Atomic uint64_t lost;
 static bool changed;
 
@@ -43,9 +48,12 @@ int server_open(const char *path)
 {
     int fd = listener_open(path);
     if (fd >= 0)
-        atomic_store(&listening, fd);
+        atomic_store(&listening, own_fd_keep(fd, &listening_is));
+    deaf_until_ns = 0;
     return fd < 0 ? fd : 0;
 }
+
+bool server_listens(void) { return own_fd_holds(atomic_load(&listening), &listening_is); }
 
 bool server_changed(void)
 {
@@ -158,8 +166,10 @@ static void let_go(struct client *client)
     int fd = client->fd;
     client->fd = -1;
     queue_clear(&client->out);
-    shutdown(fd, SHUT_RDWR); /* a forked child may hold a copy */
-    close(fd);
+    if (own_fd_holds(fd, &client->is)) {
+        shutdown(fd, SHUT_RDWR); /* a forked child may hold a copy */
+        close(fd);
+    }
     changed = true;
     if (atomic_fetch_sub(&connected, 1) == 1)
         agent_raise(BRRR_EV_MONITOR_GONE | BRRR_EV_STOP);
@@ -178,7 +188,7 @@ static void welcome(int fd)
     memset(client, 0, sizeof *client);
     client->kinds = WANT_DEFAULT;
     client->moved_ns = mono_ns();
-    client->fd = fd;
+    client->fd = own_fd_keep(fd, &client->is);
     changed = true;
     atomic_fetch_add(&connected, 1);
     report_welcome(slot);
@@ -191,6 +201,10 @@ static void hear(int slot)
     struct client *client = &clients[slot];
     for (int rounds = 0; rounds < 16; rounds++) {
         struct inbox *in = &client->in;
+        if (!own_fd_holds(client->fd, &client->is)) {
+            let_go(client);
+            return;
+        }
         ssize_t got = recv(client->fd, in->bytes + in->held, sizeof in->bytes - in->held, MSG_DONTWAIT);
         if (got < 0 && errno == EINTR)
             continue;
@@ -214,7 +228,8 @@ static void speak(int slot, int64_t now_ns)
 {
     struct client *client = &clients[slot];
     bool moved = false, stalled = client->stalled;
-    int left = queue_send(&client->out, client->fd, &moved);
+    bool ours = client->out.count == 0 || own_fd_holds(client->fd, &client->is);
+    int left = ours ? queue_send(&client->out, client->fd, &moved) : -1;
     if (left < 0) {
         hear(slot); /* who hangs up may have asked for our end just before */
         if (client->fd >= 0)
@@ -231,12 +246,28 @@ static void speak(int slot, int64_t now_ns)
         changed |= stalled != client->stalled;
 }
 
-void server_watch(struct pollfd *fds)
+void server_watch(struct pollfd *fds, int64_t now_ns)
 {
-    fds[CLIENTS] = (struct pollfd){atomic_load(&listening), POLLIN, 0};
+    if (now_ns >= deaf_until_ns)
+        deaf_until_ns = 0;
+    fds[CLIENTS] = (struct pollfd){deaf_until_ns ? -1 : atomic_load(&listening), POLLIN, 0};
     for (int i = 0; i < CLIENTS; i++)
         fds[i] = (struct pollfd){clients[i].fd,
                                  (short)(POLLIN | (clients[i].out.count != 0 ? POLLOUT : 0)), 0};
+}
+
+int64_t server_due_ns(void) { return deaf_until_ns ? deaf_until_ns : INT64_MAX; }
+
+/* A trainer without a descriptor left leaves whoever knocks waiting, and the socket readable. */
+static void let_in(int64_t now_ns)
+{
+    if (!server_listens())
+        return;
+    int fd = accept4(atomic_load(&listening), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0)
+        welcome(fd);
+    else if (errno != EAGAIN && errno != ECONNABORTED)
+        deaf_until_ns = now_ns + DEAF_NS;
 }
 
 void server_serve(const struct pollfd *fds, int64_t now_ns)
@@ -244,11 +275,8 @@ void server_serve(const struct pollfd *fds, int64_t now_ns)
     for (int i = 0; i < CLIENTS; i++)
         if (clients[i].fd >= 0 && fds[i].fd == clients[i].fd && fds[i].revents & ~POLLOUT)
             hear(i);
-    if (fds[CLIENTS].revents & POLLIN) {
-        int fd = accept4(fds[CLIENTS].fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
-            welcome(fd);
-    }
+    if (fds[CLIENTS].revents & POLLIN)
+        let_in(now_ns);
     for (int i = 0; i < CLIENTS; i++)
         if (clients[i].fd >= 0)
             speak(i, now_ns);
@@ -301,7 +329,8 @@ void server_close(const char *reason, int patience_ms)
         waiting = false;
         for (int i = 0; i < CLIENTS; i++) {
             bool moved = false;
-            if (clients[i].fd >= 0 && queue_send(&clients[i].out, clients[i].fd, &moved) == 1)
+            if (clients[i].fd >= 0 && own_fd_holds(clients[i].fd, &clients[i].is) &&
+                queue_send(&clients[i].out, clients[i].fd, &moved) == 1)
                 waiting = true;
         }
         if (!waiting || mono_ns() >= until_ns)
@@ -310,20 +339,19 @@ void server_close(const char *reason, int patience_ms)
     }
     for (int i = 0; i < CLIENTS; i++)
         server_part(i);
-    int fd = atomic_exchange(&listening, -1);
-    listener_close(fd);
+    own_fd_close(atomic_exchange(&listening, -1), &listening_is);
+    listener_unlink();
 }
 
 void server_forked(void)
 {
     for (int i = 0; i < CLIENTS; i++) {
-        if (clients[i].fd >= 0)
-            close(clients[i].fd);
+        if (clients[i].fd < 0)
+            continue; /* not written to: that would be a page of the child's own */
+        own_fd_close(clients[i].fd, &clients[i].is);
         memset(&clients[i], 0, sizeof clients[i]);
         clients[i].fd = -1;
     }
-    int fd = atomic_exchange(&listening, -1);
-    if (fd >= 0)
-        close(fd);
+    own_fd_close(atomic_exchange(&listening, -1), &listening_is);
     atomic_store(&connected, 0);
 }

@@ -17,8 +17,14 @@
 int server_open(const char *path);
 
 /* Fills `fds` for poll and later acts on them. */
-void server_watch(struct pollfd *fds);
+void server_watch(struct pollfd *fds, int64_t now_ns);
 void server_serve(const struct pollfd *fds, int64_t now_ns);
+
+/* When server_watch has to be asked again though nothing came; INT64_MAX: it has not. */
+int64_t server_due_ns(void);
+
+/* False: the trainer has closed the socket we listen on. */
+bool server_listens(void);
 
 /* Monitors connected now. Any thread. */
 int server_clients(void);

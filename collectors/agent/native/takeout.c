@@ -1,9 +1,9 @@
 #include "takeout.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
+#include "clock.h"
+#include "news.h"
 #include "pool.h"
 #include "switch.h"
 #include "walk.h"
@@ -14,7 +14,8 @@
 enum graphs { UNASKED, NONE, POSSIBLE };
 static _Atomic int graphs = UNASKED;
 static atomic_bool never;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct news news = NEWS_INITIALIZER;
+static bool finalizing;
 
 /* Finalizing takes 1.5-3 ms on an H200; a capture that begins meanwhile waits for it. */
 void takeout_graphs(bool may_exist)
@@ -25,13 +26,11 @@ void takeout_graphs(bool may_exist)
         return;
     }
     atomic_store(&graphs, POSSIBLE);
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += PATIENCE_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
-    if (pthread_mutex_timedlock(&lock, &until) == 0)
-        pthread_mutex_unlock(&lock);
+    int64_t until_ns = mono_ns() + PATIENCE_MS * NS_PER_MS;
+    news_hold(&news);
+    while (finalizing && news_wait(&news, until_ns))
+        continue;
+    news_release(&news);
 }
 
 void takeout_never(void) { atomic_store(&never, true); }
@@ -41,21 +40,26 @@ bool graphs_possible(void) { return atomic_load(&graphs) == POSSIBLE; }
 bool takeout(const struct cupti *cupti)
 {
     struct pool_counts pool;
-    bool out = false;
     if (walked.graph_kernels != 0 || walked.graph_launches != 0)
         atomic_store(&graphs, POSSIBLE);
     pool_count(&pool);
     if (pool.lent != 0 || cupti->finalize == NULL || atomic_load(&never))
         return false;
-    pthread_mutex_lock(&lock);
-    if (atomic_load(&graphs) == NONE)
-        out = switch_finalize(cupti);
-    pthread_mutex_unlock(&lock);
+    news_hold(&news);
+    finalizing = atomic_load(&graphs) == NONE;
+    news_release(&news);
+    if (!finalizing)
+        return false;
+    bool out = switch_finalize(cupti);
+    news_hold(&news);
+    finalizing = false;
+    news_tell(&news);
+    news_release(&news);
     return out;
 }
 
 void takeout_forked(void)
 {
-    static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-    lock = fresh;
+    news_forked(&news);
+    finalizing = false;
 }

@@ -63,7 +63,10 @@ void trace_init(const struct trace_options *given)
     apis_forget();
 }
 
-static bool silent(void) { return !trace_was_asked() && atomic_load(&step_count) > run.steps; }
+static bool silent(void)
+{
+    return !trace_was_asked() && walked.kernels == run.walked.kernels && atomic_load(&step_count) > run.steps;
+}
 
 /* What takes time, before the trainer is met. */
 static void prepare(void)

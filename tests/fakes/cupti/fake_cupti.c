@@ -9,6 +9,9 @@
  * nothing, as CUPTI 13.0.85 has it.
  *
  * -DOLDER_THAN_12_6 leaves out the calls that came with 12.6.
+ *
+ * With faults/faults.c preloaded each call fails, hangs or lies as BRRRTOP_FAULT says of its name. A lie is a
+ * success that did nothing, or an answer that cannot be.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -56,6 +59,7 @@ static bool enabled[KINDS], ever[KINDS], runtime_on[CBIDS], driver_on[CBIDS];
 static struct buffer buffers[BUFFERS];
 static int buffer_count, fail_code[CALLS], fail_times[CALLS];
 static uint64_t calls[CALLS], forced, no_buffer;
+static uint32_t told_size[KINDS];
 static size_t attribute[32] = {[0] = 3200000, [2] = 250, [9] = 1};
 static int64_t device_free_ns, clock_shift_ns;
 static uint32_t correlation = 100;
@@ -90,8 +94,16 @@ static bool fails(enum call which, int *code)
     return true;
 }
 
+enum { FAULT_FAIL = 1, FAULT_LIE = 2 };
+__attribute__((weak)) int fault_for(const char *name, int *code);
+static int fault(const char *name, int *code) { return fault_for != NULL ? fault_for(name, code) : 0; }
+
 #define ENTER(which)                                                                               \
-    int code_ = OK;                                                                                \
+    int code_ = OK, fault_ = fault(__func__, &code_);                                              \
+    bool lies = fault_ == FAULT_LIE;                                                               \
+    (void)lies;                                                                                    \
+    if (fault_ == FAULT_FAIL)                                                                      \
+        return code_;                                                                              \
     pthread_mutex_lock(&lock);                                                                     \
     if (fails(which, &code_)) {                                                                    \
         pthread_mutex_unlock(&lock);                                                               \
@@ -102,6 +114,8 @@ static bool fails(enum call which, int *code)
 static uint32_t size_of(uint32_t kind)
 {
     bool v13 = version >= 130000;
+    if (kind < KINDS && told_size[kind] != 0)
+        return told_size[kind];
     switch (kind) {
     case 1: return version >= 130400 ? 112 : version >= 26 ? 96 : 88;
     case 2: return version >= 130400 ? 104 : 88;
@@ -138,6 +152,11 @@ static void deliver(bool partial)
         pthread_mutex_unlock(&lock);
         if (gone.memory == NULL)
             return;
+        int code = OK; /* the callback, as CUPTI calls it: more bytes than there are, of its own making */
+        if (fault("bufferCompleted", &code) == FAULT_LIE) {
+            memset(gone.memory, 0x5A, gone.used);
+            gone.used = gone.size * 2;
+        }
         gone.complete(NULL, 0, gone.memory, gone.size, gone.used);
     }
 }
@@ -257,6 +276,8 @@ static void put_kernel(const char *name, uint32_t id, int64_t start, int64_t end
 EXPORT void fake_version(uint32_t to) { version = to; }
 /* Runtime launches make a driver call, with its row, as most real ones do. */
 EXPORT void fake_driver_inside(int on) { driver_inside = on; }
+/* Records of a kind are said to be that long; 0: as they are. */
+EXPORT void fake_size(uint32_t kind, uint32_t bytes) { told_size[kind] = bytes; }
 EXPORT void fake_learnable(int on) { learnable = on; }
 EXPORT void fake_clock_shift(int64_t ns) { clock_shift_ns = ns; }
 EXPORT void fake_zero_timestamps(int count) { zero_left = count; }
@@ -468,7 +489,7 @@ EXPORT int fake_lent(void)
 EXPORT int cuptiGetVersion(uint32_t *out)
 {
     ENTER(C_VERSION);
-    *out = version;
+    *out = lies ? 4000000000u : version;
     LEAVE(OK);
 }
 
@@ -476,6 +497,8 @@ EXPORT int cuptiGetTimestamp(uint64_t *out)
 {
     ENTER(C_TIMESTAMP);
     *out = clock_callback ? clock_callback() : (uint64_t)(now_ns() + clock_shift_ns);
+    if (lies)
+        *out = 42;
     LEAVE(OK);
 }
 
@@ -490,6 +513,8 @@ EXPORT int cuptiActivityRegisterTimestampCallback(uint64_t (*callback)(void))
 EXPORT int cuptiActivityRegisterCallbacks(request_fn ask, complete_fn give)
 {
     ENTER(C_REGISTER);
+    if (lies)
+        LEAVE(OK);
     request = ask;
     complete = give;
     LEAVE(OK);
@@ -498,6 +523,8 @@ EXPORT int cuptiActivityRegisterCallbacks(request_fn ask, complete_fn give)
 EXPORT int cuptiActivityEnable(uint32_t kind)
 {
     ENTER(C_ENABLE);
+    if (lies)
+        LEAVE(OK);
     if (kind >= KINDS)
         LEAVE(INVALID_KIND);
     start_worker();
@@ -513,6 +540,8 @@ EXPORT int cuptiActivityEnable(uint32_t kind)
 EXPORT int cuptiActivityDisable(uint32_t kind)
 {
     ENTER(C_DISABLE);
+    if (lies)
+        LEAVE(OK);
     if (kind >= KINDS)
         LEAVE(INVALID_KIND);
     enabled[kind] = false;
@@ -523,6 +552,8 @@ EXPORT int cuptiActivityDisable(uint32_t kind)
 EXPORT int cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t on)
 {
     ENTER(C_RUNTIME);
+    if (lies)
+        LEAVE(OK);
     if (cbid == 0 || cbid > LAST_RUNTIME)
         LEAVE(INVALID_PARAMETER);
     runtime_on[cbid] = on;
@@ -541,7 +572,9 @@ EXPORT int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on)
 
 EXPORT int cuptiActivityFlushAll(uint32_t flag)
 {
-    int code = OK;
+    int code = OK, told = fault(__func__, &code);
+    if (told != 0)
+        return told == FAULT_LIE ? OK : code;
     pthread_mutex_lock(&lock);
     bool stop = fails(C_FLUSH, &code);
     forced += flag & 1;
@@ -558,7 +591,7 @@ EXPORT int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, siz
 {
     (void)context, (void)stream;
     ENTER(C_DROPPED);
-    *out = dropped;
+    *out = lies ? 1000000 : dropped;
     dropped = 0;
     LEAVE(OK);
 }
@@ -571,6 +604,8 @@ EXPORT int cuptiActivityGetAttribute(uint32_t which, size_t *bytes, void *value)
     if (which >= 32 || *bytes != needed)
         LEAVE(INVALID_PARAMETER);
     memcpy(value, &attribute[which], needed);
+    if (lies)
+        memset(value, 0xFF, needed);
     LEAVE(OK);
 }
 
@@ -580,6 +615,8 @@ EXPORT int cuptiActivitySetAttribute(uint32_t which, size_t *bytes, void *value)
     size_t needed = which == 9 ? 1 : sizeof(size_t);
     if (which >= 32 || *bytes != needed)
         LEAVE(INVALID_PARAMETER);
+    if (lies)
+        LEAVE(OK);
     attribute[which] = 0;
     memcpy(&attribute[which], value, needed);
     LEAVE(OK);
@@ -594,7 +631,7 @@ EXPORT int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, void **reco
     uint32_t kind;
     if (*record != NULL) {
         memcpy(&kind, *record, sizeof kind);
-        next = (uint8_t *)*record + size_of(kind);
+        next = (uint8_t *)*record + (lies ? 8 : size_of(kind));
     }
     if ((size_t)(next - buffer) + sizeof kind > valid)
         LEAVE(MAX_LIMIT_REACHED);
@@ -619,6 +656,8 @@ EXPORT int cuptiGetResultString(int code, const char **out)
 EXPORT int cuptiFinalize(void)
 {
     ENTER(C_FINALIZE);
+    if (lies)
+        LEAVE(OK);
     request = NULL;
     complete = NULL;
     LEAVE(OK);
