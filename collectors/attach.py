@@ -177,7 +177,11 @@ class _Entry:
         self._process, self._place, self._deadline = process, place, deadline
         self._handshake_s, self._says = handshake_s, says
         self._text = bootstrap.payload(
-            place.agent_inside, place.library_inside, place.socket_inside, options
+            place.agent_inside,
+            place.library_inside,
+            place.socket_inside,
+            options,
+            process.pids_inside[-1],
         )
         self.attempts: list[Attempt] = []
 
@@ -241,6 +245,16 @@ class _Entry:
         )
 
 
+def _refusal(place: Place) -> str:
+    """Why the agent did not start, as it told; empty: it did not."""
+    name = attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX
+    try:
+        target = os.readlink(name.encode(), dir_fd=place.handle)
+    except OSError:
+        return ""
+    return target.decode("utf-8", "replace")
+
+
 class _Unanswered(Exception):
     """The text was accepted and no agent came of it; another way may still work."""
 
@@ -265,7 +279,7 @@ class _Watch:
                 f"process {self._process.pid} exited during the attach",
                 "`brrrtop` lists the trainers",
             )
-        refusal = self._place.text(attach_files.SOCKET_NAME + bootstrap.REFUSED_SUFFIX)
+        refusal = _refusal(self._place)
         if refusal:
             raise CollectorError(f"the agent does not start there: {refusal}", _RUN)
         if not self._method.needs_main_thread:

@@ -250,7 +250,7 @@ def _way_in(process: Process) -> Check:
     if not refusal:
         return fine("way in", "sys.remote_exec, which stops nothing")
     try:
-        attach_ptrace.make_plan(process, attach_ptrace.PendingCall.wanted)
+        attach_ptrace.make_plan(process)
     except CollectorError as fault:
         return bad("way in", fault.message, fault.action or _RUN)
     return fine("way in", f"ptrace, for less than a millisecond ({refusal})")

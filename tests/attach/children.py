@@ -44,6 +44,57 @@ libc.__cxa_atexit(sleep, ctypes.c_void_p(600), None)
 print("leaving", flush=True)
 """
 """Python is over, the process is not: the C library still runs what was left for its end."""
+REFUSING_EXEC = (
+    """
+import sys
+def refuse(event, _):
+    if event in ("exec", "compile"): raise PermissionError(event)
+sys.addaudithook(refuse)
+"""
+    + BUSY
+)
+"""As hardened clusters do: no code but what was loaded at the start."""
+EXITING_AT_EXEC = REFUSING_EXEC.replace("raise PermissionError(event)", "raise SystemExit(9)")
+FULL_STACK = """
+import sys
+sys.setrecursionlimit(100)
+def down():
+    try: down()
+    except RecursionError: pass
+    n = 0
+    while True: n += 1
+down()
+"""
+"""Its main thread cannot call one Python function more."""
+RAISING = """
+import signal
+class Alarm(Exception): pass
+def ring(*_): raise Alarm
+signal.signal(signal.SIGALRM, ring)
+heard = 0
+while True:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+        while True: sum(range(50))
+    except Alarm: heard += 1
+    if heard % 100 == 0: print("<%d>" % heard, flush=True)
+"""
+"""Each half millisecond a signal handler raises; when one exception gets lost, no further one comes."""
+FORKING = """
+import os, threading, time
+def fork():
+    while True:
+        child = os.fork()
+        if child == 0:
+            end = time.monotonic() + 0.01
+            while time.monotonic() < end: sum(range(100))
+            os._exit(0)
+        os.waitpid(child, 0)
+threading.Thread(target=fork, daemon=True).start()
+"""
+"""A thread forks children, in each of which it is the main one."""
+FORKING_MAIN = FORKING.replace("threading.Thread(target=fork, daemon=True).start()", "fork()")
+READING = "input()"
 
 
 class Child:
@@ -65,6 +116,13 @@ class Child:
     def state(self) -> str:
         text = Path(f"/proc/{self.pid}/stat").read_text()
         return text[text.rindex(")") + 2]
+
+    @property
+    def ticks(self) -> int:
+        """Processor time used so far, in clock ticks."""
+        text = Path(f"/proc/{self.pid}/stat").read_text()
+        words = text[text.rindex(")") + 2 :].split()
+        return int(words[11]) + int(words[12])
 
     def status(self, name: str) -> str:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
@@ -135,6 +193,11 @@ def interpreters() -> list[str]:
 def writes(path: Path) -> str:
     """A text to run in a child: it leaves a file, and swallows what goes wrong."""
     return f"exec({_WRITES % str(path)!r}, {{}})"
+
+
+def writes_pid(path: Path) -> str:
+    """A text to run in a child: it leaves a line with the number of the process that ran it."""
+    return f"import os\nwith open({str(path)!r}, 'a') as f: f.write('%d\\n' % os.getpid())"
 
 
 _WRITES = """
