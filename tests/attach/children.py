@@ -69,31 +69,38 @@ down()
 RAISING = """
 import signal
 class Alarm(Exception): pass
-def ring(*_): raise Alarm
+heard, armed = 0, False
+def ring(*_):
+    global armed
+    if armed:
+        armed = False
+        raise Alarm
 signal.signal(signal.SIGALRM, ring)
-heard = 0
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
 while True:
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.0005)
+        armed = True
         while True: sum(range(50))
     except Alarm: heard += 1
     if heard % 100 == 0: print("<%d>" % heard, flush=True)
 """
-"""Each half millisecond a signal handler raises; when one exception gets lost, no further one comes."""
+"""A signal handler raises all the time; when one exception gets lost, no further one comes."""
 FORKING = """
-import os, threading, time
+import os, sys, threading, time
 def fork():
-    while True:
-        child = os.fork()
-        if child == 0:
-            end = time.monotonic() + 0.01
-            while time.monotonic() < end: sum(range(100))
-            os._exit(0)
-        os.waitpid(child, 0)
+    while not os.path.exists(PATH): time.sleep(0.005)
+    child = os.fork()
+    if child == 0:
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end: sum(range(100))
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("forked", flush=True)
 threading.Thread(target=fork, daemon=True).start()
+time.sleep(600)
 """
-"""A thread forks children, in each of which it is the main one."""
-FORKING_MAIN = FORKING.replace("threading.Thread(target=fork, daemon=True).start()", "fork()")
+"""Once there is a file at PATH, a thread forks: in the child it is the main one, and the call that
+waits for the sleeping one is its own."""
 READING = "input()"
 
 

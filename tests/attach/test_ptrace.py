@@ -369,8 +369,9 @@ time.sleep(600)
         assert settles(lambda: one.state == "D")
         began = time.monotonic()
         attempt = enter("pending call", one, writes(tmp_path / "pending"))
-        assert not attempt.entered
-        assert "kernel" in attempt.reason
+        through_another = sys.version_info >= (3, 13)
+        assert attempt.entered == through_another
+        assert through_another or "kernel" in attempt.reason
         assert time.monotonic() - began < 3
         assert enter("parked thread", one, writes(tmp_path / "mark")).entered
         assert appears(tmp_path / "mark")
