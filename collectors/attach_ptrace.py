@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from collectors import bootstrap, elf, process_access, ptrace
+from collectors import process as processes
 from collectors.attach_files import Place
 from collectors.attach_method import Attempt, Stop
 from collectors.errors import CollectorError, Unsupported
@@ -164,7 +165,7 @@ def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
     An interrupt of ours does not reach it: a stop once begun is finished first.
     """
     root = str(Path(__file__).resolve().parent.parent)
-    command = [sys.executable, "-I", "-S", "-c", _WORKER.format(root=root)]
+    command = [sys.executable, "-I", "-S", "-c", _WORKER.format(root=root), str(job.get("pid", 0))]
     worker = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -210,6 +211,19 @@ def make_job(
         "gadgets": plan.gadgets,
         "expected": [[address, code] for address, code in plan.expected.items()],
     }
+
+
+def is_entered(pid: int) -> bool:
+    """A tracing process of some monitor, on this host, has `pid` for its trainer at this moment."""
+    mine = str(pid).encode()
+    for one in processes.pids():
+        try:
+            words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[-2:-1] == [mine] and any(b"collectors.ptrace_worker import" in w for w in words):
+            return True
+    return False
 
 
 def probe(process: Process) -> CollectorError | None:

@@ -28,6 +28,8 @@ GADGET_ALIGN = 4
 MMAP_CALL, SIGRETURN = 222, 139
 PARKED_CALLS = (98, 73, 72, 101, 115)
 """futex, ppoll, pselect6, nanosleep, clock_nanosleep; epoll_pwait would end in EINTR."""
+READ_CALLS = (63,)
+"""read; recvfrom with a time limit would end in EINTR."""
 _REGISTERS = struct.Struct("<34Q")
 _NUMBER, _LINK, _SP, _PC = 8, 30, 31, 32
 _INFO_BYTES, _CONTEXT_AT, _RESERVED_BYTES = 128, 128, 4096

@@ -66,13 +66,13 @@ def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
     pid = job["pid"]
     if job.get("main_only"):
         return [pid]
-    parked = ptrace_threads.parked(pid, arch.PARKED_CALLS)
+    parked = ptrace_threads.parked(pid, arch.PARKED_CALLS, arch.READ_CALLS)
     if job["do"] == "pending":
         return [*parked, pid] if pid not in parked else parked
     deadline = time.monotonic() + _LOOK_LIMIT_S
     while not parked and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-        parked = ptrace_threads.parked(pid, arch.PARKED_CALLS)
+        parked = ptrace_threads.parked(pid, arch.PARKED_CALLS, arch.READ_CALLS)
     return parked
 
 

@@ -29,6 +29,8 @@ FILE_INPUT = 257
 """`Py_file_input` of Python's compile.h."""
 PARKED_CALLS = (202, 35, 230, 7, 271, 23, 270, 232, 281, 441)
 """futex, nanosleep, clock_nanosleep, poll, ppoll, select, pselect6, then epoll_wait and kin."""
+READ_CALLS = (0, 45)
+"""read, recvfrom."""
 _NAMES = (
     "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss "
     "fs_base gs_base ds es fs gs"
@@ -40,7 +42,8 @@ _FX_MAGIC, _END_MAGIC = 0x46505853, 0x46505845
 _SOFTWARE_AT, _HEADER_AT, _LEGACY_BYTES = 464, 512, 576
 _TILE_DATA = 1 << 18
 _TILE_BYTES = 8192
-_EPOLL = (232, 281, 441)
+_CUT_SHORT = (232, 281, 441, *READ_CALLS)
+"""epoll_wait and kin; reads of sockets with a time limit, and of file systems that let go of one."""
 _EINTR = -4 & (1 << 64) - 1
 _RESTARTS = tuple(-n & (1 << 64) - 1 for n in (512, 513, 514))
 _RESTART_BLOCK = -516 & (1 << 64) - 1
@@ -81,11 +84,11 @@ class Frame:
 def save(tid: int) -> State:
     """The state of a thread in an event stop.
 
-    An epoll_wait that our interrupt cut short is made to restart, which the kernel by itself does
-    not do: the trainer never sees the EINTR.
+    An epoll_wait or read that our interrupt cut short is made to restart, which the kernel by itself
+    does not do: the trainer never sees the EINTR.
     """
     general = _peek(tid)
-    if general["orig_rax"] in _EPOLL and general["rax"] == _EINTR:
+    if general["orig_rax"] in _CUT_SHORT and general["rax"] == _EINTR:
         general["rax"] = _RESTART_NO_HANDLER
     extended = ptrace.registers(tid, ptrace.NT_X86_XSTATE)
     return State(general, extended, ptrace.signal_mask(tid))

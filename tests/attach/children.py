@@ -157,13 +157,20 @@ def child(
 ) -> Iterator[Child]:
     """A process that ends with the block, however that ends."""
     process = subprocess.Popen(
-        list(argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, cwd=cwd
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=env,
+        cwd=cwd,
     )
     try:
         yield Child(process)
     finally:
         process.kill()
         process.wait(10)
+        if process.stdin is not None:
+            process.stdin.close()
         if process.stdout is not None:
             process.stdout.close()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from collectors import bootstrap
+from collectors import bootstrap, native
 from collectors import process as processes
 from collectors.attach import attach
 from collectors.attach_files import AgentFiles
@@ -15,8 +17,8 @@ from collectors.attach_method import Attempt
 from collectors.attach_ptrace import PendingCall
 from collectors.errors import CollectorError
 from tests.attach import children
-from tests.attach.children import Child, appears, python, writes, writes_pid
-from tests.attach.test_ptrace import INTERPRETERS, label, settles
+from tests.attach.children import Child, appears, child, python, writes, writes_pid
+from tests.attach.test_ptrace import INTERPRETERS, ROOT, label, settles
 
 pytestmark = pytest.mark.usefixtures("tracing")
 everywhere = pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
@@ -89,3 +91,85 @@ def test_the_text_does_nothing_in_another_process(tmp_path: Path) -> None:
         exec(bootstrap.payload("/none", "/none.so", str(path), pid=pid), {})
         refusal = Path(f"{path}{bootstrap.REFUSED_SUFFIX}")
         assert settles(refusal.is_symlink, 5 if number else 0.3) == bool(number)
+
+
+READING_SOCKET = """
+import socket, struct
+ours, theirs = socket.socketpair()
+ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 600, 0))
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print("got", libc.recv(ours.fileno(), ctypes.create_string_buffer(8), 8, 0), flush=True)
+"""
+"""A read with a time limit, which an interruption would end."""
+OUT_OF_FILES = """
+import resource, os
+resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), os.dup(0)))
+"""
+ONE_MAPPING = """
+import resource, threading
+threading.stack_size(1 << 20)
+with open("/proc/self/statm") as file: pages = int(file.read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + 65536,) * 2)
+"""
+
+
+@pytest.mark.parametrize("code", [children.SLEEPING, children.READING, READING_SOCKET])
+def test_a_single_thread_that_waits_for_long_is_entered_at_once(
+    code: str, stand_in: AgentFiles
+) -> None:
+    """Not when the time for an answer is over: it is seen to sleep, though our stop moves it."""
+    with python(code) as one:
+        attached = attach(one.pid, stand_in, need_torch=False, limit_s=60, handshake_s=60)
+        assert attached.method == "parked thread"
+        assert attached.took_ns < 30e9
+        assert one.alive
+        assert one.said == b"up\n", "it still waits"
+        attached.client.close()
+        attached.place.remove()  # type: ignore[union-attr]
+
+
+def test_a_trainer_without_a_descriptor_left_says_so(tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    library.touch()
+    files = AgentFiles(native.AGENT_DIR, library)
+    with python(OUT_OF_FILES + children.BUSY) as one:
+        with pytest.raises(CollectorError, match="Too many open files"):
+            attach(one.pid, files, need_torch=False)
+        assert moves(one), one.said
+
+
+def test_a_trainer_that_can_start_no_thread_says_so(stand_in: AgentFiles) -> None:
+    with python(ONE_MAPPING + children.BUSY) as one:
+        with pytest.raises(CollectorError, match="could not start a thread"):
+            attach(one.pid, stand_in, need_torch=False)
+        assert moves(one), one.said
+
+
+_MONITOR = """
+import os, sys, time
+from collectors.attach import attach
+from collectors.native import agent_files
+files = agent_files()
+print("up", flush=True)
+while not os.path.exists(sys.argv[2]): time.sleep(0.001)
+attached = attach(int(sys.argv[1]), files, need_torch=False)
+print("by", attached.method, flush=True)
+time.sleep(600)
+"""
+
+
+def test_monitors_that_come_at_the_same_instant_all_get_in(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    words = [sys.executable, "-c", _MONITOR]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with python(children.BUSY) as one, ExitStack() as stack:
+        monitors = [
+            stack.enter_context(child([*words, str(one.pid), str(go)], env))
+            for _ in range(4)  # an agent has seats for four
+        ]
+        assert all(monitor.hears(b"up", 60) for monitor in monitors)
+        go.touch()
+        for monitor in monitors:
+            assert monitor.hears(b"by ", 60), monitor.said
+        assert one.alive
