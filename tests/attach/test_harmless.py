@@ -11,11 +11,11 @@ import pytest
 
 from collectors import bootstrap, native
 from collectors import process as processes
-from collectors.attach import attach
+from collectors.attach import METHODS, attach
 from collectors.attach_files import AgentFiles
 from collectors.attach_method import Attempt
 from collectors.attach_ptrace import PendingCall
-from collectors.errors import CollectorError
+from collectors.errors import AttachFailed, CollectorError
 from tests.attach import children
 from tests.attach.children import Child, appears, child, python, writes, writes_pid
 from tests.attach.test_ptrace import INTERPRETERS, ROOT, label, settles
@@ -112,6 +112,44 @@ threading.stack_size(1 << 20)
 with open("/proc/self/statm") as file: pages = int(file.read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + 65536,) * 2)
 """
+
+
+NO_CODE_FROM_DATA = """
+import ctypes
+assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0, "refused"
+"""
+"""PR_SET_MDWE: no page that was ever written becomes code."""
+NO_CODE_PAGES = """
+import ctypes, struct
+libc = ctypes.CDLL(None)
+rows = [(0x20, 0, 0, 0), (0x15, 0, 5, 9), (0x20, 0, 0, 32), (0x45, 0, 3, 4), (0x20, 0, 0, 40),
+        (0x45, 0, 1, 0x20), (0x06, 0, 0, 0x5000D), (0x06, 0, 0, 0x7FFF0000)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+program = struct.pack("H6xQ", len(rows), ctypes.addressof(filters))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, "refused"
+"""
+"""mmap of anonymous executable memory answers EACCES, as under SELinux without execmem."""
+
+
+def test_a_trainer_that_may_not_turn_data_into_code_is_entered(stand_in: AgentFiles) -> None:
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 3):
+        pytest.skip("no PR_SET_MDWE before Linux 6.3")
+    with python(NO_CODE_FROM_DATA + children.BUSY) as one:
+        attached = attach(one.pid, stand_in, need_torch=False)
+        attached.client.close()
+        attached.place.remove()  # type: ignore[union-attr]
+        assert moves(one), one.said
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the filter knows x86-64's numbers")
+def test_a_trainer_that_may_have_no_code_pages_is_refused_with_the_command_that_works(
+    stand_in: AgentFiles,
+) -> None:
+    with python(NO_CODE_PAGES + children.BUSY) as one:
+        with pytest.raises(AttachFailed, match="may not map code: Permission denied") as caught:
+            attach(one.pid, stand_in, need_torch=False, methods=METHODS[:2])
+        assert "brrrtop run --" in caught.value.action
+        assert moves(one), one.said
 
 
 @pytest.mark.parametrize("code", [children.SLEEPING, children.READING, READING_SOCKET])
