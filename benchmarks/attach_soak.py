@@ -56,6 +56,7 @@ class Trainer:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.last_line = b""
         self.lines = 0
+        self.odd_lines: list[str] = []
         self.last_s = time.monotonic()
         self.longest_silence_s = 0.0
         threading.Thread(target=self._follow, daemon=True).start()
@@ -68,6 +69,8 @@ class Trainer:
                 self.longest_silence_s = max(self.longest_silence_s, now_s - self.last_s)
             self.last_s, self.last_line = now_s, line
             self.lines += 1
+            if not line.startswith(b"step") and len(self.odd_lines) < 20:
+                self.odd_lines.append(line.decode("utf-8", "replace").rstrip())
 
     def wait_until_it_trains(self, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -180,8 +183,10 @@ def main() -> int:
     )
     for line in (*failures[:10], *slow[:10]):
         print(line)
+    for line in trainer.odd_lines:
+        print(f"the trainer: {line}")
     if died is not None:
-        print(f"exit code {died}: {trainer.last_line.decode('utf-8', 'replace')}")
+        print(f"exit code {died}")
     return 0 if alive and moving and not failures else 1
 
 
