@@ -223,9 +223,11 @@ class Visit:
     def write_code(self, address: int, content: bytes) -> None:
         """Bytes into a page that is mapped read-only: only a tracer can."""
         try:
-            with open(f"/proc/{self._pid}/mem", "r+b", buffering=0) as memory:
-                memory.seek(address)
-                memory.write(content)
+            memory = os.open(f"/proc/{self._pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(memory, content, address)
+            finally:
+                os.close(memory)
         except OSError as fault:
             raise CodeRefused(
                 f"the kernel refuses to write code here ({fault.strerror}: proc_mem.force_override)"

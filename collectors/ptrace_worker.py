@@ -34,7 +34,19 @@ _RUN = "start the training with: brrrtop run -- CMD"
 _NO_INTERPRETER = "Python does not run in it: it has not started yet, or it is exiting"
 
 
-def _inject(visit: Visit, job: dict[str, Any], arch: ModuleType) -> None:
+def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
+    """What lies at `start` in the trainer: the starter, the thread's code, and what they name."""
+    words = [w.encode() + b"\0" for w in (job["refusal"], _NO_THREAD, _REFUSED, job["text"])]
+    at = start + _CODE_BYTES
+    refusal, no_thread, refused, text = (at + sum(map(len, words[:k])) for k in range(4))
+    functions, thread = job["functions"], start + _STARTER_BYTES
+    code = arch.starter_code(functions, job["own_pid"], thread, no_thread, refusal)
+    code = code.ljust(_STARTER_BYTES, b"\0")
+    code += arch.thread_code(functions, text, refused, refusal)
+    return bytes(code.ljust(_CODE_BYTES, b"\0") + b"".join(words))
+
+
+def _inject(visit: Visit, job: dict[str, Any], arch: ModuleType, page_bytes: int) -> None:
     """Has a thread of our own started, which waits for the GIL, runs the text and ends.
 
     Either by a pending call, where the main thread next evaluates bytecode, or at once from the
@@ -44,20 +56,13 @@ def _inject(visit: Visit, job: dict[str, Any], arch: ModuleType) -> None:
     functions = job["functions"]
     if not visit.call(functions["Py_IsInitialized"]):
         raise VisitFailed(_NO_INTERPRETER)
-    words = [w.encode() + b"\0" for w in (job["refusal"], _NO_THREAD, _REFUSED, job["text"])]
-    start = visit.map(-(-(_CODE_BYTES + sum(map(len, words))) // _PAGE) * _PAGE)
-    at = start + _CODE_BYTES
-    refusal, no_thread, refused, text = (at + sum(map(len, words[:k])) for k in range(4))
-    thread = start + _STARTER_BYTES
-    code = arch.starter_code(functions, job["own_pid"], thread, no_thread, refusal)
-    code = code.ljust(_STARTER_BYTES, b"\0")
-    code += arch.thread_code(functions, text, refused, refusal)
-    visit.write_code(start, code.ljust(_CODE_BYTES, b"\0") + b"".join(words))
+    start = visit.map(-(-page_bytes // _PAGE) * _PAGE)
+    visit.write_code(start, _page(job, arch, start))
     if job["do"] == "pending":
         if visit.call(functions["Py_AddPendingCall"], start, 0):
             raise VisitFailed("the interpreter's queue of pending calls is full")
         return
-    failed = visit.call(functions["pthread_create"], visit.slot, 0, thread, 0)
+    failed = visit.call(functions["pthread_create"], visit.slot, 0, start + _STARTER_BYTES, 0)
     if failed:
         raise VisitFailed(f"the trainer could not start a thread (error {failed})")
 
@@ -117,6 +122,7 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
     arch = import_module(f"collectors.ptrace_{job['machine']}")
     tries: list[dict[str, Any]] = []
     deadline = time.monotonic() + job["limit_s"]
+    page_bytes = len(_page(job, arch, 0))  # a rehearsal too
     _rehearse(job, arch)
     for tid in _candidates(job, arch):
         if time.monotonic() > deadline or len(tries) >= 4:
@@ -126,7 +132,7 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
         last = False
         try:
             with visit:
-                _inject(visit, job, arch)
+                _inject(visit, job, arch, page_bytes)
         except CodeRefused as fault:  # by the process, whichever thread asks
             report["says"], report["action"] = str(fault), _RUN
             last = True

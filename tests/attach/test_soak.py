@@ -26,6 +26,7 @@ def test_three_hundred_cycles_and_a_hundred_killed_monitors_harm_nobody(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
 def test_a_few_cycles_harm_no_trainer_that_makes_them_hard(tracing: None, interpreter: str) -> None:
     """Signal handlers that raise, an audit hook, the recursion limit, forks from a thread, workers."""
