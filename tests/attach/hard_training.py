@@ -4,6 +4,7 @@ Signal handlers that raise, an audit hook that refuses code in the main thread, 
 recursion limit, forks from another thread, loader workers, sleeps. Standard library only.
 """
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -49,6 +50,7 @@ def fork_without_end():
 
 
 def load(pipe):
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # ends with its trainer
     number = 0
     while True:
         number += 1
