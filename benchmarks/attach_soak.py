@@ -1,10 +1,10 @@
 """Attaches and detaches again and again, and prints failures and for how long threads were held.
 
     python benchmarks/attach_soak.py [--cycles 300] [--kill-monitor 0] [--way pending|thread|both] \
-        [-- trainer command]
+        [--hard [PYTHON]] [-- trainer command]
 
-Without a command it trains a little torch model on the CPU, with two loader workers. With
-`--kill-monitor N` it also kills N attaching monitors by SIGKILL at random moments. The trainer must
+Without a command it trains a little torch model on the CPU, with two loader workers; with `--hard`
+it is tests/attach/hard_training.py, under another PYTHON where one is named. With `--kill-monitor N` it also kills N attaching monitors by SIGKILL at random moments. The trainer must
 live and use its processor to the end; its death or one failed cycle makes the exit code 1. A
 command that prints nothing for long is given `--warm` seconds before the first attach.
 """
@@ -30,13 +30,21 @@ from collectors.attach import METHODS, attach  # noqa: E402
 from collectors.attach_method import Attempt  # noqa: E402
 from collectors.errors import CollectorError  # noqa: E402
 
-_DEFAULT = [sys.executable, str(ROOT / "tests" / "attach" / "torch_training.py")]
-_WAYS = {"pending": METHODS[:2], "thread": METHODS[2:], "both": METHODS}
+_TRAINERS = ROOT / "tests" / "attach"
+_DEFAULT = [sys.executable, str(_TRAINERS / "torch_training.py")]
+_HARD = ["-W", "ignore", str(_TRAINERS / "hard_training.py")]
+SLOW_MS = 4000.0
+_BY_NAME = {method.name: method for method in METHODS}
+_WAYS = {
+    "pending": (_BY_NAME["pending call"],),
+    "thread": (_BY_NAME["parked thread"],),
+    "both": METHODS,
+}
 _MONITOR = """
 import sys; sys.path.insert(0, sys.argv[1])
 from collectors import native
 from collectors.attach import attach
-found = attach(int(sys.argv[2]), native.agent_files())
+found = attach(int(sys.argv[2]), native.agent_files(), need_torch=False)
 found.leave()
 """
 
@@ -48,6 +56,7 @@ class Trainer:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.last_line = b""
         self.lines = 0
+        self.odd_lines: list[str] = []
         self.last_s = time.monotonic()
         self.longest_silence_s = 0.0
         threading.Thread(target=self._follow, daemon=True).start()
@@ -60,6 +69,8 @@ class Trainer:
                 self.longest_silence_s = max(self.longest_silence_s, now_s - self.last_s)
             self.last_s, self.last_line = now_s, line
             self.lines += 1
+            if not line.startswith(b"step") and len(self.odd_lines) < 20:
+                self.odd_lines.append(line.decode("utf-8", "replace").rstrip())
 
     def wait_until_it_trains(self, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
@@ -75,13 +86,13 @@ def quantile(values: list[float], share: float) -> float:
 
 def show(label: str, values: list[float]) -> None:
     if values:
-        parts = [f"p{int(q * 100)} {quantile(values, q):.2f}" for q in (0.5, 0.9, 0.99)]
+        parts = [f"p{int(q * 100)} {quantile(values, q):.2f}" for q in (0.5, 0.95, 0.99)]
         print(f"{label:32} n {len(values):4}  {'  '.join(parts)}  max {max(values):.2f} ms")
 
 
 def one_cycle(pid: int, way: str) -> tuple[tuple[Attempt, ...], float]:
     began = time.perf_counter()
-    found = attach(pid, native.agent_files(), methods=_WAYS[way])
+    found = attach(pid, native.agent_files(), methods=_WAYS[way], need_torch=False)
     took_ms = (time.perf_counter() - began) * 1e3
     time.sleep(random.uniform(0, 0.05))
     if not found.leave():
@@ -125,15 +136,17 @@ def main() -> int:
     parser.add_argument("--cycles", type=int, default=300)
     parser.add_argument("--kill-monitor", type=int, default=0)
     parser.add_argument("--way", choices=sorted(_WAYS), default="both")
+    parser.add_argument("--hard", nargs="?", const=sys.executable)
     parser.add_argument("command", nargs="*")
     parser.add_argument("--warm", type=float, default=60.0)
     given = parser.parse_args()
-    trainer = Trainer(given.command or _DEFAULT)
+    trainer = Trainer(given.command or ([given.hard, *_HARD] if given.hard else _DEFAULT))
     trainer.wait_until_it_trains(given.warm)
     pid = trainer.process.pid
     failures: list[str] = []
     held: dict[str, list[float]] = {}
     took: list[float] = []
+    slow: list[str] = []
     for number in range(given.cycles):
         try:
             attempts, took_ms = one_cycle(pid, given.way)
@@ -143,6 +156,10 @@ def main() -> int:
                 break
             continue
         took.append(took_ms)
+        if took_ms > SLOW_MS:
+            slow.append(
+                f"cycle {number}: {took_ms:.0f} ms {[(a.method, a.reason) for a in attempts]}"
+            )
         for stop in (stop for attempt in attempts for stop in attempt.stops):
             who = "main thread" if stop.tid == pid else "another thread"
             held.setdefault(f"held, {who}", []).append(stop.stopped_ns / 1e6)
@@ -164,8 +181,12 @@ def main() -> int:
         f"trainer alive {alive}, still training {moving}, {trainer.lines} lines, longest silence "
         f"{trainer.longest_silence_s:.2f} s"
     )
-    for line in failures[:10]:
+    for line in (*failures[:10], *slow[:10]):
         print(line)
+    for line in trainer.odd_lines:
+        print(f"the trainer: {line}")
+    if died is not None:
+        print(f"exit code {died}")
     return 0 if alive and moving and not failures else 1
 
 

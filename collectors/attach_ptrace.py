@@ -1,4 +1,5 @@
-"""Two ways in by ptrace: a pending call of the interpreter, or a thread of our own beside it.
+"""Two ways in by ptrace, both to a thread of our own beside the trainer's: it is started by a pending
+call of the interpreter, or from a thread that sleeps.
 
 What can be found out from files is found out here, before anything is stopped; the stopping is
 done by the short-lived process of `collectors.ptrace_worker`.
@@ -17,15 +18,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from collectors import elf, process_access, ptrace
+from collectors import bootstrap, elf, process_access, ptrace
+from collectors import process as processes
 from collectors.attach_files import Place
 from collectors.attach_method import Attempt, Stop
 from collectors.errors import CollectorError, Unsupported
 from collectors.process import Process
 
-_FROM_PYTHON = ("Py_IsInitialized", "Py_AddPendingCall", "PyRun_SimpleString")
-_FROM_PYTHON_THREAD = ("Py_IsInitialized", "PyGILState_Ensure", "PyGILState_Release")
-_THREAD_CALLS = ("pthread_create", "pthread_self", "pthread_detach")
+_WANTED = frozenset(
+    (
+        *("Py_IsInitialized", "Py_AddPendingCall", "PyGILState_Ensure", "PyGILState_Release"),
+        *("PyDict_New", "PyRun_StringFlags", "PyErr_Clear", "Py_DecRef"),
+        *("pthread_create", "pthread_self", "pthread_detach", "symlink"),
+    )
+)
 _MACHINES = ("x86_64", "aarch64")
 _C_LIBRARIES = ("libc.so", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
 _CHECKED_BYTES = 16
@@ -48,8 +54,8 @@ class Plan:
     expected: dict[int, str]
 
 
-def make_plan(process: Process, wanted: frozenset[str]) -> Plan:
-    """Where the functions `wanted` and the pieces of C library code lie in the trainer.
+def make_plan(process: Process) -> Plan:
+    """Where the functions and the pieces of C library code that we need lie in the trainer.
 
     Raises:
         Unsupported: Another machine, hardware shadow stacks, or a build without these symbols.
@@ -66,13 +72,13 @@ def make_plan(process: Process, wanted: frozenset[str]) -> Plan:
     arch = import_module(f"collectors.ptrace_{machine}")
     found = _Search(process, machine, arch.GADGET_ALIGN)
     for path in _in_order(process, python.path):
-        found.look(path, wanted, arch.GADGETS)
+        found.look(path, _WANTED, arch.GADGETS)
     for path in _others(process):
         if arch.GADGETS.keys() <= found.gadgets.keys():
             break
         found.look(path, frozenset(), arch.GADGETS)
     found.look_at_vdso(arch.GADGETS)
-    missing = sorted(wanted - found.functions.keys())
+    missing = sorted(_WANTED - found.functions.keys())
     if missing:
         raise Unsupported(
             f"{python.says} of this trainer does not show {missing[0]}: stripped, or replaced on "
@@ -161,8 +167,8 @@ def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
 
     An interrupt of ours does not reach it: a stop once begun is finished first.
     """
-    folder = str(Path(__file__).resolve().parent)
-    command = [sys.executable, "-I", "-S", "-c", _WORKER.format(folder=folder)]
+    folder, pid = str(Path(__file__).resolve().parent), str(job.get("pid", 0))
+    command = [sys.executable, "-I", "-S", "-c", _WORKER.format(folder=folder), pid]
     worker = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -192,6 +198,37 @@ def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
     return answer
 
 
+def make_job(
+    process: Process, plan: Plan, do: str, text: str, place: Place | None
+) -> dict[str, Any]:
+    """What the worker is to know: `do` is `pending` or `thread`."""
+    suffix = bootstrap.REFUSED_SUFFIX
+    return {
+        "do": do,
+        "pid": process.pid,
+        "own_pid": process.pids_inside[-1],
+        "text": text,
+        "refusal": f"{place.socket_inside}{suffix}" if place is not None else "",
+        "machine": plan.machine,
+        "functions": plan.functions,
+        "gadgets": plan.gadgets,
+        "expected": [[address, code] for address, code in plan.expected.items()],
+    }
+
+
+def is_entered(pid: int) -> bool:
+    """A tracing process of some monitor, on this host, has `pid` for its trainer at this moment."""
+    mine = str(pid).encode()
+    for one in processes.pids():
+        try:
+            words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[-2:-1] == [mine] and any(b"collectors.ptrace_worker import" in w for w in words):
+            return True
+    return False
+
+
 def probe(process: Process) -> CollectorError | None:
     """Why the process may not be traced, by trying; None: it may. Nothing is stopped."""
     answer = run_worker({"do": "probe", "pid": process.pid}, 2.0)
@@ -209,26 +246,19 @@ class _Ptrace:
     name = ""
     handshake_s = 6.0
     needs_main_thread = False
-    wanted: frozenset[str] = frozenset()
     job = ""
 
     def enter(self, process: Process, text: str, place: Place | None, limit_s: float) -> Attempt:
         try:
-            plan = make_plan(process, self.wanted)
+            plan = make_plan(process)
         except Unsupported as fault:
             if not process.still_the_same():
                 raise process_access.refused(process, errno.ESRCH) from fault
             return Attempt(self.name, False, fault.message, fault.action)
         job = {
-            "do": self.job,
-            "pid": process.pid,
-            "text": text,
+            **make_job(process, plan, self.job, text, place),
             "limit_s": limit_s,
-            "machine": plan.machine,
-            "functions": plan.functions,
-            "gadgets": plan.gadgets,
             "main_only": self.main_only(process),
-            "expected": [[address, code] for address, code in plan.expected.items()],
         }
         return self._judged(process, run_worker(job, limit_s))
 
@@ -244,7 +274,7 @@ class _Ptrace:
         last: dict[str, Any] = tries[-1] if tries else {"says": self.nobody, "errno": 0}
         if last["errno"] or not process.still_the_same():
             raise process_access.refused(process, last["errno"])
-        return Attempt(self.name, False, last["says"], stops=stops)
+        return Attempt(self.name, False, last["says"], last.get("action", ""), stops=stops)
 
     nobody = "no thread of the trainer could be used"
 
@@ -255,11 +285,10 @@ class _Ptrace:
 
 
 class PendingCall(_Ptrace):
-    """Queues the text with the interpreter, which runs it when its main thread comes by."""
+    """Queues the start of the thread with the interpreter, for when its main thread comes by."""
 
     name = "pending call"
     needs_main_thread = True
-    wanted = frozenset(_FROM_PYTHON)
     job = "pending"
 
     @staticmethod
@@ -274,9 +303,8 @@ class PendingCall(_Ptrace):
 
 
 class ParkedThread(_Ptrace):
-    """Starts a thread in the trainer, from one that sleeps in the kernel, never a running one."""
+    """Starts the thread from one that sleeps in the kernel, never from a running one."""
 
     name = "parked thread"
-    wanted = frozenset((*_FROM_PYTHON_THREAD, "PyRun_SimpleString", *_THREAD_CALLS))
     job = "thread"
     nobody = "no thread of the trainer sleeps in a system call from which one could be started"

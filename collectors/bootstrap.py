@@ -1,9 +1,9 @@
 """The text that loads the agent inside the trainer. Runs in the monitor; only the text goes over.
 
-The text is run by `PyRun_SimpleString`, from a pending call in the trainer's main thread, or by
-`sys.remote_exec`. Both may run it in the user's `__main__`, so it defines no name there, raises
-nothing (a pending call that fails becomes a `SystemError` in the user's code) and only starts a
-thread, in which the rest happens.
+The text is run in a thread of ours (`collectors.ptrace_worker`), or in the trainer's main thread by
+`sys.remote_exec`, there in the user's `__main__`. So it defines no name there, raises nothing and
+only starts a thread, in which the rest happens. A forked child inherits what was asked of its parent:
+in any process but the one it was made for the text does nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collectors.agent.facts import VERSION
 
 PAYLOAD_LIMIT_BYTES = 2048
 REFUSED_SUFFIX = ".refused"
-"""Beside the socket: a file with the sentence why the agent did not start."""
+"""Beside the socket: a link whose target is the sentence why the agent did not start. A link comes whole,
+and needs no descriptor where the trainer has none left."""
 
 _BOOT = """\
 def boot(folder, library, socket, options, version):
@@ -34,14 +35,13 @@ def boot(folder, library, socket, options, version):
         told = "%s: %s" % (type(fault).__name__, fault)
     if told:
         try:
-            import os
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with open(os.open(socket + ".refused", flags, 0o600), "wb") as file:
-                file.write(told.encode("utf-8", "replace"))
+            os.symlink(told.encode("utf-8", "replace").replace(b"\\0", b"")[:4000],
+                       os.fsencode(socket) + b".refused")
         except Exception:
             pass
+import os
 import _thread
-_thread.start_new_thread(boot, ARGUMENTS)
+if PID in (0, os.getpid()): _thread.start_new_thread(boot, ARGUMENTS)
 """
 
 _OUTER = """\
@@ -52,7 +52,9 @@ except: pass
 """Ctrl-C that strikes here is handed on: it was meant for the trainer."""
 
 
-def payload(agent_dir: str, library_path: str, socket_path: str, options: str = "") -> str:
+def payload(
+    agent_dir: str, library_path: str, socket_path: str, options: str = "", pid: int = 0
+) -> str:
     """The text to run in the trainer.
 
     Args:
@@ -60,12 +62,13 @@ def payload(agent_dir: str, library_path: str, socket_path: str, options: str = 
         library_path: The native library, as the trainer sees it.
         socket_path: Where the agent is to listen; a refusal lands beside it (`REFUSED_SUFFIX`).
         options: `key=value;key=value`, see `collectors/agent/entry.py` and the native header.
+        pid: The only process in which the text is to do anything, by its own number; 0: any.
 
     Raises:
         ValueError: The paths are too long for the room a text may take.
     """
     arguments = repr((agent_dir, library_path, socket_path, options, VERSION))
-    text = _OUTER.format(code=_BOOT.replace("ARGUMENTS", arguments))
+    text = _OUTER.format(code=_BOOT.replace("PID", str(pid)).replace("ARGUMENTS", arguments))
     if len(text.encode()) > PAYLOAD_LIMIT_BYTES:
         raise ValueError(f"the paths make the payload longer than {PAYLOAD_LIMIT_BYTES} bytes")
     if "\0" in text:

@@ -246,14 +246,13 @@ def _python(process: Process) -> Check:
 
 
 def _way_in(process: Process) -> Check:
-    refusal = RemoteExec().why_not(process)
-    if not refusal:
-        return fine("way in", "sys.remote_exec, which stops nothing")
     try:
-        attach_ptrace.make_plan(process, attach_ptrace.PendingCall.wanted)
+        attach_ptrace.make_plan(process)
     except CollectorError as fault:
+        if not RemoteExec().why_not(process):
+            return fine("way in", f"sys.remote_exec, which stops nothing ({fault.message})")
         return bad("way in", fault.message, fault.action or _RUN)
-    return fine("way in", f"ptrace, for less than a millisecond ({refusal})")
+    return fine("way in", "ptrace, for less than a millisecond")
 
 
 def _threads(process: Process) -> Check:

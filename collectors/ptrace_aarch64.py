@@ -28,6 +28,8 @@ GADGET_ALIGN = 4
 MMAP_CALL, SIGRETURN = 222, 139
 PARKED_CALLS = (98, 73, 72, 101, 115)
 """futex, ppoll, pselect6, nanosleep, clock_nanosleep; epoll_pwait would end in EINTR."""
+READ_CALLS = (63,)
+"""read; recvfrom with a time limit would end in EINTR."""
 _REGISTERS = struct.Struct("<34Q")
 _NUMBER, _LINK, _SP, _PC = 8, 30, 31, 32
 _INFO_BYTES, _CONTEXT_AT, _RESERVED_BYTES = 128, 128, 4096
@@ -174,26 +176,97 @@ def _load(register: int, value: int) -> bytes:
     return struct.pack("<4I", *words)
 
 
-def thread_code(functions: dict[str, int], text: int) -> bytes:
-    """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends."""
+def _call(function: int) -> bytes:
+    return _load(16, function) + struct.pack("<I", 0xD63F0200)  # blr x16
 
-    def call(name: str) -> bytes:
-        return _load(16, functions[name]) + struct.pack("<I", 0xD63F0200)  # blr x16
 
+def _refuse(functions: dict[str, int], reason: int, refusal: int) -> bytes:
+    """symlink(reason, refusal)"""
+    return _load(0, reason) + _load(1, refusal) + _call(functions["symlink"])
+
+
+def _past(instruction: int, skipped: bytes) -> bytes:
+    """A conditional branch over `skipped`, and that."""
+    return struct.pack("<I", instruction | (len(skipped) // 4 + 1) << 5) + skipped
+
+
+_CBZ_W0, _CBNZ_X0, _BNE = 0x34000000, 0xB5000000, 0x54000001
+
+
+def starter_code(
+    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int
+) -> bytes:
+    """`int starter(void *)`, a pending call: starts a thread at `thread` in process `pid`.
+
+    In any other process, a forked child, it does nothing. It always returns 0.
+    """
+    start = b"".join(
+        (
+            struct.pack("<2I", 0x910043E0, 0xD2800001),  # add x0, sp, #16; mov x1, #0
+            _load(2, thread),
+            struct.pack("<I", 0xD2800003),  # mov x3, #0
+            _call(functions["pthread_create"]),
+            _past(_CBZ_W0, _refuse(functions, reason, refusal)),
+        )
+    )
     return b"".join(
         (
-            struct.pack("<I", 0xA9BF4FFE),  # stp x30, x19, [sp, #-16]!
-            call("pthread_self"),
-            call("pthread_detach"),
-            call("PyGILState_Ensure"),
-            struct.pack("<I", 0x2A0003F3),  # mov w19, w0
-            _load(0, text),
-            struct.pack("<I", 0xD2800001),  # mov x1, #0
-            call("PyRun_SimpleString"),
-            struct.pack("<I", 0x2A1303E0),  # mov w0, w19
-            call("PyGILState_Release"),
+            struct.pack("<I", 0xA9BE4FFE),  # stp x30, x19, [sp, #-32]!
+            struct.pack("<2I", 0xD2801588, 0xD4000001),  # mov x8, #172; svc #0 = getpid
+            _load(16, pid),
+            struct.pack("<I", 0x6B10001F),  # cmp w0, w16
+            _past(_BNE, start),
             struct.pack("<I", 0xD2800000),  # mov x0, #0
-            struct.pack("<I", 0xA8C14FFE),  # ldp x30, x19, [sp], #16
+            struct.pack("<I", 0xA8C24FFE),  # ldp x30, x19, [sp], #32
+            struct.pack("<I", 0xD65F03C0),  # ret
+        )
+    )
+
+
+def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int) -> bytes:
+    """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends.
+
+    The text runs in names of its own. What it raises is dropped, not printed: `reason` becomes the
+    target of a link at `refusal` instead.
+    """
+    refuse = b"".join(
+        (
+            _call(functions["PyErr_Clear"]),
+            _refuse(functions, reason, refusal),
+            struct.pack("<I", 0xD2800000),  # mov x0, #0
+        )
+    )
+    run = b"".join(
+        (
+            _call(functions["PyGILState_Ensure"]),
+            struct.pack("<I", 0x2A0003F3),  # mov w19, w0
+            _call(functions["PyDict_New"]),
+            struct.pack("<3I", 0xAA0003F4, 0xAA0003E2, 0xAA0003E3),  # mov x20, x0; x2; x3
+            _load(0, text),
+            struct.pack("<I", 0xD2802021),  # mov x1, #257 = Py_file_input
+            struct.pack("<I", 0xD2800004),  # mov x4, #0
+            _call(functions["PyRun_StringFlags"]),
+            _past(_CBNZ_X0, refuse),
+            _call(functions["Py_DecRef"]),
+            struct.pack("<I", 0xAA1403E0),  # mov x0, x20
+            _call(functions["Py_DecRef"]),
+            struct.pack("<I", 0x2A1303E0),  # mov w0, w19
+            _call(functions["PyGILState_Release"]),
+        )
+    )
+    return b"".join(
+        (
+            struct.pack(
+                "<2I", 0xA9BE4FFE, 0xF9000BF4
+            ),  # stp x30, x19, [sp, #-32]!; str x20, [sp, #16]
+            _call(functions["pthread_self"]),
+            _call(functions["pthread_detach"]),
+            _call(functions["Py_IsInitialized"]),
+            _past(_CBZ_W0, run),
+            struct.pack("<I", 0xD2800000),  # mov x0, #0
+            struct.pack(
+                "<2I", 0xF9400BF4, 0xA8C24FFE
+            ),  # ldr x20, [sp, #16]; ldp x30, x19, [sp], #32
             struct.pack("<I", 0xD65F03C0),  # ret
         )
     )

@@ -22,6 +22,23 @@ def place(pid: int, tid: int) -> str:
         return ""
 
 
+def standing(pid: int, tid: int) -> tuple[str, ...] | None:
+    """Where a thread sleeps and how often it has slept; None: it runs, or nobody may look.
+
+    While two answers are equal the thread has not run. Not so its system call's number and arguments:
+    a sleep that a tracer interrupts goes on under another number.
+    """
+    fields = place(pid, tid).split()
+    if not fields or not fields[0].isdigit():
+        return None
+    try:
+        status = Path(f"/proc/{pid}/task/{tid}/status").read_text().splitlines()
+    except OSError:
+        return None
+    switches = [line.split()[-1] for line in status if "_ctxt_switches:" in line]
+    return (*fields[-2:], *switches)
+
+
 def _driver_owned(pid: int, tid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/task/{tid}/comm").read_text().startswith(("cuda", "nv"))
@@ -29,18 +46,33 @@ def _driver_owned(pid: int, tid: int) -> bool:
         return True
 
 
-def parked(pid: int, calls: tuple[int, ...], at_most: int = 6) -> list[int]:
+def _reads_on(pid: int, descriptor: int) -> bool:
+    try:
+        target = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    except OSError:
+        return False
+    return target.startswith(("pipe:", "socket:", "/dev/pts/", "/dev/tty"))
+
+
+def parked(
+    pid: int, calls: tuple[int, ...], reads: tuple[int, ...] = (), at_most: int = 6
+) -> list[int]:
     """Threads that wait in one of the system calls `calls`, best first, the main thread last.
 
     A thread counts when two looks 2 ms apart find it at the same place with the same arguments.
-    The CUDA driver's own threads come after all others but main.
+    The CUDA driver's own threads come after all others but main. A read (`reads`, its descriptor the
+    first argument) counts where it goes on after an interruption: of a pipe, a terminal, a socket, not
+    of a file, which some file systems then end early.
     """
+    calls += reads
     before = {tid: place(pid, tid) for tid in thread_ids(pid)}
     time.sleep(_APART_S)
     found = []
     for tid, first in before.items():
         number = first.split(" ", 1)[0]
-        if number.isdigit() and int(number) in calls and place(pid, tid) == first:
+        if not number.isdigit() or int(number) not in calls or place(pid, tid) != first:
+            continue
+        if int(number) not in reads or _reads_on(pid, int(first.split()[1], 16)):
             found.append((tid == pid, _driver_owned(pid, tid), calls.index(int(number)), tid))
     ordered = [entry[-1] for entry in sorted(found)]
     main = [tid for tid in ordered if tid == pid]

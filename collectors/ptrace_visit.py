@@ -27,11 +27,15 @@ _STOP_LIMIT_S = 2.0
 _CALL_LIMIT_S = 0.5
 _STACK_NEEDED = 16384
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
-_RW, _RX, _PRIVATE_ANONYMOUS = 3, 5, 0x22
+_RX, _PRIVATE_ANONYMOUS = 5, 0x22
 
 
 class VisitFailed(Exception):
     """The thread could not be used; it runs on as before."""
+
+
+class CodeRefused(VisitFailed):
+    """The trainer may have no code beyond what its files bring (SELinux, a hardened kernel)."""
 
 
 class Visit:
@@ -203,35 +207,29 @@ class Visit:
                 self._resume(ptrace.CONT)
                 self._where = self._next_stop(deadline)
 
-    def map(self, size: int, executable: bool = False) -> int:
-        """The address of fresh private memory in the trainer."""
-        protection = _RX if executable else _RW
+    def map(self, size: int) -> int:
+        """The address of fresh private memory in the trainer, for code and what it reads."""
         number = self._arch.MMAP_CALL
-        found = self.syscall(number, 0, size, protection, _PRIVATE_ANONYMOUS, (1 << 64) - 1, 0)
-        if found < 0:
-            raise VisitFailed(
-                f"the trainer may not map {'code' if executable else 'memory'}: "
-                f"{os.strerror(-found)}"
-            )
-        return found
+        result = self.syscall(number, 0, size, _RX, _PRIVATE_ANONYMOUS, (1 << 64) - 1, 0)
+        if result < 0:
+            raise CodeRefused(f"the trainer may not map code: {os.strerror(-result)}")
+        return result
 
     @property
     def slot(self) -> int:
         """16 bytes on the thread's stack that a call may write to."""
         return int(self._frame.slot)
 
-    def write(self, address: int, content: bytes) -> None:
-        """Bytes into ordinary memory of the trainer."""
-        ptrace.write_memory(self._pid, address, content)
-
     def write_code(self, address: int, content: bytes) -> None:
         """Bytes into a page that is mapped read-only: only a tracer can."""
         try:
-            with open(f"/proc/{self._pid}/mem", "r+b", buffering=0) as memory:
-                memory.seek(address)
-                memory.write(content)
+            memory = os.open(f"/proc/{self._pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.pwrite(memory, content, address)
+            finally:
+                os.close(memory)
         except OSError as fault:
-            raise VisitFailed(
+            raise CodeRefused(
                 f"the kernel refuses to write code here ({fault.strerror}: proc_mem.force_override)"
             ) from fault
 

@@ -22,37 +22,47 @@ from types import ModuleType
 from typing import Any
 
 from collectors import parent, ptrace, ptrace_threads
-from collectors.ptrace_visit import Visit, VisitFailed
+from collectors.ptrace_visit import CodeRefused, Visit, VisitFailed
 
 _PAGE = 4096
-_CODE_BYTES = 256
+_STARTER_BYTES, _CODE_BYTES = 256, 768
 _REHEARSALS, _REHEARSAL_LIMIT_S = 4, 0.2
 _LOOK_LIMIT_S, _LOOK_EVERY_S = 0.7, 0.02
+_NO_THREAD = "the trainer could not start a thread: no memory or too many threads"
+_REFUSED = "its Python refused to run the agent: an audit hook, or no memory"
+_RUN = "start the training with: brrrtop run -- CMD"
 _NO_INTERPRETER = "Python does not run in it: it has not started yet, or it is exiting"
 
 
-def _pending(visit: Visit, job: dict[str, Any], _: ModuleType) -> None:
-    """Asks the interpreter to run the text when its main thread next evaluates bytecode."""
+def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
+    """What lies at `start` in the trainer: the starter, the thread's code, and what they name."""
+    words = [w.encode() + b"\0" for w in (job["refusal"], _NO_THREAD, _REFUSED, job["text"])]
+    at = start + _CODE_BYTES
+    refusal, no_thread, refused, text = (at + sum(map(len, words[:k])) for k in range(4))
+    functions, thread = job["functions"], start + _STARTER_BYTES
+    code = arch.starter_code(functions, job["own_pid"], thread, no_thread, refusal)
+    code = code.ljust(_STARTER_BYTES, b"\0")
+    code += arch.thread_code(functions, text, refused, refusal)
+    return bytes(code.ljust(_CODE_BYTES, b"\0") + b"".join(words))
+
+
+def _inject(visit: Visit, job: dict[str, Any], arch: ModuleType, page_bytes: int) -> None:
+    """Has a thread of our own started, which waits for the GIL, runs the text and ends.
+
+    Either by a pending call, where the main thread next evaluates bytecode, or at once from the
+    visited thread. No Python of ours runs in the main thread: an error, or an exception of the
+    user's own signal handlers, would end up in the middle of the user's code.
+    """
     functions = job["functions"]
     if not visit.call(functions["Py_IsInitialized"]):
         raise VisitFailed(_NO_INTERPRETER)
-    text = job["text"].encode() + b"\0"
-    address = visit.map(-(-len(text) // _PAGE) * _PAGE)
-    visit.write(address, text)
-    if visit.call(functions["Py_AddPendingCall"], functions["PyRun_SimpleString"], address):
-        raise VisitFailed("the interpreter's queue of pending calls is full")
-
-
-def _thread(visit: Visit, job: dict[str, Any], arch: ModuleType) -> None:
-    """Starts a thread of our own that waits for the GIL, runs the text and ends."""
-    functions = job["functions"]
-    if not visit.call(functions["Py_IsInitialized"]):
-        raise VisitFailed(_NO_INTERPRETER)
-    text = job["text"].encode() + b"\0"
-    start = visit.map(-(-(_CODE_BYTES + len(text)) // _PAGE) * _PAGE, executable=True)
-    code = arch.thread_code(functions, start + _CODE_BYTES)
-    visit.write_code(start, code.ljust(_CODE_BYTES, b"\0") + text)
-    failed = visit.call(functions["pthread_create"], visit.slot, 0, start, 0)
+    start = visit.map(-(-page_bytes // _PAGE) * _PAGE)
+    visit.write_code(start, _page(job, arch, start))
+    if job["do"] == "pending":
+        if visit.call(functions["Py_AddPendingCall"], start, 0):
+            raise VisitFailed("the interpreter's queue of pending calls is full")
+        return
+    failed = visit.call(functions["pthread_create"], visit.slot, 0, start + _STARTER_BYTES, 0)
     if failed:
         raise VisitFailed(f"the trainer could not start a thread (error {failed})")
 
@@ -61,13 +71,13 @@ def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
     pid = job["pid"]
     if job.get("main_only"):
         return [pid]
-    parked = ptrace_threads.parked(pid, arch.PARKED_CALLS)
+    parked = ptrace_threads.parked(pid, arch.PARKED_CALLS, arch.READ_CALLS)
     if job["do"] == "pending":
         return [*parked, pid] if pid not in parked else parked
     deadline = time.monotonic() + _LOOK_LIMIT_S
     while not parked and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-        parked = ptrace_threads.parked(pid, arch.PARKED_CALLS)
+        parked = ptrace_threads.parked(pid, arch.PARKED_CALLS, arch.READ_CALLS)
     return parked
 
 
@@ -110,18 +120,22 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
     if changed:
         return {"ok": False, "tries": [{"says": changed, "errno": 0}]}
     arch = import_module(f"collectors.ptrace_{job['machine']}")
-    act = _pending if job["do"] == "pending" else _thread
     tries: list[dict[str, Any]] = []
     deadline = time.monotonic() + job["limit_s"]
+    page_bytes = len(_page(job, arch, 0))  # a rehearsal too
     _rehearse(job, arch)
     for tid in _candidates(job, arch):
         if time.monotonic() > deadline or len(tries) >= 4:
             break
         visit = Visit(arch, job["pid"], tid, job["gadgets"], deadline - time.monotonic())
         report: dict[str, Any] = {"tid": tid, "says": "", "errno": 0}
+        last = False
         try:
             with visit:
-                act(visit, job, arch)
+                _inject(visit, job, arch, page_bytes)
+        except CodeRefused as fault:  # by the process, whichever thread asks
+            report["says"], report["action"] = str(fault), _RUN
+            last = True
         except (VisitFailed, ptrace.Gone) as fault:
             report["says"] = str(fault)
         except ptrace.TimedOut:
@@ -136,7 +150,7 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
         tries.append(report)
         if not report["says"]:
             return {"ok": True, "tries": tries}
-        if report["errno"]:
+        if last or report["errno"]:
             break
     return {"ok": False, "tries": tries}
 

@@ -25,8 +25,12 @@ GADGETS = {
 """Code that every C library contains anyway; nothing executable has to be written for a call."""
 GADGET_ALIGN = 1
 MMAP_CALL, SIGRETURN = 9, 15
+FILE_INPUT = 257
+"""`Py_file_input` of Python's compile.h."""
 PARKED_CALLS = (202, 35, 230, 7, 271, 23, 270, 232, 281, 441)
 """futex, nanosleep, clock_nanosleep, poll, ppoll, select, pselect6, then epoll_wait and kin."""
+READ_CALLS = (0, 45)
+"""read, recvfrom."""
 _NAMES = (
     "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss "
     "fs_base gs_base ds es fs gs"
@@ -38,7 +42,8 @@ _FX_MAGIC, _END_MAGIC = 0x46505853, 0x46505845
 _SOFTWARE_AT, _HEADER_AT, _LEGACY_BYTES = 464, 512, 576
 _TILE_DATA = 1 << 18
 _TILE_BYTES = 8192
-_EPOLL = (232, 281, 441)
+_CUT_SHORT = (232, 281, 441, *READ_CALLS)
+"""epoll_wait and kin; reads of sockets with a time limit, and of file systems that let go of one."""
 _EINTR = -4 & (1 << 64) - 1
 _RESTARTS = tuple(-n & (1 << 64) - 1 for n in (512, 513, 514))
 _RESTART_BLOCK = -516 & (1 << 64) - 1
@@ -79,11 +84,11 @@ class Frame:
 def save(tid: int) -> State:
     """The state of a thread in an event stop.
 
-    An epoll_wait that our interrupt cut short is made to restart, which the kernel by itself does
-    not do: the trainer never sees the EINTR.
+    An epoll_wait or read that our interrupt cut short is made to restart, which the kernel by itself
+    does not do: the trainer never sees the EINTR.
     """
     general = _peek(tid)
-    if general["orig_rax"] in _EPOLL and general["rax"] == _EINTR:
+    if general["orig_rax"] in _CUT_SHORT and general["rax"] == _EINTR:
         general["rax"] = _RESTART_NO_HANDLER
     extended = ptrace.registers(tid, ptrace.NT_X86_XSTATE)
     return State(general, extended, ptrace.signal_mask(tid))
@@ -218,25 +223,91 @@ def _peek(tid: int) -> dict[str, int]:
     return dict(zip(_NAMES, _REGISTERS.unpack(packed), strict=True))
 
 
-def thread_code(functions: dict[str, int], text: int) -> bytes:
-    """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends."""
+def _call(function: int) -> bytes:
+    return b"\x48\xb8" + struct.pack("<Q", function) + b"\xff\xd0"  # mov rax, function; call rax
 
-    def call(name: str) -> bytes:
-        return b"\x48\xb8" + struct.pack("<Q", functions[name]) + b"\xff\xd0"
 
+def _refuse(functions: dict[str, int], reason: int, refusal: int) -> bytes:
+    """symlink(reason, refusal)"""
+    return (
+        b"\x48\xbf" + struct.pack("<Q", reason)  # mov rdi, reason
+        + b"\x48\xbe" + struct.pack("<Q", refusal)  # mov rsi, refusal
+        + _call(functions["symlink"])
+    )  # fmt: skip
+
+
+def starter_code(
+    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int
+) -> bytes:
+    """`int starter(void *)`, a pending call: starts a thread at `thread` in process `pid`.
+
+    In any other process, a forked child, it does nothing. It always returns 0.
+    """
+    refuse = _refuse(functions, reason, refusal)
+    start = b"".join(
+        (
+            b"\x48\x89\xe7\x31\xf6",  # mov rdi, rsp; xor esi, esi
+            b"\x48\xba" + struct.pack("<Q", thread),  # mov rdx, thread
+            b"\x31\xc9",  # xor ecx, ecx
+            _call(functions["pthread_create"]),
+            b"\x85\xc0\x74" + bytes((len(refuse),)),  # test eax, eax; jz past the refusal
+            refuse,
+        )
+    )
     return b"".join(
         (
-            b"\x53",  # push rbx
-            call("pthread_self"),
-            b"\x48\x89\xc7",  # mov rdi, rax
-            call("pthread_detach"),
-            call("PyGILState_Ensure"),
+            b"\x48\x83\xec\x18",  # sub rsp, 24
+            b"\xb8\x27\x00\x00\x00\x0f\x05",  # mov eax, 39; syscall = getpid
+            b"\x3d" + struct.pack("<I", pid),  # cmp eax, pid
+            b"\x75" + bytes((len(start),)),  # jne past the start
+            start,
+            b"\x31\xc0\x48\x83\xc4\x18\xc3",  # xor eax, eax; add rsp, 24; ret
+        )
+    )
+
+
+def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int) -> bytes:
+    """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends.
+
+    The text runs in names of its own. What it raises is dropped, not printed: `reason` becomes the
+    target of a link at `refusal` instead.
+    """
+    refuse = b"".join(
+        (
+            _call(functions["PyErr_Clear"]),
+            _refuse(functions, reason, refusal),
+            b"\x31\xc0",  # xor eax, eax
+        )
+    )
+    run = b"".join(
+        (
+            _call(functions["PyGILState_Ensure"]),
             b"\x89\xc3",  # mov ebx, eax
+            _call(functions["PyDict_New"]),
+            b"\x48\x89\xc5\x48\x89\xc2\x48\x89\xc1",  # mov rbp, rax; mov rdx, rax; mov rcx, rax
             b"\x48\xbf" + struct.pack("<Q", text),  # mov rdi, text
-            b"\x31\xf6",  # xor esi, esi
-            call("PyRun_SimpleString"),
+            b"\xbe" + struct.pack("<I", FILE_INPUT),  # mov esi, Py_file_input
+            b"\x45\x31\xc0",  # xor r8d, r8d
+            _call(functions["PyRun_StringFlags"]),
+            b"\x48\x85\xc0\x75" + bytes((len(refuse),)),  # test rax, rax; jnz past the refusal
+            refuse,
+            b"\x48\x89\xc7",  # mov rdi, rax
+            _call(functions["Py_DecRef"]),
+            b"\x48\x89\xef",  # mov rdi, rbp
+            _call(functions["Py_DecRef"]),
             b"\x89\xdf",  # mov edi, ebx
-            call("PyGILState_Release"),
-            b"\x31\xc0\x5b\xc3",  # xor eax, eax; pop rbx; ret
+            _call(functions["PyGILState_Release"]),
+        )
+    )
+    return b"".join(
+        (
+            b"\x53\x55\x48\x83\xec\x08",  # push rbx; push rbp; sub rsp, 8
+            _call(functions["pthread_self"]),
+            b"\x48\x89\xc7",  # mov rdi, rax
+            _call(functions["pthread_detach"]),
+            _call(functions["Py_IsInitialized"]),
+            b"\x85\xc0\x0f\x84" + struct.pack("<I", len(run)),  # test eax, eax; jz past the run
+            run,
+            b"\x31\xc0\x48\x83\xc4\x08\x5d\x5b\xc3",  # xor eax, eax; add rsp, 8; pops; ret
         )
     )

@@ -44,6 +44,64 @@ libc.__cxa_atexit(sleep, ctypes.c_void_p(600), None)
 print("leaving", flush=True)
 """
 """Python is over, the process is not: the C library still runs what was left for its end."""
+REFUSING_EXEC = (
+    """
+import sys
+def refuse(event, _):
+    if event in ("exec", "compile"): raise PermissionError(event)
+sys.addaudithook(refuse)
+"""
+    + BUSY
+)
+"""As hardened clusters do: no code but what was loaded at the start."""
+EXITING_AT_EXEC = REFUSING_EXEC.replace("raise PermissionError(event)", "raise SystemExit(9)")
+FULL_STACK = """
+import sys
+sys.setrecursionlimit(100)
+def down():
+    try: down()
+    except RecursionError: pass
+    n = 0
+    while True: n += 1
+down()
+"""
+"""Its main thread cannot call one Python function more."""
+RAISING = """
+import signal
+class Alarm(Exception): pass
+heard, armed = 0, False
+def ring(*_):
+    global armed
+    if armed:
+        armed = False
+        raise Alarm
+signal.signal(signal.SIGALRM, ring)
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+while True:
+    try:
+        armed = True
+        while True: sum(range(50))
+    except Alarm: heard += 1
+    if heard % 100 == 0: print("<%d>" % heard, flush=True)
+"""
+"""A signal handler raises all the time; when one exception gets lost, no further one comes."""
+FORKING = """
+import os, sys, threading, time
+def fork():
+    while not os.path.exists(PATH): time.sleep(0.005)
+    child = os.fork()
+    if child == 0:
+        end = time.monotonic() + 0.2
+        while time.monotonic() < end: sum(range(100))
+        os._exit(0)
+    os.waitpid(child, 0)
+    print("forked", flush=True)
+threading.Thread(target=fork, daemon=True).start()
+time.sleep(600)
+"""
+"""Once there is a file at PATH, a thread forks: in the child it is the main one, and the call that
+waits for the sleeping one is its own."""
+READING = "input()"
 
 
 class Child:
@@ -65,6 +123,13 @@ class Child:
     def state(self) -> str:
         text = Path(f"/proc/{self.pid}/stat").read_text()
         return text[text.rindex(")") + 2]
+
+    @property
+    def ticks(self) -> int:
+        """Processor time used so far, in clock ticks."""
+        text = Path(f"/proc/{self.pid}/stat").read_text()
+        words = text[text.rindex(")") + 2 :].split()
+        return int(words[11]) + int(words[12])
 
     def status(self, name: str) -> str:
         lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
@@ -92,13 +157,20 @@ def child(
 ) -> Iterator[Child]:
     """A process that ends with the block, however that ends."""
     process = subprocess.Popen(
-        list(argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, cwd=cwd
+        list(argv),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=env,
+        cwd=cwd,
     )
     try:
         yield Child(process)
     finally:
         process.kill()
         process.wait(10)
+        if process.stdin is not None:
+            process.stdin.close()
         if process.stdout is not None:
             process.stdout.close()
 
@@ -135,6 +207,11 @@ def interpreters() -> list[str]:
 def writes(path: Path) -> str:
     """A text to run in a child: it leaves a file, and swallows what goes wrong."""
     return f"exec({_WRITES % str(path)!r}, {{}})"
+
+
+def writes_pid(path: Path) -> str:
+    """A text to run in a child: it leaves a line with the number of the process that ran it."""
+    return f"import os\nwith open({str(path)!r}, 'a') as f: f.write('%d\\n' % os.getpid())"
 
 
 _WRITES = """

@@ -46,7 +46,7 @@ def root() -> None:
         pytest.skip("only root can start a process of another user")
 
 
-def _payload(agent_dir: str, library: str, socket: str, options: str = "") -> str:
+def _payload(agent_dir: str, library: str, socket: str, options: str = "", pid: int = 0) -> str:
     given = f"AGENT, LIBRARY, PATH, OPTIONS = {(agent_dir, library, socket, options)!r}\n"
     return f"exec({given + _STAND_IN.read_text()!r}, {{}})"
 
@@ -68,9 +68,9 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentFiles:
 def refusing(stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch) -> AgentFiles:
     """An agent that says why it does not start."""
 
-    def payload(agent_dir: str, library: str, socket: str, options: str = "") -> str:
+    def payload(_: str, __: str, socket: str, options: str = "", pid: int = 0) -> str:
         path = socket + bootstrap.REFUSED_SUFFIX
-        return f"open({path!r}, 'w').write('the library is for another machine')"
+        return f"__import__('os').symlink('the library is for another machine', {path!r})"
 
     monkeypatch.setattr(bootstrap, "payload", payload)
     return stand_in

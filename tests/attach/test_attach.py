@@ -45,8 +45,7 @@ def test_attach_finds_the_shortest_way_and_says_what_it_cost(
         assert found.client.hello["pid"] == one.pid
         assert found.client.hello["options"] == "a=b"
         assert found.method == "pending call"
-        assert found.attempts[0].method == "remote_exec"
-        assert found.attempts[0].reason
+        assert [attempt.method for attempt in found.attempts] == ["pending call"]
         assert 0 < found.stopped_ns < found.took_ns
         assert any("pending call" in line for line in said)
         folder = Path(found.place.outside) if found.place else None
@@ -76,7 +75,7 @@ def test_a_blocked_main_thread_is_entered_through_another(
     with python(children.BLOCKED) as one:
         found = attach(one.pid, stand_in, need_torch=False)
         assert found.method == "parked thread"
-        assert "sleeps" in found.attempts[1].reason
+        assert "sleeps" in found.attempts[0].reason
         found.client.close()
         found.place.remove()  # type: ignore[union-attr]
 
@@ -106,7 +105,7 @@ def test_without_an_answer_every_way_is_named_with_its_reason(
     with python(code + children.BUSY) as one:
         with pytest.raises(AttachFailed) as caught:
             attach(one.pid, stand_in, need_torch=False, handshake_s=0.4)
-        assert [a.method for a in caught.value.attempts] == [m.name for m in METHODS]
+        assert [a.method for a in caught.value.attempts] == [m.name for m in METHODS[:2]]
         assert all(a.reason for a in caught.value.attempts)
         assert "brrrtop run" in caught.value.action
         assert one.alive

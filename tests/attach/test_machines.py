@@ -8,10 +8,9 @@ import subprocess
 
 import pytest
 
-from collectors import ptrace_aarch64, ptrace_x86_64
+from collectors import attach_ptrace, ptrace_aarch64, ptrace_worker, ptrace_x86_64
 
-NAMES = "pthread_self pthread_detach PyGILState_Ensure PyRun_SimpleString PyGILState_Release"
-FUNCTIONS = dict.fromkeys(NAMES.split(), 0x1234567890ABCDEF)
+FUNCTIONS = dict.fromkeys(attach_ptrace._WANTED, 0x1234567890ABCDEF)
 STACK = 0x7FFC_1234_5678
 XCR0 = 0x602E7
 
@@ -99,7 +98,11 @@ def test_machine_code_is_what_a_disassembler_reads(
     tool = shutil.which("llvm-mc")
     if tool is None:
         pytest.skip("no llvm-mc here")
-    code = machine.thread_code(FUNCTIONS, 0xFEDCBA0987654321)  # type: ignore[attr-defined]
+    address = 0xFEDCBA0987654321
+    code = machine.starter_code(FUNCTIONS, 2**22, address, address, address)  # type: ignore[attr-defined]
+    assert len(code) <= ptrace_worker._STARTER_BYTES
+    code += machine.thread_code(FUNCTIONS, address, address, address)  # type: ignore[attr-defined]
+    assert len(code) <= ptrace_worker._CODE_BYTES
     code += b"".join(machine.GADGETS.values())  # type: ignore[attr-defined]
     done = subprocess.run(
         [tool, "--disassemble", f"--triple={triple}"],

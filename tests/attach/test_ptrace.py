@@ -181,22 +181,11 @@ def settles(holds: Callable[[], bool], limit_s: float = 5.0) -> bool:
     return False
 
 
-def kill_at(
-    process: processes.Process, do: str, wanted: frozenset[str], number: int, *more: str
-) -> bool:
+def kill_at(process: processes.Process, do: str, number: int, *more: str) -> bool:
     """Runs a worker that is killed at its n-th request; False: it needed fewer. `more`: with its
     rehearsal."""
-    plan = attach_ptrace.make_plan(process, wanted)
-    job = {
-        "do": do,
-        "pid": process.pid,
-        "text": "pass",
-        "limit_s": 5,
-        "machine": plan.machine,
-        "functions": plan.functions,
-        "gadgets": plan.gadgets,
-        "expected": [],
-    }
+    plan = attach_ptrace.make_plan(process)
+    job = {**attach_ptrace.make_job(process, plan, do, "pass", None), "limit_s": 5, "expected": []}
     command = [sys.executable, "-I", "-S", "-c", _DYING, str(ROOT), str(number), *more]
     done = subprocess.run(command, input=json.dumps(job).encode(), capture_output=True, timeout=20)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
@@ -216,24 +205,21 @@ def tick():
 
 
 @pytest.mark.parametrize(
-    ("do", "wanted", "code"),
+    ("do", "code"),
     [
-        ("pending", PendingCall.wanted, _TICKING + "tick()"),
+        ("pending", _TICKING + "tick()"),
         (
             "thread",
-            ParkedThread.wanted,
             _TICKING + "threading.Thread(target=tick, daemon=True).start(); time.sleep(600)",
         ),
     ],
     ids=["pending", "thread"],
 )
-def test_killing_the_worker_at_any_request_leaves_the_child_as_it_was(
-    do: str, wanted: frozenset[str], code: str
-) -> None:
+def test_killing_the_worker_at_any_request_leaves_the_child_as_it_was(do: str, code: str) -> None:
     with python(code) as one:
         process = processes.read(one.pid)
         number = 0
-        while kill_at(process, do, wanted, number := number + 1):
+        while kill_at(process, do, number := number + 1):
             # The kernel lets go of the child a moment after it has buried the worker.
             assert settles(lambda: int(one.status("SigBlk"), 16) == 0), number
             assert settles(lambda: one.state in "RS"), number
@@ -261,7 +247,7 @@ def still_there(like: str) -> bool:
 def test_the_rehearsal_leaves_nobody_behind_even_when_its_worker_is_killed(number: int) -> None:
     with python(_TICKING + "tick()") as one:
         process = processes.read(one.pid)
-        killed = kill_at(process, "pending", PendingCall.wanted, number, "rehearse")
+        killed = kill_at(process, "pending", number, "rehearse")
         assert killed == (number < 10_000)
         assert settles(lambda: not still_there("ptrace_worker.main()"))
         one.said = b""
@@ -383,8 +369,9 @@ time.sleep(600)
         assert settles(lambda: one.state == "D")
         began = time.monotonic()
         attempt = enter("pending call", one, writes(tmp_path / "pending"))
-        assert not attempt.entered
-        assert "kernel" in attempt.reason
+        through_another = sys.version_info >= (3, 13)
+        assert attempt.entered == through_another
+        assert through_another or "kernel" in attempt.reason
         assert time.monotonic() - began < 3
         assert enter("parked thread", one, writes(tmp_path / "mark")).entered
         assert appears(tmp_path / "mark")

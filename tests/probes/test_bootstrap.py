@@ -58,7 +58,7 @@ def inject(
     return (
         done.stdout.strip(),
         log.read_text() if log.exists() else "",
-        refused.read_text() if refused.exists() else "",
+        str(refused.readlink()) if refused.is_symlink() else "",
     )
 
 

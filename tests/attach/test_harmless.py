@@ -1,0 +1,213 @@
+"""Trainers in which Python of ours in the main thread, or in a forked child, would do harm."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from collectors import bootstrap, native
+from collectors import process as processes
+from collectors.attach import METHODS, attach
+from collectors.attach_files import AgentFiles
+from collectors.attach_method import Attempt
+from collectors.attach_ptrace import PendingCall
+from collectors.errors import AttachFailed, CollectorError
+from tests.attach import children
+from tests.attach.children import Child, appears, child, python, writes, writes_pid
+from tests.attach.test_ptrace import INTERPRETERS, ROOT, label, settles
+
+pytestmark = pytest.mark.usefixtures("tracing")
+everywhere = pytest.mark.parametrize("interpreter", INTERPRETERS, ids=label)
+
+
+def queue(one: Child, text: str) -> Attempt:
+    return PendingCall().enter(processes.read(one.pid), text, None, 5.0)
+
+
+def moves(one: Child) -> bool:
+    """Its main thread gets on."""
+    before = one.ticks
+    return settles(lambda: one.ticks > before or not one.alive) and one.alive
+
+
+@everywhere
+@pytest.mark.parametrize("code", [children.REFUSING_EXEC, children.EXITING_AT_EXEC])
+def test_an_audit_hook_that_refuses_our_text_is_told_and_ends_nobody(
+    code: str, interpreter: str, stand_in: AgentFiles
+) -> None:
+    with python(code, interpreter) as one:
+        with pytest.raises(CollectorError, match="an audit hook"):
+            attach(one.pid, stand_in, need_torch=False)
+        assert moves(one), one.said
+        assert one.said == b"up\n", "nothing of ours on its screen"
+
+
+@everywhere
+def test_a_main_thread_at_its_recursion_limit_is_entered(interpreter: str, tmp_path: Path) -> None:
+    with python(children.FULL_STACK, interpreter) as one:
+        for count in (1, 2):
+            assert queue(one, writes(tmp_path / "mark")).entered
+            assert appears(tmp_path / "mark", count), one.said
+        assert moves(one), one.said
+
+
+@everywhere
+def test_exceptions_of_signal_handlers_reach_the_user_and_nobody_else(
+    interpreter: str, tmp_path: Path
+) -> None:
+    text = bootstrap.payload("/none", "/none.so", str(tmp_path / "s"))
+    with python(children.RAISING, interpreter) as one:
+        for _ in range(25):
+            assert queue(one, text).entered
+            one.said = b""
+            assert one.hears(b">\n<"), "an exception was lost"
+            assert one.alive, one.said
+        refusal = tmp_path / ("s" + bootstrap.REFUSED_SUFFIX)
+        assert settles(lambda: os.path.lexists(refusal)), "the text did run"
+
+
+@everywhere
+def test_a_forked_child_runs_nothing_of_ours(interpreter: str, tmp_path: Path) -> None:
+    mark, go = tmp_path / "mark", tmp_path / "go"
+    with python(f"PATH = {str(go)!r}\n{children.FORKING}", interpreter) as one:
+        assert queue(one, writes_pid(mark)).entered
+        go.touch()
+        assert one.hears(b"forked"), one.said
+        assert lines(mark) == []
+        assert one.alive
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def test_the_text_does_nothing_in_another_process(tmp_path: Path) -> None:
+    for number, pid in enumerate((os.getpid() + 1, 0, os.getpid())):
+        path = tmp_path / str(number)
+        exec(bootstrap.payload("/none", "/none.so", str(path), pid=pid), {})
+        refusal = Path(f"{path}{bootstrap.REFUSED_SUFFIX}")
+        assert settles(refusal.is_symlink, 5 if number else 0.3) == bool(number)
+
+
+READING_SOCKET = """
+import socket, struct
+ours, theirs = socket.socketpair()
+ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 600, 0))
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print("got", libc.recv(ours.fileno(), ctypes.create_string_buffer(8), 8, 0), flush=True)
+"""
+"""A read with a time limit, which an interruption would end."""
+OUT_OF_FILES = """
+import resource, os
+resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), os.dup(0)))
+"""
+ONE_MAPPING = """
+import resource, threading
+threading.stack_size(1 << 20)
+with open("/proc/self/statm") as file: pages = int(file.read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + 65536,) * 2)
+"""
+
+
+NO_CODE_FROM_DATA = """
+import ctypes
+assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0, "refused"
+"""
+"""PR_SET_MDWE: no page that was ever written becomes code."""
+NO_CODE_PAGES = """
+import ctypes, struct
+libc = ctypes.CDLL(None)
+rows = [(0x20, 0, 0, 0), (0x15, 0, 5, 9), (0x20, 0, 0, 32), (0x45, 0, 3, 4), (0x20, 0, 0, 40),
+        (0x45, 0, 1, 0x20), (0x06, 0, 0, 0x5000D), (0x06, 0, 0, 0x7FFF0000)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+program = struct.pack("H6xQ", len(rows), ctypes.addressof(filters))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, "refused"
+"""
+"""mmap of anonymous executable memory answers EACCES, as under SELinux without execmem."""
+
+
+def test_a_trainer_that_may_not_turn_data_into_code_is_entered(stand_in: AgentFiles) -> None:
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 3):
+        pytest.skip("no PR_SET_MDWE before Linux 6.3")
+    with python(NO_CODE_FROM_DATA + children.BUSY) as one:
+        attached = attach(one.pid, stand_in, need_torch=False)
+        attached.client.close()
+        attached.place.remove()  # type: ignore[union-attr]
+        assert moves(one), one.said
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the filter knows x86-64's numbers")
+def test_a_trainer_that_may_have_no_code_pages_is_refused_with_the_command_that_works(
+    stand_in: AgentFiles,
+) -> None:
+    with python(NO_CODE_PAGES + children.BUSY) as one:
+        with pytest.raises(AttachFailed, match="may not map code: Permission denied") as caught:
+            attach(one.pid, stand_in, need_torch=False, methods=METHODS[:2])
+        assert "brrrtop run --" in caught.value.action
+        assert moves(one), one.said
+
+
+@pytest.mark.parametrize("code", [children.SLEEPING, children.READING, READING_SOCKET])
+def test_a_single_thread_that_waits_for_long_is_entered_at_once(
+    code: str, stand_in: AgentFiles
+) -> None:
+    """Not when the time for an answer is over: it is seen to sleep, though our stop moves it."""
+    with python(code) as one:
+        attached = attach(one.pid, stand_in, need_torch=False, limit_s=60, handshake_s=60)
+        assert attached.method == "parked thread"
+        assert attached.took_ns < 30e9
+        assert one.alive
+        assert one.said == b"up\n", "it still waits"
+        attached.client.close()
+        attached.place.remove()  # type: ignore[union-attr]
+
+
+def test_a_trainer_without_a_descriptor_left_says_so(tmp_path: Path) -> None:
+    library = tmp_path / "library.so"
+    library.touch()
+    files = AgentFiles(native.AGENT_DIR, library)
+    with python(OUT_OF_FILES + children.BUSY) as one:
+        with pytest.raises(CollectorError, match="Too many open files"):
+            attach(one.pid, files, need_torch=False)
+        assert moves(one), one.said
+
+
+def test_a_trainer_that_can_start_no_thread_says_so(stand_in: AgentFiles) -> None:
+    with python(ONE_MAPPING + children.BUSY) as one:
+        with pytest.raises(CollectorError, match="could not start a thread"):
+            attach(one.pid, stand_in, need_torch=False)
+        assert moves(one), one.said
+
+
+_MONITOR = """
+import os, sys, time
+from collectors.attach import attach
+from collectors.native import agent_files
+files = agent_files()
+print("up", flush=True)
+while not os.path.exists(sys.argv[2]): time.sleep(0.001)
+attached = attach(int(sys.argv[1]), files, need_torch=False)
+print("by", attached.method, flush=True)
+time.sleep(600)
+"""
+
+
+def test_monitors_that_come_at_the_same_instant_all_get_in(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    words = [sys.executable, "-c", _MONITOR]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with python(children.BUSY) as one, ExitStack() as stack:
+        monitors = [
+            stack.enter_context(child([*words, str(one.pid), str(go)], env))
+            for _ in range(4)  # an agent has seats for four
+        ]
+        assert all(monitor.hears(b"up", 60) for monitor in monitors)
+        go.touch()
+        for monitor in monitors:
+            assert monitor.hears(b"by ", 60), monitor.said
+        assert one.alive
