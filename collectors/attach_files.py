@@ -19,6 +19,7 @@ from pathlib import Path
 from collectors import process as processes
 from collectors.client import PATH_LIMIT_BYTES
 from collectors.errors import NoSuchProcess, NotWritable
+from collectors.printable import printable
 from collectors.process import Process
 
 _FOLDER = re.compile(r"brrrtop-(\d+)-(\d+)-(\d+)-[0-9a-f]{16}")
@@ -62,7 +63,7 @@ class Place:
         except OSError:
             return None
         with open(fd, "rb") as file:
-            return file.read(4096).decode("utf-8", "replace")
+            return printable(file.read(4096).decode("utf-8", "replace").strip())
 
     def remove(self) -> None:
         """Takes the folder and everything in it away, as far as that is possible."""

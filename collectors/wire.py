@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.counter_samples import SAMPLE
+from collectors.printable import is_printable_json, printable, printable_data
 
 WIRE_VERSION = 1
 HEADER = struct.Struct("<IHHq")
@@ -311,7 +312,7 @@ def _unpack_names(payload: bytes) -> dict[int, str]:
         at += _NAME.size
         if at + size > len(payload):
             raise WireError("a name runs past the end of its frame")
-        names[name_id] = payload[at : at + size].decode("utf-8", "replace")
+        names[name_id] = printable(payload[at : at + size].decode("utf-8", "replace"))
         at += size
     return names
 
@@ -339,9 +340,11 @@ def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None
         return Frame(kind, _unpack_names(payload), sent_ns, flags)
     if kind in _JSON:
         try:
-            return Frame(kind, msgspec.json.decode(payload), sent_ns, flags)
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            data = msgspec.json.decode(payload)
+            body = data if is_printable_json(payload) else printable_data(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
             raise WireError(f"a frame of kind {kind} is not JSON: {fault}") from fault
+        return Frame(kind, body, sent_ns, flags)
     return None
 
 

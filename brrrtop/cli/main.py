@@ -102,13 +102,22 @@ def _failed(fault: Exception) -> int:
     """Says what happened on stderr; the code is the error's own."""
     from contextlib import suppress
 
-    if os.environ.get("BRRRTOP_TRACEBACK"):
-        import traceback
-
-        traceback.print_exception(fault)
     from brrrtop.cli.failures import told
 
     sentence, code = told(fault)
+    if os.environ.get("BRRRTOP_TRACEBACK"):
+        import traceback
+
+        sentence = "".join(traceback.format_exception(fault)) + sentence
     with suppress(OSError):
-        print(sentence, file=sys.stderr)
+        print(_printable(sentence), file=sys.stderr)
     return code
+
+
+def _printable(sentence: str) -> str:
+    """Without what a terminal would obey: file names and messages of others are in it."""
+    try:
+        from collectors.printable import printable_lines
+    except ImportError:  # somebody else's package of that name, which is what is to be said
+        return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in sentence)
+    return printable_lines(sentence)

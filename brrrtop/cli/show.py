@@ -15,6 +15,7 @@ from brrrtop.cli import baseline, output
 from brrrtop.cli.options import Options
 from brrrtop.cli.uninterrupted import uninterrupted
 from brrrtop.errors import UsageError
+from collectors.printable import printable
 
 FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 """Shares of a source at which a replay looks for its first verdict."""
@@ -59,7 +60,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
     ascii_only = options.ascii or not output.speaks_unicode()
     look = Look(colour=colour, ascii=ascii_only)
-    app = BrrrtopApp(driver, interval_s=options.interval, look=look, label=label)
+    app = BrrrtopApp(driver, interval_s=options.interval, look=look, label=printable(label))
     with _told_of_interrupts(app.interrupt):
         app.run()
     if app.fault is not None:

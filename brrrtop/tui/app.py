@@ -17,7 +17,7 @@ from brrrtop.model import Advisory, Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
-from brrrtop.tui.filters import Asciified, Colourless
+from brrrtop.tui.filters import Asciified, Colourless, Printable
 from brrrtop.tui.look import DARK, LIGHT, Look
 from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
 from brrrtop.tui.screens.main import MainView
@@ -113,7 +113,7 @@ class BrrrtopApp(App[int]):
         self.look = look or Look()
         if self.no_color:
             self.look = replace(self.look, colour=False)
-        self._colourless, self._asciified = Colourless(), Asciified()
+        self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
         self.fault: BaseException | None = None
         self._complete = self._interrupted = False
         self.snapshot = Snapshot(
@@ -128,7 +128,7 @@ class BrrrtopApp(App[int]):
         self.animation_level = "none"
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = list(super().get_line_filters())
+        filters = [*super().get_line_filters(), self._printable]
         if not self.look.colour:
             filters.append(self._colourless)
         if self.look.ascii:
