@@ -18,8 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _fenced(list(argv))
     code = _fenced(sys.argv[1:])
-    if code:
-        _end_undisturbed()
+    _end_undisturbed(code)
     return code
 
 
@@ -85,11 +84,18 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _end_undisturbed() -> None:
-    """A code is decided: no late ^C may replace it while the interpreter shuts down."""
+def _end_undisturbed(code: int) -> None:
+    """A code is decided: no late ^C may replace it while the interpreter shuts down.
+
+    What asks us to end, or tells that nobody is there any more, ends us without a detour.
+    """
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if code:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _reader_left() -> int:

@@ -22,6 +22,7 @@ from brrrtop.tui.look import DARK, LIGHT, Look
 from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
+from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.status import Status
 
@@ -36,6 +37,8 @@ SAYS_S = 5.0
 _NOTHING = Event(0, "", "")
 INTERRUPTED = 130
 """The exit code after ^C, which is a key here: the terminal sends no signal."""
+HUNG_UP = 129
+"""The exit code when the terminal has gone, as of a program that SIGHUP ends."""
 
 
 def theme(name: str, dark: bool) -> Theme:
@@ -109,13 +112,13 @@ class BrrrtopApp(App[int]):
         look: Look | None = None,
         label: str = "",
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=Terminal)
         self.look = look or Look()
         if self.no_color:
             self.look = replace(self.look, colour=False)
         self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
         self.fault: BaseException | None = None
-        self._complete = self._interrupted = False
+        self._complete = self._interrupted = self._hung_up = False
         self.snapshot = Snapshot(
             SourceInfo("", label, notes=("opening",)), Freshness.WAITING, 0, None, None, None
         )
@@ -212,7 +215,17 @@ class BrrrtopApp(App[int]):
                 asyncio.get_running_loop().call_soon_threadsafe(self.action_interrupt)
 
     def action_interrupt(self) -> None:
-        self.exit(return_code=INTERRUPTED)
+        self.exit(return_code=HUNG_UP if self._hung_up else INTERRUPTED)
+
+    def on_terminal_gone(self, _message: TerminalGone) -> None:
+        self._interrupted = self._hung_up = True
+        if self._complete:
+            self.action_interrupt()
+
+    def on_continued(self, _message: Continued) -> None:
+        if isinstance(self._driver, Terminal):
+            self._driver.start_over()
+            self.action_repaint()
 
     def action_repaint(self) -> None:
         """Draws every cell: after `fg` the terminal is bare, and others may write on it."""
