@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -22,6 +22,7 @@ from brrrtop.tui.look import DARK, LIGHT, Look
 from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
+from brrrtop.tui.sixteen import Sixteen
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.status import Status
@@ -69,6 +70,7 @@ class BrrrtopApp(App[int]):
     Args:
         interval_s: Between two snapshots.
         label: What is being opened, shown until the first snapshot is there.
+        remember: Told what was chosen each time somebody turns dark into light or back.
 
     `fault` is what ended it early, None after an ordinary quit.
     """
@@ -111,12 +113,14 @@ class BrrrtopApp(App[int]):
         interval_s: float = 0.5,
         look: Look | None = None,
         label: str = "",
+        remember: Callable[[bool], None] | None = None,
     ) -> None:
         super().__init__(driver_class=Terminal)
         self.look = look or Look()
         if self.no_color:
             self.look = replace(self.look, colour=False)
         self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
+        self._sixteen = {dark: Sixteen(dark) for dark in (True, False)}
         self.fault: BaseException | None = None
         self._complete = self._interrupted = self._hung_up = False
         self.snapshot = Snapshot(
@@ -124,6 +128,7 @@ class BrrrtopApp(App[int]):
         )
         self._can = driver.can
         self._feed = Feed(driver, self.post_message, interval_s)
+        self._remember = remember
         self._frozen = False
         self._continuous = False
         self._shapes_told: Event | None = None
@@ -134,6 +139,8 @@ class BrrrtopApp(App[int]):
         filters = [*super().get_line_filters(), self._printable]
         if not self.look.colour:
             filters.append(self._colourless)
+        elif self.console.color_system == "standard":
+            filters.append(self._sixteen[self.look.dark])
         if self.look.ascii:
             filters.append(self._asciified)
         return filters
@@ -328,6 +335,8 @@ class BrrrtopApp(App[int]):
     def action_theme(self) -> None:
         self.look = Look(not self.look.dark, self.look.colour, self.look.ascii)
         self._apply_theme()
+        if self._remember is not None:
+            self._remember(self.look.dark)
         for screen in self.screen_stack:
             if isinstance(screen, View):
                 screen.redraw()
