@@ -42,7 +42,18 @@ def write(text: str) -> None:
 def say(sentence: str) -> None:
     """Narration, for whoever watches; silent when nobody can."""
     if sys.stderr is not None:
-        print(printable_lines(sentence), file=sys.stderr, flush=True)
+        print(_for_stderr(printable_lines(sentence)), file=sys.stderr, flush=True)
+
+
+def _for_stderr(text: str) -> str:
+    """In ASCII where stderr can carry no more."""
+    try:
+        text.encode(sys.stderr.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        from brrrtop.report_text import in_ascii
+
+        return in_ascii(text)
+    return text
 
 
 def confirmed(question: str) -> bool:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.theme import Theme
 from textual.widgets import Input
 
 from brrrtop.model import Advisory, Event, Freshness, Snapshot, SourceInfo
@@ -18,12 +18,13 @@ from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
 from brrrtop.tui.filters import Asciified, Colourless, Printable
-from brrrtop.tui.look import DARK, LIGHT, Look
+from brrrtop.tui.look import Look
 from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
+from brrrtop.tui.theme import theme
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.status import Status
 
@@ -40,22 +41,6 @@ INTERRUPTED = 130
 """The exit code after ^C, which is a key here: the terminal sends no signal."""
 HUNG_UP = 129
 """The exit code when the terminal has gone, as of a program that SIGHUP ends."""
-
-
-def theme(name: str, dark: bool) -> Theme:
-    palette = DARK if dark else LIGHT
-    return Theme(
-        name=name,
-        dark=dark,
-        primary=palette["compute"],
-        secondary=palette["memory"],
-        error=palette["alarm"],
-        success=palette["good"],
-        foreground=palette["text"],
-        background=palette["background"],
-        surface=palette["raised"],
-        panel=palette["raised"],
-    )
 
 
 def _outcome(snapshot: Snapshot) -> Event | None:
@@ -129,6 +114,8 @@ class BrrrtopApp(App[int]):
         self._can = driver.can
         self._feed = Feed(driver, self.post_message, interval_s)
         self._remember = remember
+        self._toast = ("", 0.0)
+        """The last sentence over the status line, and until when it is there."""
         self._frozen = False
         self._continuous = False
         self._shapes_told: Event | None = None
@@ -199,6 +186,9 @@ class BrrrtopApp(App[int]):
     def say(self, says: str, failed: bool = False) -> None:
         """Shows a sentence for a while: on the status line, or over it when it is longer."""
         if len(says) > self.size.width:
+            if says == self._toast[0] and monotonic() < self._toast[1]:
+                return
+            self._toast = (says, monotonic() + 3 * SAYS_S)
             severity: SeverityLevel = "error" if failed else "information"
             self.notify(says, severity=severity, timeout=3 * SAYS_S, markup=False)
             return
@@ -326,6 +316,8 @@ class BrrrtopApp(App[int]):
             return
         from brrrtop.tui.screens.save import SaveDialog
 
+        self.clear_notifications()  # they would cover it
+        self._toast = ("", 0.0)
         self.push_screen(SaveDialog(), self._save_to)
 
     def _save_to(self, path: str | None) -> None:

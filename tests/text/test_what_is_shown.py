@@ -116,7 +116,7 @@ def _with(text: str) -> Snapshot:
 
 
 async def _through_all_screens(snapshot: Snapshot) -> None:
-    async with shown(snapshot, size=(120, 40)) as screen:
+    async with shown(snapshot, size=(120, 40), notifications=True) as screen:
         written = _driver_output(screen.app)
         for key in KEYS:
             if key in ("enter", "slash"):
@@ -126,7 +126,7 @@ async def _through_all_screens(snapshot: Snapshot) -> None:
             assert not harm(seen), (key, seen)
         await screen.press("escape", "1", "y")
         screen.app.say(f"{snapshot.source.label} {ALL} {'too long for the line ' * 8}")
-        assert not harm(await screen.text())
+        assert not harm(await screen.until("too long for the line"))
     for piece in written:
         assert not harm("".join(_without_our_own(piece))), piece
 
