@@ -33,6 +33,7 @@ _ASCII = {
     "≥": ">=",
     "×": "x",
     "°": "",
+    "µ": "u",
     "→": "->",
 }
 _KINDS = {"live": "live", "recording": "recording", "kineto": "profiler trace", "memory": "memory"}
@@ -196,7 +197,7 @@ def _launching(estimate: Estimate) -> Iterator[str]:
     when = "after its launch" if launch.lead_p50_ns >= 0 else "before its launch call returns"
     line = f"Launching: a kernel starts {lead} {when} (median)"
     if launch.share_under_10us is not None:
-        line += f"; {units.share(launch.share_under_10us)} of them within 10 us"
+        line += f"; {units.share(launch.share_under_10us)} of them within 10 µs"
     if launch.rho is not None:
         line += f". Faster kernels could shorten {units.share(launch.rho)} of the kernel time"
     yield from _wrapped(line + ".", "")

@@ -23,7 +23,7 @@ def duration(value_ns: float | None) -> str:
     if value_ns is None:
         return UNMEASURED
     size = abs(value_ns)
-    for unit, scale in (("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)):
+    for unit, scale in (("ns", 1.0), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)):
         if size < 999.5 * scale or unit == "s":
             scaled = value_ns / scale
             return f"{_three(scaled)} {unit}" if unit != "ns" else f"{scaled:.0f} ns"
@@ -59,6 +59,14 @@ def size(value_bytes: float | None) -> str:
             return f"{scaled:.0f} {unit}" if unit == "B" else f"{_three(scaled)} {unit}"
         scaled /= 1024
     return f"{_three(scaled)} TiB"
+
+
+def figure(value: float) -> str:
+    """2940.7 → `2,940`: three significant digits, never as a power of ten."""
+    size = abs(value)
+    if size >= 999.5:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.3g}" if size >= 1e-3 or not size else "<0.001"
 
 
 def count(value: int | None) -> str:

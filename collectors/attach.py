@@ -34,6 +34,7 @@ from collectors.attach_remote_exec import RemoteExec
 from collectors.client import Client
 from collectors.control import detach
 from collectors.errors import AttachFailed, CollectorError, NoHandshake, NoSuchProcess, NotPermitted
+from collectors.printable import printable
 from collectors.process import Process
 from collectors.wire import WireError
 
@@ -301,7 +302,7 @@ def _refusal(place: Place) -> str:
         target = os.readlink(name.encode(), dir_fd=place.handle)
     except OSError:
         return ""
-    return target.decode("utf-8", "replace")
+    return printable(target.decode("utf-8", "replace"))
 
 
 class _Unanswered(Exception):

@@ -26,6 +26,7 @@ from collectors import process as processes
 from collectors.acting import run_as
 from collectors.client import PATH_LIMIT_BYTES
 from collectors.errors import NoSuchProcess, NotPermitted, NotWritable
+from collectors.printable import printable
 from collectors.process import Process
 
 _FOLDER = re.compile(r"brrrtop-(\d+)-(\d+)-(\d+)-[0-9a-f]{16}")
@@ -95,7 +96,7 @@ def _text(folder: int, name: str) -> str | None:
     with open(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
-        return file.read(4096).decode("utf-8", "replace")
+        return printable(file.read(4096).decode("utf-8", "replace").strip())
 
 
 def _write(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:

@@ -26,7 +26,7 @@ from collectors.attach import find_agent
 from collectors.attach_files import AgentFiles
 from collectors.attach_remote_exec import RemoteExec
 from collectors.doctor_check import Check, Status, bad, fine, note, wait
-from collectors.errors import CollectorError, NotTheTrainer
+from collectors.errors import CollectorError, NotPermitted, NotTheTrainer
 from collectors.process import Process
 
 _RUN = "start the training with: brrrtop run -- CMD"
@@ -74,7 +74,12 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        return 0 if self.can_attach else 1
+        """0: all is well. 4: what is in the way of attaching, or else of anything, is permission alone."""
+        found = [check for check in self.checks if check.status is Status.BAD]
+        reasons = [check for check in found if check.blocks == "attach"] or found
+        if reasons and all(check.denied for check in reasons):
+            return NotPermitted.exit_code
+        return 1 if found or not self.can_attach else 0
 
 
 def doctor(pid: int | None, files: AgentFiles | None = None) -> Report:
@@ -155,7 +160,8 @@ def _tracing_here() -> Check:
         child.communicate()
     if fault is None:
         return fine("ptrace", "this system lets us trace processes")
-    return bad("ptrace", fault.message, fault.action or _RUN)
+    denied = isinstance(fault, NotPermitted)
+    return bad("ptrace", fault.message, fault.action or _RUN, denied=denied)
 
 
 def _yama() -> Check:
@@ -167,7 +173,7 @@ def _yama() -> Check:
     if scope < 3 and processes.has_ptrace_capability():
         return note("yama", f"{says}, and we are one")
     fix = _RUN if scope >= 3 else f"{processes.as_root('PID')}, or {_RUN}"
-    return bad("yama", says, fix)
+    return bad("yama", says, fix, denied=True)
 
 
 def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
@@ -217,7 +223,8 @@ def _access(process: Process) -> Check:
     fault = attach_ptrace.probe(process)
     if fault is None:
         return fine("access", "the kernel lets us trace it (tried)")
-    return bad("access", fault.message, fault.action or _RUN)
+    denied = isinstance(fault, NotPermitted)
+    return bad("access", fault.message, fault.action or _RUN, denied=denied)
 
 
 def _memory(process: Process) -> Check:
@@ -225,7 +232,9 @@ def _memory(process: Process) -> Check:
         first = next(m for m in process.maps if m.flags.startswith("r"))
         ptrace.read_memory(process.pid, first.start, 1)
     except (OSError, StopIteration, CollectorError) as fault:
-        return bad("memory", f"its memory cannot be read: {fault}", processes.as_root(process.pid))
+        says = f"its memory cannot be read: {fault}"
+        denied = isinstance(fault, (PermissionError, NotPermitted))
+        return bad("memory", says, processes.as_root(process.pid), denied=denied)
     return fine("memory", "its memory can be read (tried)")
 
 

@@ -29,6 +29,8 @@ class Check:
     """The command or change that helps; empty when there is nothing to mend."""
     blocks: str = ""
     """What it prevents while it is bad, or to be waited for: `attach`, `kernels` or `counters`."""
+    denied: bool = False
+    """It is bad for want of a permission."""
 
 
 def fine(name: str, says: str) -> Check:
@@ -43,5 +45,5 @@ def wait(name: str, says: str, fix: str = "", blocks: str = "") -> Check:
     return Check(name, Status.WAIT, says, fix, blocks)
 
 
-def bad(name: str, says: str, fix: str, blocks: str = "attach") -> Check:
-    return Check(name, Status.BAD, says, fix, blocks)
+def bad(name: str, says: str, fix: str, blocks: str = "attach", *, denied: bool = False) -> Check:
+    return Check(name, Status.BAD, says, fix, blocks, denied)

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from collectors.printable import printable
+
 OURS: set[int] = set()
 """Processes that the monitor started for itself: on the GPU, and nobody's neighbours."""
 
@@ -73,7 +75,7 @@ def ancestors(pid: int, limit: int = 32) -> list[int]:
 
 def _name_of(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip()
+        return printable(Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip())
     except OSError:
         return ""
 

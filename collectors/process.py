@@ -16,6 +16,7 @@ from pathlib import Path
 
 from collectors import process_maps
 from collectors.errors import NoSuchProcess, NotPermitted
+from collectors.printable import printable
 from collectors.process_maps import Mapping, PythonBuild
 
 _KERNEL_THREAD = 0x00200000
@@ -269,7 +270,7 @@ def read(pid: int) -> Process:
     words = line.rstrip(b"\0").split(b"\0") if line else []
     return Process(
         pid=pid,
-        name=status.get("Name", ""),
+        name=printable(status.get("Name", "")),
         state=stat[0],
         parent=int(stat[1]),
         uid=int(status["Uid"].split()[1]),
@@ -281,7 +282,7 @@ def read(pid: int) -> Process:
         seccomp=int(status.get("Seccomp", "0")),
         no_new_privileges=status.get("NoNewPrivs") == "1",
         shadow_stack="shstk" in status.get("x86_Thread_features", ""),
-        cmdline=tuple(word.decode("utf-8", "replace") for word in words),
+        cmdline=tuple(printable(word.decode("utf-8", "replace")) for word in words),
     )
 
 

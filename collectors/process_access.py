@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
+from collectors.printable import printable
 from collectors.process import Process, as_root, has_ptrace_capability, user_name, yama_scope
 
 YAMA_SAYS = {
@@ -18,7 +19,7 @@ YAMA_SAYS = {
 
 def name_of(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return printable(Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip())
     except OSError:
         return "?"
 

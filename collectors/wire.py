@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.counter_samples import SAMPLE
+from collectors.printable import printable, printable_json
 
 WIRE_VERSION = 1
 HEADER = struct.Struct("<IHHq")
@@ -311,7 +312,7 @@ def _unpack_names(payload: bytes) -> dict[int, str]:
         at += _NAME.size
         if at + size > len(payload):
             raise WireError("a name runs past the end of its frame")
-        names[name_id] = payload[at : at + size].decode("utf-8", "replace")
+        names[name_id] = printable(payload[at : at + size].decode("utf-8", "replace"))
         at += size
     return names
 
@@ -339,8 +340,8 @@ def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None
         return Frame(kind, _unpack_names(payload), sent_ns, flags)
     if kind in _JSON:
         try:
-            return Frame(kind, msgspec.json.decode(payload), sent_ns, flags)
-        except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+            return Frame(kind, printable_json(payload), sent_ns, flags)
+        except ValueError as fault:
             raise WireError(f"a frame of kind {kind} is not JSON: {fault}") from fault
     return None
 
@@ -363,8 +364,7 @@ class Decoder:
             WireError: A header or payload makes no sense, or the sender speaks a newer wire.
         """
         self._held += data
-        at = 0
-        held = self._held
+        at, held = 0, self._held
         try:
             while len(held) - at >= HEADER.size:
                 size, kind, flags, sent_ns = HEADER.unpack_from(held, at)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = "ADVISORIES.md"
+NOT_YET = "Not given yet"
+"""The group of what has an id and a rule, and nothing that asks it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,11 @@ class Entry:
     group: str
     source: str
     """Number in the catalogue of the regime study behind the rule, `–` for none."""
+
+    @property
+    def is_given(self) -> bool:
+        """Some report can have it today."""
+        return self.group != NOT_YET
 
 
 def _e(group: str, source: str, kind: str, title: str, trigger: str, trap: str) -> Entry:
@@ -183,9 +190,6 @@ ENTRIES: tuple[Entry, ...] = (
     _e(_DIST, "A53", "tiny-collectives", "Many collectives that are all latency",
        "at least 50 collectives a step under 50 us",
        "collectives hidden behind compute"),
-    _e(_DIST, "A52", "straggler", "One rank arrives last",
-       "over two ranks, one waits 5 % of the time less in collectives than the others",
-       "one rank alone; pipeline stages, whose roles differ"),
     _e(_TRUST, "A01", "warming-up", "Too early to judge",
        "the first three steps, or compiling or loading kernels that shapes the window: nothing else is "
        "said",
@@ -216,6 +220,10 @@ ENTRIES: tuple[Entry, ...] = (
     _e(_TRUST, "A08", "intensity-tie-breaker", "Compute or memory, names cannot say",
        "a mixed regime, and names are the only evidence for 10 % of the time",
        "shapes or counters were recorded"),
+    _e(NOT_YET, "A52", "straggler", "One rank arrives last",
+       "never so far: brrrtop watches one rank at a time. To be given when, over two ranks, one waits "
+       "5 % of the time less in collectives than the others",
+       "one rank alone; pipeline stages, whose roles differ"),
 )  # fmt: skip
 
 

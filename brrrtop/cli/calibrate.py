@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import sys
 from dataclasses import asdict
 
 from brrrtop import calibrated, units
@@ -32,9 +31,9 @@ def run(options: Options) -> int:
     ceilings_for.cache_clear()
     if options.json:
         document = {"schema": calibrated.SCHEMA, "kept_in": str(where), **asdict(made)}
-        sys.stdout.write(json.dumps(document) + "\n")
+        output.write(json.dumps(document))
     else:
-        sys.stdout.write("\n".join([*_lines(made), f"kept in {where}"]) + "\n")
+        output.write("\n".join([*_lines(made), f"kept in {where}"]))
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 from brrrtop import compare_text
 from brrrtop.advisories.compare import compare
@@ -31,9 +30,9 @@ def run(options: Options) -> int:
     if options.json:
         whole = {"schema": SCHEMA, "comparison": compare_text.document(found)}
         whole |= {"before": document(snapshots[0]), "after": document(snapshots[1])}
-        sys.stdout.write(json.dumps(whole, allow_nan=False) + "\n")
+        output.write(json.dumps(whole, allow_nan=False))
         return 0
-    text = "\n".join(compare_text.lines(found, *labels)) + "\n"
+    text = "\n".join(compare_text.lines(found, *labels))
     plain = options.ascii or not output.speaks_unicode()
-    sys.stdout.write(in_ascii(text) if plain else text)
+    output.write(in_ascii(text) if plain else text)
     return 0

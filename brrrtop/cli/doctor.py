@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import textwrap
 
 from brrrtop.cli import attach, output
@@ -25,9 +24,9 @@ TIERS = {
 def run(options: Options) -> int:
     report = doctor(options.pid, _files())
     if options.json:
-        sys.stdout.write(json.dumps(_document(report)) + "\n")
+        output.write(json.dumps(_document(report)))
     else:
-        sys.stdout.write("\n".join(_lines(report)) + "\n")
+        output.write("\n".join(_lines(report)))
     return report.exit_code
 
 

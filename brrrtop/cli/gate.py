@@ -8,13 +8,14 @@ Shares are written `30%` or `0.3`. A field nobody measured makes a condition nei
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from brrrtop.errors import BrrrtopError, GateTripped, UsageError
-from brrrtop.model import IDLE_CAUSES, Estimate, Snapshot
+from brrrtop.model import IDLE_CAUSES, Estimate, Regime, Snapshot
 
 _ORDER: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
@@ -27,6 +28,9 @@ _MORE = ("exposed_comm", "exposed_copy", "rho")
 _IDLE = tuple(f"idle.{cause}" for cause in IDLE_CAUSES)
 NUMBERS = (*_SHARES, *_MORE, *_IDLE, "step_ms", "lost")
 WORDS = ("regime", "cause", "advisory")
+CAUSES = (*IDLE_CAUSES, "underfilled", "exposed_comm", "exposed_copy")
+"""What the cause of a verdict can be."""
+_RANGE = {True: "a share, from 0 to 100%", False: "a number from 0 on"}
 _PATTERN = re.compile(r"\s*([a-z_.]+)\s*(>=|<=|==|!=|=|>|<)\s*([^\s]+)\s*")
 
 
@@ -74,8 +78,13 @@ def parse_all(texts: Sequence[str], hold_s: float = 0.0) -> tuple[Gate, ...]:
     """The gates of a command line.
 
     Raises:
-        UsageError: One of them is not understood; names the words that are.
+        UsageError: One of them is not understood, or would never trip or never fail to; or there
+            is a time to hold for and nothing that is to hold.
     """
+    if hold_s and not texts:
+        raise UsageError(
+            "--for needs a --fail-if to hold for so long", "e.g. --fail-if 'idle > 30%'"
+        )
     return tuple(Gate(text, _conditions(text), hold_s) for text in texts)
 
 
@@ -117,21 +126,68 @@ def _condition(part: str, whole: str) -> Condition:
         raise UsageError(f"--fail-if {whole!r} is not a condition", "write e.g. 'idle > 30%'")
     name, sign, value = match[1], "==" if match[2] == "=" else match[2], match[3]
     if name in WORDS and sign not in _ORDER:
-        return Condition(name, sign, value.strip("'\""))
+        return Condition(name, sign, _word(name, value.strip("'\""), whole))
     if name in NUMBERS and sign in _ORDER:
-        return Condition(name, sign, _value(value, whole))
+        return Condition(name, sign, _threshold(name, sign, value, whole))
     if name in (*WORDS, *NUMBERS):
         fitting = "== or !=" if name in WORDS else "<, <=, > or >="
         raise UsageError(f"--fail-if {whole!r}: compare {name} with {fitting}")
-    known = ", ".join((*WORDS, *_SHARES, *_MORE, "idle.input", "…", "step_ms", "lost"))
-    raise UsageError(f"--fail-if {whole!r}: there is no {name!r}", f"one of {known}")
+    raise _no_such(name, (*WORDS, *NUMBERS), whole)
 
 
-def _value(text: str, whole: str) -> float:
+def _word(name: str, value: str, whole: str) -> str:
+    """A value that `name` can have: any other would never hold, and the gate never trip."""
+    known: tuple[str, ...] = CAUSES
+    if name == "regime":
+        known = tuple(regime.value for regime in Regime)
+    elif name == "advisory":
+        from brrrtop.advisories.catalogue import ENTRIES
+
+        known = tuple(entry.kind for entry in ENTRIES if entry.is_given)
+        if value in {entry.kind for entry in ENTRIES} - set(known):
+            raise UsageError(f"--fail-if {whole!r}: {value} is not given yet, so it never trips")
+    if value not in known:
+        raise _no_such(value, known, whole, f" of {name}")
+    return value
+
+
+def _no_such(word: str, known: Sequence[str], whole: str, of: str = "") -> UsageError:
+    """The nearest that there is, or all of them where there are few and none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, known, n=3, cutoff=0.6)
+    near = near or [one for one in known if word in one][:3]
+    everything = f"one of {', '.join(known)}" if len(known) < 40 else "ADVISORIES.md lists them"
+    hint = f"did you mean {' or '.join(near)}?" if near else everything
+    return UsageError(f"--fail-if {whole!r}: there is no {word!r}{of}", hint)
+
+
+def _threshold(name: str, sign: str, text: str, whole: str) -> float:
+    """A number that `name` can be on either side of.
+
+    Raises:
+        UsageError: It cannot: a share above 100 %, or below nothing.
+    """
     try:
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        number = float(text.removesuffix("%"))
     except ValueError:
         raise UsageError(f"--fail-if {whole!r}: {text!r} is not a number or a share") from None
+    is_share = name not in ("step_ms", "lost")
+    if text.endswith("%"):
+        if not is_share:
+            raise UsageError(
+                f"--fail-if {whole!r}: {name} is no share", f"write '{name} {sign} 30'"
+            )
+        number /= 100
+    most = 1.0 if is_share else math.inf
+    never = (sign == ">" and number >= most) or (sign == "<" and number <= 0)
+    if never or not 0 <= number <= most or math.isinf(number):
+        percent = is_share and not text.endswith("%") and 1 <= number <= 100
+        hint = f"did you mean '{name} {sign} {text}%'?" if percent else ""
+        raise UsageError(
+            f"--fail-if {whole!r} can never change: {name} is {_RANGE[is_share]}", hint
+        )
+    return number
 
 
 def _words(snapshot: Snapshot, name: str) -> tuple[str, ...] | None:

@@ -21,6 +21,7 @@ from brrrtop.session.recording import RecordingWriter
 from brrrtop.session.state import Session
 from brrrtop.session.watching import Watching
 from collectors import control
+from collectors.printable import printable
 from collectors.wire import Metric
 
 FIRST_VERDICT_S = 20.0
@@ -53,7 +54,7 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
         feeds=_feeds(pid, options),
         governor=Governor(Limits(max_overhead=options.max_overhead)),
         sink=sink,
-        cmdline=cmdline or None,
+        cmdline=printable(cmdline) or None,
         shapes=options.shapes,
     )
 

@@ -18,8 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _fenced(list(argv))
     code = _fenced(sys.argv[1:])
-    if code:
-        _end_undisturbed()
+    _end_undisturbed(code)
     return code
 
 
@@ -85,11 +84,18 @@ def _flushed(code: int) -> int:
     return code
 
 
-def _end_undisturbed() -> None:
-    """A code is decided: no late ^C may replace it while the interpreter shuts down."""
+def _end_undisturbed(code: int) -> None:
+    """A code is decided: no late ^C may replace it while the interpreter shuts down.
+
+    What asks us to end, or tells that nobody is there any more, ends us without a detour.
+    """
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if code:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _reader_left() -> int:
@@ -102,13 +108,22 @@ def _failed(fault: Exception) -> int:
     """Says what happened on stderr; the code is the error's own."""
     from contextlib import suppress
 
-    if os.environ.get("BRRRTOP_TRACEBACK"):
-        import traceback
-
-        traceback.print_exception(fault)
     from brrrtop.cli.failures import told
 
     sentence, code = told(fault)
+    if os.environ.get("BRRRTOP_TRACEBACK"):
+        import traceback
+
+        sentence = "".join(traceback.format_exception(fault)) + sentence
     with suppress(OSError):
-        print(sentence, file=sys.stderr)
+        print(_printable(sentence), file=sys.stderr)
     return code
+
+
+def _printable(sentence: str) -> str:
+    """Without what a terminal would obey: file names and messages of others are in it."""
+    try:
+        from collectors.printable import printable_lines
+    except ImportError:  # somebody else's package of that name, which is what is to be said
+        return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in sentence)
+    return printable_lines(sentence)

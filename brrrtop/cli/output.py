@@ -6,6 +6,7 @@ import sys
 
 from brrrtop.cli.options import Options
 from brrrtop.model import Snapshot
+from collectors.printable import printable, printable_lines
 
 
 def report_text(snapshot: Snapshot, options: Options) -> str:
@@ -29,14 +30,30 @@ def speaks_unicode() -> bool:
 
 def report(snapshot: Snapshot, options: Options) -> None:
     """Writes one report to stdout, whole, and lets a reader at a pipe have it at once."""
-    sys.stdout.write(report_text(snapshot, options).rstrip("\n") + "\n")
+    write(report_text(snapshot, options))
     sys.stdout.flush()
+
+
+def write(text: str) -> None:
+    """Data to stdout, as lines without anything in them that a terminal would obey."""
+    sys.stdout.write(printable_lines(text.rstrip("\n")) + "\n")
 
 
 def say(sentence: str) -> None:
     """Narration, for whoever watches; silent when nobody can."""
     if sys.stderr is not None:
-        print(sentence, file=sys.stderr, flush=True)
+        print(_for_stderr(printable_lines(sentence)), file=sys.stderr, flush=True)
+
+
+def _for_stderr(text: str) -> str:
+    """In ASCII where stderr can carry no more."""
+    try:
+        text.encode(sys.stderr.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        from brrrtop.report_text import in_ascii
+
+        return in_ascii(text)
+    return text
 
 
 def confirmed(question: str) -> bool:
@@ -47,7 +64,7 @@ def confirmed(question: str) -> bool:
 
 def asked(question: str) -> str | None:
     """One line typed by a person; None when there is nobody."""
-    sys.stderr.write(question)
+    sys.stderr.write(printable(question))
     sys.stderr.flush()
     line = sys.stdin.readline()
     return line.strip() if line else None

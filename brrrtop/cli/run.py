@@ -8,6 +8,7 @@ program runs all the same, and the counters of its GPUs are all that is seen.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -33,6 +34,8 @@ from collectors.process_end import worded
 
 FIRST_AGENT_S = 600.0
 TAIL_LINES = 20
+_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""Colours and cursor movements in what a program prints (ECMA-48, 5.4)."""
 
 
 def run(options: Options) -> int:
@@ -240,7 +243,7 @@ def _first_source(launched: Launched, options: Options, log: str) -> LiveSource 
 
 def _tell_the_end(log: Path, code: int) -> None:
     """The last of what the program printed; all of it is kept only where the program failed."""
-    said = log.read_text("utf-8", "replace").splitlines()
+    said = _SEQUENCE.sub("", log.read_text("utf-8", "replace")).splitlines()
     output.say("\n".join(said[-TAIL_LINES:]))
     if code:
         output.say(f"brrrtop: the program ended with code {code}; all it printed: {log}")

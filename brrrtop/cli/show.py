@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from brrrtop.cli import baseline, output
+from brrrtop.cli import baseline, colours, output
 from brrrtop.cli.options import Options
 from brrrtop.cli.uninterrupted import uninterrupted
 from brrrtop.errors import UsageError
+from collectors.printable import printable
 
 FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 """Shares of a source at which a replay looks for its first verdict."""
@@ -52,14 +53,23 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     Raises:
         Exception: What ended the source early.
     """
+    assumed = colours.colour_system(os.environ)
+    if assumed is not None:  # Textual reads it when it is imported
+        os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with uninterrupted():
         from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
         from brrrtop.tui.look import Look
 
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
     ascii_only = options.ascii or not output.speaks_unicode()
-    look = Look(colour=colour, ascii=ascii_only)
-    app = BrrrtopApp(driver, interval_s=options.interval, look=look, label=label)
+    look = Look(colours.is_dark(os.environ), colour, ascii_only)
+    app = BrrrtopApp(
+        driver,
+        interval_s=options.interval,
+        look=look,
+        label=printable(label),
+        remember=colours.remember,
+    )
     with _told_of_interrupts(app.interrupt):
         app.run()
     if app.fault is not None:

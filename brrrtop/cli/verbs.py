@@ -6,6 +6,7 @@ import signal
 from importlib import import_module
 from types import FrameType
 
+from brrrtop import deadline
 from brrrtop.cli.options import Options
 from brrrtop.cli.uninterrupted import uninterrupted
 
@@ -39,6 +40,8 @@ def run_verb(options: Options) -> int:
 def _end_as_by_interrupt() -> list[int]:
     """Makes a request to end, or a terminal that goes away, take the way out that `^C` takes.
 
+    Once: the same request again, or a way out that takes too long, ends the process at once.
+
     Returns:
         Grows by the number of the signal when one comes.
     """
@@ -46,8 +49,11 @@ def _end_as_by_interrupt() -> list[int]:
 
     def end(number: int, _frame: FrameType | None) -> None:
         came.append(number)
+        signal.signal(number, signal.SIG_DFL)
+        deadline.end_within()
         signal.raise_signal(signal.SIGINT)
 
+    deadline.prepare()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, end)

@@ -19,6 +19,7 @@ from brrrtop.session.kineto_events import Torn
 from brrrtop.session.kineto_records import Records, build
 from brrrtop.session.memory import informed
 from brrrtop.tables import BROKEN_OFF, Span
+from collectors.printable import printable, printable_data
 from collectors.wire import WIRE_VERSION, CallClass, Frame, Kind
 
 Array = npt.NDArray[Any]
@@ -54,7 +55,7 @@ class KinetoSource:
         self._path = Path(path)
         file, _ = kineto_text.open_trace(self._path)
         file.close()
-        self._info = SourceInfo(kind="kineto", label=self._path.name, tier="trace")
+        self._info = SourceInfo(kind="kineto", label=printable(self._path.name), tier="trace")
         self._frames: list[Frame] | None = None
         self._next = 0
 
@@ -352,11 +353,11 @@ def _frames(
     tables.insert(1, (Kind.LINKS, records.links, records.link_times))
     first = min(int(t[1]["start_ns"].min()) for t in tables if t[0] != Kind.LINKS and len(t[1]))
     last = max(int(times[-1]) for _, _, times in tables if len(times))
-    yield Frame(Kind.HELLO, hello, first)
+    yield Frame(Kind.HELLO, printable_data(hello), first)
     for device in devices:
-        yield Frame(Kind.DEVICE, device, first)
-    yield Frame(Kind.NAMES, records.names, first)
-    yield Frame(Kind.OPS, records.ops, first)
+        yield Frame(Kind.DEVICE, printable_data(device), first)
+    yield Frame(Kind.NAMES, printable_data(records.names), first)
+    yield Frame(Kind.OPS, printable_data(records.ops), first)
     yield Frame(Kind.LOSS, losses, first)
     finest = max(1, (last - first) // _LEAST_SLICES)
     step = max(min(SLICE_NS, finest), -(-(last - first) // _MOST_SLICES))

@@ -23,6 +23,7 @@ from brrrtop.model import SourceInfo
 from brrrtop.session.kineto_text import open_trace
 from brrrtop.session.memory import informed
 from brrrtop.tables import Span
+from collectors.printable import printable
 from collectors.wire import HEADER, WIRE_VERSION, Decoder, Frame, Kind, WireError, encode
 
 MAGIC = b"BRRR"
@@ -185,7 +186,7 @@ class RecordingSource:
             BadInput: Not a recording, of a newer version, or without a whole frame.
         """
         self._path = Path(path)
-        self._info = SourceInfo(kind="recording", label=self._path.name)
+        self._info = SourceInfo(kind="recording", label=printable(self._path.name))
         self._file: BinaryIO | None = None
         self._decoded: Iterator[Frame] = iter(())
         self._ahead: Frame | None = None

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.theme import Theme
 from textual.widgets import Input
 
 from brrrtop.model import Advisory, Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
-from brrrtop.tui.filters import Asciified, Colourless
-from brrrtop.tui.look import DARK, LIGHT, Look
+from brrrtop.tui.filters import Asciified, Colourless, Printable
+from brrrtop.tui.look import Look
 from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
+from brrrtop.tui.sixteen import Sixteen
+from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
+from brrrtop.tui.theme import theme
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.status import Status
 
@@ -36,22 +39,8 @@ SAYS_S = 5.0
 _NOTHING = Event(0, "", "")
 INTERRUPTED = 130
 """The exit code after ^C, which is a key here: the terminal sends no signal."""
-
-
-def theme(name: str, dark: bool) -> Theme:
-    palette = DARK if dark else LIGHT
-    return Theme(
-        name=name,
-        dark=dark,
-        primary=palette["compute"],
-        secondary=palette["memory"],
-        error=palette["alarm"],
-        success=palette["good"],
-        foreground=palette["text"],
-        background=palette["background"],
-        surface=palette["raised"],
-        panel=palette["raised"],
-    )
+HUNG_UP = 129
+"""The exit code when the terminal has gone, as of a program that SIGHUP ends."""
 
 
 def _outcome(snapshot: Snapshot) -> Event | None:
@@ -66,6 +55,7 @@ class BrrrtopApp(App[int]):
     Args:
         interval_s: Between two snapshots.
         label: What is being opened, shown until the first snapshot is there.
+        remember: Told what was chosen each time somebody turns dark into light or back.
 
     `fault` is what ended it early, None after an ordinary quit.
     """
@@ -108,19 +98,24 @@ class BrrrtopApp(App[int]):
         interval_s: float = 0.5,
         look: Look | None = None,
         label: str = "",
+        remember: Callable[[bool], None] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(driver_class=Terminal)
         self.look = look or Look()
         if self.no_color:
             self.look = replace(self.look, colour=False)
-        self._colourless, self._asciified = Colourless(), Asciified()
+        self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
+        self._sixteen = {dark: Sixteen(dark) for dark in (True, False)}
         self.fault: BaseException | None = None
-        self._complete = self._interrupted = False
+        self._complete = self._interrupted = self._hung_up = False
         self.snapshot = Snapshot(
             SourceInfo("", label, notes=("opening",)), Freshness.WAITING, 0, None, None, None
         )
         self._can = driver.can
         self._feed = Feed(driver, self.post_message, interval_s)
+        self._remember = remember
+        self._toast = ("", 0.0)
+        """The last sentence over the status line, and until when it is there."""
         self._frozen = False
         self._continuous = False
         self._shapes_told: Event | None = None
@@ -128,9 +123,11 @@ class BrrrtopApp(App[int]):
         self.animation_level = "none"
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        filters = list(super().get_line_filters())
+        filters = [*super().get_line_filters(), self._printable]
         if not self.look.colour:
             filters.append(self._colourless)
+        elif self.console.color_system == "standard":
+            filters.append(self._sixteen[self.look.dark])
         if self.look.ascii:
             filters.append(self._asciified)
         return filters
@@ -189,6 +186,9 @@ class BrrrtopApp(App[int]):
     def say(self, says: str, failed: bool = False) -> None:
         """Shows a sentence for a while: on the status line, or over it when it is longer."""
         if len(says) > self.size.width:
+            if says == self._toast[0] and monotonic() < self._toast[1]:
+                return
+            self._toast = (says, monotonic() + 3 * SAYS_S)
             severity: SeverityLevel = "error" if failed else "information"
             self.notify(says, severity=severity, timeout=3 * SAYS_S, markup=False)
             return
@@ -212,7 +212,17 @@ class BrrrtopApp(App[int]):
                 asyncio.get_running_loop().call_soon_threadsafe(self.action_interrupt)
 
     def action_interrupt(self) -> None:
-        self.exit(return_code=INTERRUPTED)
+        self.exit(return_code=HUNG_UP if self._hung_up else INTERRUPTED)
+
+    def on_terminal_gone(self, _message: TerminalGone) -> None:
+        self._interrupted = self._hung_up = True
+        if self._complete:
+            self.action_interrupt()
+
+    def on_continued(self, _message: Continued) -> None:
+        if isinstance(self._driver, Terminal):
+            self._driver.start_over()
+            self.action_repaint()
 
     def action_repaint(self) -> None:
         """Draws every cell: after `fg` the terminal is bare, and others may write on it."""
@@ -306,6 +316,8 @@ class BrrrtopApp(App[int]):
             return
         from brrrtop.tui.screens.save import SaveDialog
 
+        self.clear_notifications()  # they would cover it
+        self._toast = ("", 0.0)
         self.push_screen(SaveDialog(), self._save_to)
 
     def _save_to(self, path: str | None) -> None:
@@ -315,6 +327,8 @@ class BrrrtopApp(App[int]):
     def action_theme(self) -> None:
         self.look = Look(not self.look.dark, self.look.colour, self.look.ascii)
         self._apply_theme()
+        if self._remember is not None:
+            self._remember(self.look.dark)
         for screen in self.screen_stack:
             if isinstance(screen, View):
                 screen.redraw()

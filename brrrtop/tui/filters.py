@@ -1,4 +1,4 @@
-"""The last look at every line before it reaches the terminal: no colour, no glyph beyond ASCII."""
+"""What every line goes through last, on its way to the terminal: nothing to obey, colours, glyphs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from textual.color import Color
 from textual.filter import LineFilter
 
 from brrrtop.tui.look import to_ascii
+from collectors.printable import printable
 
 
 @lru_cache(1024)
@@ -32,6 +33,22 @@ class Colourless(LineFilter):
             Segment(text, _weight_only(style) if style else style, control)
             for text, style, control in segments
         ]
+
+
+class Printable(LineFilter):
+    """Lets nothing through that a terminal would obey. Text is cleaned where it enters too."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [one if one.control else _printable(one) for one in segments]
+
+
+def _printable(segment: Segment) -> Segment:
+    """The segment, as wide as before: what has no width goes, what is not shown is a `?`."""
+    text = printable(segment.text)
+    if text == segment.text:
+        return segment
+    shown = (printable(sign).ljust(cell_len(sign))[: cell_len(sign)] for sign in segment.text)
+    return Segment("".join(shown), segment.style, segment.control)
 
 
 class Asciified(LineFilter):

@@ -28,6 +28,15 @@ def test_every_rule_is_asked() -> None:
     assert len(RULES) + len(GATES) + 2 == len(catalogue.ENTRIES)
 
 
+def test_what_is_published_as_given_has_somebody_who_asks_it() -> None:
+    """A rule that only tests call is listed as not given yet."""
+    texts = [path.read_text() for path in (ROOT / "brrrtop").rglob("*.py")]
+    asked = any(re.search(r"(?<!def )\bstraggler\(", text) for text in texts)
+    (straggler,) = [entry for entry in catalogue.ENTRIES if entry.kind == "straggler"]
+    assert straggler.is_given is asked
+    assert all(entry.is_given for entry in catalogue.ENTRIES if entry is not straggler)
+
+
 def test_advice_that_covers_another_is_catalogued() -> None:
     known = {entry.kind for entry in catalogue.ENTRIES}
     assert {*COVERED, *(kind for kinds in COVERED.values() for kind in kinds)} <= known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import shutil
@@ -20,12 +21,13 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.successors import Successors
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.following import Successor
-from collectors import doctor_cuda, elf, process_maps
+from collectors import attach_ptrace, doctor_cuda, elf, process_maps
 from collectors import process as processes
 from collectors.attach_files import AgentFiles
 from collectors.doctor import Report, doctor
-from collectors.doctor_check import Status
+from collectors.doctor_check import Check, Status, bad, fine, wait
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
+from collectors.process_access import refused
 from collectors.process_end import ProcessEnd
 from collectors.process_list import candidates, check_trains, trainers_instead
 from tests.attach import children
@@ -173,7 +175,37 @@ def test_doctor_sends_on_to_attach_where_that_would_work(
         assert report.can_attach
         assert report.tier == "steps", "a torch for the CPU alone has no kernels"
         assert report.command == f"brrrtop attach {one.pid}"
-        assert report.exit_code == 0
+        assert report.exit_code == int(any(c.status is Status.BAD for c in report.checks))
+
+
+@pytest.mark.parametrize(
+    ("checks", "code"),
+    [
+        ([fine("a", "")], 0),
+        ([fine("a", ""), bad("driver", "", "", "kernels")], 1),
+        ([bad("nvml", "", "", "counters")], 1),
+        ([bad("access", "", "", denied=True)], 4),
+        ([bad("access", "", "", denied=True), bad("yama", "", "", denied=True)], 4),
+        ([bad("access", "", "", denied=True), bad("nvml", "", "", "counters")], 4),
+        ([bad("access", "", "", denied=True), bad("machine", "", "")], 1),
+        ([wait("torch", "", "", "attach")], 1),
+    ],
+)
+def test_a_bad_line_is_an_exit_code(checks: list[Check], code: int) -> None:
+    assert Report(4711, tuple(checks)).exit_code == code
+
+
+def test_a_refusal_of_the_kernel_is_a_want_of_permission(
+    tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the kernel answers to a process without the right; root here cannot be refused."""
+    monkeypatch.setattr(attach_ptrace, "probe", lambda one: refused(one, errno.EPERM))
+    with python(children.BUSY) as one:
+        report = doctor(one.pid, stand_in)
+    found = {check.name: check for check in report.checks}
+    assert found["access"].status is Status.BAD
+    assert found["access"].denied
+    assert report.exit_code == 4
 
 
 @pytest.mark.parametrize(

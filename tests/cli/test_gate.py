@@ -79,3 +79,60 @@ def test_a_tripped_gate_has_its_own_exit_code(make_snapshot: MakeSnapshot) -> No
 def test_nonsense_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
         gate.parse_all([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("idle > 30", "did you mean 'idle > 30%'"),
+        ("idle >= 1.5", "did you mean 'idle >= 1.5%'"),
+        ("compute > 200%", ""),
+        ("compute > 100%", ""),
+        ("memory < 0", ""),
+        ("overhead < -5%", ""),
+        ("busy > nan", ""),
+        ("step_ms > inf", ""),
+        ("step_ms < 0", ""),
+        ("step_ms > 30%", "step_ms > 30"),
+        ("lost > -1", ""),
+        ("cause == inpt", "did you mean input"),
+        ("cause != input_wait", ""),
+        ("regime == foo", "one of compute, memory, overhead, mixed, unknown"),
+        ("regime == memroy", "did you mean memory"),
+        ("advisory == nonsense", "ADVISORIES.md"),
+        ("advisory == dataloader", "did you mean dataloader-stall"),
+        ("advisory != straggler", ""),
+        ("idel > 30%", "did you mean idle"),
+        ("idle.inptu > 30%", "did you mean idle.input"),
+        ("idle > 30% and cause == inpt", "did you mean input"),
+    ],
+)
+def test_a_gate_that_nothing_can_change_is_a_usage_error(text: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        gate.parse_all([text])
+    assert hint in caught.value.action
+
+
+@pytest.mark.parametrize("text", ["idle > 99.9%", "idle >= 100%", "lost > 0", "step_ms > 1e4"])
+def test_a_threshold_that_can_be_reached_is_fine(text: str) -> None:
+    assert gate.parse_all([text])
+
+
+def test_every_cause_that_a_verdict_can_have_may_be_asked_for() -> None:
+    from brrrtop.estimator.regimes import _cause
+    from tests.cli.conftest import an_account
+
+    for cause in gate.CAUSES:
+        parts = dict.fromkeys(("underfilled_ns", "exposed_comm_ns", "exposed_copy_ns"), 0)
+        idle = dict.fromkeys(an_account().idle_ns, 0)
+        if cause in idle:
+            idle[cause] = 9
+        else:
+            parts[f"{cause}_ns"] = 9
+        assert _cause(an_account(idle_ns=idle, **parts)) == cause
+        assert gate.parse_all([f"cause == {cause}"])
+
+
+def test_a_time_to_hold_needs_something_to_hold() -> None:
+    with pytest.raises(UsageError, match="--for"):
+        gate.parse_all([], hold_s=60)

@@ -82,7 +82,7 @@ def test_lines_end_with_the_trainer_by_code_3_and_gates_that_held_by_0(
         live._lines(driver, Options(json=True), ())
     assert caught.value.exit_code == 3
     assert json.loads(capsys.readouterr().out)["source"]["kind"] == "live"
-    never = gate.parse_all(["idle > 200%"], 0.0)
+    never = gate.parse_all(["idle > 99%"], 0.0)
     with pytest.raises(BrrrtopError):
         live._lines(driver, Options(), never)
 

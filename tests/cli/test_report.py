@@ -53,10 +53,10 @@ def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        (Steps(4, 133_000_000, "marks", 1.0), "1.00 us judged, 4 steps, median 133 ms\n"),
-        (Steps(1, 133_000_000, "marks", 1.0), "1.00 us judged, 1 step of 133 ms\n"),
+        (Steps(4, 133_000_000, "marks", 1.0), "1.00 µs judged, 4 steps, median 133 ms\n"),
+        (Steps(1, 133_000_000, "marks", 1.0), "1.00 µs judged, 1 step of 133 ms\n"),
         (Steps(40, 1_940_000, "period", 1.0, warming_up=True),
-         "1.00 us judged, 40 steps, median 1.94 ms (inferred from the kernel sequence),\n"
+         "1.00 µs judged, 40 steps, median 1.94 ms (inferred from the kernel sequence),\n"
          "  still warming up\n"),
     ],
 )  # fmt: skip
@@ -69,7 +69,7 @@ def test_the_length_of_several_steps_is_called_their_median(
 
 @pytest.mark.parametrize(
     ("lead_ns", "said"),
-    [(1_770, "1.77 us after its launch (median)"),
+    [(1_770, "1.77 µs after its launch (median)"),
      (-242, "242 ns before its launch call returns (median)")],
 )  # fmt: skip
 def test_a_kernel_that_starts_within_its_launch_call_is_said_to(
@@ -223,7 +223,7 @@ def test_counter_samples_say_how_many_and_what_they_are_good_for(
         "kernel_share": 0.97,
     }  # fmt: skip
     flat = " ".join(to_text(snapshot).split())
-    assert "1,250 hardware counter samples of 200 us, placed within 4.10 us of the kernels" in flat
+    assert "1,250 hardware counter samples of 200 µs, placed within 4.10 µs of the kernels" in flat
     assert "judge 97% of the kernel time (L3)" in flat
     lost = replace(seen, sampled=replace(found, placed=0, error_ns=None))
     flat = " ".join(to_text(replace(plain, estimate=lost)).split())

@@ -75,12 +75,13 @@ async def shown(
     can: frozenset[str] = ALL,
     fails: BaseException | None = None,
     interval_s: float = 5.0,
+    notifications: bool = False,
 ) -> AsyncIterator[Shown]:
     """An app that has drawn the first snapshot, over a driver that hands out these in turn."""
     given: Sequence[Snapshot] = snapshots
     driver = ListDriver(given, can, fails)
     app = BrrrtopApp(driver, interval_s=interval_s, look=look or Look())
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=size, notifications=notifications) as pilot:
         screen = Shown(app, driver, pilot)
         for _ in range(200):
             if app.snapshot.source.kind or app.fault:

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
+from brrrtop import units
 from brrrtop.kernel_names import short_name
 from brrrtop.model import Roofs, Steps
+from brrrtop.report_text import in_ascii
 from brrrtop.tables import Span
 from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
@@ -25,7 +27,7 @@ from brrrtop.tui.widgets.banner import headline, nothing_yet
 from brrrtop.tui.widgets.history_graph import time_axis
 from brrrtop.tui.widgets.pace import launch_pieces
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
-from brrrtop.tui.widgets.title import subject
+from brrrtop.tui.widgets.title import pace, subject
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
@@ -232,7 +234,7 @@ def test_what_is_weighed_by_time_and_what_is_counted_say_so() -> None:
     found = snapshots.snapshot().estimate
     assert found is not None
     pieces = [piece.plain for piece in launch_pieces(found, Look())]
-    assert pieces == ["host runs ahead (88% by time)", "lead 184 us", "late 12% of launches"]
+    assert pieces == ["host runs ahead (88% by time)", "lead 184 µs", "late 12% of launches"]
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -295,7 +297,7 @@ def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsew
     kernel = snapshots.KERNELS[0]
     whole, part = (kernel_line(kernel, 80, Look(), steps).plain for steps in (None, 40.0))
     assert "27.9 ms" in whole and " 96 " in whole
-    assert "698 us" in part and " 2.4 " in part and "291 us" in part
+    assert "698 µs" in part and " 2.4 " in part and "291 µs" in part
     assert "a step▼" in header_line(80, "total", False, Look(), 40.0).plain
     assert "total▼" in header_line(80, "total", False, Look()).plain
     estimate = snapshots.estimate()
@@ -380,7 +382,7 @@ def test_figures_of_advice_carry_their_units() -> None:
         "share": 0.4, "saved_s": 2.0, "lines": [], "host_ns_an_update": None,
     }  # fmt: skip
     assert evidence_text(evidence) == (
-        "waits a step 90.5, blocked a step 838 us, bytes a step 20.0 MiB, rate 31.8 GB/s, "
+        "waits a step 90.5, blocked a step 838 µs, bytes a step 20.0 MiB, rate 31.8 GB/s, "
         "span an update 1.50 ms, exposed 5%, share 40%, saved 2.00 s"
     )
     assert "lines" not in dict(evidence_pairs(evidence)), "an empty list says nothing"
@@ -434,3 +436,24 @@ def test_what_is_waited_for_takes_the_lines_there_are(width: int, shown_words: s
     assert len(lines) == (1 if width == 200 else 2)
     assert all(line.cell_len <= width for line in lines)
     assert lines[-1].plain.endswith(shown_words)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (2940.7, "2,940"), (1040.2, "1,040"), (1234567, "1,230,000"), (999.9, "1,000"), (184.2, "184"),
+        (41.23, "41.2"), (0.833, "0.833"), (0.00002, "<0.001"), (0, "0"), (-2940.7, "-2,940"),
+    ],
+)  # fmt: skip
+def test_figures_are_never_powers_of_ten(value: float, says: str) -> None:
+    assert units.figure(value) == says
+
+
+def test_a_slow_replay_and_short_steps_are_figures() -> None:
+    assert pace(1 / 1040.2) == " 1,040× slower"
+    assert pace(2940.7) == " 2,940× as fast"
+
+
+def test_microseconds_have_their_sign_and_ascii_its_letter() -> None:
+    assert units.duration(1770) == "1.77 µs"
+    assert to_ascii(units.duration(1770)) == in_ascii(units.duration(1770)) == "1.77 us"

@@ -28,7 +28,7 @@ async def test_everything_that_matters_is_in_view(size: tuple[int, int]) -> None
     for words in (
         "pid 4711", "live", "OVERHEAD-BOUND", "waiting for the next batch", "very sure 92%",
         "compute 30%", "memory 15%", "overhead 54%", "idle: input 42%", "10.3 ms a step",
-        "24.5 ms", "lead 184 us", "host runs ahead (88% by time)", "SM", "45%", "98%", "41.2/140 GiB",
+        "24.5 ms", "lead 184 µs", "host runs ahead (88% by time)", "SM", "45%", "98%", "41.2/140 GiB",
         "nvjet_tst_256x128", "6.84 ms", "saves ≤42%", "The GPU waits for the next batch",
         "bursts", "4 steps", "0.4% ±0.2%", "lost 0", "help", "quit",
     ):  # fmt: skip
@@ -473,3 +473,40 @@ async def test_the_shapes_of_a_step_can_be_asked_for_and_their_outcome_is_told()
         assert screen.driver.asked == ["shapes"]
     async with shown(snapshots.replayed(), size=(160, 50)) as screen:
         assert " o shapes" not in await screen.text()
+
+
+async def test_the_same_sentence_is_not_stacked_and_no_dialog_is_covered() -> None:
+    """On a trainer without a GPU three keys have the same long answer."""
+    notice = "nothing is traced here: " + "only the GPU's own counters are read " * 5
+    async with shown(snapshots.snapshot(), size=(80, 24), notifications=True) as screen:
+        for _ in range(3):
+            screen.app.say(notice, failed=True)
+        assert (await screen.until("nothing is traced here")).count("nothing is traced") == 1
+        screen.app.say(notice.replace("here", "now"), failed=True)
+        await screen.until("nothing is traced now")
+        await screen.press("S")
+        text = await screen.until("Save what was seen so far")
+        assert "nothing is traced" not in text
+        await screen.press("escape")
+        screen.app.say(notice, failed=True)
+        assert (await screen.until("nothing is traced here")).count("nothing is traced") == 1
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_what_is_waited_for_is_said_once(size: tuple[int, int]) -> None:
+    note = "waiting for the trainer to use its GPU: it has imported torch"
+    waiting = snapshots.waiting()
+    waiting = replace(waiting, source=replace(waiting.source, notes=(note, "another note")))
+    async with shown(waiting, size=size) as screen:
+        text = " ".join((await screen.text()).split())
+    assert text.count("for the trainer to use its GPU") == 1
+    assert text.count("another note") == 1
+
+
+async def test_a_note_too_long_for_the_banner_is_told_in_full_below() -> None:
+    note = "waiting for " + "something that takes long to tell " * 6 + "and an end"
+    waiting = snapshots.waiting()
+    waiting = replace(waiting, source=replace(waiting.source, notes=(note,)))
+    async with shown(waiting, size=(80, 24)) as screen:
+        text = " ".join((await screen.text()).split())
+    assert text.count("and an end") == 1

@@ -84,10 +84,10 @@ TERMS: tuple[tuple[str, str], ...] = (
      "Of a kernel: how sure its side is"),
     ("lead", "kernel start minus launch end, median. Long: the host runs ahead and the GPU never "
      "waits for it"),
-    ("late", "the part of all launches, counted, that came less than 10 us before their kernel: the "
+    ("late", "the part of all launches, counted, that came less than 10 µs before their kernel: the "
      "GPU waited for them"),
     ("… (71% by time)", "whether the host runs ahead of the GPU; the share of kernel time "
-     "launched at least 10 us before it started, `rho` in reports: the most that faster kernels can "
+     "launched at least 10 µs before it started, `rho` in reports: the most that faster kernels can "
      "touch. By time, as many short kernels may be late beside few long ones that are not. "
      "Ahead between waits: once it has what it waited for, and the GPU waits most of the time"),
     ("slowest", "the slowest step of the window against the median step"),
@@ -123,7 +123,7 @@ FACTS: tuple[str, ...] = (
     "(A bigger batch raises the intensity too.)",
     "FP32 to BF16: a large gain says that compute mattered; up to 2x can come from halved "
     "bytes; none says overhead.",
-    "Overhead hides as long as the host runs ahead of the GPU. About 10 us a launch is a fair "
+    "Overhead hides as long as the host runs ahead of the GPU. About 10 µs a launch is a fair "
     "price of an eager op.",
     "Achieved FLOPS over peak is a floor: 80% of peak means at least 80% compute-bound.",
     "The ridge, where memory-bound turns compute-bound, moves with every GPU generation.",

@@ -223,4 +223,4 @@ def _measured(key: str, value: float) -> tuple[str, str]:
             return key.removesuffix(suffix), form(value)
     if key in ("share", "rho", "smi_util", "sm_active", "confidence"):
         return key, units.share(value)
-    return key, units.count(value) if isinstance(value, int) else f"{value:.3g}"
+    return key, units.count(value) if isinstance(value, int) else units.figure(value)

@@ -14,6 +14,7 @@ from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
 
 _WAITING = "waiting "
+LINES = 2
 WORDY = 70
 """Width from which there is room for more than the figure of the confidence."""
 
@@ -55,6 +56,11 @@ def nothing_yet(snapshot: Snapshot, look: Look, width: int, height: int) -> list
         text = Text.styled(lead, look.style("text", bold=True))
         lines.append(clipped(text.append(line, look.style("muted")), width))
     return lines
+
+
+def tells_whole(note: str, width: int) -> bool:
+    """Whether the banner has room for all of a note, so that nothing else need say it."""
+    return len(wrapped(note.removeprefix(_WAITING), max(10, width - len("WAITING ")))) <= LINES
 
 
 def verdict(estimate: Estimate, look: Look) -> Text:

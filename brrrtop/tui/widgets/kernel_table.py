@@ -15,6 +15,7 @@ from brrrtop import words
 from brrrtop.model import Freshness, KernelRow, Side, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.line import rule, stacked, wrapped
+from brrrtop.tui.widgets.banner import tells_whole
 from brrrtop.tui.widgets.pane import Pane, strip_of
 from brrrtop.tui.widgets.table_columns import (
     SORTABLE,
@@ -43,11 +44,13 @@ def key_of(kernel: KernelRow) -> Key:
 
 
 def why_none(snapshot: Snapshot, look: Look, width: int) -> list[Text]:
-    """In the place of the table, while nothing was judged: every reason in full."""
+    """In the place of the table, while nothing was judged: every reason in full that is not above."""
     lines = [rule("no kernels", "", look, width)]
     ended = snapshot.freshness is Freshness.ENDED
     says = words.unjudged(snapshot)
     notes = [note for note in snapshot.source.notes if not (ended and note.startswith("waiting"))]
+    if notes and notes[0] == snapshot.source.notes[0] and tells_whole(notes[0], width):
+        notes = notes[1:]
     for note in (f"{says[0].upper()}{says[1:]}.", *notes):
         for i, line in enumerate(wrapped(note, max(10, width - 4))):
             text = Text("  " if i else ("* " if look.ascii else "• "), look.style("muted"))

@@ -55,7 +55,7 @@ def step_piece(estimate: Estimate, look: Look) -> Text:
         return text.append(units.UNMEASURED).append(" no steps seen", look.style("muted"))
     text.append(units.duration(steps.step_ns), look.style("text", bold=True))
     rate = steps_per_s(estimate)
-    return text.append(f" ({rate:.3g}/s)" if rate else "", look.style("muted"))
+    return text.append(f" ({units.figure(rate)}/s)" if rate else "", look.style("muted"))
 
 
 def _provenance(steps: Steps) -> str:

@@ -38,7 +38,8 @@ class Status(Pane):
             notice = Text.styled(snapshot.notice, self.look.style("memory", bold=True))
             return [clipped(notice, width)]
         line = joined(pieces(snapshot, self.look), width)
-        notes = "; ".join(snapshot.source.notes)
+        # While nothing is judged the screen has nothing else to say, and says them in full.
+        notes = "; ".join(snapshot.source.notes) if snapshot.estimate is not None else ""
         if notes and width - line.cell_len > LEAST_NOTE:
             line.append(f"   {notes}", self.look.style("muted"))
         return [clipped(line, width)]

@@ -66,4 +66,6 @@ def pace(speed: float | None) -> str:
     """Replay speed in words; empty at the pace at which it happened, and for live sources."""
     if speed is None or speed == 1:
         return ""
-    return f" {speed:.3g}× as fast" if speed > 1 else f" {1 / speed:.3g}× slower"
+    return (
+        f" {units.figure(speed)}× as fast" if speed > 1 else f" {units.figure(1 / speed)}× slower"
+    )

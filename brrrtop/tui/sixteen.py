@@ -1,0 +1,63 @@
+"""The palette of terminals with sixteen colours, or eight: chosen by hand, as the nearest ones clash.
+
+The nearest of sixteen to our orange and to our pink is the same bright red. Numbers are ANSI's;
+those from 8 on are the bright ones, which terminals with eight colours show as 0 to 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rich.color import Color, ColorType
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color as Background
+from textual.filter import LineFilter
+
+from brrrtop.tui.look import DARK, LIGHT
+
+DARK_NUMBERS: Mapping[str, int] = {
+    "background": 0, "raised": 0, "cursor": 4, "text": 15, "muted": 7, "rule": 8, "on_fill": 0,
+    "compute": 6, "memory": 3, "overhead": 5, "underfilled": 12, "comm": 2, "copy": 10,
+    "idle1": 5, "idle2": 13, "idle3": 5, "unknown": 7, "good": 2, "alarm": 9,
+}  # fmt: skip
+LIGHT_NUMBERS: Mapping[str, int] = {
+    "background": 15, "raised": 7, "cursor": 14, "text": 0, "muted": 8, "rule": 7, "on_fill": 15,
+    "compute": 4, "memory": 1, "overhead": 5, "underfilled": 6, "comm": 2, "copy": 10,
+    "idle1": 5, "idle2": 13, "idle3": 5, "unknown": 8, "good": 2, "alarm": 9,
+}  # fmt: skip
+
+
+def _by_hue(palette: Mapping[str, str], numbers: Mapping[str, int]) -> dict[str, Color]:
+    return {palette[role]: Color.parse(f"color({number})") for role, number in numbers.items()}
+
+
+_COLOURS = {True: _by_hue(DARK, DARK_NUMBERS), False: _by_hue(LIGHT, LIGHT_NUMBERS)}
+
+
+class Sixteen(LineFilter):
+    """Puts the colours of a palette into the sixteen; any other goes to the nearest, as ever."""
+
+    def __init__(self, dark: bool) -> None:
+        super().__init__()
+        self._dark = dark
+
+    def apply(self, segments: list[Segment], background: Background) -> list[Segment]:
+        return [
+            Segment(text, mapped(style, self._dark) if style else style, control)
+            for text, style, control in segments
+        ]
+
+
+@lru_cache(2048)
+def mapped(style: Style, dark: bool) -> Style:
+    """The style with both its colours among the sixteen."""
+    text, field = _number(style.color, dark), _number(style.bgcolor, dark)
+    return style + Style(color=text, bgcolor=field)
+
+
+def _number(colour: Color | None, dark: bool) -> Color | None:
+    if colour is None or colour.type is not ColorType.TRUECOLOR or colour.triplet is None:
+        return None
+    return _COLOURS[dark].get(colour.triplet.hex)

@@ -1,0 +1,167 @@
+"""The terminal that the screens are on: Textual's own driver, except for how it ends.
+
+Textual's input thread goes on reading a terminal that has gone, as fast as it can, and Python waits
+for that thread at its end. A hang-up also sends SIGCONT, which Textual takes for the end of a pause:
+it starts another such thread, while it is leaving too. Here the reader ends with its terminal, is
+never waited for longer than a moment, and only what was paused goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import termios
+from codecs import getincrementaldecoder
+from contextlib import suppress
+from threading import Event, Thread
+from typing import Any, cast
+
+from textual._parser import ParseError
+from textual._xterm_parser import XTermParser
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+from brrrtop.deadline import end_within
+
+LOOK_EVERY_MS = 100
+JOIN_S = 1.0
+_GONE = select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+class TerminalGone(Message):
+    """Nobody can see the screen any more."""
+
+
+class Continued(Message):
+    """The process was stopped from outside, and goes on; the shell has had the terminal."""
+
+
+class Terminal(LinuxDriver):
+    """A terminal that may go away at any moment."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._file = cast("Any", _UntilGone(self._file))
+        self._reader: _Reader | None = None
+
+    def write(self, data: str) -> None:
+        """Dropped where nobody writes it out: the queue is short, and waiting would be for ever."""
+        if self._writer_thread is not None and self._writer_thread.is_alive():
+            self._writer_thread.write(data)
+
+    def _run_input_thread(self) -> None:
+        """On Textual's own thread, which Python would wait for: so a daemon does the work."""
+        self._reader = _Reader(self)
+        self._reader.start()
+
+    def disable_input(self) -> None:
+        """No more input from here on; returns within `2 * JOIN_S` even where a read hangs."""
+        reading = self._key_thread is not None
+        if self._key_thread is not None:
+            self._key_thread.join(JOIN_S)  # all it does is start the reader
+            self._key_thread = None
+        if self._reader is not None:
+            self._reader.stop()
+            self._reader = None
+        if not reading:
+            return
+        signal.signal(signal.SIGWINCH, signal.SIG_DFL)
+        self._disable_mouse_support()
+        with suppress(termios.error):
+            termios.tcflush(self.fileno, termios.TCIFLUSH)
+
+    def _sigcont_application(self, *_: object) -> None:
+        if is_gone(self.fileno):
+            self.tell_gone()
+        elif self._must_signal_resume:
+            super()._sigcont_application()
+        else:
+            self._post(Continued())
+
+    def start_over(self) -> None:
+        """Takes the terminal again after others had it."""
+        if not is_gone(self.fileno):
+            self.suspend_application_mode()
+            self.resume_application_mode()
+
+    def tell_gone(self) -> None:
+        """Has the app leave, and the kernel see to it. From any thread."""
+        end_within()
+        self._post(TerminalGone())
+
+    def _post(self, message: Message) -> None:
+        with suppress(RuntimeError):  # its loop has ended
+            self._app.post_message(message)
+
+
+def is_gone(descriptor: int) -> bool:
+    """Whether the other side of this terminal was closed."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(mask & _GONE for _, mask in poll.poll(0))
+
+
+class _Reader(Thread):
+    """Turns what is typed into messages until it is stopped or the terminal has gone."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(name="brrrtop-input", daemon=True)
+        self._terminal = terminal
+        self._stopping = Event()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(JOIN_S)
+
+    def run(self) -> None:
+        fileno = self._terminal.fileno
+        parser = XTermParser(self._terminal._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        poll = select.poll()
+        poll.register(fileno, select.POLLIN)
+        while not self._stopping.is_set():
+            data = _typed(fileno) if poll.poll(LOOK_EVERY_MS) else None
+            if data == b"":
+                if is_gone(fileno):
+                    self._terminal.tell_gone()
+                    break
+                self._stopping.wait(LOOK_EVERY_MS / 1000)  # readable and empty: not at full speed
+            with suppress(ParseError):
+                for message in (*(parser.feed(decode(data)) if data else ()), *parser.tick()):
+                    self._terminal.process_message(message)
+        with suppress(EOFError, ParseError):
+            list(parser.feed(""))
+
+
+def _typed(fileno: int) -> bytes:
+    """What there is to read; empty when there is nothing although there should be."""
+    try:
+        return os.read(fileno, 4096)
+    except OSError:
+        return b""
+
+
+class _UntilGone:
+    """A file whose reader may leave: what is written from then on is lost, and nothing is raised."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._gone = False
+
+    def write(self, text: str) -> None:
+        if not self._gone:
+            try:
+                self._file.write(text)
+            except (OSError, ValueError):
+                self._gone = True
+
+    def flush(self) -> None:
+        if not self._gone:
+            try:
+                self._file.flush()
+            except (OSError, ValueError):
+                self._gone = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)

@@ -1,0 +1,166 @@
+"""Terminals with 256 colours, sixteen, eight, none or ASCII alone tell the regimes apart."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import textual.constants
+from rich.color import Color, ColorSystem
+from rich.style import Style
+
+from brrrtop.cli import colours
+from brrrtop.tui.look import DARK, LIGHT, MARKS, Look
+from brrrtop.tui.sixteen import mapped
+from tests.tui import snapshots
+from tests.tui.shown import shown
+
+REGIMES = ("compute", "memory", "overhead", "unknown")
+PAIRS = tuple(itertools.combinations(REGIMES, 2))
+
+
+def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
+    """The codes of the style's own colours, text and field, on such a terminal."""
+    if system in ("16", "8"):
+        style = mapped(style, dark)
+    numbered = ColorSystem.EIGHT_BIT if system == "256" else ColorSystem.STANDARD
+    codes = []
+    for colour in (style.color, style.bgcolor):
+        if colour is None:
+            continue
+        sent = Color.downgrade(colour, numbered)
+        assert sent.number is not None
+        codes.append(str(sent.number % 8 if system == "8" else sent.number))
+    return tuple(codes)
+
+
+@pytest.mark.parametrize("system", ["256", "16", "8"])
+@pytest.mark.parametrize("dark", [True, False])
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_regimes_differ(one: str, other: str, dark: bool, system: str) -> None:
+    look = Look(dark=dark)
+    assert _as_sent(look.style(one), dark, system) != _as_sent(look.style(other), dark, system)
+    first, second = (_as_sent(look.filled(name), dark, system) for name in (one, other))
+    assert first[1] != second[1], "the fields"
+    assert first[0] != first[1], "text on its field"
+
+
+@pytest.mark.parametrize("system", ["256", "16", "8"])
+@pytest.mark.parametrize("dark", [True, False])
+@pytest.mark.parametrize("hue", [*REGIMES, "text", "muted", "underfilled", "comm", "good", "alarm"])
+def test_every_meaning_stands_out_from_the_background(hue: str, dark: bool, system: str) -> None:
+    look = Look(dark=dark)
+    for under in ("background", "raised"):
+        field = Style(bgcolor=look.palette[under])
+        assert _as_sent(look.style(hue), dark, system) != _as_sent(field, dark, system)
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_without_colour_letters_and_fills_differ(one: str, other: str, ascii_only: bool) -> None:
+    look = Look(colour=False, ascii=ascii_only)
+    assert look.fill(one) != look.fill(other)
+    assert MARKS[one].letter != MARKS[other].letter
+
+
+@pytest.mark.parametrize("dark", [True, False])
+@pytest.mark.parametrize("key", ["", "r", "a", "question_mark"])
+async def test_the_screen_has_only_the_sixteen(
+    key: str, dark: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
+    palette = {value.lower() for value in (DARK if dark else LIGHT).values()}
+    seen = set()
+    async with shown(snapshots.snapshot(), look=Look(dark=dark)) as screen:
+        assert screen.app.console.color_system == "standard"
+        await (screen.press(key) if key else screen.text())
+        for segment in itertools.chain.from_iterable(screen.strips()):
+            for colour in (segment.style.color, segment.style.bgcolor) if segment.style else ():
+                if colour is not None:
+                    seen.add(colour.number)
+                    assert colour.triplet is None or colour.triplet.hex not in palette
+    assert len(seen) >= 4
+
+
+def test_on_a_plain_xterm_the_bar_has_three_colours() -> None:
+    """The bytes that reach the terminal, of the program itself."""
+    ours, theirs = pty.openpty()
+    environment = {
+        **os.environ,
+        "TERM": "xterm",
+        "LC_ALL": "C.UTF-8",
+        "COLUMNS": "120",
+        "LINES": "40",
+    }
+    environment.pop("COLORTERM", None)
+    command = [sys.executable, "-m", "brrrtop", "demo", "fp32-convolutions"]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+    ) as one:
+        os.close(theirs)
+        try:
+            written = b""
+            while len(fields := _fields(written)) < 3:
+                written += os.read(ours, 1 << 16)
+        finally:
+            one.kill()
+    os.close(ours)
+    assert len(set(fields.values())) == 3, fields
+
+
+def _fields(written: bytes) -> dict[bytes, bytes]:
+    """The background's number before each name in the bar of the split."""
+    pattern = rb"\x1b\[(?:\d+;)*(4[1-7]|10[1-7])m\s*(compute|memory|overhead) "
+    return {name: number for number, name in re.findall(pattern, written)}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"TERM": "alacritty"}, "256"),
+        ({"TERM": "foot"}, "256"),
+        ({"TERM": "xterm-ghostty"}, "256"),
+        ({"TERM": "tmux"}, "256"),
+        ({"TERM": "alacritty", "COLORTERM": "truecolor"}, None),
+        ({"TERM": "xterm"}, None),
+        ({"TERM": "linux"}, None),
+        ({"TERM": "screen"}, None),
+        ({"TERM": "xterm-256color"}, None),
+        ({}, None),
+    ],
+)
+def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | None) -> None:
+    assert colours.colour_system(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "dark"),
+    [("15;0", True), ("0;15", False), ("0;default;15", False), ("7;8", True), ("0;7", False), ("", True), ("x", True)],
+)  # fmt: skip
+def test_the_background_is_what_the_terminal_says(said: str, dark: bool) -> None:
+    assert colours.is_dark({"COLORFGBG": said}) is dark
+
+
+async def test_a_choice_is_remembered_and_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    light = {"COLORFGBG": "0;15"}
+    assert not colours.is_dark(light)
+    colours.remember(True)
+    assert colours.is_dark(light)
+    colours.remember(False)
+    assert not colours.is_dark({})
+    (tmp_path / "brrrtop" / "background").write_text("pink")
+    assert colours.is_dark({})
+    chosen: list[bool] = []
+    async with shown(snapshots.snapshot()) as screen:
+        screen.app._remember = chosen.append
+        await screen.press("t", "t")
+    assert chosen == [False, True]
