@@ -277,7 +277,7 @@ def unmeasured() -> Snapshot:
             flop_per_s=None,
             bytes_per_s=None,
             roof_share_why="neither its name, nor shapes or counters tell what it does",
-        )  # fmt: skip
+        )
         for row in KERNELS
     )
     est = estimate(
