@@ -64,7 +64,7 @@ def judge(account: Account, split: Split, doubts: Mapping[Side, float], activiti
     lead = shares[first] - shares[second]
     overhead_counts = first is Regime.OVERHEAD or (second is Regime.OVERHEAD and lead < MARGIN)
     cause = _cause(account) if overhead_counts else None
-    sure = confidence(lead, split.unknown, sum(open_.values()), open_[second])
+    sure = confidence(shares, open_, split.unknown)
     if split.unknown > MOST_UNKNOWN or sure < FLOOR:
         # What is not known may be anything: it has to be less than what is nearest.
         near = shares[first] > split.unknown
@@ -74,18 +74,28 @@ def judge(account: Account, split: Split, doubts: Mapping[Side, float], activiti
     return Verdict(first, cause, sure, second)
 
 
-def confidence(lead: float, unknown: float, doubt: float, seconds_doubt: float) -> float:
+def confidence(
+    shares: Mapping[Regime, float], doubts: Mapping[Regime, float], unknown: float
+) -> float:
     """How sure the verdict is, 0..0.99; never more for more unknown time.
 
+    Clear, as far as a share leads each other one even with all that may belong there; mixed, as far as
+    nothing that is open could part the two largest.
+
     Args:
-        lead: Of the largest share over the next.
-        unknown: Share of the time that nobody can class.
-        doubt: Share of the time that may be on another side than booked.
-        seconds_doubt: Of that, what is booked to the runner-up: moved, it would widen the lead.
+        shares: Of the wall time.
+        doubts: Part of each share that may belong to another.
+        unknown: Share that nobody can class.
     """
-    clear = 0.5 + _CLEAR_SLOPE * (lead - MARGIN - unknown - (doubt - seconds_doubt))
-    mixed = 0.5 + _MIXED_SLOPE * (MARGIN - lead - doubt - 2 * unknown)
-    return round(min(_MOST, max(0.0, clear, mixed)), 3)
+    every = sum(doubts.values())
+    clear = max(
+        min(shares[r] - shares[o] - (every - doubts[o]) for o in shares if o is not r)
+        for r in shares
+    )
+    first, second = sorted(shares.values())[:-3:-1]
+    by_lead = 0.5 + _CLEAR_SLOPE * (clear - unknown - MARGIN)
+    mixed = 0.5 + _MIXED_SLOPE * (MARGIN - (first - second) - every - 2 * unknown)
+    return round(min(_MOST, max(0.0, by_lead, mixed)), 3)
 
 
 def _cause(account: Account) -> str | None:

@@ -72,7 +72,7 @@ TRUTHS = {
          "channels-last", "flash-attention", "pin-memory"),
     ),
     "plain-attention": Truth(
-        "mixed", None, ("flash-attention",),
+        "memory", None, ("flash-attention",),
         ("dataloader-stall", "launch-bound-compile", "sync-point", "enable-tf32-or-amp",
          "channels-last", "pin-memory", "tensor-core-alignment"),
     ),

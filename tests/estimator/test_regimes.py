@@ -64,20 +64,25 @@ def test_more_unknown_time_never_makes_surer(
     assert after.confidence <= before.confidence + 0.0011  # both are rounded
 
 
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def sure(compute: float, memory: float, overhead: float, doubt: float = 0.0) -> float:
+    """Confidence where that share of the time is booked as compute and may be memory."""
+    shares = {Regime.COMPUTE: compute, Regime.MEMORY: memory, Regime.OVERHEAD: overhead}
+    doubts = {Regime.COMPUTE: doubt, Regime.MEMORY: 0.0, Regime.OVERHEAD: 0.0}
+    return regimes.confidence(shares, doubts, 0.0)
+
+
+@given(st.floats(0.6, 1), st.floats(0, 1), st.floats(0, 1))
 def test_more_doubt_never_makes_a_clear_verdict_surer(
-    lead: float, doubt: float, more: float
+    share: float, doubt: float, more: float
 ) -> None:
-    assume(lead > regimes.MARGIN)
-    assert regimes.confidence(lead, 0.0, doubt + more, 0.0) <= regimes.confidence(
-        lead, 0.0, doubt, 0.0
-    )
+    assert sure(share, 1 - share, 0.0, doubt + more) <= sure(share, 1 - share, 0.0, doubt)
 
 
 def test_a_verdict_is_a_toss_where_it_is_about_to_tip() -> None:
-    assert regimes.confidence(regimes.MARGIN, 0.0, 0.0, 0.0) == 0.5
-    assert regimes.confidence(0.35, 0.0, 0.0, 0.0) == pytest.approx(0.8)
-    assert regimes.confidence(0.0, 0.0, 0.0, 0.0) == pytest.approx(0.7)  # surely mixed
+    assert sure(0.55, 0.45, 0.0) == pytest.approx(0.5)
+    assert sure(0.675, 0.325, 0.0) == pytest.approx(0.8)
+    assert sure(0.5, 0.5, 0.0) == pytest.approx(0.7)  # surely mixed
+    assert sure(0.675, 0.325, 0.0, doubt=0.25) == pytest.approx(0.5)
 
 
 def test_much_unknown_time_leaves_no_verdict() -> None:
