@@ -7,6 +7,7 @@ Times are float nanoseconds of a trainer without a profiler (`profiler`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
@@ -20,7 +21,7 @@ from brrrtop.estimator.joined import Joined, joined
 from brrrtop.estimator.judging import Group
 from brrrtop.estimator.labels import WORK
 from brrrtop.estimator.traits import Role, Trait, used
-from brrrtop.tables import F8, I8, Bool, Window
+from brrrtop.tables import F8, I8, Activities, Bool, Window
 from brrrtop.whatif.iterations import Iterations, iterations, launch_times
 from collectors.wire import CopyKind, MarkClass
 
@@ -56,6 +57,8 @@ class Kernels:
     flop: F8
     size_bytes: F8
     """Least bytes that it reads and writes in device memory."""
+    elements: F8
+    """Elements of the largest tensor that a kernel passes over, by its grid or its bytes."""
     waves: F8
     rates: F8
     """FLOP/s of the units that it runs on."""
@@ -64,6 +67,12 @@ class Kernels:
     """Launched by another thread than the one that began the step, or backward by name."""
     uploads: Bool
     """Copies from pageable or pinned memory of the host."""
+    batch_norm: Bool
+    """Norms over whole batches of images, which need their statistics first."""
+    sorting: Bool
+    """Sorts, which no compiler generates."""
+    recurrent: Bool
+    """Part of a recurrent layer of cuDNN, which no compiler looks into."""
     eager_attention: Bool
     """Part of attention that is written out."""
 
@@ -87,6 +96,10 @@ class Step:
     """Steps that the nodes are."""
     measured_ns: float
     """Time of these steps on the clock, per step."""
+    undisturbed_ns: float | None
+    """Of steps that nobody recorded; None: unknown."""
+    profiled: bool
+    """A profiler recorded ops."""
     before_ns: F8
     """Host time from the end of the call before to the start of this one."""
     call_ns: F8
@@ -101,8 +114,6 @@ class Step:
     """Time by which the node makes the device's busy time longer."""
     named_ns: dict[str, F8]
     """Parts of `before_ns` by cause, keys of `CAUSES`."""
-    records: I8
-    """Ops and calls that a profiler recorded since the call before; 0 without one."""
     rows: I8
     """Row of the activity in the window; -1: a wait."""
     kernels: Kernels
@@ -126,7 +137,6 @@ class Step:
             gap_ns=self.gap_ns[kept],
             device_ns=self.device_ns[kept],
             named_ns={cause: part[kept] for cause, part in self.named_ns.items()},
-            records=self.records[kept],
             rows=self.rows[kept],
             kernels=self.kernels.take(kept),
         )
@@ -208,6 +218,8 @@ def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
     return Step(
         count=told.count,
         measured_ns=told.measured_ns,
+        undisturbed_ns=_undisturbed_ns(judged),
+        profiled=bool((window.marks.classes == MarkClass.OP).any()),
         before_ns=before,
         call_ns=call,
         waits=waits,
@@ -215,10 +227,16 @@ def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
         gap_ns=gap,
         device_ns=np.where(launch, added[row], 0.0),
         named_ns=_named(window, previous, begun, before),
-        records=_records(window, previous, begun),
         rows=nodes.rows,
         kernels=_kernels(judged, nodes),
     )
+
+
+def _undisturbed_ns(judged: Judged) -> float | None:
+    """Median length of the steps around bursts, by the marks of a live trainer."""
+    steps = judged.estimate.steps
+    live = steps.source == "marks" and judged.window.observed is not None
+    return float(steps.step_ns) if live and steps.step_ns else None
 
 
 def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
@@ -231,6 +249,7 @@ def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
     seen = joined(window, judged.call_rows[rows])
     groups, of_row = judged.labels.groups, judged.labels.group_of[rows]
     acts = window.activities
+    on_device = acts.copy_kinds == CopyKind.DTOD
 
     def known(value: Callable[[Group], float | None]) -> F8:
         column = np.full(len(groups), np.nan)
@@ -240,17 +259,60 @@ def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
         return np.where(launch, column[of_row][place], np.nan)
 
     return Kernels(
-        roles=np.where(launch, seen.roles[place], -1),
+        roles=np.where(launch, np.where(on_device, int(Role.POINTWISE), seen.roles)[place], -1),
         traits=np.where(launch, seen.traits[place], 0),
         flop=known(lambda group: group.flop),
         size_bytes=known(lambda group: group.size_bytes),
+        elements=_elements(judged, of_row, place, launch, acts),
         waves=known(lambda group: group.waves),
         rates=known(lambda group: _rate(judged, group)),
         optimizer=launch & seen.in_optimizer[place],
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
         uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
+        batch_norm=launch & _by_name(window, _BATCH_NORM)[place],
+        sorting=launch & _by_name(window, _SORTING)[place],
+        recurrent=launch & _stretches(_by_name(window, _RECURRENT))[place],
         eager_attention=launch & _written_out(seen)[place],
     )
+
+
+_BATCH_NORM = re.compile(r"batch_norm|\bbn_(fw|bw)|BatchNorm")
+_SORTING = re.compile(r"[sS]ort|Radix|topk|TopK|cub::|unique")
+_RECURRENT = re.compile(r"LSTM|GRU|RNN")
+NEAR = 8
+"""Kernels of one recurrent layer between two that name it."""
+
+
+def _by_name(window: Window, pattern: re.Pattern[str]) -> Bool:
+    """Activities whose name has a pattern."""
+    found = np.zeros(len(window.names), np.bool_)
+    for name_id in used(window.activities.name_ids):
+        found[name_id] = pattern.search(window.names[name_id]) is not None
+    return np.asarray(found[window.activities.name_ids])
+
+
+def _stretches(rows: Bool) -> Bool:
+    """Rows, and those between two of them that are near each other."""
+    at = np.flatnonzero(rows)
+    edge = np.zeros(len(rows) + 1, np.int64)
+    near = np.flatnonzero(np.diff(at) <= NEAR)
+    np.add.at(edge, at[near], 1)
+    np.add.at(edge, at[near + 1], -1)
+    return np.asarray((np.cumsum(edge[:-1]) > 0) | rows)
+
+
+def _elements(judged: Judged, of_row: I8, place: I8, launch: Bool, acts: Activities) -> F8:
+    """By the grid where a kernel's name tells the elements of a thread, else half of its bytes."""
+    groups = judged.labels.groups
+    per_thread, per_byte = np.full(len(groups), np.nan), np.full(len(groups), np.nan)
+    for at in used(of_row):
+        facts = groups[at].facts
+        per_thread[at] = facts.elements_per_thread or np.nan
+        if groups[at].size_bytes:
+            per_byte[at] = groups[at].size_bytes / (2 * (facts.element_bytes or 4))
+    by_grid = per_thread[of_row] * acts.blocks * acts.threads
+    found = np.where(np.isfinite(by_grid), by_grid, per_byte[of_row])
+    return np.where(launch, found[place], np.nan)
 
 
 def _written_out(seen: Joined) -> Bool:
@@ -346,16 +408,6 @@ def _without_back_pressure(call: F8, rows: Bool, nodes: _Nodes, started: I8) -> 
     usual = float(np.median(call[rows]))
     long = rows & (call > LONG_CALL * usual) & (started > nodes.ends_ns)
     return np.where(long, usual, call)
-
-
-def _records(window: Window, previous: I8, begun: I8) -> I8:
-    """Ops and calls recorded between two launches."""
-    ops = np.sort(window.marks.starts_ns[window.marks.classes == MarkClass.OP])
-    if not len(ops):
-        return np.zeros(len(begun), np.int64)
-    calls = np.sort(window.calls.starts_ns)
-    low, high = np.minimum(previous, begun), begun
-    return sum(np.searchsorted(t, high) - np.searchsorted(t, low) for t in (ops, calls))  # type: ignore[return-value]
 
 
 def _named(window: Window, previous: I8, begun: I8, before: F8) -> dict[str, F8]:

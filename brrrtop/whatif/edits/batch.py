@@ -11,10 +11,6 @@ from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
-SMALL_NS, LARGE_NS = 4_000.0, 20_000.0
-"""Where nobody knows how many waves a kernel has: up to the first it grows by nothing, from the second
-on by its work."""
-
 
 def double_batch(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step on twice the batch. Its time is of two steps' work."""
@@ -22,7 +18,9 @@ def double_batch(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     if not step.launches.any():
         return None
     by_waves = np.clip(2 * kernels.waves, 1.0, 2.0)
-    by_time = np.clip(1 + (step.device_ns - SMALL_NS) / (LARGE_NS - SMALL_NS), 1.0, 2.0)
+    by_time = np.clip(
+        1 + (step.device_ns - guess.small_ns) / (guess.large_ns - guess.small_ns), 1.0, 2.0
+    )
     grows = np.where(np.isfinite(kernels.waves), np.maximum(by_waves, by_time), by_time)
     grows = np.where(kernels.is_role(Role.COPY, Role.SET), 2.0, grows)
     # Updates, weights' conversions and gradients on their way to other ranks are as large as the model.

@@ -16,7 +16,7 @@ from brrrtop.whatif.step import Step
 CONTRACTIONS = (Role.GEMM, Role.CONV, Role.ATTENTION, Role.SKINNY)
 _ANCHORS = (Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 """Need whole rows or images before they can go on, so each keeps a pass of its own."""
-_FUSABLE = (Role.POINTWISE, Role.POOL, *_ANCHORS)
+_FUSABLE = (Role.POINTWISE, Role.POOL, Role.INDEX, *_ANCHORS)
 COMPILED = 0.5
 """Part of the time between contractions in generated kernels from which a step counts as compiled."""
 
@@ -33,7 +33,7 @@ def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
 def model_nodes(step: Step) -> Bool:
     """Nodes of forward and backward: no update, no collective, no copy to or from the host."""
     kernels = step.kernels
-    outside = kernels.optimizer | kernels.is_role(Role.COMM, Role.COPY)
+    outside = kernels.optimizer | kernels.recurrent | kernels.is_role(Role.COMM, Role.COPY)
     return np.asarray(step.launches & ~outside)
 
 
@@ -48,7 +48,7 @@ def is_compiled(step: Step) -> bool:
 def _fused(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     """The step with each run of fusable kernels as one, at the roof that a compiler reaches."""
     kernels = step.kernels
-    fusable = model_nodes(step) & kernels.is_role(*_FUSABLE)
+    fusable = model_nodes(step) & kernels.is_role(*_FUSABLE) & ~kernels.sorting
     if not guess.loss_inside:
         fusable &= ~kernels.is_role(Role.LOSS)
     order = np.flatnonzero(step.launches & ~kernels.is_role(Role.SET))
@@ -86,19 +86,28 @@ def _runs(fusable: Bool, backward: Bool) -> tuple[I8, I8]:
 def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assumptions) -> F8:
     """Time of each run as one kernel: what it must move, over the bandwidth that is reached.
 
-    The largest member bounds the traffic from below; passes over whole rows add up.
+    It goes once through the run's largest tensor, in the narrowest type that goes in or out; a norm over
+    whole batches reads it again, for its statistics. Of the other operands a part stays, but in attention,
+    whose scores have none.
     """
     kernels = step.kernels
     size = moved_bytes(step, roofs)[members]
-    anchor = kernels.is_role(*_ANCHORS)[members]
-    largest = np.zeros(runs)
-    np.maximum.at(largest, run, size)
-    passes = np.bincount(run, np.where(anchor, size, 0.0), runs)
-    whole = np.maximum(largest, passes)
-    others = np.bincount(run, size, runs) - whole
-    moved = whole + guess.extra_operands * np.maximum(others, 0.0)
-    time: F8 = moved / (roofs.bytes_per_s * guess.fused_roof) * 1e9
-    return np.maximum(time, guess.kernel_floor_ns)
+    elements = kernels.elements[members]
+    elements = np.where(np.isfinite(elements), elements, size / 4)
+    largest, once = np.zeros(runs), np.full(runs, np.inf)
+    np.maximum.at(largest, run, elements)
+    weighty = elements > 0.5 * largest[run]
+    np.minimum.at(once, run[weighty], size[weighty])
+    batches = np.bincount(run, np.where(kernels.batch_norm[members], size, 0.0), runs)
+    whole = np.maximum(once, guess.batch_norm_passes * batches)
+    scores = np.bincount(run, kernels.is_role(Role.SOFTMAX)[members], runs) > 0
+    others = np.where(scores, 0.0, np.maximum(np.bincount(run, size, runs) - once, 0.0))
+    moved = whole + guess.extra_operands * others
+    time = moved / (roofs.bytes_per_s * guess.fused_roof) * 1e9
+    index = kernels.is_role(Role.INDEX)[members]
+    gathered = np.bincount(run, np.where(index, step.device_ns[members], 0.0), runs)
+    least = np.maximum(guess.index_time * gathered, guess.kernel_floor_ns)
+    return np.asarray(np.maximum(time, least))
 
 
 def moved_bytes(step: Step, roofs: Roofs) -> F8:

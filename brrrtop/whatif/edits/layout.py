@@ -21,7 +21,8 @@ def channels_last(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
         return None
     conv = first & kernels.is_role(Role.CONV)
     norm = first & kernels.is_role(Role.NORM)
-    at_roof = kernels.size_bytes / (roofs.bytes_per_s * guess.norm_roof) * 1e9
+    reached = np.where(kernels.has(Trait.HALF), guess.norm_roof_16_bit, guess.norm_roof)
+    at_roof = kernels.size_bytes / (roofs.bytes_per_s * reached) * 1e9
     norm_ns = np.where(np.isfinite(at_roof), np.minimum(at_roof, step.device_ns), step.device_ns)
     device = np.where(conv, step.device_ns * guess.layout_conv, step.device_ns)
     device = np.where(norm, norm_ns, device)

@@ -14,7 +14,7 @@ from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
 _PRODUCTS = (Role.GEMM, Role.SKINNY)
-_NARROWED = (Role.POINTWISE, Role.POOL, Role.LAYOUT, Role.FUSED)
+_NARROWED = (Role.POINTWISE, Role.POOL, Role.FUSED)
 """What follows a product in its type under autocast; norms of rows, softmax and losses stay fp32
 (PyTorch, "Automatic Mixed Precision": ops that autocast to float32)."""
 
@@ -41,11 +41,12 @@ def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
         return None
     wide |= kernels.is_role(Role.ATTENTION) & ~kernels.has(Trait.HALF)
     device = _on_units(step, wide, peak, 0.5, roofs, guess)
+    floor = np.minimum(device, guess.kernel_floor_ns)
     narrowed = kernels.is_role(*_NARROWED) & ~kernels.optimizer
-    narrowed |= kernels.is_role(Role.NORM) & kernels.has(Trait.NCHW)
-    device = np.where(
-        narrowed, np.maximum(device / 2, np.minimum(device, guess.kernel_floor_ns)), device
-    )
+    device = np.where(narrowed, np.maximum(device / 2, floor), device)
+    device = np.where(kernels.is_role(Role.LAYOUT), step.device_ns * guess.layout_16_bit, device)
+    batch_norm = kernels.batch_norm & kernels.has(Trait.NCHW)
+    device = np.where(batch_norm, step.device_ns * guess.norm_16_bit, device)
     return _with_casts(replace(step, device_ns=device), wide, roofs, guess)
 
 
