@@ -19,6 +19,7 @@ from brrrtop.session.kineto_events import Torn
 from brrrtop.session.kineto_records import Records, build
 from brrrtop.session.memory import informed
 from brrrtop.tables import BROKEN_OFF, Span
+from collectors import bodies
 from collectors.wire import WIRE_VERSION, CallClass, Frame, Kind
 
 Array = npt.NDArray[Any]
@@ -319,20 +320,17 @@ def _devices(facts: dict[str, Any], records: Records) -> list[dict[str, Any]]:
     known = {
         p.get("id"): p
         for p in (properties if isinstance(properties, list) else [])
-        if isinstance(p, dict)
+        if isinstance(p, dict) and isinstance(p.get("id"), int)
     }
     found = []
     for device_id in active.tolist():
         said = known.get(device_id, {})
         device: dict[str, Any] = {"device_id": device_id}
         for theirs, ours in _DEVICE_FIELDS.items():
-            value = said.get(theirs)
-            if isinstance(value, str if ours == "name" else int):
-                device[ours] = value
-        major, minor = _int(said.get("computeMajor")), _int(said.get("computeMinor"))
-        if major is not None and minor is not None:
-            device["capability"] = [major, minor]
-        found.append(device)
+            if said.get(theirs) is not None:
+                device[ours] = said[theirs]
+        device["capability"] = [said.get("computeMajor"), said.get("computeMinor")]
+        found.append(bodies.plausible_device(device))
     return found
 
 

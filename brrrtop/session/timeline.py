@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from brrrtop.session import columns, watched
 from brrrtop.session.sampled import SampleClock
-from brrrtop.session.shapes import StepShapes, without_overlap
+from brrrtop.session.shapes import StepShapes, insert
 from brrrtop.tables import (
     BROKEN_OFF,
     Activities,
@@ -39,6 +39,12 @@ where two more were missed nothing is known."""
 THROUGH_MPS = "shared through MPS"
 """In the note on the gauges of a GPU that processes use side by side (`collectors.nvml_processes`)."""
 
+MOST_NAMES = 1 << 22
+"""Ids of names that are kept, and different names: an agent has 65,535, a trace of hours 100,000.
+Beyond, kernels are nameless."""
+FELL_NS = 10_000_000_000
+"""A clock that falls by less is waited for."""
+
 
 @dataclass(slots=True)
 class _Track:
@@ -64,14 +70,11 @@ class Timeline:
 
     def __init__(self, keep_ns: int | None = None) -> None:
         self._keep_ns = keep_ns
-        self._activities = _Track(Activities)
-        self._calls = _Track(Calls)
-        self._marks = _Track(Marks)
-        self._links = _Track(Links)
-        self._gauges = _Track(Gauges)
-        self._samples = _Track(Samples)
-        self._clock = SampleClock()
-        self._has_new_samples = False
+        self.traced: list[Span] | None = None
+        """Spans in which device activity was recorded; None: nobody said, so all of it was."""
+        self.begin_anew()
+        self._reported: dict[str, int] = {}
+        self._broken_records = 0
         self._names: list[str] = [""]
         self._by_name: dict[str, int] = {"": 0}
         self._wire_ids = np.zeros(1, np.int64)
@@ -81,28 +84,44 @@ class Timeline:
         self.devices: dict[int, Device] = {}
         self.hello: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
-        self.losses: dict[str, int] = {}
+        self.ended: str | None = None
+        self.gauges_seen = False
+        self.looks_taken = 0
+        """Samples of the training thread's stack so far."""
+
+    def begin_anew(self) -> None:
+        """Forgets all that has a time; what was told of names, devices and the trainer stands."""
+        self._activities = _Track(Activities)
+        self._calls = _Track(Calls)
+        self._marks = _Track(Marks)
+        self._links = _Track(Links)
+        self._gauges = _Track(Gauges)
+        self._samples = _Track(Samples)
+        self._clock = SampleClock()
+        self._has_new_samples = False
         self.shapes = StepShapes()
-        self.traced: list[Span] | None = None
-        """Spans in which device activity was recorded; None: nobody said, so all of it was."""
-        self.observed: list[Span] | None = None
-        """Of those, what may be judged."""
+        self.traced = None if self.traced is None else []
+        self._observed: list[Span] | None = None
         self.first_ns: int | None = None
         """Start of the first device activity."""
         self.last_ns: int | None = None
         """End of the last device activity."""
         self.newest_ns: int | None = None
         """Time of the newest frame."""
-        self.ended: str | None = None
-        self.gauges_seen = False
-        self.looks_taken = 0
-        """Samples of the training thread's stack so far."""
+        self._sent_ns = 0
 
     # --- in ---------------------------------------------------------------
 
     def add(self, frame: Frame) -> None:
-        """Takes in one frame; kinds it does not know are skipped."""
+        """Takes in one frame; kinds it does not know are skipped.
+
+        A live timeline begins anew where the clock falls: what came before lies in a future that
+        would be kept instead of the present.
+        """
+        self._sent_ns = frame.sent_ns
         if frame.sent_ns:
+            if self._keep_ns and frame.sent_ns + FELL_NS < (self.newest_ns or 0):
+                self.begin_anew()
             self.newest_ns = max(self.newest_ns or 0, frame.sent_ns)
         takers: dict[Kind, Callable[[Any], None]] = {
             Kind.KERNELS: self._add_kernels, Kind.COPIES: self._add_copies, Kind.CALLS: self._add_calls,
@@ -118,7 +137,7 @@ class Timeline:
         elif frame.kind == Kind.STATUS:
             self.status = {**self.status, **frame.body}
         elif frame.kind == Kind.LOSS:
-            self.losses = {
+            self._reported = {
                 str(k): int(v) for k, v in frame.body.items() if isinstance(v, (int, float))
             }
         elif frame.kind == Kind.END:
@@ -134,16 +153,19 @@ class Timeline:
         self.shapes.forget(before_ns)
         if self.traced is not None:
             self.traced = [s for s in self.traced if s.t1_ns >= before_ns]
-            self._observe()
+            self._observed = None
 
     def _intern(self, name: str) -> int:
         known = self._by_name.get(name)
         if known is None:
+            if len(self._names) >= MOST_NAMES:
+                return 0
             known = self._by_name[name] = len(self._names)
             self._names.append(name)
         return known
 
     def _add_names(self, names: dict[int, str]) -> None:
+        names = {wire_id: name for wire_id, name in names.items() if wire_id < MOST_NAMES}
         most = max(names, default=0)
         if most >= len(self._wire_ids):
             grown = np.zeros(max(most + 1, 2 * len(self._wire_ids)), np.int64)
@@ -170,22 +192,29 @@ class Timeline:
         self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
         self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
 
+    def _plausible(self, rows: Any, key: str = "start_ns") -> Any:
+        return columns.plausible(rows, self._sent_ns, key)
+
     def _add_kernels(self, rows: Any) -> None:
-        self._add_activities(columns.kernels(rows, self._translate))
+        kept = self._plausible(rows)
+        self._broken_records += len(rows) - len(kept)
+        self._add_activities(columns.kernels(kept, self._translate))
 
     def _add_copies(self, rows: Any) -> None:
-        self._add_activities(columns.copies(rows, self._copy_name))
+        kept = self._plausible(rows)
+        self._broken_records += len(rows) - len(kept)
+        self._add_activities(columns.copies(kept, self._copy_name))
 
     def _add_calls(self, rows: Any) -> None:
-        table = columns.calls(rows, self._translate)
+        table = columns.calls(self._plausible(rows), self._translate)
         self._calls.add(table, table.starts_ns, table.ends_ns)
 
     def _add_marks(self, rows: Any) -> None:
-        table = columns.marks(rows, self._translate)
+        table = columns.marks(self._plausible(rows), self._translate)
         ours = (table.classes == MarkClass.PERTURBED) | (table.classes == MarkClass.RECORDED_OP)
         if ours.any():
             if self.shapes.add(table.take(ours)):
-                self._observe()
+                self._observed = None
             table = table.take(~ours)
         self.looks_taken += int((table.classes == MarkClass.STACK).sum())
         self._marks.add(table, table.starts_ns, table.ends_ns)
@@ -195,12 +224,12 @@ class Timeline:
         self._links.add(columns.links(rows), now, now)
 
     def _add_gauges(self, rows: Any) -> None:
-        table = columns.gauges(rows)
+        table = columns.gauges(self._plausible(rows, "time_ns"))
         self.gauges_seen |= len(table) > 0
         self._gauges.add(table, table.times_ns, table.times_ns)
 
     def _add_samples(self, rows: Any) -> None:
-        table = columns.samples(rows)
+        table = columns.samples(columns.plausible_samples(rows))
         self._has_new_samples |= len(table) > 0
         shift = table.offsets_ns
         self._samples.add(table, table.starts_ns + shift, table.ends_ns + shift)
@@ -223,16 +252,29 @@ class Timeline:
         self.devices[device_id] = Device(**merged)
 
     def _add_observed(self, rows: Any) -> None:
-        spans = [
-            Span(int(r["start_ns"]), int(r["end_ns"])) for r in rows if r["end_ns"] > r["start_ns"]
-        ]
-        self.traced = without_overlap([*(self.traced or []), *spans])
-        self._observe()
-
-    def _observe(self) -> None:
-        self.observed = None if self.traced is None else self.shapes.undisturbed(self.traced)
+        rows = columns.plausible(rows, self._sent_ns, longest_ns=columns.FARTHEST_NS)
+        self.traced = [] if self.traced is None else self.traced
+        for t0_ns, t1_ns in zip(rows["start_ns"].tolist(), rows["end_ns"].tolist(), strict=True):
+            if t1_ns > t0_ns:
+                insert(self.traced, Span(t0_ns, t1_ns))
+        self._observed = None
 
     # --- out --------------------------------------------------------------
+
+    @property
+    def observed(self) -> list[Span] | None:
+        """Of what was traced, what may be judged; None where all of it was."""
+        if self._observed is None and self.traced is not None:
+            self._observed = self.shapes.undisturbed(self.traced)
+        return self._observed
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """What existed and is not here, by place; records with impossible times are counted too."""
+        if not self._broken_records:
+            return self._reported
+        records = self._reported.get("records", 0) + self._broken_records
+        return {**self._reported, "records": records}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -346,7 +388,7 @@ class Timeline:
             return False
         around = self._launched_in(Span(step.t0_ns - REACH_NS, step.t1_ns))
         self.shapes.learn(*around, self.names, self.ops)
-        self._observe()
+        self._observed = None
         return self.shapes.learned_ns == step.t1_ns
 
     def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
