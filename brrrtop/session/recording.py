@@ -21,7 +21,7 @@ import zstandard
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.model import SourceInfo
 from brrrtop.session.budget import Budget
-from brrrtop.session.columns import FARTHEST_NS
+from brrrtop.session.columns import LONGEST_NS
 from brrrtop.session.kineto_text import open_trace
 from brrrtop.session.memory import informed
 from brrrtop.tables import Span
@@ -318,14 +318,14 @@ class RecordingSource:
 
 
 class _Stamps:
-    """Takes a stamp that is months from the one before for the same: a jump of years is a fault of
-    the file, and nobody plays it back."""
+    """Takes a stamp more than a day from the one before for the same: something is recorded every
+    second, so that such a jump is a fault of the file, and nobody plays it back."""
 
     def __init__(self) -> None:
         self._last_ns = 0
 
     def plausible(self, sent_ns: int) -> int:
-        if sent_ns and self._last_ns and abs(sent_ns - self._last_ns) > FARTHEST_NS:
+        if sent_ns and self._last_ns and abs(sent_ns - self._last_ns) > LONGEST_NS:
             return self._last_ns
         self._last_ns = sent_ns or self._last_ns
         return sent_ns
