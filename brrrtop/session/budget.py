@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from brrrtop.errors import BadInput
 
 FREE_BYTES = 64 << 20
 """So much text harms nobody, whatever it came out of."""
-MOST_TIMES = 200
-"""So many times its size a file may hold."""
+MOST_TIMES = 100
+"""So many times what was read of it a file may have held."""
 MOST_TEXT_BYTES = 4 << 30
 MOST_OF_MEMORY = 0.5
 """Of what is free: columns are copied once more when all of a file is there."""
@@ -28,13 +29,13 @@ class Budget:
 
     Args:
         label: The file's name.
-        size_bytes: Of the file.
+        file: What the text comes out of.
         force: No limit holds.
     """
 
-    def __init__(self, label: str, size_bytes: int, force: bool = False) -> None:
+    def __init__(self, label: str, file: BinaryIO, force: bool = False) -> None:
         self._label = label
-        self._most_bytes = min(max(FREE_BYTES, MOST_TIMES * size_bytes), MOST_TEXT_BYTES)
+        self._file = file
         self._force = force
         self.text_bytes = 0
         self._looked_bytes = 0
@@ -53,8 +54,9 @@ class Budget:
             yield block
 
     def _check(self) -> None:
-        if self.text_bytes > self._most_bytes:
-            raise self._too_much(f"holds more than {self._most_bytes >> 20:,} MB of text")
+        most_bytes = min(max(FREE_BYTES, MOST_TIMES * self._file.tell()), MOST_TEXT_BYTES)
+        if self.text_bytes > most_bytes:
+            raise self._too_much(f"holds more than {most_bytes >> 20:,} MB of text")
         if self.text_bytes - self._looked_bytes < _LOOK_BYTES:
             return
         self._looked_bytes = self.text_bytes

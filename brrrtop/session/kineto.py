@@ -152,7 +152,7 @@ def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], li
     file, size_bytes = kineto_text.open_trace(path)
     with file:
         inflater = kineto_text.Inflater(file, size_bytes)
-        budget = Budget(path.name, size_bytes, force)
+        budget = Budget(path.name, file, force)
         blocks = kineto_text.ahead(budget.counted(inflater.blocks()))
         try:
             return _read_runs(kineto_text.Runs(blocks, path.name), inflater, path.name)

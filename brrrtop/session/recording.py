@@ -313,7 +313,7 @@ class RecordingSource:
             self._fault = fault
 
     def _inflated(self, file: BinaryIO) -> Iterator[bytes]:
-        budget = Budget(self._path.name, self._path.stat().st_size, self._force)
+        budget = Budget(self._path.name, file, self._force)
         return budget.counted(_inflated(file))
 
 

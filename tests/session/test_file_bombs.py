@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 import struct
 import tracemalloc
@@ -180,15 +181,22 @@ def test_a_recording_has_the_same_budget(tmp_path: Path, monkeypatch: pytest.Mon
     assert len(list(RecordingSource(path, force=True).frames())) == 52
 
 
+class Large(io.BytesIO):
+    """A file of which much was read."""
+
+    def tell(self) -> int:
+        return 1 << 40
+
+
 def test_a_file_that_fills_the_memory_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     resident = iter(range(0, 1 << 40, 64 * MB))
     monkeypatch.setattr(budget, "_memory", lambda: (next(resident), 512 * MB))
-    one = Budget("x", 1 << 40)
+    one = Budget("x", Large())
     with pytest.raises(BadInput, match="memory"):
         for _ in one.counted(itertools.repeat(bytes(MB), 4096)):
             pass
     assert one.text_bytes <= 512 * MB
-    forced = Budget("x", 1 << 40, force=True)
+    forced = Budget("x", Large(), force=True)
     assert sum(map(len, forced.counted(itertools.repeat(bytes(MB), 600)))) == 600 * MB
 
 
