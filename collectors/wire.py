@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors import bodies
+from collectors.copy_kinds import CopyKind as CopyKind
+from collectors.copy_kinds import MemoryKind as MemoryKind
 from collectors.counter_samples import SAMPLE
 
 WIRE_VERSION = 1
@@ -160,35 +162,6 @@ _JSON: dict[int, msgspec.json.Decoder[Any]] = {
     Kind.STATUS: msgspec.json.Decoder(bodies.Status),
     Kind.END: msgspec.json.Decoder(bodies.End),
 }
-
-
-class CopyKind(IntEnum):
-    """CUpti_ActivityMemcpyKind; 0 stands for a memset here."""
-
-    MEMSET = 0
-    HTOD = 1
-    DTOH = 2
-    HTOA = 3
-    ATOH = 4
-    ATOA = 5
-    ATOD = 6
-    DTOA = 7
-    DTOD = 8
-    HTOH = 9
-    PTOP = 10
-
-
-class MemoryKind(IntEnum):
-    """CUpti_ActivityMemoryKind."""
-
-    UNKNOWN = 0
-    PAGEABLE = 1
-    PINNED = 2
-    DEVICE = 3
-    ARRAY = 4
-    MANAGED = 5
-    DEVICE_STATIC = 6
-    MANAGED_STATIC = 7
 
 
 class CallClass(IntEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from brrrtop.tables import (
     ActivityType,
     Calls,
     Columns,
+    Device,
     Gauges,
     Links,
     Marks,
@@ -189,6 +191,16 @@ def samples(rows: Records) -> Samples:
         rows["device"].astype(np.int32), np.full(len(rows), np.nan),
         *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram", "issue")),
     )  # fmt: skip
+
+
+def device(held: Device | None, device_id: int, facts: dict[str, Any]) -> Device:
+    """What is known of a GPU: what was held of it, and what a DEVICE frame adds."""
+    merged = {f.name: getattr(held, f.name) for f in fields(Device)} if held else {}
+    known = {f.name for f in fields(Device)}
+    merged |= {k: v for k, v in facts.items() if k in known and v is not None}
+    if isinstance(merged.get("capability"), list):
+        merged["capability"] = tuple(merged["capability"])
+    return Device(**{**merged, "device_id": device_id})
 
 
 def signature(row: Any) -> OpSignature:

@@ -148,13 +148,11 @@ class Governor:
 
     def clock_fell(self, now_ns: int) -> None:
         """CLOCK_REALTIME was set back: steps and bursts of before lie in a future that is none."""
-        self.cost = StepCost()
-        self._clock_ns = now_ns
-        self._observed, self._observed_seen_ns, self._triggered_ns = None, None, None
+        self.cost, self._clock_ns = StepCost(), now_ns
+        self._observed = self._observed_seen_ns = self._triggered_ns = None
         self._asked_ns = None if self._asked_ns is None else now_ns
         self._ended_ns = None if self._ended_ns is None else now_ns
-        active, self._beginning = self._beginning.active, Beginning(self.limits, self.cost)
-        self._beginning.active = active
+        self._beginning = Beginning(self.limits, self.cost)
         if self._continuous_sent:
             self.cost.continuous_since(now_ns)
 

@@ -20,7 +20,7 @@ from brrrtop.session.agent_link import AgentLink
 from brrrtop.session.agent_state import AgentState
 from brrrtop.session.feeding import Feeds
 from brrrtop.session.governor import Governor
-from brrrtop.session.memory import command_line
+from brrrtop.session.memory import live_info
 from brrrtop.session.orders import Act
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
@@ -38,8 +38,7 @@ SECOND = 1_000_000_000
 OLD_S = 60.0
 """A trainer as old as that is past its beginnings, as far as anybody can tell."""
 LATE_NS = 300 * SECOND
-"""No frame is on its way for longer; nor does one come before it was sent. It is our own clock that the
-other side stamps with."""
+"""No frame is on its way for longer; nor does one come before it was sent, by the clock we share."""
 
 
 class LiveSource:
@@ -103,19 +102,7 @@ class LiveSource:
 
     @property
     def info(self) -> SourceInfo:
-        hello = self._hello
-        label = f"pid {self._pid}" if self._pid is not None else "this machine's GPUs"
-        return SourceInfo(
-            kind="live",
-            label=label,
-            pid=self._pid,
-            rank=hello.get("rank"),
-            world=hello.get("world"),
-            cmdline=command_line(hello.get("cmdline")),
-            torch=hello.get("torch"),
-            tier=self.tier,
-            notes=tuple(self._notes()),
-        )
+        return live_info(self._hello, self._pid, self.tier, self._notes())
 
     @property
     def span(self) -> Span | None:
@@ -374,10 +361,7 @@ class LiveSource:
         return list(dict.fromkeys(line for line in known if line is not None))
 
     def refuse(self, fault: Exception) -> bool:
-        """What this source let out could not be taken in: its agent is let go, for counters only.
-
-        False: there was none, and something else is at fault.
-        """
+        """Lets go of the agent whose frames could not be taken in; False: there never was one."""
         if not self._link.had_agent:
             return False
         self._link.refuse(fault)

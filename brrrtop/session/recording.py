@@ -21,9 +21,9 @@ import zstandard
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.model import SourceInfo
 from brrrtop.session.budget import Budget
-from brrrtop.session.columns import LONGEST_NS
 from brrrtop.session.kineto_text import open_trace
 from brrrtop.session.memory import informed
+from brrrtop.session.stamps import Stamps
 from brrrtop.tables import Span
 from collectors.wire import (
     HEADER,
@@ -237,7 +237,7 @@ class RecordingSource:
             BadInput: It is too large without `force`.
         """
         if self._span is None and not self._closed:
-            stamps = _Stamps()
+            stamps = Stamps()
             low = high = 0
             with _opened(self._path) as file:
                 for stamp in _frame_times(self._inflated(file)):
@@ -287,7 +287,7 @@ class RecordingSource:
     def _decode(self, file: BinaryIO) -> Iterator[Frame]:
         """Frames up to the last whole one; then notes what is missing."""
         decoder = Decoder()
-        stamps = _Stamps()
+        stamps = Stamps()
         count = 0
         ended = False
         fault = None
@@ -315,20 +315,6 @@ class RecordingSource:
     def _inflated(self, file: BinaryIO) -> Iterator[bytes]:
         budget = Budget(self._path.name, file, self._force)
         return budget.counted(_inflated(file))
-
-
-class _Stamps:
-    """Takes a stamp more than a day from the one before for the same: something is recorded every
-    second, so that such a jump is a fault of the file, and nobody plays it back."""
-
-    def __init__(self) -> None:
-        self._last_ns = 0
-
-    def plausible(self, sent_ns: int) -> int:
-        if sent_ns and self._last_ns and abs(sent_ns - self._last_ns) > LONGEST_NS:
-            return self._last_ns
-        self._last_ns = sent_ns or self._last_ns
-        return sent_ns
 
 
 def _origin(hello: dict[str, Any]) -> tuple[str, ...]:

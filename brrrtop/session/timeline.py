@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ import numpy.typing as npt
 from brrrtop.session import columns, watched
 from brrrtop.session.sampled import SampleClock
 from brrrtop.session.shapes import StepShapes, insert
+from brrrtop.session.track import Track, in_order
 from brrrtop.tables import (
     BROKEN_OFF,
     Activities,
     Calls,
-    Columns,
     Device,
     Gauges,
     Links,
@@ -46,25 +45,6 @@ FELL_NS = 10_000_000_000
 """A clock that falls by less is waited for."""
 
 
-@dataclass(slots=True)
-class _Track:
-    """Chunks of one table, each with the times it spans."""
-
-    kind: type[Columns]
-    chunks: list[tuple[int, int, Any]] = field(default_factory=list)
-
-    def add(self, table: Any, starts: I8, ends: I8) -> None:
-        if len(starts):
-            self.chunks.append((int(starts.min()), int(ends.max()), table))
-
-    def forget(self, before_ns: int) -> None:
-        self.chunks = [chunk for chunk in self.chunks if chunk[1] >= before_ns]
-
-    def between(self, low: int, high: int) -> Any:
-        """Rows of chunks that touch `[low, high)`, unsorted."""
-        return columns.joined([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
-
-
 class Timeline:
     """What a source has said so far, at most `keep_ns` of it."""
 
@@ -91,12 +71,12 @@ class Timeline:
 
     def begin_anew(self) -> None:
         """Forgets all that has a time; what was told of names, devices and the trainer stands."""
-        self._activities = _Track(Activities)
-        self._calls = _Track(Calls)
-        self._marks = _Track(Marks)
-        self._links = _Track(Links)
-        self._gauges = _Track(Gauges)
-        self._samples = _Track(Samples)
+        self._activities = Track(Activities)
+        self._calls = Track(Calls)
+        self._marks = Track(Marks)
+        self._links = Track(Links)
+        self._gauges = Track(Gauges)
+        self._samples = Track(Samples)
         self._clock = SampleClock()
         self._has_new_samples = False
         self.shapes = StepShapes()
@@ -239,17 +219,8 @@ class Timeline:
             self.ops[int(row[0])] = columns.signature(row)
 
     def _add_device(self, facts: dict[str, Any]) -> None:
-        known = {f.name for f in fields(Device)}
         device_id = int(facts.get("device_id", 0))
-        held = self.devices.get(device_id)
-        merged: dict[str, Any] = (
-            {f.name: getattr(held, f.name) for f in fields(Device)} if held else {}
-        )
-        merged.update({k: v for k, v in facts.items() if k in known and v is not None})
-        if isinstance(merged.get("capability"), list):
-            merged["capability"] = tuple(merged["capability"])
-        merged["device_id"] = device_id
-        self.devices[device_id] = Device(**merged)
+        self.devices[device_id] = columns.device(self.devices.get(device_id), device_id, facts)
 
     def _add_observed(self, rows: Any) -> None:
         rows = columns.plausible(rows, self._sent_ns, longest_ns=columns.FARTHEST_NS)
@@ -305,20 +276,20 @@ class Timeline:
             & (acts.device_ids == device_id)
             & ~self.shapes.disturbed(acts.starts_ns)
         )
-        acts = _sorted(acts, keep, acts.starts_ns)
+        acts = in_order(acts, keep, acts.starts_ns)
         calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
         made = (calls.starts_ns < span.t1_ns) & (calls.starts_ns > self._traced_before(span))
-        calls = _sorted(calls, made, calls.starts_ns)
+        calls = in_order(calls, made, calls.starts_ns)
         marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
-        marks = _sorted(
+        marks = in_order(
             marks, (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns), marks.starts_ns
         )
         links: Links = self._links.between(0, 1 << 62)
-        links = _sorted(links, slice(None), links.correlations)
+        links = in_order(links, slice(None), links.correlations)
         self.learn()
         if self.shapes.learned_ns is not None:
             links = columns.joined([links, self._carried(span)], Links)
-            links = _sorted(links, slice(None), links.correlations)
+            links = in_order(links, slice(None), links.correlations)
         observed = None
         if self.observed is not None:
             observed = tuple(
@@ -345,7 +316,7 @@ class Timeline:
         before &= table.times_ns >= span.t0_ns - COUNT_HOLDS_NS
         if before.any():
             before &= table.times_ns == table.times_ns[before].max()
-        kept: Gauges = _sorted(table, (here & inside) | before, table.times_ns)
+        kept: Gauges = in_order(table, (here & inside) | before, table.times_ns)
         return kept
 
     def _traced_before(self, span: Span) -> int:
@@ -363,7 +334,7 @@ class Timeline:
             return None
         around = watched.watch_around(span, self.traced, self.newest_ns or 0)
         marks: Marks = self._marks.between(around.t0_ns, around.t1_ns)
-        return _sorted(marks, watched.speaking(marks, around), marks.starts_ns)  # type: ignore[no-any-return]
+        return in_order(marks, watched.speaking(marks, around), marks.starts_ns)  # type: ignore[no-any-return]
 
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None
@@ -373,7 +344,7 @@ class Timeline:
         table: Samples = self._samples.between(span.t0_ns, span.t1_ns)
         starts, ends = table.starts_ns + table.offsets_ns, table.ends_ns + table.offsets_ns
         keep = (table.device_ids == device_id) & (ends > span.t0_ns) & (starts < span.t1_ns)
-        found: Samples = _sorted(table, keep, table.starts_ns)
+        found: Samples = in_order(table, keep, table.starts_ns)
         return self._clock.placed(found, acts, (span,) if observed is None else observed)
 
     def take_new_samples(self) -> bool:
@@ -395,7 +366,7 @@ class Timeline:
         """What was launched or ran in the span, and the calls."""
         acts: Activities = self._activities.between(span.t0_ns, span.t1_ns + REACH_NS)
         calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns + REACH_NS)
-        return acts, _sorted(calls, slice(None), calls.starts_ns)
+        return acts, in_order(calls, slice(None), calls.starts_ns)
 
     def _carried(self, span: Span) -> Links:
         """Ops of kernels, from the step that was recorded with shapes."""
@@ -413,18 +384,10 @@ class Timeline:
             & (marks.ends_ns >= span.t0_ns)
             & (marks.starts_ns < span.t1_ns)
         )
-        return _sorted(marks, keep, marks.starts_ns)  # type: ignore[no-any-return]
+        return in_order(marks, keep, marks.starts_ns)  # type: ignore[no-any-return]
 
     def gauges_between(self, span: Span) -> Gauges:
         """Gauge readings of all devices in the span, sorted by time."""
         table: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
         keep = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
-        return _sorted(table, keep, table.times_ns)  # type: ignore[no-any-return]
-
-
-def _sorted(table: Any, keep: Any, key: I8) -> Any:
-    picked = table.take(keep)
-    order_key = key[keep]
-    if len(order_key) > 1 and (order_key[1:] < order_key[:-1]).any():
-        return picked.take(np.argsort(order_key, kind="stable"))
-    return picked
+        return in_order(table, keep, table.times_ns)  # type: ignore[no-any-return]
