@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
-
 INSTEAD = "?"
 """Stands for each character that is not shown."""
 
@@ -61,19 +59,6 @@ def printable_data(value: Any) -> Any:
     if isinstance(value, dict):
         return {printable_data(key): printable_data(item) for key, item in value.items()}
     return value
-
-
-def printable_json(payload: bytes) -> Any:
-    """The data in a piece of JSON, `printable`.
-
-    Raises:
-        ValueError: It is not JSON, or nested too deep.
-    """
-    try:
-        data = msgspec.json.decode(payload)
-        return data if is_printable_json(payload) else printable_data(data)
-    except (msgspec.DecodeError, RecursionError) as fault:
-        raise ValueError(str(fault)) from fault
 
 
 def is_printable_json(payload: bytes) -> bool:

@@ -24,13 +24,21 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from collectors import bodies
+from collectors.copy_kinds import CopyKind as CopyKind
+from collectors.copy_kinds import MemoryKind as MemoryKind
 from collectors.counter_samples import SAMPLE
-from collectors.printable import printable, printable_json
+from collectors.printable import is_printable_json, printable, printable_data
 
 WIRE_VERSION = 1
 HEADER = struct.Struct("<IHHq")
 MAX_PAYLOAD_BYTES = 64 << 20
 """A longer payload is a sign of garbage: the agent's batches stay under 4 MiB."""
+
+MOST_EMPTY_FRAMES = 100_000
+"""More in a row that carry nothing are no stream of ours: zeros read as such frames without end."""
+LATEST_NS = 1 << 62
+"""A later time (of the year 2116) is none; twice as much still fits an i64."""
 
 _NAME = struct.Struct("<II")
 
@@ -147,36 +155,14 @@ DTYPES: dict[int, np.dtype[Any]] = {
     Kind.OBSERVED: OBSERVED,
     Kind.SAMPLES: SAMPLE,
 }
-_JSON = {Kind.HELLO, Kind.DEVICE, Kind.OPS, Kind.LOSS, Kind.STATUS, Kind.END}
-
-
-class CopyKind(IntEnum):
-    """CUpti_ActivityMemcpyKind; 0 stands for a memset here."""
-
-    MEMSET = 0
-    HTOD = 1
-    DTOH = 2
-    HTOA = 3
-    ATOH = 4
-    ATOA = 5
-    ATOD = 6
-    DTOA = 7
-    DTOD = 8
-    HTOH = 9
-    PTOP = 10
-
-
-class MemoryKind(IntEnum):
-    """CUpti_ActivityMemoryKind."""
-
-    UNKNOWN = 0
-    PAGEABLE = 1
-    PINNED = 2
-    DEVICE = 3
-    ARRAY = 4
-    MANAGED = 5
-    DEVICE_STATIC = 6
-    MANAGED_STATIC = 7
+_JSON: dict[int, msgspec.json.Decoder[Any]] = {
+    Kind.HELLO: msgspec.json.Decoder(bodies.Hello),
+    Kind.DEVICE: msgspec.json.Decoder(bodies.DeviceFacts),
+    Kind.OPS: msgspec.json.Decoder(list[bodies.Op]),
+    Kind.LOSS: msgspec.json.Decoder(bodies.Loss),
+    Kind.STATUS: msgspec.json.Decoder(bodies.Status),
+    Kind.END: msgspec.json.Decoder(bodies.End),
+}
 
 
 class CallClass(IntEnum):
@@ -340,9 +326,13 @@ def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None
         return Frame(kind, _unpack_names(payload), sent_ns, flags)
     if kind in _JSON:
         try:
-            return Frame(kind, printable_json(payload), sent_ns, flags)
+            body = bodies.decode(payload, _JSON[kind])
         except ValueError as fault:
-            raise WireError(f"a frame of kind {kind} is not JSON: {fault}") from fault
+            what = Kind(kind).name
+            raise WireError(f"a frame of kind {kind} ({what}) makes no sense: {fault}") from fault
+        return Frame(
+            kind, body if is_printable_json(payload) else printable_data(body), sent_ns, flags
+        )
     return None
 
 
@@ -351,6 +341,7 @@ class Decoder:
 
     def __init__(self) -> None:
         self._held = bytearray()
+        self._empty_count = 0
 
     @property
     def held_bytes(self) -> int:
@@ -370,11 +361,16 @@ class Decoder:
                 size, kind, flags, sent_ns = HEADER.unpack_from(held, at)
                 if size > MAX_PAYLOAD_BYTES:
                     raise WireError(f"a frame claims {size} bytes: this is not our wire format")
+                if not 0 <= sent_ns <= LATEST_NS:
+                    raise WireError(f"a frame is stamped {sent_ns} ns, which is no time")
                 if len(held) - at - HEADER.size < size:
                     break
                 payload = bytes(held[at + HEADER.size : at + HEADER.size + size])
                 at += HEADER.size + size
                 frame = _decode(kind, flags, sent_ns, payload)
+                self._empty_count = 0 if size and frame is not None else self._empty_count + 1
+                if self._empty_count > MOST_EMPTY_FRAMES:
+                    raise WireError("nothing comes but empty frames: this is not our wire format")
                 if frame is None:
                     continue
                 if frame.kind == Kind.HELLO:

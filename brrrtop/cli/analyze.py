@@ -17,7 +17,7 @@ def read(path: str, options: Options, *, trimmed: bool = False) -> Snapshot:
     Raises:
         BadInput: The file cannot be used; says why.
     """
-    source = open_source(path)
+    source = open_source(path, options.force)
     try:
         if options.record:
             replay.convert(source, options.record)

@@ -255,12 +255,17 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     _gate_options(parser, live=True)
 
 
+def _force_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="read a file however large it is")
+
+
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE")
     _view_options(parser)
     _speed_option(parser)
     _record_option(parser)
     _baseline_option(parser)
+    _force_option(parser)
     _advice_options(parser)
 
 
@@ -269,6 +274,7 @@ def _add_analyze(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
     _silent_view_options(parser)
     _record_option(parser)
+    _force_option(parser)
     _advice_options(parser)
     _gate_options(parser, live=False)
 
@@ -277,6 +283,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="BEFORE")
     parser.add_argument("after", metavar="AFTER")
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
+    _force_option(parser)
     _advice_options(parser)
     _silent_view_options(parser)
 

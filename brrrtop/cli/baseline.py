@@ -21,17 +21,17 @@ def loaded(options: Options) -> Baseline | None:
         return None
     from brrrtop.advisories.steady import parted
 
-    found = _read(options.baseline)
+    found = _read(options.baseline, options.force)
     return replace(found, advisories=parted(found.advisories, options.silenced)[0])
 
 
 @cache
-def _read(path: str) -> Baseline:
+def _read(path: str, force: bool) -> Baseline:
     from brrrtop.session.marking import baseline_of
     from brrrtop.session.opening import open_source
     from brrrtop.session.whole import analyze
 
-    source = open_source(path)
+    source = open_source(path, force)
     try:
         return baseline_of(analyze(source, trimmed=True), Path(path).name)
     finally:

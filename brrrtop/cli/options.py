@@ -42,6 +42,8 @@ class Options:
     python: str | None = None
     """An interpreter with torch."""
     speed: float | None = None
+    force: bool = False
+    """Files are read however large they are."""
     steps: tuple[int, int] | None = None
 
     @property

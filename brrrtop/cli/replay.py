@@ -9,7 +9,7 @@ from brrrtop.session.source import Source
 
 
 def run(options: Options) -> int:
-    source = open_source(options.file)
+    source = open_source(options.file, options.force)
     try:
         if options.record:
             convert(source, options.record)

@@ -41,6 +41,12 @@ WORST_ERROR = 0.25
 """Of an interval: an offset known worse than this cannot place short kernels."""
 INFLATION = 2.0
 """Neighbouring readings are not independent, and kernels of a group not equal."""
+LEAST_INTERVAL_NS = 10_000
+"""Shorter ones no counter is read in, and offsets would be tried without end."""
+UNEVEN = 10
+"""So many times the usual one no interval lasts."""
+MOST_INTERVALS = 1 << 14
+"""From the first sample to the last: a burst has a few thousand."""
 _RIDGE = 1e-3
 _TINY = 1e-4
 
@@ -68,7 +74,13 @@ def find_shift(acts: Activities, samples: Samples, span: Span) -> Shift | None:
     columns = _columns(samples)
     if len(samples) < LEAST_SAMPLES or not len(acts) or not columns.size:
         return None
-    interval = int(np.median(samples.ends_ns - samples.starts_ns))
+    lengths = samples.ends_ns - samples.starts_ns
+    interval = int(np.median(lengths))
+    lasted = int(samples.ends_ns.max() - samples.starts_ns.min())
+    if interval < LEAST_INTERVAL_NS or int(lengths.max()) > UNEVEN * interval:
+        return None
+    if lasted > MOST_INTERVALS * interval:
+        return None
     guess = int(samples.offsets_ns.min())
     coarse = (_coarse(acts, samples, span, columns, guess, reach) for reach in (NEAR_NS, FAR_NS))
     middle = next((found for found in coarse if found is not None), None)
@@ -132,7 +144,7 @@ class _Search:
         self._span, self._grid = span, grid
         self._starts, self._ends = starts, ends
         origin, step = int(starts[0]), grid.step
-        size = (int(ends[-1]) - origin) // step + grid.count + 2
+        size = (int(ends.max()) - origin) // step + grid.count + 2
         self._run = _run_before(acts, _merged_groups(acts, groups), origin + np.arange(size) * step)
         self._lengths = (ends - starts).astype(np.float64)[:, None]
         low, high = starts - origin, ends - origin

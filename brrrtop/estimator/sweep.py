@@ -1,7 +1,8 @@
 """The sweep line: charges every busy nanosecond of one device exactly once.
 
 Amounts are kept as integers of 2^-20 ns, so that any cut of a window adds up to the whole; only
-the finished buckets are rounded, by largest remainder, and their sum is exact.
+the finished buckets are rounded, by largest remainder, and their sum is exact. Sums of them are
+Python's integers: 2^43 ns, two and a half hours of busy time, is all that 64 bits would hold.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def charge(starts: I8, ends: I8, labels: Labels) -> Charges:
     """
     keep = np.flatnonzero(ends > starts)
     starts, ends = starts[keep], ends[keep]
-    fine = np.zeros(len(BUCKETS), np.int64)
+    fine = [0] * len(BUCKETS)
     busy = intervals.merge(starts, ends)
     if len(starts):
         classes = labels.classes[keep]
@@ -60,19 +61,28 @@ def charge(starts: I8, ends: I8, labels: Labels) -> Charges:
         alone = _alone(starts, ends)
         durations = ends - starts
         work = alone & (classes == WORK)
-        fine[:4] += durations[work] @ fractions[work]
-        fine[4] += int(durations[alone & (classes == COMM)].sum()) * FINE
-        fine[5] += int(durations[alone & (classes == TRANSFER)].sum()) * FINE
+        fine[:4] = _weighted(durations[work], fractions[work])
+        fine[4] = int(durations[alone & (classes == COMM)].sum()) * FINE
+        fine[5] = int(durations[alone & (classes == TRANSFER)].sum()) * FINE
         crowd = np.flatnonzero(~alone)
         if len(crowd):
-            fine += _crowded(
+            shared = _crowded(
                 starts[crowd],
                 ends[crowd],
                 classes[crowd],
                 fractions[crowd],
                 labels.weights[keep][crowd],
             )
+            fine = [one + more for one, more in zip(fine, shared, strict=True)]
     return Charges(_whole(fine, intervals.total(*busy)), busy)
+
+
+def _weighted(durations: I8, fractions: I8) -> list[int]:
+    """`durations @ fractions`, exact for any sum of durations below 2^62."""
+    shift = max(0, int(durations.sum()).bit_length() - 42)
+    high = (durations >> shift) @ fractions
+    low = (durations & ((1 << shift) - 1)) @ fractions
+    return [(int(h) << shift) + int(one) for h, one in zip(high, low, strict=True)]
 
 
 def _alone(starts: I8, ends: I8) -> npt.NDArray[np.bool_]:
@@ -90,7 +100,7 @@ def _alone(starts: I8, ends: I8) -> npt.NDArray[np.bool_]:
 
 def _crowded(
     starts: I8, ends: I8, classes: npt.NDArray[np.int8], fractions: I8, weights: F8
-) -> npt.NDArray[np.int64]:
+) -> list[int]:
     points = intervals.distinct(np.concatenate((starts, ends)))
     lengths = np.diff(points)
     low, high = np.searchsorted(points, starts), np.searchsorted(points, ends)
@@ -103,7 +113,7 @@ def _crowded(
     open_work = np.rint(open_sum(work)) > 0
     open_comm = np.rint(open_sum((classes == COMM).astype(np.float64))) > 0
     open_copy = np.rint(open_sum((classes == TRANSFER).astype(np.float64))) > 0
-    fine = np.zeros(len(BUCKETS), np.int64)
+    fine = [0] * len(BUCKETS)
     fine[4] = int(lengths[~open_work & open_comm].sum()) * FINE
     fine[5] = int(lengths[~open_work & ~open_comm & open_copy].sum()) * FINE
     weighted = work * weights
@@ -119,11 +129,12 @@ def _crowded(
     return fine
 
 
-def _whole(fine: npt.NDArray[np.int64], total_ns: int) -> dict[str, int]:
+def _whole(fine: list[int], total_ns: int) -> dict[str, int]:
     """Rounded buckets that add up to `total_ns`."""
-    floors = fine >> 20
-    missing = total_ns - int(floors.sum())
-    order = np.argsort(-(fine - (floors << 20)), kind="stable")
-    for k in range(max(0, missing)):
-        floors[order[k % len(order)]] += 1
-    return {name: int(value) for name, value in zip(BUCKETS, floors, strict=True)}
+    floors = [amount >> 20 for amount in fine]
+    missing = max(0, total_ns - sum(floors))
+    order = sorted(range(len(fine)), key=lambda k: (floors[k] << 20) - fine[k])
+    each, more = divmod(missing, len(fine))  # `each` is 0, or times make no sense
+    for place, k in enumerate(order):
+        floors[k] += each + (place < more)
+    return dict(zip(BUCKETS, floors, strict=True))

@@ -77,6 +77,8 @@ def _bounds(activities: Activities, calls: Calls, call_rows: I8, times: I8) -> t
 
 def _whole(bounds: I8, counts: I8, observed: tuple[Span, ...]) -> Bool:
     """Which steps between two bounds lie in one traced span and launched what steps launch."""
+    if not observed:
+        return np.zeros(max(len(bounds) - 1, 0), np.bool_)
     begun = np.array([span.t0_ns for span in observed], np.int64)
     ended = np.array([span.t1_ns for span in observed], np.int64)
     at = np.searchsorted(begun, bounds, "right") - 1
@@ -102,6 +104,8 @@ def _spans(starts: I8, ends: I8) -> tuple[Span, ...]:
 
 
 def _inside(times: I8, spans: tuple[Span, ...]) -> Bool:
+    if not spans:
+        return np.zeros(len(times), np.bool_)
     begun = np.array([span.t0_ns for span in spans], np.int64)
     ended = np.array([span.t1_ns for span in spans], np.int64)
     at = np.searchsorted(begun, times, "right") - 1

@@ -36,6 +36,15 @@ class AgentLink:
         self.hung_up_why = ""
 
     @property
+    def had_agent(self) -> bool:
+        """There is one, or was."""
+        return self._agent is not None
+
+    def refuse(self, fault: Exception) -> None:
+        """What it sent could not be taken in."""
+        self.fault = str(fault) or type(fault).__name__
+
+    @property
     def there(self) -> bool:
         """There is one, and it is not lost."""
         return self._agent is not None and self.lost is None
@@ -47,8 +56,8 @@ class AgentLink:
         found: list[Frame] = []
         try:
             found.extend(self._agent.frames())
-        except (WireError, OSError, CollectorError) as fault:
-            self.fault = str(fault)
+        except Exception as fault:  # noqa: BLE001  whatever it sends, the monitor goes on
+            self.refuse(fault)
             return found
         if self._agent.closed:
             self.hang_up("its socket closed")
@@ -64,6 +73,11 @@ class AgentLink:
         if self._hung_up_ns is None:
             return False
         return trainer_gone or now_ns - self._hung_up_ns >= EXIT_NS
+
+    def clock_fell(self) -> None:
+        """CLOCK_REALTIME was set back: what is waited for is waited for from now."""
+        if self._hung_up_ns is not None:
+            self._hung_up_ns = self._now_ns()
 
     def order(self, op: Op, a: int = 0, b: int = 0) -> bool:
         """Tells the agent something; False: there is nobody to tell."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from brrrtop.tables import (
     ActivityType,
     Calls,
     Columns,
+    Device,
     Gauges,
     Links,
     Marks,
     OpSignature,
     Samples,
 )
-from collectors.wire import CopyKind, MemoryKind
+from collectors.wire import LATEST_NS, CopyKind, MemoryKind
 
 Records = npt.NDArray[np.void]
 I8 = npt.NDArray[np.int64]
@@ -37,6 +39,46 @@ _MEMORY_NAMES = {
 }  # fmt: skip
 
 
+LONGEST_NS = 86_400 * 10**9
+"""A longer kernel, copy, call or mark is a broken one."""
+FARTHEST_NS = 30 * LONGEST_NS
+"""A record farther than this from when it was sent has a broken time."""
+_MOST_BLOCKS = float(1 << 62)
+_MOST_THREADS = (1 << 31) - 1
+_DEEPEST = 4
+"""Of the shapes of an op's inputs: a list of inputs, of tensors, of sizes; nobody goes deeper."""
+
+
+def plausible(
+    rows: Records, sent_ns: int, key: str = "start_ns", longest_ns: int = LONGEST_NS
+) -> Records:
+    """The rows whose times can be: none ends before it starts, lasts days, or is of another year.
+
+    Args:
+        sent_ns: When they were sent; 0 where nobody says.
+        key: Of the start; rows without an end are points.
+        longest_ns: What one may last.
+    """
+    starts = rows[key]
+    ends = rows["end_ns"] if "end_ns" in (rows.dtype.names or ()) else starts
+    good = (starts >= 0) & (starts <= LATEST_NS) & (ends >= starts) & (ends <= LATEST_NS)
+    good &= np.where(good, ends - starts, 0) <= longest_ns
+    if sent_ns:
+        good &= np.abs(np.where(good, starts, 0) - sent_ns) <= FARTHEST_NS
+    return rows if good.all() else rows[good]
+
+
+def plausible_samples(rows: Records) -> Records:
+    """The counter samples whose times can be, on the GPU's clock (which may begin anywhere) and on ours."""
+    starts, ends, offsets = rows["start_ns"], rows["end_ns"], rows["offset_ns"]
+    good = np.ones(len(rows), np.bool_)
+    for times in (starts, ends, offsets):
+        good &= (times >= -LATEST_NS) & (times <= LATEST_NS)
+    spans, middles = (np.where(good, one, 0) for one in (ends - starts, starts + offsets))
+    good &= (spans >= 0) & (spans <= LONGEST_NS) & (middles >= 0) & (middles <= LATEST_NS)
+    return rows if good.all() else rows[good]
+
+
 def copy_name(copy_kind: int, src_kind: int, dst_kind: int) -> str:
     """A copy's name as Kineto writes it: `Memcpy HtoD (Pageable -> Device)`."""
     if copy_kind == CopyKind.MEMSET:
@@ -51,11 +93,17 @@ def _long(column: Any) -> I8:
     return np.ascontiguousarray(column).astype(np.int64)
 
 
+def _product(sizes: Any) -> I8:
+    """Of each row of three, without negative ones and without running over."""
+    sizes = np.maximum(sizes.astype(np.float64), 0.0)
+    product = sizes[:, 0] * sizes[:, 1] * sizes[:, 2]
+    whole: I8 = np.minimum(product, _MOST_BLOCKS).astype(np.int64)
+    return whole
+
+
 def kernels(rows: Records, names: Translate) -> Activities:
     """Kernel records as activities."""
     none = np.zeros(len(rows), np.uint8)
-    grid = rows["grid"].astype(np.int64)
-    block = rows["block"].astype(np.int64)
     return Activities(
         starts_ns=_long(rows["start_ns"]),
         ends_ns=_long(rows["end_ns"]),
@@ -64,8 +112,8 @@ def kernels(rows: Records, names: Translate) -> Activities:
         stream_ids=_long(rows["stream"]),
         correlations=_long(rows["correlation"]),
         name_ids=names(rows["name_id"]),
-        blocks=grid[:, 0] * grid[:, 1] * grid[:, 2],
-        threads=(block[:, 0] * block[:, 1] * block[:, 2]).astype(np.int32),
+        blocks=_product(rows["grid"]),
+        threads=np.minimum(_product(rows["block"]), _MOST_THREADS).astype(np.int32),
         registers=rows["registers"].astype(np.int32),
         shared_bytes=_long(rows["shared_bytes"]),
         graph_ids=_long(rows["graph"]),
@@ -128,7 +176,8 @@ def links(rows: Records) -> Links:
 
 
 def gauges(rows: Records) -> Gauges:
-    """Gauge records as a table."""
+    """Gauge records as a table, without those that are no number."""
+    rows = rows[np.isfinite(rows["value"])]
     return Gauges(
         _long(rows["time_ns"]), rows["device"].astype(np.int32),
         rows["metric"].astype(np.int32), rows["value"].astype(np.float64),
@@ -144,6 +193,16 @@ def samples(rows: Records) -> Samples:
     )  # fmt: skip
 
 
+def device(held: Device | None, device_id: int, facts: dict[str, Any]) -> Device:
+    """What is known of a GPU: what was held of it, and what a DEVICE frame adds."""
+    merged = {f.name: getattr(held, f.name) for f in fields(Device)} if held else {}
+    known = {f.name for f in fields(Device)}
+    merged |= {k: v for k, v in facts.items() if k in known and v is not None}
+    if isinstance(merged.get("capability"), list):
+        merged["capability"] = tuple(merged["capability"])
+    return Device(**{**merged, "device_id": device_id})
+
+
 def signature(row: Any) -> OpSignature:
     """An OPS row `[id, name, dims, types, concrete]`, with `strides` or without, as a hashable signature."""
     _, name, dims, types, concrete, *strides = row
@@ -153,8 +212,10 @@ def signature(row: Any) -> OpSignature:
     )  # fmt: skip
 
 
-def _frozen(dims: Any) -> tuple[Any, ...]:
-    return tuple(_frozen(d) if isinstance(d, (list, tuple)) else d for d in dims)
+def _frozen(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
+    if not depth:
+        return ()
+    return tuple(_frozen(d, depth - 1) if isinstance(d, (list, tuple)) else d for d in dims)
 
 
 def joined(tables: list[Any], empty: type[Columns]) -> Any:

@@ -135,6 +135,12 @@ class EventLog:
         while len(self._lines) > KEPT:
             del self._lines[next(iter(self._lines))]
 
+    def clock_fell(self, now_ns: int) -> None:
+        """What was about to be told has times that come to pass only much later."""
+        self._candidate, self._changes, self._told = _Row(), _Row(), {}
+        self._seen_ns = min(self._seen_ns, now_ns)
+        self._since_ns = min(self._since_ns, now_ns)
+
     def marked(self, t_ns: int, says: str) -> None:
         """A person marked a baseline."""
         self._changes = _Row()

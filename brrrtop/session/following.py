@@ -91,7 +91,7 @@ class Following(Watching):
         if self._gone is None:
             self._gone = self._end()
             snapshot = super().advance()
-        if self._successors is not None and self._last_ns - self._looked_ns >= LOOK_NS:
+        if self._successors is not None and abs(self._last_ns - self._looked_ns) >= LOOK_NS:
             self._looked_ns = self._last_ns
             self._heir = self._successors.look()
             if self._enters_by_itself():

@@ -146,6 +146,16 @@ class Governor:
         """Steps that something other than tracing slowed on our account: no measure of anything."""
         self.cost.add_foreign(span.t0_ns, span.t1_ns)
 
+    def clock_fell(self, now_ns: int) -> None:
+        """CLOCK_REALTIME was set back: steps and bursts of before lie in a future that is none."""
+        self.cost, self._clock_ns = StepCost(), now_ns
+        self._observed = self._observed_seen_ns = self._triggered_ns = None
+        self._asked_ns = None if self._asked_ns is None else now_ns
+        self._ended_ns = None if self._ended_ns is None else now_ns
+        self._beginning = Beginning(self.limits, self.cost)
+        if self._continuous_sent:
+            self.cost.continuous_since(now_ns)
+
     def want_continuous(self, on: bool) -> None:
         """Trace everything from now on, and let the budget be the user's business."""
         self._continuous = on

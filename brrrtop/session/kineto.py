@@ -14,11 +14,13 @@ import numpy.typing as npt
 from brrrtop.errors import BadInput
 from brrrtop.model import SourceInfo
 from brrrtop.session import kineto_events, kineto_names, kineto_text
+from brrrtop.session.budget import Budget
 from brrrtop.session.kineto_columns import Collected
 from brrrtop.session.kineto_events import Torn
 from brrrtop.session.kineto_records import Records, build
 from brrrtop.session.memory import informed
 from brrrtop.tables import BROKEN_OFF, Span
+from collectors import bodies
 from collectors.printable import printable, printable_data
 from collectors.wire import WIRE_VERSION, CallClass, Frame, Kind
 
@@ -29,6 +31,8 @@ _LEAST_SLICES, _MOST_SLICES = 100, 4_000
 _DEEPEST = 8
 _MOST_DAMAGES = 20
 """Places of a run to look past; text with more of them is noise."""
+_MOST_SALVAGED_BYTES = 256 << 20
+"""What is read of a run, again and again, to find its whole events."""
 _MOST_ROWS = 250_000
 """Of one frame: 20 MB of kernels, under what a frame may carry."""
 """A trace of a few steps lasts 0.1 s: a replay of it in one or two slices would show nothing."""
@@ -50,9 +54,10 @@ class KinetoSource:
     The file is opened at once and read whole when frames or times are first asked for.
     """
 
-    def __init__(self, path: str | Path) -> None:
-        """Raises: BadInput: The file cannot be read at all."""
+    def __init__(self, path: str | Path, force: bool = False) -> None:
+        """`force`: however large it is. Raises: BadInput: The file cannot be read at all."""
         self._path = Path(path)
+        self._force = force
         file, _ = kineto_text.open_trace(self._path)
         file.close()
         self._info = SourceInfo(kind="kineto", label=printable(self._path.name), tier="trace")
@@ -105,7 +110,7 @@ class KinetoSource:
         return self._frames
 
     def _read(self) -> list[Frame]:
-        collected, facts, notes = read(self._path)
+        collected, facts, notes = read(self._path, self._force)
         _refuse_without_gpu_work(self._path.name, collected, facts, notes)
         records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
         if not len(records.kernels) and not len(records.copies):
@@ -139,16 +144,17 @@ class KinetoSource:
         return list(_frames(records, hello, _devices(facts, records), collected.losses))
 
 
-def read(path: Path) -> tuple[Collected, dict[str, Any], list[str]]:
+def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], list[str]]:
     """Columns, everything around `traceEvents`, and notes on what is missing.
 
     Raises:
-        BadInput: Not a trace.
+        BadInput: Not a trace, or one that is too large without `force`.
     """
     file, size_bytes = kineto_text.open_trace(path)
     with file:
         inflater = kineto_text.Inflater(file, size_bytes)
-        blocks = kineto_text.ahead(inflater.blocks())
+        budget = Budget(path.name, file, force)
+        blocks = kineto_text.ahead(budget.counted(inflater.blocks()))
         try:
             return _read_runs(kineto_text.Runs(blocks, path.name), inflater, path.name)
         except OSError as fault:
@@ -228,12 +234,16 @@ def salvage(collected: Collected, run: bytes, last: bool = False) -> None:
     What follows the events of the `last` run is no damage.
     """
     text = kineto_events.mended(run)
+    left_bytes = _MOST_SALVAGED_BYTES
     for _ in range(_MOST_DAMAGES):
         at = kineto_events.broken_at(text)
         if at is None:
             take(collected, text)
             return
         for start in kineto_text.without_torn_end(text[:at]):
+            left_bytes -= len(start)
+            if left_bytes < 0:
+                break
             if kineto_events.broken_at(start) is None:
                 take(collected, start)
                 break
@@ -320,20 +330,17 @@ def _devices(facts: dict[str, Any], records: Records) -> list[dict[str, Any]]:
     known = {
         p.get("id"): p
         for p in (properties if isinstance(properties, list) else [])
-        if isinstance(p, dict)
+        if isinstance(p, dict) and isinstance(p.get("id"), int)
     }
     found = []
     for device_id in active.tolist():
         said = known.get(device_id, {})
         device: dict[str, Any] = {"device_id": device_id}
         for theirs, ours in _DEVICE_FIELDS.items():
-            value = said.get(theirs)
-            if isinstance(value, str if ours == "name" else int):
-                device[ours] = value
-        major, minor = _int(said.get("computeMajor")), _int(said.get("computeMinor"))
-        if major is not None and minor is not None:
-            device["capability"] = [major, minor]
-        found.append(device)
+            if said.get(theirs) is not None:
+                device[ours] = said[theirs]
+        device["capability"] = [said.get("computeMajor"), said.get("computeMinor")]
+        found.append(bodies.plausible_device(device))
     return found
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from msgspec import Raw
 
 from brrrtop.session import kineto_names, kineto_times
+from brrrtop.session.columns import LONGEST_NS
 from brrrtop.session.kineto_events import ABSENT, Args, Event
 from brrrtop.tables import I8, Bool
 
@@ -37,10 +38,6 @@ _CATEGORIES = {
     "overhead": OVERHEAD,
 }
 _MOST_CATEGORIES = 1_000
-LONGEST_NS = 86_400 * 10**9
-"""A longer event is a broken one."""
-FARTHEST_NS = 30 * LONGEST_NS
-"""An event farther than this from the median one has a broken time."""
 
 _cat, _name, _tid, _ts, _dur = (attrgetter(a) for a in ("cat", "name", "tid", "ts_us", "dur_us"))
 _args = attrgetter("args")
@@ -66,12 +63,20 @@ class Interned(dict[Any, int]):
 class Threads(dict[Any, int]):
     """Thread ids as traces write them (`7`, `"7"`, `"stream 7"`, `"python"`) → u32, distinct."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._used: set[int] = set()
+        self._free = (1 << 32) - 1
+
     def __missing__(self, key: Any) -> int:
         text = str(key).rsplit(" ", 1)[-1]
         wanted = int(text) if text.isascii() and text.isdigit() and len(text) < 11 else -1
-        if not 0 <= wanted < 1 << 32 or (str(key) != text and wanted in self.values()):
-            wanted = (1 << 32) - 1 - len(self)
+        if not 0 <= wanted < 1 << 32 or (str(key) != text and wanted in self._used):
+            while self._free in self._used:
+                self._free -= 1
+            wanted = self._free
         self[key] = wanted
+        self._used.add(wanted)
         return wanted
 
 

@@ -64,6 +64,8 @@ _times = msgspec.json.Decoder(list[_Times])
 
 # What json.dumps writes for numbers JSON does not have; only tried on text that does not parse.
 _NOT_A_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|nan|Infinity|inf)(?=\s*[,\]}])")
+_TOO_SHORT = "Input data was truncated"
+"""Of msgspec: all is sound up to the end of the text."""
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _LONE_HIGH = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _LONE_LOW = re.compile(
@@ -89,7 +91,9 @@ def decode_run(run: bytes) -> tuple[list[Event], int]:
     text = b"[" + run + b"]"
     try:
         return _events.decode(text), 0
-    except _FAULTS:
+    except _FAULTS as fault:
+        if str(fault) == _TOO_SHORT:
+            raise Torn from fault
         text = mended(text)
     try:
         return _events.decode(text), 0
@@ -143,8 +147,11 @@ def decode_object(text: bytes) -> dict[str, Any]:
 def mended(text: bytes) -> bytes:
     """The text with bytes that are not UTF-8, lone surrogates and NaNs replaced."""
     text = text.decode("utf-8", "replace").encode()
-    text = _NOT_A_NUMBER.sub(b"null", text)
-    return _LONE_LOW.sub(rb"\1\\ufffd", _LONE_HIGH.sub(rb"\1\\ufffd", text))
+    if any(word in text for word in (b"NaN", b"nan", b"Inf", b"inf")):
+        text = _NOT_A_NUMBER.sub(b"null", text)
+    if b"\\ud" in text or b"\\uD" in text:
+        text = _LONE_LOW.sub(rb"\1\\ufffd", _LONE_HIGH.sub(rb"\1\\ufffd", text))
+    return text
 
 
 def _one_by_one(raws: list[Raw]) -> tuple[list[Event], int]:

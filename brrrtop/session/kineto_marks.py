@@ -70,9 +70,10 @@ def compiles(tables: list[Columns], names: list[str]) -> Array:
 
 def _name_by_region(records: Array, regions: Columns, again: I8) -> None:
     """Names the compiles of each thread by the first region of that thread after each."""
+    by_tid, regions_by_tid = (np.argsort(t["tid"], kind="stable") for t in (records, regions))
     for tid in np.unique(records["tid"]).tolist():
-        mine = np.flatnonzero(records["tid"] == tid)
-        theirs = np.flatnonzero(regions["tid"] == tid)
+        mine = _of_thread(records, by_tid, tid)
+        theirs = _of_thread(regions, regions_by_tid, tid)
         starts = regions["start_ns"][theirs]
         at = np.searchsorted(starts, records["end_ns"][mine])
         next_start = np.append(records["start_ns"][mine][1:], np.iinfo(np.int64).max)
@@ -81,6 +82,12 @@ def _name_by_region(records: Array, regions: Columns, again: I8) -> None:
         name_ids = regions["name_id"][theirs][at[known]]
         records["name_id"][mine[known]] = name_ids
         records["value"][mine[known]] = again[name_ids]
+
+
+def _of_thread(table: Any, by_tid: I8, tid: int) -> I8:
+    """Rows of one thread, in their own order."""
+    low, high = (np.searchsorted(table["tid"], tid, s, sorter=by_tid) for s in ("left", "right"))
+    return by_tid[low:high]
 
 
 def outermost(ops: Columns, nest: Nest) -> Array:

@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.session import kineto_marks, kineto_names
-from brrrtop.session.kineto_columns import FARTHEST_NS, Collected
+from brrrtop.session.columns import FARTHEST_NS
+from brrrtop.session.kineto_columns import Collected
 from brrrtop.session.kineto_joins import Nest, in_u32, op_of_launch, told_apart
 from brrrtop.session.kineto_marks import filled, rows_of
 from brrrtop.session.kineto_strides import told
 from brrrtop.tables import I8, Bool
+from collectors import bodies
 from collectors.wire import CALL, COPY, KERNEL, LINK, CallClass, MarkClass
 
 Array = npt.NDArray[Any]
@@ -85,7 +87,10 @@ def build(collected: Collected, base_ns: int) -> Records:
         links=links,
         link_times=link_times,
         names=dict(enumerate(names)),
-        ops=[[s + 1, *signatures[s], *told(signatures[s][1], strides[s])] for s in sent.tolist()],
+        ops=[
+            _sendable([s + 1, *signatures[s], *told(signatures[s][1], strides[s])])
+            for s in sent.tolist()
+        ],
         silent=_silent(by_position, positions),
     )
 
@@ -209,6 +214,15 @@ def _list(text: bytes) -> list[Any]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []
     return value if isinstance(value, list) else []
+
+
+def _sendable(row: list[Any]) -> list[Any]:
+    """An op as a frame may carry it: without its inputs where they are nothing that torch writes."""
+    try:
+        msgspec.convert(row, bodies.Op)
+    except msgspec.ValidationError:
+        return [*row[:2], [], [], []]
+    return row
 
 
 def _says_shapes(row: list[Any]) -> bool:

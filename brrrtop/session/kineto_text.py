@@ -24,10 +24,14 @@ from brrrtop.errors import BadInput
 
 BLOCK_BYTES = 1 << 19
 """Of text. The events of one block stay in the cache while they are turned into columns."""
-MOST_HELD_BYTES = 256 << 20
-"""No run of events is this long; a file that never shows a cut is not a trace."""
+MOST_HEAD_BYTES = 64 << 20
+"""Nothing before the events of a trace is this long."""
+MOST_RUN_BYTES = 16 << 20
+"""No event is this long; a file that never shows a cut is not a trace."""
 _CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"[\w ]+"\s*:)')
-_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENTS = re.compile(rb'"traceEvents"\s{0,64}:\s{0,64}\[')
+_EVENTS_BYTES = 200
+"""More than what `_EVENTS` finds."""
 _SPACE = b" \t\r\n"
 _UTF8_MARK = b"\xef\xbb\xbf"
 HOW_TO_TRACE = "give a trace written by torch.profiler's export_chrome_trace, or a .brrr recording"
@@ -146,32 +150,44 @@ class Runs:
         Raises:
             BadInput: Empty, not JSON, or no `traceEvents`.
         """
-        text = b""
+        text = bytearray()
+        blank_bytes = searched = 0
         for block in self._blocks:
             text += block
-            stripped = text.removeprefix(_UTF8_MARK).lstrip(_SPACE)
-            if not stripped:
-                continue
-            if stripped[:1] == b"[":
-                self.bare, self.head, self._held = True, b"[", stripped[1:]
+            if not searched:
+                stripped = bytes(text).removeprefix(_UTF8_MARK).lstrip(_SPACE)
+                if not stripped:
+                    blank_bytes += len(text)
+                    text.clear()
+                    if blank_bytes > MOST_HEAD_BYTES:
+                        break
+                    continue
+                if stripped[:1] == b"[":
+                    self.bare, self.head, self._held = True, b"[", stripped[1:]
+                    return
+                text[:] = stripped
+                if stripped[:1] != b"{":
+                    break
+            if found := _EVENTS.search(text, max(0, searched - _EVENTS_BYTES)):
+                self.head, self._held = bytes(text[: found.end()]), bytes(text[found.end() :])
                 return
-            if stripped[:1] != b"{":
+            searched = len(text)
+            if searched > MOST_HEAD_BYTES:
                 break
-            if found := _EVENTS.search(text):
-                self.head = text[: found.end()].removeprefix(_UTF8_MARK)
-                self._held = text[found.end() :]
-                return
-            if len(text) > MOST_HELD_BYTES:
-                break
-        stripped = text.removeprefix(_UTF8_MARK).lstrip(_SPACE)
-        if not stripped:
+        if not text:
             raise BadInput(f"{self._label} holds no text", HOW_TO_TRACE)
-        if stripped[:1] != b"{":
+        if text[:1] != b"{":
             raise BadInput(f"{self._label} is not JSON", HOW_TO_TRACE)
         raise BadInput(f"{self._label} is JSON without traceEvents, so not a trace", HOW_TO_TRACE)
 
     def refuse(self, run: bytes) -> None:
-        """`run` was cut too deep: give it again with what follows."""
+        """`run` was cut too deep: give it again with what follows.
+
+        Raises:
+            BadInput: It is longer than any event.
+        """
+        if len(run) > MOST_RUN_BYTES:
+            raise BadInput(f"{self._label} has an event without an end", HOW_TO_TRACE)
         self._refused = run
         self._try_at_bytes = 2 * len(run)
 
@@ -186,7 +202,7 @@ class Runs:
             text = b"".join(pieces)
             cut = last_cut(text)
             if cut is None:
-                if size > MOST_HELD_BYTES:
+                if size > MOST_RUN_BYTES:
                     raise BadInput(f"{self._label} has no events that end", HOW_TO_TRACE)
                 pieces, self._try_at_bytes = [text], 2 * size
                 continue
@@ -205,9 +221,11 @@ def last_cut(text: bytes) -> int | None:
     reach = 1 << 14
     while True:
         start = max(len(text) - reach, 0)
-        found = [match.start() for match in _CUT.finditer(text, start)]
-        if found:
-            return found[-1]
+        last = -1
+        for match in _CUT.finditer(text, start):
+            last = match.start()
+        if last >= 0:
+            return last
         if start == 0:
             return None
         reach *= 8

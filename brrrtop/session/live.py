@@ -15,17 +15,19 @@ import numpy as np
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model import SourceInfo
+from brrrtop.session import columns
 from brrrtop.session.agent_link import AgentLink
 from brrrtop.session.agent_state import AgentState
 from brrrtop.session.feeding import Feeds
 from brrrtop.session.governor import Governor
-from brrrtop.session.memory import command_line
+from brrrtop.session.memory import live_info
 from brrrtop.session.orders import Act
 from brrrtop.session.ports import Agent, Feed
 from brrrtop.session.pulse import Pulse
 from brrrtop.session.scribe import Sink
 from brrrtop.session.shapes import disturbances
 from brrrtop.session.tee import Tee
+from brrrtop.session.timeline import FELL_NS
 from brrrtop.session.wishes import Wishes
 from brrrtop.tables import Span
 from collectors.control import Op
@@ -35,6 +37,8 @@ from collectors.wire import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind, MarkClas
 SECOND = 1_000_000_000
 OLD_S = 60.0
 """A trainer as old as that is past its beginnings, as far as anybody can tell."""
+LATE_NS = 300 * SECOND
+"""No frame is on its way for longer; nor does one come before it was sent, by the clock we share."""
 
 
 class LiveSource:
@@ -79,6 +83,7 @@ class LiveSource:
         self._pending: list[Frame] = []
         self._sent_ns: dict[bool, int] = {}
         self._floor_ns = 0
+        self._gathered_ns = 0
         self._second_ns = 0
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
@@ -97,19 +102,7 @@ class LiveSource:
 
     @property
     def info(self) -> SourceInfo:
-        hello = self._hello
-        label = f"pid {self._pid}" if self._pid is not None else "this machine's GPUs"
-        return SourceInfo(
-            kind="live",
-            label=label,
-            pid=self._pid,
-            rank=hello.get("rank"),
-            world=hello.get("world"),
-            cmdline=command_line(hello.get("cmdline")),
-            torch=hello.get("torch"),
-            tier=self.tier,
-            notes=tuple(self._notes()),
-        )
+        return live_info(self._hello, self._pid, self.tier, self._notes())
 
     @property
     def span(self) -> Span | None:
@@ -194,8 +187,14 @@ class LiveSource:
 
     def _gather(self) -> None:
         now_ns = self._now_ns()
-        for frame in self._link.frames():
-            self._take(frame, now_ns, None)
+        if now_ns < self._gathered_ns - FELL_NS:
+            self._clock_fell(now_ns)
+        self._gathered_ns = now_ns
+        try:
+            for frame in self._link.frames():
+                self._take(frame, now_ns, None)
+        except Exception as fault:  # noqa: BLE001  a frame nobody foresaw costs its agent, not the monitor
+            self._link.refuse(fault)
         if self._link.fault is not None:
             self._lose_agent(self._link.fault)
         elif self._link.is_over(now_ns, self._load.trainer_running is False):
@@ -207,6 +206,15 @@ class LiveSource:
             self._second_ns = now_ns
             self._each_second(now_ns)
 
+    def _clock_fell(self, now_ns: int) -> None:
+        """Somebody set CLOCK_REALTIME back, for us and the trainer: stamps of before bind nobody."""
+        self._sent_ns.clear()
+        self._pending = [replace(f, sent_ns=min(f.sent_ns, now_ns)) for f in self._pending]
+        self._floor_ns = self._second_ns = 0
+        self._opened_ns = min(self._opened_ns, now_ns)
+        self._link.clock_fell()
+        self.governor.clock_fell(now_ns)
+
     def _take(self, frame: Frame, now_ns: int, carried: frozenset[Metric] | None) -> None:
         """One frame of the agent (`carried` is None) or of a feed."""
         if frame.kind == Kind.END:
@@ -217,13 +225,13 @@ class LiveSource:
         elif frame.kind == Kind.DEVICE:
             self._feeds.learn_device(frame.body)
         elif frame.kind == Kind.MARKS:
-            rows = frame.body
+            rows = columns.plausible(frame.body, now_ns)
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
             for span in disturbances(rows):
                 self.governor.add_disturbed(span)
         elif frame.kind == Kind.OBSERVED:
             self._feeds.traced(frame.body)
-            for row in frame.body:
+            for row in columns.plausible(frame.body, now_ns):
                 self.governor.add_observed(int(row["start_ns"]), int(row["end_ns"]))
         elif frame.kind == Kind.STATUS:
             self._take_status(frame)
@@ -236,7 +244,8 @@ class LiveSource:
                 kept = ~np.isin(frame.body["metric"], list(carried))
                 frame = replace(frame, body=frame.body[kept])
         # Each side's own order stands: names come before what uses them, though sealed after it.
-        sent_ns = max(frame.sent_ns or now_ns, self._sent_ns.get(carried is None, 0))
+        stamp_ns = min(max(frame.sent_ns or now_ns, now_ns - LATE_NS), now_ns)
+        sent_ns = max(stamp_ns, self._sent_ns.get(carried is None, 0))
         self._sent_ns[carried is None] = sent_ns
         self._pending.append(frame if frame.sent_ns == sent_ns else replace(frame, sent_ns=sent_ns))
 
@@ -272,7 +281,11 @@ class LiveSource:
     def _govern(self, now_ns: int) -> None:
         if not self._link.there or self._feeds.settling:
             return
-        decision = self.governor.decide(now_ns)
+        try:
+            decision = self.governor.decide(now_ns)
+        except Exception as fault:  # noqa: BLE001  of what the agent told: the rest goes on
+            self.refuse(fault)
+            return
         if decision is None:
             return
         self._feeds.expect(decision, now_ns)
@@ -347,6 +360,14 @@ class LiveSource:
         known = (*agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says)
         return list(dict.fromkeys(line for line in known if line is not None))
 
+    def refuse(self, fault: Exception) -> bool:
+        """Lets go of the agent whose frames could not be taken in; False: there never was one."""
+        if not self._link.had_agent:
+            return False
+        self._link.refuse(fault)
+        self._lose_agent(str(self._link.fault))
+        return True
+
     def _lose_agent(self, why: str) -> None:
         if self._link.lost is not None:
             return
@@ -369,5 +390,9 @@ class LiveSource:
         if frame.sent_ns < self._floor_ns:
             frame = replace(frame, sent_ns=self._floor_ns)
         self._floor_ns = frame.sent_ns
-        self.tee.add(frame)
+        try:
+            self.tee.add(frame)
+        except Exception as fault:
+            if not self.refuse(fault):
+                raise
         return frame

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from brrrtop.model import SourceInfo
 from brrrtop.tables import Span
@@ -49,6 +50,23 @@ class MemorySource:
 
     def close(self) -> None:
         self._frames = []
+
+
+def live_info(
+    hello: Mapping[str, Any], pid: int | None, tier: str, notes: Iterable[str]
+) -> SourceInfo:
+    """Of a running trainer that says `hello`; of GPUs alone without a `pid`."""
+    return SourceInfo(
+        kind="live",
+        label=f"pid {pid}" if pid is not None else "this machine's GPUs",
+        pid=pid,
+        rank=hello.get("rank"),
+        world=hello.get("world"),
+        cmdline=command_line(hello.get("cmdline")),
+        torch=hello.get("torch"),
+        tier=tier,
+        notes=tuple(notes),
+    )
 
 
 def informed(info: SourceInfo, hello: object) -> SourceInfo:

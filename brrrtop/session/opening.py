@@ -10,8 +10,8 @@ from brrrtop.session.source import Source
 RECORDING_MAGIC = b"BRRR"
 
 
-def open_source(path: str | Path) -> Source:
-    """A recording or a trace.
+def open_source(path: str | Path, force: bool = False) -> Source:
+    """A recording or a trace; with `force` however large.
 
     Raises:
         BadInput: Missing, a directory, empty, or neither.
@@ -22,7 +22,7 @@ def open_source(path: str | Path) -> Source:
     if start == RECORDING_MAGIC:
         from brrrtop.session.recording import RecordingSource
 
-        return RecordingSource(path)
+        return RecordingSource(path, force)
     from brrrtop.session.kineto import KinetoSource
 
-    return KinetoSource(path)
+    return KinetoSource(path, force)

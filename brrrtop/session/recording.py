@@ -20,11 +20,24 @@ import zstandard
 
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.model import SourceInfo
+from brrrtop.session.budget import Budget
 from brrrtop.session.kineto_text import open_trace
 from brrrtop.session.memory import informed
+from brrrtop.session.stamps import Stamps
 from brrrtop.tables import Span
 from collectors.printable import printable
-from collectors.wire import HEADER, WIRE_VERSION, Decoder, Frame, Kind, WireError, encode
+from collectors.wire import (
+    HEADER,
+    LATEST_NS,
+    MAX_PAYLOAD_BYTES,
+    MOST_EMPTY_FRAMES,
+    WIRE_VERSION,
+    Decoder,
+    Frame,
+    Kind,
+    WireError,
+    encode,
+)
 
 MAGIC = b"BRRR"
 FORMAT_VERSION = 1
@@ -179,13 +192,18 @@ def free_name(path: Path) -> str:
 class RecordingSource:
     """The frames of a recording. What is missing at its end is told in `info.notes`."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, force: bool = False) -> None:
         """Reads the start of the file.
+
+        Args:
+            path: The file.
+            force: Read it however large it is.
 
         Raises:
             BadInput: Not a recording, of a newer version, or without a whole frame.
         """
         self._path = Path(path)
+        self._force = force
         self._info = SourceInfo(kind="recording", label=printable(self._path.name))
         self._file: BinaryIO | None = None
         self._decoded: Iterator[Frame] = iter(())
@@ -214,10 +232,19 @@ class RecordingSource:
 
     @property
     def span(self) -> Span | None:
-        """From the first frame to the last there was when it was first asked for."""
+        """From the first frame to the last there was when it was first asked for.
+
+        Raises:
+            BadInput: It is too large without `force`.
+        """
         if self._span is None and not self._closed:
-            times = [t for t in _frame_times(self._path) if t]
-            self._span = Span(min(times, default=0), max(times, default=0))
+            stamps = Stamps()
+            low = high = 0
+            with _opened(self._path) as file:
+                for stamp in _frame_times(self._inflated(file)):
+                    if time_ns := stamps.plausible(stamp):
+                        low, high = min(low or time_ns, time_ns), max(high, time_ns)
+            self._span = Span(low, high)
         return self._span
 
     @property
@@ -225,7 +252,11 @@ class RecordingSource:
         return self._ahead is None
 
     def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """The next frames with `sent_ns <= until_ns`."""
+        """The next frames with `sent_ns <= until_ns`.
+
+        Raises:
+            BadInput: There is more in it than may be read without `force`.
+        """
         while (frame := self._ahead) is not None:
             if until_ns is not None and frame.sent_ns > until_ns:
                 return
@@ -257,15 +288,17 @@ class RecordingSource:
     def _decode(self, file: BinaryIO) -> Iterator[Frame]:
         """Frames up to the last whole one; then notes what is missing."""
         decoder = Decoder()
+        stamps = Stamps()
         count = 0
         ended = False
         fault = None
         try:
-            for text in _inflated(file):
+            for text in self._inflated(file):
                 for frame in decoder.feed(text):
                     count += 1
                     ended = frame.kind == Kind.END
-                    yield frame
+                    sent_ns = stamps.plausible(frame.sent_ns)
+                    yield frame if sent_ns == frame.sent_ns else replace(frame, sent_ns=sent_ns)
         except WireError as damage:
             if not count:
                 action = damage.action or "it may be damaged: copy it again"
@@ -279,6 +312,10 @@ class RecordingSource:
             fault = f"it has no end: still being written, or cut off after frame {count:,}"
         if fault is not None:
             self._fault = fault
+
+    def _inflated(self, file: BinaryIO) -> Iterator[bytes]:
+        budget = Budget(self._path.name, file, self._force)
+        return budget.counted(_inflated(file))
 
 
 def _origin(hello: dict[str, Any]) -> tuple[str, ...]:
@@ -321,13 +358,13 @@ def _inflated(file: BinaryIO) -> Iterator[bytes]:
             yield text
 
 
-def _frame_times(path: Path) -> Iterator[int]:
-    """`sent_ns` of every whole frame, without looking at what they carry."""
+def _frame_times(texts: Iterator[bytes]) -> Iterator[int]:
+    """`sent_ns` of every whole frame that a decoder would give, by their headers alone."""
     header = b""
-    left = 0
+    left = empty_count = 0
     sent_ns = 0
-    with _opened(path) as file, contextlib.suppress(zstandard.ZstdError, OSError):
-        for text in _inflated(file):
+    with contextlib.suppress(zstandard.ZstdError, OSError):
+        for text in texts:
             at = 0
             while at < len(text):
                 if len(header) < HEADER.size:
@@ -337,6 +374,13 @@ def _frame_times(path: Path) -> Iterator[int]:
                     if len(header) < HEADER.size:
                         break
                     left, _, _, sent_ns = HEADER.unpack(header)
+                    empty_count = 0 if left else empty_count + 1
+                    if (
+                        left > MAX_PAYLOAD_BYTES
+                        or empty_count > MOST_EMPTY_FRAMES
+                        or not 0 <= sent_ns <= LATEST_NS
+                    ):
+                        return
                 step = min(left, len(text) - at)
                 at += step
                 left -= step

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +43,7 @@ class SampleClock:
             return samples
         guess = samples.starts_ns + samples.offsets_ns
         offsets, errors = samples.offsets_ns.copy(), samples.errors_ns.copy()
-        pieces = [piece for span in traced for piece in _pieces(span)]
+        pieces = [piece for span in traced for piece in _pieces(span, guess)]
         rows = [_rows(guess, piece) for piece in pieces]
         shifts = [
             self._shift(samples.take(mine), acts, piece)
@@ -77,10 +76,15 @@ class SampleClock:
         return self._found[key]
 
 
-def _pieces(span: Span) -> list[Span]:
-    """The span in parts whose cuts do not move when it grows."""
+def _pieces(span: Span, times: I8) -> list[Span]:
+    """The span in parts whose cuts do not move when it grows: those near one of the times."""
     cuts = range(span.t0_ns + PIECE_NS, span.t1_ns - PIECE_NS // 4, PIECE_NS)
-    return [Span(*edges) for edges in pairwise((span.t0_ns, *cuts, span.t1_ns))]
+    edges = np.concatenate([times - NEAR_NS, times + NEAR_NS])
+    edges = edges[(edges >= span.t0_ns - 2 * NEAR_NS) & (edges <= span.t1_ns + 2 * NEAR_NS)]
+    near = np.unique(np.clip((edges - span.t0_ns) // PIECE_NS, 0, len(cuts)))
+    starts = [span.t0_ns + int(k) * PIECE_NS for k in near]
+    ends = [cuts[int(k)] if k < len(cuts) else span.t1_ns for k in near]
+    return [Span(*piece) for piece in zip(starts, ends, strict=True)]
 
 
 def _rows(guess: I8, piece: Span) -> slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from collections.abc import Sequence as Many
 
@@ -23,6 +24,8 @@ PATIENCE_NS = 15_000_000_000
 """Records of a burst arrive within a second of its end."""
 FIRST_ID = 1 << 40
 """Ids of ops with what their kernels' names add; the wire's own have 32 bits."""
+MOST_THREADS = 64
+"""Threads of each kind that are compared with each other; a trainer launches from a few."""
 _HELD, _CLEARLY = 0.1, 3.0
 """A thread is a recorded one when so many of its launches lie within that one's ops (compiled code
 launches many outside of any), and so much more than those of any other."""
@@ -55,7 +58,9 @@ class StepShapes:
         disturbed = np.flatnonzero(marks.classes == MarkClass.PERTURBED)
         for row in disturbed.tolist():
             span = Span(int(marks.starts_ns[row]), int(marks.ends_ns[row]))
-            self.cuts = without_overlap([*self.cuts, _with_recovery(span)])
+            if span.duration_ns < 0:
+                continue
+            insert(self.cuts, _with_recovery(span))
             if marks.values[row] > 0:
                 self._due = (span, int(marks.values[row]), int(marks.tids[row]))
         return len(disturbed) > 0
@@ -95,7 +100,7 @@ class StepShapes:
         op_ids = self._signed(_op_of(here, marks, main_tid), here, acts, names, ops)
         self._sequence = Sequence(here.keys, here.times_ns, op_ids)
         ran_ns = int(acts.ends_ns[here.rows].max())
-        self.cuts = without_overlap([*self.cuts, Span(step.t0_ns, ran_ns + RECOVERY_NS)])
+        insert(self.cuts, Span(step.t0_ns, ran_ns + RECOVERY_NS))
         self._due, self.says = None, ""
         self.op_count, self.learned_ns = count, step.t1_ns
 
@@ -111,12 +116,12 @@ class StepShapes:
         ops: dict[int, OpSignature],
     ) -> I8:
         """Ops with the types that the names of their kernels tell; -1 where those say too little."""
-        op_ids = np.full(len(raw_ids), -1, np.int64)
         name_ids = acts.name_ids[here.rows]
         pairs, inverse = np.unique(np.stack([raw_ids, name_ids]), axis=1, return_inverse=True)
         known = [op for op in (ops.get(int(i)) for i in np.unique(raw_ids)) if op is not None]
         half = half_of(names[i] for i in np.unique(name_ids).tolist())
         told: dict[OpSignature, int] = {}
+        ids_of_pairs = np.full(pairs.shape[1], -1, np.int64)
         for index, (raw_id, name_id) in enumerate(pairs.T.tolist()):
             op = ops.get(raw_id)
             full = signed(op, names[name_id], known, half) if op is not None else None
@@ -126,8 +131,8 @@ class StepShapes:
                 told[full] = self._next_id
                 ops[self._next_id] = full
                 self._next_id += 1
-            op_ids[inverse.ravel() == index] = told[full]
-        return op_ids
+            ids_of_pairs[index] = told[full]
+        return ids_of_pairs[inverse.ravel()]
 
     # --- out ------------------------------------------------------------------
 
@@ -138,22 +143,34 @@ class StepShapes:
         return self._sequence.links(acts, calls, steps_ns, traced)
 
     def undisturbed(self, spans: list[Span]) -> list[Span]:
-        """The parts of sorted spans in which nothing was recorded."""
-        for cut in self.cuts:
-            spans = [part for span in spans for part in _less(span, cut)]
-        return spans
+        """The parts of sorted, disjoint spans in which nothing was recorded."""
+        left: list[Span] = []
+        first = 0
+        for span in spans:
+            while first < len(self.cuts) and self.cuts[first].t1_ns <= span.t0_ns:
+                first += 1
+            t_ns, at = span.t0_ns, first
+            while at < len(self.cuts) and self.cuts[at].t0_ns < span.t1_ns:
+                if self.cuts[at].t0_ns > t_ns:
+                    left.append(Span(t_ns, self.cuts[at].t0_ns))
+                t_ns, at = max(t_ns, self.cuts[at].t1_ns), at + 1
+            if t_ns < span.t1_ns:
+                left.append(Span(t_ns, span.t1_ns))
+        return left
 
     def disturbed(self, times_ns: I8) -> Bool:
         """Which of the instants lie where something was recorded."""
-        inside = np.zeros(len(times_ns), np.bool_)
-        for cut in self.cuts:
-            inside |= (times_ns >= cut.t0_ns) & (times_ns < cut.t1_ns)
-        return inside
+        if not self.cuts:
+            return np.zeros(len(times_ns), np.bool_)
+        starts = np.array([cut.t0_ns for cut in self.cuts], np.int64)
+        ends = np.array([cut.t1_ns for cut in self.cuts], np.int64)
+        at = np.searchsorted(starts, times_ns, "right") - 1
+        return np.asarray((at >= 0) & (times_ns < ends[np.maximum(at, 0)]))
 
 
 def disturbances(rows: npt.NDArray[np.void]) -> list[Span]:
     """What recordings disturbed, recovery included, from mark records of the wire."""
-    ours = rows[rows["mark_class"] == MarkClass.PERTURBED]
+    ours = columns.plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0)
     return [_with_recovery(Span(int(row["start_ns"]), int(row["end_ns"]))) for row in ours]
 
 
@@ -177,11 +194,12 @@ def _threads(here: Launched, marks: Marks, main_tid: int) -> I8:
     """
     tids = np.zeros(len(marks), np.int64)
     tids[marks.tids == main_tid] = main_tid
-    for number in np.unique(marks.tids[marks.tids != main_tid]).tolist():
+    launching = _busiest(here.tids[here.tids != main_tid])
+    for number in _busiest(marks.tids[marks.tids != main_tid]):
         rows = np.flatnonzero(marks.tids == number)
         nest = Nest(np.zeros(len(rows), np.int64), marks.starts_ns[rows], marks.ends_ns[rows])
         shares = []
-        for tid in np.unique(here.tids[here.tids != main_tid]).tolist():
+        for tid in launching:
             middles = here.middles_ns[here.tids == tid]
             held = nest.holder(np.zeros(len(middles), np.int64), middles, middles) >= 0
             shares.append((float(held.mean()), tid))
@@ -191,26 +209,22 @@ def _threads(here: Launched, marks: Marks, main_tid: int) -> I8:
     return tids
 
 
+def _busiest(tids: I8) -> list[int]:
+    """Numbers of the threads that come most often, by number."""
+    numbers, counts = np.unique(tids, return_counts=True)
+    return sorted(numbers[np.argsort(-counts, kind="stable")[:MOST_THREADS]].tolist())
+
+
 def _between(chunks: list[Marks], span: Span) -> Marks:
     marks: Marks = columns.joined(chunks, Marks)
     kept: Marks = marks.take((marks.starts_ns >= span.t0_ns) & (marks.ends_ns <= span.t1_ns))
     return kept
 
 
-def _less(span: Span, cut: Span) -> list[Span]:
-    parts = [
-        Span(span.t0_ns, min(span.t1_ns, cut.t0_ns)),
-        Span(max(span.t0_ns, cut.t1_ns), span.t1_ns),
-    ]
-    return [part for part in parts if part.t1_ns > part.t0_ns]
-
-
-def without_overlap(spans: list[Span]) -> list[Span]:
-    """The same time as sorted, disjoint spans."""
-    merged: list[Span] = []
-    for span in sorted(spans, key=lambda one: one.t0_ns):
-        if merged and span.t0_ns <= merged[-1].t1_ns:
-            merged[-1] = Span(merged[-1].t0_ns, max(merged[-1].t1_ns, span.t1_ns))
-        else:
-            merged.append(span)
-    return merged
+def insert(spans: list[Span], new: Span) -> None:
+    """Adds the time of `new` to sorted, disjoint spans, in place."""
+    low = bisect_left(spans, new.t0_ns, key=lambda span: span.t1_ns)
+    high = bisect_right(spans, new.t1_ns, key=lambda span: span.t0_ns)
+    if low < high:
+        new = Span(min(new.t0_ns, spans[low].t0_ns), max(new.t1_ns, spans[high - 1].t1_ns))
+    spans[low:high] = [new]

@@ -32,7 +32,7 @@ from brrrtop.session.marking import Marking
 from brrrtop.session.source import Source
 from brrrtop.session.timeline import Timeline
 from brrrtop.tables import Gauges, Span
-from collectors.wire import Metric
+from collectors.wire import Frame, Metric
 
 HISTORY_POINTS = 600
 GAUGE_POINTS = 120
@@ -141,20 +141,50 @@ class Session:
                 for sources that are not live.
         """
         if now_ns is not None and now_ns < self._read_to_ns:
-            self.source.seek(now_ns)
-            self._begin()
+            if wall_ns is None:
+                self.source.seek(now_ns)
+                self._begin()
+            else:
+                self._clock_fell(now_ns)
         for frame in self.source.frames(now_ns):
-            self.timeline.add(frame)
-            self._log.hear(frame)
+            self._take(frame)
         now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
         self._read_to_ns = now
         span = spans.current(self.timeline, now, self._window_ns)
-        learned = self.timeline.learn() | self.timeline.take_new_samples() | self._looked_long(now)
-        if span is not None and (learned or span.t1_ns > self._judged_to_ns):
-            self._judge(span)
+        try:
+            self._look(span, now)
+        except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
+            self._refuse(fault)
         self._log.look(self.timeline, self.judged.estimate if self.judged else None, now)
         self._latest = self._snapshot(now, wall_ns)
         return self._latest
+
+    def _look(self, span: Span | None, now: int) -> None:
+        """Judges the span where there is something new in it."""
+        learned = self.timeline.learn() | self.timeline.take_new_samples() | self._looked_long(now)
+        if span is not None and (learned or span.t1_ns > self._judged_to_ns):
+            self._judge(span)
+
+    def _take(self, frame: Frame) -> None:
+        try:
+            self.timeline.add(frame)
+            self._log.hear(frame)
+        except Exception as fault:  # noqa: BLE001  as above
+            self._refuse(fault)
+
+    def _refuse(self, fault: Exception) -> None:
+        """A live source goes on without its agent and what that sent; a file's fault is raised."""
+        refuse = getattr(self.source, "refuse", None)
+        if refuse is None or not refuse(fault):
+            raise fault
+        self.timeline.begin_anew()
+
+    def _clock_fell(self, now_ns: int) -> None:
+        """The clock of a live source was set back: what was seen lies in a future that is none."""
+        self.timeline.begin_anew()
+        self._judged_to_ns = 0
+        self._history.clear()
+        self._log.clock_fell(now_ns)
 
     def _judge(self, span: Span) -> None:
         ids = self.timeline.active_devices(span)

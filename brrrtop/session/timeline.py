@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,12 @@ import numpy.typing as npt
 
 from brrrtop.session import columns, watched
 from brrrtop.session.sampled import SampleClock
-from brrrtop.session.shapes import StepShapes, without_overlap
+from brrrtop.session.shapes import StepShapes, insert
+from brrrtop.session.track import Track, in_order
 from brrrtop.tables import (
     BROKEN_OFF,
     Activities,
     Calls,
-    Columns,
     Device,
     Gauges,
     Links,
@@ -39,24 +38,11 @@ where two more were missed nothing is known."""
 THROUGH_MPS = "shared through MPS"
 """In the note on the gauges of a GPU that processes use side by side (`collectors.nvml_processes`)."""
 
-
-@dataclass(slots=True)
-class _Track:
-    """Chunks of one table, each with the times it spans."""
-
-    kind: type[Columns]
-    chunks: list[tuple[int, int, Any]] = field(default_factory=list)
-
-    def add(self, table: Any, starts: I8, ends: I8) -> None:
-        if len(starts):
-            self.chunks.append((int(starts.min()), int(ends.max()), table))
-
-    def forget(self, before_ns: int) -> None:
-        self.chunks = [chunk for chunk in self.chunks if chunk[1] >= before_ns]
-
-    def between(self, low: int, high: int) -> Any:
-        """Rows of chunks that touch `[low, high)`, unsorted."""
-        return columns.joined([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
+MOST_NAMES = 1 << 22
+"""Ids of names that are kept, and different names: an agent has 65,535, a trace of hours 100,000.
+Beyond, kernels are nameless."""
+FELL_NS = 10_000_000_000
+"""A clock that falls by less is waited for."""
 
 
 class Timeline:
@@ -64,14 +50,11 @@ class Timeline:
 
     def __init__(self, keep_ns: int | None = None) -> None:
         self._keep_ns = keep_ns
-        self._activities = _Track(Activities)
-        self._calls = _Track(Calls)
-        self._marks = _Track(Marks)
-        self._links = _Track(Links)
-        self._gauges = _Track(Gauges)
-        self._samples = _Track(Samples)
-        self._clock = SampleClock()
-        self._has_new_samples = False
+        self.traced: list[Span] | None = None
+        """Spans in which device activity was recorded; None: nobody said, so all of it was."""
+        self.begin_anew()
+        self._reported: dict[str, int] = {}
+        self._broken_records = 0
         self._names: list[str] = [""]
         self._by_name: dict[str, int] = {"": 0}
         self._wire_ids = np.zeros(1, np.int64)
@@ -81,28 +64,44 @@ class Timeline:
         self.devices: dict[int, Device] = {}
         self.hello: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
-        self.losses: dict[str, int] = {}
+        self.ended: str | None = None
+        self.gauges_seen = False
+        self.looks_taken = 0
+        """Samples of the training thread's stack so far."""
+
+    def begin_anew(self) -> None:
+        """Forgets all that has a time; what was told of names, devices and the trainer stands."""
+        self._activities = Track(Activities)
+        self._calls = Track(Calls)
+        self._marks = Track(Marks)
+        self._links = Track(Links)
+        self._gauges = Track(Gauges)
+        self._samples = Track(Samples)
+        self._clock = SampleClock()
+        self._has_new_samples = False
         self.shapes = StepShapes()
-        self.traced: list[Span] | None = None
-        """Spans in which device activity was recorded; None: nobody said, so all of it was."""
-        self.observed: list[Span] | None = None
-        """Of those, what may be judged."""
+        self.traced = None if self.traced is None else []
+        self._observed: list[Span] | None = None
         self.first_ns: int | None = None
         """Start of the first device activity."""
         self.last_ns: int | None = None
         """End of the last device activity."""
         self.newest_ns: int | None = None
         """Time of the newest frame."""
-        self.ended: str | None = None
-        self.gauges_seen = False
-        self.looks_taken = 0
-        """Samples of the training thread's stack so far."""
+        self._sent_ns = 0
 
     # --- in ---------------------------------------------------------------
 
     def add(self, frame: Frame) -> None:
-        """Takes in one frame; kinds it does not know are skipped."""
+        """Takes in one frame; kinds it does not know are skipped.
+
+        A live timeline begins anew where the clock falls: what came before lies in a future that
+        would be kept instead of the present.
+        """
+        self._sent_ns = frame.sent_ns
         if frame.sent_ns:
+            if self._keep_ns and frame.sent_ns + FELL_NS < (self.newest_ns or 0):
+                self.begin_anew()
             self.newest_ns = max(self.newest_ns or 0, frame.sent_ns)
         takers: dict[Kind, Callable[[Any], None]] = {
             Kind.KERNELS: self._add_kernels, Kind.COPIES: self._add_copies, Kind.CALLS: self._add_calls,
@@ -118,7 +117,7 @@ class Timeline:
         elif frame.kind == Kind.STATUS:
             self.status = {**self.status, **frame.body}
         elif frame.kind == Kind.LOSS:
-            self.losses = {
+            self._reported = {
                 str(k): int(v) for k, v in frame.body.items() if isinstance(v, (int, float))
             }
         elif frame.kind == Kind.END:
@@ -134,16 +133,19 @@ class Timeline:
         self.shapes.forget(before_ns)
         if self.traced is not None:
             self.traced = [s for s in self.traced if s.t1_ns >= before_ns]
-            self._observe()
+            self._observed = None
 
     def _intern(self, name: str) -> int:
         known = self._by_name.get(name)
         if known is None:
+            if len(self._names) >= MOST_NAMES:
+                return 0
             known = self._by_name[name] = len(self._names)
             self._names.append(name)
         return known
 
     def _add_names(self, names: dict[int, str]) -> None:
+        names = {wire_id: name for wire_id, name in names.items() if wire_id < MOST_NAMES}
         most = max(names, default=0)
         if most >= len(self._wire_ids):
             grown = np.zeros(max(most + 1, 2 * len(self._wire_ids)), np.int64)
@@ -170,22 +172,29 @@ class Timeline:
         self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
         self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
 
+    def _plausible(self, rows: Any, key: str = "start_ns") -> Any:
+        return columns.plausible(rows, self._sent_ns, key)
+
     def _add_kernels(self, rows: Any) -> None:
-        self._add_activities(columns.kernels(rows, self._translate))
+        kept = self._plausible(rows)
+        self._broken_records += len(rows) - len(kept)
+        self._add_activities(columns.kernels(kept, self._translate))
 
     def _add_copies(self, rows: Any) -> None:
-        self._add_activities(columns.copies(rows, self._copy_name))
+        kept = self._plausible(rows)
+        self._broken_records += len(rows) - len(kept)
+        self._add_activities(columns.copies(kept, self._copy_name))
 
     def _add_calls(self, rows: Any) -> None:
-        table = columns.calls(rows, self._translate)
+        table = columns.calls(self._plausible(rows), self._translate)
         self._calls.add(table, table.starts_ns, table.ends_ns)
 
     def _add_marks(self, rows: Any) -> None:
-        table = columns.marks(rows, self._translate)
+        table = columns.marks(self._plausible(rows), self._translate)
         ours = (table.classes == MarkClass.PERTURBED) | (table.classes == MarkClass.RECORDED_OP)
         if ours.any():
             if self.shapes.add(table.take(ours)):
-                self._observe()
+                self._observed = None
             table = table.take(~ours)
         self.looks_taken += int((table.classes == MarkClass.STACK).sum())
         self._marks.add(table, table.starts_ns, table.ends_ns)
@@ -195,12 +204,12 @@ class Timeline:
         self._links.add(columns.links(rows), now, now)
 
     def _add_gauges(self, rows: Any) -> None:
-        table = columns.gauges(rows)
+        table = columns.gauges(self._plausible(rows, "time_ns"))
         self.gauges_seen |= len(table) > 0
         self._gauges.add(table, table.times_ns, table.times_ns)
 
     def _add_samples(self, rows: Any) -> None:
-        table = columns.samples(rows)
+        table = columns.samples(columns.plausible_samples(rows))
         self._has_new_samples |= len(table) > 0
         shift = table.offsets_ns
         self._samples.add(table, table.starts_ns + shift, table.ends_ns + shift)
@@ -210,29 +219,33 @@ class Timeline:
             self.ops[int(row[0])] = columns.signature(row)
 
     def _add_device(self, facts: dict[str, Any]) -> None:
-        known = {f.name for f in fields(Device)}
         device_id = int(facts.get("device_id", 0))
-        held = self.devices.get(device_id)
-        merged: dict[str, Any] = (
-            {f.name: getattr(held, f.name) for f in fields(Device)} if held else {}
-        )
-        merged.update({k: v for k, v in facts.items() if k in known and v is not None})
-        if isinstance(merged.get("capability"), list):
-            merged["capability"] = tuple(merged["capability"])
-        merged["device_id"] = device_id
-        self.devices[device_id] = Device(**merged)
+        self.devices[device_id] = columns.device(self.devices.get(device_id), device_id, facts)
 
     def _add_observed(self, rows: Any) -> None:
-        spans = [
-            Span(int(r["start_ns"]), int(r["end_ns"])) for r in rows if r["end_ns"] > r["start_ns"]
-        ]
-        self.traced = without_overlap([*(self.traced or []), *spans])
-        self._observe()
-
-    def _observe(self) -> None:
-        self.observed = None if self.traced is None else self.shapes.undisturbed(self.traced)
+        rows = columns.plausible(rows, self._sent_ns, longest_ns=columns.FARTHEST_NS)
+        self.traced = [] if self.traced is None else self.traced
+        for t0_ns, t1_ns in zip(rows["start_ns"].tolist(), rows["end_ns"].tolist(), strict=True):
+            if t1_ns > t0_ns:
+                insert(self.traced, Span(t0_ns, t1_ns))
+        self._observed = None
 
     # --- out --------------------------------------------------------------
+
+    @property
+    def observed(self) -> list[Span] | None:
+        """Of what was traced, what may be judged; None where all of it was."""
+        if self._observed is None and self.traced is not None:
+            self._observed = self.shapes.undisturbed(self.traced)
+        return self._observed
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """What existed and is not here, by place; records with impossible times are counted too."""
+        if not self._broken_records:
+            return self._reported
+        records = self._reported.get("records", 0) + self._broken_records
+        return {**self._reported, "records": records}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -263,20 +276,20 @@ class Timeline:
             & (acts.device_ids == device_id)
             & ~self.shapes.disturbed(acts.starts_ns)
         )
-        acts = _sorted(acts, keep, acts.starts_ns)
+        acts = in_order(acts, keep, acts.starts_ns)
         calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
         made = (calls.starts_ns < span.t1_ns) & (calls.starts_ns > self._traced_before(span))
-        calls = _sorted(calls, made, calls.starts_ns)
+        calls = in_order(calls, made, calls.starts_ns)
         marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
-        marks = _sorted(
+        marks = in_order(
             marks, (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns), marks.starts_ns
         )
         links: Links = self._links.between(0, 1 << 62)
-        links = _sorted(links, slice(None), links.correlations)
+        links = in_order(links, slice(None), links.correlations)
         self.learn()
         if self.shapes.learned_ns is not None:
             links = columns.joined([links, self._carried(span)], Links)
-            links = _sorted(links, slice(None), links.correlations)
+            links = in_order(links, slice(None), links.correlations)
         observed = None
         if self.observed is not None:
             observed = tuple(
@@ -303,7 +316,7 @@ class Timeline:
         before &= table.times_ns >= span.t0_ns - COUNT_HOLDS_NS
         if before.any():
             before &= table.times_ns == table.times_ns[before].max()
-        kept: Gauges = _sorted(table, (here & inside) | before, table.times_ns)
+        kept: Gauges = in_order(table, (here & inside) | before, table.times_ns)
         return kept
 
     def _traced_before(self, span: Span) -> int:
@@ -321,7 +334,7 @@ class Timeline:
             return None
         around = watched.watch_around(span, self.traced, self.newest_ns or 0)
         marks: Marks = self._marks.between(around.t0_ns, around.t1_ns)
-        return _sorted(marks, watched.speaking(marks, around), marks.starts_ns)  # type: ignore[no-any-return]
+        return in_order(marks, watched.speaking(marks, around), marks.starts_ns)  # type: ignore[no-any-return]
 
     def _samples_in(
         self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None
@@ -331,7 +344,7 @@ class Timeline:
         table: Samples = self._samples.between(span.t0_ns, span.t1_ns)
         starts, ends = table.starts_ns + table.offsets_ns, table.ends_ns + table.offsets_ns
         keep = (table.device_ids == device_id) & (ends > span.t0_ns) & (starts < span.t1_ns)
-        found: Samples = _sorted(table, keep, table.starts_ns)
+        found: Samples = in_order(table, keep, table.starts_ns)
         return self._clock.placed(found, acts, (span,) if observed is None else observed)
 
     def take_new_samples(self) -> bool:
@@ -346,14 +359,14 @@ class Timeline:
             return False
         around = self._launched_in(Span(step.t0_ns - REACH_NS, step.t1_ns))
         self.shapes.learn(*around, self.names, self.ops)
-        self._observe()
+        self._observed = None
         return self.shapes.learned_ns == step.t1_ns
 
     def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
         """What was launched or ran in the span, and the calls."""
         acts: Activities = self._activities.between(span.t0_ns, span.t1_ns + REACH_NS)
         calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns + REACH_NS)
-        return acts, _sorted(calls, slice(None), calls.starts_ns)
+        return acts, in_order(calls, slice(None), calls.starts_ns)
 
     def _carried(self, span: Span) -> Links:
         """Ops of kernels, from the step that was recorded with shapes."""
@@ -371,18 +384,10 @@ class Timeline:
             & (marks.ends_ns >= span.t0_ns)
             & (marks.starts_ns < span.t1_ns)
         )
-        return _sorted(marks, keep, marks.starts_ns)  # type: ignore[no-any-return]
+        return in_order(marks, keep, marks.starts_ns)  # type: ignore[no-any-return]
 
     def gauges_between(self, span: Span) -> Gauges:
         """Gauge readings of all devices in the span, sorted by time."""
         table: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
         keep = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
-        return _sorted(table, keep, table.times_ns)  # type: ignore[no-any-return]
-
-
-def _sorted(table: Any, keep: Any, key: I8) -> Any:
-    picked = table.take(keep)
-    order_key = key[keep]
-    if len(order_key) > 1 and (order_key[1:] < order_key[:-1]).any():
-        return picked.take(np.argsort(order_key, kind="stable"))
-    return picked
+        return in_order(table, keep, table.times_ns)  # type: ignore[no-any-return]

@@ -13,6 +13,7 @@ from brrrtop.model import Event, Snapshot
 from brrrtop.session.events import noted
 from brrrtop.session.live import LiveSource
 from brrrtop.session.state import Session
+from brrrtop.session.timeline import FELL_NS
 from collectors.wire import Frame, Kind
 
 CAN = frozenset({"pause", "device", "continuous", "save", "baseline", "silence"})
@@ -47,8 +48,10 @@ class Watching:
 
     def advance(self) -> Snapshot:
         """The state as of now; while paused, the one at which it was paused."""
-        # A clock that was set back must not look like a wish to go back in time.
-        self._last_ns = max(self._now_ns(), self._last_ns + 1)
+        # A clock that was set back a little must not look like a wish to go back in time.
+        now_ns = self._now_ns()
+        fell = now_ns < self._last_ns - FELL_NS
+        self._last_ns = now_ns if fell else max(now_ns, self._last_ns + 1)
         snapshot = self._session.advance(self._last_ns, self._last_ns)
         self._note_log()
         if self._frozen is None:

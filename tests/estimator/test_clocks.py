@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from brrrtop.estimator.clocks import FAR_NS, find_shift
-from brrrtop.session.sampled import SampleClock
+from brrrtop.session.sampled import SampleClock, _pieces
 from brrrtop.tables import Activities, Samples, Span
 from tests.estimator.build import ADD, GEMM, K, window
 
@@ -169,3 +170,41 @@ def test_what_nothing_placed_says_so() -> None:
     samples = sampled(acts, NAMES, BEHIND_NS)
     placed = SampleClock().placed(samples, acts, [])
     assert np.isnan(placed.errors_ns).all()
+
+
+@pytest.mark.parametrize("case", ["a day long", "a nanosecond long", "days apart", "unordered"])
+def test_samples_that_no_counter_gives_show_nothing_and_cost_nothing(case: str) -> None:
+    acts = training()
+    samples = sampled(acts, NAMES, BEHIND_NS)
+    starts, ends = samples.starts_ns.copy(), samples.ends_ns.copy()
+    if case == "a day long":
+        ends[len(ends) // 2] += 86_400_000 * MS
+    elif case == "a nanosecond long":
+        ends = starts + 1
+    elif case == "days apart":
+        starts[-1], ends[-1] = starts[-1] + 86_400_000 * MS, ends[-1] + 86_400_000 * MS
+    else:
+        starts[:-1], ends[:-1] = starts[1:].copy(), ends[1:].copy()
+        starts[-1], ends[-1] = starts[0] - 40 * MS, ends[0] - 40 * MS
+    tracemalloc.start()
+    try:
+        find_shift(acts, replace(samples, starts_ns=starts, ends_ns=ends), span(acts))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 << 20
+
+
+def test_a_traced_span_of_a_month_has_pieces_only_where_there_are_samples() -> None:
+    month = Span(0, 30 * 86_400_000 * MS)
+    times = np.array([5 * MS, 1_000_500 * MS, 86_400_000 * MS])
+    assert [piece.t0_ns // (1000 * MS) for piece in _pieces(month, times)] == [
+        0,
+        1000,
+        86399,
+        86400,
+    ]
+    short = Span(7, 7 + 3_100 * MS)
+    whole = _pieces(short, np.arange(7, short.t1_ns, 10 * MS))
+    assert [p.t0_ns for p in whole] == [7, 7 + 1000 * MS, 7 + 2000 * MS]
+    assert whole[-1].t1_ns == short.t1_ns

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brrrtop.estimator import launches
@@ -79,3 +81,8 @@ def test_without_whole_steps_all_that_was_traced_is_judged(w: Window) -> None:
     rows = launches.call_of(w.activities, w.calls, w.observed)
     found, same, steps = whole_steps(w, rows)
     assert found is w and same is rows and steps == ()
+
+
+def test_marks_of_steps_where_nothing_may_be_judged_are_no_steps() -> None:
+    judged = estimate(replace(run(), observed=())).estimate
+    assert not judged.steps.spans

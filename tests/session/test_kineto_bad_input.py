@@ -325,7 +325,7 @@ def test_times_before_the_clock_began_are_moved_up(tmp_path: Path) -> None:
 def test_a_bomb_is_refused_in_bounded_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kineto_text, "MOST_HELD_BYTES", 8 << 20)
+    monkeypatch.setattr(kineto_text, "MOST_RUN_BYTES", 8 << 20)
     squeeze = zlib.compressobj(9, wbits=31)
     data = squeeze.compress(b'{"traceEvents": [' + b" " * 1000)
     data += b"".join(squeeze.compress(b" " * (1 << 20)) for _ in range(64)) + squeeze.flush()

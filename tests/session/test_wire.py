@@ -105,3 +105,61 @@ def test_record_sizes_are_those_of_the_c_structs() -> None:
         Kind.KERNELS: 80, Kind.COPIES: 48, Kind.CALLS: 32, Kind.MARKS: 40, Kind.LINKS: 8,
         Kind.GAUGES: 24, Kind.OBSERVED: 24, Kind.SAMPLES: 64,
     }  # fmt: skip
+
+
+GOOD_BODIES = [
+    (Kind.STATUS, {"state": "ready", "says": "x", "new": {"a": [1]}}),
+    (Kind.STATUS, {"shapes": "none"}),
+    (Kind.STATUS, {"shapes": [5, "no shapes"], "gauges": []}),
+    (Kind.LOSS, {"records": 3, "later": 1.5}),
+    (Kind.DEVICE, {"device_id": 1, "capability": [9, 0], "sm_clock_max_hz": 1980000000.0}),
+    (Kind.OPS, [[1, "aten::cat", [[[2, 3], [2, 3]], []], ["TensorList", ""], ["", "0"], [[], []]]]),
+    (Kind.HELLO, {"wire": 1, "cmdline": ["python", "t.py"], "rank": None, "clock": {"a": 1}}),
+    (Kind.END, {}),
+]
+BAD_BODIES = [
+    (Kind.STATUS, [1, 2]), (Kind.STATUS, {"says": [1]}), (Kind.STATUS, {"log": [1]}),
+    (Kind.STATUS, {"upkeep_ns": "much"}), (Kind.STATUS, None), (Kind.STATUS, {"gauges": 3}),
+    (Kind.LOSS, [3]), (Kind.LOSS, {"records": "three"}), (Kind.LOSS, {"records": {}}),
+    (Kind.END, "over"), (Kind.END, {"reason": 3}),
+    (Kind.DEVICE, []), (Kind.DEVICE, {"device_id": [0]}), (Kind.DEVICE, {"sm_count": "132"}),
+    (Kind.DEVICE, {"device_id": 1 << 40}), (Kind.DEVICE, {"capability": [9]}),
+    (Kind.DEVICE, {"capability": [9, [0]]}), (Kind.DEVICE, {"sm_count": -132}),
+    (Kind.OPS, {"1": 2}), (Kind.OPS, [[1, "aten::mm"]]), (Kind.OPS, [3]),
+    (Kind.OPS, [["1", "aten::mm", [], [], []]]), (Kind.OPS, [[1, "aten::mm", 3, [], []]]),
+    (Kind.OPS, [[1, "aten::mm", [[[[[2]]]]], [], []]]),
+    (Kind.HELLO, {"wire": 1, "pid": "4711"}), (Kind.HELLO, {"wire": 1, "notes": "x"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "body"), GOOD_BODIES)
+def test_a_json_body_arrives_as_it_was_sent(kind: Kind, body: Any) -> None:
+    assert next(Decoder().feed(encode(Frame(kind, body, 1)))).body == body
+
+
+@pytest.mark.parametrize(("kind", "body"), BAD_BODIES)
+def test_a_json_body_of_another_shape_is_refused(kind: Kind, body: Any) -> None:
+    with pytest.raises(WireError, match=kind.name):
+        list(Decoder().feed(encode(Frame(kind, body, 1))))
+
+
+@pytest.mark.parametrize("kind", [Kind.STATUS, Kind.OPS, Kind.DEVICE])
+def test_json_nested_without_end_is_refused(kind: Kind) -> None:
+    for text in (b"[" * 200_000, b'{"a":' * 200_000 + b"1" + b"}" * 200_000):
+        with pytest.raises(WireError):
+            list(Decoder().feed(HEADER.pack(len(text), kind, 0, 1) + text))
+
+
+def test_zeros_are_no_frames_without_end() -> None:
+    zeros, decoder, given = bytes(1 << 20), Decoder(), 0
+    with pytest.raises(WireError, match="empty frames"):
+        for _ in range(64):
+            given += len(zeros)
+            assert not list(decoder.feed(zeros))
+    assert given <= 16 * (wire.MOST_EMPTY_FRAMES + (1 << 16))
+
+
+@pytest.mark.parametrize("sent_ns", [-1, (1 << 62) + 1, (1 << 63) - 1])
+def test_a_stamp_that_is_no_time_is_refused(sent_ns: int) -> None:
+    with pytest.raises(WireError, match="no time"):
+        list(Decoder().feed(encode(Frame(Kind.END, {}, sent_ns))))

@@ -1,0 +1,83 @@
+"""What one file may take of this machine before somebody says `--force`.
+
+A file of 2 MB can hold 2 GB of text, and a sound one more than the machine has memory for. Real
+traces and recordings hold 3 to 30 times their own size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from brrrtop.errors import BadInput
+
+FREE_BYTES = 64 << 20
+"""So much text harms nobody, whatever it came out of."""
+MOST_TIMES = 100
+"""So many times what was read of it a file may have held."""
+MOST_TEXT_BYTES = 4 << 30
+MOST_OF_MEMORY = 0.5
+"""Of what is free: columns are copied once more when all of a file is there."""
+_LOOK_BYTES = 32 << 20
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+class Budget:
+    """Counts the text of one file.
+
+    Args:
+        label: The file's name.
+        file: What the text comes out of.
+        force: No limit holds.
+    """
+
+    def __init__(self, label: str, file: BinaryIO, force: bool = False) -> None:
+        self._label = label
+        self._file = file
+        self._force = force
+        self.text_bytes = 0
+        self._looked_bytes = 0
+        self._most_resident: float | None = None
+
+    def counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        """The same blocks.
+
+        Raises:
+            BadInput: They are more than the file may take.
+        """
+        for block in blocks:
+            self.text_bytes += len(block)
+            if not self._force:
+                self._check()
+            yield block
+
+    def _check(self) -> None:
+        most_bytes = min(max(FREE_BYTES, MOST_TIMES * self._file.tell()), MOST_TEXT_BYTES)
+        if self.text_bytes > most_bytes:
+            raise self._too_much(f"holds more than {most_bytes >> 20:,} MB of text")
+        if self.text_bytes - self._looked_bytes < _LOOK_BYTES:
+            return
+        self._looked_bytes = self.text_bytes
+        resident, free = _memory()
+        if self._most_resident is None:
+            self._most_resident = resident + MOST_OF_MEMORY * free
+        if resident > self._most_resident:
+            raise self._too_much(
+                f"takes more than half of the free memory: {self.text_bytes >> 20:,} MB of text so far"
+            )
+
+    def _too_much(self, why: str) -> BadInput:
+        return BadInput(f"{self._label} {why}", "--force reads it all the same; or record less")
+
+
+def _memory() -> tuple[int, int]:
+    """Bytes that this process has, and that are free for it."""
+    import psutil  # takes 20 ms that small files do not need
+
+    free = int(psutil.virtual_memory().available)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: `max`, no limit
+        most = int((_CGROUP / "memory.max").read_text())
+        free = min(free, most - int((_CGROUP / "memory.current").read_text()))
+    return int(psutil.Process().memory_info().rss), max(free, 0)

@@ -1,0 +1,66 @@
+"""What once crashed or hung is read, and a few hundred new inputs of each kind."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz import fuzz
+
+FILES = sorted(fuzz.CORPUS.iterdir())
+LIMIT_S = 30.0
+COUNTS = {"decoder": 3000, "wire": 300, "recording": 6, "session": 6, "kineto": 12}
+
+
+@pytest.fixture(autouse=True)
+def alarm() -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, fuzz._ring)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_the_corpus_is_small_and_every_file_has_a_reader() -> None:
+    assert FILES and sum(path.stat().st_size for path in FILES) < 200_000
+    assert {path.name.split("-")[0] for path in FILES} <= set(fuzz.TARGETS)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_what_once_failed_is_read(path: Path) -> None:
+    _, read = fuzz.TARGETS[path.name.split("-")[0]]
+    assert fuzz.tried(read, path.read_bytes(), LIMIT_S) is None
+
+
+@pytest.mark.parametrize("name", fuzz.TARGETS)
+def test_new_inputs_are_read(name: str) -> None:
+    inputs, read = fuzz.TARGETS[name]
+    for data, _ in zip(inputs(random.Random(1)), range(COUNTS[name]), strict=False):
+        assert fuzz.tried(read, data, LIMIT_S) is None, data
+
+
+def test_a_fault_is_seen_and_a_sentence_is_none() -> None:
+    def raises(fault: BaseException) -> None:
+        raise fault
+
+    assert "ZeroDivisionError" in str(fuzz.tried(lambda _: 1 // 0, b"", LIMIT_S))  # type: ignore[arg-type, return-value]
+    assert fuzz.tried(lambda _: raises(fuzz.WireError("odd")), b"", LIMIT_S) is None
+    assert "no sentence" in str(fuzz.tried(lambda _: raises(fuzz.WireError("")), b"", LIMIT_S))
+
+
+def test_a_hang_is_seen() -> None:
+    def hangs(_data: bytes) -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                signal.pause()
+
+    assert "longer than the limit" in str(fuzz.tried(hangs, b"", 0.05))
+
+
+def test_the_same_seed_gives_the_same_inputs() -> None:
+    for inputs, _ in fuzz.TARGETS.values():
+        one, other = inputs(random.Random(7)), inputs(random.Random(7))
+        assert [next(one) for _ in range(5)] == [next(other) for _ in range(5)]
