@@ -67,6 +67,8 @@ class Kernels:
     """Launched by another thread than the one that began the step, or backward by name."""
     uploads: Bool
     """Copies from pageable or pinned memory of the host."""
+    depthwise: Bool
+    """Convolutions of one channel a group by ATen's own kernels, which know channels-first images alone."""
     batch_norm: Bool
     """Norms over whole batches of images, which need their statistics first."""
     sorting: Bool
@@ -269,6 +271,7 @@ def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
         optimizer=launch & seen.in_optimizer[place],
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
         uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
+        depthwise=launch & _by_name(window, _DEPTHWISE)[place],
         batch_norm=launch & _by_name(window, _BATCH_NORM)[place],
         sorting=launch & _by_name(window, _SORTING)[place],
         recurrent=launch & _stretches(_by_name(window, _RECURRENT))[place],
@@ -276,6 +279,7 @@ def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
     )
 
 
+_DEPTHWISE = re.compile(r"conv_depthwise[23]d")
 _BATCH_NORM = re.compile(r"batch_norm|\bbn_(fw|bw)|BatchNorm")
 _SORTING = re.compile(r"[sS]ort|Radix|topk|TopK|cub::|unique")
 _RECURRENT = re.compile(r"LSTM|GRU|RNN")

@@ -26,6 +26,7 @@ def double_batch(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     # Updates, weights' conversions and gradients on their way to other ranks are as large as the model.
     weights = kernels.optimizer | kernels.is_role(Role.COMM) | kernels.has(Trait.FOREACH)
     grows = np.where(weights, 1.0, grows)
+    grows = 1 + (grows - 1) * guess.twice
     loading = step.named_ns["input"]
     return replace(
         step,

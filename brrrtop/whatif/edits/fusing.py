@@ -17,6 +17,8 @@ CONTRACTIONS = (Role.GEMM, Role.CONV, Role.ATTENTION, Role.SKINNY)
 _ANCHORS = (Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 """Need whole rows or images before they can go on, so each keeps a pass of its own."""
 _FUSABLE = (Role.POINTWISE, Role.POOL, Role.INDEX, *_ANCHORS)
+BATCH_NORM_CALLS = 3.0
+"""Kernels that a generated norm over batches is split into."""
 COMPILED = 0.5
 """Part of the time between contractions in generated kernels from which a step counts as compiled."""
 
@@ -27,7 +29,7 @@ def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     if not region.any() or is_compiled(step):
         return None
     laid = channels_last(step, roofs, guess)
-    return _launched(_fused(laid or step, roofs, guess), guess)
+    return _launched(step, _fused(laid or step, roofs, guess), guess)
 
 
 def model_nodes(step: Step) -> Bool:
@@ -117,17 +119,33 @@ def moved_bytes(step: Step, roofs: Roofs) -> F8:
     return np.where(known, step.kernels.size_bytes, usual)
 
 
-def _launched(step: Step, guess: Assumptions) -> Step:
-    """Forward and backward launched by generated code: no dispatch, one entry each."""
+def _launched(eager: Step, step: Step, guess: Assumptions) -> Step:
+    """Forward and backward launched by generated code, one entry each.
+
+    A generated call costs the host about as much as an eager one of the same model, with guards and
+    wrappers: what is won is that there are fewer.
+    """
     region = model_nodes(step)
     opens, turns = entries(step, region)
-    named = sum(step.named_ns.values(), np.zeros(len(step)))
     inner = region & ~opens & ~_after_wait(step)
-    before = np.where(
-        inner, np.minimum(step.before_ns, named + guess.compiled_launch_ns), step.before_ns
-    )
+    named = sum(step.named_ns.values(), np.zeros(len(step)))
+    usual = _usual_call_ns(eager)
+    calls = np.where(step.kernels.batch_norm, BATCH_NORM_CALLS, 1.0)
+    spent = named + calls * np.maximum(usual * guess.compiled_launch - step.call_ns, 0.0)
+    before = np.where(inner, spent, step.before_ns)
     before = before + np.where(opens | turns, guess.compiled_entry_ns, 0.0)
     return replace(step, before_ns=before)
+
+
+def _usual_call_ns(step: Step) -> float:
+    """Mean host time from one launch of the model to the next."""
+    region = model_nodes(step)
+    opens, _ = entries(step, region)
+    inner = region & ~opens & ~_after_wait(step)
+    if not inner.any():
+        return 0.0
+    named = sum(step.named_ns.values(), np.zeros(len(step)))
+    return float(np.mean((np.maximum(step.before_ns - named, 0.0) + step.call_ns)[inner]))
 
 
 def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:

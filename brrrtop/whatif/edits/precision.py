@@ -22,7 +22,10 @@ _NARROWED = (Role.POINTWISE, Role.POOL, Role.FUSED)
 def tf32(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step with `set_float32_matmul_precision("high")`; None without fp32 products on CUDA cores."""
     kernels = step.kernels
-    slow = kernels.is_role(*_PRODUCTS, Role.CONV) & kernels.has(Trait.SIMT)
+    slow = kernels.is_role(*_PRODUCTS) & kernels.has(Trait.SIMT)
+    dense = kernels.is_role(Role.CONV) & ~kernels.depthwise
+    if not (dense & kernels.has(Trait.TF32)).any():  # cuDNN uses TF32 unless it is told not to
+        slow |= dense & kernels.has(Trait.SIMT)
     peak = roofs.flop_per_s("tf32")
     if not slow.any() or not peak or not _faster(step, slow, peak):
         return None
@@ -33,6 +36,7 @@ def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step with its forward under autocast to bf16; None where products are of 16 bits already."""
     kernels = step.kernels
     wide = kernels.is_role(*_PRODUCTS, Role.CONV) & ~kernels.has(Trait.HALF | Trait.DOUBLE)
+    wide &= ~kernels.depthwise
     peak = roofs.flop_per_s("bf16")
     products = kernels.is_role(*_PRODUCTS, Role.CONV, Role.ATTENTION) & step.launches
     if not peak or not wide.any() or not _faster(step, wide, peak):
