@@ -39,6 +39,7 @@ def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     wide &= ~kernels.depthwise
     peak = roofs.flop_per_s("bf16")
     products = kernels.is_role(*_PRODUCTS, Role.CONV, Role.ATTENTION) & step.launches
+    products &= ~kernels.depthwise
     if not peak or not wide.any() or not _faster(step, wide, peak):
         return None
     if step.device_ns[wide].sum() < 0.5 * step.device_ns[products].sum():
