@@ -71,6 +71,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "enable-tf32-or-amp": ("low-precision-storage", "cudnn-benchmark"),
     "use-bf16": ("low-precision-storage",),
     "fuse-pointwise": ("inefficient-kernel",),
+    "fused-norm": ("inefficient-kernel",),
     "flash-attention": ("inefficient-kernel", "needless-copies", "fusion-ceiling"),
     "shared-gpu": ("misleading-util", "inefficient-kernel"),
 }

@@ -87,7 +87,7 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         converting[attention] = False
     moving = (kernels & joined.has(Trait.COPYING)) | on_device
     copying = moving & ~cast
-    sequences = _given(joined, _is_no_image)
+    sequences = of_sequences(joined)
     first = kernels & joined.has(Trait.NCHW) & ~sequences
     fp64 = _given(joined, lambda op: "double" in op.types)
     double = (kernels & joined.has(Trait.DOUBLE)) | (moving & fp64)
@@ -146,6 +146,11 @@ def _is_no_image(op: OpSignature) -> bool:
     if not isinstance(first, tuple) or not first:
         return False
     return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
+
+
+def of_sequences(joined: Joined) -> Bool:
+    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
+    return _given(joined, _is_no_image)
 
 
 def _given(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:

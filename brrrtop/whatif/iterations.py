@@ -10,6 +10,9 @@ from brrrtop.model import Steps
 from brrrtop.tables import I8, Bool, Window
 from collectors.wire import MarkClass
 
+UNTRACED = 0.05
+"""Part of a step before its burst began: tracing is switched on where a step ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
@@ -155,15 +158,18 @@ def _period_times(window: Window, call_rows: I8, steps: Steps) -> I8:
 
 
 def _traced(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of the steps those whose work ran in one traced span."""
+    """Of the steps those whose work ran in one traced span, and whose host was traced all along."""
     if window.observed is None or not pairs:
         return pairs
     launched = launch_times(window, call_rows)[0]
     order = np.argsort(launched, kind="stable")
     bursts = _bursts(window)[order]
+    opened = [0, *(span.t0_ns for span in window.observed)]
     at = np.searchsorted(launched[order], np.array(pairs, np.int64))
     return [
-        pair
-        for pair, (low, high) in zip(pairs, at.tolist(), strict=True)
-        if high > low and bursts[low] == bursts[high - 1]
+        (begin, end)
+        for (begin, end), (low, high) in zip(pairs, at.tolist(), strict=True)
+        if high > low
+        and bursts[low] == bursts[high - 1]
+        and opened[bursts[low]] - begin <= UNTRACED * (end - begin)
     ]

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from benchmarks.truth.runs import Run, runs
+
 from brrrtop.ceilings import Ceilings, ceilings_for
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.model import Regime
