@@ -122,8 +122,9 @@ def advise_on(context: Context) -> Advice:
     given = [a for a in (*edits.values(), *sure) if a.kind not in covered]
     if not any((a.saves or a.saves_at_most or 0.0) >= context.limits.healthy_gain for a in given):
         healthy = hygiene.none_healthy(context)
-        if healthy is not None:
-            given.append(healthy)
+        if healthy is not None:  # "stop tuning" beside an edit of 3 % would be two verdicts
+            named = {}
+            given = [a for a in given if a.kind not in edits] + [healthy]
     rows = tuple(
         replace(row, advisory=named[row.edit].kind if row.edit in named else None)
         for row in context.rows

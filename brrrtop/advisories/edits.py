@@ -12,6 +12,7 @@ from typing import Any
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.advisories.copies import are_for_readbacks
 from brrrtop.estimator.lines import parted
 from brrrtop.model import Advisory, WhatIf
 
@@ -21,6 +22,8 @@ BEYOND = 0.03
 """What CUDA graphs must win beside compiling alone to be named beside it."""
 WAITS_FIRST = 4
 """Waits a step from which a compiled model falls into pieces: each is a graph break."""
+FOR_DATA = ("loader-ready", "pinned-copies")
+"""Edits that bring a step its data sooner."""
 MOSTLY = 0.5
 """Of exposed communication: more of it in exchanges of activations has a remedy of its own."""
 FUSED_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -42,6 +45,8 @@ def edit_advice(context: Context) -> Iterator[tuple[str, Advisory]]:
     advice the better one words it, both are named by it."""
     given: dict[str, Advisory] = {}
     for row in context.rows:
+        if _comes_later(context, row):
+            continue
         words = _WORDS[row.edit](context, row) if context.worth(row.saves) else None
         if words is None:
             continue
@@ -49,6 +54,13 @@ def edit_advice(context: Context) -> Iterator[tuple[str, Advisory]]:
         if found is not None:
             given[words.kind] = found
             yield row.edit, found
+
+
+def _comes_later(context: Context, row: WhatIf) -> bool:
+    """Whether the step mostly waits for its data, and the edit wins little until that is changed."""
+    best = context.rows[0]
+    waiting = best.edit in FOR_DATA and best.saves >= context.limits.mostly_waiting
+    return waiting and row.saves < context.limits.beside_waiting
 
 
 def _given(context: Context, row: WhatIf, words: Words) -> Advisory | None:
@@ -276,7 +288,7 @@ def _loader(context: Context, row: WhatIf) -> Words | None:
 
 def _sync(context: Context, row: WhatIf) -> Words | None:
     found = context.facts.syncs
-    if found is None or not found.count:
+    if found is None or not found.count or are_for_readbacks(context):
         return None
     count = context.a_step(found.count)
     where = f", most in {_place(found.lines[0][0])}" if found.lines else ""

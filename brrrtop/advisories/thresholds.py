@@ -65,9 +65,9 @@ class Thresholds:
     chain_share: float = 0.05
     """Unfused chains below 5 % of the wall are what a well-kept eager model has (A30)."""
     mostly_waiting: float = 0.5
-    """Idle, or copying alone: what the device does is not what holds the step back (A30)."""
-    chain_waiting: float = 0.1
-    """Such a step has a larger cause: fusing that wins less than a tenth comes after it (A30)."""
+    """A step that is twice as fast once its data is there waits for nothing else."""
+    beside_waiting: float = 0.1
+    """Such a step has a larger cause: what wins less than a tenth comes after it."""
     named_part: float = 0.5
     """Of what fusing can win: norms or conversions that are most of it are the cause (A31, A33)."""
     chain_length: float = 4.0

@@ -18,8 +18,6 @@ MOST_CALL_NS = 10_000.0
 """Of a usual call: where more is usual, most of them stood before a full queue."""
 FULL_QUEUE = 900
 """Launches ahead of the device from which the queue counts as full; it takes 1,024."""
-LATE_BATCH = 0.05
-"""Part of a step in waits for input from which the loop waits for its workers; less is their hand-over."""
 NO_WORKERS = ("num_workers=0", "_SingleProcess")
 """In the names of input marks of a loader that loads in the loop itself."""
 CAUSES: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
@@ -98,18 +96,12 @@ def without_calls(nodes: Nodes, idle_from: I8, told: Iterations, window: Window)
 
 
 def batch_ns(window: Window, told: Iterations) -> float:
-    """Time that workers take for a step's batch, where the loop waits for it; 0 where it does not.
-
-    Such a loop is as fast as its workers: whatever else gets faster, it waits longer. Without workers
-    loading is the loop's own time.
-    """
+    """Time that workers take for a step's batch if it is they who set the pace; 0 without workers."""
     marks = window.marks
     rows = np.flatnonzero((marks.classes == MarkClass.INPUT) & told.holds(marks.starts_ns))
     names = {window.names[i] for i in np.unique(marks.name_ids[rows])}
-    waited = intervals.total(*intervals.merge_unsorted(marks.starts_ns[rows], marks.ends_ns[rows]))
     alone = any(word in name for name in names for word in NO_WORKERS)
-    late = waited > LATE_BATCH * told.measured_ns * told.count
-    return told.measured_ns if late and not alone else 0.0
+    return told.measured_ns if len(rows) and not alone else 0.0
 
 
 def records(window: Window, previous: I8, begun: I8) -> I8:

@@ -184,7 +184,7 @@ def _timed(judged: Judged, nodes: Nodes, told: Iterations) -> Step:
     added, idle_from = _device(judged)
     begun, row = nodes.starts_ns, np.maximum(nodes.rows, 0)
     started = window.activities.starts_ns[row]
-    finished = np.where(launch, window.activities.ends_ns[row], 0)
+    finished = np.where(launch, window.activities.ends_ns[row], np.iinfo(np.int64).min)
     reach = np.maximum.accumulate(finished)
     waits, partial = full_waits(nodes, reach)
     # Nodes of one CUDA graph share a call: only the first one takes the host's time.

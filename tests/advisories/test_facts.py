@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from brrrtop.advisories.context import Context
-from brrrtop.advisories.overhead import dataloader_stall
-from brrrtop.advisories.thresholds import DEFAULT
 from brrrtop.estimator.facts import Facts, facts
 from brrrtop.tables import OpSignature
 from collectors.wire import MarkClass, Metric
@@ -271,18 +266,3 @@ def test_only_waits_in_traced_time_are_counted_per_step() -> None:
     found = of(scene).waits
     assert found is not None and found.count == 2
     assert found.p50_ns == 400_000
-
-
-def test_no_wait_that_began_where_steps_were_counted_is_no_count_of_none() -> None:
-    scene = Scene()
-    for _ in range(5):
-        scene.idle(20_000, MarkClass.INPUT, "next").kernel(GEMM, 100.0)
-        scene.step()
-    judged = scene.judged()
-    known = facts(judged.window, judged.estimate, judged.call_rows)
-    assert known.waits is not None and known.waits.count
-    for count, expected in ((5, 1.0), (0, None)):
-        waits = replace(known.waits, count=count)
-        context = Context(judged.estimate, replace(known, waits=waits, steps=5), DEFAULT, None)
-        found = dataloader_stall(context)
-        assert found is not None and found.evidence["waits_a_step"] == expected
