@@ -103,7 +103,8 @@ def advise(judged: Judged, thresholds: Thresholds = DEFAULT) -> Advice:
             facts=facts(judged.window, judged.estimate, judged.call_rows),
             limits=thresholds,
             ceilings=judged.ceilings,
-            priced=priced(judged),
+            # On a GPU that another process has turns of no time is this trainer's alone.
+            priced=priced(judged) if judged.window.turns is None else None,
         )
     )
 

@@ -1,7 +1,7 @@
 """What a rule sees, and the arithmetic all rules share: Amdahl, with what each side can win.
 
 A saving of device time counts only as far as the device sets the pace (rho); a saving of host
-time only as far as the device idled for it (regime-theory, section 4.1).
+time only as far as the device idled for it.
 """
 
 from __future__ import annotations

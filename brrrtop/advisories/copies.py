@@ -1,14 +1,10 @@
-"""Rules about copies between host and device. A18-A20 of regime-theory, section 4.2."""
+"""Rules about copies between host and device."""
 
 from __future__ import annotations
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.model import Advisory
-
-_BUS = {7: 15.8e9, 8: 31.5e9, 9: 63.0e9}
-"""Bytes per second of 16 lanes by compute capability: PCIe 3, 4 and 5 at 8, 16 and 32 GT/s, 128 of
-130 bits. What a pinned copy cannot exceed; Blackwell's PCIe 5 and 6 are taken for 5."""
 
 
 def _readback_part(context: Context) -> float:
@@ -32,7 +28,7 @@ def are_for_readbacks(context: Context) -> bool:
 
 
 def readback_traffic(context: Context) -> Advisory | None:
-    """A20: downloads that no kernel hides.
+    """Downloads that no kernel hides.
 
     What the host does with the copies goes with them, as far as it takes no longer than they do: more
     is the host's own work. Ops on CPU tensors have their like on the device, and go however long.

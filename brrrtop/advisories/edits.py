@@ -273,8 +273,7 @@ def _attention(context: Context, row: WhatIf) -> Words | None:
 
 
 def _loader(context: Context, row: WhatIf) -> Words | None:
-    waits = context.facts.waits
-    wait_ns = waits.p50_ns if waits else None
+    wait_ns = context.facts.wait_p50_ns
     stalled = context.idle("input")
     return Words(
         "dataloader-stall",

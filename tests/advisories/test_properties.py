@@ -50,7 +50,7 @@ action = st.one_of(
 )
 
 
-def played(actions: list[tuple], device: Device) -> Window:  # type: ignore[type-arg]
+def played(actions: list[tuple], device: Device, with_calls: bool = True) -> Window:  # type: ignore[type-arg]
     scene = Scene(device)
     for kind, *given_ in actions:
         if kind == "kernel":
@@ -69,6 +69,8 @@ def played(actions: list[tuple], device: Device) -> Window:  # type: ignore[type
             scene.sync(*given_)
         else:
             scene.step()
+    if not with_calls:
+        scene.calls.clear()
     return scene.window()
 
 

@@ -23,7 +23,17 @@ from .scenarios import (
     TF32_GEMM,
 )
 
-WITHOUT_ROLE = {"delay", "fft", "kv-cache", "pool", "quantize", "recurrent", "solve", "other"}
+WITHOUT_ROLE = {
+    "delay",
+    "fft",
+    "kv-cache",
+    "pool",
+    "quantize",
+    "recurrent",
+    "recurrent-cell",
+    "solve",
+}
+WITHOUT_ROLE |= {"other"}
 """Families no advice speaks of."""
 DOUBLE_ARGUMENTS = FUSED_ADAM.replace("(P)", "(P, double, double)")
 WARP_LOSS = (

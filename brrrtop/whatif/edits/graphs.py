@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.estimator.idle import REFILL_NS
+from brrrtop.estimator.idle import DISPATCH_NS, REFILL_NS
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.edits.fusing import compiled, entries, is_captured, is_compiled, model_nodes
 from brrrtop.whatif.roofs import Roofs
@@ -34,5 +34,5 @@ def captured(step: Step, guess: Assumptions) -> Step:
         step,
         before_ns=before,
         call_ns=np.where(inner, 0.0, step.call_ns),
-        gap_ns=np.where(inner, guess.graph_node_ns, step.gap_ns),
+        gap_ns=np.where(inner & (step.gap_ns <= DISPATCH_NS), guess.graph_node_ns, step.gap_ns),
     )
