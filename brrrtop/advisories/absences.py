@@ -1,4 +1,4 @@
-"""The host is elsewhere while the device idles, and no probe names where. A14 of regime-theory.
+"""The host is elsewhere while the device idles, and no probe names where.
 
 What the device did last, ops on CPU tensors and stack samples may still tell what keeps it.
 """
@@ -19,7 +19,7 @@ MOSTLY = 0.8
 
 
 def host_stall(context: Context) -> Advisory | None:
-    """A14: long absences of the host that no probe names; samples may say in which files."""
+    """Long absences of the host that no probe names; samples may say in which files."""
     lost = away(context)
     if readback_traffic(context) is not None:  # it has the ops on what was copied back
         lost -= computed_on_copies(context)

@@ -71,6 +71,7 @@ COVERED: dict[str, tuple[str, ...]] = {
     "enable-tf32-or-amp": ("low-precision-storage", "cudnn-benchmark"),
     "use-bf16": ("low-precision-storage",),
     "fuse-pointwise": ("inefficient-kernel",),
+    "fused-norm": ("inefficient-kernel",),
     "flash-attention": ("inefficient-kernel", "needless-copies", "fusion-ceiling"),
     "shared-gpu": ("misleading-util", "inefficient-kernel"),
 }
@@ -102,7 +103,8 @@ def advise(judged: Judged, thresholds: Thresholds = DEFAULT) -> Advice:
             facts=facts(judged.window, judged.estimate, judged.call_rows),
             limits=thresholds,
             ceilings=judged.ceilings,
-            priced=priced(judged),
+            # On a GPU that another process has turns of no time is this trainer's alone.
+            priced=priced(judged) if judged.window.turns is None else None,
         )
     )
 
@@ -121,8 +123,9 @@ def advise_on(context: Context) -> Advice:
     given = [a for a in (*edits.values(), *sure) if a.kind not in covered]
     if not any((a.saves or a.saves_at_most or 0.0) >= context.limits.healthy_gain for a in given):
         healthy = hygiene.none_healthy(context)
-        if healthy is not None:
-            given.append(healthy)
+        if healthy is not None:  # "stop tuning" beside an edit of 3 % would be two verdicts
+            named = {}
+            given = [a for a in given if a.kind not in edits] + [healthy]
     rows = tuple(
         replace(row, advisory=named[row.edit].kind if row.edit in named else None)
         for row in context.rows

@@ -118,7 +118,7 @@ def changes_in_kind(before: Estimate, after: Estimate) -> tuple[str, ...]:
     """Dimensions in which the two kernel streams differ: precision, fusion, batch, and so on.
 
     Read off the kernels alone; what leaves no trace in them (a loader's workers) shows only in the
-    buckets (regime-theory, A07).
+    buckets.
     """
     old, new = before.kernels, after.kernels
     if not old or not new:

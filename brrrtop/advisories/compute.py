@@ -1,7 +1,4 @@
-"""Rules about arithmetic: the unit it runs on, shapes and layouts that keep it off the fast one.
-
-A-numbers: regime-theory, section 4.2.
-"""
+"""Rules about arithmetic: the unit it runs on, shapes and layouts that keep it off the fast one."""
 
 from __future__ import annotations
 
@@ -17,17 +14,9 @@ _SKINNY = re.compile(
     r"gemv|dot_kernel|nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_"
 )
 _PRODUCTS = frozenset({Role.GEMM, Role.CONV, Role.SKINNY})
-HALF_BYTES = 0.5
-"""What 16-bit operands move of the bytes of fp32 ones."""
-FLASH_FLOP = 14 / 12
-"""A fused backward recomputes the scores: 4 + 10 bhSSd instead of 4 + 8 (regime-theory, 1.6)."""
-FLASH_CAUSAL = 0.5
-"""A causal mask lets a fused kernel skip half of the products."""
-FLASH_SHARE = 0.75
-"""Of the dense peak, reached by the best fused attention of a device's own generation (A46)."""
 OLD_KERNEL = 0.8
 """Part of the time a Turing or Ampere kernel loses on Hopper and later: 5-7 % of the peak were
-seen where aligned kernels reach 70 % (regime-theory, 1.8)."""
+seen where aligned kernels reach 70 %."""
 LATENCY_NS = 10_000
 """A product shorter than this that does not fill the GPU gains nothing from a faster unit: 16-bit ones
 on Hopper's tensor cores take 4 to 7 us for 64 rows (an LSTM's steps on an H200)."""
@@ -58,16 +47,14 @@ def _spared_ns(
     spent_ns: float,
     precision: str,
     otherwise: float,
-    bytes_part: float = 1.0,
 ) -> float:
     """Most that products of a trait can lose, given the peak of the format they should run in.
 
-    t - max(F / peak, Q / bandwidth) where shapes tell the FLOPs of at least half of them (A41, A43):
+    t - max(F / peak, Q / bandwidth) where shapes tell the FLOPs of at least half of them:
     no kernel beats the datasheet. Else the part `otherwise`.
 
     Args:
         spent_ns: Time of all such products.
-        bytes_part: Of the bytes they move, what they would still move.
     """
     peak = _peak(context, precision)
     roof = (context.ceilings.bytes_per_s if context.ceilings else None) or math.inf
@@ -75,7 +62,7 @@ def _spared_ns(
     for row, time_ns in _rows(context, wanted) if peak else ():
         if peak and row.flop_per_s:
             known += time_ns
-            moved = bytes_part * (row.bytes_per_s or 0.0) / roof
+            moved = (row.bytes_per_s or 0.0) / roof
             least += time_ns * min(max(row.flop_per_s / peak, moved), 1.0)
     if not peak or known < spent_ns / 2:
         return spent_ns * otherwise
@@ -83,7 +70,7 @@ def _spared_ns(
 
 
 def tensor_core_alignment(context: Context) -> Advisory | None:
-    """A43: 16-bit products whose rows are no multiple of 16 bytes."""
+    """16-bit products whose rows are no multiple of 16 bytes."""
     used = context.facts.precision
     if context.share(used.misaligned_ns) < context.limits.misaligned_share:
         return None
@@ -108,7 +95,7 @@ def tensor_core_alignment(context: Context) -> Advisory | None:
 
 
 def fusion_ceiling(context: Context) -> Advisory | None:
-    """A47: attention kernels written for an older generation than the device's."""
+    """Attention kernels written for an older generation than the device's."""
     used = context.facts.precision
     share = context.share(used.old_attention_ns)
     if share < context.limits.backend_share or context.capability < (9, 0):
@@ -128,7 +115,7 @@ def fusion_ceiling(context: Context) -> Advisory | None:
 
 
 def skinny_products(context: Context) -> Advisory | None:
-    """A45: products with a few rows: the weights go through memory for little work."""
+    """Products with a few rows: the weights go through memory for little work."""
     rows = [r for r in context.estimate.kernels if _SKINNY.search(r.name)]
     spent = sum(r.total_ns for r in rows)
     if context.share(spent) < context.limits.skinny_share:
@@ -147,7 +134,7 @@ def skinny_products(context: Context) -> Advisory | None:
 
 
 def cudnn_benchmark(context: Context) -> Advisory | None:
-    """A48: direct and transform convolutions where implicit GEMMs exist."""
+    """Direct and transform convolutions where implicit GEMMs exist."""
     spent = context.facts.precision.old_conv_ns
     if context.share(spent) < context.limits.old_conv_share:
         return None
@@ -165,7 +152,7 @@ def cudnn_benchmark(context: Context) -> Advisory | None:
 
 
 def double_precision(context: Context) -> Advisory | None:
-    """A49: fp64 by accident."""
+    """Fp64 by accident."""
     used = context.facts.precision
     if context.share(used.double_ns) < context.limits.double_share:
         return None

@@ -1,7 +1,7 @@
-"""What a rule sees, and the arithmetic all rules share: Amdahl, with what each side can win.
+"""What a rule sees, and the arithmetic all rules share.
 
-A saving of device time counts only as far as the device sets the pace (rho); a saving of host
-time only as far as the device idled for it (regime-theory, section 4.1).
+A saving of device time is simulated, as kernels that take less of it; a saving of host time counts
+only as far as the device idled for it.
 """
 
 from __future__ import annotations
@@ -114,12 +114,6 @@ class Context:
         """Share of the wall idle after waits for the device, less what saves took of it."""
         booked = self.estimate.account.idle_ns.get("sync", 0)
         return self.share(max(booked - self.save_idle_ns, 0))
-
-    @property
-    def waiting(self) -> float:
-        """Share of the wall the device stands idle, or only copies."""
-        account = self.estimate.account
-        return self.share(account.idle_total_ns + account.exposed_copy_ns)
 
     def a_step(self, amount: float) -> float:
         """`amount` per step, or for the whole window when steps are unknown."""

@@ -1,4 +1,4 @@
-"""Rules about copies between host and device. A18-A20 of regime-theory, section 4.2."""
+"""Rules about copies between host and device."""
 
 from __future__ import annotations
 
@@ -6,23 +6,29 @@ from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
 from brrrtop.model import Advisory
 
-_BUS = {7: 15.8e9, 8: 31.5e9, 9: 63.0e9}
-"""Bytes per second of 16 lanes by compute capability: PCIe 3, 4 and 5 at 8, 16 and 32 GT/s, 128 of
-130 bits. What a pinned copy cannot exceed; Blackwell's PCIe 5 and 6 are taken for 5."""
 
-
-def readback_waits(context: Context) -> float:
-    """Share of the wall idle after waits for large copies back: their part of all waits (A20)."""
+def _readback_part(context: Context) -> float:
+    """Part of the waits that are for large copies back."""
     found, moved = context.facts.syncs, context.facts.transfers
     large = moved.pageable_down.large + moved.pinned_down.large
     waits = found.count if found is not None else 0
     if found is not None and found.from_copies:  # told from the small copies alone
         waits += large
-    return context.waited * min(large / max(waits, large, 1), 1.0)
+    return min(large / max(waits, large, 1), 1.0)
+
+
+def readback_waits(context: Context) -> float:
+    """Share of the wall idle after waits for large copies back: their part of all waits."""
+    return context.waited * _readback_part(context)
+
+
+def are_for_readbacks(context: Context) -> bool:
+    """Whether most waits go with the advice on copies back."""
+    return _readback_part(context) >= 0.5 and readback_traffic(context) is not None
 
 
 def readback_traffic(context: Context) -> Advisory | None:
-    """A20: downloads that no kernel hides.
+    """Downloads that no kernel hides.
 
     What the host does with the copies goes with them, as far as it takes no longer than they do: more
     is the host's own work. Ops on CPU tensors have their like on the device, and go however long.

@@ -12,6 +12,7 @@ from typing import Any
 
 from brrrtop import units
 from brrrtop.advisories.context import Context, advisory
+from brrrtop.advisories.copies import are_for_readbacks
 from brrrtop.estimator.lines import parted
 from brrrtop.model import Advisory, WhatIf
 
@@ -21,6 +22,10 @@ BEYOND = 0.03
 """What CUDA graphs must win beside compiling alone to be named beside it."""
 WAITS_FIRST = 4
 """Waits a step from which a compiled model falls into pieces: each is a graph break."""
+FOR_DATA = ("loader-ready", "pinned-copies")
+"""Edits that bring a step its data sooner."""
+MOSTLY = 0.5
+"""Of exposed communication: more of it in exchanges of activations has a remedy of its own."""
 FUSED_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad")
 """Of torch.optim with `fused` on CUDA (its documentation, 2.11)."""
 
@@ -40,6 +45,8 @@ def edit_advice(context: Context) -> Iterator[tuple[str, Advisory]]:
     advice the better one words it, both are named by it."""
     given: dict[str, Advisory] = {}
     for row in context.rows:
+        if _comes_later(context, row):
+            continue
         words = _WORDS[row.edit](context, row) if context.worth(row.saves) else None
         if words is None:
             continue
@@ -47,6 +54,13 @@ def edit_advice(context: Context) -> Iterator[tuple[str, Advisory]]:
         if found is not None:
             given[words.kind] = found
             yield row.edit, found
+
+
+def _comes_later(context: Context, row: WhatIf) -> bool:
+    """Whether the step mostly waits for its data, and the edit wins little until that is changed."""
+    best = context.rows[0]
+    waiting = best.edit in FOR_DATA and best.saves >= context.limits.mostly_waiting
+    return waiting and row.saves < context.limits.beside_waiting
 
 
 def _given(context: Context, row: WhatIf, words: Words) -> Advisory | None:
@@ -79,7 +93,24 @@ def _compile(context: Context, row: WhatIf) -> Words | None:
         line = f"remove the waits first, each breaks the graph; then {line}"
     if context.host_sets_the_pace:
         return Words("launch-bound-compile", _launching(context), line, _launches(context))
+    if _are_norms(context):
+        return Words("fused-norm", _norms(context), _norm_line(line), _runs(context))
     return Words("fuse-pointwise", _fusing(context), line, _runs(context))
+
+
+def _are_norms(context: Context) -> bool:
+    """Whether norms written out are half or more of what runs of unfused kernels take."""
+    runs, norms = context.facts.chains, context.facts.eager_norm_ns
+    return runs is not None and norms > 0 and 2 * norms >= runs.total_ns
+
+
+def _norms(context: Context) -> str:
+    share = units.share(context.share(context.facts.eager_norm_ns))
+    return f"{share} of the time goes to norms written out: five kernels or more where one would do"
+
+
+def _norm_line(compiling: str) -> str:
+    return f"torch.nn.functional.rms_norm(x, (d,), weight), or layer_norm; or {compiling}"
 
 
 def _graphs(context: Context, row: WhatIf) -> Words | None:
@@ -168,7 +199,8 @@ def _bf16(context: Context, row: WhatIf) -> Words | None:
     slow = used.simt_gemm_ns + used.simt_conv_ns
     line = "with torch.autocast('cuda', torch.bfloat16): around the forward pass"
     evidence = {"simt_share": context.share(slow), "product_share": context.share(used.matrix_ns)}
-    if 2 * slow > used.matrix_ns:
+    units_win = context.price("tf32")
+    if 2 * slow > used.matrix_ns and (units_win is None or context.worth(units_win.saves)):
         return Words(
             "enable-tf32-or-amp",
             f"fp32 products on the CUDA cores take {units.share(context.share(slow))} of the time; "
@@ -241,8 +273,7 @@ def _attention(context: Context, row: WhatIf) -> Words | None:
 
 
 def _loader(context: Context, row: WhatIf) -> Words | None:
-    waits = context.facts.waits
-    wait_ns = waits.p50_ns if waits else None
+    wait_ns = context.facts.wait_p50_ns
     stalled = context.idle("input")
     return Words(
         "dataloader-stall",
@@ -256,7 +287,7 @@ def _loader(context: Context, row: WhatIf) -> Words | None:
 
 def _sync(context: Context, row: WhatIf) -> Words | None:
     found = context.facts.syncs
-    if found is None or not found.count:
+    if found is None or not found.count or are_for_readbacks(context):
         return None
     count = context.a_step(found.count)
     where = f", most in {_place(found.lines[0][0])}" if found.lines else ""
@@ -311,13 +342,27 @@ def _copies(context: Context, row: WhatIf) -> Words | None:
 def _communication(context: Context, row: WhatIf) -> Words | None:
     exposed = context.share(context.estimate.account.exposed_comm_ns)
     found = context.facts.collectives
+    exchanged = found.exchanged_share or 0.0
+    line = (
+        "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
+        "prefetch; bf16 gradients halve the bytes"
+    )
+    if exchanged >= MOSTLY:  # activations on their way: no bucket of gradients holds them
+        line = (
+            "dist.all_to_all_single(..., async_op=True) beside the part that needs no exchange, such "
+            "as shared experts, or in chunks; 8-bit activations halve the bytes"
+        )
     return Words(
         "exposed-communication",
-        f"{units.share(exposed)} of the time only collectives run; one rank alone cannot tell a "
-        "slow link from a late peer",
-        "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
-        "prefetch; bf16 gradients halve the bytes",
-        {"exposed_share": exposed, "collectives_a_step": context.a_step(found.count)},
+        f"{units.share(exposed)} of the time only "
+        + ("all-to-all or send and receive runs" if exchanged >= MOSTLY else "collectives run")
+        + "; one rank alone cannot tell a slow link from a late peer",
+        line,
+        {
+            "exposed_share": exposed,
+            "exchanged_share": found.exchanged_share,
+            "collectives_a_step": context.a_step(found.count),
+        },
     )
 
 

@@ -117,7 +117,7 @@ def _products_ns(rows: Iterable[KernelRow], precision: str) -> float:
 
 
 def batch_test(speedup: float | None, work_ratio: float) -> str:
-    """Reads the batch-doubling test: how far the step's time follows its work (A13).
+    """Reads the batch-doubling test: how far the step's time follows its work.
 
     Args:
         speedup: Steps per second, of the larger batch over the smaller.
@@ -138,7 +138,7 @@ def batch_test(speedup: float | None, work_ratio: float) -> str:
 
 
 def precision_test(speedup: float | None, from_precision: str) -> str:
-    """Reads the 16-bit test (A42).
+    """Reads the 16-bit test.
 
     Args:
         speedup: Steps per second, of the 16-bit run over the wider.

@@ -8,14 +8,14 @@ from brrrtop.estimator.embeddings import DenseGradients
 from brrrtop.model import Advisory
 
 FILL_BYTES = 64 << 20
-"""Bytes set to zero a step from which it shows (A27)."""
+"""Bytes set to zero a step from which it shows."""
 UPDATE_PASSES = 7
 """Of a table's size, in an Adam update: parameter, gradient and two moments read, three written. The
 fill is one. Updates over lists of tensors make more, which are not counted."""
 
 
 def embedding_sort(context: Context) -> Advisory | None:
-    """A39: sorting and scattering indices."""
+    """Sorting and scattering indices."""
     spent = context.facts.precision.index_ns
     if context.share(spent) < context.limits.index_share or dense_gradients(context) is not None:
         return None
@@ -44,7 +44,7 @@ def _filled_bytes(context: Context, found: DenseGradients) -> float | None:
 
 
 def dense_gradients(context: Context) -> Advisory | None:
-    """A27: gradients of embedding tables, zeros but for the rows of the batch."""
+    """Gradients of embedding tables, zeros but for the rows of the batch."""
     found = context.facts.dense_gradients
     if found is None or context.share(found.fill_ns) < context.limits.fill_share:
         return None
@@ -70,7 +70,7 @@ def dense_gradients(context: Context) -> Advisory | None:
 
 
 def zero_grad_fill(context: Context) -> Advisory | None:
-    """A27: large buffers are filled with zeros every step."""
+    """Large buffers are filled with zeros every step."""
     dense = dense_gradients(context)
     if dense is not None:
         return dense

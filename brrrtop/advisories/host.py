@@ -9,7 +9,7 @@ from brrrtop.model import Advisory
 
 
 def recompilation(context: Context) -> Advisory | None:
-    """A03: torch.compile compiles again in steady state."""
+    """Torch.compile compiles again in steady state."""
     hosts = context.facts.hosts
     lost = max(context.idle("compile"), context.share(hosts.compiles.idle_ns))
     times = hosts.recompiles or hosts.compiles.count + hosts.modules.count
@@ -70,7 +70,7 @@ def away(context: Context) -> float:
 
 
 def gc_pause(context: Context) -> Advisory | None:
-    """A23: Python's collector stops the loop."""
+    """Python's collector stops the loop."""
     seen = context.facts.hosts.gc
     lost = max(context.idle("gc"), context.share(seen.idle_ns))
     long = seen.largest_ns >= context.limits.gc_pause_ns and seen.idle_ns > 0
@@ -93,7 +93,7 @@ def gc_pause(context: Context) -> Advisory | None:
 
 
 def allocator_retries(context: Context) -> Advisory | None:
-    """A24: the caching allocator ran out, freed everything and tried again."""
+    """The caching allocator ran out, freed everything and tried again."""
     retries = context.facts.hosts.retries
     if not retries:
         return None
@@ -115,7 +115,7 @@ def allocator_retries(context: Context) -> Advisory | None:
 
 
 def allocation_churn(context: Context) -> Advisory | None:
-    """A25: the driver is asked for memory in steady state."""
+    """The driver is asked for memory in steady state."""
     seen = context.facts.hosts.allocs
     lost = max(context.idle("allocator"), context.share(seen.idle_ns))
     if context.facts.hosts.retries or context.a_step(seen.count) < 1:
@@ -149,7 +149,7 @@ def _unmarked_save(context: Context) -> float:
 
 
 def checkpoint_stall(context: Context) -> Advisory | None:
-    """A22: saving holds the loop up."""
+    """Saving holds the loop up."""
     seen, copied = context.facts.hosts.checkpoint, context.facts.saves
     lost = max(context.idle("checkpoint"), context.share(seen.idle_ns))
     if copied is not None and copied.marked:
@@ -194,7 +194,7 @@ def checkpoint_stall(context: Context) -> Advisory | None:
 
 
 def logging_stall(context: Context) -> Advisory | None:
-    """A21: writing metrics holds the loop up."""
+    """Writing metrics holds the loop up."""
     seen = context.facts.hosts.logging
     guessed = sampled(context, "logging")
     lost = max(context.idle("logging"), context.share(seen.idle_ns), guessed)
@@ -261,7 +261,7 @@ def evaluation_stall(context: Context) -> Advisory | None:
 
 
 def python_overhead(context: Context) -> Advisory | None:
-    """A14: the launching thread is in Python, and samples say where."""
+    """The launching thread is in Python, and samples say where."""
     looks = context.estimate.looks
     # Not time between launches: a launch-bound loop is at `loss.backward()` most of the time.
     lost = away(context)
@@ -292,7 +292,7 @@ def python_overhead(context: Context) -> Advisory | None:
 
 
 def graph_breaks(context: Context) -> Advisory | None:
-    """A04: compiled, yet most pointwise work runs outside compiled graphs."""
+    """Compiled, yet most pointwise work runs outside compiled graphs."""
     found = context.facts.chains
     if found is None or found.fused_ns <= 0 or found.kernels < 8:
         return None

@@ -1,4 +1,4 @@
-"""Rules about whether what is seen can be trusted, and about the hardware. A01-A08, A54-A55."""
+"""Rules about whether what is seen can be trusted, and about the hardware."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ than without, most of them about twice as long (PyTorch 2.11)."""
 
 
 def warming_up(context: Context) -> Advisory | None:
-    """A01, A02: the first steps, or a compile in them, say nothing about the run."""
+    """The first steps, or a compile in them, say nothing about the run."""
     # A compile that is not the first belongs to steady state, and has its own advice.
     if not context.estimate.steps.warming_up or context.facts.hosts.recompiles:
         return None
@@ -64,7 +64,7 @@ def _uploaded(context: Context) -> str:
 
 
 def records_lost(context: Context) -> Advisory | None:
-    """4.1: too many records are missing to judge kernels."""
+    """Too many records are missing to judge kernels."""
     if context.facts.lost_share <= context.limits.lost_share:
         return None
     return advisory(
@@ -101,7 +101,7 @@ def useful_share(context: Context) -> float | None:
 
 
 def misleading_util(context: Context) -> Advisory | None:
-    """A05: nvidia-smi counts a resident kernel as full use."""
+    """Nvidia-smi counts a resident kernel as full use."""
     util = context.facts.readings.mean(Metric.SMI_UTIL)
     counted = used_roofs(context)
     useful = counted if counted is not None else useful_share(context)
@@ -123,7 +123,7 @@ def misleading_util(context: Context) -> Advisory | None:
 
 
 def throttled(context: Context) -> Advisory | None:
-    """A54: heat or a hardware slowdown holds the clocks; a power cap alone is normal."""
+    """Heat or a hardware slowdown holds the clocks; a power cap alone is normal."""
     reasons = context.facts.readings.reason_shares
     hot = ("hardware slowdown", "software thermal", "hardware thermal", "power brake")
     worst = max(hot, key=lambda name: reasons.get(name, 0.0))
@@ -150,7 +150,7 @@ def throttled(context: Context) -> Advisory | None:
 
 
 def idle_clocks(context: Context) -> Advisory | None:
-    """A28: clocks far below the most while the device works, by setting or by idling."""
+    """Clocks far below the most while the device works, by setting or by idling."""
     readings = context.facts.readings
     clock, most = readings.mean(Metric.SM_CLOCK_HZ), readings.mean(Metric.SM_CLOCK_MAX_HZ)
     reasons = readings.reason_shares
@@ -178,7 +178,7 @@ def idle_clocks(context: Context) -> Advisory | None:
 
 
 def shared_gpu(context: Context) -> Advisory | None:
-    """A55: somebody else computes on this device: by its turns within kernels, else by GPU-Util."""
+    """Somebody else computes on this device: by its turns within kernels, else by GPU-Util."""
     if context.facts.turns is not None:
         return _in_turns(context, context.facts.turns)
     readings = context.facts.readings
@@ -246,7 +246,7 @@ def gpu_faults(context: Context) -> Advisory | None:
 
 
 def monitor_cost(context: Context) -> Advisory | None:
-    """4.3: what watching costs is part of what is seen."""
+    """What watching costs is part of what is seen."""
     cost = context.facts.readings.mean(Metric.STEP_COST_SHARE)
     error = context.facts.readings.mean(Metric.STEP_COST_ERROR_SHARE) or 0.0
     if cost is None or cost - error < context.limits.monitor_cost:
@@ -289,7 +289,7 @@ def _profiled(context: Context) -> Advisory | None:
 
 
 def intensity_tie_breaker(context: Context) -> Advisory | None:
-    """A08: the side of much of the time is a coin toss."""
+    """The side of much of the time is a coin toss."""
     open_ns = sum(
         r.total_ns * (1 - r.underfilled_share)
         for r in context.estimate.kernels

@@ -1,4 +1,4 @@
-"""Rules about time spent moving bytes on the device. A-numbers: regime-theory, section 4.2."""
+"""Rules about time spent moving bytes on the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from brrrtop.model import Advisory
 
 
 def low_precision_storage(context: Context) -> Advisory | None:
-    """A32: memory-bound on fp32 tensors."""
+    """Memory-bound on fp32 tensors."""
     moved = context.facts.precision
     memory = context.share(context.estimate.account.memory_ns)
     if memory < context.limits.storage_memory or not moved.streaming_ns:
@@ -57,7 +57,7 @@ def cast_churn(context: Context) -> Advisory | None:
 
 
 def needless_copies(context: Context) -> Advisory | None:
-    """A35: kernels that only move elements."""
+    """Kernels that only move elements."""
     attention = context.facts.attention
     spent = context.facts.precision.copying_ns
     if attention is not None or context.share(spent) < context.limits.copying_share:
@@ -77,7 +77,7 @@ def needless_copies(context: Context) -> Advisory | None:
 
 
 def inefficient_kernel(context: Context) -> Advisory | None:
-    """A36: a full-grid memory kernel far under its roof.
+    """A full-grid memory kernel far under its roof.
 
     Norms and reductions are left out: their shapes are the model's, and nobody can pad a batch norm.
     """
@@ -108,7 +108,7 @@ def inefficient_kernel(context: Context) -> Advisory | None:
 
 
 def activation_checkpointing(context: Context) -> Advisory | None:
-    """A37: memory is full and bandwidth, not arithmetic, sets the pace."""
+    """Memory is full and bandwidth, not arithmetic, sets the pace."""
     used = context.memory_used
     account = context.estimate.account
     if used is None or used < context.limits.memory_full:
@@ -131,7 +131,7 @@ def activation_checkpointing(context: Context) -> Advisory | None:
 
 
 def remove_checkpointing(context: Context) -> Advisory | None:
-    """A38: activations are recomputed although memory is free."""
+    """Activations are recomputed although memory is free."""
     spent, used = context.facts.recomputed_ns, context.memory_used
     if not spent or (used is not None and used > context.limits.memory_roomy):
         return None

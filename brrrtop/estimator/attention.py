@@ -1,7 +1,7 @@
 """Attention written out: a softmax between two matrix products, and what a fused one would cost.
 
 Forward is `GEMM, scale, mask, softmax, dropout, GEMM`; backward has the softmax's derivative
-between the last product of the gradients into it and the first out of it (regime-theory, A46).
+between the last product of the gradients into it and the first out of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from brrrtop.estimator.chains import stream_order
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait, used
-from brrrtop.tables import F8, I8, Bool, OpSignature
+from brrrtop.tables import I8, Bool, OpSignature
 
 _BATCHED = ("bmm", "baddbmm", "matmul", "einsum")
 _ONLY_BATCHED, _ONLY_PLAIN = ("bmm", "baddbmm"), ("mm", "addmm", "linear", "addmv", "mv")
@@ -35,13 +35,10 @@ class EagerAttention:
     """Softmax calls inside it, forward and backward."""
     total_ns: int
     """Its products and everything between them."""
-    product_ns: int
     rows: I8
     """Activities that belong to it."""
     shape: tuple[int, int, int, int] | None = None
     """Batch x heads, queries, keys, head size of the largest; None where no shapes were recorded."""
-    flop: float | None = None
-    """Of all its products; None where shapes are missing for some."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +49,6 @@ class _Products:
     """Position in the order."""
     kinds: I8
     """`_UNKNOWN`, `_PLAIN` or `_IS_BATCHED`, from recorded shapes or the op's name."""
-    flops: F8
     op_ids: I8
 
 
@@ -86,31 +82,26 @@ def _gather(joined: Joined, order: I8, found: _Products, at: I8, before: I8) -> 
     backward = joined.has(Trait.BACKWARD)[order][at]
     streams = joined.window.activities.stream_ids[order]
     edge = np.zeros(len(order) + 1, np.int64)
-    used = np.zeros(len(found.at), np.bool_)
     low, high = found.at[before].copy(), found.at[before + 1].copy()
     for offset in _BACKWARD:
         index = np.clip(before + offset, 0, len(found.at) - 1)
         mine = (backward | (offset in _FORWARD)) & (found.kinds[index] != _PLAIN)
         mine &= (streams[found.at[index]] == streams[at]) & (index == before + offset)
-        used[index[mine]] = True
         low = np.where(mine, np.minimum(low, found.at[index]), low)
         high = np.where(mine, np.maximum(high, found.at[index]), high)
     np.add.at(edge, low, 1)
     np.add.at(edge, high + 1, -1)
     rows = np.sort(order[np.cumsum(edge[:-1]) > 0])
-    flop = found.flops[used].sum()
     return EagerAttention(
         count=len(at),
         total_ns=int(joined.durations_ns[rows].sum()),
-        product_ns=int(joined.durations_ns[order[found.at[used]]].sum()),
         rows=rows,
         shape=_score_shape(joined, found, before[~backward]),
-        flop=float(flop) if np.isfinite(flop) and flop > 0 else None,
     )
 
 
 def _products(joined: Joined, order: I8) -> _Products:
-    """The products of the window, with FLOPs and batching where shapes were recorded."""
+    """The products of the window, with batching where shapes were recorded."""
     product = joined.is_role(Role.GEMM, Role.SKINNY) & ~joined.has(Trait.EPILOGUE)
     at = np.flatnonzero(product[order])
     links = joined.window.links
@@ -122,19 +113,15 @@ def _products(joined: Joined, order: I8) -> _Products:
         op_ids[hit] = links.op_ids[near[hit]]
     ids, inverse = np.unique(op_ids, return_inverse=True)
     ops = [joined.window.ops.get(op_id) for op_id in ids.tolist()]
-    sizes = [_batched_size(op) if op is not None else None for op in ops]
-    kinds = [_kind(op, size is not None) for op, size in zip(ops, sizes, strict=True)]
-    flops = [2.0 * math.prod(size) if size else math.nan for size in sizes]
-    return _Products(
-        at, np.array(kinds, np.int64)[inverse], np.array(flops, np.float64)[inverse], op_ids
-    )
+    kinds = [_kind(op) for op in ops]
+    return _Products(at, np.array(kinds, np.int64)[inverse], op_ids)
 
 
-def _kind(op: OpSignature | None, sized: bool) -> int:
+def _kind(op: OpSignature | None) -> int:
     """Whether a product is batched, from its op's shapes; from its name where none were recorded."""
     if op is None:
         return _UNKNOWN
-    if sized:
+    if _batched_size(op) is not None:
         return _IS_BATCHED
     if op.dims:
         return _PLAIN

@@ -2,8 +2,8 @@
 
 A chain is broken by anything that is no pointwise, norm, reduction or softmax kernel. Its fused
 cost is never less than its largest kernel, nor than its norms and reductions, which stay kernels
-of their own with the pointwise work folded in (regime-theory, A30: `sum t - max(max t, Q/B)`;
-the external bytes Q are not known from names, so only the time bound is used).
+of their own with the pointwise work folded in (`sum t - max(max t, Q/B)`; the
+external bytes Q are not known from names, so only the time bound is used).
 """
 
 from __future__ import annotations
@@ -32,14 +32,8 @@ class Chains:
     total_ns: int
     fusable_ns: int
     """Most that fusing each run could save of kernel time."""
-    left_ns: int
-    """The same with every kernel gone that only moves elements: what fusing adds to avoiding those."""
     casting_ns: int
     """Conversions in runs: fused, they cost nothing of their own."""
-    length_p50: float
-    """Pointwise kernels of weight in a run, weighted by what fusing it could save.
-
-    Of weight: at least a tenth of the run's largest kernel; scalars and small vectors are not."""
     longest: int
     fused_ns: int
     """Kernels that a compiler has fused already."""
@@ -81,7 +75,7 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
     long_enough = stop - first >= 2
     first, stop = first[long_enough], stop[long_enough]
     if not len(first):
-        return Chains(0, 0, 0, 0, 0, 0, 0.0, 0, fused_ns, ())
+        return Chains(0, 0, 0, 0, 0, 0, fused_ns, ())
     time = joined.durations_ns[order]
     anchored = joined.is_role(*_ANCHORS)[order]
     bounds = np.stack((first, np.minimum(stop, len(order) - 1)), 1).ravel()
@@ -95,16 +89,6 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
     padded = np.append(time, 0)
     largest = np.maximum.reduceat(padded, bounds)[::2]
     casting = joined.has(Trait.CAST)[order]
-    moving = joined.has(Trait.COPYING)[order] & ~casting
-    staying = np.append(np.where(moving, 0, time), 0)
-    stays = sums(staying[:-1])
-    kept = np.maximum(np.maximum.reduceat(staying, bounds)[::2], anchors)
-    run = np.repeat(np.arange(len(first)), stop - first)
-    inside = np.arange(len(run)) - np.repeat(np.cumsum(stop - first) - (stop - first), stop - first)
-    inside += np.repeat(first, stop - first)
-    weighty = np.zeros(len(order), np.int64)
-    weighty[inside] = ~anchored[inside] & (time[inside] * 10 >= largest[run])
-    pointwise = sums(weighty)
     saved = np.clip(total - np.maximum(largest, anchors), 0, MOST_SAVED * total).astype(np.int64)
     dearest = int(np.argmax(saved))
     return Chains(
@@ -112,9 +96,7 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
         kernels=int((stop - first).sum()),
         total_ns=int(total.sum()),
         fusable_ns=int(saved.sum()),
-        left_ns=int(np.clip(stays - kept, 0, MOST_SAVED * stays).sum()),
         casting_ns=int(sums(np.where(casting, time, 0)).sum()),
-        length_p50=_weighted_median(pointwise, saved),
         longest=int((stop - first).max()),
         fused_ns=fused_ns,
         names=_names(joined, order[first[dearest] : stop[dearest]][:8]),
@@ -124,11 +106,3 @@ def chains(joined: Joined, excluded: Bool) -> Chains | None:
 def _names(joined: Joined, rows: I8) -> tuple[str, ...]:
     window = joined.window
     return tuple(window.names[i] for i in window.activities.name_ids[rows])
-
-
-def _weighted_median(values: I8, weights: I8) -> float:
-    order = np.argsort(values, kind="stable")
-    running = np.cumsum(weights[order])
-    if running[-1] <= 0:
-        return float(np.median(values))
-    return float(values[order][np.searchsorted(running, running[-1] / 2)])

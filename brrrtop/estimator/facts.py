@@ -6,7 +6,6 @@ Nothing is judged here, and nothing here knows an advisory.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,12 +22,11 @@ from brrrtop.estimator.optimizers import Optimizer, optimizer
 from brrrtop.estimator.pauses import Pauses, pauses
 from brrrtop.estimator.precision import Precision, precision
 from brrrtop.estimator.readings import Readings, readings
-from brrrtop.estimator.repeats import Repeats, recomputed_ns, repeats
+from brrrtop.estimator.repeats import recomputed_ns
 from brrrtop.estimator.saves import Saves, saves
 from brrrtop.estimator.syncs import Syncs, syncs
 from brrrtop.estimator.traits import Role, used
-from brrrtop.estimator.transfers import Transfers, Waits, transfers, waits
-from brrrtop.estimator.vacant import vacant_shares
+from brrrtop.estimator.transfers import Transfers, transfers, wait_p50_ns
 from brrrtop.estimator.value_reads import ValueReads, value_reads
 from brrrtop.model import Estimate
 from brrrtop.tables import I8, Turns, Window
@@ -44,7 +42,6 @@ class Facts:
     steps: float | None
     """Steps that the account covers: what per-step figures divide by."""
     kernels: int
-    kernel_ns: int
     kernel_p50_ns: int | None
     dispatch_idle_ns: int
     """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
@@ -56,7 +53,8 @@ class Facts:
     """Less the copies of `saves`."""
     saves: Saves | None
     dense_gradients: DenseGradients | None
-    waits: Waits | None
+    wait_p50_ns: int | None
+    """Half of the waits for input are shorter; None: none is marked."""
     syncs: Syncs | None
     cpu_work: CpuWork | None
     value_reads: ValueReads | None
@@ -66,13 +64,10 @@ class Facts:
     """Saves around the window, its own among them."""
     collectives: Collectives
     readings: Readings
-    repeats: Repeats | None
     recomputed_ns: int | None
     graph_kernels: int
     architecture: tuple[int, int] | None
     """Newest compute capability that kernel names say they were built for."""
-    vacant: Mapping[str, float]
-    """By kernel name: part of the device that stays empty while it runs."""
     lost_share: float
     """Records lost over records there were."""
     turns: Turns | None
@@ -101,7 +96,6 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
     return Facts(
         steps=estimate.steps_covered,
         kernels=int(kernels.sum()),
-        kernel_ns=int(lengths.sum()),
         kernel_p50_ns=int(np.median(lengths)) if len(lengths) else None,
         dispatch_idle_ns=int(gaps[gaps <= DISPATCH_NS].sum()),
         chains=chains(seen, excluded),
@@ -111,7 +105,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         transfers=transfers(seen, saved),
         saves=saved,
         dense_gradients=dense_gradients(seen),
-        waits=waits(seen),
+        wait_p50_ns=wait_p50_ns(seen),
         syncs=syncs(seen, saved),
         cpu_work=cpu_work(seen),
         value_reads=value_reads(seen, estimate.steps),
@@ -120,11 +114,9 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         saves_between=pauses(window, MarkClass.CHECKPOINT),
         collectives=collectives(seen),
         readings=readings(window),
-        repeats=repeats(seen, estimate.steps),
         recomputed_ns=recomputed_ns(seen, estimate.steps_covered),
         graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
         architecture=_architecture(window),
-        vacant=vacant_shares(seen),
         lost_share=window.lost_records / records if records else 0.0,
         turns=window.turns,
     )
@@ -139,7 +131,7 @@ def _architecture(window: Window) -> tuple[int, int] | None:
 def _eager_norm_ns(seen: Joined) -> int:
     """Forward time of norms written out: a mean between pointwise kernels, and a root right after it.
 
-    Fingerprint of regime-theory, section 2.2: pow, mean, add, rsqrt, mul, mul; of a layer norm: mean,
+    Their kernels: pow, mean, add, rsqrt, mul, mul; of a layer norm: mean,
     sub, pow, mean, add, sqrt, div, mul, add.
     """
     window = seen.window

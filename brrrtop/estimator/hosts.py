@@ -46,13 +46,9 @@ class Hosts:
     gc: Seen
     checkpoint: Seen
     logging: Seen
-    evaluation: Seen
     retries: int
     """Caching-allocator retries."""
     launches: int
-    graph_launches: int
-    launch_ns: int
-    """Summed host time of launch calls."""
 
 
 def hosts(joined: Joined) -> Hosts:
@@ -75,11 +71,8 @@ def hosts(joined: Joined) -> Hosts:
         gc=_marks(window, MarkClass.GC, idle),
         checkpoint=_marks(window, MarkClass.CHECKPOINT, idle),
         logging=_marks(window, MarkClass.LOGGING, idle),
-        evaluation=_marks(window, MarkClass.EVALUATION, idle),
         retries=int(np.maximum(marks.values[retries], 1).sum()),
         launches=int(launch.sum()),
-        graph_launches=int((calls.classes == CallClass.GRAPH_LAUNCH).sum()),
-        launch_ns=int((calls.ends_ns - calls.starts_ns)[launch].sum()),
     )
 
 

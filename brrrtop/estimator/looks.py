@@ -19,7 +19,7 @@ from brrrtop.tables import I8, Marks, Window
 from collectors.wire import MarkClass
 
 LEAST_SAMPLES = 20
-"""Fewer samples put too wide an error on a line's share (regime theory study, 1.4)."""
+"""Fewer samples put too wide an error on a line's share."""
 LEAST_PART = 0.25
 """Of the samples: a cause or a line that fewer of them name is not told from chance."""
 FEW_SAMPLES, MOST_OF_FEW = 5, 0.5

@@ -28,20 +28,12 @@ class Optimizer:
     updates: int | None
     """Optimizer steps seen; None without marks."""
     kernels: int
-    single: int
-    """Kernels that touch one tensor."""
-    foreach: int
-    fused: int
     total_ns: int
     """Kernel time."""
-    product_ns: int
-    """Part of it in matrix products, as of Muon and Shampoo: no fused form spares those."""
     host_ns: int | None
     """Host time in its ranges; None without marks."""
     span_ns: int
     """Their time on the device with the gaps between neighbours."""
-    foreach_ns: int = 0
-    """Kernel time of what updates lists."""
     kind: str | None = None
     """Class of the optimizer, as `SGD`; None where nobody names it, or several differ."""
 
@@ -60,19 +52,13 @@ def optimizer(joined: Joined) -> Optimizer | None:
     if not rows.any():
         return None
     low, high = intervals.clip(starts, ends, joined.window.span.t0_ns, joined.window.span.t1_ns)
-    single = rows & ~foreach & ~fused & joined.is_role(Role.POINTWISE)
     return Optimizer(
         marked=ranged,
         updates=len(starts) if ranged else None,
         kernels=int(rows.sum()),
-        single=int(single.sum()),
-        foreach=int((rows & foreach & ~fused).sum()),
-        fused=int((rows & fused).sum()),
         total_ns=joined.total_ns(rows),
-        product_ns=joined.total_ns(rows & joined.is_role(Role.GEMM)),
         host_ns=intervals.total(low, high) if ranged else None,
         span_ns=_span_ns(joined, rows),
-        foreach_ns=joined.total_ns(rows & foreach & ~fused),
         kind=_kind(joined),
     )
 

@@ -31,7 +31,6 @@ class Precision:
     conv_ns: int
     simt_gemm_ns: int
     simt_conv_ns: int
-    half_ns: int
     double_ns: int
     double_kernels: int
     double_cast_ns: int
@@ -56,9 +55,7 @@ class Precision:
     misaligned_names: tuple[str, ...]
     odd_sizes: tuple[int, ...]
     """Inner sizes that are no multiple of 8, from recorded shapes, most frequent first."""
-    attention_ns: int
     old_attention_ns: int
-    skinny_ns: int
     index_ns: int
     looked_up_ns: int
     """Of these, what only reads rows at places: neither a sort nor a gradient's sum."""
@@ -87,7 +84,7 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         converting[attention] = False
     moving = (kernels & joined.has(Trait.COPYING)) | on_device
     copying = moving & ~cast
-    sequences = _given(joined, _is_no_image)
+    sequences = of_sequences(joined)
     first = kernels & joined.has(Trait.NCHW) & ~sequences
     fp64 = _given(joined, lambda op: "double" in op.types)
     double = (kernels & joined.has(Trait.DOUBLE)) | (moving & fp64)
@@ -97,7 +94,6 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         conv_ns=total(conv),
         simt_gemm_ns=total(matrix & ~conv & simt),
         simt_conv_ns=total(conv & simt),
-        half_ns=total(matrix & joined.has(Trait.HALF)),
         double_ns=total(double),
         double_kernels=int(double.sum()),
         double_cast_ns=total(double & moving & cast),
@@ -116,9 +112,7 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         misaligned_ns=total(misaligned),
         misaligned_names=_names(joined, misaligned),
         odd_sizes=_odd_sizes(joined, misaligned),
-        attention_ns=total(kernels & joined.is_role(Role.ATTENTION)),
         old_attention_ns=total(kernels & joined.has(Trait.FLASH2)),
-        skinny_ns=total(kernels & joined.is_role(Role.SKINNY)),
         index_ns=total(kernels & joined.is_role(Role.INDEX)),
         looked_up_ns=total(kernels & joined.is_role(Role.INDEX) & ~_named(joined, _WRITES)),
     )
@@ -146,6 +140,11 @@ def _is_no_image(op: OpSignature) -> bool:
     if not isinstance(first, tuple) or not first:
         return False
     return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
+
+
+def of_sequences(joined: Joined) -> Bool:
+    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
+    return _given(joined, _is_no_image)
 
 
 def _given(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:

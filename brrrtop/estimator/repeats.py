@@ -1,55 +1,17 @@
-"""Whether steps launch the same kernels, and whether the backward pass repeats the forward one."""
+"""Whether the backward pass repeats the forward one."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.traits import Role, Trait
-from brrrtop.model import Steps
 from brrrtop.tables import I8, Bool
 
 U8 = npt.NDArray[np.uint64]
 
 _MIX, _TWO = np.uint64(0x9E3779B97F4A7C15), np.uint64(2)
-
-
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """Kernel sequences of the window's whole steps."""
-
-    steps: int
-    """Whole steps compared."""
-    identical: int
-    """Steps that launched the commonest sequence of names, grids and blocks."""
-    kernels_p50: int
-    """Kernels and copies a step."""
-    grid_ratio: float | None
-    """Mean blocks a kernel of the last step over those of the first; None for under two steps."""
-
-
-def repeats(joined: Joined, steps: Steps) -> Repeats | None:
-    """Compares the steps of the window; None when they are unknown."""
-    if not steps.spans:
-        return None
-    activities = joined.window.activities
-    edges = np.array([(span.t0_ns, span.t1_ns) for span in steps.spans], np.int64)
-    low, high = np.searchsorted(activities.starts_ns, edges).T
-    low, high = low[high > low], high[high > low]
-    if not len(low):
-        return None
-    hashes = _hashes(_keys(joined), low, high)
-    _, commonest = np.unique(hashes, return_counts=True)
-    blocks = _between(activities.blocks.astype(np.uint64), low, high) / (high - low)
-    return Repeats(
-        steps=len(low),
-        identical=int(commonest.max()),
-        kernels_p50=int(np.median(high - low)),
-        grid_ratio=float(blocks[-1] / blocks[0]) if len(low) > 1 and blocks[0] else None,
-    )
 
 
 def _hashes(keys: U8, low: I8, high: I8) -> U8:
@@ -92,7 +54,7 @@ def recomputed_ns(joined: Joined, steps: float | None) -> int | None:
     Attention and norm kernels say which pass they are of. A step has one long run of forward ones
     and then backward ones; with checkpointing each block's few forward kernels come again before
     its backward ones. Runs of at most half the longest, at least three for each long one, are
-    such. With each run goes what stood around the same kernels in the forward pass (A38: the
+    such. With each run goes what stood around the same kernels in the forward pass (the
     sequence repeats), as the products after a block's last norm do.
 
     Args:

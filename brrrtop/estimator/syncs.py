@@ -1,8 +1,4 @@
-"""Waits of the host for the device: how many, how long, what the refill costs, and where.
-
-A wait for a full queue costs nothing by itself: without it the host would wait elsewhere. What it
-can cost is the idle time it leads to, and never more than the host was blocked (A16).
-"""
+"""Waits of the host for the device: how many, how long, and where."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.estimator import intervals
-from brrrtop.estimator.idle import DISPATCH_NS, blocking
-from brrrtop.estimator.joined import LATE_NS, Joined
+from brrrtop.estimator.idle import blocking
+from brrrtop.estimator.joined import Joined
 from brrrtop.estimator.saves import READ_BACK_BYTES, Saves
 from brrrtop.estimator.traits import used
 from brrrtop.tables import I8, Bool, Window
@@ -22,8 +18,6 @@ WAITING_OPS = frozenset(
     {"aten::item", "aten::nonzero", "aten::is_nonzero", "aten::equal", "aten::_to_copy"}
 )
 """Framework ops that read a value back; each holds the others it is made of."""
-SHADOW = 8
-"""Launches after a wait that find the device idle because of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +27,6 @@ class Syncs:
     count: int
     blocked_ns: int
     """Host time inside them."""
-    refill_ns: int
-    """Device idle before the launches that follow a wait, until the queue fills again."""
-    for_uploads: int
-    """Waits left out: they end with a pageable host-to-device copy."""
     lines: tuple[tuple[str, int, int], ...]
     """Where: Python line or op, count, ns; dearest first, at most five. Empty: nobody knows."""
     from_copies: bool = False
@@ -55,7 +45,7 @@ def syncs(joined: Joined, saved: Saves | None = None) -> Syncs | None:
     if not len(calls):
         return _readbacks(joined, saved)
     if not (calls.classes == CallClass.SYNC).any():
-        return _readbacks(joined, saved) or Syncs(0, 0, 0, 0, ())
+        return _readbacks(joined, saved) or Syncs(0, 0, ())
     waits = _waits(joined)
     if saved is not None:
         spans = intervals.Cover(*intervals.merge(saved.starts_ns, saved.ends_ns))
@@ -72,8 +62,6 @@ def syncs(joined: Joined, saved: Saves | None = None) -> Syncs | None:
     return Syncs(
         count=int(called.sum()) or int(inside.sum()),
         blocked_ns=intervals.total(*merged),
-        refill_ns=_refill_ns(joined, ends),
-        for_uploads=int((waits & uploads).sum()),
         lines=_lines(window, starts, ends),
     )
 
@@ -89,17 +77,10 @@ def _readbacks(joined: Joined, saved: Saves | None) -> Syncs | None:
         small &= ~saved.rows
     if not small.any():
         return None
-    place = np.arange(len(activities))
-    last = np.maximum.accumulate(np.where(small, place, -SHADOW - 1))
-    shaded = place - last <= SHADOW
-    length = np.minimum(joined.gap_ends_ns - joined.gap_starts_ns, DISPATCH_NS)
-    after = shaded[np.maximum(joined.gap_rows - 1, 0)]
     none = np.empty(0, np.int64)
     return Syncs(
         count=int(small.sum()),
         blocked_ns=0,
-        refill_ns=int(length[after].sum()),
-        for_uploads=0,
         lines=_lines(joined.window, none, none),
         from_copies=True,
     )
@@ -130,29 +111,6 @@ def _for_uploads(joined: Joined) -> Bool:
         activities.src_kinds[row] == MemoryKind.PAGEABLE
     )
     return np.asarray((at >= 0) & upload)
-
-
-def _refill_ns(joined: Joined, ends: I8) -> int:
-    """Idle ended by one of the first launches after a wait that drained the device.
-
-    A wait drains the device when nothing was queued behind what it waited for: the next launch
-    comes after the wait, so the gap before that launch starts before the wait ends. The few
-    launches after it find the device idle too; `SHADOW` of them are charged to the wait, more would
-    blame a wait for a loop that is launch-bound anyway.
-    """
-    if not len(ends) or not len(joined.gap_rows):
-        return 0
-    known = joined.launch_rows[joined.gap_rows] >= 0
-    rows = joined.gap_rows[known]
-    launched = joined.launched_ns[rows]
-    late = np.minimum(joined.gap_ends_ns[known], launched)
-    length = np.maximum(late - joined.gap_starts_ns[known], 0)
-    ends = np.sort(ends)
-    every = np.sort(joined.launched_ns[joined.launch_rows >= 0])
-    last = np.searchsorted(ends, launched, "right") - 1
-    since = np.searchsorted(every, launched) - np.searchsorted(every, ends[np.maximum(last, 0)])
-    charged = (last >= 0) & (since < SHADOW) & (joined.leads_ns[rows] < LATE_NS)
-    return int(np.minimum(length[charged], DISPATCH_NS).sum())
 
 
 def _lines(window: Window, starts: I8, ends: I8) -> tuple[tuple[str, int, int], ...]:

@@ -82,8 +82,6 @@ class Trait(IntFlag):
     DOUBLE = 8
     MISALIGNED = 16
     """A GEMM that loads one or two elements at a time."""
-    OLD_ARCH = 32
-    """Written for tensor cores before Hopper."""
     NCHW = 64
     """Works on channels-first images."""
     FOREACH = 128
@@ -99,7 +97,6 @@ class Trait(IntFlag):
     """Only moves elements: contiguous, cat, transpose."""
     FP32_STORAGE = 4096
     """Reads or writes float tensors."""
-    DROPOUT = 8192
     GATHERING = 16384
     """Searches, sorts or picks elements."""
     OLD_CONV = 32768
@@ -114,7 +111,6 @@ class Trait(IntFlag):
 _TRAITS: tuple[tuple[Trait, re.Pattern[str]], ...] = tuple(
     (trait, re.compile(pattern))
     for trait, pattern in (
-        (Trait.OLD_ARCH, r"cutlass_7\d|cutlass_80|ampere_|volta_|turing_|sm80_xmma|sm75_|sm70_"),
         (
             Trait.NCHW,
             r"nchwkcrs|_nchw_|NCHW|dgrad_engine|wgrad_alg\d_engine|implicit_convolve|fft2d_|winograd"
@@ -134,7 +130,6 @@ _TRAITS: tuple[tuple[Trait, re.Pattern[str]], ...] = tuple(
         ),
         (Trait.COPYING, r"direct_copy_kernel|CatArray|transpose"),
         (Trait.FP32_STORAGE, r"<float\b|lambda\(float\b"),
-        (Trait.DROPOUT, r"dropout|bernoulli|masked_scale"),
         (Trait.GATHERING, r"topk|TopK|[sS]ort|[gG]ather|scatter|multinomial|argmax|ArgMax"),
         (
             Trait.OLD_CONV,

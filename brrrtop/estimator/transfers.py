@@ -49,18 +49,6 @@ class Transfers:
     set_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """Waits for the next batch, from input marks."""
-
-    count: int
-    """Those that began in what was traced, as the steps they are compared with did; may be none."""
-    total_ns: int
-    p50_ns: int
-    p90_ns: int
-    largest_ns: int
-
-
 def transfers(joined: Joined, saved: Saves | None = None) -> Transfers:
     """Copies by direction and memory, less those of `saved`; all zero where none ran."""
     activities = joined.window.activities
@@ -104,24 +92,10 @@ def transfers(joined: Joined, saved: Saves | None = None) -> Transfers:
     )
 
 
-def waits(joined: Joined) -> Waits | None:
-    """Waits for input that touch the window; None when the trainer showed none."""
+def wait_p50_ns(joined: Joined) -> int | None:
+    """Median of the waits for input that touch the window; None when the trainer showed none."""
     starts, ends = mark_spans(joined.window, MarkClass.INPUT)
-    if not len(starts):
-        return None
-    window = joined.window
-    low, high = intervals.clip(starts, ends, window.span.t0_ns, window.span.t1_ns)
-    touching = high > low
-    length = (high - low)[touching]
-    if not len(length):
-        return None
-    count = len(length)
-    if window.observed is not None:
-        traced = intervals.Cover(
-            np.array([span.t0_ns for span in window.observed], np.int64),
-            np.array([span.t1_ns for span in window.observed], np.int64),
-        )
-        begun = low[touching]
-        count = int((traced.between(begun, begun + 1) > 0).sum())
-    p50, p90 = np.percentile(length, (50, 90))
-    return Waits(count, int(length.sum()), int(p50), int(p90), int(length.max()))
+    span = joined.window.span
+    low, high = intervals.clip(starts, ends, span.t0_ns, span.t1_ns)
+    length = (high - low)[high > low]
+    return int(np.median(length)) if len(length) else None

@@ -36,7 +36,6 @@ _WORK = (Role.GEMM, Role.CONV, Role.ATTENTION, Role.OPTIMIZER, Role.SKINNY)
 class ValueReads:
     """Stretches of values read, and nothing else on the device."""
 
-    stretches: int
     reads: int
     histograms: int
     """Read back within them."""
@@ -74,7 +73,6 @@ def value_reads(joined: Joined, steps: Steps) -> ValueReads | None:
     idle = np.append(idle, np.cumsum(joined.gap_ends_ns - joined.gap_starts_ns))
     inside = [np.searchsorted(joined.gap_rows, edge, "right") for edge in (low, high)]
     return ValueReads(
-        stretches=len(low),
         reads=int(count.sum()),
         histograms=int((histograms[high] - histograms[low]).sum()),
         some_steps=_some_steps(activities.starts_ns[reads], steps),

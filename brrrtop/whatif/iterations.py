@@ -10,6 +10,9 @@ from brrrtop.model import Steps
 from brrrtop.tables import I8, Bool, Window
 from collectors.wire import MarkClass
 
+UNTRACED = 0.05
+"""Part of a step before its burst began: tracing is switched on where a step ends."""
+
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
@@ -36,7 +39,10 @@ def iterations(window: Window, call_rows: I8, steps: Steps, most_nodes: int) -> 
     """
     if not len(window.activities):
         return None
-    bounds = _bounds(window, call_rows, steps) or _whole(window, call_rows)
+    bounds = _bounds(window, call_rows, steps)
+    # What the host did before the window begins was cut off it.
+    bounds = [pair for pair in bounds if pair[0] >= window.span.t0_ns] or bounds
+    bounds = bounds or _whole(window, call_rows)
     launched = np.sort(launch_times(window, call_rows)[0])
     counts = [int(np.diff(np.searchsorted(launched, pair))[0]) for pair in bounds]
     usual = float(np.median(counts))
@@ -62,10 +68,10 @@ def _measured(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> fl
     for number, (begin, end) in enumerate(pairs):
         before, last = np.searchsorted(begins, (begin, end))
         started = int(window.activities.starts_ns[order[before]])
-        opened = max((t for t in traced if t <= started), default=0)
-        if before and reach[before - 1] >= opened:
+        opened = max((t for t in traced if t <= started), default=None)
+        if before and (opened is None or reach[before - 1] >= opened):
             opened = int(reach[before - 1])
-        elif not opened:
+        elif opened is None:
             if number + 1 < len(pairs):
                 continue
             opened = started
@@ -155,15 +161,18 @@ def _period_times(window: Window, call_rows: I8, steps: Steps) -> I8:
 
 
 def _traced(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Of the steps those whose work ran in one traced span."""
+    """Of the steps those whose work ran in one traced span, and whose host was traced all along."""
     if window.observed is None or not pairs:
         return pairs
     launched = launch_times(window, call_rows)[0]
     order = np.argsort(launched, kind="stable")
     bursts = _bursts(window)[order]
+    opened = [int(launched.min()), *(span.t0_ns for span in window.observed)]
     at = np.searchsorted(launched[order], np.array(pairs, np.int64))
     return [
-        pair
-        for pair, (low, high) in zip(pairs, at.tolist(), strict=True)
-        if high > low and bursts[low] == bursts[high - 1]
+        (begin, end)
+        for (begin, end), (low, high) in zip(pairs, at.tolist(), strict=True)
+        if high > low
+        and bursts[low] == bursts[high - 1]
+        and opened[bursts[low]] - begin <= UNTRACED * (end - begin)
     ]

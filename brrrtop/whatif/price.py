@@ -47,6 +47,8 @@ EDITS: dict[str, Edit] = {
 LEAST_DOUBT, DOUBT_SHARE = 0.015, 0.12
 """A measured gain varies by so much from run to run, and so does what no guess bounds: of the steady models
 of the half of `benchmarks/gains` that tunes, four in five are then within the range."""
+LATE_BATCH = 0.05
+"""Part of a step that waits for input make longer, from which workers set the pace."""
 UNITS = {"double-batch": 2}
 """Steps' worth of work in one edited step."""
 
@@ -96,10 +98,22 @@ def priced(judged: Judged) -> Priced | None:
     if step is None:
         return None
     roofs = roofs_of(judged.ceilings)
+    step = _paced(step)
     bases = [(guess, unprofiled(step, guess)) for guess in (MIDDLE, CAUTIOUS, HOPEFUL)]
     rows = [row for name in EDITS if (row := price((name,), bases, roofs)) is not None]
     middle = bases[0][1]
     return Priced(middle, period_ns(middle), tuple(sorted(rows, key=lambda row: -row.saves)))
+
+
+def _paced(step: Step) -> Step:
+    """The step, as short as it likes where the loop does not wait for its batch.
+
+    A loop that does is as fast as its workers: whatever else gets faster, it waits longer.
+    """
+    ready = loader_ready(step, _NOWHERE, MIDDLE)
+    if ready is not None and period_ns(ready) < (1 - LATE_BATCH) * period_ns(step):
+        return step
+    return replace(step, batch_ns=0.0)
 
 
 def price(

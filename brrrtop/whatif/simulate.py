@@ -28,7 +28,7 @@ def period_ns(step: Step) -> float:
         for work, reach, spent, waits in segments:
             device = max(device + work, host + reach)
             host = max(host + spent, device) if waits else host + spent
-    return max(host - begun, device - ended) / step.count
+    return max(host - begun, device - ended, step.batch_ns * step.count) / step.count
 
 
 def _segments(step: Step) -> list[tuple[float, float, float, bool]]:

@@ -20,8 +20,19 @@ from brrrtop.estimator.idle import blocking
 from brrrtop.estimator.joined import Joined, joined
 from brrrtop.estimator.judging import Group
 from brrrtop.estimator.labels import WORK
+from brrrtop.estimator.precision import of_sequences
+from brrrtop.estimator.saves import READ_BACK_BYTES
 from brrrtop.estimator.traits import Role, Trait, used
 from brrrtop.tables import F8, I8, Activities, Bool, Window
+from brrrtop.whatif.host import (
+    Nodes,
+    batch_ns,
+    full_waits,
+    named,
+    without_back_pressure,
+    without_calls,
+)
+from brrrtop.whatif.host import before as before_calls
 from brrrtop.whatif.iterations import Iterations, iterations, launch_times
 from collectors.wire import CopyKind, MarkClass
 
@@ -31,20 +42,8 @@ USUAL_LATENCY_NS = 4_000.0
 """From a launch to its kernel on an idle device, where no launch of the step found it idle."""
 MOST_LATENCY_NS = 20_000.0
 """More is a wait on the device, not the way of a launch."""
-LONG_CALL = 4.0
-"""Times the usual call: a longer one on a busy device stood before a full launch queue."""
 SHORT_WAIT_NS = 2_000.0
 """What a wait costs the host when there is nothing to wait for."""
-CAUSES: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
-    ("compile", (MarkClass.COMPILE,)),
-    ("checkpoint", (MarkClass.CHECKPOINT,)),
-    ("gc", (MarkClass.GC,)),
-    ("allocator", (MarkClass.ALLOCATOR,)),
-    ("input", (MarkClass.INPUT,)),
-    ("logging", (MarkClass.LOGGING,)),
-    ("evaluation", (MarkClass.EVALUATION,)),
-)
-"""Named parts of the host's time, most specific first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,6 +76,10 @@ class Kernels:
     """Part of a recurrent layer of cuDNN, which no compiler looks into."""
     eager_attention: Bool
     """Part of attention that is written out."""
+    captured: Bool
+    """Nodes of CUDA graphs."""
+    sequences: Bool
+    """Of ops on tensors that are no batch of images, as far as shapes say."""
 
     def take(self, kept: Bool | I8) -> Kernels:
         return Kernels(*(getattr(self, f.name)[kept] for f in fields(self)))
@@ -114,6 +117,8 @@ class Step:
     """Idle time of the device ahead of the node although the node before it had ended."""
     device_ns: F8
     """Time by which the node makes the device's busy time longer."""
+    batch_ns: float
+    """Time that others take for a step's batch where the loop waits for it: no step is shorter. Or 0."""
     named_ns: dict[str, F8]
     """Parts of `before_ns` by cause, keys of `CAUSES`."""
     rows: I8
@@ -144,19 +149,6 @@ class Step:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Nodes:
-    """Launches and waits of some steps, sorted by their place on the host's clock."""
-
-    starts_ns: I8
-    ends_ns: I8
-    rows: I8
-    calls: I8
-    waits: Bool
-    resumes_ns: I8
-    """When the host went on after a wait; the end of the call otherwise."""
-
-
 def step_of(judged: Judged) -> Step | None:
     """The steps of a judged window that stand for it; None where no whole step is known."""
     window, call_rows = judged.window, judged.call_rows
@@ -169,13 +161,17 @@ def step_of(judged: Judged) -> Step | None:
     return _timed(judged, nodes, told)
 
 
-def _nodes(window: Window, call_rows: I8, told: Iterations) -> _Nodes:
+def _nodes(window: Window, call_rows: I8, told: Iterations) -> Nodes:
     """Launches of the iterations, and the waits of the threads that launch."""
     acts, calls = window.activities, window.calls
     known = call_rows >= 0
     at = np.maximum(call_rows, 0)
     starts, ends = launch_times(window, call_rows)
     waiting = blocking(acts, calls, call_rows)
+    held = known & waiting[at] if len(calls) else known
+    if not known.any():  # a value that is copied back is wanted at once
+        held = (acts.copy_kinds == CopyKind.DTOH) & (acts.size_bytes <= READ_BACK_BYTES)
+        ends = np.where(held, acts.ends_ns, ends)
     launching = np.unique(calls.tids[at[known]]) if known.any() else np.empty(0, np.int64)
     launched = np.zeros(len(calls), np.bool_)
     launched[call_rows[known]] = True
@@ -186,13 +182,12 @@ def _nodes(window: Window, call_rows: I8, told: Iterations) -> _Nodes:
     call = np.concatenate((call_rows[mine], lone))
     begun = np.concatenate((starts[mine], calls.starts_ns[lone]))
     ended = np.concatenate((ends[mine], calls.ends_ns[lone]))
-    waits = np.concatenate((known[mine] & waiting[at[mine]] if len(calls) else known[mine],
-                            np.ones(len(lone), np.bool_)))  # fmt: skip
+    waits = np.concatenate((held[mine], np.ones(len(lone), np.bool_)))
     order = np.lexsort((rows, begun))
-    return _Nodes(begun[order], ended[order], rows[order], call[order], waits[order], ended[order])
+    return Nodes(begun[order], ended[order], rows[order], call[order], waits[order])
 
 
-def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
+def _timed(judged: Judged, nodes: Nodes, told: Iterations) -> Step:
     """The nodes with the host's and the device's part of their time."""
     window = judged.window
     n = len(nodes.rows)
@@ -200,22 +195,24 @@ def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
     added, idle_from = _device(judged)
     begun, row = nodes.starts_ns, np.maximum(nodes.rows, 0)
     started = window.activities.starts_ns[row]
-    finished = np.where(launch, window.activities.ends_ns[row], 0)
+    finished = np.where(launch, window.activities.ends_ns[row], np.iinfo(np.int64).min)
     reach = np.maximum.accumulate(finished)
-    waits, partial = _full_waits(nodes, reach)
+    waits, partial = full_waits(nodes, reach)
     # Nodes of one CUDA graph share a call: only the first one takes the host's time.
     first = np.ones(n, np.bool_)
     first[1:] = (nodes.calls[1:] != nodes.calls[:-1]) | (nodes.calls[1:] < 0)
-    before, previous = _before(nodes, told)
+    before, previous = before_calls(nodes, told)
     before = np.where(first, before, 0.0)
     call = np.where(first, (nodes.ends_ns - begun).astype(np.float64), 0.0)
     call = np.where(waits | partial, np.minimum(call, SHORT_WAIT_NS), call)
-    call = _without_back_pressure(call, first & launch & ~waits, nodes, started)
+    call = without_back_pressure(call, first & launch & ~waits, nodes, started)
     late = launch & (begun > idle_from[row])
     latency = (started - begun).astype(np.float64)
     usual = float(np.median(latency[late])) if late.any() else USUAL_LATENCY_NS
     usual = min(max(usual, 0.0), MOST_LATENCY_NS)
     gap = np.where(launch & ~late, np.maximum(started - idle_from[row], 0), 0).astype(np.float64)
+    if not (nodes.calls >= 0).any():
+        before, gap = without_calls(nodes, idle_from[row], told, window)
     gap = np.where(added[row] > 0, gap, 0.0)
     return Step(
         count=told.count,
@@ -228,7 +225,8 @@ def _timed(judged: Judged, nodes: _Nodes, told: Iterations) -> Step:
         latency_ns=np.where(launch, np.where(late, latency, usual), -np.inf),
         gap_ns=gap,
         device_ns=np.where(launch, added[row], 0.0),
-        named_ns=_named(window, previous, begun, before),
+        batch_ns=batch_ns(window, told),
+        named_ns=named(window, previous, begun, before),
         rows=nodes.rows,
         kernels=_kernels(judged, nodes),
     )
@@ -241,7 +239,7 @@ def _undisturbed_ns(judged: Judged) -> float | None:
     return float(steps.step_ns) if live and steps.step_ns else None
 
 
-def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
+def _kernels(judged: Judged, nodes: Nodes) -> Kernels:
     """What is known of each node's kernel."""
     launch = nodes.rows >= 0
     rows, at = np.unique(nodes.rows[launch], return_inverse=True)
@@ -276,6 +274,8 @@ def _kernels(judged: Judged, nodes: _Nodes) -> Kernels:
         sorting=launch & _by_name(window, _SORTING)[place],
         recurrent=launch & _stretches(_by_name(window, _RECURRENT))[place],
         eager_attention=launch & _written_out(seen)[place],
+        captured=launch & (acts.graph_ids != 0)[place],
+        sequences=launch & of_sequences(seen)[place],
     )
 
 
@@ -335,7 +335,7 @@ def _rate(judged: Judged, group: Group) -> float | None:
     return judged.ceilings.rate(group.precision, group.facts.tensor_cores)
 
 
-def _elsewhere(seen: Joined, nodes: _Nodes) -> Bool:
+def _elsewhere(seen: Joined, nodes: Nodes) -> Bool:
     """Launched by a thread that is not the one with most waits and steps: autograd's own."""
     calls, marks = seen.window.calls, seen.window.marks
     if not len(calls):
@@ -380,50 +380,3 @@ def _device(judged: Judged) -> tuple[F8, I8]:
             alone > 0, alone - busy.between(begins, np.maximum(begins, stops)), 0
         )
     return added, free
-
-
-def _before(nodes: _Nodes, told: Iterations) -> tuple[F8, I8]:
-    """Host time between calls, and from when it counts; the first one's wraps round to the last."""
-    reach = np.maximum.accumulate(nodes.resumes_ns)
-    previous = np.concatenate((nodes.starts_ns[:1], reach[:-1]))
-    before = np.maximum(nodes.starts_ns - previous, 0).astype(np.float64)
-    for begin, end in told.host:
-        first = int(np.searchsorted(nodes.starts_ns, begin))
-        last = int(np.searchsorted(nodes.starts_ns, end)) - 1
-        if first > last:
-            continue
-        tail = max(0, end - int(reach[last]))
-        before[first] = max(0, int(nodes.starts_ns[first]) - begin) + tail
-        previous[first] = min(begin, int(nodes.starts_ns[first]))
-    return before, previous
-
-
-def _full_waits(nodes: _Nodes, reach: I8) -> tuple[Bool, Bool]:
-    """Which waits were for all that was queued, and which returned while the device still had work."""
-    done = reach
-    early = nodes.waits & (nodes.ends_ns < done)
-    return nodes.waits & ~early, early
-
-
-def _without_back_pressure(call: F8, rows: Bool, nodes: _Nodes, started: I8) -> F8:
-    """Calls without the time they stood before a full launch queue: the device had work meanwhile."""
-    if not rows.any():
-        return call
-    usual = float(np.median(call[rows]))
-    long = rows & (call > LONG_CALL * usual) & (started > nodes.ends_ns)
-    return np.where(long, usual, call)
-
-
-def _named(window: Window, previous: I8, begun: I8, before: F8) -> dict[str, F8]:
-    """Parts of the host's time between calls that marks name."""
-    marks = window.marks
-    layers = []
-    for _, classes in CAUSES:
-        rows = np.isin(marks.classes, np.array([int(c) for c in classes]))
-        layers.append(intervals.merge_unsorted(marks.starts_ns[rows], marks.ends_ns[rows]))
-    painted = intervals.paint(layers)
-    low, high = np.minimum(previous, begun), begun
-    return {
-        cause: np.minimum(intervals.Cover(*layer).between(low, high), before).astype(np.float64)
-        for (cause, _), layer in zip(CAUSES, painted, strict=True)
-    }

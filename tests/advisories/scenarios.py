@@ -119,6 +119,12 @@ MEAN = (
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<c10::BFloat16, "
     "at::native::MeanOps<c10::BFloat16, float, float, c10::BFloat16>, unsigned int>>(P)"
 )
+DISPATCH = 6.0
+"""Microseconds between two launches of a host that does not wait."""
+CALL = 4.0
+"""Microseconds in a launch call."""
+AHEAD = 500.0
+"""Microseconds that a host is ahead of the device where it is."""
 FULL = 132 * 16
 """Blocks that fill an H200."""
 
@@ -134,7 +140,11 @@ def streaming_blocks(name: str, us: float) -> int:
 
 @dataclass
 class Scene:
-    """A run in the making. The device clock only goes forward."""
+    """A run in the making. The device clock only goes forward.
+
+    A host that is ahead stands in its launch call until there is room in the queue, as a real one does:
+    its own time between two launches is `DISPATCH`.
+    """
 
     device: Device = H200
     now: float = 1_000_000.0
@@ -147,8 +157,8 @@ class Scene:
     observed: list[tuple[float, float]] | None = None
     lost: int = 0
     began: float | None = None
-    starved: bool = False
-    """The host was away: its next launch finds the device waiting."""
+    returned: float | None = None
+    """When the host's last call did."""
 
     def kernel(
         self,
@@ -171,9 +181,7 @@ class Scene:
         if blocks is None:
             blocks = streaming_blocks(name, us)
         start = self.now - us if beside else self.now + (late if late is not None else 1.0)
-        lead = 500.0 if late is None and not self.starved else 1.5
-        self.starved = False
-        correlation = self._launched(start - lead - 4.0, start - lead, CallClass.LAUNCH, tid)
+        correlation, start = self._launch(start, late is None, tid)
         if op is not None:
             self.ops[len(self.ops) + 1] = op
             self.links.append((correlation, len(self.ops)))
@@ -181,6 +189,17 @@ class Scene:
             name, start, us, correlation, blocks=blocks, threads=256, stream=stream, graph=graph
         )
         return self
+
+    def _launch(self, start: float, ahead: bool, tid: int) -> tuple[int, float]:
+        """The call for a kernel that could start then, and when it does."""
+        called = start - 1.5 - CALL
+        returned = called + CALL
+        if ahead:
+            called = start - AHEAD - CALL if self.returned is None else self.returned + DISPATCH
+            returned = max(called + CALL, start - AHEAD)
+            start = max(start, returned + 1.5)
+        self.returned = returned
+        return self._launched(called, returned, CallClass.LAUNCH, tid), start
 
     def copy(
         self, way: str, size: int, us: float, *, pageable: bool = False, beside: bool = False
@@ -196,6 +215,8 @@ class Scene:
         kind, source, target, text = kinds[way]
         end = start + us if pageable else start - 2.0
         correlation = self._launched(start - 5.0, end, CallClass.COPY)
+        if pageable:
+            self.returned = end
         self._row(
             f"Memcpy {text} ({source.name.title()} -> {target.name.title()})",
             start, us, correlation, type=ActivityType.COPY, size=size, copy=kind,
@@ -218,7 +239,7 @@ class Scene:
         if mark is not None:
             self.mark(mark, us, name, value)
         self.now += us
-        self.starved = True
+        self.returned = self.now - DISPATCH - CALL
         return self
 
     def mark(
@@ -241,11 +262,13 @@ class Scene:
         """A CUDA call with nothing on the device to show for it, while the device idles."""
         self._launched(self.now, self.now + us, kind, tid, name)
         self.now += us
+        self.returned = self.now
         return self
 
     def sync(self, us: float, tid: int = 1) -> Scene:
         """The host waited for the device: the call ends with the device's last work."""
         self._launched(self.now - us, self.now + 2.0, CallClass.SYNC, tid, "cudaStreamSynchronize")
+        self.returned = self.now + 2.0
         return self
 
     def step(self) -> Scene:
@@ -340,7 +363,7 @@ class Scene:
 
     def advice(self) -> dict[str, Advisory]:
         """What is advised, by id, best first."""
-        return {advisory.kind: advisory for advisory in advise(self.judged())}
+        return {advisory.kind: advisory for advisory in advise(self.judged()).given}
 
 
 def _ns(us: float) -> int:

@@ -42,7 +42,7 @@ def of(scene: Scene) -> Estimate:
 
 def test_a_late_loader_that_is_cured_shows_in_its_bucket() -> None:
     late = run(wait=10_000.0).judged()
-    comparison = compare(late.estimate, of(run()), advise(late))
+    comparison = compare(late.estimate, of(run()), advise(late).given)
     won = {change.name: change.won_ns for change in comparison.buckets}
     assert won["idle: input"] == pytest.approx(10_000_000, rel=0.05)
     assert won["compute"] == pytest.approx(0, abs=100_000), "the window lacks the first wait"
@@ -51,7 +51,7 @@ def test_a_late_loader_that_is_cured_shows_in_its_bucket() -> None:
 
 def test_what_was_promised_stands_beside_what_was_won() -> None:
     late = run(wait=10_000.0).judged()
-    kept = {k.kind: k for k in compare(late.estimate, of(run()), advise(late)).promises}
+    kept = {k.kind: k for k in compare(late.estimate, of(run()), advise(late).given).promises}
     stall = kept["dataloader-stall"]
     assert stall.won_share == pytest.approx(10 / 14.64, abs=0.02)
     assert stall.kept_share is not None and 0.9 < stall.kept_share <= 1.1

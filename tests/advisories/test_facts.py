@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from brrrtop.advisories.context import Context
-from brrrtop.advisories.overhead import dataloader_stall
-from brrrtop.advisories.thresholds import DEFAULT
 from brrrtop.estimator.facts import Facts, facts
 from brrrtop.tables import OpSignature
 from collectors.wire import MarkClass, Metric
@@ -47,7 +42,6 @@ def test_a_run_costs_at_least_its_largest_kernel() -> None:
     assert found is not None
     assert (found.count, found.kernels, found.total_ns) == (1, 3, 150_000)
     assert found.fusable_ns == 90_000
-    assert found.length_p50 == 3
 
 
 def test_a_norm_stays_and_takes_its_neighbours_in() -> None:
@@ -72,23 +66,14 @@ def test_streams_have_runs_of_their_own() -> None:
     assert found is not None and (found.count, found.kernels) == (2, 6)
 
 
-def test_small_vectors_do_not_lengthen_a_run() -> None:
-    scene = Scene().kernel(GEMM, 100.0).kernel(ADD, 100.0).kernel(MUL, 100.0)
-    for _ in range(5):
-        scene.kernel(ADD, 2.0)
-    found = of(scene).chains
-    assert found is not None and found.length_p50 == 2 and found.longest == 7
-
-
 def test_attention_is_its_products_and_what_lies_between() -> None:
     op = OpSignature("aten::bmm", ((8, 1024, 64), (8, 64, 1024)), ("c10::BFloat16",) * 2)
     scene = Scene().kernel(GEMM, 500.0)
     scene.kernel(GEMM, 100.0, op=op).kernel(MUL, 30.0).kernel(SOFTMAX, 70.0)
     found = of(scene.kernel(GEMM, 100.0, op=op).kernel(GEMM, 500.0)).attention
     assert found is not None
-    assert (found.count, found.total_ns, found.product_ns) == (1, 300_000, 200_000)
+    assert (found.count, found.total_ns) == (1, 300_000)
     assert found.shape == (8, 1024, 1024, 64)
-    assert found.flop == pytest.approx(2 * 2 * 8 * 1024 * 64 * 1024)
 
 
 def test_attention_is_described_by_its_largest_scores() -> None:
@@ -129,7 +114,6 @@ def test_waits_are_counted_with_the_idle_time_they_lead_to() -> None:
     assert found is not None
     assert found.count == 3
     assert found.blocked_ns == 3 * 402_000
-    assert 3 * 80_000 < found.refill_ns < 3 * 95_000
 
 
 def test_an_update_is_found_between_the_backward_pass_and_its_mark() -> None:
@@ -141,7 +125,7 @@ def test_an_update_is_found_between_the_backward_pass_and_its_mark() -> None:
         scene.step()
     found = of(scene).optimizer
     assert found is not None
-    assert (found.single, found.marked, found.updates) == (40, False, None)
+    assert (found.kernels, found.marked, found.updates) == (40, False, None)
 
 
 def test_an_update_in_a_range_is_found_without_its_functors() -> None:
@@ -151,7 +135,7 @@ def test_an_update_in_a_range_is_found_without_its_functors() -> None:
         scene.kernel(MUL, 5.0, late=8.0)
     found = of(scene).optimizer
     assert found is not None
-    assert (found.single, found.fused, found.marked, found.updates) == (6, 0, True, 1)
+    assert (found.kernels, found.marked, found.updates) == (6, True, 1)
 
 
 def test_without_an_optimizer_there_is_none() -> None:
@@ -190,16 +174,6 @@ def test_the_products_after_a_recomputed_norm_were_recomputed_too() -> None:
         scene.kernel(FUSED_ADAM, 90.0).step()
     found = of(scene).recomputed_ns
     assert found == pytest.approx(4 * 6 * 750_000, rel=0.01)
-
-
-def test_steps_are_compared_by_what_they_launch_and_in_which_order() -> None:
-    scene = healthy(steps=4, kernels=5)
-    found = of(scene).repeats
-    assert found is not None and (found.steps, found.identical) == (3, 3)
-    for name in (ADD, GEMM) * 5:
-        scene.kernel(name, 300.0)
-    found = of(scene.kernel(FUSED_ADAM, 100.0).step()).repeats
-    assert found is not None and (found.steps, found.identical) == (4, 3)
 
 
 def test_readings_are_means_and_reasons_shares() -> None:
@@ -241,7 +215,6 @@ def test_small_values_copied_back_tell_waits_where_calls_were_not_recorded() -> 
     found = of(scene).syncs
     assert found is not None and found.from_copies
     assert found.count == 3
-    assert 3 * 88_000 < found.refill_ns < 3 * 95_000
 
 
 def test_bursts_are_not_one_run() -> None:
@@ -260,29 +233,8 @@ def test_bursts_are_not_one_run() -> None:
     assert of(scene).recomputed_ns == 0
 
 
-def test_only_waits_in_traced_time_are_counted_per_step() -> None:
+def test_the_usual_wait_for_input_is_told() -> None:
     scene = Scene().kernel(GEMM, 100.0)
-    began = scene.now
     for _ in range(10):
         scene.idle(400.0, MarkClass.INPUT, "next").kernel(GEMM, 100.0)
-    found = of(scene).waits
-    assert found is not None and found.count == 10
-    scene.observed = [(began + 950.0, began + 1950.0)]
-    found = of(scene).waits
-    assert found is not None and found.count == 2
-    assert found.p50_ns == 400_000
-
-
-def test_no_wait_that_began_where_steps_were_counted_is_no_count_of_none() -> None:
-    scene = Scene()
-    for _ in range(5):
-        scene.idle(20_000, MarkClass.INPUT, "next").kernel(GEMM, 100.0)
-        scene.step()
-    judged = scene.judged()
-    known = facts(judged.window, judged.estimate, judged.call_rows)
-    assert known.waits is not None and known.waits.count
-    for count, expected in ((5, 1.0), (0, None)):
-        waits = replace(known.waits, count=count)
-        context = Context(judged.estimate, replace(known, waits=waits, steps=5), DEFAULT, None)
-        found = dataloader_stall(context)
-        assert found is not None and found.evidence["waits_a_step"] == expected
+    assert of(scene).wait_p50_ns == 400_000

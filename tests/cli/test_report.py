@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from brrrtop.model import (
     SourceInfo,
     Split,
     Steps,
+    WhatIf,
 )
 from brrrtop.report import document, to_json, to_text
 from brrrtop.session.opening import open_source
@@ -29,7 +31,7 @@ from collectors.wire import Metric
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
     "schema", "source", "window", "split", "account", "busy_ns", "taken_ns", "regime", "cause",
-    "confidence", "launch", "kernels", "advisories", "losses",
+    "confidence", "launch", "kernels", "advisories", "whatif", "losses",
 }  # fmt: skip
 
 
@@ -45,9 +47,27 @@ def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
         "name", "family", "side", "count", "total_ns", "mean_ns", "share", "evidence",
     }  # fmt: skip
     assert report["advisories"][0].keys() == {
-        "id", "confidence", "saves_at_most", "says", "evidence", "try", "waste",
+        "id", "confidence", "saves_at_most", "saves", "says", "evidence", "try", "waste",
     }  # fmt: skip
+    assert report["whatif"] == []
     assert report["losses"].keys() == {"records", "zero_timestamps"}
+
+
+def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> None:
+    """A saving of 0 or below is a row too, one that the text does not advise."""
+    rows = (
+        WhatIf(
+            "compile", 30.4e6, 0.34, 0.28, 0.41, "fuse-pointwise", "model = torch.compile(model)"
+        ),
+        WhatIf("bf16", 48.3e6, -0.05, -0.08, math.nan, None, "with torch.autocast():"),
+    )
+    report = json.loads(to_json(replace(make_snapshot(), whatif=rows)))
+    assert report["whatif"][0] == {
+        "edit": "compile", "step_ms": 30.4, "saves": 0.34, "saves_low": 0.28, "saves_high": 0.41,
+        "advisory": "fuse-pointwise", "line": "model = torch.compile(model)",
+    }  # fmt: skip
+    assert report["whatif"][1]["saves"] == -0.05
+    assert report["whatif"][1]["saves_high"] is None and report["whatif"][1]["advisory"] is None
 
 
 @pytest.mark.parametrize(

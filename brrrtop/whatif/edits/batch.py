@@ -32,5 +32,6 @@ def double_batch(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
         step,
         device_ns=step.device_ns * grows,
         before_ns=step.before_ns + loading,
+        batch_ns=2 * step.batch_ns,
         named_ns={**step.named_ns, "input": 2 * loading},
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from brrrtop.estimator.idle import REFILL_NS
 from brrrtop.estimator.traits import Role
 from brrrtop.tables import F8, I8, Bool
 from brrrtop.whatif.assumptions import Assumptions
@@ -26,7 +27,7 @@ COMPILED = 0.5
 def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step with forward and backward compiled in the default mode; None: it is, or nothing would."""
     region = model_nodes(step)
-    if not region.any() or is_compiled(step):
+    if not region.any() or is_compiled(step) or is_captured(step):
         return None
     laid = channels_last(step, roofs, guess)
     return _launched(step, _fused(laid or step, roofs, guess), guess)
@@ -47,6 +48,12 @@ def is_compiled(step: Step) -> bool:
     return bool(made > COMPILED * step.device_ns[region].sum())
 
 
+def is_captured(step: Step) -> bool:
+    """Whether CUDA graphs launch most of forward and backward: what they hold is not traced again."""
+    region = model_nodes(step)
+    return bool(2 * (region & step.kernels.captured).sum() > region.sum())
+
+
 def _fused(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     """The step with each run of fusable kernels as one, at the roof that a compiler reaches."""
     kernels = step.kernels
@@ -54,7 +61,7 @@ def _fused(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     if not guess.loss_inside:
         fusable &= ~kernels.is_role(Role.LOSS)
     order = np.flatnonzero(step.launches & ~kernels.is_role(Role.SET))
-    first, size = _runs(fusable[order], kernels.backward[order])
+    first, size = _runs(fusable[order], _apart(step)[order] | _turns(kernels.backward[order]))
     if not len(first):
         return step
     run = np.repeat(np.arange(len(first)), size)
@@ -76,10 +83,34 @@ def _fused(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     return edited.take(kept)
 
 
-def _runs(fusable: Bool, backward: Bool) -> tuple[I8, I8]:
-    """First places and lengths of the runs: fusable nodes in a row, all forward or all backward."""
+def _turns(backward: Bool) -> Bool:
+    """Where the forward pass gives way to the backward one, or that to the next."""
+    return np.concatenate(([False], backward[1:] != backward[:-1]))
+
+
+def _apart(step: Step) -> Bool:
+    """Launches before which the host waited, or did what no compiler takes over, in model order."""
+    waits = np.concatenate(([0], np.cumsum(step.waits)[:-1]))
+    after = step.launches & (waits > np.maximum.accumulate(_before_launches(step, waits)))
+    return np.asarray(after | is_away(step))
+
+
+def _before_launches(step: Step, waits: I8) -> I8:
+    """Waits up to the launch before each node."""
+    seen = np.where(step.launches, waits, 0)
+    return np.concatenate(([0], seen[:-1]))
+
+
+def is_away(step: Step) -> Bool:
+    """Where the host was in what marks name, or longer elsewhere than Python between two launches is."""
+    named = sum(step.named_ns.values(), np.zeros(len(step)))
+    return np.asarray((named > 0) | (step.before_ns > REFILL_NS))
+
+
+def _runs(fusable: Bool, apart: Bool) -> tuple[I8, I8]:
+    """First places and lengths of the runs: fusable nodes in a row, none of them apart from the last."""
     starts = fusable.copy()
-    starts[1:] &= ~fusable[:-1] | (backward[1:] != backward[:-1])
+    starts[1:] &= ~fusable[:-1] | apart[1:]
     first = np.flatnonzero(starts)
     number = np.cumsum(starts) - 1
     return first, np.bincount(number[fusable], minlength=len(first)).astype(np.int64)
@@ -127,8 +158,8 @@ def _launched(eager: Step, step: Step, guess: Assumptions) -> Step:
     """
     region = model_nodes(step)
     opens, turns = entries(step, region)
-    inner = region & ~opens & ~_after_wait(step)
     named = sum(step.named_ns.values(), np.zeros(len(step)))
+    inner = region & ~opens & ~_after_wait(step) & (step.before_ns - named <= REFILL_NS)
     usual = _usual_call_ns(eager)
     calls = np.where(step.kernels.batch_norm, BATCH_NORM_CALLS, 1.0)
     spent = named + calls * np.maximum(usual * guess.compiled_launch - step.call_ns, 0.0)

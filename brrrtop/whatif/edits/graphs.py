@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from brrrtop.estimator.idle import DISPATCH_NS, REFILL_NS
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.fusing import compiled, entries, is_compiled, model_nodes
+from brrrtop.whatif.edits.fusing import compiled, entries, is_captured, is_compiled, model_nodes
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
 
 def reduce_overhead(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step compiled with `mode="reduce-overhead"`; a compiled one as it is, in CUDA graphs."""
+    if is_captured(step):
+        return None
     generated = step if is_compiled(step) else compiled(step, roofs, guess)
     return None if generated is None else captured(generated, guess)
 
@@ -24,11 +27,12 @@ def captured(step: Step, guess: Assumptions) -> Step:
     opens, turns = entries(step, region)
     inner = region & ~opens & ~turns
     named = sum(step.named_ns.values(), np.zeros(len(step)))
-    before = np.where(inner | turns, named, step.before_ns)
+    launching = (inner | turns) & (step.before_ns - named <= REFILL_NS)
+    before = np.where(launching, named, step.before_ns)
     before = before + np.where(opens | turns, guess.graph_entry_ns, 0.0)
     return replace(
         step,
         before_ns=before,
         call_ns=np.where(inner, 0.0, step.call_ns),
-        gap_ns=np.where(inner, guess.graph_node_ns, step.gap_ns),
+        gap_ns=np.where(inner & (step.gap_ns <= DISPATCH_NS), guess.graph_node_ns, step.gap_ns),
     )

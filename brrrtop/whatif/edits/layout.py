@@ -15,7 +15,8 @@ from brrrtop.whatif.step import Step
 def channels_last(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step with images in `torch.channels_last`; None without channels-first convolutions."""
     kernels = step.kernels
-    first = kernels.has(Trait.NCHW) | kernels.is_role(Role.LAYOUT) | kernels.depthwise
+    layout = kernels.is_role(Role.LAYOUT) & ~kernels.sequences
+    first = (kernels.has(Trait.NCHW) & ~kernels.sequences) | layout | kernels.depthwise
     convolving = kernels.is_role(Role.CONV, Role.LAYOUT)
     if not (first & convolving & step.launches).any():
         return None
@@ -27,4 +28,4 @@ def channels_last(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     device = np.where(conv, step.device_ns * guess.layout_conv, step.device_ns)
     device = np.where(kernels.depthwise, step.device_ns * guess.depthwise, device)
     device = np.where(norm, norm_ns, device)
-    return replace(step, device_ns=device).take(~kernels.is_role(Role.LAYOUT))
+    return replace(step, device_ns=device).take(~layout)

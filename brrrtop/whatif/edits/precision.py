@@ -67,18 +67,22 @@ def _on_units(
 ) -> F8:
     """Device time with the products in `rows` on units of this peak, their bytes `width` times as many.
 
-    A product keeps its share of the roof where that is lower than what products reach: its shape is
-    why. Without FLOPs its time shrinks as the peaks stand to each other.
+    A product keeps its share of the roof above it where that is lower than what products reach: its
+    shape is why. Without FLOPs its time shrinks as the peaks stand to each other.
     """
     kernels = step.kernels
     size = moved_bytes(step, roofs) * width
-    share = kernels.flop / (kernels.rates * step.device_ns * 1e-9)
-    reached = np.minimum(guess.products_roof, np.where(np.isfinite(share), share, np.inf))
+    spent = np.maximum(step.device_ns, 1.0) * 1e-9
+    share = np.fmax(
+        kernels.flop / (kernels.rates * spent), kernels.size_bytes / (roofs.bytes_per_s * spent)
+    )
+    share = np.where(np.isfinite(kernels.flop) & np.isfinite(share), share, np.inf)
+    reached = np.minimum(guess.products_roof, share)
     arithmetic = kernels.flop / (peak * np.maximum(reached, 0.02)) * 1e9
     ratio = np.where(np.isfinite(kernels.rates), kernels.rates / peak, 1.0)
     by_ratio = step.device_ns * np.minimum(ratio / guess.products_roof * 0.7, 1.0)
     arithmetic = np.where(np.isfinite(arithmetic), arithmetic, by_ratio)
-    moving = size / (roofs.bytes_per_s * roofs.usual_memory) * 1e9
+    moving = size / (roofs.bytes_per_s * np.clip(share, 0.02, roofs.usual_memory)) * 1e9
     moving = np.where(np.isfinite(kernels.size_bytes), moving, 0.0)
     new = np.maximum(np.maximum(arithmetic, moving), guess.kernel_floor_ns)
     return np.where(rows, np.minimum(new, step.device_ns), step.device_ns)

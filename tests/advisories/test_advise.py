@@ -1,0 +1,160 @@
+"""Advice as a whole: its order, what silences it, and words that follow from the window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from brrrtop.advisories.advise import Advice, advise
+from brrrtop.advisories.edits import _place
+from brrrtop.model import Advisory
+
+from .cases import large, looped, memory, small
+from .scenarios import ADD, GEFORCE, GEMM, MUL, NCCL, SGEMM, Scene, healthy
+from .test_edits_host import an_update_for_each_parameter, many_small_kernels
+from .test_trust import a_first_compile, many_records_lost
+
+
+def told(scene: Scene) -> Advice:
+    return advise(scene.judged())
+
+
+def test_warming_up_silences_everything_else() -> None:
+    assert list(a_first_compile().advice()) == ["warming-up"]
+    assert told(a_first_compile()).whatif == ()
+
+
+def test_lost_records_silence_everything_else() -> None:
+    assert list(many_records_lost().advice()) == ["records-lost"]
+
+
+def test_no_activity_no_advice() -> None:
+    assert told(Scene()) == Advice()
+
+
+@pytest.mark.parametrize("scene", [an_update_for_each_parameter, many_small_kernels])
+def test_advice_is_ranked_by_what_it_wins(scene: Callable[[], Scene]) -> None:
+    given = told(scene()).given
+    won = [(a.saves_at_most or 0.0) * a.confidence if a.saves is None else a.saves for a in given]
+    assert len(won) > 1 and won == sorted(won, reverse=True)
+
+
+def test_each_edit_that_was_simulated_names_its_advice() -> None:
+    advice = told(an_update_for_each_parameter())
+    kinds = {one.kind for one in advice.given}
+    named = {row.edit: row.advisory for row in advice.whatif}
+    assert named["fused-optimizer"] == "fused-optimizer"
+    assert named["compile"] == "launch-bound-compile"
+    assert {kind for kind in named.values() if kind} <= kinds
+
+
+def test_an_edit_that_is_not_worth_it_is_a_row_and_no_advice() -> None:
+    advice = told(healthy())
+    assert [one.kind for one in advice.given] == ["none-healthy"]
+    assert advice.whatif and all(row.advisory is None for row in advice.whatif)
+
+
+def test_the_advice_of_an_edit_has_its_price() -> None:
+    advice = told(many_small_kernels())
+    row = next(row for row in advice.whatif if row.edit == "compile")
+    given = next(one for one in advice.given if one.kind == row.advisory)
+    assert given.saves == pytest.approx(row.saves, abs=1e-4)
+    assert given.saves_at_most == pytest.approx(min(row.saves_high, 0.99), abs=1e-4)
+    assert given.evidence["saves_low"] == row.saves_low
+
+
+def test_edits_that_win_nothing_are_named_as_a_waste() -> None:
+    def body(s: Scene) -> None:
+        for _ in range(20):
+            s.kernel(SGEMM, 400.0)
+
+    advice = looped(body).advice()
+    assert "simulated, these win nothing: " in advice["enable-tf32-or-amp"].waste
+    assert "double-batch (0%)" in advice["enable-tf32-or-amp"].waste
+
+
+def test_geforce_is_told_of_16_bit_and_not_of_tf32() -> None:
+    scene = looped(lambda s: [s.kernel(SGEMM, 400.0) for _ in range(20)], scene=Scene(GEFORCE))
+    assert "float32_matmul_precision" not in scene.advice()["enable-tf32-or-amp"].suggests
+
+
+def test_a_bigger_batch_is_forecast_by_what_it_promises() -> None:
+    given = memory(looped(small), used=0.3).advice()["bigger-batch"]
+    assert given.saves == pytest.approx(1 - given.evidence["predicted_step_ratio"] / 2, abs=0.006)
+    assert "of a step does not grow with the batch; 70% of the memory is free" in given.says
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("aten::item", "aten::item"),
+        ("cudaStreamSynchronize", "cudaStreamSynchronize"),
+        ("nb/train.py:8 main > t.py:9 go | if x.item():", "nb/train.py:8 (`if x.item():`)"),
+    ],
+)
+def test_a_line_that_waits_is_named_with_its_source_apart(line: str, said: str) -> None:
+    assert _place(line) == said
+
+
+def test_exposed_exchanges_are_not_told_to_use_buckets_of_gradients() -> None:
+    def exposed(name: str, hidden: str) -> Advisory:
+        def body(s: Scene) -> None:
+            s.kernel(GEMM, 9_000.0, blocks=132)
+            s.kernel(hidden, 8_000.0, blocks=24, stream=21, beside=True)
+            s.kernel(name, 3_000.0, blocks=24, stream=20)
+
+        return looped(body).advice()["exposed-communication"]
+
+    exchange = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    expert = "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(P)"
+    for name in (exchange, expert):
+        found = exposed(name, NCCL)
+        assert found.evidence["exchanged_share"] == 1.0
+        assert "all_to_all" in str(found.suggests) and "bucket" not in str(found.suggests)
+        assert "all-to-all or send and receive" in found.says
+    found = exposed(NCCL, exchange)
+    assert found.evidence["exchanged_share"] == 0.0
+    assert "bucket_cap_mb" in str(found.suggests) and "all-to-all" not in found.says
+
+
+def test_untraced_time_is_no_idle_time() -> None:
+    """Bursts: the pause between them belongs to nobody."""
+    scene = Scene()
+    scene.observed = []
+    for _ in range(2):
+        began = scene.now
+        healthy(scene, steps=2)
+        scene.observed.append((began, scene.now))
+        scene.idle(500_000)
+    assert list(scene.advice()) == ["none-healthy"]
+
+
+def test_waits_are_to_be_removed_before_a_model_is_compiled() -> None:
+    def with_waits(s: Scene) -> None:
+        for _ in range(40):
+            small(s, 4, name=MUL)
+            s.sync(1.0)
+
+    found = looped(with_waits).advice()["launch-bound-compile"]
+    assert str(found.suggests).startswith("remove the waits first")
+
+
+def test_idle_before_work_that_was_launched_long_ago_is_no_waits_to_win() -> None:
+    """As before graphs: the host waits for most of the time, and the device idles with a full queue."""
+
+    def body(s: Scene) -> None:
+        for _ in range(6):
+            s.kernel(ADD, 60.0, late=80.0)
+            for _ in range(4):
+                s.now += 400.0  # less than launches are ahead
+                large(s, 1, 100.0)
+            s.sync(1_900.0)
+
+    scene = looped(body)
+    account = scene.judged().estimate.account
+    own = account.idle_total_ns - account.idle_ns["device"]
+    assert account.idle_ns["device"] > 0.3 * account.duration_ns
+    found = scene.advice().get("sync-point")
+    promised = (found.saves or 0.0) if found else 0.0
+    assert promised <= own / account.duration_ns + 1e-4

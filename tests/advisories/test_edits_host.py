@@ -1,0 +1,217 @@
+"""Edits that spare the host or fill the device: scenes that call for each, and traps."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectors.wire import MarkClass
+
+from .cases import Cases, large, looped, memory, small, without_calls
+from .scenarios import ADD, ADDCDIV, FOREACH, FUSED_ADAM, GEMM, MUL, TRITON, Scene
+
+CASES = Cases()
+calls_for, silent = CASES.calls_for, CASES.silent
+
+
+@calls_for("launch-bound-compile")
+def many_small_kernels() -> Scene:
+    return looped(small)
+
+
+@calls_for("launch-bound-compile")
+def many_small_kernels_beside_few_long_ones_launched_ahead() -> Scene:
+    """Most of the kernel time was launched ahead, and half of the wall is idle before launches."""
+    return looped(lambda s: (large(s, 6), small(s, 150)))
+
+
+@calls_for("cuda-graphs")
+@silent("launch-bound-compile")
+def small_compiled_kernels() -> Scene:
+    return looped(lambda s: (small(s, 60, name=TRITON), small(s, 10)))
+
+
+@silent("launch-bound-compile", "cuda-graphs")
+def small_kernels_of_graphs() -> Scene:
+    return looped(lambda s: [s.kernel(ADD, 2.0, late=12.0, blocks=8, graph=3) for _ in range(90)])
+
+
+@calls_for("launch-bound-compile")
+def many_small_kernels_without_launch_records() -> Scene:
+    return without_calls(looped(small))
+
+
+@silent("launch-bound-compile")
+def long_absences_without_launch_records() -> Scene:
+    def body(s: Scene) -> None:
+        for _ in range(40):
+            s.kernel(ADD, 8.0)
+        s.idle(6_000)
+
+    return without_calls(looped(body))
+
+
+@silent("launch-bound-compile", "cuda-graphs")
+def small_kernels_behind_a_late_loader() -> Scene:
+    return looped(lambda s: (s.idle(20_000, MarkClass.INPUT, "next"), small(s)))
+
+
+@silent("launch-bound-compile")
+def small_kernels_that_the_host_keeps_ahead_of() -> Scene:
+    return looped(lambda s: [s.kernel(ADD, 8.0) for _ in range(400)])
+
+
+@calls_for("cuda-graphs")
+def small_products_that_no_compiler_fuses() -> Scene:
+    return looped(lambda s: small(s, name=GEMM))
+
+
+@silent("cuda-graphs", "launch-bound-compile", "fuse-pointwise")
+def a_full_launch_queue() -> Scene:
+    """The host is a thousand launches ahead and stands in each of them until there is room."""
+    scene = Scene()
+    starts: list[float] = []
+
+    def body(s: Scene) -> None:
+        for _ in range(600):
+            s.kernel(GEMM, 20.0)
+            starts.append(float(s.rows[-1]["start"]))
+            room = starts[-1_000] if len(starts) >= 1_000 else starts[0] - 4.0
+            s.calls[-1]["end"] = s.returned = max(room, s.calls[-1]["start"] + 4.0)
+
+    return looped(body, scene=scene)
+
+
+@calls_for("fused-optimizer")
+def an_update_for_each_parameter() -> Scene:
+    def body(s: Scene) -> None:
+        small(s, 100)
+        s.kernel(ADD, 2.0, late=12.0, blocks=8, tid=2)
+        for _ in range(40):
+            for name in (MUL, MUL, ADDCDIV):
+                s.kernel(name, 2.0, late=12.0, blocks=4)
+
+    return looped(body)
+
+
+@calls_for("fused-optimizer")
+def an_update_for_each_parameter_in_a_range() -> Scene:
+    def body(s: Scene) -> None:
+        small(s, 100)
+        s.mark(MarkClass.OPTIMIZER, 120 * 14.0, "Optimizer.step#SGD.step")
+        small(s, 120, name=MUL)
+
+    return looped(body)
+
+
+@pytest.mark.parametrize(
+    ("range_name", "told"),
+    [
+        ("Optimizer.step#SGD.step", "torch.optim.SGD(model.parameters(), lr, fused=True)"),
+        (
+            "Optimizer.step#Adagrad.step",
+            "torch.optim.Adagrad(model.parameters(), lr, fused=True)",
+        ),
+        ("optimizer", "torch.optim.AdamW(model.parameters(), lr, fused=True)"),
+    ],
+)
+def test_a_faster_update_is_named_of_the_same_optimizer(range_name: str, told: str) -> None:
+    def body(s: Scene) -> None:
+        small(s, 100)
+        s.mark(MarkClass.OPTIMIZER, 120 * 14.0, range_name)
+        small(s, 120, name=MUL)
+
+    assert str(looped(body).advice()["fused-optimizer"].suggests).startswith(told)
+
+
+@silent("fused-optimizer")
+def an_update_of_an_optimizer_that_has_no_fused_form() -> Scene:
+    def body(s: Scene) -> None:
+        small(s, 100)
+        s.mark(MarkClass.OPTIMIZER, 120 * 14.0, "Optimizer.step#Lion.step")
+        small(s, 120, name=MUL)
+
+    return looped(body)
+
+
+@silent("fused-optimizer")
+def a_fused_update_beside_gradient_norms() -> Scene:
+    def body(s: Scene) -> None:
+        small(s, 100)
+        s.kernel(ADD, 2.0, late=12.0, blocks=4, tid=2)
+        small(s, 120, name=MUL)
+        for _ in range(3):
+            s.kernel(FUSED_ADAM, 40.0)
+
+    return looped(body)
+
+
+@silent("fused-optimizer")
+def an_update_over_lists() -> Scene:
+    def body(s: Scene) -> None:
+        small(s, 100)
+        s.mark(MarkClass.OPTIMIZER, 400.0, "Optimizer.step#SGD.step")
+        for _ in range(12):
+            s.kernel(FOREACH, 20.0, late=12.0)
+
+    return looped(body)
+
+
+def updated_by_lists(kind: str, long_us: float) -> Scene:
+    def body(s: Scene) -> None:
+        large(s, 4)
+        s.mark(MarkClass.OPTIMIZER, 12 * long_us, f"Optimizer.step#{kind}.step")
+        for _ in range(12):
+            s.kernel(FOREACH, long_us)
+
+    return looped(body)
+
+
+@calls_for("fused-optimizer")
+def an_update_over_lists_of_very_many_parameters() -> Scene:
+    return updated_by_lists("AdamW", 500.0)
+
+
+@silent("fused-optimizer")
+def an_update_over_lists_of_few_parameters() -> Scene:
+    return updated_by_lists("AdamW", 5.0)
+
+
+@silent("fused-optimizer")
+def an_update_over_lists_that_a_fused_one_spares_no_pass() -> Scene:
+    return updated_by_lists("RMSprop", 500.0)
+
+
+@silent("fused-optimizer")
+def an_update_that_multiplies_matrices() -> Scene:
+    def body(s: Scene) -> None:
+        large(s, 4)
+        s.mark(MarkClass.OPTIMIZER, 5_700.0, "Optimizer.step#Muon.step")
+        for _ in range(40):
+            s.kernel(MUL, 20.0)
+            s.kernel(GEMM, 100.0)
+            s.kernel(MUL, 20.0)
+
+    return looped(body)
+
+
+@calls_for("underfilled-kernels")
+def small_grids_with_the_host_ahead() -> Scene:
+    return looped(lambda s: [s.kernel(GEMM, 12.0, blocks=16) for _ in range(400)])
+
+
+@silent("underfilled-kernels", "bigger-batch")
+def full_grids() -> Scene:
+    return memory(looped(large), used=0.2)
+
+
+@calls_for("bigger-batch")
+def overhead_and_free_memory() -> Scene:
+    return memory(looped(small), used=0.3)
+
+
+@silent("bigger-batch")
+def overhead_and_full_memory() -> Scene:
+    return memory(looped(small), used=0.9)
+
+
+test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

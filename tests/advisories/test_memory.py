@@ -1,0 +1,226 @@
+"""Rules about bytes: scenes that call for each, and traps."""
+
+from __future__ import annotations
+
+from .cases import Cases, large, looped, memory
+from .scenarios import (
+    ADD,
+    ADD32,
+    ADD_CASTING,
+    BN_NCHW,
+    CAST,
+    COPY,
+    COPY_CASTING,
+    FLASH,
+    FLASH_BACK,
+    FUSED_ADAM,
+    MUL,
+    ROWS_ADDED,
+    SCAN,
+    SORT,
+    TRITON,
+    ZEROS,
+    Scene,
+    healthy,
+)
+
+CASES = Cases()
+calls_for, silent = CASES.calls_for, CASES.silent
+
+
+@calls_for("low-precision-storage")
+def bandwidth_spent_on_fp32() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(ADD32, 400.0)) for _ in range(12)])
+
+
+@silent("low-precision-storage")
+def bandwidth_spent_on_bf16() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(ADD, 400.0)) for _ in range(12)])
+
+
+@calls_for("cast-churn")
+def conversions_all_over() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(CAST, 80.0)) for _ in range(20)])
+
+
+@silent("cast-churn")
+def one_conversion_of_each_weight() -> Scene:
+    return looped(lambda s: [(large(s, 2), s.kernel(CAST, 20.0)) for _ in range(20)])
+
+
+@silent("cast-churn", "needless-copies")
+def arithmetic_that_converts_what_it_reads() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(ADD_CASTING, 80.0)) for _ in range(20)])
+
+
+@calls_for("cast-churn")
+@silent("needless-copies")
+def conversions_of_strided_tensors() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(COPY_CASTING, 80.0)) for _ in range(20)])
+
+
+@calls_for("needless-copies")
+def copies_between_products() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(COPY, 90.0)) for _ in range(20)])
+
+
+@silent("needless-copies")
+def the_copies_attention_needs() -> Scene:
+    return looped(
+        lambda s: [(large(s, 2), s.kernel(FLASH, 90.0), s.kernel(COPY, 30.0)) for _ in range(20)]
+    )
+
+
+@calls_for("inefficient-kernel")
+def a_softmax_far_under_its_roof() -> Scene:
+    """64 MiB in and out at 4.8 TB/s take 28 us; it takes 400, in a model that is compiled."""
+
+    def layer(s: Scene) -> None:
+        large(s, 2)
+        s.kernel(TRITON, 450.0)
+        s.kernel(MUL, 400.0, blocks=5460)
+
+    return looped(lambda s: [layer(s) for _ in range(10)])
+
+
+@silent("inefficient-kernel")
+def a_kernel_at_its_roof() -> Scene:
+    return looped(lambda s: [(large(s, 2), s.kernel(MUL, 400.0)) for _ in range(10)])
+
+
+@calls_for("activation-checkpointing")
+def bandwidth_bound_and_full() -> Scene:
+    return memory(
+        looped(lambda s: [(large(s, 1), s.kernel(ADD, 900.0)) for _ in range(10)]), used=0.95
+    )
+
+
+@silent("activation-checkpointing")
+def compute_bound_and_full() -> Scene:
+    return memory(healthy(), used=0.95)
+
+
+@calls_for("remove-checkpointing")
+def a_forward_that_runs_twice() -> Scene:
+    def body(s: Scene) -> None:
+        for _ in range(10):
+            s.kernel(FLASH, 100.0)
+            large(s, 1)
+        for _ in range(10):
+            large(s, 1)
+            s.kernel(FLASH, 100.0)
+            large(s, 1)
+            s.kernel(FLASH_BACK, 250.0)
+
+    return memory(looped(body), used=0.3)
+
+
+@calls_for("remove-checkpointing")
+def a_forward_that_runs_twice_with_memory_unknown() -> Scene:
+    scene = a_forward_that_runs_twice()
+    scene.gauges.clear()
+    return scene
+
+
+@silent("remove-checkpointing")
+def a_forward_that_runs_twice_in_full_memory() -> Scene:
+    scene = a_forward_that_runs_twice()
+    scene.gauges.clear()
+    return memory(scene, used=0.9)
+
+
+@silent("remove-checkpointing")
+def accumulated_micro_batches() -> Scene:
+    def body(s: Scene) -> None:
+        for _ in range(4):
+            for name, us in ((FLASH, 100.0), (FLASH_BACK, 250.0)):
+                for _ in range(6):
+                    large(s, 1)
+                    s.kernel(name, us)
+
+    return looped(body)
+
+
+@silent("remove-checkpointing")
+def a_forward_that_runs_once() -> Scene:
+    def body(s: Scene) -> None:
+        for name, us in ((FLASH, 100.0), (FLASH_BACK, 250.0)):
+            for _ in range(10):
+                large(s, 1)
+                s.kernel(name, us)
+
+    return memory(looped(body), used=0.3)
+
+
+@calls_for("embedding-sort")
+def indices_sorted_every_step() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(SORT, 120.0)) for _ in range(20)])
+
+
+GATHER = "void at::native::(anonymous namespace)::vectorized_gather_kernel<16, long>(P)"
+
+
+@calls_for("embedding-sort")
+def weights_of_experts_gathered() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.kernel(GATHER, 200.0)) for _ in range(20)])
+
+
+def test_rows_that_are_only_read_are_not_told_of_sparse_gradients() -> None:
+    found = weights_of_experts_gathered().advice()["embedding-sort"]
+    assert "gathers rows" in found.says and "Sparse" not in str(found.suggests)
+    found = indices_sorted_every_step().advice()["embedding-sort"]
+    assert "sorts" in found.says and "SparseAdam" in str(found.suggests)
+
+
+@silent("embedding-sort")
+def one_embedding() -> Scene:
+    return looped(lambda s: (large(s, 20), s.kernel(SORT, 60.0)))
+
+
+@calls_for("zero-grad-fill")
+def gradients_filled_with_zeros() -> Scene:
+    return looped(lambda s: (large(s), s.fill(2 << 30, 500.0)))
+
+
+def table_gradient(s: Scene, us: float) -> None:
+    """The gradient of an embedding: zeros for the table, then the rows of the batch."""
+    s.kernel(SORT, 6.0).kernel(ZEROS, us)
+    for _ in range(6):
+        s.kernel(SCAN, 2.0)
+    s.kernel(ROWS_ADDED, 15.0)
+
+
+@calls_for("zero-grad-fill")
+@silent("embedding-sort")
+def gradients_of_whole_embedding_tables() -> Scene:
+    def body(s: Scene) -> None:
+        large(s, 4)
+        for _ in range(8):
+            table_gradient(s, 120.0)
+            s.kernel(SORT, 60.0)
+        s.kernel(FUSED_ADAM, 6_000.0)
+
+    return looped(body)
+
+
+@silent("zero-grad-fill")
+def the_gradient_of_one_vocabulary() -> Scene:
+    return looped(lambda s: (large(s, 20), table_gradient(s, 40.0), s.kernel(FUSED_ADAM, 100.0)))
+
+
+@silent("zero-grad-fill")
+def buffers_of_zeros_that_no_embedding_asked_for() -> Scene:
+    return looped(lambda s: [(large(s, 2), s.kernel(ZEROS, 120.0)) for _ in range(8)])
+
+
+@silent("zero-grad-fill")
+def small_workspaces_cleared() -> Scene:
+    return looped(lambda s: [(large(s, 1), s.fill(4096, 1.0)) for _ in range(20)])
+
+
+@silent("inefficient-kernel")
+def a_batch_norm_far_under_its_roof() -> Scene:
+    return looped(lambda s: [(large(s, 2), s.kernel(BN_NCHW, 300.0)) for _ in range(10)])
+
+
+test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

@@ -1,0 +1,280 @@
+"""What an edit may do to a step, and what it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from brrrtop.estimator.estimate import Judged
+from brrrtop.estimator.traits import Role
+from brrrtop.tables import Device
+from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
+from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Priced, price, priced
+from brrrtop.whatif.roofs import Roofs, roofs_of
+from brrrtop.whatif.simulate import period_ns
+from brrrtop.whatif.step import Step, step_of
+from collectors.wire import CallClass, MarkClass
+from tests.advisories.cases import large, looped, small
+from tests.advisories.scenarios import (
+    ADD,
+    CONV_NCHW,
+    GEMM,
+    MUL,
+    NCCL,
+    NORM,
+    SGEMM,
+    TO_NHWC,
+    Scene,
+    healthy,
+)
+
+DEVICE_EDITS = ("channels-last", "tf32", "sdpa")
+
+
+def stepped(scene: Scene) -> Step:
+    found = step_of(scene.judged())
+    assert found is not None
+    return found
+
+
+def told(judged: Judged) -> Priced:
+    found = priced(judged)
+    assert found is not None
+    return found
+
+
+def saved(scene: Scene, edit: str) -> float:
+    return next(row.saves for row in told(scene.judged()).rows if row.edit == edit)
+
+
+def mixed() -> Scene:
+    """Something of everything: images, fp32 products, runs, waits, uploads, collectives."""
+
+    def body(s: Scene) -> None:
+        s.copy("up", 64 << 20, 9_000.0, pageable=True)
+        for _ in range(8):
+            s.kernel(TO_NHWC, 30.0).kernel(CONV_NCHW, 200.0).kernel(NORM, 60.0)
+            s.kernel(SGEMM, 300.0)
+            for name in (ADD, MUL, ADD, MUL):
+                s.kernel(name, 40.0)
+        small(s, 40)
+        s.sync(30.0)
+        s.kernel(NCCL, 900.0, blocks=24, stream=20)
+        s.idle(2_000.0, MarkClass.INPUT, "DataLoader(num_workers=0)")
+
+    return looped(body)
+
+
+def test_no_edit_changes_a_step_of_nothing() -> None:
+    step = stepped(mixed())
+    empty = step.take(np.zeros(len(step), np.bool_))
+    roofs = Roofs(None, 4.8e12)
+    assert period_ns(empty) == 0.0
+    for edit in EDITS.values():
+        assert edit(empty, roofs, MIDDLE) is None
+    assert price(("loader-ready",), [(MIDDLE, empty)], roofs) is None
+
+
+def test_nothing_is_told_of_a_window_in_which_nothing_ran() -> None:
+    scene = Scene()
+    scene.call(CallClass.SYNC, 10.0)
+    assert priced(scene.judged()) is None
+
+
+@pytest.mark.parametrize("edit", ["loader-ready", "no-sync", "quiet-host"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda s: (s.idle(3_000.0, MarkClass.INPUT, "num_workers=0"), large(s), s.sync(900.0)),
+        lambda s: (small(s, 60), s.sync(1.0), s.mark(MarkClass.GC, 300.0), small(s, 60)),
+        lambda s: (large(s), s.idle(400.0, MarkClass.LOGGING), s.sync(1.0), large(s)),
+    ],
+    ids=["loader", "launches", "log"],
+)
+def test_taking_a_wait_away_never_costs(edit: str, body: Callable[[Scene], object]) -> None:
+    for row in told(looped(body).judged()).rows:
+        if row.edit == edit:
+            assert row.saves_low >= -1e-9
+
+
+@pytest.mark.parametrize("scene", [mixed, healthy, lambda: looped(small)])
+def test_what_the_device_does_faster_wins_at_most_what_it_takes(
+    scene: Callable[[], Scene],
+) -> None:
+    found = told(scene().judged())
+    for row in found.rows:
+        if row.edit in DEVICE_EDITS:
+            assert row.saves <= found.device_ns / found.present_ns + 1e-6
+
+
+def test_a_device_that_takes_no_time_wins_what_the_host_does_not_need() -> None:
+    busy, waiting = told(healthy().judged()), told(looped(small).judged())
+    assert busy.scaled(0.0) > 0.8
+    assert waiting.scaled(0.0) < 0.2
+    assert busy.scaled(1.0) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_edits_compose() -> None:
+    judged = mixed().judged()
+    step, roofs = step_of(judged), roofs_of(judged.ceilings)
+    assert step is not None and roofs is not None
+    bases = [(guess, step) for guess in (MIDDLE, CAUTIOUS, HOPEFUL)]
+    rows = {
+        names: price(names, bases, roofs)
+        for names in (("tf32",), ("loader-ready",), ("tf32", "loader-ready"))
+    }
+    one, other, both = (row.saves if row else None for row in rows.values())
+    assert one is not None and other is not None and both is not None
+    assert max(one, other) < both < 1
+    reverse = price(("loader-ready", "tf32"), bases, roofs)
+    assert reverse is not None and reverse.saves == pytest.approx(both)
+    assert rows["tf32", "loader-ready"].edit == "tf32+loader-ready"  # type: ignore[union-attr]
+    assert rows["tf32", "loader-ready"].line.count("; ") == 1  # type: ignore[union-attr]
+
+
+def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out() -> None:
+    judged = mixed().judged()
+    step, roofs = step_of(judged), roofs_of(judged.ceilings)
+    assert step is not None
+    assert price(("loader-ready", "loader-ready"), [(MIDDLE, step)], roofs) is None
+    assert price(("tf32", "sdpa"), [(MIDDLE, step)], roofs) is None
+
+
+def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced() -> None:
+    known = {row.edit for row in told(mixed().judged()).rows}
+    scene = mixed()
+    scene.device = Device(0)
+    unknown = {row.edit for row in told(scene.judged()).rows}
+    assert {"compile", "tf32", "channels-last", "bf16"} <= known
+    assert unknown == known - _NEEDS_ROOFS
+    assert {"loader-ready", "no-sync", "double-batch", "pinned-copies"} <= unknown
+
+
+def test_streams_side_by_side_are_no_longer_than_the_device_was_busy() -> None:
+    def body(s: Scene) -> None:
+        for _ in range(20):
+            s.kernel(GEMM, 300.0, blocks=66)
+            s.kernel(GEMM, 250.0, blocks=66, stream=9, beside=True)
+
+    step = stepped(looped(body))
+    assert step.device_ns.sum() / step.count == pytest.approx(20 * 300e3, rel=0.05)
+    assert period_ns(step) == pytest.approx(step.measured_ns, rel=0.03)
+
+
+def in_graphs() -> Scene:
+    """One call launches all nodes of a step."""
+
+    def body(s: Scene) -> None:
+        first = len(s.rows)
+        for _ in range(50):
+            s.kernel(MUL, 30.0, graph=3)
+        for row in s.rows[first + 1 :]:
+            row["corr"] = s.rows[first]["corr"]
+        del s.calls[-49:]
+        s.calls[-1]["kind"] = CallClass.GRAPH_LAUNCH
+
+    return looped(body)
+
+
+def test_what_cuda_graphs_hold_is_neither_compiled_nor_captured_again() -> None:
+    found = told(in_graphs().judged())
+    assert not {"compile", "compile-reduce-overhead"} & {row.edit for row in found.rows}
+    assert found.present_ns == pytest.approx(50 * 31e3, rel=0.05)
+
+
+def test_without_launches_idle_time_that_nobody_explains_stays() -> None:
+    def body(s: Scene) -> None:
+        large(s)
+        s.idle(6_000.0)
+
+    scene = looped(body)
+    scene.calls.clear()
+    found = told(scene.judged())
+    assert found.present_ns == pytest.approx(12_020e3, rel=0.03)
+    assert found.scaled(0.0) == pytest.approx(0.5, abs=0.02)
+    shares = {row.edit: row.saves for row in found.rows}
+    assert shares.pop("double-batch") == pytest.approx(0.25, abs=0.02)
+    assert all(share < 0.05 for share in shares.values())
+
+
+def test_without_steps_all_that_ran_is_one() -> None:
+    scene = Scene()
+    for us in (300.0, 200.0, 100.0, 700.0):
+        scene.kernel(GEMM, us).kernel(ADD, us / 5)
+    found = told(scene.judged())
+    assert found.step.count == 1 and len(found.step) == 8
+    assert found.present_ns == pytest.approx(found.step.measured_ns, rel=0.03)
+
+
+def test_steps_that_differ_are_taken_together() -> None:
+    scene = Scene()
+    for count in (10, 30, 10, 30, 10, 30, 10):
+        large(scene, count)
+        scene.step()
+    found = told(scene.judged())
+    assert found.step.count > 1
+    assert found.present_ns == pytest.approx(found.step.measured_ns, rel=0.03)
+
+
+def test_a_run_of_kernels_does_not_reach_across_a_wait() -> None:
+    """Read back in the middle of each run, a graph breaks there: two kernels are left of each."""
+
+    def body(s: Scene, waits: bool) -> None:
+        for _ in range(10):
+            large(s, 1)
+            s.kernel(ADD, 60.0).kernel(MUL, 60.0)
+            if waits:
+                s.sync(60.0)
+            s.kernel(ADD, 60.0).kernel(MUL, 60.0)
+
+    def kernels(waits: bool) -> int:
+        judged = looped(lambda s: body(s, waits)).judged()
+        step, roofs = step_of(judged), roofs_of(judged.ceilings)
+        assert step is not None and roofs is not None
+        edited = EDITS["compile"](step, roofs, MIDDLE)
+        assert edited is not None
+        return round((edited.kernels.roles == Role.FUSED).sum() / step.count)
+
+    assert (kernels(False), kernels(True)) == (10, 20)
+
+
+def test_a_host_that_is_away_for_milliseconds_is_not_compiled_away() -> None:
+    def body(s: Scene) -> None:
+        large(s, 10)
+        s.idle(9_000.0)
+        large(s, 10)
+
+    assert saved(looped(body), "compile") < 0.05
+
+
+def test_a_loop_is_as_fast_as_the_workers_that_it_waits_for() -> None:
+    def loop(name: str) -> Scene:
+        return looped(lambda s: (s.idle(9_000.0, MarkClass.INPUT, name), small(s)))
+
+    assert saved(loop("DataLoader(num_workers=4)"), "compile") == pytest.approx(0.0, abs=1e-9)
+    assert saved(loop("DataLoader(num_workers=0)"), "compile") > 0.1
+    assert saved(loop("DataLoader(num_workers=4)"), "double-batch") == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_wider_guess_is_a_wider_range() -> None:
+    judged = mixed().judged()
+    step, roofs = step_of(judged), roofs_of(judged.ceilings)
+    assert step is not None and roofs is not None
+    narrow = price(("compile",), [(MIDDLE, step)], roofs)
+    wide = price(("compile",), [(g, step) for g in (MIDDLE, CAUTIOUS, HOPEFUL)], roofs)
+    assert narrow is not None and wide is not None
+    assert narrow.saves_low == narrow.saves_high == wide.saves
+    assert wide.saves_low < wide.saves < wide.saves_high
+
+
+def test_what_a_wait_costs_is_simulated_not_summed() -> None:
+    """The host has 6 ms of its own, the device 6: one after the other with the wait, else at once."""
+
+    def body(s: Scene) -> None:
+        large(s)
+        s.sync(450.0)
+        s.idle(6_000.0)
+
+    assert saved(looped(body), "no-sync") == pytest.approx(0.5, abs=0.08)

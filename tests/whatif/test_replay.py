@@ -1,0 +1,63 @@
+"""A step replayed as it was recorded takes the time that it took."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brrrtop.estimator.estimate import Judged, estimate
+from brrrtop.session.opening import open_source
+from brrrtop.session.timeline import Timeline
+from brrrtop.tables import Span
+from brrrtop.whatif.price import priced
+from brrrtop.whatif.simulate import period_ns
+from brrrtop.whatif.step import step_of
+
+RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
+STEADY = sorted(
+    f"{folder}/{path.stem}"
+    for folder in ("promises", "host", "h200")
+    for path in (RECORDINGS / folder).glob("*.brrr")
+)
+CLOSE = 0.03
+
+
+def judged(name: str) -> Judged:
+    source = open_source(RECORDINGS / f"{name}.brrr")
+    timeline = Timeline()
+    for frame in source.frames():
+        timeline.add(frame)
+    source.close()
+    assert timeline.first_ns is not None and timeline.last_ns is not None
+    span = Span(timeline.first_ns, timeline.last_ns)
+    return estimate(timeline.window(span, timeline.active_devices(span)[0]))
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_an_unedited_step_takes_the_measured_time(name: str) -> None:
+    step = step_of(judged(name))
+    assert step is not None
+    assert period_ns(step) == pytest.approx(step.measured_ns, rel=CLOSE)
+
+
+@pytest.mark.parametrize("name", ["h200/moe", "h200/lora", "promises/dataloader-stall"])
+def test_each_row_is_of_the_step_and_within_its_range(name: str) -> None:
+    found = priced(judged(name))
+    assert found is not None and found.rows
+    for row in found.rows:
+        assert row.saves == pytest.approx(1 - row.step_ns / found.present_ns)
+        assert row.saves_low <= row.saves <= row.saves_high < 1
+    assert [row.saves for row in found.rows] == sorted((r.saves for r in found.rows), reverse=True)
+
+
+def test_a_loader_in_the_loop_is_all_that_its_step_waits_for() -> None:
+    """17.4 ms a step, 16.5 of them in the loader; with workers it took 6.1."""
+    found = priced(judged("promises/dataloader-stall"))
+    assert found is not None and found.rows[0].edit == "loader-ready"
+    assert found.rows[0].step_ns / 1e6 == pytest.approx(6.06, rel=0.15)
+
+
+def test_workers_that_keep_up_hold_no_edit_back() -> None:
+    found = priced(judged("promises/dataloader-stall.after"))
+    assert found is not None and found.step.batch_ns == 0
