@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any, Callable
 
+from .signal_handlers import raised_by_handler
+
 _PROBE_LIMIT = 3
 _LIMIT = 10
 
@@ -12,7 +14,8 @@ _LIMIT = 10
 class Fence:
     """Every call of ours on the trainer's threads goes through `guard`.
 
-    Only `Exception` is held back: `KeyboardInterrupt` and its kin are the trainer's.
+    Only `Exception` is held back: `KeyboardInterrupt` and its kin are the trainer's. So is what a
+    signal handler of the trainer raises, which the interpreter may run in the midst of our code.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,8 @@ class Fence:
             try:
                 return call(*args)
             except Exception as fault:
+                if raised_by_handler(fault):
+                    raise
                 self.caught(place, fault)
                 return None
 
