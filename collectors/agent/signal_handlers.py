@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # `signal` wraps it in Python
 from functools import partial
 from types import CodeType, FrameType
 from typing import Any
