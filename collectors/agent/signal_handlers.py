@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # `signal` wraps it in Python
 from functools import partial
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 
@@ -34,14 +34,15 @@ def _installed() -> set[CodeType]:
 
 
 def _code_of(handler: Any) -> CodeType | None:
-    while isinstance(handler, partial):
+    """Reads no attribute that the trainer's own classes could compute."""
+    while issubclass(type(handler), partial):
         handler = handler.func
-    for one in (handler, type(handler).__call__):
-        function = getattr(one, "__func__", one)
-        code = getattr(function, "__code__", None)
-        if isinstance(code, CodeType):
-            return code
-    return None
+    if type(handler) not in (FunctionType, MethodType):
+        calls = [vars(cls)["__call__"] for cls in type(handler).__mro__ if "__call__" in vars(cls)]
+        handler = calls[0] if calls else None
+    if type(handler) is MethodType:
+        handler = handler.__func__
+    return handler.__code__ if type(handler) is FunctionType else None
 
 
 def _was_given(frame: FrameType, interrupted: FrameType) -> bool:

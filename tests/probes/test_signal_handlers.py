@@ -104,6 +104,33 @@ def test_a_fault_of_ours_ends_at_the_fence_while_a_handler_is_installed(
     assert faults == {"direct": 1, "steps": 1}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fault_of_ours_ends_at_the_fence_where_there_is_no_room_to_look(
+    script: Script, version: str
+) -> None:
+    """Below the trainer's recursion limit, wherever the fence itself can still be called."""
+    sound, failed, faults = script(
+        """
+        c, n = control("steps"); sound = failed = 0
+        def broken(): raise ZeroDivisionError
+        hook = c.fence.guard("x", broken); empty = c.fence.guard("y", time.time)
+        def sink():
+            global sound, failed
+            try: sink()
+            except RecursionError: pass
+            try: empty()
+            except RecursionError: return
+            sound += 1
+            try: hook()
+            except RecursionError: failed += 1
+        sys.setrecursionlimit(150); sink()
+        answer([sound, failed, c.fence.faults["x"]])
+        """,
+        python=other_python(version),
+    )
+    assert sound > 100 and failed == 0 and faults > 80
+
+
 def test_exceptions_of_handlers_come_out_of_torch(script: Script) -> None:
     count, faults = script(
         f"""
