@@ -4,9 +4,10 @@
         [--hard [PYTHON]] [-- trainer command]
 
 Without a command it trains a little torch model on the CPU, with two loader workers; with `--hard`
-it is tests/attach/hard_training.py, under another PYTHON where one is named. With `--kill-monitor N` it also kills N attaching monitors by SIGKILL at random moments. The trainer must
-live and use its processor to the end; its death or one failed cycle makes the exit code 1. A
-command that prints nothing for long is given `--warm` seconds before the first attach.
+it is tests/attach/hard_training.py, under another PYTHON where one is named. With `--kill-monitor N`
+it also kills N attaching monitors by SIGKILL at random moments. The trainer must live and use its
+processor to the end; its death or one failed cycle makes the exit code 1. A command that prints
+nothing for long is given `--warm` seconds before the first attach.
 """
 
 from __future__ import annotations
@@ -131,6 +132,21 @@ def _cpu_ticks(pid: int) -> int:
     return int(words[11]) + int(words[12])
 
 
+def gets_on(trainer: Trainer, says_so: bool, limit_s: float = 60.0) -> bool:
+    """It uses its processor and, where it tells its steps, comes to the next one.
+
+    A busy machine may keep it waiting for long.
+    """
+    ticks, lines = _cpu_ticks(trainer.process.pid), trainer.lines
+    deadline = time.monotonic() + limit_s
+    while trainer.process.poll() is None and time.monotonic() < deadline:
+        told = trainer.lines > lines or not says_so
+        if told and _cpu_ticks(trainer.process.pid) > ticks:
+            return True
+        time.sleep(0.05)
+    return False
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cycles", type=int, default=300)
@@ -168,9 +184,7 @@ def main() -> int:
         kill_one(pid)
     died = trainer.process.poll()
     alive = died is None and bool(ptrace_threads.thread_ids(pid))
-    before = _cpu_ticks(pid)
-    time.sleep(2)
-    moving = _cpu_ticks(pid) > before
+    moving = gets_on(trainer, says_so=not given.command)
     trainer.process.kill()
     trainer.process.wait()
     for label, values in sorted(held.items()):

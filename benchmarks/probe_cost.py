@@ -36,6 +36,7 @@ int brrr_json(uint16_t k, const char *j) { return 0; }
 int brrr_frame(uint16_t k, const char *r, uint32_t bytes, uint32_t n) { return 0; }
 void brrr_graphs(int n) {}
 void brrr_capture(int begins) {}
+void brrr_collection(int begins, int generation) {}
 int brrr_yield(const char *w) { return 0; }
 int brrr_resume(void) { return 0; }
 int brrr_stats(uint64_t *o, int n) { return 0; }

@@ -26,7 +26,6 @@ from collectors import process as processes
 from collectors.acting import run_as
 from collectors.client import PATH_LIMIT_BYTES
 from collectors.errors import NoSuchProcess, NotPermitted, NotWritable
-from collectors.printable import printable
 from collectors.process import Process
 
 _FOLDER = re.compile(r"brrrtop-(\d+)-(\d+)-(\d+)-[0-9a-f]{16}")
@@ -68,13 +67,6 @@ class Place:
     def socket_outside(self) -> str:
         return f"/proc/self/fd/{self.handle}/{SOCKET_NAME}"
 
-    def text(self, name: str) -> str | None:
-        """A small file that the agent left here; None: it did not."""
-        try:
-            return run_as(self.uid, self.gid, lambda: _text(self.handle, name))
-        except (OSError, NotPermitted):
-            return None
-
     def write(self, name: str, text: str) -> None:
         """A new file that only the trainer's user may read.
 
@@ -89,14 +81,6 @@ class Place:
             name = os.path.basename(self.inside)
             run_as(self.uid, self.gid, lambda: _remove(self.handle, name))
         os.close(self.handle)
-
-
-def _text(folder: int, name: str) -> str | None:
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
-        return printable(file.read(4096).decode("utf-8", "replace").strip())
 
 
 def _write(folder: int, name: str, data: bytes, mode: int = 0o600) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any, Callable
 
+from .signal_handlers import raised_by_handler
+
 _PROBE_LIMIT = 3
 _LIMIT = 10
 
@@ -12,7 +14,8 @@ _LIMIT = 10
 class Fence:
     """Every call of ours on the trainer's threads goes through `guard`.
 
-    Only `Exception` is held back: `KeyboardInterrupt` and its kin are the trainer's.
+    Only `Exception` is held back: `KeyboardInterrupt` and its kin are the trainer's. So is what a
+    signal handler of the trainer raises, which the interpreter may run in the midst of our code.
     """
 
     def __init__(self) -> None:
@@ -42,7 +45,14 @@ class Fence:
             try:
                 return call(*args)
             except Exception as fault:
-                self.caught(place, fault)
+                try:
+                    theirs = raised_by_handler(fault)
+                    if not theirs:
+                        self.caught(place, fault)
+                except (RecursionError, MemoryError):
+                    theirs = False  # the trainer left no room to look at it
+                if theirs:
+                    raise
                 return None
 
         if hasattr(call, "__code__"):

@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 import gc
-from time import time_ns
 from typing import Any
 
-from .native import ALLOCATOR, GC, STATUS, this_thread
+from .native import ALLOCATOR, STATUS, this_thread
 from .probe import Probe, imported
-
-_WORTH_NS = 200_000
-"""Young collections come hundreds of times a second and take microseconds: not worth a mark."""
 
 
 class Collections(Probe):
-    """A `gc.callbacks` entry. The mark's value is the generation."""
+    """A `gc.callbacks` entry. The mark's value is the generation.
+
+    It is the library's own function, and no Python: the interpreter would run the trainer's signal
+    handlers in that, and drops whatever a callback of `gc` raises.
+    """
 
     name = "gc"
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._callback = self.guard(self._collected)
-        self._start_ns = 0
+        self._callback = self.native.collection
 
     def place(self) -> None:
         if self._callback not in gc.callbacks:
+            self._callback("start", {})  # one under way counts from here, not from an older start
             gc.callbacks.append(self._callback)
 
     def clear(self) -> None:
         while self._callback in gc.callbacks:
             gc.callbacks.remove(self._callback)
-        self._start_ns = 0
-
-    def _collected(self, phase: str, told: dict[str, int]) -> None:
-        now_ns = time_ns()
-        if phase == "start":
-            self._start_ns = now_ns
-        elif self._start_ns and now_ns - self._start_ns >= _WORTH_NS:
-            native, generation = self.native, told["generation"]
-            name_id = native.name(f"gc generation {generation}")
-            native.mark(GC, self._start_ns, now_ns, generation, name_id, this_thread())
 
 
 class Allocator(Probe):

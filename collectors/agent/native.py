@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 from _thread import get_ident
+from operator import methodcaller
 from typing import Any
 
 # Frame kinds and mark classes by number, as in `collectors/wire.py`, which is not in the trainer.
@@ -37,6 +38,7 @@ class Native:
             quick, slow = ctypes.PyDLL(library_path), ctypes.CDLL(library_path)
             self.mark = _typed(quick.brrr_mark, None, _U16, _I64, _I64, _I64, _U32, _U32)
             self.step = _typed(quick.brrr_step, None, _I64, _U32)
+            self.collection = _typed(quick.brrr_collection, None, _Phase, _Generation)
             self._name = _typed(quick.brrr_name, _U32, _TEXT)
             self._json = _typed(slow.brrr_json, ctypes.c_int, _U16, _TEXT)
             self._frame = _typed(slow.brrr_frame, ctypes.c_int, _U16, _TEXT, _U32, _U32)
@@ -105,6 +107,18 @@ class Native:
             "capture",
         ):
             setattr(self, call, _nothing)
+
+
+class _Phase:
+    """Turns the first argument of a `gc.callbacks` entry into 1 for "start", else 0."""
+
+    from_param = "start".__eq__
+
+
+class _Generation:
+    """Takes the generation out of its second argument. Neither runs any Python."""
+
+    from_param = methodcaller("get", "generation", -1)
 
 
 def thread_number(ident: int) -> int:

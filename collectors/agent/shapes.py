@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from _thread import get_ident
+from collections.abc import Callable
 from time import sleep, time_ns
 from typing import Any
 
@@ -41,9 +42,29 @@ _INSTANTS = 3
 _FLAGS = (True, False, False, False, False)
 """Shapes; and no memory, stacks, FLOPs nor modules."""
 
-_Pending = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _lasting: set[Any] = set()
-"""Functions that the interpreter was asked to call: it may do so long after we have left."""
+"""What the interpreter was asked to call: it may do so long after we have left."""
+
+
+class _Pending:
+    """A call that the main thread makes between two of its instructions.
+
+    The interpreter is asked for `PyObject_IsTrue` of this. Through that an exception gets out that
+    a signal handler of the trainer raises meanwhile; a function of `ctypes` would drop it.
+    """
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+
+    def queue(self) -> None:
+        """From any thread."""
+        python = ctypes.pythonapi
+        function = ctypes.cast(python.PyObject_IsTrue, ctypes.c_void_p)
+        python.Py_AddPendingCall(function, ctypes.py_object(self))
+
+    def __bool__(self) -> bool:
+        self._call()
+        return False  # anything else would mean a failure
 
 
 class Shapes(Probe):
@@ -71,7 +92,7 @@ class Shapes(Probe):
         self._taken: Recorded | None = None
         # One function each: torch.compile may have seen the one, the interpreter may hold the other.
         self._beat = self.guard(self._stepped)
-        self._pending = _Pending(self._called_back)
+        self._pending = _Pending(self.guard(self._called_back))
         neighbour.arriving = self.guard(lambda: self._give_way("torch.profiler begins"))
         graphs.capturing = self.guard(lambda: self._give_way("a CUDA graph is being captured"))
 
@@ -164,7 +185,7 @@ class Shapes(Probe):
             _lasting.add(self)
             until_ns = time_ns() + _LEAVE_NS
             while self._thread and time_ns() < until_ns:
-                ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+                self._pending.queue()
                 sleep(_REST_S)
 
     def _claimed(self) -> bool:
@@ -223,11 +244,10 @@ class Shapes(Probe):
         self._end()
         self._say(self._unwanted)
 
-    def _called_back(self, _: Any) -> int:
+    def _called_back(self) -> None:
         """The interpreter's pending call, on the main thread between two of its instructions."""
         if self._unwanted and self._begun_ns and self._thread == get_ident():
-            self.guard(self._drop)()
-        return 0
+            self._drop()
 
     def _give_way(self, why: str) -> None:
         """Somebody begins on this thread what must not meet a recording."""

@@ -1,10 +1,12 @@
 """A trainer that does all that could make an attach harmful, and ends when something of it got lost.
 
-Signal handlers that raise, an audit hook that refuses code in the main thread, a main thread at its
-recursion limit, forks from another thread, loader workers, sleeps. Standard library only.
+Signal handlers that raise, also while garbage is collected, an audit hook that refuses code in the
+main thread, a main thread at its recursion limit, forks from another thread, loader workers, sleeps.
+Standard library only.
 """
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -62,7 +64,7 @@ def listen(end):
     global armed
     armed = True
     while time.monotonic() < end:
-        sum(range(50))
+        gc.collect(0)
     armed = False
 
 

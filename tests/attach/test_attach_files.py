@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors import attach_files, client
+from collectors import attach_files, bootstrap, client
 from collectors import process as processes
+from collectors.attach import _refusal
 from collectors.attach_files import AgentFiles
 from collectors.errors import NotPermitted, NotWritable
 from tests.attach import children
@@ -153,12 +154,12 @@ def test_the_folder_and_all_in_it_belong_to_the_trainers_user(
         assert len(everything) == FILES + 5
         assert {(p.lstat().st_uid, p.lstat().st_gid) for p in everything} == {(STRANGER, STRANGER)}
         assert {p.stat().st_mode & 0o077 for p in everything} == {0}
-        assert place.text("boot.py") == "pass"
+        assert (Path(place.outside) / "boot.py").read_text() == "pass"
         place.remove()
     assert list(base.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ["link", "pipe"])
+@pytest.mark.parametrize("kind", ["hard link", "link", "pipe"])
 def test_what_lies_in_place_of_a_refusal_is_not_read_with_roots_rights(
     kind: str, root: None, base: Path, victim: Path, many_files: AgentFiles,
     monkeypatch: pytest.MonkeyPatch,
@@ -166,12 +167,14 @@ def test_what_lies_in_place_of_a_refusal_is_not_read_with_roots_rights(
     monkeypatch.setattr(attach_files, "bases", lambda _: (str(base),))
     with of_the_stranger() as one:
         place = attach_files.prepare(processes.read(one.pid), many_files)
-        path = Path(place.outside) / "said"
-        if kind == "link":
-            os.link(victim / "shadow", path)  # a hard one, where the kernel allows it
+        path = Path(place.socket_outside + bootstrap.REFUSED_SUFFIX)
+        if kind == "hard link":
+            os.link(victim / "shadow", path)
+        elif kind == "link":
+            os.symlink(victim / "shadow", path)
         else:
             os.mkfifo(path)
-        assert place.text("said") is None
+        assert _refusal(place) == ("" if kind != "link" else str(victim / "shadow"))
         place.remove()
     assert (victim / "shadow").read_text() == "root:secret"
 

@@ -64,6 +64,12 @@ void brrr_step(int64_t t_ns, uint32_t tid) {
     say(line);
 }
 
+void brrr_collection(int begins, int generation) {
+    char line[64];
+    snprintf(line, sizeof line, "collection %d %d", begins, generation);
+    say(line);
+}
+
 uint32_t brrr_name(const char *text) {
     char line[1 << 13];
     snprintf(line, sizeof line, "name %u %s", ++names, text);

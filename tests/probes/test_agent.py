@@ -176,16 +176,16 @@ print(sorted(new - set(sys.stdlib_module_names)))
 
 @pytest.mark.parametrize("version", ["3.9", "3.13"])
 def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
-    hello, faults, marks = script(
+    hello, faults, marks, collections = script(
         """
         import gc
-        c, n = control(); c.hook(); keep = [[i] for i in range(400_000)]; gc.collect()
+        c, n = control(); c.hook(); gc.collect()
         c._round(time.time_ns()); c.stacks.turn(True); c.stacks.sample(time.time_ns()); c.unhook()
-        answer([n.frames[0][1], c.fence.faults, sorted({m[0] for m in n.marks})])
+        answer([n.frames[0][1], c.fence.faults, sorted({m[0] for m in n.marks}), len(n.collections)])
         """,
         python=other_python(version),
     )
-    assert faults == {} and marks == [4, 10]
+    assert faults == {} and marks == [10] and collections >= 2
     assert hello["python"].startswith(version) and "torch" not in hello and "settings" not in hello
 
 

@@ -28,19 +28,20 @@ def test_recompiles_carry_their_number_and_reason_and_survive_a_reset(script: Sc
     assert all(end - start > 1_000_000 for _, start, end, _, _ in marks)
 
 
-def test_only_collections_that_take_time_are_marked(script: Script) -> None:
-    marks, left = script(
+def test_collections_are_told_to_the_library_while_hooked(script: Script) -> None:
+    phases, generations, left = script(
         """
         import gc
         gc.disable(); before = list(gc.callbacks)
         c, n = control("gc"); gc.collect(); c.hook(); c.hook()
-        gc.collect(0)
-        keep = [[i] for i in range(300_000)]; gc.collect()
+        del n.collections[:]
+        gc.collect(0); gc.collect()
         c.unhook(); gc.collect()
-        answer([n.of(4), gc.callbacks == before])
+        told = n.collections
+        answer([[t[0] for t in told], [t[1]["generation"] for t in told], gc.callbacks == before])
         """
     )
-    assert [mark[3] for mark in marks] == [2] and left
+    assert phases == ["start", "stop"] * 2 and generations == [0, 0, 2, 2] and left
 
 
 def test_saves_and_loggers_are_timed_and_put_back(script: Script) -> None:

@@ -30,6 +30,7 @@ class Recorder:
         self.steps: list[int] = []
         self.frames: list[tuple[int, dict[str, Any]]] = []
         self.calls: list[str] = []
+        self.collections: list[tuple[str, dict[str, Any]]] = []
         self._names: list[str] = [""]
 
     def mark(self, cls: int, start: int, end: int, value: int, name: int, tid: int) -> None:
@@ -39,6 +40,9 @@ class Recorder:
 
     def step(self, t_ns: int, tid: int) -> None:
         self.steps.append(t_ns)
+
+    def collection(self, phase: str, told: dict[str, Any]) -> None:
+        self.collections.append((phase, told))
 
     def name(self, text: str) -> int:
         if text not in self._names:

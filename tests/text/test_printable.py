@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collectors import bootstrap
 from collectors import process as processes
-from collectors.attach_files import Place
+from collectors.attach import _refusal
+from collectors.attach_files import SOCKET_NAME, Place
 from collectors.printable import is_printable_json, printable, printable_data, printable_lines
 from collectors.process import Process
 from collectors.wire import Decoder, Frame, Kind, WireError, encode
@@ -133,13 +135,15 @@ def test_a_refusal_that_the_trainer_wrote_is_cleaned(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
     folder = tmp_path_factory.mktemp("place")
-    (folder / "refused").write_text(text, "utf-8", newline="")
+    told = b"why: " + text.encode("utf-8", "replace").replace(b"\0", b"")
+    (folder / (SOCKET_NAME + bootstrap.REFUSED_SUFFIX)).symlink_to(os.fsdecode(told))
     handle = os.open(folder, os.O_RDONLY)
     try:
-        place = Place("", handle, str(folder), "", "")
-        assert not harm(place.text("refused") or "", allowed="")
+        refusal = _refusal(Place("", handle, str(folder), "", "", os.getuid(), os.getgid()))
     finally:
         os.close(handle)
+    assert refusal.startswith("why: ")
+    assert not harm(refusal, allowed="")
 
 
 def test_hostile_text_is_hostile() -> None:

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent.h"
+#include "clock.h"
 #include "gate.h"
 #include "inbox.h"
 #include "marks.h"
@@ -19,6 +20,8 @@
 #include "wire.h"
 
 #define ANSWER_MS 2000
+/* Young collections come hundreds of times a second and take microseconds: not worth a mark. */
+#define COLLECTION_WORTH_NS 200000
 
 static _Atomic uint64_t step_count;
 static char last_error[512] = "no error yet";
@@ -119,6 +122,17 @@ void brrr_step(int64_t t_ns, uint32_t tid)
     uint64_t count = atomic_fetch_add_explicit(&step_count, 1, memory_order_relaxed) + 1;
     brrr_mark(MARK_STEP, t_ns, t_ns, (int64_t)count, 0, tid);
     trace_step(count);
+}
+
+void brrr_collection(int begins, int generation)
+{
+    static _Atomic int64_t began_ns; /* one at a time, says the interpreter */
+    int64_t now_ns = real_ns(), start_ns = atomic_exchange(&began_ns, begins ? now_ns : 0);
+    if (begins || start_ns == 0 || now_ns - start_ns < COLLECTION_WORTH_NS || server_clients() == 0)
+        return;
+    char name[32];
+    snprintf(name, sizeof name, "gc generation %d", generation);
+    brrr_mark(MARK_GC, start_ns, now_ns, generation, brrr_name(name), (uint32_t)pthread_self());
 }
 
 uint32_t brrr_name(const char *utf8)

@@ -36,7 +36,7 @@ enum call_class {
     CALL_MODULE
 };
 
-enum { MARK_STEP = 1 };
+enum { MARK_STEP = 1, MARK_GC = 4 };
 enum { CALL_FLAG_DRIVER = 1, CALL_FLAG_FAILED = 2 };
 enum { OBSERVED_LOSSY = 1 };
 

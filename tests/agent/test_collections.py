@@ -1,0 +1,37 @@
+"""Garbage collections, from `gc.callbacks` to the wire: the library is called with no Python between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from collectors.wire import Kind, MarkClass
+from tests.agent.rig import Monitor, Trainer
+
+Connect = Callable[[Trainer], Monitor]
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_collections_that_take_time_are_marked_with_their_generation(
+    trainer: Trainer, connect: Connect
+) -> None:
+    trainer.load().start()
+    monitor = connect(trainer)
+    path = str(trainer.built["agent"])
+    before, after, thread = trainer.do(
+        f"import gc\nsys.path.insert(0, {str(ROOT)!r})\n"
+        "from collectors.agent.native import Native\n"
+        f"gc.disable(); gc.callbacks.append(Native({path!r}).collection)\n"
+        "gc.collect(0)\n"
+        "keep = [[i] for i in range(300_000)]; before = time.time_ns()\n"
+        "gc.collect(1); gc.callbacks[0]('stop', {}); after = time.time_ns()\n"
+        "answer = [before, after, threading.get_ident() & 0xFFFFFFFF]"
+    )
+    monitor.until(lambda m: m.count(Kind.MARKS) >= 1)
+    trainer.do("lib.brrr_mark(5, 1, 2, 3, 0, 0)")
+    monitor.until(lambda m: MarkClass.CHECKPOINT in m.rows(Kind.MARKS)["mark_class"])
+    collection, _ = monitor.rows(Kind.MARKS)
+    assert collection["mark_class"] == MarkClass.GC and collection["value"] == 1
+    assert before <= collection["start_ns"] < collection["end_ns"] <= after
+    assert collection["tid"] == thread
+    assert monitor.names()[int(collection["name_id"])] == "gc generation 1"
