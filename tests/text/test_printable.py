@@ -132,7 +132,7 @@ def test_a_refusal_that_the_trainer_wrote_is_cleaned(
     (folder / "refused").write_text(text, "utf-8", newline="")
     handle = os.open(folder, os.O_RDONLY)
     try:
-        place = Place("", handle, str(folder), "", "")
+        place = Place("", handle, str(folder), "", "", os.geteuid(), os.getegid())
         assert not harm(place.text("refused") or "", allowed="")
     finally:
         os.close(handle)
