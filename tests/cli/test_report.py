@@ -45,7 +45,7 @@ def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
         "name", "family", "side", "count", "total_ns", "mean_ns", "share", "evidence",
     }  # fmt: skip
     assert report["advisories"][0].keys() == {
-        "id", "confidence", "saves_at_most", "says", "evidence", "try", "waste",
+        "id", "confidence", "saves_at_most", "saves", "says", "evidence", "try", "waste",
     }  # fmt: skip
     assert report["losses"].keys() == {"records", "zero_timestamps"}
 

@@ -25,7 +25,6 @@ async def test_help_explains_keys_regimes_and_terms() -> None:
         "part of all launches",
         "idle explained",
         "L1.5",
-        "L1, shared",
         "nvidia-smi",
         "exposed",
     ):
