@@ -60,12 +60,8 @@ def _run(argv: list[str]) -> int:
 
 def _check_package() -> None:
     """Refuses to go on when `collectors` would be somebody else's package of that name."""
-    from importlib.machinery import PathFinder
-
-    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    found = PathFinder.find_spec("collectors")
-    where = os.path.dirname(os.path.dirname(os.path.abspath(found.origin or ""))) if found else None
-    if where is None or os.path.realpath(where) != os.path.realpath(ours):
+    where, ours = _package_folders()
+    if where != ours:
         from brrrtop.errors import BrrrtopError
 
         raise BrrrtopError(
@@ -76,6 +72,17 @@ def _check_package() -> None:
             if where
             else "install brrrtop again",
         )
+
+
+def _package_folders() -> tuple[str | None, str]:
+    """The folder from which `collectors` would be imported, without importing it, and our own."""
+    from importlib.machinery import PathFinder
+
+    ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+    found = PathFinder.find_spec("collectors")
+    if found is None:
+        return None, ours
+    return os.path.dirname(os.path.dirname(os.path.realpath(found.origin or ""))), ours
 
 
 def _flushed(code: int) -> int:
@@ -122,8 +129,9 @@ def _failed(fault: Exception) -> int:
 
 def _printable(sentence: str) -> str:
     """Without what a terminal would obey: file names and messages of others are in it."""
-    try:
-        from collectors.printable import printable_lines
-    except ImportError:  # somebody else's package of that name, which is what is to be said
+    where, ours = _package_folders()
+    if where != ours:  # which is what is to be said, and theirs is not to be run
         return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in sentence)
+    from collectors.printable import printable_lines
+
     return printable_lines(sentence)

@@ -1,15 +1,19 @@
-"""Snapshots made by hand, and the command as a real process."""
+"""Snapshots made by hand, and the command, in this process and as one of its own."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from brrrtop.cli.main import main
 from brrrtop.model import (
     IDLE_CAUSES,
     MECHANICAL_CLASSES,
@@ -30,6 +34,7 @@ from brrrtop.tables import Device, Span
 
 MakeSnapshot = Callable[..., Snapshot]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def an_account(**changes: Any) -> Account:
@@ -80,15 +85,40 @@ def make_snapshot() -> MakeSnapshot:
 
 
 @pytest.fixture
-def brrrtop(tmp_path: Path) -> Run:
-    """Runs the command in an empty folder, off a terminal, and returns what it said."""
+def command(tmp_path: Path) -> Run:
+    """The command as a process of its own in an empty folder, off a terminal."""
 
     def run(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
         settings: dict[str, Any] = {
             "cwd": tmp_path, "capture_output": True, "text": True, "timeout": 50,
             "stdin": subprocess.DEVNULL,
         }  # fmt: skip
-        command = [sys.executable, "-m", "brrrtop", *arguments]
-        return subprocess.run(command, **(settings | options))
+        words = [sys.executable, "-m", "brrrtop", *arguments]
+        return subprocess.run(words, **(settings | options))
 
     return run
+
+
+@pytest.fixture
+def brrrtop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command in this process, in an empty folder: its exit code and what it said."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        said, narrated = (TextIOWrapper(BytesIO(), "utf-8", newline="") for _ in range(2))
+        handled = {number: signal.getsignal(number) for number in HANDLED}
+        try:
+            with redirect_stdout(said), redirect_stderr(narrated), monkeypatch.context() as patch:
+                patch.setattr(sys, "stdin", StringIO())
+                code = main(list(arguments))
+        finally:
+            for number, handler in handled.items():
+                signal.signal(number, handler)
+        return subprocess.CompletedProcess(arguments, code, _written(said), _written(narrated))
+
+    return run
+
+
+def _written(stream: TextIOWrapper) -> str:
+    stream.flush()
+    return stream.buffer.getvalue().decode()  # type: ignore[attr-defined]

@@ -141,8 +141,8 @@ def test_help_of_the_program_names_every_verb_and_exit_code(
     assert all(code in said for code in ("2 usage", "3 no such", "4 not", "5 a --fail-if", "130"))
 
 
-def test_version_is_one_line(brrrtop: Run) -> None:
-    done = brrrtop("--version")
+def test_version_is_one_line(command: Run) -> None:
+    done = command("--version")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("brrrtop 0.")
 

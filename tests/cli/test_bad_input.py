@@ -72,8 +72,8 @@ def test_a_bad_file_gets_a_sentence(name: str, verb: str, brrrtop: Run, tmp_path
     assert name in done.stderr
 
 
-def test_a_missing_file_is_named(brrrtop: Run) -> None:
-    done = brrrtop("analyze", "nowhere.json")
+def test_a_missing_file_is_named(command: Run) -> None:
+    done = command("analyze", "nowhere.json")
     assert_a_sentence(done, 1)
     assert "nowhere.json" in done.stderr
 
@@ -138,13 +138,13 @@ def test_kernels_that_take_no_time_are_nothing_to_judge(brrrtop: Run, tmp_path: 
     assert "takes time" in done.stderr
 
 
-def test_odd_names_survive(brrrtop: Run, tmp_path: Path) -> None:
+def test_odd_names_survive(brrrtop: Run, command: Run, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_bytes(
         b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k\xff\xfe\\u0000\\ud800",'
         b' "pid": 0, "tid": 7, "ts": 1, "dur": 5, "args": {"device": 0, "stream": 7}}]}'
     )
-    for ascii_locale in ({}, {"env": os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}}):
-        done = brrrtop("analyze", "t.json", **ascii_locale)  # type: ignore[arg-type]
+    ascii_locale = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}
+    for done in (brrrtop("analyze", "t.json"), command("analyze", "t.json", env=ascii_locale)):
         assert "Traceback" not in done.stderr
         assert "fault of brrrtop's own" not in done.stderr
         assert "\x00" not in done.stdout
@@ -167,11 +167,11 @@ def test_a_command_that_cannot_work_says_so(argv: list[str], code: int, brrrtop:
     assert_a_sentence(brrrtop(*argv), code)
 
 
-def test_a_hostile_collectors_folder_is_refused(brrrtop: Run, tmp_path: Path) -> None:
+def test_a_hostile_collectors_folder_is_refused(command: Run, tmp_path: Path) -> None:
     hostile = tmp_path / "collectors"
     hostile.mkdir()
     (hostile / "__init__.py").write_text("raise SystemExit('ran somebody else')")
     (tmp_path / "t.json").write_text("{}")
-    done = brrrtop("analyze", "t.json")
+    done = command("analyze", "t.json")
     assert_a_sentence(done, 1)
     assert "collectors hides" in done.stderr

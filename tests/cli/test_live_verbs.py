@@ -29,48 +29,48 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_run_passes_on_the_exit_code_and_the_output(code: int, brrrtop: Run) -> None:
-    done = brrrtop("run", "--", sys.executable, "-c", f"print('out'); raise SystemExit({code})")
+def test_run_passes_on_the_exit_code_and_the_output(code: int, command: Run) -> None:
+    done = command("run", "--", sys.executable, "-c", f"print('out'); raise SystemExit({code})")
     assert done.returncode == code
     assert done.stdout == "out\n"
     assert "Traceback" not in done.stderr
 
 
-def test_run_says_by_signal_as_a_shell_does(brrrtop: Run) -> None:
-    done = brrrtop("run", "--", "sh", "-c", "kill -TERM $$")
+def test_run_says_by_signal_as_a_shell_does(command: Run) -> None:
+    done = command("run", "--", "sh", "-c", "kill -TERM $$")
     assert done.returncode == 128 + 15
 
 
-def test_a_command_that_does_not_exist_is_127(brrrtop: Run) -> None:
-    done = brrrtop("run", "--", "no-such-command-anywhere")
+def test_a_command_that_does_not_exist_is_127(command: Run) -> None:
+    done = command("run", "--", "no-such-command-anywhere")
     assert (done.returncode, done.stdout) == (127, "")
     assert "no-such-command-anywhere" in done.stderr
 
 
-def test_a_taken_recording_stops_before_anything_starts(brrrtop: Run, tmp_path: Path) -> None:
+def test_a_taken_recording_stops_before_anything_starts(command: Run, tmp_path: Path) -> None:
     (tmp_path / "old.brrr").write_text("precious")
-    done = brrrtop("run", "--record", "old.brrr", "--", "touch", "started")
+    done = command("run", "--record", "old.brrr", "--", "touch", "started")
     assert done.returncode == 2
     assert "never overwrites" in done.stderr
     assert (tmp_path / "old.brrr").read_text() == "precious"
     assert not (tmp_path / "started").exists()
-    assert brrrtop("run", "--record", "no/where.brrr", "--", "touch", "started").returncode == 1
+    assert command("run", "--record", "no/where.brrr", "--", "touch", "started").returncode == 1
     assert not (tmp_path / "started").exists()
 
 
-def test_doctor_says_what_can_be_seen_and_what_to_do(brrrtop: Run) -> None:
-    text = brrrtop("doctor")
+def test_doctor_says_what_can_be_seen_and_what_to_do(command: Run) -> None:
+    text = command("doctor")
     assert "What can be seen of this host:" in text.stdout
     for line in text.stdout.splitlines()[:-1]:
         assert len(line) <= 80 or len(line[19:].split()) == 1, "only a path may be longer"
-    report = json.loads(brrrtop("doctor", "--json").stdout)
+    report = json.loads(command("doctor", "--json").stdout)
     assert report["schema"] == "brrrtop.doctor/1"
     assert report["tier"] in ("kernels", "steps", "counters", "nothing")
     assert {"name", "status", "says", "fix"} == report["checks"][0].keys()
 
 
-def test_doctor_of_nobody_is_no_such_trainer(brrrtop: Run) -> None:
-    assert brrrtop("doctor", "2147483646").returncode == 3
+def test_doctor_of_nobody_is_no_such_trainer(command: Run) -> None:
+    assert command("doctor", "2147483646").returncode == 3
 
 
 def test_lines_end_with_the_trainer_by_code_3_and_gates_that_held_by_0(

@@ -18,11 +18,11 @@ IMPORTED = {
     "textual": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "rich": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "numpy": ("numpy", r"brrrtop/.*|collectors/[^/]*"),
-    "msgspec": ("msgspec", r"brrrtop/session/.*|collectors/wire\.py"),
+    "msgspec": ("msgspec", r"brrrtop/session/.*|collectors/(wire|printable)\.py"),
     "zstandard": ("zstandard", r"brrrtop/session/.*|collectors/wire\.py"),
     "pynvml": ("nvidia-ml-py", r"collectors/(nvml|gpm|cuda|doctor|counter)[^/]*"),
     "psutil": ("psutil", r"collectors/hostload\.py"),
-    "platformdirs": ("platformdirs", r"brrrtop/calibrated\.py|collectors/native\.py"),
+    "platformdirs": ("platformdirs", r"brrrtop/(calibrated|cli/colours)\.py|collectors/native\.py"),
     "shtab": ("shtab", r"brrrtop/cli/completion\.py"),
     "cupti": ("cupti-python", r"collectors/counter[^/]*"),
 }

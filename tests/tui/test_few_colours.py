@@ -99,7 +99,7 @@ def test_on_a_plain_xterm_the_bar_has_three_colours() -> None:
         "LINES": "40",
     }
     environment.pop("COLORTERM", None)
-    command = [sys.executable, "-m", "brrrtop", "demo", "fp32-convolutions"]
+    command = [sys.executable, "-m", "brrrtop", "demo", "sync-bound"]
     with subprocess.Popen(
         command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment
     ) as one:

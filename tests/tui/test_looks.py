@@ -35,7 +35,7 @@ async def test_at_80_columns_the_line_is_not_cut(read: Snapshot) -> None:
 
 
 async def test_advice_names_the_line_and_what_to_do_with_it(read: Snapshot) -> None:
-    async with shown(read, size=(120, 40)) as screen:
+    async with shown(read, size=(120, 60)) as screen:
         text = " ".join((await screen.text()).split())
     assert "in 38 of 41 looks the main thread is at nb/reader.py:30, rows = np.load(path);" in text
     assert "do `rows = np.load(path)` ahead" in text

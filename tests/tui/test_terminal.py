@@ -22,6 +22,10 @@ import pytest
 PATIENCE_S = 30.0
 LEFT = b"\x1b[?1049l"
 """Leaves the alternate screen: the shell's own lines are back."""
+STARTED = (
+    "import sys; from brrrtop.cli.main import main; print('started', flush=True); sys.exit(main())"
+)
+"""Says when Python has started: an interrupt before that is not ours to handle."""
 
 
 @dataclass
@@ -79,7 +83,7 @@ def terminal(*options: str, columns: int = 80, rows: int = 24) -> Iterator[Termi
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
     program = subprocess.Popen(
-        [sys.executable, "-m", "brrrtop", "demo", "healthy", *options],
+        [sys.executable, "-c", STARTED, "demo", "healthy", *options],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -126,6 +130,7 @@ def test_a_terminal_shrunk_to_one_cell_and_back_is_drawn_again() -> None:
 @pytest.mark.parametrize("delay_s", [0.0, 0.3, 0.36, 0.8])
 def test_an_interrupt_at_any_moment_leaves_the_terminal_as_it_was(delay_s: float) -> None:
     with terminal() as screen:
+        screen.until(b"started")
         deadline = time.monotonic() + delay_s
         while time.monotonic() < deadline:
             screen._read()
