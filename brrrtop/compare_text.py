@@ -46,7 +46,7 @@ def promise(one: Kept) -> str:
     tail = f", {units.share(kept)} of that" if kept is not None and kept > 0 else ""
     if kept is not None and kept > 1.1:
         tail = ", more than that: something else changed too"
-    return f"{one.kind} promised {units.share(one.promised_share)} at most; won: {won}{tail}"
+    return f"{one.kind} promised {units.share(one.promised_share)}; won: {won}{tail}"
 
 
 def promises(found: Comparison) -> tuple[str, ...]:

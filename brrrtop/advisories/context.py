@@ -17,8 +17,9 @@ from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import Priced
 from collectors.wire import Metric
 
-NO_GAIN = 0.01
-"""An edit that wins less even where everything unknown turns out well is a waste of time."""
+NO_GAIN, NO_HOPE = 0.01, 0.03
+"""An edit that wins less than the first, and than the second even where everything unknown turns out well,
+is a waste of time."""
 ONE_AT_A_TIME = "several changes at once: nobody will know which one helped"
 _UNMARKED = ("sync", "host", "io", "launch", "unknown")
 """Where the idle time of a save is booked that no mark names, most of it first."""
@@ -46,14 +47,14 @@ class Context:
 
     @property
     def host_sets_the_pace(self) -> bool:
-        """Whether the device stands idle for a quarter of the step."""
-        found = self.priced
-        return found is not None and found.device_ns < 0.75 * found.present_ns
+        """Whether the device stands idle for a quarter of the time because the host is late."""
+        late = self.estimate.account.mechanical_ns
+        return self.share(late["host_late"] + late["launch"]) > 0.25
 
     @property
     def waste(self) -> str:
         """Edits that were simulated and win nothing, each with its figure."""
-        none = [row for row in self.rows if row.saves_high < NO_GAIN]
+        none = [row for row in self.rows if row.saves < NO_GAIN and row.saves_high < NO_HOPE]
         if not none:
             return ONE_AT_A_TIME
         told = ", ".join(f"{row.edit} ({100 * row.saves:+.0f}%)" for row in none)

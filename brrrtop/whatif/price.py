@@ -135,12 +135,13 @@ def price(
             edited = EDITS[one](edited, roofs or _NOWHERE, guess)
             units *= UNITS.get(one, 1)
         present = period_ns(base)
-        if edited is None or present <= 0:
+        after = 0.0 if edited is None else period_ns(edited) / units
+        if after <= 0 or present <= 0:
             return None
-        times.append(period_ns(edited) / units)
+        times.append(after)
         saves.append(1 - times[-1] / present)
     name = "+".join(names)
     line = "; ".join(LINES[one] for one in names)
     doubt = LEAST_DOUBT + DOUBT_SHARE * abs(saves[0])
     low, high = min(*saves, saves[0] - doubt), max(*saves, saves[0] + doubt)
-    return WhatIf(name, times[0], saves[0], low, min(high, 0.99), None, line)
+    return WhatIf(name, times[0], saves[0], low, max(min(high, 0.99), saves[0]), None, line)

@@ -40,16 +40,6 @@ def long_pointwise_runs() -> Scene:
     return looped(lambda s: (large(s, 4), [s.kernel(ADD, 80.0) for _ in range(30)]))
 
 
-@calls_for("fuse-pointwise")
-def short_runs_where_moving_is_most() -> Scene:
-    def layer(s: Scene) -> None:
-        s.kernel(GEMM, 60.0)
-        s.kernel(ADD, 100.0)
-        s.kernel(ADD, 40.0)
-
-    return looped(lambda s: [layer(s) for _ in range(60)])
-
-
 @silent("fuse-pointwise")
 def residuals_and_norms() -> Scene:
     def layer(s: Scene) -> None:

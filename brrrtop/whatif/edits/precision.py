@@ -17,6 +17,8 @@ _PRODUCTS = (Role.GEMM, Role.SKINNY)
 _NARROWED = (Role.POINTWISE, Role.POOL, Role.FUSED)
 """What follows a product in its type under autocast; norms of rows, softmax and losses stay fp32
 (PyTorch, "Automatic Mixed Precision": ops that autocast to float32)."""
+LATENCY_NS = 10_000.0
+"""16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
 
 
 def tf32(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
@@ -85,6 +87,8 @@ def _on_units(
     moving = size / (roofs.bytes_per_s * np.clip(share, 0.02, roofs.usual_memory)) * 1e9
     moving = np.where(np.isfinite(kernels.size_bytes), moving, 0.0)
     new = np.maximum(np.maximum(arithmetic, moving), guess.kernel_floor_ns)
+    # Short and in less than a wave, it takes its time for latency, which no unit changes.
+    rows = rows & ~((kernels.waves < 1.0) & (step.device_ns < LATENCY_NS))
     return np.where(rows, np.minimum(new, step.device_ns), step.device_ns)
 
 
