@@ -49,7 +49,8 @@ class Context:
     def host_sets_the_pace(self) -> bool:
         """Whether the device stands idle for a quarter of the time because the host is late."""
         late = self.estimate.account.mechanical_ns
-        return self.share(late["host_late"] + late["launch"]) > 0.25
+        unseen = min(late["unknown"], self.facts.dispatch_idle_ns)
+        return self.share(late["host_late"] + late["launch"] + unseen) > 0.25
 
     @property
     def waste(self) -> str:
