@@ -32,8 +32,9 @@ the compute; the others are those of the JSON contract, and `+` makes two of the
 
 
 def half_of(name: str) -> str:
-    """`tune` or `test`, by a model's name alone: fixed before anything was measured."""
-    return "test" if hashlib.sha256(name.encode()).digest()[0] & 1 else "tune"
+    """`tune` or `test`, by a model's name alone. Constants were set with predictions for `tune` in view;
+    those for `test` were looked at once, when they were set."""
+    return "test" if hashlib.sha256(name.encode()).digest()[-1] & 1 else "tune"
 
 
 @dataclass(frozen=True)
