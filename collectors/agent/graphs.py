@@ -41,9 +41,9 @@ class Graphs(Probe):
     def _capturing(self, _: Any) -> None:
         if self.capturing is not None:
             self.capturing()
-        self.native.graphs(1)
         self._captures = True
         self.native.capture(1)
+        self.native.graphs(1)
 
     def _captured(self, _: Any, __: int) -> None:
         self._captures = False

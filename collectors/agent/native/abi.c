@@ -70,7 +70,8 @@ int brrr_start(const char *socket_path, const char *hello_json, const char *opti
 
 static int ask(int what, const char *who)
 {
-    bool met = meet_caller();
+    /* A caller that resumes goes on at once, perhaps into a capture: no place to switch on at. */
+    bool met = what != ASK_RESUME && meet_caller();
     bool answered = gate_ask(what, who, ANSWER_MS);
     if (met)
         meet_caller_left();
