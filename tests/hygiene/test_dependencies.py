@@ -107,6 +107,28 @@ def test_the_classifier_and_the_audit_agree_on_the_pythons() -> None:
     assert f'requires-python = ">={PYTHONS[0]}"' in (ROOT / "pyproject.toml").read_text()
 
 
+def pinned() -> dict[str, str]:
+    """The exact versions that the checks run with."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    found = (re.match(r"([a-z-]+)==([\w.]+)", line) for line in lines)
+    return {match[1]: match[2] for match in found if match}
+
+
+def test_all_that_is_declared_is_pinned_for_the_checks() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^test = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    tools = re.findall(r'"([A-Za-z0-9_-]+)', listed[1])
+    assert len(tools) >= 8
+    assert [name for name in (*declared(), *tools) if name not in pinned()] == []
+
+
+def test_what_runs_before_a_commit_is_what_the_checks_run() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    hooks = dict(re.findall(r"github\.com/[\w-]+/([\w-]+)\n\s+rev: v([\w.]+)", text))
+    assert hooks == {"ruff-pre-commit": pinned()["ruff"], "mirrors-mypy": pinned()["mypy"]}
+
+
 def audit_with(rows: list[dict[str, object]], tmp_path: Path) -> tuple[bool, str]:
     """What `known_faults` says of an answer in the form that pip-audit prints."""
     auditor = tmp_path / "pip-audit"
