@@ -3,6 +3,7 @@
     python3 dev.py demo [SCENARIO …]   brrrtop's demo (any other brrrtop verb works as well)
     python3 dev.py test [PYTEST …]     linters, types, import contracts and all tests;
                                        with arguments only pytest, with those arguments
+    python3 dev.py fuzz [OPTION …]     a minute of broken input into all that reads
     python3 dev.py audit               known faults in what brrrtop needs, and whether each
                                        supported Python finds wheels of all of it; asks PyPI
 
@@ -21,44 +22,50 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENTS = ROOT / ".venvs"
 OLDEST, NEWEST = (3, 10), (3, 14)
 TORCH = "torch==2.13.0"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+CONSTRAINTS = ROOT / "constraints.txt"
 AUDITOR = "pip-audit>=2.7"
-AUDIT_LIMIT_S = 180
+AUDIT_LIMIT_S = 60
+FUZZ = ROOT / "tests" / "fuzz" / "fuzz.py"
+FUZZ_LIMIT_S = 150
 PIP_ZIPAPP = "https://bootstrap.pypa.io/pip/pip.pyz"
 CHECKS = (
     ("ruff", "check", "."),
     ("ruff", "format", "--check", "."),
-    ("mypy",),
     ("lint-imports", "--no-logo"),
 )
 ON_THE_CLOCK = ("tests/agent", "tests/attach", "tests/live", "tests/probes")
-"""Their trainers, waits and deadlines are real: one after the other, with nothing beside them."""
-BESIDE_EACH_OTHER = ("-n", "auto", "--maxprocesses", "4", "--dist", "loadfile")
-PYTEST = ("pytest", "-q", "--durations=10")
-TESTS = (
-    (*PYTEST, *BESIDE_EACH_OTHER, *(f"--ignore={folder}" for folder in ON_THE_CLOCK)),
-    (*PYTEST, *ON_THE_CLOCK),
+"""Their trainers, waits and deadlines are real: three at a time, and they mostly wait."""
+PYTEST = ("pytest", "-q", "--durations=10", "--dist", "loadfile")
+WAITING = (*PYTEST, "-n", "3", *ON_THE_CLOCK)
+WORKING = (
+    ("mypy",),
+    (*PYTEST, "-n", "auto", "--maxprocesses", "4", *(f"--ignore={f}" for f in ON_THE_CLOCK)),
 )
+PATIENT = ("nice", "-n", "15")
+"""What takes only the cores that those on the clock leave."""
 
 
 def main(argv: list[str]) -> int:
-    """Runs `demo`, `test`, `audit` or a brrrtop verb; returns its exit code."""
+    """Runs `demo`, `test`, `fuzz`, `audit` or a brrrtop verb; returns its exit code."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(__doc__)
         return 0 if argv else 2
     suit_python(argv)
     os.chdir(ROOT)
     try:
-        if argv[0] == "audit":
-            return audit()
-        return test(argv[1:]) if argv[0] == "test" else start(argv)
+        own = {"audit": audit, "fuzz": fuzz, "test": test}
+        return own[argv[0]](argv[1:]) if argv[0] in own else start(argv)
     except KeyboardInterrupt:
         return 130
 
@@ -87,23 +94,83 @@ def start(argv: list[str]) -> int:
 
 def test(pytest_arguments: list[str]) -> int:
     """All checks, or only pytest when it is given arguments. The exit code of the first failure."""
+    folder = test_environment()
+    if pytest_arguments:
+        return subprocess.call([folder / "pytest", *pytest_arguments], env=unhindered())
+    failed = [code for check in CHECKS if (code := run(folder, check))]
+    failed += [code for code in beside_each_other(folder) if code]
+    say("something failed: see above" if failed else "everything passed")
+    return failed[0] if failed else 0
+
+
+def beside_each_other(folder: Path) -> list[int]:
+    """The exit codes of the tests that wait, told as they go, and of what works, told at its end."""
+    with ExitStack() as stack:
+        working = [stack.enter_context(patiently(folder, check)) for check in WORKING]
+        codes = [run(folder, WAITING)]
+        for check, (process, told) in zip(WORKING, working, strict=True):
+            codes.append(process.wait())
+            say(" ".join(check))
+            told.seek(0)
+            print(told.read(), end="", flush=True)
+    return codes
+
+
+@contextmanager
+def patiently(
+    folder: Path, check: tuple[str, ...]
+) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """A check that runs on what others leave, and what it has told; it ends with the block."""
+    with tempfile.TemporaryFile("w+", errors="replace") as told:
+        command = [*PATIENT, str(folder / check[0]), *check[1:]]
+        say(f"beside: {' '.join(check)}")
+        process = subprocess.Popen(
+            command, stdout=told, stderr=subprocess.STDOUT, text=True, env=unhindered()
+        )
+        try:
+            yield process, told
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def run(folder: Path, check: tuple[str, ...]) -> int:
+    say(" ".join(check))
+    return subprocess.call([folder / check[0], *check[1:]], env=unhindered())
+
+
+def unhindered() -> dict[str, str]:
+    """Our environment, in which the many programs that tests start keep what they compile."""
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
+
+def test_environment() -> Path:
+    """Where the programs are that check, made ready."""
     if not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")):
         fail(
             "the tests build C libraries that stand in for NVIDIA's, and there is no C compiler",
             "`apt-get install gcc libc6-dev` (Debian, Ubuntu)",
         )
-    folder = environment("test", extra="[test]", torch=True)
-    failed = 0
-    for check in (("pytest", *pytest_arguments),) if pytest_arguments else (*CHECKS, *TESTS):
-        say(" ".join(check))
-        code = subprocess.call([str(folder / "bin" / check[0]), *check[1:]])
-        failed = failed or code
-    if not pytest_arguments:
-        say("everything passed" if not failed else "something failed: see above")
-    return failed
+    return environment("test", extra="[test]", torch=True) / "bin"
 
 
-def audit() -> int:
+def fuzz(options: list[str]) -> int:
+    """Broken input for everything that reads, for a minute or as the options say."""
+    if not FUZZ.is_file():
+        say(f"nothing fuzzed: {FUZZ.relative_to(ROOT)} is missing")
+        return 1
+    module = ".".join(FUZZ.relative_to(ROOT).with_suffix("").parts)
+    command = [str(test_environment() / "python"), "-m", module, *options]
+    limit_s = None if options else FUZZ_LIMIT_S
+    say(f"python -m {module} {' '.join(options)}")
+    try:
+        return subprocess.run(command, timeout=limit_s, env=unhindered(), check=False).returncode
+    except subprocess.TimeoutExpired:
+        say(f"the fuzzing did not end within {limit_s} s")
+        return 1
+
+
+def audit(_: list[str]) -> int:
     """Known faults in all that an installation brings along, and wheels for each Python.
 
     Returns:
@@ -112,7 +179,9 @@ def audit() -> int:
     folder = ENVIRONMENTS / "audit"
     make(folder)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    plans = {f"3.{n}": resolved(pip, f"3.{n}") for n in range(OLDEST[1], NEWEST[1] + 1)}
+    pythons = [f"3.{n}" for n in range(OLDEST[1], NEWEST[1] + 1)]
+    with ThreadPoolExecutor() as pool:
+        plans = dict(zip(pythons, pool.map(lambda one: resolved(pip, one), pythons), strict=True))
     without = [python for python, plan in plans.items() if not plan]
     if len(without) == len(plans):
         say("not audited: the package index does not answer, or has none of what brrrtop needs")
@@ -198,7 +267,8 @@ def environment(name: str, extra: str, torch: bool = False) -> Path:
     mark.unlink(missing_ok=True)
     make(folder)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
-    install(pip, ["-e", f".{extra}"], "brrrtop and what it needs")
+    wanted_exactly = ["--constraint", str(CONSTRAINTS)]
+    install(pip, ["-e", f".{extra}", *wanted_exactly], "brrrtop and what it needs")
     if torch:
         install_torch(pip)
     mark.write_text(wanted)
@@ -210,7 +280,8 @@ def stamp(extra: str, torch: bool) -> str:
     """Changes when the environment must be made up to date: interpreter, requirements, native code."""
     digest = hashlib.sha256(f"{sys.version}{sys.executable}{ROOT}{extra}{torch}".encode())
     native = sorted((ROOT / "collectors" / "agent" / "native").glob("*.[ch]"))
-    for path in (ROOT / "pyproject.toml", ROOT / "hatch_build.py", Path(__file__), *native):
+    ours = (ROOT / "pyproject.toml", CONSTRAINTS, ROOT / "hatch_build.py", Path(__file__))
+    for path in (*ours, *native):
         digest.update(path.read_bytes() if path.is_file() else b"")
     return digest.hexdigest()
 

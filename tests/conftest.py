@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import shared
+
 _REMOVED = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "TERM", "PYTHONPATH")
 _LEAK_PATIENCE_S = 3.0
 
@@ -26,6 +28,21 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]
     os.environ["LC_ALL"] = "C.UTF-8"
     locale.setlocale(locale.LC_ALL, "C.UTF-8")
+    _bound_examples()
+
+
+def _bound_examples() -> None:
+    """Enough examples for each push, the same ones in CI; nothing is made smaller there."""
+    try:
+        from hypothesis import Phase, settings
+    except ImportError:  # where only the tests on a GPU run
+        return
+    settings.register_profile("here", deadline=None, max_examples=50)
+    without = [phase for phase in Phase if phase not in (Phase.shrink, Phase.explain)]
+    settings.register_profile(
+        "ci", settings.get_profile("here"), derandomize=True, database=None, phases=without
+    )
+    settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 
 @pytest.fixture
@@ -39,11 +56,12 @@ def traces() -> Path:
 
 @pytest.fixture(autouse=True)
 def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Configuration, cache and state folders of the test's own."""
+    """Configuration and state folders of our own; a cache that the run's workers share."""
     home = tmp_path_factory.getbasetemp() / "home"
     home.mkdir(exist_ok=True)
-    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
         monkeypatch.setenv(name, str(home / name.lower()))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared.place(tmp_path_factory)))
 
 
 def _threads() -> set[threading.Thread]:

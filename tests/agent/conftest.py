@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from collectors import native
+from tests import shared
 from tests.agent.rig import Monitor, Trainer
 
 FLAGS = ("-std=c11", "-O1", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-shared")
@@ -19,6 +20,9 @@ NVML = FAKES.parent / "nvml" / "fake_nvml.c"
 
 
 def build(target: Path, source: Path, *flags: str) -> Path:
+    """The library, compiled unless it is there."""
+    if target.exists():
+        return target
     target.parent.mkdir(parents=True, exist_ok=True)
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler is not None
@@ -37,8 +41,11 @@ def build(target: Path, source: Path, *flags: str) -> Path:
 def build_few(folder: Path, *flags: str) -> dict[str, Path]:
     """By role: the agent, a libcupti and a libcuda."""
     folder.mkdir(exist_ok=True)
+    agent = folder / native.LIBRARY_NAME
+    if not agent.exists():
+        native.compile_library(agent, ("-Werror", *flags))
     return {
-        "agent": native.compile_library(folder / native.LIBRARY_NAME, ("-Werror", *flags)),
+        "agent": agent,
         "cupti": build(folder / "libcupti.so.13", CUPTI, *flags),
         "cuda": build(folder / "libcuda.so.1", CUDA, *flags),
     }
@@ -66,7 +73,8 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     if native.compiler() is None:
         pytest.skip("no C compiler here")
-    return build_all(tmp_path_factory.mktemp("agent"))
+    with shared.held(tmp_path_factory, "agent") as folder:
+        return build_all(folder)
 
 
 @pytest.fixture

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import started
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 ROOT = Path(__file__).resolve().parents[2]
-STARTED = (
-    "import sys; from brrrtop.cli.main import main; print('started', flush=True); sys.exit(main())"
-)
-"""Says when Python has started: an interrupt before that is not ours to handle."""
 
 
 @pytest.fixture
@@ -80,7 +78,7 @@ def test_interrupting_is_130_at_any_moment(tmp_path: Path, after_s: float) -> No
     holder = os.open(never, os.O_RDWR)
     try:
         child = subprocess.Popen(
-            [sys.executable, "-c", STARTED, "analyze", str(never)],
+            [*started.COMMAND, "analyze", str(never)],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         assert child.stdout is not None and child.stdout.readline() == b"started\n"

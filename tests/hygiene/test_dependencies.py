@@ -18,10 +18,10 @@ IMPORTED = {
     "textual": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "rich": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "numpy": ("numpy", r"brrrtop/.*|collectors/[^/]*"),
-    "msgspec": ("msgspec", r"brrrtop/session/.*|collectors/(wire|printable)\.py"),
+    "msgspec": ("msgspec", r"brrrtop/session/.*|collectors/(wire|bodies|printable)\.py"),
     "zstandard": ("zstandard", r"brrrtop/session/.*|collectors/wire\.py"),
     "pynvml": ("nvidia-ml-py", r"collectors/(nvml|gpm|cuda|doctor|counter)[^/]*"),
-    "psutil": ("psutil", r"collectors/hostload\.py"),
+    "psutil": ("psutil", r"collectors/hostload\.py|brrrtop/session/budget\.py"),
     "platformdirs": ("platformdirs", r"brrrtop/(calibrated|cli/colours)\.py|collectors/native\.py"),
     "shtab": ("shtab", r"brrrtop/cli/completion\.py"),
     "cupti": ("cupti-python", r"collectors/counter[^/]*"),
@@ -105,6 +105,28 @@ def test_the_classifier_and_the_audit_agree_on_the_pythons() -> None:
     oldest, newest = (tuple(map(int, pair.split("."))) for pair in (PYTHONS[0], PYTHONS[-1]))
     assert f"OLDEST, NEWEST = {oldest}, {newest}" in text
     assert f'requires-python = ">={PYTHONS[0]}"' in (ROOT / "pyproject.toml").read_text()
+
+
+def pinned() -> dict[str, str]:
+    """The exact versions that the checks run with."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    found = (re.match(r"([a-z-]+)==([\w.]+)", line) for line in lines)
+    return {match[1]: match[2] for match in found if match}
+
+
+def test_all_that_is_declared_is_pinned_for_the_checks() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^test = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    assert listed is not None
+    tools = re.findall(r'"([A-Za-z0-9_-]+)', listed[1])
+    assert len(tools) >= 8
+    assert [name for name in (*declared(), *tools) if name not in pinned()] == []
+
+
+def test_what_runs_before_a_commit_is_what_the_checks_run() -> None:
+    text = (ROOT / ".pre-commit-config.yaml").read_text()
+    hooks = dict(re.findall(r"github\.com/[\w-]+/([\w-]+)\n\s+rev: v([\w.]+)", text))
+    assert hooks == {"ruff-pre-commit": pinned()["ruff"], "mirrors-mypy": pinned()["mypy"]}
 
 
 def audit_with(rows: list[dict[str, object]], tmp_path: Path) -> tuple[bool, str]:

@@ -27,6 +27,11 @@ def sdist() -> set[str]:
     return packed(SdistBuilder(str(ROOT)))
 
 
+def test_the_sources_come_with_what_their_checks_and_their_readers_need() -> None:
+    pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
+    assert {"README.md", "SECURITY.md", "LICENSE", "dev.py", "constraints.txt"} | pages <= sdist()
+
+
 @pytest.mark.parametrize("pack", [wheel, sdist])
 def test_tables_demos_and_c_sources_are_packed(pack: Any) -> None:
     data = [path for path in DATA.rglob("*") if path.is_file() and path.suffix != ".pyc"]

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests import shared
+
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "fakes" / "nvml" / "fake_nvml.c"
 ROOT = HERE.parent.parent
@@ -26,18 +28,19 @@ def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here, which the stand-in NVML needs")
-    folder = tmp_path_factory.mktemp("nvml")
-    library = folder / "libnvidia-ml.so.1"
     command = [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-O1"]
     name = "-Wl,-soname,libnvidia-ml.so.1"
-    done = subprocess.run(
-        [*command, name, "-o", str(library), str(SOURCE), "-lm"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    with shared.held(tmp_path_factory, "nvml") as folder:
+        library = folder / "libnvidia-ml.so.1"
+        if not library.exists():
+            done = subprocess.run(
+                [*command, name, "-o", str(library), str(SOURCE), "-lm"],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 0, done.stderr
     return folder
 
 

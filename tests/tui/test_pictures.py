@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,8 @@ from brrrtop.tui.look import Look
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
-PINNED = "8.2.8"
+CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
+PINNED = re.search(r"^textual==(\S+)$", CONSTRAINTS.read_text(), re.MULTILINE)[1]  # type: ignore[index]
 KEPT = Path(__file__).parent / "pictures"
 DRAW = os.environ.get("DRAW_PICTURES") == "1"
 ASCII = Look(colour=False, ascii=True)

@@ -10,7 +10,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -19,13 +18,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests import started
+
 PATIENCE_S = 30.0
 LEFT = b"\x1b[?1049l"
 """Leaves the alternate screen: the shell's own lines are back."""
-STARTED = (
-    "import sys; from brrrtop.cli.main import main; print('started', flush=True); sys.exit(main())"
-)
-"""Says when Python has started: an interrupt before that is not ours to handle."""
 
 
 @dataclass
@@ -83,7 +80,7 @@ def terminal(*options: str, columns: int = 80, rows: int = 24) -> Iterator[Termi
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
     program = subprocess.Popen(
-        [sys.executable, "-c", STARTED, "demo", "healthy", *options],
+        [*started.COMMAND, "demo", "healthy", *options],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
