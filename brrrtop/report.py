@@ -58,7 +58,6 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         for metric in Metric
         if metric not in _NOT_OF_A_GPU
     }
-    whole["whatif"] = [_whatif(row) for row in snapshot.whatif]
     whole["whatif_after"] = _whatif_after(snapshot)
     estimate = snapshot.estimate
     whole["counter_samples"] = _samples(estimate)
@@ -106,6 +105,7 @@ def _of_device(
         "launch": _launch(estimate.launch if estimate else Launch()),
         "kernels": [_kernel(row) for row in estimate.kernels] if estimate else [],
         "advisories": None if advice is None else [_advisory(one) for one in advice],
+        "whatif": None if advice is None else [_whatif(row) for row in snapshot.whatif],
         "losses": {
             "records": snapshot.lost_records,
             "zero_timestamps": snapshot.zero_timestamps,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from brrrtop.estimator.estimate import Judged
@@ -115,32 +115,23 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
     """
     step = _paced(step)
     bases = [(guess, unprofiled(step, guess)) for guess in (MIDDLE, CAUTIOUS, HOPEFUL)]
-    found = (price((name,), bases, roofs) for name in EDITS)
-    rows = _best_first(row for row in found if row is not None)
-    middle = bases[0][1]
-    return Priced(middle, period_ns(middle), rows, _following(rows, bases, roofs))
+    present = _present(bases)
+    made = {name: edited((name,), bases, roofs) for name in EDITS}
+    rows = _rows({(name,): found for name, found in made.items()}, present)
+    following: tuple[WhatIf, ...] = ()
+    if rows and rows[0].saves > 0:
+        first = rows[0].edit
+        later = [row.edit for row in rows[1:] if row.edit not in INCLUDED.get(first, ())]
+        base = made[first] or []
+        pairs = {(first, name): edited((name,), base, roofs) for name in later}
+        following = _rows(pairs, present)[:FOLLOWING]
+    return Priced(bases[0][1], present.times_ns[0], rows, following)
 
 
-def _best_first(rows: Iterable[WhatIf]) -> tuple[WhatIf, ...]:
-    return tuple(sorted(rows, key=lambda row: -row.saves))
-
-
-def _following(
-    rows: tuple[WhatIf, ...], bases: Bases, roofs: Roofs | None
-) -> tuple[WhatIf, ...]:
-    """The best edit with each of the others after it: the `FOLLOWING` best of these pairs."""
-    if not rows or rows[0].saves <= 0:
-        return ()
-    first = rows[0].edit
-    made = edited((first,), bases, roofs)
-    assert made is not None, "it has a price"
-    pairs = []
-    for row in rows[1:]:
-        both = None if row.edit in INCLUDED.get(first, ()) else edited((row.edit,), made, roofs)
-        pair = None if both is None else _row((first, row.edit), bases, both)
-        if pair is not None:
-            pairs.append(pair)
-    return _best_first(pairs)[:FOLLOWING]
+def _rows(made: dict[tuple[str, ...], Bases | None], present: Present) -> tuple[WhatIf, ...]:
+    """Best first; edits that do not apply are left out."""
+    found = (_row(names, present, steps) for names, steps in made.items() if steps is not None)
+    return tuple(sorted((row for row in found if row is not None), key=lambda row: -row.saves))
 
 
 def _paced(step: Step) -> Step:
@@ -162,7 +153,7 @@ def price(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> WhatIf |
         roofs: None: of an unknown GPU, where only edits that need no rate apply.
     """
     made = edited(names, bases, roofs)
-    return None if made is None else _row(names, bases, made)
+    return None if made is None else _row(names, _present(bases), made)
 
 
 def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases | None:
@@ -180,16 +171,26 @@ def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases |
     return made
 
 
-def _row(names: tuple[str, ...], bases: Bases, made: Bases) -> WhatIf | None:
-    """What the edits make of the step; None where it takes no time as it is."""
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The step as it is."""
+
+    times_ns: tuple[float, ...]
+    """Under each guess."""
+    work: StepWork
+
+
+def _present(bases: Bases) -> Present:
+    return Present(tuple(period_ns(step) for _, step in bases), _work(bases[0][1], 1))
+
+
+def _row(names: tuple[str, ...], present: Present, made: Bases) -> WhatIf | None:
+    """What the edits make of the step; None where it takes no time as it is, or nothing is left of it."""
     units = math.prod(UNITS.get(one, 1) for one in names)
-    saves, times = [], []
-    for (_, base), (_, step) in zip(bases, made, strict=True):
-        present = period_ns(base)
-        if present <= 0:
-            return None
-        times.append(period_ns(step) / units)
-        saves.append(1 - times[-1] / present)
+    times = [period_ns(step) / units for _, step in made]
+    if min(*times, *present.times_ns) <= 0:
+        return None
+    saves = [1 - then / now for then, now in zip(times, present.times_ns, strict=True)]
     doubt = LEAST_DOUBT + DOUBT_SHARE * abs(saves[0])
     low, high = min(*saves, saves[0] - doubt), max(*saves, saves[0] + doubt)
     return WhatIf(
@@ -197,10 +198,10 @@ def _row(names: tuple[str, ...], bases: Bases, made: Bases) -> WhatIf | None:
         step_ns=times[0],
         saves=saves[0],
         saves_low=low,
-        saves_high=min(high, 0.99),
+        saves_high=max(min(high, 0.99), saves[0]),
         advisory=None,
         line="; ".join(LINES[one] for one in names),
-        now=_work(bases[0][1], 1),
+        now=present.work,
         then=_work(made[0][1], units),
     )
 

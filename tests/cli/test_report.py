@@ -21,6 +21,7 @@ from brrrtop.model import (
     SourceInfo,
     Split,
     Steps,
+    StepWork,
     WhatIf,
 )
 from brrrtop.report import document, to_json, to_text
@@ -57,7 +58,15 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
     """A saving of 0 or below is a row too, one that the text does not advise."""
     rows = (
         WhatIf(
-            "compile", 30.4e6, 0.34, 0.28, 0.41, "fuse-pointwise", "model = torch.compile(model)"
+            "compile",
+            30.4e6,
+            0.34,
+            0.28,
+            0.41,
+            "fuse-pointwise",
+            "model = torch.compile(model)",
+            StepWork(416.0, 40e6, 20e6),
+            StepWork(124.0, 28e6, 18e6),
         ),
         WhatIf("bf16", 48.3e6, -0.05, -0.08, math.nan, None, "with torch.autocast():"),
     )
@@ -65,9 +74,17 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
     assert report["whatif"][0] == {
         "edit": "compile", "step_ms": 30.4, "saves": 0.34, "saves_low": 0.28, "saves_high": 0.41,
         "advisory": "fuse-pointwise", "line": "model = torch.compile(model)",
+        "kernels_now": 416.0, "kernels_then": 124.0, "device_ns_now": 40e6, "device_ns_then": 28e6,
+        "host_ns_now": 20e6, "host_ns_then": 18e6,
     }  # fmt: skip
+    assert report["whatif_after"] is None
     assert report["whatif"][1]["saves"] == -0.05
     assert report["whatif"][1]["saves_high"] is None and report["whatif"][1]["advisory"] is None
+    assert report["whatif"][1]["kernels_now"] is None
+    pair = replace(rows[0], edit="compile+bf16", step_ns=29.0e6)
+    report = json.loads(to_json(replace(make_snapshot(), whatif=rows, whatif_after=(pair,))))
+    assert report["whatif_after"]["first"] == "compile"
+    assert report["whatif_after"]["rows"][0]["edit"] == "compile+bf16"
 
 
 @pytest.mark.parametrize(
