@@ -188,6 +188,8 @@ class Advisory:
     waste: str
     saves: float | None = None
     """Share of the step that the simulated edit saves; None where no edit was simulated."""
+    saves_low: float | None = None
+    """Of the simulated edit; with `saves_at_most` it holds the true share four times out of five."""
 
 
 @dataclass(frozen=True, slots=True)

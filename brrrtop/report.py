@@ -212,6 +212,7 @@ def _advisory(advisory: Advisory) -> dict[str, Any]:
         "confidence": _plain(advisory.confidence),
         "saves_at_most": _plain(advisory.saves_at_most),
         "saves": _plain(advisory.saves),
+        "saves_low": _plain(advisory.saves_low),
         "says": advisory.says,
         "evidence": _plain(advisory.evidence),
         "try": advisory.suggests,

@@ -48,7 +48,8 @@ def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
         "name", "family", "side", "count", "total_ns", "mean_ns", "share", "evidence",
     }  # fmt: skip
     assert report["advisories"][0].keys() == {
-        "id", "confidence", "saves_at_most", "saves", "says", "evidence", "try", "waste",
+        "id", "confidence", "saves_at_most", "saves", "saves_low", "says",
+        "evidence", "try", "waste",
     }  # fmt: skip
     assert report["whatif"] == []
     assert report["losses"].keys() == {"records", "zero_timestamps"}
@@ -85,6 +86,35 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
     report = json.loads(to_json(replace(make_snapshot(), whatif=rows, whatif_after=(pair,))))
     assert report["whatif_after"]["first"] == "compile"
     assert report["whatif_after"]["rows"][0]["edit"] == "compile+bf16"
+
+
+def test_the_text_has_a_table_of_edits_in_80_columns(make_snapshot: MakeSnapshot) -> None:
+    rows = (
+        WhatIf("compile-reduce-overhead", 3.2e6, 0.2, -0.02, 0.41, None, "x = " + "word " * 30),
+        WhatIf("tf32", 4.0e6, -0.001, -0.02, 0.02, None, "no use"),
+    )
+    pair = WhatIf("compile-reduce-overhead+tf32", 3.0e6, 0.25, 0.1, 0.4, None, "")
+    snapshot = replace(make_snapshot(), whatif=rows, whatif_after=(pair,))
+    text = to_text(snapshot)
+    assert (
+        "  compile-reduce-overhead       4.00 ms → 3.20 ms     20%  -2 to 41%\n      x = word"
+        in text
+    )
+    assert "  tf32                          4.00 ms → 4.00 ms      0%  -2 to 2%\n" in text
+    assert "no use" not in text, "nobody is to try it"
+    assert "After compile-reduce-overhead: tf32 5% more." in text
+    assert text.count("word") == 30
+    for shown in (text, to_text(snapshot, ascii_only=True)):
+        assert max(map(len, shown.splitlines())) <= 80
+    assert "What if" not in to_text(make_snapshot())
+
+
+def test_advice_says_what_is_predicted_with_its_range(make_snapshot: MakeSnapshot) -> None:
+    snapshot = make_snapshot()
+    one = replace(snapshot.advisories[0], saves=0.34, saves_low=0.28, saves_at_most=0.41)
+    text = to_text(replace(snapshot, advisories=(one,)))
+    assert f"1 {one.kind}: saves 34% (28-41%) of the time, " in text
+    assert "at most" not in text
 
 
 @pytest.mark.parametrize(
