@@ -46,7 +46,10 @@ def promise(one: Kept) -> str:
     tail = f", {units.share(kept)} of that" if kept is not None and kept > 0 else ""
     if kept is not None and kept > 1.1:
         tail = ", more than that: something else changed too"
-    return f"{one.kind} promised {units.share(one.promised_share)}; won: {won}{tail}"
+    promised = f"promised {units.share(one.promised_share)} at most"
+    if one.predicted:
+        promised = f"predicted {units.share(one.promised_share)}"
+    return f"{one.kind} {promised}; won: {won}{tail}"
 
 
 def promises(found: Comparison) -> tuple[str, ...]:

@@ -27,9 +27,11 @@ class Kept:
 
     kind: str
     promised_share: float | None
-    """Of the wall before, at most."""
+    """Of the wall before: what was predicted for a simulated edit, else at most."""
     won_share: float | None
     """Of the wall before, by the whole change; None without steps on both sides."""
+    predicted: bool = False
+    """The promise is a prediction, no bound."""
 
     @property
     def kept_share(self) -> float | None:

@@ -6,6 +6,7 @@ measured zero is 0. Shares are 0..1.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -187,6 +188,20 @@ class Advisory:
     waste: str
     saves: float | None = None
     """Share of the step that the simulated edit saves; None where no edit was simulated."""
+    saves_low: float | None = None
+    """Of the simulated edit; with `saves_at_most` it holds the true share four times out of five."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """What host and device have to do in a simulated step, whoever waits for whom."""
+
+    kernels: float
+    """Kernels, copies and memsets."""
+    device_ns: float
+    """In which any of them runs."""
+    host_ns: float
+    """Of the thread that launches, without its waits for the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +221,15 @@ class WhatIf:
     """Id of the advice that names it; None where none is given."""
     line: str
     """The line of code."""
+    now: StepWork | None = None
+    """Of the present step; None where nobody told."""
+    then: StepWork | None = None
+    """Of the edited one, per unit of the present step's work."""
+
+    @property
+    def present_ns(self) -> float:
+        """Time of the step without the edit."""
+        return self.step_ns / (1 - self.saves) if self.saves < 1 else math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +384,8 @@ class Snapshot:
     advisories: tuple[Advisory, ...] = ()
     whatif: tuple[WhatIf, ...] = ()
     """Edits that apply to the device shown, best first."""
+    whatif_after: tuple[WhatIf, ...] = ()
+    """The first of `whatif` with one more edit after it, best first; their prices are of both."""
     silenced: tuple[Advisory, ...] = ()
     """Advice that stands and that somebody does not want to hear."""
     gauges: Mapping[int, float] = field(default_factory=dict)

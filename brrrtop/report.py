@@ -58,7 +58,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         for metric in Metric
         if metric not in _NOT_OF_A_GPU
     }
-    whole["whatif"] = [_whatif(row) for row in snapshot.whatif]
+    whole["whatif_after"] = _whatif_after(snapshot)
     estimate = snapshot.estimate
     whole["counter_samples"] = _samples(estimate)
     whole["looks"] = _looks(estimate)
@@ -105,6 +105,7 @@ def _of_device(
         "launch": _launch(estimate.launch if estimate else Launch()),
         "kernels": [_kernel(row) for row in estimate.kernels] if estimate else [],
         "advisories": None if advice is None else [_advisory(one) for one in advice],
+        "whatif": None if advice is None else [_whatif(row) for row in snapshot.whatif],
         "losses": {
             "records": snapshot.lost_records,
             "zero_timestamps": snapshot.zero_timestamps,
@@ -211,6 +212,7 @@ def _advisory(advisory: Advisory) -> dict[str, Any]:
         "confidence": _plain(advisory.confidence),
         "saves_at_most": _plain(advisory.saves_at_most),
         "saves": _plain(advisory.saves),
+        "saves_low": _plain(advisory.saves_low),
         "says": advisory.says,
         "evidence": _plain(advisory.evidence),
         "try": advisory.suggests,
@@ -227,7 +229,21 @@ def _whatif(row: WhatIf) -> dict[str, Any]:
         "saves_high": _plain(row.saves_high),
         "advisory": row.advisory,
         "line": row.line,
+        "kernels_now": _plain(row.now.kernels if row.now else None),
+        "kernels_then": _plain(row.then.kernels if row.then else None),
+        "device_ns_now": _plain(row.now.device_ns if row.now else None),
+        "device_ns_then": _plain(row.then.device_ns if row.then else None),
+        "host_ns_now": _plain(row.now.host_ns if row.now else None),
+        "host_ns_then": _plain(row.then.host_ns if row.then else None),
     }
+
+
+def _whatif_after(snapshot: Snapshot) -> dict[str, Any] | None:
+    """What is best after the best edit; null where no edit wins. Prices are of both together."""
+    if not snapshot.whatif_after:
+        return None
+    rows = [_whatif(row) for row in snapshot.whatif_after]
+    return {"first": snapshot.whatif[0].edit, "rows": rows}
 
 
 def _plain(value: Any) -> Any:

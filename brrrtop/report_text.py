@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from brrrtop import compare_text, units, words
+from brrrtop import compare_text, units, whatif_text, words
 from brrrtop.kernel_names import fitted
 from brrrtop.looked import Looks
 from brrrtop.model import (
@@ -65,6 +65,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _launching(estimate)
         yield from _kernels(estimate)
         yield from _advice(snapshot)
+        yield from _whatif(snapshot)
         yield from _compared(snapshot)
         yield from _other_devices(snapshot)
     yield from _counters(snapshot)
@@ -239,12 +240,19 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
 
 def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
     head = f"{place:>3} {advisory.kind}"
-    if advisory.saves_at_most is not None:
-        head += f": saves at most {units.share(advisory.saves_at_most)} of the time"
-    yield f"{head} ({units.share(advisory.confidence)} sure)"
+    gain = whatif_text.gain(advisory)
+    if gain is not None:
+        head += f": {gain} of the time"
+    yield f"{head}, {units.share(advisory.confidence)} sure"
     yield from _wrapped(advisory.says, "    ")
     yield from _wrapped(advisory.suggests, "    try    ")
     yield from _wrapped(advisory.waste, "    waste  ")
+
+
+def _whatif(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.whatif:
+        yield ""
+        yield from whatif_text.lines(snapshot.whatif, snapshot.whatif_after)
 
 
 def _compared(snapshot: Snapshot) -> Iterator[str]:

@@ -86,6 +86,8 @@ class Advice:
     """Largest gain first, what saves nothing last."""
     whatif: tuple[WhatIf, ...] = ()
     """Best first, worthwhile or not."""
+    after: tuple[WhatIf, ...] = ()
+    """The first of `whatif` with one more edit after it."""
 
 
 def advise(judged: Judged, thresholds: Thresholds = DEFAULT) -> Advice:
@@ -130,4 +132,5 @@ def advise_on(context: Context) -> Advice:
         replace(row, advisory=named[row.edit].kind if row.edit in named else None)
         for row in context.rows
     )
-    return Advice(tuple(sorted(given, key=rank)), rows)
+    after = context.priced.following if context.priced else ()
+    return Advice(tuple(sorted(given, key=rank)), rows, after)

@@ -48,7 +48,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         buckets=_buckets(before.account, after.account, scales),
         families=_rows(before, after, scales, "family"),
         kernels=_rows(before, after, scales, "name")[:20],
-        promises=tuple(Kept(a.kind, a.saves_at_most if a.saves is None else a.saves, won) for a in promised),
+        promises=tuple(_kept(a, won) for a in promised),
         changes=changes,
         says=_says(speedup, changes),
         verdicts=(words.verdict(before), words.verdict(after)),
@@ -61,6 +61,12 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         ),
         steps=steps,
     )
+
+
+def _kept(advisory: Advisory, won: float | None) -> Kept:
+    if advisory.saves is not None:
+        return Kept(advisory.kind, advisory.saves, won, predicted=True)
+    return Kept(advisory.kind, advisory.saves_at_most, won)
 
 
 def _steps(estimate: Estimate) -> float | None:

@@ -160,6 +160,7 @@ def advisory(
     confidence: float,
     saves: float | None = None,
     expected: float | None = None,
+    expected_low: float | None = None,
     waste: str | None = None,
     **evidence: Any,
 ) -> Advisory | None:
@@ -168,6 +169,7 @@ def advisory(
     Args:
         saves: Most it can win, share of the wall; None for advice that saves nothing itself.
         expected: What a simulated edit wins; None where none was simulated.
+        expected_low: What it wins at least; `saves` is what it wins at most.
         waste: Defaults to the regime's own waste of time.
         evidence: Numbers behind it, units in the names.
     """
@@ -183,5 +185,6 @@ def advisory(
         evidence=dict(evidence),
         suggests=suggests,
         saves=None if expected is None else round(expected, 4),
+        saves_low=None if expected_low is None else round(expected_low, 4),
         waste=waste or context.waste,
     )

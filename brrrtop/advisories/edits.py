@@ -72,9 +72,9 @@ def _given(context: Context, row: WhatIf, words: Words) -> Advisory | None:
         confidence=_confidence(row),
         saves=row.saves_high,
         expected=row.saves,
+        expected_low=row.saves_low,
         edit=row.edit,
-        step_ms_then=row.step_ns / 1e6,
-        saves_low=row.saves_low,
+        predicted_step_ns=row.step_ns,
         **words.evidence,
     )
 

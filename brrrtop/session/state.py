@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from brrrtop.advisories.advise import advise
+from brrrtop.advisories.advise import Advice, advise
 from brrrtop.advisories.steady import Steady
 from brrrtop.comparison import Baseline
 from brrrtop.errors import BrrrtopError
@@ -24,7 +24,6 @@ from brrrtop.model import (
     Overhead,
     Snapshot,
     SourceInfo,
-    WhatIf,
 )
 from brrrtop.session import spans, watched
 from brrrtop.session.events import EventLog
@@ -70,7 +69,7 @@ class Session:
         self._looked = 0
         self.judged: Judged | None = None
         self._others: tuple[Estimate, ...] = ()
-        self._whatif: tuple[WhatIf, ...] = ()
+        self._advice = Advice()
 
     def select_device(self, device_id: int | None) -> None:
         """The device that the next snapshots speak of; None: the busiest."""
@@ -198,9 +197,8 @@ class Session:
         self.judged = everyone[shown]
         self._others = tuple(everyone[i].estimate for i in ids)
         self._remember(span, shown)
-        advice = advise(self.judged)
-        self._whatif = advice.whatif
-        self._steady.look(advice.given, again=span.t1_ns <= self._judged_to_ns)
+        self._advice = advise(self.judged)
+        self._steady.look(self._advice.given, again=span.t1_ns <= self._judged_to_ns)
         self._marking.look(self.judged.estimate, self._part)
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)
@@ -245,7 +243,8 @@ class Session:
             estimate=self.judged.estimate if self.judged else None,
             devices=self._others,
             advisories=self._steady.current if self.judged else (),
-            whatif=self._whatif,
+            whatif=self._advice.whatif if self.judged else (),
+            whatif_after=self._advice.after if self.judged else (),
             silenced=self._steady.quiet if self.judged else (),
             gauges=latest,
             gauge_history=_history(gauges),

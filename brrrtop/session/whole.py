@@ -67,7 +67,13 @@ def analyze(
     advice = advise(shown)
     heard, quiet = parted(advice.given, silenced)
     found = _snapshot(source, timeline, shown, judged)
-    return replace(found, advisories=heard, silenced=quiet, whatif=advice.whatif)
+    return replace(
+        found,
+        advisories=heard,
+        silenced=quiet,
+        whatif=advice.whatif,
+        whatif_after=advice.after,
+    )
 
 
 def _trimmed(timeline: Timeline, judged: Judged) -> Judged:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from brrrtop.estimator.estimate import Judged
-from brrrtop.model import WhatIf
+from brrrtop.model import StepWork, WhatIf
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.attention import sdpa
 from brrrtop.whatif.edits.batch import double_batch
@@ -23,6 +24,8 @@ from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
 
 Edit = Callable[[Step, Roofs, Assumptions], Step | None]
+Bases = list[tuple[Assumptions, Step]]
+"""A step under each guess."""
 
 _NEEDS_ROOFS = frozenset(
     {"compile", "compile-reduce-overhead", "channels-last", "tf32", "bf16", "sdpa"}
@@ -51,6 +54,10 @@ LATE_BATCH = 0.05
 """Part of a step that waits for input make longer, from which workers set the pace."""
 UNITS = {"double-batch": 2}
 """Steps' worth of work in one edited step."""
+INCLUDED = {"compile-reduce-overhead": ("compile",)}
+"""What an edit does by itself, so that it cannot come after."""
+FOLLOWING = 3
+"""Edits after the best one that are told."""
 
 
 LINES: dict[str, str] = {
@@ -80,6 +87,8 @@ class Priced:
     present_ns: float
     rows: tuple[WhatIf, ...]
     """Edits that apply, best first."""
+    following: tuple[WhatIf, ...] = ()
+    """The best edit with one more after it, best first; empty where no edit wins."""
 
     @property
     def device_ns(self) -> float:
@@ -95,14 +104,34 @@ class Priced:
 def priced(judged: Judged) -> Priced | None:
     """The step of a judged window with the price of each edit that applies; None without a step."""
     step = step_of(judged)
-    if step is None:
-        return None
-    roofs = roofs_of(judged.ceilings)
+    return None if step is None else price_all(step, roofs_of(judged.ceilings))
+
+
+def price_all(step: Step, roofs: Roofs | None) -> Priced:
+    """The step as recorded, with the price of each edit that applies.
+
+    Args:
+        roofs: None: of an unknown GPU, where only edits that need no rate apply.
+    """
     step = _paced(step)
     bases = [(guess, unprofiled(step, guess)) for guess in (MIDDLE, CAUTIOUS, HOPEFUL)]
-    rows = [row for name in EDITS if (row := price((name,), bases, roofs)) is not None]
-    middle = bases[0][1]
-    return Priced(middle, period_ns(middle), tuple(sorted(rows, key=lambda row: -row.saves)))
+    present = _present(bases)
+    made = {name: edited((name,), bases, roofs) for name in EDITS}
+    rows = _rows({(name,): found for name, found in made.items()}, present)
+    following: tuple[WhatIf, ...] = ()
+    if rows and rows[0].saves > 0:
+        first = rows[0].edit
+        later = [row.edit for row in rows[1:] if row.edit not in INCLUDED.get(first, ())]
+        base = made[first] or []
+        pairs = {(first, name): edited((name,), base, roofs) for name in later}
+        following = _rows(pairs, present)[:FOLLOWING]
+    return Priced(bases[0][1], present.times_ns[0], rows, following)
+
+
+def _rows(made: dict[tuple[str, ...], Bases | None], present: Present) -> tuple[WhatIf, ...]:
+    """Best first; edits that do not apply are left out."""
+    found = (_row(names, present, steps) for names, steps in made.items() if steps is not None)
+    return tuple(sorted((row for row in found if row is not None), key=lambda row: -row.saves))
 
 
 def _paced(step: Step) -> Step:
@@ -116,32 +145,72 @@ def _paced(step: Step) -> Step:
     return replace(step, batch_ns=0.0)
 
 
-def price(
-    names: tuple[str, ...], bases: list[tuple[Assumptions, Step]], roofs: Roofs | None
-) -> WhatIf | None:
+def price(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> WhatIf | None:
     """The price of some edits, one after the other; None where one of them does not apply.
 
     Args:
         bases: The step as it is under each guess; the first one is the likeliest.
         roofs: None: of an unknown GPU, where only edits that need no rate apply.
     """
-    saves, times = [], []
+    made = edited(names, bases, roofs)
+    return None if made is None else _row(names, _present(bases), made)
+
+
+def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases | None:
+    """The step under each guess with these edits made; None where one of them does not apply."""
+    made = []
     for guess, base in bases:
-        edited: Step | None = base
-        units = 1
+        step: Step | None = base
         for one in names:
-            if edited is None or (roofs is None and one in _NEEDS_ROOFS):
+            if step is None or (roofs is None and one in _NEEDS_ROOFS):
                 return None
-            edited = EDITS[one](edited, roofs or _NOWHERE, guess)
-            units *= UNITS.get(one, 1)
-        present = period_ns(base)
-        after = 0.0 if edited is None else period_ns(edited) / units
-        if after <= 0 or present <= 0:
+            step = EDITS[one](step, roofs or _NOWHERE, guess)
+        if step is None:
             return None
-        times.append(after)
-        saves.append(1 - times[-1] / present)
-    name = "+".join(names)
-    line = "; ".join(LINES[one] for one in names)
+        made.append((guess, step))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The step as it is."""
+
+    times_ns: tuple[float, ...]
+    """Under each guess."""
+    work: StepWork
+
+
+def _present(bases: Bases) -> Present:
+    return Present(tuple(period_ns(step) for _, step in bases), _work(bases[0][1], 1))
+
+
+def _row(names: tuple[str, ...], present: Present, made: Bases) -> WhatIf | None:
+    """What the edits make of the step; None where it takes no time as it is, or nothing is left of it."""
+    units = math.prod(UNITS.get(one, 1) for one in names)
+    times = [period_ns(step) / units for _, step in made]
+    if min(*times, *present.times_ns) <= 0:
+        return None
+    saves = [1 - then / now for then, now in zip(times, present.times_ns, strict=True)]
     doubt = LEAST_DOUBT + DOUBT_SHARE * abs(saves[0])
     low, high = min(*saves, saves[0] - doubt), max(*saves, saves[0] + doubt)
-    return WhatIf(name, times[0], saves[0], low, max(min(high, 0.99), saves[0]), None, line)
+    return WhatIf(
+        edit="+".join(names),
+        step_ns=times[0],
+        saves=saves[0],
+        saves_low=low,
+        saves_high=max(min(high, 0.99), saves[0]),
+        advisory=None,
+        line="; ".join(LINES[one] for one in names),
+        now=present.work,
+        then=_work(made[0][1], units),
+    )
+
+
+def _work(step: Step, units: int) -> StepWork:
+    """Work of one step of the nodes, for the present step's samples."""
+    steps = step.count * units
+    return StepWork(
+        kernels=int(step.launches.sum()) / steps,
+        device_ns=float(step.device_ns.sum()) / steps,
+        host_ns=float((step.before_ns + step.call_ns).sum()) / steps,
+    )

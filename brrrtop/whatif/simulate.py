@@ -1,8 +1,8 @@
 """Replays a step: the host goes from launch to launch, the device follows, waits hold the host up.
 
 The recurrence is max-plus: a node ends at `max(end before, launch + latency) + gap + device time`.
-Between two waits it is linear, so each stretch comes down to three numbers (numpy), and only
-stretches are walked one by one. The idea of predicting a step's time by replaying an edited
+Between two waits it is linear, so each stretch comes down to three numbers, and stretches in a row
+to four. The idea of predicting a step's time by replaying an edited
 dependency graph is Daydream's (Zhu, Phanishayee, Pekhimenko, USENIX ATC 2020).
 """
 
@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from brrrtop.tables import F8, Bool
 from brrrtop.whatif.step import Step
+
+Pair = tuple[float, float]
+"""When the host and when the device is done."""
 
 PASSES = 4
 """Times the steps are repeated: the last one is told, when what came before the first is forgotten."""
@@ -20,18 +24,46 @@ def period_ns(step: Step) -> float:
     """Time of one step in the steady state."""
     if not len(step):
         return 0.0
-    segments = _segments(step)
+    from_host, from_device = _pass(*_segments(step))
     host = device = 0.0
     begun = ended = 0.0
     for _ in range(PASSES):
         begun, ended = host, device
-        for work, reach, spent, waits in segments:
-            device = max(device + work, host + reach)
-            host = max(host + spent, device) if waits else host + spent
+        host, device = (
+            max(begun + from_host[0], ended + from_device[0]),
+            max(begun + from_host[1], ended + from_device[1]),
+        )
     return max(host - begun, device - ended, step.batch_ns * step.count) / step.count
 
 
-def _segments(step: Step) -> list[tuple[float, float, float, bool]]:
+def _pass(work: F8, reach: F8, spent: F8, waits: Bool) -> tuple[Pair, Pair]:
+    """What all stretches in turn make of the host's time and of the device's: when host and device are
+    done, had only the one or only the other begun at 0.
+
+    Each stretch is a matrix over (max, +); neighbours are multiplied until one is left.
+    """
+    never = np.full(len(work), -np.inf)
+    host_host = np.where(waits, np.maximum(spent, reach), spent)
+    host_device = np.where(waits, work, never)
+    device_host, device_device = reach, work
+    while len(host_host) > 1:
+        if len(host_host) % 2:
+            host_host, device_device = (np.append(m, 0.0) for m in (host_host, device_device))
+            host_device, device_host = (np.append(m, -np.inf) for m in (host_device, device_host))
+        h_h, h_d, d_h, d_d = host_host[::2], host_device[::2], device_host[::2], device_device[::2]
+        then_h_h, then_h_d = host_host[1::2], host_device[1::2]
+        then_d_h, then_d_d = device_host[1::2], device_device[1::2]
+        host_host = np.maximum(then_h_h + h_h, then_h_d + d_h)
+        host_device = np.maximum(then_h_h + h_d, then_h_d + d_d)
+        device_host = np.maximum(then_d_h + h_h, then_d_d + d_h)
+        device_device = np.maximum(then_d_h + h_d, then_d_d + d_d)
+    return (
+        (float(host_host[0]), float(device_host[0])),
+        (float(host_device[0]), float(device_device[0])),
+    )
+
+
+def _segments(step: Step) -> tuple[F8, F8, F8, Bool]:
     """Stretches up to each wait: device time, latest end as the host's start alone would have it,
     host time, and whether it ends in a wait."""
     ends = np.flatnonzero(step.waits)
@@ -48,6 +80,4 @@ def _segments(step: Step) -> list[tuple[float, float, float, bool]]:
     ahead = done - step.gap_ns - step.device_ns
     reach = np.maximum.reduceat(called + step.latency_ns - ahead, starts) + done[ends]
     spent = host[ends] - opened
-    return list(
-        zip(work.tolist(), reach.tolist(), spent.tolist(), step.waits[ends].tolist(), strict=True)
-    )
+    return work, reach, spent, step.waits[ends]

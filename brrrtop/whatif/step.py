@@ -86,7 +86,9 @@ class Kernels:
 
     def is_role(self, *roles: Role) -> Bool:
         """Nodes of these roles."""
-        return np.asarray(np.isin(self.roles, np.array([int(role) for role in roles])))
+        wanted = np.zeros(max(Role) + 2, np.bool_)  # the last place is of -1
+        wanted[[int(role) for role in roles]] = True
+        return np.asarray(wanted[self.roles])
 
     def has(self, trait: int) -> Bool:
         """Nodes whose name states any of `trait`."""
@@ -135,6 +137,8 @@ class Step:
 
     def take(self, kept: Bool | I8) -> Step:
         """Only these nodes; the host's time before those left out is gone with them."""
+        if kept.dtype == np.bool_:
+            kept = np.flatnonzero(kept)
         return replace(
             self,
             before_ns=self.before_ns[kept],

@@ -62,7 +62,9 @@ def test_the_json_has_the_documented_keys(pair: tuple[str, str], brrrtop: Run) -
             assert row["won_ns"] == pytest.approx(row["before_ns"] - row["after_ns"])
     whole = sum(row["before_ns"] for row in comparison["buckets"])
     assert whole == pytest.approx(comparison["before_ns"], rel=1e-6), "the buckets add up"
-    assert set(comparison["promises"][0]) == {"kind", "promised_share", "won_share", "kept_share"}
+    assert set(comparison["promises"][0]) == {
+        "kind", "promised_share", "won_share", "kept_share", "predicted",
+    }  # fmt: skip
 
 
 def test_a_replay_beside_a_baseline_reports_both(pair: tuple[str, str], brrrtop: Run) -> None:

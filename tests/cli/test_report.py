@@ -21,6 +21,7 @@ from brrrtop.model import (
     SourceInfo,
     Split,
     Steps,
+    StepWork,
     WhatIf,
 )
 from brrrtop.report import document, to_json, to_text
@@ -47,7 +48,8 @@ def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
         "name", "family", "side", "count", "total_ns", "mean_ns", "share", "evidence",
     }  # fmt: skip
     assert report["advisories"][0].keys() == {
-        "id", "confidence", "saves_at_most", "saves", "says", "evidence", "try", "waste",
+        "id", "confidence", "saves_at_most", "saves", "saves_low", "says",
+        "evidence", "try", "waste",
     }  # fmt: skip
     assert report["whatif"] == []
     assert report["losses"].keys() == {"records", "zero_timestamps"}
@@ -57,7 +59,15 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
     """A saving of 0 or below is a row too, one that the text does not advise."""
     rows = (
         WhatIf(
-            "compile", 30.4e6, 0.34, 0.28, 0.41, "fuse-pointwise", "model = torch.compile(model)"
+            "compile",
+            30.4e6,
+            0.34,
+            0.28,
+            0.41,
+            "fuse-pointwise",
+            "model = torch.compile(model)",
+            StepWork(416.0, 40e6, 20e6),
+            StepWork(124.0, 28e6, 18e6),
         ),
         WhatIf("bf16", 48.3e6, -0.05, -0.08, math.nan, None, "with torch.autocast():"),
     )
@@ -65,9 +75,46 @@ def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> 
     assert report["whatif"][0] == {
         "edit": "compile", "step_ms": 30.4, "saves": 0.34, "saves_low": 0.28, "saves_high": 0.41,
         "advisory": "fuse-pointwise", "line": "model = torch.compile(model)",
+        "kernels_now": 416.0, "kernels_then": 124.0, "device_ns_now": 40e6, "device_ns_then": 28e6,
+        "host_ns_now": 20e6, "host_ns_then": 18e6,
     }  # fmt: skip
+    assert report["whatif_after"] is None
     assert report["whatif"][1]["saves"] == -0.05
     assert report["whatif"][1]["saves_high"] is None and report["whatif"][1]["advisory"] is None
+    assert report["whatif"][1]["kernels_now"] is None
+    pair = replace(rows[0], edit="compile+bf16", step_ns=29.0e6)
+    report = json.loads(to_json(replace(make_snapshot(), whatif=rows, whatif_after=(pair,))))
+    assert report["whatif_after"]["first"] == "compile"
+    assert report["whatif_after"]["rows"][0]["edit"] == "compile+bf16"
+
+
+def test_the_text_has_a_table_of_edits_in_80_columns(make_snapshot: MakeSnapshot) -> None:
+    rows = (
+        WhatIf("compile-reduce-overhead", 3.2e6, 0.2, -0.02, 0.41, None, "x = " + "word " * 30),
+        WhatIf("tf32", 4.0e6, -0.001, -0.02, 0.02, None, "no use"),
+    )
+    pair = WhatIf("compile-reduce-overhead+tf32", 3.0e6, 0.25, 0.1, 0.4, None, "")
+    snapshot = replace(make_snapshot(), whatif=rows, whatif_after=(pair,))
+    text = to_text(snapshot)
+    assert (
+        "  compile-reduce-overhead       4.00 ms → 3.20 ms     20%  -2 to 41%\n      x = word"
+        in text
+    )
+    assert "  tf32                          4.00 ms → 4.00 ms      0%  -2 to 2%\n" in text
+    assert "no use" not in text, "nobody is to try it"
+    assert "After compile-reduce-overhead: tf32 5% more." in text
+    assert text.count("word") == 30
+    for shown in (text, to_text(snapshot, ascii_only=True)):
+        assert max(map(len, shown.splitlines())) <= 80
+    assert "What if" not in to_text(make_snapshot())
+
+
+def test_advice_says_what_is_predicted_with_its_range(make_snapshot: MakeSnapshot) -> None:
+    snapshot = make_snapshot()
+    one = replace(snapshot.advisories[0], saves=0.34, saves_low=0.28, saves_at_most=0.41)
+    text = to_text(replace(snapshot, advisories=(one,)))
+    assert f"1 {one.kind}: saves 34% (28-41%) of the time, " in text
+    assert "at most" not in text
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,38 @@ def test_edits_compose() -> None:
     assert rows["tf32", "loader-ready"].line.count("; ") == 1  # type: ignore[union-attr]
 
 
+def test_what_follows_the_best_edit_is_the_pair_s_own_price() -> None:
+    judged = mixed().judged()
+    found, step = told(judged), step_of(judged)
+    assert step is not None and found.following
+    first = found.rows[0].edit
+    singles = {row.edit: row for row in found.rows}
+    for pair in found.following:
+        one, other = pair.edit.split("+")
+        assert one == first != other
+        assert pair.present_ns == pytest.approx(found.present_ns)
+        assert pair.saves >= singles[other].saves - 1e-9, "the first one took nothing back"
+        assert pair.line == f"{singles[one].line}; {singles[other].line}"
+    assert [p.saves for p in found.following] == sorted(p.saves for p in found.following)[::-1]
+
+
+def test_the_work_of_a_step_is_told_now_and_then() -> None:
+    found = told(mixed().judged())
+    rows = {row.edit: row for row in found.rows}
+    step = found.step
+    for row in found.rows:
+        assert row.now is not None and row.then is not None
+        assert row.now.kernels == step.launches.sum() / step.count
+        assert row.now.device_ns == pytest.approx(step.device_ns.sum() / step.count)
+    waits, twice, units = rows["loader-ready"], rows["double-batch"], rows["tf32"]
+    assert waits.then is not None and waits.now is not None
+    assert twice.then is not None and units.then is not None
+    assert waits.now.host_ns - waits.then.host_ns == pytest.approx(1.5e6, rel=0.02), "the wait"
+    assert waits.then.kernels == waits.now.kernels == units.then.kernels
+    assert twice.then.kernels == waits.now.kernels / 2, "of one step's work"
+    assert units.then.device_ns < waits.now.device_ns
+
+
 def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out() -> None:
     judged = mixed().judged()
     step, roofs = step_of(judged), roofs_of(judged.ceilings)
