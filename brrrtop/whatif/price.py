@@ -123,7 +123,9 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
         first = rows[0].edit
         later = [row.edit for row in rows[1:] if row.edit not in INCLUDED.get(first, ())]
         base = made[first] or []
-        pairs = {(first, name): edited((name,), base, roofs) for name in later}
+        pairs: dict[tuple[str, ...], Bases | None] = {
+            (first, name): edited((name,), base, roofs) for name in later
+        }
         following = _rows(pairs, present)[:FOLLOWING]
     return Priced(bases[0][1], present.times_ns[0], rows, following)
 

@@ -30,6 +30,7 @@ KEYS: tuple[Key, ...] = (
     ("s", "sort", "screen.sort(1)"),
     ("enter", "kernel", "screen.open"),
     ("a", "advice", "app.advice"),
+    ("w", "what-if", "app.whatif"),
     ("r", "roofline", "app.roofline"),
     ("l", "log", "app.log"),
 )
