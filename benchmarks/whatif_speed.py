@@ -38,12 +38,12 @@ def judged(path: Path) -> Judged:
     return estimate(timeline.window(span, timeline.active_devices(span)[0]))
 
 
-def timed(work: Callable[[], object], rounds: int) -> str:
+def timed(rounds: int, work: Callable[..., object], *arguments: object) -> str:
     """Milliseconds of so many rounds."""
     taken, busy = [], []
     for _ in range(rounds):
         begun, used = time.perf_counter(), time.thread_time()
-        work()
+        work(*arguments)
         busy.append((time.thread_time() - used) * 1e3)
         taken.append((time.perf_counter() - begun) * 1e3)
     wall = f"{min(taken):.1f} / {statistics.median(taken):.1f} / {max(taken):.1f} ms"
@@ -62,8 +62,8 @@ def main() -> int:
             print(f"{path.stem}: no whole step")
             continue
         found = price_all(step, roofs)
-        simulating = timed(lambda step=step, roofs=roofs: price_all(step, roofs), asked.rounds)
-        whole = timed(lambda window=window: priced(window), asked.rounds)
+        simulating = timed(asked.rounds, price_all, step, roofs)
+        whole = timed(asked.rounds, priced, window)
         print(
             f"{path.stem}: {step.launches.sum():,} kernels in {step.count} steps, "
             f"{len(found.rows)} edits, {len(found.rows) - 1} of them once more after the best: "

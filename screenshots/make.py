@@ -36,6 +36,8 @@ VIEWS = {
     "advice": ("a",),
     "log": ("l",),
     "compare": ("b",),
+    "whatif": ("w",),
+    "edit": ("w", "enter"),
     "kernel": ("enter",),
     "filter": ("slash", "g"),
 }
@@ -64,6 +66,7 @@ PICTURES = (
     Picture("launch-bound-no-color-80x24", "launch-bound", (80, 24), NO_COLOUR),
     Picture("sync-bound-ascii-80x24", "sync-bound", (80, 24), ASCII),
     Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
+    Picture("what-if-120x40", "launch-bound", (120, 40), DARK, ("w",)),
     Picture("input-bound-200x60", "input-bound", (200, 60)),
 )
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
     from brrrtop.tui.screens.advice import AllAdvice
+    from brrrtop.tui.screens.whatif import EditTable
 
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
@@ -89,6 +90,7 @@ class BrrrtopApp(App[int]):
         Binding("3,a", "advice", show=False),
         Binding("4,l", "log", show=False),
         Binding("5,b", "compare", show=False),
+        Binding("6,w", "whatif", show=False),
     ]
 
     def __init__(
@@ -365,6 +367,16 @@ class BrrrtopApp(App[int]):
         from brrrtop.tui.screens.compare import CompareView
 
         self._open(CompareView())
+
+    def action_whatif(self) -> None:
+        from brrrtop.tui.screens.whatif import WhatIfView
+
+        self._open(WhatIfView())
+
+    def on_edit_table_opened(self, message: EditTable.Opened) -> None:
+        from brrrtop.tui.screens.whatif import EditView
+
+        self.push_screen(EditView(message.row))
 
     def on_advice_opened(self) -> None:
         self.action_advice()

@@ -25,6 +25,8 @@ from brrrtop.model import (
     SourceInfo,
     Split,
     Steps,
+    StepWork,
+    WhatIf,
 )
 from brrrtop.tables import Device, Span
 
@@ -150,6 +152,24 @@ ADVISORIES = (
     ),
 )
 
+_STEP = StepWork(454.0, 12.1e6, 19.8e6)
+WHATIF = (
+    WhatIf("loader-ready", 21.3e6, 0.418, 0.35, 0.48, "dataloader-stall",
+           "DataLoader(..., num_workers=8, persistent_workers=True)",
+           _STEP, StepWork(454.0, 12.1e6, 4.4e6)),
+    WhatIf("compile", 33.9e6, 0.0738, -0.02, 0.13, "fuse-pointwise", "model = torch.compile(model)",
+           _STEP, StepWork(211.0, 9.4e6, 17.2e6)),
+    WhatIf("tf32", 36.6e6, 0.0, -0.02, 0.02, None, 'torch.set_float32_matmul_precision("high")',
+           _STEP, _STEP),
+    WhatIf("bf16", 38.4e6, -0.0492, -0.09, -0.01, None,
+           'with torch.autocast("cuda", torch.bfloat16):', _STEP, StepWork(512.0, 11.0e6, 21.6e6)),
+)  # fmt: skip
+WHATIF_AFTER = (
+    WhatIf("loader-ready+compile", 18.5e6, 0.4945, 0.41, 0.57, None, "", _STEP, _STEP),
+    WhatIf("loader-ready+tf32", 21.3e6, 0.418, 0.35, 0.48, None, "", _STEP, _STEP),
+    WhatIf("loader-ready+bf16", 22.4e6, 0.388, 0.3, 0.46, None, "", _STEP, _STEP),
+)
+
 GAUGES = {
     1: 0.98, 2: 41.2 * 2**30, 3: 139.8 * 2**30, 4: 512.0, 5: 700.0, 6: 61.0, 7: 1.755e9, 8: 1.98e9,
     10: 0.0, 20: 0.45, 21: 0.21, 22: 0.19, 23: 0.31,
@@ -223,6 +243,8 @@ def snapshot(**more: Any) -> Snapshot:
         "progress": None,
         "estimate": estimate(),
         "advisories": ADVISORIES,
+        "whatif": WHATIF,
+        "whatif_after": WHATIF_AFTER,
         "gauges": GAUGES,
         "gauge_history": {
             20: tuple(0.4 + 0.1 * (i % 5) / 5 for i in range(60)),
@@ -240,7 +262,7 @@ def snapshot(**more: Any) -> Snapshot:
 
 def waiting() -> Snapshot:
     return snapshot(
-        freshness=Freshness.WAITING, age_ns=None, estimate=None, advisories=(), gauges={},
+        freshness=Freshness.WAITING, age_ns=None, estimate=None, advisories=(), whatif=(), whatif_after=(), gauges={},
         gauge_history={}, history=(), events=(), overhead=Overhead(),
     )  # fmt: skip
 
@@ -285,6 +307,7 @@ def unmeasured() -> Snapshot:
         steps=Steps(), kernels=rows, roofs=None, host_cause_known=None,
     )  # fmt: skip
     return snapshot(
-        estimate=est, advisories=(), gauges={}, gauge_history={}, lost_records=1204,
+        estimate=est, advisories=(), whatif=(), whatif_after=(), gauges={}, gauge_history={},
+        lost_records=1204,
         overhead=Overhead(), history=(),
     )  # fmt: skip

@@ -36,7 +36,7 @@ STATES = {
     "stale": snapshots.snapshot(freshness=Freshness.STALE, age_ns=12_000_000_000),
     "ended": snapshots.snapshot(freshness=Freshness.ENDED, age_ns=12_000_000_000),
 }
-VIEWS = {"help": "f1", "roofline": "r", "advice": "a", "kernel": "enter"}
+VIEWS = {"help": "f1", "roofline": "r", "advice": "a", "kernel": "enter", "whatif": "w"}
 
 
 @pytest.fixture(autouse=True)

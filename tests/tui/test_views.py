@@ -193,7 +193,7 @@ async def test_a_kernel_without_known_work_says_what_is_missing() -> None:
     assert "neither its name, nor shapes or counters tell what it does" in text
 
 
-@pytest.mark.parametrize("key", ["question_mark", "r", "a", "l", "enter", "S"])
+@pytest.mark.parametrize("key", ["question_mark", "r", "a", "l", "w", "enter", "S"])
 async def test_every_view_survives_any_size(key: str) -> None:
     async with shown(snapshots.snapshot()) as screen:
         await screen.press(key)

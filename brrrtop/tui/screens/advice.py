@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from brrrtop import units
+from brrrtop import units, whatif_text
 from brrrtop.model import Advisory, Snapshot
 from brrrtop.tui.look import Look
 from brrrtop.tui.renderables.line import clipped, wrapped
@@ -107,21 +107,26 @@ class AllAdvice(Scrolled):
 
 def advisory_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
-    most = advisory.saves_at_most
-    prize = "to know" if most is None else f"saves{'<=' if look.ascii else ' ≤'}{units.share(most)}"
-    lines = _labelled(prize, advisory.says, "good", look, width, bold=True)
+    gain = whatif_text.gain(advisory, "<=" if look.ascii else "≤")
+    label = "to know" if gain is None else gain.split(" (")[0]
+    lines = _labelled(label, advisory.says, "good", look, width, bold=True)
     sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
     lines += _labelled("how sure", sure, "muted", look, width)
     lines += _labelled("try", advisory.suggests, "good", look, width)
     for i, (label, value) in enumerate(evidence_pairs(advisory.evidence)):
         lines += _labelled("" if i else "evidence", f"{label}: {value}", "muted", look, width)
     lines += _labelled("waste", advisory.waste, "muted", look, width)
-    if most is not None:
-        faster = f", {1 / (1 - most):.2f}× as fast" if most < 1 else ""
-        words = f"at most {units.share(most, 1)} of the wall time{faster}"
-        lines += _labelled("prize", words, "muted", look, width)
+    if gain is not None:
+        lines += _labelled("gain", _gain(advisory), "muted", look, width)
     silenced = f"{advisory.kind}; x silences it, or --silence {advisory.kind}"
     return lines + _labelled("id", silenced, "muted", look, width)
+
+
+def _gain(advisory: Advisory) -> str:
+    """What was predicted with its range, or the bound; and how much faster that is."""
+    share = advisory.saves_at_most if advisory.saves is None else advisory.saves
+    faster = f", {1 / (1 - share):.2f}× as fast" if share is not None and 0 < share < 1 else ""
+    return f"{whatif_text.gain(advisory)} of the time{faster}"
 
 
 def _labelled(

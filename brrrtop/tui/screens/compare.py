@@ -94,8 +94,8 @@ def _sides(found: Comparison, label: str, look: Look, width: int) -> list[Text]:
 
 def _buckets(found: Comparison, look: Look, width: int) -> list[Text]:
     whole = Change("the whole", found.before_ns, found.after_ns)
-    row = partial(_row, whole=whole, least=BUCKET, look=look, width=width)
-    lines = [_titles(compare_text.unit(found), BUCKET, look, width)]
+    row = partial(change_row, whole=whole, least=BUCKET, look=look, width=width)
+    lines = [change_titles(compare_text.unit(found), BUCKET, look, width)]
     lines.append(row(whole))
     for change in found.buckets:
         key = change.name.replace(": ", "_").replace(" ", "_")
@@ -106,12 +106,17 @@ def _buckets(found: Comparison, look: Look, width: int) -> list[Text]:
 
 def _kernels(found: Comparison, look: Look, width: int) -> list[Text]:
     whole = Change("", found.before_ns, found.after_ns)
-    row = partial(_row, whole=whole, least=KERNEL, look=look, width=width)
-    lines = [_titles("kernels by family", KERNEL, look, width)]
+    row = partial(change_row, whole=whole, least=KERNEL, look=look, width=width)
+    lines = [change_titles("kernels by family", KERNEL, look, width)]
     families = found.families[: compare_text.FAMILIES_SHOWN]
     lines += [row(one) for one in families]
-    lines += [Text(), _titles("kernels that changed most", KERNEL, look, width)]
+    lines += [Text(), change_titles("kernels that changed most", KERNEL, look, width)]
     return lines + [row(one) for one in found.kernels]
+
+
+def name_cells(width: int, least: int) -> int:
+    """Cells of the names in rows so wide, of which the names need `least`."""
+    return _columns(width, least)[0]
 
 
 def _columns(width: int, least: int) -> tuple[int, int]:
@@ -121,23 +126,24 @@ def _columns(width: int, least: int) -> tuple[int, int]:
     return (room - bar, bar) if bar >= SHORTEST_BAR else (room, 0)
 
 
-def _titles(title: str, least: int, look: Look, width: int) -> Text:
+def change_titles(title: str, least: int, look: Look, width: int) -> Text:
+    """Titles of `change_row`s."""
     name, bar = _columns(width, least)
     line = Text(no_wrap=True).append(title.ljust(name), look.style("text", bold=True))
     line.append(f"{'before':>9}{'after':>10}{'won':>10}", look.style("muted"))
     return line.append(f" {BAR_SAYS}", look.style("muted")) if bar >= len(BAR_SAYS) else line
 
 
-def _row(
+def change_row(
     change: Change, mark: str = "", hue: str = "text", *, whole: Change, least: int, look: Look,
     width: int,
 ) -> Text:  # fmt: skip
     """Name, three figures, and a bar of what stayed, went and came."""
-    name_cells, bar_cells = _columns(width, least)
+    names, bar_cells = _columns(width, least)
     line = Text(no_wrap=True)
     if mark:
         line.append(mark, look.filled(hue)).append(" ")
-    room = max(1, name_cells - line.cell_len - 1)
+    room = max(1, names - line.cell_len - 1)
     line.append(in_cells(fitted(change.name, room), room) + " ", look.style("text"))
     before, after, won = compare_text.figures(change)
     line.append(f"{before:>9}{after:>10}", look.style("text"))

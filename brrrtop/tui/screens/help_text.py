@@ -18,7 +18,10 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("s  < >", "sort by the next or previous column; a click on a title does too"),
     ("I", "reverse the order"),
     ("/", "show only kernels with these words in name, family or side; Esc clears"),
-    ("1 2 3 4 5", "main screen, roofline, all advice, log, before/after (also r, a, l, b)"),
+    (
+        "1 2 3 4 5 6",
+        "main screen, roofline, all advice, log, before/after, what-if (also r, a, l, b, w)",
+    ),
     ("x", "in the list of all advice: silence the chosen one for this session, or hear it again"),
     (
         "y",
@@ -102,6 +105,8 @@ TERMS: tuple[tuple[str, str], ...] = (
      "held any warp, tensor cores worked, memory moved bytes. Other figures are the trainer's"),
     ("nvidia-smi", "its utilisation says that a kernel was resident, not that it was useful; a "
      "bandwidth-bound job shows 95% and wastes most of the chip"),
+    ("saves 34% (28-41%)", "share of a step that goes with that edit, by simulation; the range holds "
+     "the true value four times of five. w has every edit, Enter what it changes in a step"),
     ("saves at most", "share of wall time that could go if the cause vanished (Amdahl's law)"),
     ("6% traced", "the part of the window in which kernels were recorded: bursts of whole steps stand "
      "for what is between them"),

@@ -27,9 +27,10 @@ KEYS: tuple[Key, ...] = (
     ("q", "quit", "app.quit"),
     ("space", "pause", "app.pause"),
     ("/", "filter", "screen.filter"),
-    ("s", "sort", "screen.sort(1)"),
     ("enter", "kernel", "screen.open"),
     ("a", "advice", "app.advice"),
+    ("w", "what-if", "app.whatif"),
+    ("s", "sort", "screen.sort(1)"),
     ("r", "roofline", "app.roofline"),
     ("l", "log", "app.log"),
 )

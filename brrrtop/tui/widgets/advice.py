@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.message import Message
 
-from brrrtop import units
+from brrrtop import units, whatif_text
 from brrrtop.kernel_names import short_name
 from brrrtop.model import Advisory, Snapshot
 from brrrtop.tui.look import Look
@@ -20,6 +20,8 @@ from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
 
 MOST = 3
+RANGED = 60
+"""Width from which a range does not cost the sentence beside it."""
 WORDY = 100
 """Width from which a word for the confidence does not cost the sentence beside it."""
 
@@ -119,16 +121,18 @@ def log_tail(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Te
 
 def headline(advisory: Advisory, look: Look, width: int) -> Text:
     """`saves ≤42%  the symptom      very sure 92%`, the symptom cut where it does not fit."""
-    text = _prize(advisory, look)
+    text = _gain(advisory, look, width)
     text.append(advisory.says, look.style("text", bold=True))
     return sided(text, _sure(advisory, look, width), width)
 
 
 def headlines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     """The same with all of the symptom, on as many lines as that takes."""
-    sure = _sure(advisory, look, width)
-    first, *rest = wrapped(advisory.says, _room(width) - sure.cell_len - 1) or [""]
-    text = _prize(advisory, look).append(first, look.style("text", bold=True))
+    sure, text = _sure(advisory, look, width), _gain(advisory, look, width)
+    first, *rest = wrapped(advisory.says, max(10, width - text.cell_len - sure.cell_len - 2)) or [
+        ""
+    ]
+    text.append(first, look.style("text", bold=True))
     lines = [sided(text, sure, width)]
     for line in wrapped(" ".join(rest), _room(width)):
         indented = Text(" " * 11, no_wrap=True).append(line, look.style("text", bold=True))
@@ -136,12 +140,14 @@ def headlines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     return lines
 
 
-def _prize(advisory: Advisory, look: Look) -> Text:
-    if advisory.saves_at_most is None:
+def _gain(advisory: Advisory, look: Look, width: int) -> Text:
+    """What it saves; the range of what was simulated where that leaves room for the sentence."""
+    gain = whatif_text.gain(advisory, "<=" if look.ascii else "≤")
+    if gain is None:
         return Text.styled("to know    ", look.style("muted"))
-    most = "<=" if look.ascii else " ≤"
-    prize = f"saves{most}{units.share(advisory.saves_at_most):<3} "
-    return Text.styled(prize, look.style("good", bold=True))
+    if width < RANGED:
+        gain = gain.split(" (")[0]
+    return Text.styled(f"{gain:<10} ", look.style("good", bold=True))
 
 
 def _sure(advisory: Advisory, look: Look, width: int) -> Text:
