@@ -16,7 +16,9 @@ import time
 
 MAIN = threading.get_ident()
 PHASE_S = 0.02
+FORK_S = 30
 raised, armed = 0, False
+forked_s = time.monotonic()
 
 
 class Alarm(Exception):
@@ -37,7 +39,9 @@ def refuse(event, _):
 
 
 def fork_without_end():
+    global forked_s
     while True:
+        forked_s = time.monotonic()
         child = os.fork()
         if child == 0:
             end = time.monotonic() + 0.002
@@ -111,6 +115,8 @@ def main():
         heard = hear_alarms()
         if heard != raised - before:
             sys.exit(f"{raised - before} exceptions were raised and {heard} came")
+        if time.monotonic() - forked_s > FORK_S:
+            sys.exit("a forked child hangs")
         if sink(200_000) != 200_000:
             sys.exit("the deep loop was cut short")
         for pipe in pipes:
