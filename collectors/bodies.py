@@ -93,6 +93,7 @@ class Status(Struct):
     recording: str | None = None
     stopped: bool | None = None
     shapes: str | list[_Word] | None = None
+    notes: list[str] | None = None
     log: list[LogLine] | None = None
 
 

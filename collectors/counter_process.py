@@ -100,7 +100,7 @@ class CounterProcess:
     @property
     def says(self) -> list[str]:
         """Why there are no counters, or what they cost."""
-        return list(self._state.get("says", ()))
+        return list(self._state.get("notes", ()))
 
     @property
     def worker(self) -> int | None:
@@ -205,7 +205,7 @@ class CounterProcess:
         return "the process that reads them does not end and was killed"
 
     def _end(self, says: str) -> None:
-        self._state = {"says": [says]}
+        self._state = {"notes": [says]}
         self._ended.set()
 
 

@@ -3,7 +3,7 @@
 A process of its own, because CUPTI's PM sampling has crashed the one it ran in (H200, CUPTI 13.4)
 and may hang it. Told are JSON lines, `{"match": …}`, `{"expect": …}` or `{"traced": …}` with the
 values that `CounterThread` takes. Beside frames of gauges and samples go STATUS frames with its
-`says`, `active` and `settling`, whenever one is new. Ends with its stdin, and killed with the
+`notes`, `active` and `settling`, whenever one is new. Ends with its stdin, and killed with the
 monitor where it hangs.
 """
 
@@ -36,7 +36,7 @@ def serve(counters: CounterThread, told: BinaryIO, out: BinaryIO) -> None:
         while not ended.wait(_EVERY_S):
             frames = counters.drain()
             state = {
-                "says": counters.says, "active": counters.active, "settling": counters.settling,
+                "notes": counters.says, "active": counters.active, "settling": counters.settling,
             }  # fmt: skip
             if state != before:
                 frames.append(Frame(Kind.STATUS, state, time.time_ns()))

@@ -12,7 +12,7 @@ from time import sleep
 from typing import Any, Callable
 
 _PIECES = (
-    "fence", "native", "probe", "memory", "facts", "steps", "stacks", "loader", "compiling", "graphs",
+    "signal_handlers", "fence", "native", "probe", "memory", "facts", "steps", "stacks", "loader", "compiling", "graphs",
     "neighbour", "saving", "recorded", "shapes", "control", "entry",
 )  # fmt: skip
 """What a piece imports comes before it."""
