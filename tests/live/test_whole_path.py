@@ -58,9 +58,9 @@ def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_re
                 assert "ampere_sgemm_128x64_nn" in main
                 assert "nvidia-smi says 37%" in main
                 assert "DataLoader(" in main
-                waits = re.search(r"waits a step ([0-9.]+)", main)
+                waits = re.search(r"idle: input \d+% ([0-9.]+) ms a step", main)
                 assert waits is not None, main
-                assert float(waits[1]) == pytest.approx(1, abs=0.3), "one batch a step"
+                assert float(waits[1]) > 1, "the loader holds each step up"
                 assert "● live" in main and "live/bursts" in main
                 assert "kernel tracing is ready" in a_screen(monitor, "log")
                 trainer.said = b""
