@@ -131,6 +131,7 @@ async def test_nothing_is_cut_that_matters_on_a_narrow_ascii_screen(keys: tuple[
     [
         (0.2, 0.5, 0.8, "│ ━━━●━━━  "),
         (-0.1, 0.0, 0.1, "━●━"),
+        (-0.05, 0.1, 0.1, " ━┼━●"),
         (0.9, 1.0, 1.0, "│        ━●"),
         (0.0, 0.0, 0.0, "●"),
     ],

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from brrrtop.tui.look import Look
 
-ZERO, RANGE, MIDDLE = "│", "━", "●"
+ZERO, RANGE, MIDDLE, BOTH = "│", "━", "●", "┼"
 
 
 def range_bar(
@@ -28,7 +28,7 @@ def range_bar(
     signs = [" "] * cells
     signs[place(0.0)] = ZERO
     for at in range(place(low), place(high) + 1):
-        signs[at] = RANGE
+        signs[at] = RANGE if signs[at] == " " else BOTH
     signs[place(middle)] = MIDDLE
     bar = Text(no_wrap=True)
     for at, sign in enumerate(signs):

@@ -30,7 +30,6 @@ KEYS: tuple[Key, ...] = (
     ("enter", "kernel", "screen.open"),
     ("a", "advice", "app.advice"),
     ("w", "what-if", "app.whatif"),
-    ("s", "sort", "screen.sort(1)"),
     ("r", "roofline", "app.roofline"),
     ("l", "log", "app.log"),
 )
@@ -38,6 +37,7 @@ LAST: tuple[Key, ...] = (
     ("m", "mark", "app.baseline"),
     ("b", "before/after", "app.compare"),
     ("y", "copy", "app.copy"),
+    ("s", "sort", "screen.sort(1)"),
 )
 
 

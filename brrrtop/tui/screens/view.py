@@ -27,8 +27,8 @@ KEYS: tuple[Key, ...] = (
     ("3", "advice", "app.advice"),
     ("4", "log", "app.log"),
     ("5", "before/after", "app.compare"),
-    ("6", "what-if", "app.whatif"),
     ("?", "help", "app.help"),
+    ("6", "what-if", "app.whatif"),
 )
 
 FOLLOW: Key = ("enter", "watch its successor", "app.follow")

@@ -147,7 +147,7 @@ def _gain(advisory: Advisory, look: Look, width: int) -> Text:
         return Text.styled("to know    ", look.style("muted"))
     if width < RANGED:
         gain = gain.split(" (")[0]
-    return Text.styled(f"{gain:<10} ", look.style("good", bold=True))
+    return Text.styled(f"{gain:<{10 + look.ascii}} ", look.style("good", bold=True))
 
 
 def _sure(advisory: Advisory, look: Look, width: int) -> Text:
