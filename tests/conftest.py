@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import locale
 import os
+import signal
 import threading
 import time
 import warnings
@@ -26,6 +27,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in [name for name in os.environ if name.startswith("BRRRTOP_")]:
         if name != "BRRRTOP_TRACES":
             del os.environ[name]
+    # Started in the background, a shell has these ignored, and every child would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ["LC_ALL"] = "C.UTF-8"
     locale.setlocale(locale.LC_ALL, "C.UTF-8")
     _bound_examples()

@@ -219,7 +219,7 @@ def _bf16(context: Context, row: WhatIf) -> Words | None:
 
 def _batch(context: Context, row: WhatIf) -> Words | None:
     used = context.memory_used
-    if used is not None and used > ROOMY:
+    if not context.matters(row) or (used is not None and used > ROOMY):
         return None
     room = f"; {units.share(1 - used)} of the memory is free" if used is not None else ""
     fixed = min(max(2 * row.saves, 0.0), 1.0)

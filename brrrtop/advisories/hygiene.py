@@ -315,9 +315,10 @@ def none_healthy(context: Context) -> Advisory | None:
     if context.priced is None or context.ceilings is None:
         return None
     estimate = context.estimate
-    best = context.rows[0] if context.rows else None
-    if best is not None and best.saves >= context.limits.healthy_gain:
+    best = next((row for row in context.rows if context.matters(row)), None)
+    if best is not None:
         return None
+    best = context.rows[0] if context.rows else None
     if estimate.split.unknown > context.limits.unknown or estimate.regime is Regime.UNKNOWN:
         return None
     tried = f"the best of {len(context.rows)} is {best.edit}" if best else "none applies"

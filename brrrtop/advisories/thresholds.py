@@ -15,6 +15,8 @@ class Thresholds:
     """Less than 2 % of the wall is lost in the noise of a step."""
     worth_step_ns: int = 300_000
     """Less than 0.3 ms a step is not worth an edit, however large its share."""
+    batch_gain: float = 0.10
+    """Twice the batch is advice from here on: it changes the training, and memory bounds it."""
     healthy_gain: float = 0.05
     """A run is healthy where no edit that is known wins more."""
     confidence: float = 0.5

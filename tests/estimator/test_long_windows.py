@@ -18,7 +18,7 @@ def labels(count: int, classes: int | np.ndarray = WORK) -> Labels:
     """Two thirds compute, a sixth unknown."""
     share = np.ones(count)
     return Labels(
-        group_of=np.zeros(count, np.int64), groups=(), on_chip=share * 0.0,
+        group_of=np.zeros(count, np.int64), groups=(),
         classes=np.broadcast_to(np.asarray(classes, np.int8), count).copy(),
         underfilled=share * 0.0, unknown=share / 6, compute=share * 0.8, weights=share,
     )  # fmt: skip
