@@ -12,8 +12,8 @@ from time import sleep
 from typing import Any, Callable
 
 _PIECES = (
-    "signal_handlers", "fence", "native", "probe", "memory", "facts", "steps", "stacks", "loader", "compiling", "graphs",
-    "neighbour", "saving", "recorded", "shapes", "control", "entry",
+    "signal_handlers", "fence", "native", "probe", "memory", "facts", "steps", "stacks", "loader",
+    "compiling", "graphs", "neighbour", "saving", "recorded", "shapes", "control", "entry",
 )  # fmt: skip
 """What a piece imports comes before it."""
 _PAUSE_S = 0.005
