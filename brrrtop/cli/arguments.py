@@ -204,10 +204,20 @@ def _live_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--counters", action="store_true", help="hardware counters too, where permitted"
     )
-    group.add_argument(
+    shapes = group.add_mutually_exclusive_group()
+    shapes.add_argument(
+        "--no-shapes",
+        action="store_false",
+        dest="shapes",
+        default=argparse.SUPPRESS,  # such a group inherits none
+        help="do not record the op shapes of one step once the run is steady, nor in a new regime",
+    )
+    shapes.add_argument(
         "--shapes",
         action="store_true",
-        help="record the op shapes of one step, once steps are steady: better evidence",
+        default=argparse.SUPPRESS,
+        help="the default but for --once, which does not wait for shapes without it; records them "
+        "sooner, in a burst of their own",
     )
     group.add_argument(
         "--trace-graphs",

@@ -151,7 +151,8 @@ def left(driver: Watching) -> None:
 
 
 def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
-    """What came of `--shapes`; None while that is open, nothing where nobody asked."""
+    """What came of `--shapes`; None while that is open, nothing where nobody asked: without it a
+    recording waits for a burst that is due, several seconds after the first verdict."""
     if not options.shapes:
         return ""
     told = [event.says for event in snapshot.events if event.kind == "shapes"]

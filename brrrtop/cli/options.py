@@ -24,7 +24,8 @@ class Options:
     """Share of step time."""
     counters: bool = False
     trace_graphs: bool = False
-    shapes: bool = False
+    shapes: bool | None = None
+    """Of one step. None: once the run is steady; True: as soon as can be; False: not unasked."""
     record: str | None = None
     fail_if: tuple[str, ...] | list[str] = ()
     hold_s: float = 0.0

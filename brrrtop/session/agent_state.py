@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from brrrtop.session.governor import UNABLE
 from brrrtop.session.hurdles import with_help, without_gpu
+from brrrtop.session.orders import UNABLE
 
 CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from brrrtop import units
 from brrrtop.session.beginning import Beginning
-from brrrtop.session.jumps import GaugeJump, step_moved
-from brrrtop.session.orders import Act, Decision, Limits
+from brrrtop.session.jumps import WATCHED, GaugeJump, step_moved
+from brrrtop.session.orders import SHAPES_STEPS, UNABLE, Act, Decision, Limits
 from brrrtop.session.step_cost import CostEstimate, StepCost
 from brrrtop.session.upkeep import Upkeep
 from brrrtop.tables import Span
@@ -25,9 +25,6 @@ from collectors.wire import Metric
 I8 = npt.NDArray[np.int64]
 SECOND = 1_000_000_000
 
-WATCHED = frozenset({Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE})
-"""Gauges in which a jump starts a burst."""
-
 # What a burst costs before this run has said so: the launch-bound worst case of an H200 with
 # driver 580 (kernel kind and launch rows: 6.1 → 6.7-7.4 ms a step; first enable: up to 20 ms).
 _PRIOR_SHARE = 0.10
@@ -35,14 +32,10 @@ _PRIOR_STALL_NS = 15_000_000
 _NS_PER_RECORD = 1_500
 """Cost of a traced kernel or copy to the launching thread: 0.7-1.1 us, launch rows 0.2 (H200)."""
 
-SHAPES_STEPS = 2
-"""So many more in a burst with shapes: the agent's control thread may be late for the first."""
-
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
 
-UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off"})
-"""States of the agent in which it traces nothing."""
+_DUE = "its time has come"
 
 
 class Governor:
@@ -72,6 +65,8 @@ class Governor:
         self._wanted: str | None = None
         """Why a burst is wanted before its time."""
         self._asked_by_hand = self._with_shapes = self._disturbed = False
+        self.shapes_when_due = False
+        """The next burst that comes in its time, and is paid for, is to have the ops of a step too."""
         self._triggered_ns: int | None = None
         self._continuous = False
         self._continuous_sent = False
@@ -142,9 +137,12 @@ class Governor:
         self._with_shapes = True
         self.want_burst()
 
-    def add_disturbed(self, span: Span) -> None:
-        """Steps that something other than tracing slowed on our account: no measure of anything."""
+    def add_disturbed(self, span: Span, recorded_ns: int = 0) -> None:
+        """Steps slowed on our account, but not by tracing: no measure. Of a recorded one the time
+        beyond a usual step is paid for, up to as much again: more was not the recording."""
         self.cost.add_foreign(span.t0_ns, span.t1_ns)
+        usual_ns = self.cost.step_ns or 0
+        self._credit_ns -= min(max(recorded_ns - usual_ns, 0), usual_ns)
 
     def clock_fell(self, now_ns: int) -> None:
         """CLOCK_REALTIME was set back: steps and bursts of before lie in a future that is none."""
@@ -305,15 +303,17 @@ class Governor:
         if self._bursts and self._arrived:
             self._records = self._arrived
         self._arrived = 0
+        rides = self.shapes_when_due and why == _DUE and self._pause_ns <= self.limits.pause_most_ns
+        self._disturbed = self._with_shapes or rides
+        if self._disturbed:  # the step after the first mark, or the one after that
+            steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
+            why = f"{why}, with the shapes of one step"
         self._charged_ns = self._charge(steps)
         self._credit_ns -= self._charged_ns
         self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
         self._observed, self._traced = None, False
         self._wanted, self._asked_by_hand = None, False
-        self._disturbed, self._with_shapes = self._with_shapes, False
-        if self._disturbed:  # the step after the first mark, or the one after that
-            steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
-            self._asked_longest_ns = longest_ns
+        self._with_shapes, self.shapes_when_due = False, self.shapes_when_due and not rides
         self._bursts += 1
         return Decision(Act.BURST, why, steps, longest_ns, self._disturbed)
 
@@ -375,7 +375,7 @@ class Governor:
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
         jitter = 1 + 0.2 * ((self._bursts * _GOLDEN) % 1.0)
         due = rested_ns >= self._pause_ns * jitter and self._credit_ns >= 0
-        return "its time has come" if due else None
+        return _DUE if due else None
 
     def _awaits_steps(self, now_ns: int) -> bool:
         return self._able and self._beginning.awaits_steps(now_ns)

@@ -7,6 +7,10 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from collectors.wire import Metric
+
+WATCHED = frozenset({Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE})
+"""Gauges in which a jump starts a burst."""
 _HISTORY = 24
 _NEW = 2
 """Readings that must agree before a gauge is believed to have moved."""

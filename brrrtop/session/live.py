@@ -53,7 +53,7 @@ class LiveSource:
         sink: Gets every frame, for `--record`.
         now_ns: CLOCK_REALTIME.
         cmdline: Of the trainer, for the label when there is no agent to say it.
-        shapes: Have the shapes of one step recorded once steps are steady.
+        shapes: Of one step: see `Wishes`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class LiveSource:
         sink: Sink | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         cmdline: str | None = None,
-        shapes: bool = False,
+        shapes: bool | None = None,
     ) -> None:
         self.governor = governor or Governor()
         self.tee = Tee(sink)
@@ -88,7 +88,7 @@ class LiveSource:
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
         self._agent_state = AgentState(pid)
-        self._wishes = Wishes(self._link.order, shapes)
+        self.wishes = Wishes(self._link.order, shapes)
         self._closed = False
         self._opened_ns = now_ns()
         if self._hello.get("torch") and (self._load.trainer_age_s or OLD_S) < OLD_S:
@@ -174,7 +174,7 @@ class LiveSource:
     def shapes(self) -> str:
         """Has the ops of one step recorded with their shapes; says what was done."""
         self.require_tracing()
-        self._wishes.shapes(self.governor)
+        self.wishes.shapes(self.governor)
         self._govern(self._now_ns())
         return "recording the shapes of one step"
 
@@ -227,8 +227,9 @@ class LiveSource:
         elif frame.kind == Kind.MARKS:
             rows = columns.plausible(frame.body, now_ns)
             self.governor.add_steps(rows["end_ns"][rows["mark_class"] == MarkClass.STEP])
-            for span in disturbances(rows):
-                self.governor.add_disturbed(span)
+            for span, recorded_ns in disturbances(rows):
+                self.governor.add_disturbed(span, recorded_ns)
+            self.wishes.see_marks(rows)
         elif frame.kind == Kind.OBSERVED:
             self._feeds.traced(frame.body)
             for row in columns.plausible(frame.body, now_ns):
@@ -274,7 +275,7 @@ class LiveSource:
             if metric == Metric.SM_ACTIVE:
                 active.append(value)
         if active:
-            self._wishes.see_activity(max(active))
+            self.wishes.see_activity(max(active))
 
     # --- orders -----------------------------------------------------------------------
 
@@ -293,6 +294,7 @@ class LiveSource:
             self._link.order(Op.BURST, decision.steps, decision.longest_ns)
             if decision.shapes:
                 self._link.order(Op.SHAPES)
+                self.wishes.ordered(now_ns)
             self._put_status({"burst": decision.says}, now_ns)
         else:
             self._link.order(Op.CONTINUOUS, int(decision.act is Act.CONTINUOUS_ON))
@@ -338,7 +340,7 @@ class LiveSource:
             status["sampling"] = self.governor.says(now_ns)
             if estimate is not None and estimate.worst_step_ns is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
-            self._wishes.see_time(now_ns - self._opened_ns, self.governor)
+            self.wishes.see_time(now_ns, self._opened_ns, self.governor)
         self._put_status(status, now_ns)
         if self._load.trainer_running is False:
             self._end(self._load.trainer_end, now_ns)

@@ -7,6 +7,11 @@ from enum import Enum
 
 SECOND = 1_000_000_000
 
+SHAPES_STEPS = 2
+"""So many more in a burst with shapes: the agent's control thread may be late for the first."""
+UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off"})
+"""States of the agent in which it traces nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -168,10 +168,14 @@ class StepShapes:
         return np.asarray((at >= 0) & (times_ns < ends[np.maximum(at, 0)]))
 
 
-def disturbances(rows: npt.NDArray[np.void]) -> list[Span]:
-    """What recordings disturbed, recovery included, from mark records of the wire."""
-    ours = columns.plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0)
-    return [_with_recovery(Span(int(row["start_ns"]), int(row["end_ns"]))) for row in ours]
+def disturbances(rows: npt.NDArray[np.void]) -> list[tuple[Span, int]]:
+    """What recordings disturbed, recovery included, from mark records of the wire; with each how
+    long the step was that it tells the end of, in ns, 0 where it tells of none."""
+    found = []
+    for row in columns.plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0):
+        span = Span(int(row["start_ns"]), int(row["end_ns"]))
+        found.append((_with_recovery(span), span.duration_ns if row["value"] > 0 else 0))
+    return found
 
 
 def _with_recovery(span: Span) -> Span:

@@ -53,6 +53,8 @@ class Watching:
         fell = now_ns < self._last_ns - FELL_NS
         self._last_ns = now_ns if fell else max(now_ns, self._last_ns + 1)
         snapshot = self._session.advance(self._last_ns, self._last_ns)
+        learned_ns = self._session.timeline.shapes.learned_ns
+        self._source.wishes.see_verdict(snapshot.estimate, learned_ns)
         self._note_log()
         if self._frozen is None:
             return snapshot

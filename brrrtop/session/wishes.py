@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from brrrtop.model import Estimate
 from brrrtop.session.governor import Governor
+from brrrtop.session.unasked import Unasked
 from collectors.control import Op
 
 SECOND = 1_000_000_000
@@ -23,13 +26,16 @@ class Wishes:
 
     Args:
         order: Sends an order with its first value; False: there is nobody to send it to.
-        shapes: Ask for the shapes of one step once the steps are steady.
+        shapes: Of one step. None: they come with a burst that is due and paid for, once the run is
+            steady and again in a new regime; True: the first ones come in a burst of their own as
+            soon as steps are alike; False: only when a person asks.
     """
 
-    def __init__(self, order: Callable[[Op, int], bool], shapes: bool = False) -> None:
+    def __init__(self, order: Callable[[Op, int], bool], shapes: bool | None = None) -> None:
         self._order = order
         self._stacks: bool | None = None
-        self._shapes_at_first = shapes
+        self._shapes_at_first = shapes is True
+        self._unasked = Unasked() if shapes is not False else None
 
     def see_activity(self, active: float) -> None:
         """Asks for stacks only while the GPU has time to spare: they cost the trainer a little."""
@@ -38,13 +44,30 @@ class Wishes:
             self._stacks = wanted
             self._order(Op.STACKS, int(wanted))
 
-    def see_time(self, watched_ns: int, governor: Governor) -> None:
-        """What is due after so long a time of watching."""
-        if self._stacks is None and watched_ns > GPM_PATIENCE_NS:
+    def see_verdict(self, found: Estimate | None, learned_ns: int | None) -> None:
+        """The newest verdict, and when the shapes in use were recorded; None: there are none."""
+        if self._unasked is not None:
+            self._unasked.see_verdict(found, learned_ns)
+
+    def see_marks(self, rows: Any) -> None:
+        """Mark records of the wire."""
+        if self._unasked is not None:
+            self._unasked.see_marks(rows)
+
+    def ordered(self, now_ns: int) -> None:
+        """A burst with shapes was ordered."""
+        if self._unasked is not None:
+            self._unasked.ordered(now_ns)
+
+    def see_time(self, now_ns: int, opened_ns: int, governor: Governor) -> None:
+        """What is due now, where watching began at `opened_ns`."""
+        if self._stacks is None and now_ns - opened_ns > GPM_PATIENCE_NS:
             self.see_activity(0.0)
         if self._shapes_at_first and _steady(governor):
             self._shapes_at_first = False
             self.shapes(governor)
+        elif self._unasked is not None:
+            governor.shapes_when_due = self._unasked.is_due(now_ns, governor)
 
     def shapes(self, governor: Governor) -> None:
         """The shapes of one step: in the next burst, or at once where every step is traced."""

@@ -172,3 +172,20 @@ def test_every_command_in_the_readme_is_understood(line: str) -> None:
     words = shlex.split(line)
     verb = parse(words[1:]).verb
     assert verb is None or verb in VERBS
+
+
+@pytest.mark.parametrize("words", [["attach", "1"], ["run", "--", "true"], []])
+def test_shapes_are_the_default_and_can_be_left_out_or_hurried(words: list[str]) -> None:
+    assert parse(words).shapes is None
+    assert parse(["--shapes", *words]).shapes is True
+    assert parse(["--no-shapes", *words]).shapes is False
+    with pytest.raises(UsageError, match="not allowed with"):
+        parse(["--shapes", "--no-shapes", *words])
+
+
+def test_the_help_says_that_shapes_come_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["attach", "--help"])
+    says = " ".join(capsys.readouterr().out.split())
+    assert "--no-shapes do not record the op shapes of one step once the run is steady" in says
+    assert "--shapes the default but for --once" in says

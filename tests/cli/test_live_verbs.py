@@ -174,7 +174,7 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     assert said.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
     assert said.out.count("-BOUND") >= 1
     waiting[:] = [judged, told]
-    assert live._once(driver, source, Options(once=True), ()) == 0
+    assert live._once(driver, source, Options(once=True), ()) == 0  # nor for what comes unasked
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err
 
 

@@ -56,8 +56,8 @@ def legend(estimate: Estimate, look: Look, width: int) -> list[Text]:
     shown = plotted(estimate.kernels)
     if not shown:
         words = (
-            "No kernel is plotted: their FLOPs come with op shapes. A live run records them at the "
-            "key o or by --shapes, torch.profiler by record_shapes=True."
+            "No kernel is plotted: their FLOPs come with op shapes. A live run records them once it "
+            "is steady (not with --no-shapes), or at the key o; torch.profiler by record_shapes=True."
         )
         return [Text.styled(line, look.style("muted")) for line in wrapped(words, width)]
     share = sum(kernel.share for kernel in shown)
