@@ -140,7 +140,7 @@ def local(svg: str) -> str:
 
 def main() -> int:
     os.environ.pop("NO_COLOR", None)
-    os.environ["TZ"] = "UTC"
+    os.environ.update(TZ="UTC", TERM="xterm-256color", COLORTERM="truecolor")
     time.tzset()
     elsewhere = sys.argv[1:]
     folder = Path(elsewhere[0]) if elsewhere else Path(__file__).parent
