@@ -92,7 +92,7 @@ FAMILIES: tuple[Family, ...] = (
        r"precomputed_convolve|implicit_convolve|cudnn::(detail::(?!bn_)|gemm)|conv_?depthwise|gcgemm|fft2d",
        "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_cudnn"),
     _f("gemm", COMPUTE,
-       r"nvjet_|gemm|Gemm|GEMM|cutlass.*(tensorop|simt|Kernel2?\b)|_mm_kernel|matmul|[mM]arlin|_scaled_mm|magma_|"
+       r"nvjet_|(?<!fb)gemm|Gemm|GEMM|cutlass.*(tensorop|simt|Kernel2?\b)|_mm_kernel|matmul|[mM]arlin|_scaled_mm|magma_|"
        r"Cijk_|deep_gemm|wgmma|mma_kernel|cutlass::device_kernel",
        "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_bias_TNT"),
     _f("solve", COMPUTE,

@@ -102,6 +102,8 @@ class Judge:
         op = self._window.ops.get(op_id)
         work = work_of(op) if op else None
         flop, size, precision, level = amounts(family, facts, work, blocks, threads)
+        if family.kind == families.COMM:  # its name tells what is sent, not what computes
+            precision = None
         cores = self._cores(facts, name)
         c_roof = self._compute_share(flop, precision, cores, mean_ns)
         m_roof = self._memory_share(size, mean_ns)

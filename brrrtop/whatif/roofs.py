@@ -18,6 +18,12 @@ class Roofs:
     bytes_per_s: float
     usual_memory: float = USUAL_MEMORY
 
+    @property
+    def has_triton(self) -> bool:
+        """Whether Triton generates code for this GPU: from compute capability 7.0 on (its README)."""
+        capability = self.ceilings.capability if self.ceilings else None
+        return capability is None or capability >= (7, 0)
+
     def flop_per_s(self, precision: str) -> float | None:
         """Peak of the tensor cores, or of what stands in for them."""
         return self.ceilings.rate(precision, True) if self.ceilings else None

@@ -139,3 +139,19 @@ def test_kernels_over_lists_say_what_they_touch(functor: str, element: int, touc
 
 def test_alignment_is_read_off_cutlass_names() -> None:
     assert name_facts("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1").alignment == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float, float, long>",
+        "void fbgemm_gpu::permute_2D_sparse_data_kernel<false, long, int>",
+        "void fbgemm_gpu::bounds_check_indices_kernel<long>",
+    ],
+)
+def test_embeddings_of_a_library_named_for_products_are_none(name: str) -> None:
+    assert family_of(name).name == "index"
+
+
+def test_products_of_that_library_are_products() -> None:
+    assert family_of("void fbgemm_gpu::f8f8bf16_rowwise_gemm_kernel<int>").name == "gemm"

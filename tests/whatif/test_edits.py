@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -310,3 +311,14 @@ def test_what_a_wait_costs_is_simulated_not_summed() -> None:
         s.idle(6_000.0)
 
     assert saved(looped(body), "no-sync") == pytest.approx(0.5, abs=0.08)
+
+
+@pytest.mark.parametrize(("capability", "compiles"), [((7, 0), True), ((6, 0), False)])
+def test_nothing_is_compiled_on_a_gpu_that_triton_generates_no_code_for(
+    capability: tuple[int, int], compiles: bool
+) -> None:
+    judged = mixed().judged()
+    step = step_of(judged)
+    assert step is not None and judged.ceilings is not None
+    roofs = roofs_of(replace(judged.ceilings, capability=capability))
+    assert (price(("compile",), [(MIDDLE, step)], roofs) is not None) is compiles

@@ -27,7 +27,7 @@ COMPILED = 0.5
 def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """The step with forward and backward compiled in the default mode; None: it is, or nothing would."""
     region = model_nodes(step)
-    if not region.any() or is_compiled(step) or is_captured(step):
+    if not region.any() or is_compiled(step) or is_captured(step) or not roofs.has_triton:
         return None
     laid = channels_last(step, roofs, guess)
     return _launched(step, _fused(laid or step, roofs, guess), guess)
