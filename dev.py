@@ -46,11 +46,14 @@ CHECKS = (
 )
 ON_THE_CLOCK = ("tests/agent", "tests/attach", "tests/live", "tests/probes")
 """Their trainers, waits and deadlines are real: three at a time, and they mostly wait."""
-PYTEST = ("pytest", "-q", "--durations=10", "--dist", "loadfile")
-WAITING = (*PYTEST, "-n", "3", *ON_THE_CLOCK)
+ALONE = ("tests/agent/test_meet.py", "tests/agent/test_takeout.py", "tests/live/test_whole_path.py")
+"""What the agent does there depends on how soon the trainer gets a core: last, with nothing beside."""
+PYTEST = ("pytest", "-q", "--durations=10")
+IN_WORKERS = (*PYTEST, "--dist", "loadfile", "-n")
+WAITING = (*IN_WORKERS, "3", *ON_THE_CLOCK, *(f"--ignore={file}" for file in ALONE))
 WORKING = (
     ("mypy",),
-    (*PYTEST, "-n", "auto", "--maxprocesses", "4", *(f"--ignore={f}" for f in ON_THE_CLOCK)),
+    (*IN_WORKERS, "auto", "--maxprocesses", "4", *(f"--ignore={f}" for f in ON_THE_CLOCK)),
 )
 PATIENT = ("nice", "-n", "15")
 """What takes only the cores that those on the clock leave."""
@@ -97,10 +100,12 @@ def test(pytest_arguments: list[str]) -> int:
     folder = test_environment()
     if pytest_arguments:
         return subprocess.call([folder / "pytest", *pytest_arguments], env=unhindered())
-    failed = [code for check in CHECKS if (code := run(folder, check))]
-    failed += [code for code in beside_each_other(folder) if code]
+    codes = [run(folder, check) for check in CHECKS]
+    codes += beside_each_other(folder)
+    codes.append(run(folder, (*PYTEST, *ALONE)))
+    failed = next(filter(None, codes), 0)
     say("something failed: see above" if failed else "everything passed")
-    return failed[0] if failed else 0
+    return failed
 
 
 def beside_each_other(folder: Path) -> list[int]:

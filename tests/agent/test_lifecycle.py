@@ -334,7 +334,10 @@ def test_a_python_side_that_never_answers_does_not_keep_the_agent(
     monitor.in_state("ready")
     monitor.send(control.detach())
     monitor.until(lambda m: m.ended, 8.0)
-    assert not trainer.socket_path.exists()
+    deadline = time.monotonic() + 8.0
+    while trainer.socket_path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_yield_lets_another_profiler_have_cupti_and_resume_takes_it_back(

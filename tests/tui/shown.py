@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from brrrtop.tui.look import Look
 from tests.tui.drivers import ALL, ListDriver
 
 SIZES = ((80, 24), (120, 40), (200, 60))
+PATIENCE_S = 30.0
 
 
 @dataclass
@@ -58,8 +60,8 @@ class Shown:
         Raises:
             AssertionError: It never did.
         """
-        text = ""
-        for _ in range(100):
+        text, deadline = "", time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
             text = await self.text()
             if words in text:
                 return text
@@ -83,10 +85,9 @@ async def shown(
     app = BrrrtopApp(driver, interval_s=interval_s, look=look or Look())
     async with app.run_test(size=size, notifications=notifications) as pilot:
         screen = Shown(app, driver, pilot)
-        for _ in range(200):
-            if app.snapshot.source.kind or app.fault:
-                break
+        deadline = time.monotonic() + PATIENCE_S
+        while not (app.snapshot.source.kind or app.fault) and time.monotonic() < deadline:
             await pilot.pause(0.01)
         await screen.settle()
         yield screen
-    assert driver.closed.wait(2), "the driver was not closed"
+    assert driver.closed.wait(PATIENCE_S), "the driver was not closed"
