@@ -329,7 +329,11 @@ class PendingCall(_Ptrace):
 
 
 class ParkedThread(_Ptrace):
-    """Starts the thread from one that sleeps in the kernel, never from a running one."""
+    """Starts the thread from one that sleeps in the kernel, never from a running one.
+
+    Nobody has the GIL for us there, so that the thread makes its state without. Up to Python 3.11 a
+    child that another thread forks in those microseconds hangs, and so does who waits for it.
+    """
 
     name = "parked thread"
     job = "thread"

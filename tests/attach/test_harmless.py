@@ -256,8 +256,9 @@ def test_a_trainer_without_a_descriptor_left_says_so(tmp_path: Path) -> None:
         assert moves(one), one.said
 
 
-def test_a_trainer_that_can_start_no_thread_says_so(stand_in: AgentFiles) -> None:
-    with python(ONE_MAPPING + children.BUSY) as one:
+@everywhere
+def test_a_trainer_that_can_start_no_thread_says_so(interpreter: str, stand_in: AgentFiles) -> None:
+    with python(ONE_MAPPING + children.BUSY, interpreter) as one:
         with pytest.raises(CollectorError, match="could not start a thread"):
             attach(one.pid, stand_in, need_torch=False)
         assert moves(one), one.said
