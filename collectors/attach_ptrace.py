@@ -32,6 +32,13 @@ _WANTED = frozenset(
         *("pthread_create", "pthread_self", "pthread_detach", "symlink"),
     )
 )
+_BINDS = ("_PyThreadState_Init", "_PyThreadState_SetCurrent")
+_HANDING = frozenset(
+    (
+        *("PyInterpreterState_Main", "_PyThreadState_Prealloc", "PyEval_AcquireThread"),
+        *("PyThreadState_Clear", "PyThreadState_Delete", "PyThreadState_DeleteCurrent"),
+    )
+)
 _MACHINES = ("x86_64", "aarch64")
 _C_LIBRARIES = ("libc.so", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
 _CHECKED_BYTES = 16
@@ -72,7 +79,7 @@ def make_plan(process: Process) -> Plan:
     arch = import_module(f"collectors.ptrace_{machine}")
     found = _Search(process, machine, arch.GADGET_ALIGN)
     for path in _in_order(process, python.path):
-        found.look(path, _WANTED, arch.GADGETS)
+        found.look(path, _WANTED | _HANDING | {*_BINDS}, arch.GADGETS)
     for path in _others(process):
         if arch.GADGETS.keys() <= found.gadgets.keys():
             break
@@ -88,7 +95,26 @@ def make_plan(process: Process) -> Plan:
     lacking = sorted(arch.GADGETS.keys() - found.gadgets.keys())
     if lacking:
         raise Unsupported(f"the trainer's C library is unknown to us (no {lacking[0]} code)", _RUN)
-    return Plan(machine, found.functions, found.gadgets, found.expected)
+    functions = found.functions | _bind(python.version, found.functions)
+    return Plan(machine, functions, found.gadgets, found.expected)
+
+
+def _bind(version: tuple[int, int] | None, found: dict[str, int]) -> dict[str, int]:
+    """What tells a thread which state is its own, where that state can be made by another thread.
+
+    Only up to 3.11, where it is needed: the lock of the list of states is held by whoever makes one,
+    and a child that was forked meanwhile, by a thread with the GIL, waits for it without end. From
+    3.12 on such a child frees the lock first.
+
+    Source: CPython `Modules/_threadmodule.c`, 3.8-3.10 `thread_bootstrap` and 3.11 `thread_run`;
+    `PyOS_AfterFork_Child`. The wrong one of the two ends the process with a fatal error.
+    """
+    if version is None or version >= (3, 12) or not found.keys() >= _HANDING:
+        return {}
+    by_init, by_current = (found.get(name, 0) for name in _BINDS)
+    if version == (3, 11):
+        return {"bind": by_current} if by_current else {}
+    return {"bind": by_init} if by_init and not by_current else {}
 
 
 _RUN = "start the training with: brrrtop run -- CMD"
@@ -303,7 +329,11 @@ class PendingCall(_Ptrace):
 
 
 class ParkedThread(_Ptrace):
-    """Starts the thread from one that sleeps in the kernel, never from a running one."""
+    """Starts the thread from one that sleeps in the kernel, never from a running one.
+
+    Nobody has the GIL for us there, so that the thread makes its state without. Up to Python 3.11 a
+    child that another thread forks in those microseconds hangs, and so does who waits for it.
+    """
 
     name = "parked thread"
     job = "thread"

@@ -190,25 +190,44 @@ def _past(instruction: int, skipped: bytes) -> bytes:
     return struct.pack("<I", instruction | (len(skipped) // 4 + 1) << 5) + skipped
 
 
-_CBZ_W0, _CBNZ_X0, _BNE = 0x34000000, 0xB5000000, 0x54000001
+_CBZ_W0, _CBZ_X0, _CBNZ_X0, _BNE = 0x34000000, 0xB4000000, 0xB5000000, 0x54000001
 
 
 def starter_code(
-    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int
+    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int, handed: bool
 ) -> bytes:
     """`int starter(void *)`, a pending call: starts a thread at `thread` in process `pid`.
 
-    In any other process, a forked child, it does nothing. It always returns 0.
+    In any other process, a forked child, it does nothing. It always returns 0. With `handed` it makes
+    the thread's state, as the interpreter does for threads of its own: it holds the GIL, so that no
+    thread forks meanwhile.
     """
-    start = b"".join(
+    refuse = _refuse(functions, reason, refusal)
+    make, drop, argument = b"", b"", 0xD2800003  # mov x3, #0
+    if handed:
+        argument = 0xAA1303E3  # mov x3, x19
+        own = struct.pack("<I", 0xAA1303E0)  # mov x0, x19
+        drop = own + _call(functions["PyThreadState_Clear"])
+        drop += own + _call(functions["PyThreadState_Delete"])
+    create = b"".join(
         (
             struct.pack("<2I", 0x910043E0, 0xD2800001),  # add x0, sp, #16; mov x1, #0
             _load(2, thread),
-            struct.pack("<I", 0xD2800003),  # mov x3, #0
+            struct.pack("<I", argument),
             _call(functions["pthread_create"]),
-            _past(_CBZ_W0, _refuse(functions, reason, refusal)),
+            _past(_CBZ_W0, drop + refuse)[: 4 + len(drop)],
         )
     )
+    if handed:
+        make = b"".join(
+            (
+                _call(functions["PyInterpreterState_Main"]),
+                _call(functions["_PyThreadState_Prealloc"]),
+                struct.pack("<I", 0xAA0003F3),  # mov x19, x0
+                _past(_CBZ_X0, create)[:4],  # to the refusal
+            )
+        )
+    start = make + create + refuse
     return b"".join(
         (
             struct.pack("<I", 0xA9BE4FFE),  # stp x30, x19, [sp, #-32]!
@@ -223,11 +242,15 @@ def starter_code(
     )
 
 
-def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int) -> bytes:
+def thread_code(
+    functions: dict[str, int], text: int, reason: int, refusal: int, handed: bool
+) -> bytes:
     """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends.
 
     The text runs in names of its own. What it raises is dropped, not printed: `reason` becomes the
-    target of a link at `refusal` instead.
+    target of a link at `refusal` instead. With `handed` its argument is its state; without, it makes
+    one before it has the GIL: a child that another thread forks at that moment can hang in its first
+    steps, up to Python 3.11.
     """
     refuse = b"".join(
         (
@@ -236,10 +259,16 @@ def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int)
             struct.pack("<I", 0xD2800000),  # mov x0, #0
         )
     )
+    enter = _call(functions["PyGILState_Ensure"]) + struct.pack("<I", 0x2A0003F3)  # mov w19, w0
+    leave = struct.pack("<I", 0x2A1303E0) + _call(functions["PyGILState_Release"])  # mov w0, w19
+    if handed:
+        own = struct.pack("<I", 0xAA1303E0)  # mov x0, x19
+        enter = own + _call(functions["bind"]) + own + _call(functions["PyEval_AcquireThread"])
+        leave = own + _call(functions["PyThreadState_Clear"])
+        leave += _call(functions["PyThreadState_DeleteCurrent"])
     run = b"".join(
         (
-            _call(functions["PyGILState_Ensure"]),
-            struct.pack("<I", 0x2A0003F3),  # mov w19, w0
+            enter,
             _call(functions["PyDict_New"]),
             struct.pack("<3I", 0xAA0003F4, 0xAA0003E2, 0xAA0003E3),  # mov x20, x0; x2; x3
             _load(0, text),
@@ -250,8 +279,7 @@ def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int)
             _call(functions["Py_DecRef"]),
             struct.pack("<I", 0xAA1403E0),  # mov x0, x20
             _call(functions["Py_DecRef"]),
-            struct.pack("<I", 0x2A1303E0),  # mov w0, w19
-            _call(functions["PyGILState_Release"]),
+            leave,
         )
     )
     return b"".join(
@@ -259,6 +287,7 @@ def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int)
             struct.pack(
                 "<2I", 0xA9BE4FFE, 0xF9000BF4
             ),  # stp x30, x19, [sp, #-32]!; str x20, [sp, #16]
+            struct.pack("<I", 0xAA0003F3),  # mov x19, x0
             _call(functions["pthread_self"]),
             _call(functions["pthread_detach"]),
             _call(functions["Py_IsInitialized"]),

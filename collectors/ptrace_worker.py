@@ -25,7 +25,7 @@ from collectors import parent, ptrace, ptrace_threads
 from collectors.ptrace_visit import CodeRefused, Visit, VisitFailed
 
 _PAGE = 4096
-_STARTER_BYTES, _CODE_BYTES = 256, 768
+_STARTER_BYTES, _CODE_BYTES = 512, 1024
 _REHEARSALS, _REHEARSAL_LIMIT_S = 4, 0.2
 _LOOK_LIMIT_S, _LOOK_EVERY_S = 0.7, 0.02
 _NO_THREAD = "the trainer could not start a thread: no memory or too many threads"
@@ -40,9 +40,11 @@ def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
     at = start + _CODE_BYTES
     refusal, no_thread, refused, text = (at + sum(map(len, words[:k])) for k in range(4))
     functions, thread = job["functions"], start + _STARTER_BYTES
-    code = arch.starter_code(functions, job["own_pid"], thread, no_thread, refusal)
+    handed = job["do"] == "pending" and "bind" in functions
+    own_pid = job["own_pid"]
+    code = arch.starter_code(functions, own_pid, thread, no_thread, refusal, handed)
     code = code.ljust(_STARTER_BYTES, b"\0")
-    code += arch.thread_code(functions, text, refused, refusal)
+    code += arch.thread_code(functions, text, refused, refusal, handed)
     return bytes(code.ljust(_CODE_BYTES, b"\0") + b"".join(words))
 
 

@@ -237,40 +237,69 @@ def _refuse(functions: dict[str, int], reason: int, refusal: int) -> bytes:
 
 
 def starter_code(
-    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int
+    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int, handed: bool
 ) -> bytes:
     """`int starter(void *)`, a pending call: starts a thread at `thread` in process `pid`.
 
-    In any other process, a forked child, it does nothing. It always returns 0.
+    In any other process, a forked child, it does nothing. It always returns 0. With `handed` it makes
+    the thread's state, as the interpreter does for threads of its own: it holds the GIL, so that no
+    thread forks meanwhile.
     """
     refuse = _refuse(functions, reason, refusal)
-    start = b"".join(
+    make, drop, argument = b"", b"", b"\x31\xc9"  # xor ecx, ecx
+    if handed:
+        argument = b"\x48\x8b\x4c\x24\x08"  # mov rcx, [rsp + 8]
+        drop = b"".join(
+            (
+                b"\x48\x8b\x7c\x24\x08",  # mov rdi, [rsp + 8]
+                _call(functions["PyThreadState_Clear"]),
+                b"\x48\x8b\x7c\x24\x08",  # mov rdi, [rsp + 8]
+                _call(functions["PyThreadState_Delete"]),
+            )
+        )
+    create = b"".join(
         (
             b"\x48\x89\xe7\x31\xf6",  # mov rdi, rsp; xor esi, esi
             b"\x48\xba" + struct.pack("<Q", thread),  # mov rdx, thread
-            b"\x31\xc9",  # xor ecx, ecx
+            argument,
             _call(functions["pthread_create"]),
-            b"\x85\xc0\x74" + bytes((len(refuse),)),  # test eax, eax; jz past the refusal
-            refuse,
+            # test eax, eax; jz past the refusal
+            b"\x85\xc0\x74" + bytes((len(drop) + len(refuse),)),
+            drop,
         )
     )
+    if handed:
+        make = b"".join(
+            (
+                _call(functions["PyInterpreterState_Main"]),
+                b"\x48\x89\xc7",  # mov rdi, rax
+                _call(functions["_PyThreadState_Prealloc"]),
+                b"\x48\x89\x44\x24\x08",  # mov [rsp + 8], rax
+                b"\x48\x85\xc0\x74" + bytes((len(create),)),  # test rax, rax; jz to the refusal
+            )
+        )
+    start = make + create + refuse
     return b"".join(
         (
             b"\x48\x83\xec\x18",  # sub rsp, 24
             b"\xb8\x27\x00\x00\x00\x0f\x05",  # mov eax, 39; syscall = getpid
             b"\x3d" + struct.pack("<I", pid),  # cmp eax, pid
-            b"\x75" + bytes((len(start),)),  # jne past the start
+            b"\x0f\x85" + struct.pack("<I", len(start)),  # jne past the start
             start,
             b"\x31\xc0\x48\x83\xc4\x18\xc3",  # xor eax, eax; add rsp, 24; ret
         )
     )
 
 
-def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int) -> bytes:
+def thread_code(
+    functions: dict[str, int], text: int, reason: int, refusal: int, handed: bool
+) -> bytes:
     """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends.
 
     The text runs in names of its own. What it raises is dropped, not printed: `reason` becomes the
-    target of a link at `refusal` instead.
+    target of a link at `refusal` instead. With `handed` its argument is its state; without, it makes
+    one before it has the GIL: a child that another thread forks at that moment can hang in its first
+    steps, up to Python 3.11.
     """
     refuse = b"".join(
         (
@@ -279,10 +308,16 @@ def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int)
             b"\x31\xc0",  # xor eax, eax
         )
     )
+    enter = _call(functions["PyGILState_Ensure"]) + b"\x89\xc3"  # mov ebx, eax
+    leave = b"\x89\xdf" + _call(functions["PyGILState_Release"])  # mov edi, ebx
+    if handed:
+        own = b"\x48\x89\xdf"  # mov rdi, rbx
+        enter = own + _call(functions["bind"]) + own + _call(functions["PyEval_AcquireThread"])
+        leave = own + _call(functions["PyThreadState_Clear"])
+        leave += _call(functions["PyThreadState_DeleteCurrent"])
     run = b"".join(
         (
-            _call(functions["PyGILState_Ensure"]),
-            b"\x89\xc3",  # mov ebx, eax
+            enter,
             _call(functions["PyDict_New"]),
             b"\x48\x89\xc5\x48\x89\xc2\x48\x89\xc1",  # mov rbp, rax; mov rdx, rax; mov rcx, rax
             b"\x48\xbf" + struct.pack("<Q", text),  # mov rdi, text
@@ -295,13 +330,13 @@ def thread_code(functions: dict[str, int], text: int, reason: int, refusal: int)
             _call(functions["Py_DecRef"]),
             b"\x48\x89\xef",  # mov rdi, rbp
             _call(functions["Py_DecRef"]),
-            b"\x89\xdf",  # mov edi, ebx
-            _call(functions["PyGILState_Release"]),
+            leave,
         )
     )
     return b"".join(
         (
             b"\x53\x55\x48\x83\xec\x08",  # push rbx; push rbp; sub rsp, 8
+            b"\x48\x89\xfb",  # mov rbx, rdi
             _call(functions["pthread_self"]),
             b"\x48\x89\xc7",  # mov rdi, rax
             _call(functions["pthread_detach"]),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -79,6 +82,82 @@ def test_a_forked_child_runs_nothing_of_ours(interpreter: str, tmp_path: Path) -
         assert one.hears(b"forked"), one.said
         assert lines(mark) == []
         assert one.alive
+
+
+FORKING_ON = """
+import os, threading
+def fork():
+    while True:
+        child = os.fork()
+        if child == 0: os._exit(0)
+        os.waitpid(child, 0)
+        print("forked", flush=True)
+threading.Thread(target=fork, daemon=True).start()
+"""
+SLOW_UNLOCKING = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+int PyGILState_Check(void);
+void PyThread_release_lock(void *lock) {
+    void (*real)(void *) = (void (*)(void *))dlsym(RTLD_NEXT, "PyThread_release_lock");
+    if (!PyGILState_Check()) usleep(200000);
+    real(lock);
+}
+"""
+"""Whoever holds a lock of the interpreter's but not the GIL holds it for long."""
+
+
+@everywhere
+def test_a_child_that_is_forked_while_we_enter_inherits_no_lock_of_the_interpreter(
+    interpreter: str, tmp_path: Path
+) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    source, library, mark = (tmp_path / name for name in ("slow.c", "slow.so", "mark"))
+    source.write_text(SLOW_UNLOCKING)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    env = {**os.environ, "LD_PRELOAD": str(library)}
+    with python(FORKING_ON + children.BUSY, interpreter, env=env) as one:
+        build = processes.read(one.pid).python
+        if build is None or build.static:
+            pytest.skip("its calls of its own functions cannot be exchanged")
+        try:
+            for count in range(1, 4):
+                assert queue(one, writes(mark)).entered
+                assert appears(mark, count), one.said
+                one.said = b""
+                assert one.hears(b"forked\nforked\n"), "a forked child hangs"
+        finally:
+            end_children(one)
+
+
+def end_children(one: Child) -> None:
+    """Of every thread."""
+    one.process.send_signal(signal.SIGSTOP)
+    for tasks in Path(f"/proc/{one.pid}/task").glob("*/children"):
+        for pid in tasks.read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+
+
+CALLING_BACK = """
+import ctypes
+made = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 7)
+with open(%r, "a") as file: file.write("x" * made())
+"""
+
+
+@everywhere
+def test_a_destructor_that_asks_for_the_gil_gets_it_in_the_thread_of_ours(
+    interpreter: str, tmp_path: Path
+) -> None:
+    """A garbage collection may strike there, and calls of C libraries back into Python with it."""
+    mark = tmp_path / "mark"
+    with python(children.BUSY, interpreter) as one:
+        assert queue(one, CALLING_BACK % str(mark)).entered
+        assert appears(mark, 7), one.said
+        assert moves(one), one.said
 
 
 def lines(path: Path) -> list[str]:
@@ -177,8 +256,9 @@ def test_a_trainer_without_a_descriptor_left_says_so(tmp_path: Path) -> None:
         assert moves(one), one.said
 
 
-def test_a_trainer_that_can_start_no_thread_says_so(stand_in: AgentFiles) -> None:
-    with python(ONE_MAPPING + children.BUSY) as one:
+@everywhere
+def test_a_trainer_that_can_start_no_thread_says_so(interpreter: str, stand_in: AgentFiles) -> None:
+    with python(ONE_MAPPING + children.BUSY, interpreter) as one:
         with pytest.raises(CollectorError, match="could not start a thread"):
             attach(one.pid, stand_in, need_torch=False)
         assert moves(one), one.said

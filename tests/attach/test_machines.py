@@ -10,7 +10,8 @@ import pytest
 
 from collectors import attach_ptrace, ptrace_aarch64, ptrace_worker, ptrace_x86_64
 
-FUNCTIONS = dict.fromkeys(attach_ptrace._WANTED, 0x1234567890ABCDEF)
+NAMES = attach_ptrace._WANTED | attach_ptrace._HANDING | {"bind"}
+FUNCTIONS = dict.fromkeys(NAMES, 0x1234567890ABCDEF)
 STACK = 0x7FFC_1234_5678
 XCR0 = 0x602E7
 
@@ -85,6 +86,7 @@ def test_arm_frame_is_laid_as_the_kernel_lays_it() -> None:
     assert aimed[30:33] == (5, frame.restore_sp, 0x1234)
 
 
+@pytest.mark.parametrize("handed", [False, True])
 @pytest.mark.parametrize(
     ("machine", "triple", "words"),
     [
@@ -93,15 +95,15 @@ def test_arm_frame_is_laid_as_the_kernel_lays_it() -> None:
     ],
 )
 def test_machine_code_is_what_a_disassembler_reads(
-    machine: object, triple: str, words: list[str]
+    machine: object, triple: str, words: list[str], handed: bool
 ) -> None:
     tool = shutil.which("llvm-mc")
     if tool is None:
         pytest.skip("no llvm-mc here")
     address = 0xFEDCBA0987654321
-    code = machine.starter_code(FUNCTIONS, 2**22, address, address, address)  # type: ignore[attr-defined]
+    code = machine.starter_code(FUNCTIONS, 2**22, address, address, address, handed)  # type: ignore[attr-defined]
     assert len(code) <= ptrace_worker._STARTER_BYTES
-    code += machine.thread_code(FUNCTIONS, address, address, address)  # type: ignore[attr-defined]
+    code += machine.thread_code(FUNCTIONS, address, address, address, handed)  # type: ignore[attr-defined]
     assert len(code) <= ptrace_worker._CODE_BYTES
     code += b"".join(machine.GADGETS.values())  # type: ignore[attr-defined]
     done = subprocess.run(
