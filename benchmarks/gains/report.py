@@ -341,7 +341,8 @@ Public models in the loops that their users write, each edit really made on an N
 torch 2.11.0+cu130, 2026-11-22), beside what `brrrtop analyze` predicts from a torch.profiler trace of the
 base loop. Figures are per cent of the time per sample saved, measured → predicted. Models whose base loop took
 another time when it was measured again (more than 3 %) are left out: a disturbed host says nothing of an
-edit. {left_out} models were left out for that, or because no trace of theirs came back; what was measured of
+edit. In the second and third of the three runs the profiler was in the process before the edits, and its cost stays
+there: most launch-bound models are among those left out. {left_out} models were left out for that, or because no trace of theirs came back; what was measured of
 them is in `benchmarks/gains/measured/`.
 
 The constants of `brrrtop/whatif/assumptions.py` were set with the half *tune* in view. The half *test* was
