@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 I8 = npt.NDArray[np.int64]
 I4 = npt.NDArray[np.int32]
-U4 = npt.NDArray[np.uint32]
 U1 = npt.NDArray[np.uint8]
 F8 = npt.NDArray[np.float64]
 Bool = npt.NDArray[np.bool_]

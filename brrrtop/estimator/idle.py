@@ -42,7 +42,7 @@ WAIT_NS = 20_000
 """A copy call that takes longer than this blocked on the device: an asynchronous one returns in
 a few microseconds."""
 
-_PAINT: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
+PAINT: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
     ("compile", (MarkClass.COMPILE,)),
     ("checkpoint", (MarkClass.CHECKPOINT,)),
     ("gc", (MarkClass.GC,)),
@@ -52,7 +52,7 @@ _PAINT: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
     ("evaluation", (MarkClass.EVALUATION,)),
 )
 """Most specific first: a collection inside a loader wait is the collection's."""
-NAMED = tuple(mark_class for _, classes in _PAINT for mark_class in classes)
+NAMED = tuple(mark_class for _, classes in PAINT for mark_class in classes)
 """Marks that name a cause."""
 NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
 
@@ -74,7 +74,7 @@ def _ranges(marks: Marks, classes: tuple[MarkClass, ...]) -> tuple[I8, I8]:
 
 def _layers(marks: Marks, calls: Calls) -> list[tuple[I8, I8]]:
     layers = []
-    for cause, classes in _PAINT:
+    for cause, classes in PAINT:
         starts, ends = _ranges(marks, classes)
         extra = {
             "allocator": calls.classes == CallClass.ALLOC,
@@ -180,7 +180,7 @@ def _next_call(
 def _named(causes: dict[str, int], marks: Marks, calls: Calls, starts: I8, ends: I8) -> I8:
     """Books what marks and calls name; returns what is left of each gap's host part."""
     rest = ends - starts
-    for (cause, _), layer in zip(_PAINT, _layers(marks, calls), strict=True):
+    for (cause, _), layer in zip(PAINT, _layers(marks, calls), strict=True):
         covered = Cover(*layer).between(starts, ends)
         causes[cause] += int(covered.sum())
         rest = rest - covered

@@ -1,7 +1,8 @@
 """What no record tells of an edited step, as numbers with a range.
 
-Each is a property of PyTorch, a compiler or a bus and not of a model. The middle value is the median
-of the half of `benchmarks/gains` that tunes; the range holds the middle eight tenths of it.
+Each is a property of PyTorch, a compiler or a bus and not of a model. The values were set by hand, with the
+half of `benchmarks/gains` that tunes in view where its models speak of them (generated kernels, norms,
+layouts, launches), else as guesses. What comes of them, and how often the range holds, is in `docs/gains.md`.
 """
 
 from __future__ import annotations

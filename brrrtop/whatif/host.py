@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.estimator import intervals
-from brrrtop.estimator.idle import BACK_TO_BACK_NS, DISPATCH_NS
+from brrrtop.estimator.idle import BACK_TO_BACK_NS, DISPATCH_NS, PAINT
 from brrrtop.tables import F8, I8, Bool, Window
 from brrrtop.whatif.iterations import Iterations
 from collectors.wire import MarkClass
@@ -20,16 +20,6 @@ FULL_QUEUE = 900
 """Launches ahead of the device from which the queue counts as full; it takes 1,024."""
 NO_WORKERS = ("num_workers=0", "_SingleProcess")
 """In the names of input marks of a loader that loads in the loop itself."""
-CAUSES: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (
-    ("compile", (MarkClass.COMPILE,)),
-    ("checkpoint", (MarkClass.CHECKPOINT,)),
-    ("gc", (MarkClass.GC,)),
-    ("allocator", (MarkClass.ALLOCATOR,)),
-    ("input", (MarkClass.INPUT,)),
-    ("logging", (MarkClass.LOGGING,)),
-    ("evaluation", (MarkClass.EVALUATION,)),
-)
-"""Named parts of the host's time, most specific first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,12 +98,12 @@ def named(window: Window, previous: I8, begun: I8, before: F8) -> dict[str, F8]:
     """Parts of the host's time between calls that marks name."""
     marks = window.marks
     layers = []
-    for _, classes in CAUSES:
+    for _, classes in PAINT:
         rows = np.isin(marks.classes, np.array([int(c) for c in classes]))
         layers.append(intervals.merge_unsorted(marks.starts_ns[rows], marks.ends_ns[rows]))
     painted = intervals.paint(layers)
     low, high = np.minimum(previous, begun), begun
     return {
         cause: np.minimum(intervals.Cover(*layer).between(low, high), before).astype(np.float64)
-        for (cause, _), layer in zip(CAUSES, painted, strict=True)
+        for (cause, _), layer in zip(PAINT, painted, strict=True)
     }

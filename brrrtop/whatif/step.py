@@ -122,7 +122,7 @@ class Step:
     batch_ns: float
     """Time that others take for a step's batch where the loop waits for it: no step is shorter. Or 0."""
     named_ns: dict[str, F8]
-    """Parts of `before_ns` by cause, keys of `CAUSES`."""
+    """Parts of `before_ns` by cause, by `idle.PAINT`."""
     rows: I8
     """Row of the activity in the window; -1: a wait."""
     kernels: Kernels

@@ -1,7 +1,7 @@
 """Imports the agent piece by piece, so that the trainer has the interpreter in between.
 
 Compiling all of it at a stretch (there may be no cache for this Python) kept it from the training
-thread for 20 ms: a step of 23 ms instead of 4 (H200; benchmarks/lab/holds.py).
+thread for 20 ms: a step of 23 ms instead of 4 (H200).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Saves between the bursts of a watch, on a recording of an H200.
 
-`saves.brrr`: a language model that saves its state every eight steps (benchmarks/blind/lstm_lm.py), one
+`saves.brrr`: a language model that saves its state every eight steps, one
 burst of five steps between two saves.
 """
 

@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from brrrtop.ceilings import ceilings_for
 from brrrtop.estimator.estimate import Judged
 from brrrtop.estimator.traits import Role
 from brrrtop.tables import Device
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
+from brrrtop.whatif.edits.waiting import no_sync
 from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Priced, price, priced
 from brrrtop.whatif.roofs import Roofs, roofs_of
 from brrrtop.whatif.simulate import period_ns
@@ -22,6 +24,7 @@ from tests.advisories.scenarios import (
     ADD,
     CONV_NCHW,
     GEMM,
+    H200,
     MUL,
     NCCL,
     NORM,
@@ -31,6 +34,7 @@ from tests.advisories.scenarios import (
     healthy,
 )
 
+H200_CEILINGS = ceilings_for(H200)
 DEVICE_EDITS = ("channels-last", "tf32", "sdpa")
 
 
@@ -322,3 +326,18 @@ def test_nothing_is_compiled_on_a_gpu_that_triton_generates_no_code_for(
     assert step is not None and judged.ceilings is not None
     roofs = roofs_of(replace(judged.ceilings, capability=capability))
     assert (price(("compile",), [(MIDDLE, step)], roofs) is not None) is compiles
+
+
+def test_the_hosts_time_before_waits_in_a_row_is_still_spent_without_them() -> None:
+    def body(s: Scene) -> None:
+        large(s)
+        for _ in range(3):
+            s.idle(2_000.0)
+            s.sync(5.0)
+
+    step = stepped(looped(body))
+    roofs = roofs_of(H200_CEILINGS)
+    edited = no_sync(step, roofs, MIDDLE) if roofs else None
+    assert edited is not None and not edited.waits.any()
+    assert edited.before_ns.sum() == pytest.approx(step.before_ns.sum())
+    assert (edited.before_ns >= 0).all()

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.estimator.traits import Role
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
@@ -28,23 +27,21 @@ def quiet_host(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
 
 
 def no_sync(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
-    """The step without waits for the device, copies that are read back among them; None without any."""
-    uploads = step.kernels.is_role(Role.COPY) & step.waits & (step.rows >= 0)
-    waits = step.waits & ~_uploading(step)
-    if not waits.any():
-        return None
+    """The step without waits for the device, copies that are read back among them; None without any.
+
+    Waits of uploads stay: pinned memory is their fix.
+    """
+    waits = step.waits & ~step.kernels.uploads
     # A lone wait is gone; a copy that was waited for still runs.
-    kept = ~(waits & ~step.launches)
-    moved = np.where(kept, 0.0, step.before_ns)
-    following = np.concatenate(([0.0], moved[:-1]))
-    before = step.before_ns + following
-    edited = replace(step, waits=step.waits & ~waits, before_ns=before)
-    return edited.take(kept | uploads)
-
-
-def _uploading(step: Step) -> np.ndarray:
-    """Waits of copies to the device: pinned memory is their fix."""
-    return np.asarray(step.waits & step.kernels.uploads)
+    kept = np.flatnonzero(~waits | step.launches)
+    if not waits.any() or not len(kept):
+        return None
+    # The host's time before a wait is still spent: before the next node, round to the first one.
+    spent = np.concatenate(([0.0], np.cumsum(step.before_ns)))
+    reached = spent[kept + 1]
+    before = step.before_ns.copy()
+    before[kept] = np.diff(reached, prepend=reached[-1] - spent[-1])
+    return replace(step, waits=step.waits & ~waits, before_ns=before).take(kept)
 
 
 def _without(step: Step, causes: Sequence[str]) -> Step | None:

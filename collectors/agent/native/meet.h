@@ -1,8 +1,8 @@
 /* Meets the trainer where it launches nothing, and holds it there for a moment.
  *
  * Kinds switched beside a launching thread kill the trainer: CUPTI 13.0.85 crashed about once in 200
- * times, with and without CUDA graphs, and never in 18,000 times between steps (H200, torch 2.11;
- * benchmarks/lab/toggling.py). So everything but flushing waits for one of these places: between two
+ * times, with and without CUDA graphs, and never in 18,000 times between steps (H200, torch 2.11).
+ * So everything but flushing waits for one of these places: between two
  * steps, in the optimizer's hook; between two bytecodes of the main thread, by a pending call of the
  * interpreter, where no step ends for a while; or inside brrr_yield and brrr_stop. */
 #ifndef BRRR_MEET_H
