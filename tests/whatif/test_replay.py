@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from brrrtop.cli import demo
 from brrrtop.estimator.estimate import Judged, estimate
 from brrrtop.session.opening import open_source
 from brrrtop.session.timeline import Timeline
+from brrrtop.session.whole import analyze
 from brrrtop.tables import Span
 from brrrtop.whatif.price import priced
 from brrrtop.whatif.simulate import period_ns
@@ -61,3 +63,13 @@ def test_a_loader_in_the_loop_is_all_that_its_step_waits_for() -> None:
 def test_workers_that_keep_up_hold_no_edit_back() -> None:
     found = priced(judged("promises/dataloader-stall.after"))
     assert found is not None and found.step.batch_ns == 0
+
+
+@pytest.mark.parametrize("name", sorted(demo.scenarios()))
+def test_the_present_step_of_a_live_run_is_the_one_between_its_bursts(name: str) -> None:
+    """Also where the host was so far ahead that a burst holds the launches of other steps."""
+    snapshot = analyze(open_source(demo.scenarios()[name]))
+    assert snapshot.estimate is not None and snapshot.estimate.steps.step_ns is not None
+    for row in snapshot.whatif:
+        present_ns = row.step_ns / (1 - row.saves)
+        assert present_ns == pytest.approx(snapshot.estimate.steps.step_ns, rel=0.05)
