@@ -21,18 +21,18 @@ class NativeAgent(BuildHookInterface):
             return
         sys.path.insert(0, self.root)
         try:
-            from collectors import native
+            from collectors.attach import agent_library
             from collectors.errors import CollectorError
         finally:
             sys.path.remove(self.root)
-        target = native.AGENT_DIR / native.LIBRARY_NAME
+        target = agent_library.AGENT_DIR / agent_library.LIBRARY_NAME
         try:
-            native.check_machine()
-            native.compile_library(target)
+            agent_library.check_machine()
+            agent_library.compile_library(target)
         except CollectorError as fault:
             target.unlink(missing_ok=True)
             self.app.display_warning(f"no agent library: {fault.message}; {fault.action}")
             return
-        build_data["artifacts"].append(f"collectors/agent/{native.LIBRARY_NAME}")
+        build_data["artifacts"].append(f"collectors/agent/{agent_library.LIBRARY_NAME}")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-linux_{os.uname().machine}"

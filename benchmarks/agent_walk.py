@@ -24,7 +24,8 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from collectors import control, native  # noqa: E402
+from brrrtop.protocol import requests  # noqa: E402
+from collectors.attach import agent_library  # noqa: E402
 
 FAKES = ROOT / "tests" / "fakes" / "cupti"
 KERNEL_BYTES, CALL_BYTES = 216, 40
@@ -34,7 +35,7 @@ CPU_NS, KERNELS, CALLS, LOST = 14, 3, 5, 7
 
 def built(folder: Path) -> dict[str, Path]:
     """The agent and the stand-ins, compiled as the wheel compiles them."""
-    made = {"agent": native.library_path()}
+    made = {"agent": agent_library.library_path()}
     for role, source, name in (
         ("cuda", "fake_cuda.c", "libcuda.so.1"),
         ("cupti", "fake_cupti.c", "libcupti.so.13"),
@@ -86,7 +87,7 @@ def walk(agent: ctypes.CDLL, cupti: ctypes.CDLL, reader: socket.socket, buffers:
     count = (1 << 20) // (KERNEL_BYTES + CALL_BYTES)
     content = records([ctypes.addressof(text) for text in texts], count, time.time_ns())
     cupti.fake_feed.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-    reader.sendall(control.burst(0, 60_000_000_000))
+    reader.sendall(requests.burst(0, 60_000_000_000))
     time.sleep(0.5)
     before, fed = stats(agent), 0
     began = time.monotonic()

@@ -25,11 +25,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from collectors import native, ptrace_threads  # noqa: E402
-from collectors import process as processes  # noqa: E402
-from collectors.attach import METHODS, attach  # noqa: E402
-from collectors.attach_method import Attempt  # noqa: E402
+from collectors.attach import agent_library  # noqa: E402
+from collectors.attach.attach import METHODS, attach  # noqa: E402
+from collectors.attach.method import Attempt  # noqa: E402
+from collectors.attach.ptrace import threads  # noqa: E402
 from collectors.errors import CollectorError  # noqa: E402
+from collectors.process import process as processes  # noqa: E402
 
 _TRAINERS = ROOT / "tests" / "attach"
 _DEFAULT = [sys.executable, str(_TRAINERS / "torch_training.py")]
@@ -43,8 +44,8 @@ _WAYS = {
 }
 _MONITOR = """
 import sys; sys.path.insert(0, sys.argv[1])
-from collectors import native
-from collectors.attach import attach
+from collectors.attach import agent_library as native  # noqa: E402
+from collectors.attach.attach import attach  # noqa: E402
 found = attach(int(sys.argv[2]), native.agent_files(), need_torch=False)
 found.leave()
 """
@@ -93,7 +94,7 @@ def show(label: str, values: list[float]) -> None:
 
 def one_cycle(pid: int, way: str) -> tuple[tuple[Attempt, ...], float]:
     began = time.perf_counter()
-    found = attach(pid, native.agent_files(), methods=_WAYS[way], need_torch=False)
+    found = attach(pid, agent_library.agent_files(), methods=_WAYS[way], need_torch=False)
     took_ms = (time.perf_counter() - began) * 1e3
     time.sleep(random.uniform(0, 0.05))
     if not found.leave():
@@ -183,7 +184,7 @@ def main() -> int:
     for _ in range(given.kill_monitor):
         kill_one(pid)
     died = trainer.process.poll()
-    alive = died is None and bool(ptrace_threads.thread_ids(pid))
+    alive = died is None and bool(threads.thread_ids(pid))
     moving = gets_on(trainer, says_so=not given.command)
     trainer.process.kill()
     trainer.process.wait()

@@ -13,10 +13,11 @@ import time
 
 import numpy as np
 
-from brrrtop.estimator.estimate import estimate
-from brrrtop.session.timeline import Timeline
-from brrrtop.tables import Device, Span
-from collectors.wire import CALL, KERNEL, MARK, CallClass, Frame, Kind, MarkClass
+from brrrtop.analysis.estimate import estimate
+from brrrtop.model.tables import Device, Span
+from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.protocol.frames import CALL, KERNEL, MARK, Frame, Kind
+from brrrtop.timeline.timeline import Timeline
 
 NAMES = [
     "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul> >()",

@@ -98,8 +98,8 @@ def _judged(folder: Path, note: dict[str, Any]) -> Outcome | None:
 
 def _snapshot(path: Path) -> Any:
     """Whole steps alone, as `brrrtop compare` takes them: a file of four lacks the first wait."""
-    from brrrtop.session.opening import open_source
     from brrrtop.session.whole import analyze
+    from brrrtop.sources.registry import open_source
 
     source = open_source(path)
     try:
@@ -110,14 +110,14 @@ def _snapshot(path: Path) -> Any:
 
 def outcome(folder: Path, note: dict[str, Any]) -> Outcome:
     """What brrrtop says of both traces, beside the times."""
-    from brrrtop import compare_text
     from brrrtop.advisories.compare import compare
+    from brrrtop.views import comparison
 
     kind = note["kind"]
     paths = [folder / f"{kind}{tail}.trace.json.gz" for tail in ("", ".after")]
     before, after = (_snapshot(path) for path in paths)
     found = compare(before.estimate, after.estimate, before.advisories)
-    kept = [compare_text.promise(one) for one in found.promises if one.kind == kind]
+    kept = [comparison.promise(one) for one in found.promises if one.kind == kind]
     kinds = [one.kind for one in before.advisories]
     given = next((one for one in before.advisories if one.kind == kind), None)
     still = next((one for one in after.advisories if one.kind == kind), None)

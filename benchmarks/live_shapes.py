@@ -25,18 +25,20 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from live_zoo import Trainer  # noqa: E402
 
 from brrrtop.errors import BrrrtopError  # noqa: E402
-from brrrtop.model import Snapshot  # noqa: E402
-from brrrtop.session.live import LiveSource  # noqa: E402
-from brrrtop.session.opening import open_source  # noqa: E402
-from brrrtop.session.recording import RecordingWriter  # noqa: E402
-from brrrtop.session.state import Session  # noqa: E402
+from brrrtop.model.snapshot import Snapshot  # noqa: E402
+from brrrtop.model.vocabulary import MarkClass  # noqa: E402
+from brrrtop.protocol import requests  # noqa: E402
+from brrrtop.protocol.frames import Kind  # noqa: E402
+from brrrtop.session.session import Session  # noqa: E402
 from brrrtop.session.watching import Watching  # noqa: E402
-from collectors import control, native  # noqa: E402
-from collectors.attach import attach  # noqa: E402
-from collectors.attach_files import AgentFiles  # noqa: E402
+from brrrtop.sources.live import LiveSource  # noqa: E402
+from brrrtop.sources.recording import RecordingWriter  # noqa: E402
+from brrrtop.sources.registry import open_source  # noqa: E402
+from collectors.attach import agent_library  # noqa: E402
+from collectors.attach.attach import attach  # noqa: E402
+from collectors.attach.files import AgentFiles  # noqa: E402
 from collectors.errors import CollectorError  # noqa: E402
-from collectors.nvml_thread import GaugeThread  # noqa: E402
-from collectors.wire import Kind, MarkClass  # noqa: E402
+from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
 
 LOOK_S = 0.25
 MARGIN_NS = 50_000_000
@@ -75,12 +77,12 @@ def judged(snapshot: Snapshot) -> dict[str, Any]:
 
 def watched(pid: int, file: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Attaches, asks for shapes between two looks, detaches."""
-    attached = attach(pid, AgentFiles(native.AGENT_DIR, native.library_path()))
+    attached = attach(pid, AgentFiles(agent_library.AGENT_DIR, agent_library.library_path()))
     try:
         gauges = GaugeThread(pid)
         gauges.start()
-        wanted = control.Wanted.GRAPHS if options.trace_graphs else control.Wanted(0)
-        attached.client.send(control.kinds(control.Wanted.DEFAULT | wanted))
+        wanted = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted(0)
+        attached.client.send(requests.kinds(requests.Wanted.DEFAULT | wanted))
         source = LiveSource(attached.client, pid, [gauges], sink=RecordingWriter(str(file)))
         driver = Watching(Session(source), source)
         try:

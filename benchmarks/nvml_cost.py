@@ -24,13 +24,13 @@ from typing import Any
 
 import numpy as np
 
-from collectors import nvml_fields
-from collectors.counters import CounterThread
-from collectors.gpm import GpmSampler
-from collectors.nvml import Questions, close_nvml, open_nvml
-from collectors.nvml_devices import list_devices
-from collectors.nvml_sampler import NvmlSampler
-from collectors.nvml_thread import GaugeThread
+from collectors.gpu.counters.sampler import CounterThread
+from collectors.gpu.nvidia import fields
+from collectors.gpu.nvidia.devices import list_devices
+from collectors.gpu.nvidia.gpm import GpmSampler
+from collectors.gpu.nvidia.nvml import Questions, close_nvml, open_nvml
+from collectors.gpu.nvidia.sampler import NvmlSampler
+from collectors.gpu.nvidia.sampler_thread import GaugeThread
 
 TRAINER = """
 import sys, time
@@ -78,7 +78,7 @@ def per_call(nvml: Any, rounds: int) -> dict[str, dict[str, float]]:
         "enforced limit": lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle),
     }
     for field in (4, 82, 138, 139, 186, 190, 197, 198):
-        scope = nvml_fields.ALL_LINKS if field in (138, 139) else 0
+        scope = fields.ALL_LINKS if field in (138, 139) else 0
         questions[f"field {field}"] = lambda f=field, s=scope: _field(nvml, handle, f, s)
     events = Questions(nvml).ask("events", nvml.nvmlEventSetCreate)
     if events is not None:

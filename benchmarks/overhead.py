@@ -202,7 +202,7 @@ def measure(subject: Subject) -> dict[str, Any]:
     """Everything about one script that is running and warm."""
     from watched import by_command_line, skip_time
 
-    from brrrtop.session.governor import Governor
+    from brrrtop.scheduling.governor import Governor
 
     args, trainer = subject.args, subject.trainer
     began = time.monotonic()

@@ -100,7 +100,7 @@ def agent_control(library: str) -> Any:
     assert spec is not None
     sys.modules["_brrrtop_agent"] = importlib.util.module_from_spec(spec)
     from _brrrtop_agent.control import Control  # type: ignore[import-not-found]
-    from _brrrtop_agent.native import Native  # type: ignore[import-not-found]
+    from _brrrtop_agent.library import Native  # type: ignore[import-not-found]
 
     return Control(Native(library), "")
 

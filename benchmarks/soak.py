@@ -54,15 +54,16 @@ def one_cycle(pid: int, number: int) -> tuple[int, int]:
     Raises:
         CollectorError, WireError: What failed.
     """
-    from collectors import control, native
-    from collectors.attach import attach
+    from brrrtop.protocol import requests
+    from brrrtop.protocol.frames import Kind
+    from collectors.attach import agent_library
+    from collectors.attach.attach import attach
     from collectors.errors import CollectorError
-    from collectors.wire import Kind
 
-    attached = attach(pid, native.agent_files())
+    attached = attach(pid, agent_library.agent_files())
     kernels, end = 0, time.monotonic() + random.uniform(0, 0.08)
     try:
-        order = control.continuous(True) if number % 2 else control.burst(2, 50_000_000)
+        order = requests.continuous(True) if number % 2 else requests.burst(2, 50_000_000)
         attached.client.send(order)
         while time.monotonic() < end and not attached.client.closed:
             select.select([attached.client], [], [], 0.01)
@@ -78,8 +79,8 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
     """`--cycles` attaches on a busy trainer, some of them by the command line."""
     from watched import by_command_line
 
+    from brrrtop.protocol.frames import WireError
     from collectors.errors import CollectorError
-    from collectors.wire import WireError
 
     words = ["busy", "--device", args.device, *(["--graphs"] if graphs else [])]
     words += ["--foreign-hook"] if args.foreign_hook else []
@@ -141,7 +142,7 @@ def doomed_monitor(pid: int, stage: mmap.mmap, number: int) -> int:
         os.dup2(nowhere, 2)
         from watched import Watch
 
-        from brrrtop.session.governor import Governor
+        from brrrtop.scheduling.governor import Governor
 
         random.seed()
         watch = Watch(pid, Governor())
@@ -228,15 +229,16 @@ def kills(args: argparse.Namespace) -> dict[str, Any]:
 
 def burst_of(pid: int, steps: int, limit_s: float) -> list[Any]:
     """All frames of one burst of that many steps and a little more."""
-    from collectors import control, native
-    from collectors.attach import attach
-    from collectors.wire import Kind
+    from brrrtop.protocol import requests
+    from brrrtop.protocol.frames import Kind
+    from collectors.attach import agent_library
+    from collectors.attach.attach import attach
 
-    attached = attach(pid, native.agent_files())
+    attached = attach(pid, agent_library.agent_files())
     found: list[Any] = []
     try:
         time.sleep(0.6)  # hooks are in place after the agent's first round
-        attached.client.send(control.burst(steps + 2, 20_000_000_000))
+        attached.client.send(requests.burst(steps + 2, 20_000_000_000))
         end = time.monotonic() + limit_s
         while time.monotonic() < end and not attached.client.closed:
             select.select([attached.client], [], [], 0.1)

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from collectors.wire import Frame, Kind, MarkClass
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol.frames import Frame, Kind
 
 TOLERANCE = 0.01
 LONG_NS = 10_000

@@ -25,16 +25,16 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from brrrtop import words  # noqa: E402
-from brrrtop.cli.demo import scenarios  # noqa: E402
-from brrrtop.estimator.estimate import Judged, estimate  # noqa: E402
-from brrrtop.estimator.idle import blocking  # noqa: E402
-from brrrtop.estimator.intervals import Cover, merge, merge_unsorted  # noqa: E402
-from brrrtop.estimator.steps import between_steps  # noqa: E402
-from brrrtop.session.opening import open_source  # noqa: E402
-from brrrtop.session.timeline import Timeline  # noqa: E402
-from brrrtop.tables import I8, ActivityType, Span  # noqa: E402
-from collectors.wire import CallClass, MarkClass  # noqa: E402
+from brrrtop.analysis.account.idle_causes import blocking  # noqa: E402
+from brrrtop.analysis.account.steps import between_steps  # noqa: E402
+from brrrtop.analysis.estimate import Judged, estimate  # noqa: E402
+from brrrtop.cli.commands.demo import scenarios  # noqa: E402
+from brrrtop.model.intervals import Cover, merge, merge_unsorted  # noqa: E402
+from brrrtop.model.tables import I8, ActivityType, Span  # noqa: E402
+from brrrtop.model.vocabulary import CallClass, MarkClass  # noqa: E402
+from brrrtop.sources.registry import open_source  # noqa: E402
+from brrrtop.text import phrases  # noqa: E402
+from brrrtop.timeline.timeline import Timeline  # noqa: E402
 
 CLOSE = 0.05
 """Within five points of what the script measured."""
@@ -112,7 +112,7 @@ def judged(path: Path) -> Judged:
 def row(source: str, name: str, path: Path, metered: dict[str, float]) -> Row:
     one = judged(path)
     account = one.estimate.account
-    booked = dict(words.buckets(account))
+    booked = dict(phrases.buckets(account))
     causes = sorted(account.idle_ns.items(), key=lambda item: -item[1])
     shares = [(cause, spent / account.duration_ns) for cause, spent in causes]
     return Row(

@@ -31,13 +31,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.estimator.families import family_of
-from brrrtop.estimator.sides import is_contraction
-from brrrtop.model import Side
-from brrrtop.session.opening import open_source
-from brrrtop.session.timeline import Timeline
-from brrrtop.tables import ActivityType, Links, Span, Window
+from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.kernels.roofline import is_contraction
+from brrrtop.kernel_names.families import family_of
+from brrrtop.model.estimate import Side
+from brrrtop.model.tables import ActivityType, Links, Span, Window
+from brrrtop.sources.registry import open_source
+from brrrtop.timeline.timeline import Timeline
 
 SIDES = (Side.COMPUTE, Side.MEMORY, Side.UNDERFILLED)
 SHORT_NS, BUSY = 20_000, 60.0

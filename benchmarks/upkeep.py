@@ -28,9 +28,10 @@ import stepped  # noqa: E402
 from paired import between  # noqa: E402
 from step_log import SteppedTrainer  # noqa: E402
 
-from collectors import control, native  # noqa: E402
-from collectors.attach import Attached, attach  # noqa: E402
-from collectors.nvml_thread import GaugeThread  # noqa: E402
+from brrrtop.protocol import requests  # noqa: E402
+from collectors.attach import agent_library  # noqa: E402
+from collectors.attach.attach import Attached, attach  # noqa: E402
+from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
 
 PARTS = ("stacks", "gauges", "agent")
 
@@ -58,7 +59,7 @@ class Switches:
         if self.agent is None:
             self.switch_agent(True)
         assert self.agent is not None
-        self.agent.client.send(control.stacks(on))
+        self.agent.client.send(requests.stacks(on))
         for _ in self.agent.client.frames():
             pass
 
@@ -72,7 +73,7 @@ class Switches:
 
     def switch_agent(self, on: bool) -> None:
         if on:
-            self.agent = attach(self.pid, native.agent_files())
+            self.agent = attach(self.pid, agent_library.agent_files())
         elif self.agent is not None:
             self.agent.leave()
             self.agent = None

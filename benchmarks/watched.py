@@ -17,14 +17,14 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from brrrtop.model import Regime  # noqa: E402
-from brrrtop.session.governor import Governor  # noqa: E402
-from brrrtop.session.live import LiveSource  # noqa: E402
-from brrrtop.session.state import Session  # noqa: E402
+from brrrtop.model.estimate import Regime  # noqa: E402
+from brrrtop.scheduling.governor import Governor  # noqa: E402
+from brrrtop.session.session import Session  # noqa: E402
 from brrrtop.session.watching import Watching  # noqa: E402
-from collectors import native  # noqa: E402
-from collectors.attach import attach  # noqa: E402
-from collectors.nvml_thread import GaugeThread  # noqa: E402
+from brrrtop.sources.live import LiveSource  # noqa: E402
+from collectors.attach import agent_library  # noqa: E402
+from collectors.attach.attach import attach  # noqa: E402
+from collectors.gpu.nvidia.sampler_thread import GaugeThread  # noqa: E402
 
 LOOK_S = 0.25
 EPOCH_NS = 1 << 60
@@ -41,7 +41,7 @@ class Watch:
     def __init__(self, pid: int, governor: Governor) -> None:
         self.governor = governor
         began = time.perf_counter()
-        self.attached = attach(pid, native.agent_files())
+        self.attached = attach(pid, agent_library.agent_files())
         gauges = GaugeThread(pid)
         gauges.start()
         self.source = LiveSource(self.attached.client, pid, feeds=[gauges], governor=governor)

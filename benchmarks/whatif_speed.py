@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.session.opening import open_source
-from brrrtop.session.timeline import Timeline
-from brrrtop.tables import Span
+from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.model.tables import Span
+from brrrtop.sources.registry import open_source
+from brrrtop.timeline.timeline import Timeline
 from brrrtop.whatif.price import price_all, priced
 from brrrtop.whatif.roofs import roofs_of
 from brrrtop.whatif.step import step_of

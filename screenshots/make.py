@@ -19,13 +19,13 @@ from itertools import count
 from pathlib import Path
 
 import brrrtop.data
-from brrrtop.cli.trimmed import FromFirstActivity
-from brrrtop.model import Snapshot
-from brrrtop.session.opening import open_source
+from brrrtop.cli.opening_view import FromFirstActivity
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay
-from brrrtop.session.state import Session
+from brrrtop.session.session import Session
+from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.look import Look
+from brrrtop.tui.palette import Look
 
 DARK, LIGHT = Look(), Look(dark=False)
 NO_COLOUR, ASCII = Look(colour=False), Look(colour=False, ascii=True)

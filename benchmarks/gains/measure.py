@@ -286,7 +286,7 @@ def main() -> None:
             todo.put((model, parts))
     gpus = _gpus(args.gpus)
     if "live" in args.what:  # once, before anybody could be stopped while it builds
-        build = "from collectors.native import library_path; print(library_path())"
+        build = "from collectors.attach.agent_library import library_path; print(library_path())"
         subprocess.run([sys.executable, "-c", build], cwd=ROOT, check=False, timeout=120)
     log.row(model=None, part="machine", note=_machine(), gpus=len(gpus), processes=args.processes)
 

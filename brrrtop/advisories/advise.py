@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from brrrtop.advisories import (
+from brrrtop.advisories.context import Context
+from brrrtop.advisories.rules import (
     absences,
     compute,
     copies,
+    data_quality,
     distributed,
     gradients,
     host,
-    hygiene,
     memory,
     overhead,
 )
-from brrrtop.advisories.context import Context
-from brrrtop.advisories.edits import edit_advice
+from brrrtop.advisories.rules.edits import edit_advice
 from brrrtop.advisories.steady import rank
 from brrrtop.advisories.thresholds import DEFAULT, Thresholds
-from brrrtop.estimator.estimate import Judged
-from brrrtop.estimator.facts import facts
-from brrrtop.model import Advisory, WhatIf
+from brrrtop.analysis.estimate import Judged
+from brrrtop.analysis.signals.facts import facts
+from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.whatif.price import priced
 
 Rule = Callable[[Context], Advisory | None]
 
-GATES: tuple[Rule, ...] = (hygiene.warming_up, hygiene.records_lost)
+GATES: tuple[Rule, ...] = (data_quality.warming_up, data_quality.records_lost)
 """When one of these speaks, nothing else does."""
 
 RULES: tuple[Rule, ...] = (
@@ -58,13 +58,13 @@ RULES: tuple[Rule, ...] = (
     compute.cudnn_benchmark,
     compute.double_precision,
     distributed.tiny_collectives,
-    hygiene.misleading_util,
-    hygiene.throttled,
-    hygiene.idle_clocks,
-    hygiene.shared_gpu,
-    hygiene.gpu_faults,
-    hygiene.monitor_cost,
-    hygiene.intensity_tie_breaker,
+    data_quality.misleading_util,
+    data_quality.throttled,
+    data_quality.idle_clocks,
+    data_quality.shared_gpu,
+    data_quality.gpu_faults,
+    data_quality.monitor_cost,
+    data_quality.intensity_tie_breaker,
 )
 
 COVERED: dict[str, tuple[str, ...]] = {
@@ -124,7 +124,7 @@ def advise_on(context: Context) -> Advice:
     covered = {kind for over in (*edits, *(a.kind for a in sure)) for kind in COVERED.get(over, ())}
     given = [a for a in (*edits.values(), *sure) if a.kind not in covered]
     if not any((a.saves or a.saves_at_most or 0.0) >= context.limits.healthy_gain for a in given):
-        healthy = hygiene.none_healthy(context)
+        healthy = data_quality.none_healthy(context)
         if healthy is not None:  # "stop tuning" beside an edit of 3 % would be two verdicts
             named = {}
             given = [a for a in given if a.kind not in edits] + [healthy]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from brrrtop import units, words
 from brrrtop.advisories.experiments import experiments
-from brrrtop.comparison import Change, Comparison, Kept
-from brrrtop.model import Account, Advisory, Estimate, KernelRow
+from brrrtop.model.account import Account
+from brrrtop.model.advice import Advisory
+from brrrtop.model.comparison import Change, Comparison, Kept
+from brrrtop.model.estimate import Estimate, KernelRow
+from brrrtop.text import phrases, units
 
 NOISE = 0.02
 """A step time that moved less than 2 % has not moved."""
@@ -51,7 +53,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         promises=tuple(_kept(a, won) for a in promised),
         changes=changes,
         says=_says(speedup, changes),
-        verdicts=(words.verdict(before), words.verdict(after)),
+        verdicts=(phrases.verdict(before), phrases.verdict(after)),
         experiments=experiments(
             before,
             speedup,

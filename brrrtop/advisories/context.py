@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from brrrtop.advisories.thresholds import Thresholds
-from brrrtop.ceilings import Ceilings
-from brrrtop.estimator.facts import Facts
-from brrrtop.model import Advisory, Estimate, WhatIf
+from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.signals.facts import Facts
+from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.vocabulary import Metric
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import Priced
-from collectors.wire import Metric
 
 NO_GAIN, NO_HOPE = 0.01, 0.03
 """An edit that wins less than the first, and than the second even where everything unknown turns out well,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from brrrtop.comparison import Experiment
-from brrrtop.model import Estimate, KernelRow, Side
+from brrrtop.model.comparison import Experiment
+from brrrtop.model.estimate import Estimate, KernelRow, Side
 
 SHORT = frozenset({"bf16", "fp16"})
 WIDE = frozenset({"fp32", "tf32"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from brrrtop.model import Advisory
+from brrrtop.model.advice import Advisory
 
 APPEARS_AFTER = 2
 """Windows in a row; windows overlap, so one odd step fills one or two."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from brrrtop.estimator.looks import LEAST_SAMPLES
+from brrrtop.analysis.signals.stack_samples import LEAST_SAMPLES
 
 
 @dataclass(frozen=True, slots=True)

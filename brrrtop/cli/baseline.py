@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from brrrtop.cli.options import Options
-from brrrtop.comparison import Baseline
-from brrrtop.model import Snapshot
+from brrrtop.model.comparison import Baseline
+from brrrtop.model.snapshot import Snapshot
 
 
 def loaded(options: Options) -> Baseline | None:
@@ -27,9 +27,9 @@ def loaded(options: Options) -> Baseline | None:
 
 @cache
 def _read(path: str, force: bool) -> Baseline:
-    from brrrtop.session.marking import baseline_of
-    from brrrtop.session.opening import open_source
+    from brrrtop.session.baseline import baseline_of
     from brrrtop.session.whole import analyze
+    from brrrtop.sources.registry import open_source
 
     source = open_source(path, force)
     try:
@@ -42,7 +42,7 @@ def compared(snapshot: Snapshot, baseline: Baseline | None) -> Snapshot:
     """A whole source's snapshot, beside the baseline."""
     if baseline is None or snapshot.estimate is None:
         return snapshot
-    from brrrtop.session.marking import Marking
+    from brrrtop.session.baseline import Marking
 
     marking = Marking(baseline)
     marking.look_at_whole(snapshot.estimate)

@@ -8,21 +8,22 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from brrrtop.cli import baseline, gate, output, show
+from brrrtop.cli import baseline, output, show
+from brrrtop.cli import fail_if as gate
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
-from brrrtop.model import Freshness, Snapshot
-from brrrtop.session.following import Following, Successors
-from brrrtop.session.governor import Governor
-from brrrtop.session.live import LiveSource
-from brrrtop.session.orders import Limits
-from brrrtop.session.ports import Agent, Feed
-from brrrtop.session.recording import RecordingWriter
-from brrrtop.session.state import Session
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol import requests
+from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.policy import Limits
+from brrrtop.session.restart import Following, Successors
+from brrrtop.session.session import Session
 from brrrtop.session.watching import Watching
-from collectors import control
-from collectors.printable import printable
-from collectors.wire import Metric
+from brrrtop.sources.live import LiveSource
+from brrrtop.sources.ports import Agent, Feed
+from brrrtop.sources.recording import RecordingWriter
+from brrrtop.text.printable import printable
 
 FIRST_VERDICT_S = 20.0
 """How long `--once` waits for a window that can be judged."""
@@ -46,7 +47,7 @@ def open_live(agent: Agent | None, pid: int | None, options: Options, cmdline: s
         CollectorError: The agent has gone already; no file was begun.
     """
     if agent is not None and options.trace_graphs:
-        agent.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+        agent.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     sink = RecordingWriter(options.record) if options.record else None
     return LiveSource(
         agent,
@@ -82,13 +83,13 @@ def refuse_taken_file(options: Options) -> None:
 
 
 def _feeds(pid: int | None, options: Options) -> list[Feed]:
-    from collectors.nvml_thread import GaugeThread
+    from collectors.gpu.nvidia.sampler_thread import GaugeThread
 
     gauges = GaugeThread(pid)
     gauges.start()
     feeds: list[Feed] = [gauges]
     if options.counters:
-        from collectors.counter_process import CounterProcess
+        from collectors.gpu.counters.process import CounterProcess
 
         counters = CounterProcess(pid)
         counters.start()

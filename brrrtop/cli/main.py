@@ -115,7 +115,7 @@ def _failed(fault: Exception) -> int:
     """Says what happened on stderr; the code is the error's own."""
     from contextlib import suppress
 
-    from brrrtop.cli.failures import told
+    from brrrtop.cli.errors import told
 
     sentence, code = told(fault)
     if os.environ.get("BRRRTOP_TRACEBACK"):
@@ -132,6 +132,6 @@ def _printable(sentence: str) -> str:
     where, ours = _package_folders()
     if where != ours:  # which is what is to be said, and theirs is not to be run
         return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in sentence)
-    from collectors.printable import printable_lines
+    from brrrtop.text.printable import printable_lines
 
     return printable_lines(sentence)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 
 from brrrtop.cli.options import Options
-from brrrtop.model import Snapshot
-from collectors.printable import printable, printable_lines
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text.printable import printable, printable_lines
 
 
 def report_text(snapshot: Snapshot, options: Options) -> str:
     """The report as asked for: JSON (indented for a person at a terminal) or text."""
-    from brrrtop.report import to_json, to_text
+    from brrrtop.views.report import to_json, to_text
 
     if options.json:
         indent = 2 if sys.stdout.isatty() and options.once else None
@@ -50,7 +50,7 @@ def _for_stderr(text: str) -> str:
     try:
         text.encode(sys.stderr.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
-        from brrrtop.report_text import in_ascii
+        from brrrtop.views.text import in_ascii
 
         return in_ascii(text)
     return text

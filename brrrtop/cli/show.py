@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from brrrtop.cli import baseline, colours, output
 from brrrtop.cli.options import Options
-from brrrtop.cli.uninterrupted import uninterrupted
+from brrrtop.cli.signals import uninterrupted
 from brrrtop.errors import UsageError
-from collectors.printable import printable
+from brrrtop.text.printable import printable
 
 FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 """Shares of a source at which a replay looks for its first verdict."""
@@ -26,7 +26,7 @@ DEMO_STEPS = 2
 
 if TYPE_CHECKING:
     from brrrtop.session.replay import Replay
-    from brrrtop.session.source import Source
+    from brrrtop.sources.source import Source
     from brrrtop.tui.driver import Driver
 
 
@@ -58,7 +58,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with uninterrupted():
         from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
-        from brrrtop.tui.look import Look
+        from brrrtop.tui.palette import Look
 
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
     ascii_only = options.ascii or not output.speaks_unicode()
@@ -111,9 +111,9 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
         output.report(baseline.compared(whole, before), options)
         return 0
     with uninterrupted():
-        from brrrtop.cli.trimmed import FromFirstActivity
+        from brrrtop.cli.opening_view import FromFirstActivity
         from brrrtop.session.replay import Replay
-        from brrrtop.session.state import Session
+        from brrrtop.session.session import Session
 
     session = Session(
         FromFirstActivity(source), keep_ns=None, device_id=options.gpu,
@@ -135,7 +135,7 @@ def _to_first_verdict(replay: Replay, steps: int) -> None:
 
 def _lines(source: Source, options: Options) -> int:
     """One JSON object for each interval of the source's own time, as fast as they can be made."""
-    from brrrtop.session.state import Session
+    from brrrtop.session.session import Session
 
     span = source.span
     before = baseline.loaded(options)

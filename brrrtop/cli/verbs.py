@@ -8,7 +8,7 @@ from types import FrameType
 
 from brrrtop import deadline
 from brrrtop.cli.options import Options
-from brrrtop.cli.uninterrupted import uninterrupted
+from brrrtop.cli.signals import uninterrupted
 
 MODULES = {
     None: "find",
@@ -26,7 +26,7 @@ MODULES = {
 def run_verb(options: Options) -> int:
     """Runs the verb's module and returns the exit code."""
     with uninterrupted():
-        module = import_module(f"brrrtop.cli.{MODULES[options.verb]}")
+        module = import_module(f"brrrtop.cli.commands.{MODULES[options.verb]}")
     ended_by = _end_as_by_interrupt()
     code = 0
     try:

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from brrrtop import compare_text, units
-from brrrtop.comparison import Comparison
-from brrrtop.model import Estimate, Event, Regime
-from brrrtop.session.timeline import Timeline
-from brrrtop.tables import Span
-from collectors.wire import Frame, Kind, MarkClass, Metric
+from brrrtop.model.comparison import Comparison
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.snapshot import Event
+from brrrtop.model.tables import Span
+from brrrtop.model.vocabulary import MarkClass, Metric
+from brrrtop.protocol.bodies import EVENT_LINES
+from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.text import phrases, units
+from brrrtop.timeline.timeline import Timeline
 
 KEPT = 500
-LINES = "log"
-"""Key of a status frame that carries lines."""
 STEADY = 3
 """Windows in a row that must agree before a change is one."""
 HELD, PASSED = 0.3, 0.6
@@ -37,7 +38,7 @@ THROTTLE_BITS = {
 
 def noted(lines: Mapping[int, Event]) -> dict[str, Any]:
     """Lines as the body of a status frame."""
-    return {LINES: [[number, one.t_ns, one.kind, one.says] for number, one in lines.items()]}
+    return {EVENT_LINES: [[number, one.t_ns, one.kind, one.says] for number, one in lines.items()]}
 
 
 def _read(rows: object) -> Iterator[tuple[int, Event]]:
@@ -103,12 +104,12 @@ class EventLog:
 
     def hear(self, frame: Frame) -> None:
         """Takes over recorded lines; from the first on none are made up from what is seen."""
-        if frame.kind != Kind.STATUS or LINES not in frame.body:
+        if frame.kind != Kind.STATUS or EVENT_LINES not in frame.body:
             return
         if not self._heard:
             self._heard = True
             self._lines.clear()
-        for number, event in _read(frame.body[LINES]):
+        for number, event in _read(frame.body[EVENT_LINES]):
             self._lines[number] = event
             self._next = max(self._next, number + 1)
         self._let_go()
@@ -153,7 +154,7 @@ class EventLog:
             return
         self._add(t_ns, "change", f"{'; '.join(found.changes)}. Since the baseline: {found.says}")
         for one in found.experiments:
-            self._add(t_ns, "experiment", compare_text.experiment(one))
+            self._add(t_ns, "experiment", phrases.experiment(one))
 
     def _shift(self, estimate: Estimate, workers: str) -> None:
         if estimate.regime is Regime.UNKNOWN:

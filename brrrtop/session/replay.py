@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Snapshot
-from brrrtop.session.state import Session
-from brrrtop.tables import Span
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.tables import Span
+from brrrtop.session.session import Session
 
 WATCHABLE_S = 30.0
 """A source shorter than this is stretched to it where no speed is asked for."""

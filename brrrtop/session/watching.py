@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from brrrtop import units
 from brrrtop.advisories.steady import parted
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Event, Snapshot
+from brrrtop.model.snapshot import Event, Snapshot
+from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.session.events import noted
-from brrrtop.session.live import LiveSource
-from brrrtop.session.state import Session
-from brrrtop.session.timeline import FELL_NS
-from collectors.wire import Frame, Kind
+from brrrtop.session.session import Session
+from brrrtop.sources.live import LiveSource
+from brrrtop.sources.source import FELL_NS
+from brrrtop.text import units
 
 CAN = frozenset({"pause", "device", "continuous", "save", "baseline", "silence"})
 

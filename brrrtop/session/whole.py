@@ -7,13 +7,14 @@ from statistics import median
 
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.steady import parted
+from brrrtop.analysis.account.steps import between_steps
+from brrrtop.analysis.estimate import Judged, estimate
 from brrrtop.errors import BadInput
-from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.estimator.steps import between_steps
-from brrrtop.model import Freshness, Snapshot, Steps
-from brrrtop.session.source import Source
-from brrrtop.session.timeline import Timeline
-from brrrtop.tables import Span
+from brrrtop.model.estimate import Steps
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.tables import Span
+from brrrtop.sources.source import Source
+from brrrtop.timeline.timeline import Timeline
 
 
 def analyze(

@@ -13,13 +13,14 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from brrrtop.model import Advisory, Event, Freshness, Snapshot, SourceInfo
+from brrrtop.model.advice import Advisory
+from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
 from brrrtop.tui.filters import Asciified, Colourless, Printable
-from brrrtop.tui.look import Look
 from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
+from brrrtop.tui.palette import Look
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen

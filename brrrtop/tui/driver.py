@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from brrrtop.model import Snapshot
+from brrrtop.model.snapshot import Snapshot
 
 PAUSE, STEP, SEEK, SPEED = "pause", "step", "seek", "speed"
 DEVICE, BASELINE, CONTINUOUS, SAVE = "device", "baseline", "continuous", "save"

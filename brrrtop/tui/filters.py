@@ -10,8 +10,8 @@ from rich.style import Style
 from textual.color import Color
 from textual.filter import LineFilter
 
-from brrrtop.tui.look import to_ascii
-from collectors.printable import printable
+from brrrtop.text.printable import printable
+from brrrtop.tui.palette import to_ascii
 
 
 @lru_cache(1024)

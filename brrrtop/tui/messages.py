@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.message import Message
 
-from brrrtop.model import Snapshot
+from brrrtop.model.snapshot import Snapshot
 
 
 class SnapshotReady(Message):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from brrrtop import words
-from brrrtop.model import Account, Estimate, KernelRow, Neighbours, Roofs, Side, Split
+from brrrtop.model.account import Account, Split
+from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
+from brrrtop.text import phrases
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Booked:
 def booked(account: Account) -> tuple[Booked, ...]:
     """The non-empty buckets: device work, then idle by cause (largest first), then unknown."""
     total = account.duration_ns or 1
-    entries = [Booked(key, ns, ns / total) for key, ns in words.buckets(account) if ns]
+    entries = [Booked(key, ns, ns / total) for key, ns in phrases.buckets(account) if ns]
     return tuple(sorted(entries, key=_place))
 
 

@@ -15,7 +15,7 @@ from rich.style import Style
 from textual.color import Color as Background
 from textual.filter import LineFilter
 
-from brrrtop.tui.look import DARK, LIGHT
+from brrrtop.tui.palette import DARK, LIGHT
 
 DARK_NUMBERS: Mapping[str, int] = {
     "background": 0, "raised": 0, "cursor": 4, "text": 15, "muted": 7, "rule": 8, "on_fill": 0,

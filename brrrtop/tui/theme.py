@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.theme import Theme
 
-from brrrtop.tui.look import DARK, LIGHT
+from brrrtop.tui.palette import DARK, LIGHT
 
 
 def theme(name: str, dark: bool) -> Theme:

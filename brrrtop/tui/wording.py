@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from brrrtop.model import Side
+from brrrtop.model.estimate import Side
 
 SIDES: Mapping[Side, str] = MappingProxyType(
     {

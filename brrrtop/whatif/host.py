@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.estimator import intervals
-from brrrtop.estimator.idle import BACK_TO_BACK_NS, DISPATCH_NS, PAINT
-from brrrtop.tables import F8, I8, Bool, Window
+from brrrtop.analysis.account.idle_causes import BACK_TO_BACK_NS, DISPATCH_NS
+from brrrtop.model import intervals
+from brrrtop.model.tables import F8, I8, Bool, Window
+from brrrtop.model.vocabulary import PAINT, MarkClass
 from brrrtop.whatif.iterations import Iterations
-from collectors.wire import MarkClass
 
 LONG_CALL = 4.0
 """Times the usual call: a longer one on a busy device stood before a full launch queue."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.model import Steps
-from brrrtop.tables import I8, Bool, Window
-from collectors.wire import MarkClass
+from brrrtop.model.estimate import Steps
+from brrrtop.model.tables import I8, Bool, Window
+from brrrtop.model.vocabulary import MarkClass
 
 UNTRACED = 0.05
 """Part of a step before its burst began: tracing is switched on where a step ends."""

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from brrrtop.estimator.estimate import Judged
-from brrrtop.model import StepWork, WhatIf
+from brrrtop.analysis.estimate import Judged
+from brrrtop.model.advice import StepWork, WhatIf
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.attention import sdpa
 from brrrtop.whatif.edits.batch import double_batch

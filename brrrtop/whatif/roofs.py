@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from brrrtop.ceilings import Ceilings
+from brrrtop.analysis.ceilings import Ceilings
 
 USUAL_MEMORY = 0.7
 """Share of the bandwidth that a kernel of unknown bytes is taken to reach."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from brrrtop.tables import F8, Bool
+from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.step import Step
 
 Pair = tuple[float, float]

@@ -13,17 +13,18 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from brrrtop.estimator import intervals
-from brrrtop.estimator.attention import eager_attention
-from brrrtop.estimator.estimate import Judged
-from brrrtop.estimator.idle import blocking
-from brrrtop.estimator.joined import Joined, joined
-from brrrtop.estimator.judging import Group
-from brrrtop.estimator.labels import WORK
-from brrrtop.estimator.precision import of_sequences
-from brrrtop.estimator.saves import READ_BACK_BYTES
-from brrrtop.estimator.traits import Role, Trait, used
-from brrrtop.tables import F8, I8, Activities, Bool, Window
+from brrrtop.analysis.account.idle_causes import blocking
+from brrrtop.analysis.estimate import Judged
+from brrrtop.analysis.kernels.classifier import Group
+from brrrtop.analysis.kernels.labels import WORK
+from brrrtop.analysis.kernels.traits import Role, Trait, used
+from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
+from brrrtop.analysis.signals.joined import Joined, joined
+from brrrtop.analysis.signals.precision import of_sequences
+from brrrtop.analysis.signals.written_attention import eager_attention
+from brrrtop.model import intervals
+from brrrtop.model.tables import F8, I8, Activities, Bool, Window
+from brrrtop.model.vocabulary import CopyKind, MarkClass
 from brrrtop.whatif.host import (
     Nodes,
     batch_ns,
@@ -34,7 +35,6 @@ from brrrtop.whatif.host import (
 )
 from brrrtop.whatif.host import before as before_calls
 from brrrtop.whatif.iterations import Iterations, iterations, launch_times
-from collectors.wire import CopyKind, MarkClass
 
 MOST_NODES = 6_000
 """More steps than these nodes fill tell nothing new; one step is always taken whole."""

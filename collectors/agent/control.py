@@ -8,12 +8,8 @@ from _thread import allocate_lock
 from typing import Any
 
 from . import facts
-from .compiling import Compiling
-from .fence import Fence
-from .graphs import Graphs
-from .loader import Loader
-from .memory import Allocator, Collections
-from .native import (
+from .fault_guard import Fence
+from .library import (
     CONNECTED,
     DEVICE,
     ENDED,
@@ -27,11 +23,15 @@ from .native import (
     TRACING,
     Native,
 )
-from .neighbour import Neighbour
-from .saving import Saving
-from .shapes import Shapes
-from .stacks import PERIOD_MS, Stacks
-from .steps import Steps
+from .probes.checkpoints import Saving
+from .probes.compiling import Compiling
+from .probes.graphs import Graphs
+from .probes.loader import Loader
+from .probes.memory import Allocator, Collections
+from .probes.op_shapes import Shapes
+from .probes.stack_samples import PERIOD_MS, Stacks
+from .probes.steps import Steps
+from .probes.torch_profiler import Neighbour
 
 _ROUND_MS = 500
 """With a monitor: a look at what has been imported since, and the probes' own wake-up."""

@@ -8,7 +8,7 @@ from _thread import allocate_lock, start_new_thread
 
 from .control import Control
 from .facts import VERSION, hello
-from .native import Native, NativeError
+from .library import Native, NativeError
 
 _lock = allocate_lock()
 _control: Control | None = None

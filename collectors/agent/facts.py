@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from .memory import devices_in_use
-from .native import thread_number
-from .probe import imported
+from .library import thread_number
+from .probes.memory import devices_in_use
+from .probes.probe import imported
 
 VERSION = "0.1.0"
 WIRE = 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from collectors.wire import Metric
+from brrrtop.model.vocabulary import Metric
 
 from .scenarios import ADD, GEMM, Scene
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from brrrtop.advisories.advise import advise
-from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.estimator.names import name_facts
-from brrrtop.model import Advisory
-from brrrtop.tables import (
+from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.kernel_names.facts import name_facts
+from brrrtop.model.advice import Advisory
+from brrrtop.model.tables import (
     Activities,
     ActivityType,
     Calls,
@@ -27,7 +27,7 @@ from brrrtop.tables import (
     Span,
     Window,
 )
-from collectors.wire import CallClass, CopyKind, MarkClass, MemoryKind, Metric
+from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind, Metric
 
 H200 = Device(0, "NVIDIA H200", 132, (9, 0), 150_109_880_320, 2048, 65536, 233472)
 A100 = Device(0, "NVIDIA A100-SXM4-80GB", 108, (8, 0), 85_899_345_920, 2048, 65536, 167936)

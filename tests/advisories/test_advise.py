@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from brrrtop.advisories.advise import Advice, advise
-from brrrtop.advisories.edits import _place
-from brrrtop.model import Advisory
+from brrrtop.advisories.rules.edits import _place
+from brrrtop.model.advice import Advisory
 
 from .cases import large, looped, memory, small
 from .scenarios import ADD, GEFORCE, GEMM, MUL, NCCL, SGEMM, Scene, healthy

@@ -9,10 +9,10 @@ import pytest
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.compare import compare
 from brrrtop.advisories.experiments import batch_test, precision_test
-from brrrtop.estimator.steps import on_device
-from brrrtop.model import Estimate
-from brrrtop.tables import Span
-from collectors.wire import MarkClass
+from brrrtop.analysis.account.steps import on_device
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.tables import Span
+from brrrtop.model.vocabulary import MarkClass
 
 from .scenarios import ADD, FOREACH, FUSED_ADAM, GEMM, SGEMM, TRITON, Scene
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brrrtop.tables import OpSignature
+from brrrtop.model.tables import OpSignature
 
 from .cases import Cases, large, looped
 from .scenarios import A100, ADD64, CONV_NHWC, CONV_OLD, FLASH2, FUSED_ADAM, GEMV, ODD_GEMM, Scene

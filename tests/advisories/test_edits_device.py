@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from brrrtop.tables import OpSignature
-from collectors.wire import MarkClass
+from brrrtop.model.tables import OpSignature
+from brrrtop.model.vocabulary import MarkClass
 
 from .cases import Cases, large, looped, small
 from .scenarios import (

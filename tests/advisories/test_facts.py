@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brrrtop.estimator.facts import Facts, facts
-from brrrtop.tables import OpSignature
-from collectors.wire import MarkClass, Metric
+from brrrtop.analysis.signals.facts import Facts, facts
+from brrrtop.model.tables import OpSignature
+from brrrtop.model.vocabulary import MarkClass, Metric
 
 from .scenarios import (
     ADD,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from brrrtop.tables import OpSignature
-from collectors.wire import CallClass, MarkClass
+from brrrtop.model.tables import OpSignature
+from brrrtop.model.vocabulary import CallClass, MarkClass
 
 from .scenarios import (
     ADD,

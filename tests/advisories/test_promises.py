@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop import compare_text
 from brrrtop.advisories.compare import compare
-from brrrtop.model import Advisory, Estimate, Snapshot
-from brrrtop.session.opening import open_source
+from brrrtop.model.advice import Advisory
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.whole import analyze
+from brrrtop.sources.registry import open_source
+from brrrtop.views import comparison
 
 FOLDER = Path(__file__).resolve().parents[1] / "recordings" / "promises"
 MEASURED = json.loads((FOLDER / "measured.json").read_text())["steps"]
@@ -57,7 +59,7 @@ def test_the_comparison_says_what_was_promised_and_won(kind: str) -> None:
     kept = next(one for one in found.promises if one.kind == kind)
     won = 1 - MEASURED[kind]["after_ms"] / MEASURED[kind]["before_ms"]
     assert kept.won_share == pytest.approx(won, abs=0.05)
-    assert kind in compare_text.promise(kept)
+    assert kind in comparison.promise(kept)
 
 
 def test_a_step_begins_with_its_kernels_not_with_a_copy_that_runs_ahead() -> None:

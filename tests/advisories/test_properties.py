@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from brrrtop.advisories.advise import advise
-from brrrtop.estimator.estimate import estimate
-from brrrtop.tables import Device, Span, Window
-from collectors.wire import CallClass, MarkClass, Metric
+from brrrtop.analysis.estimate import estimate
+from brrrtop.model.tables import Device, Span, Window
+from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
 
 from . import scenarios
 from .scenarios import H200, Scene

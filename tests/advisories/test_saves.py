@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.estimator.facts import Facts, facts
-from collectors.wire import MarkClass
+from brrrtop.analysis.signals.facts import Facts, facts
+from brrrtop.model.vocabulary import MarkClass
 
 from .scenarios import ADD, GEMM, Scene, healthy
 

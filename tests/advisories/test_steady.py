@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brrrtop.advisories.steady import DISAPPEARS_AFTER, Steady
-from brrrtop.model import Advisory
+from brrrtop.model.advice import Advisory
 
 
 def advice(kind: str, confidence: float = 0.7, saves: float | None = 0.2) -> Advisory:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from brrrtop.advisories.advise import advise
-from brrrtop.estimator.estimate import estimate
-from brrrtop.session.opening import open_source
-from brrrtop.session.timeline import Timeline
-from brrrtop.tables import Links, Marks, Span, Window
-from collectors.wire import CallClass, MarkClass
+from brrrtop.analysis.estimate import estimate
+from brrrtop.model.tables import Links, Marks, Span, Window
+from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.sources.registry import open_source
+from brrrtop.timeline.timeline import Timeline
 
 PLANTED = [
     "gpt_bf16",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.estimator.families import FAMILIES
-from brrrtop.estimator.traits import Role, Trait, role_of, traits_of
+from brrrtop.analysis.kernels.traits import Role, Trait, role_of, traits_of
+from brrrtop.kernel_names.families import FAMILIES
 
 from .scenarios import (
     ADD,

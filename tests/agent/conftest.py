@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors import native
+from collectors.attach import agent_library
 from tests import shared
 from tests.agent.rig import Monitor, Trainer
 
@@ -41,9 +41,9 @@ def build(target: Path, source: Path, *flags: str) -> Path:
 def build_few(folder: Path, *flags: str) -> dict[str, Path]:
     """By role: the agent, a libcupti and a libcuda."""
     folder.mkdir(exist_ok=True)
-    agent = folder / native.LIBRARY_NAME
+    agent = folder / agent_library.LIBRARY_NAME
     if not agent.exists():
-        native.compile_library(agent, ("-Werror", *flags))
+        agent_library.compile_library(agent, ("-Werror", *flags))
     return {
         "agent": agent,
         "cupti": build(folder / "libcupti.so.13", CUPTI, *flags),
@@ -71,7 +71,7 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    if native.compiler() is None:
+    if agent_library.compiler() is None:
         pytest.skip("no C compiler here")
     with shared.held(tmp_path_factory, "agent") as folder:
         return build_all(folder)

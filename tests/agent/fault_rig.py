@@ -11,7 +11,7 @@ import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from collectors.wire import Kind
+from brrrtop.protocol.frames import Kind
 from tests.agent.faults import ALL, Fault
 from tests.agent.rig import Monitor, Trainer
 
@@ -44,9 +44,9 @@ def launched():
 ATTACH = """
 import sys
 from pathlib import Path
-from collectors import native
-from collectors.attach import attach
-from collectors.attach_files import AgentFiles
+from collectors.attach import agent_library as native
+from collectors.attach.attach import attach
+from collectors.attach.files import AgentFiles
 from collectors.errors import CollectorError
 try:
     attach(int(sys.argv[1]), AgentFiles(native.AGENT_DIR, Path(sys.argv[2])), need_torch=False)

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from collectors import control
-from collectors.wire import Decoder, Frame, Kind
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Decoder, Frame, Kind
 
 CHILD = Path(__file__).with_name("child.py")
 PATIENCE_S = 10.0
@@ -190,7 +190,7 @@ class Monitor:
         return [f.body["traced"] for f in self.of(Kind.STATUS) if "traced" in f.body]
 
     def burst(self, steps: int = 0, longest_s: float = 0.3) -> None:
-        self.send(control.burst(steps, int(longest_s * 1e9)))
+        self.send(requests.burst(steps, int(longest_s * 1e9)))
 
     def close(self) -> None:
         self.socket.close()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from collectors import control
-from collectors.wire import Kind
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -30,7 +30,7 @@ class Bursts:
         self.monitor.until(lambda m: m.status()["state"] == "tracing")
         on = bool(self.trainer.do(TAKES_DRIVER))
         self.trainer.do(launch)
-        self.monitor.send(control.control(control.Op.BURST_END))
+        self.monitor.send(requests.control(requests.Op.BURST_END))
         self.count += 1
         told = self.monitor.traced(self.count)
         self.monitor.until(lambda m: m.status()["state"] == "ready")
@@ -125,7 +125,7 @@ def test_a_few_kernels_are_no_evidence(bursts: Bursts) -> None:
 
 
 def test_allocations_are_the_drivers_own(bursts: Bursts) -> None:
-    bursts.monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.ALLOCATIONS))
+    bursts.monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.ALLOCATIONS))
     assert [bursts.run(RUNTIME)[0] for _ in range(3)] == [True] * 3
 
 
@@ -138,7 +138,7 @@ def test_a_launch_whose_kernel_never_came_is_not_made_up_for_by_other_kernels(
 
 
 def test_nobody_asked_for_launches(bursts: Bursts) -> None:
-    bursts.monitor.send(control.kinds(control.Wanted.KERNELS))
+    bursts.monitor.send(requests.kinds(requests.Wanted.KERNELS))
     _, told = bursts.run(RUNTIME)
     assert told == {"kernels": 200, "steps": 0, "whole": True, "launches": None}
 
@@ -149,14 +149,14 @@ def test_continuous_tracing_gives_them_up_and_takes_them_again(
     trainer.load().start("flush_ms=20")
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     both = f"{RUNTIME}; {DRIVER}; {RUNTIME}"
     until_driver(trainer, monitor, RUNTIME, 0)
     assert driver_rows(monitor) == 0
     until_driver(trainer, monitor, both, 1)
     trainer.do(both)
-    monitor.send(control.continuous(False))
+    monitor.send(requests.continuous(False))
     told = monitor.traced()
     assert told["whole"] and not told["launches"], "some kernels came before the rows did"
     assert driver_rows(monitor) >= 40

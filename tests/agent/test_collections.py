@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from collectors.wire import Kind, MarkClass
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -20,7 +21,7 @@ def test_collections_that_take_time_are_marked_with_their_generation(
     path = str(trainer.built["agent"])
     before, after, thread = trainer.do(
         f"import gc\nsys.path.insert(0, {str(ROOT)!r})\n"
-        "from collectors.agent.native import Native\n"
+        "from collectors.agent.library import Native\n"
         f"gc.disable(); gc.callbacks.append(Native({path!r}).collection)\n"
         "gc.collect(0)\n"
         "keep = [[i] for i in range(300_000)]; before = time.time_ns()\n"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from collectors import control
-from collectors.wire import Kind
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -81,12 +81,12 @@ def test_silence_while_steps_pass_means_somebody_owns_the_callbacks(
 ) -> None:
     trainer.load().start("drain_ms=0", graphs=True)
     monitor = connect(trainer)
-    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+    monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("train(cupti, lib, 3)")
-    monitor.send(control.continuous(False))
+    monitor.send(requests.continuous(False))
     monitor.in_state("ready")
     trainer.do("cupti.fake_take_callbacks()")
     for _ in range(2):
@@ -102,9 +102,9 @@ def test_zero_timestamps_are_counted_and_in_graphs_end_the_tracing(
 ) -> None:
     trainer.load().start("flush_ms=20")
     monitor = connect(trainer)
-    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+    monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_zero_timestamps(5); cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     monitor.until(lambda m: m.losses().get("zero_timestamps") == 5)
@@ -133,12 +133,12 @@ def test_the_cap_on_buffers_pauses_tracing_and_never_withholds_one_from_an_old_c
     trainer.load(version=24).start("max_buffers=2;buffer_bytes=8192")
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_launch(name('k'), 3000, 400_000, 0, 7)")
     monitor.until(lambda m: m.losses().get("pool"))
     assert trainer.do("answer = cupti.fake_no_buffer()") == 0
-    monitor.send(control.continuous(False))
+    monitor.send(requests.continuous(False))
     assert trainer.stats()["pool_mapped"] < 8 << 20
 
 
@@ -146,7 +146,7 @@ def test_a_newer_cupti_is_given_none_beyond_the_cap(trainer: Trainer, connect: C
     trainer.load(version=130001).start("max_buffers=2;buffer_bytes=8192")
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_launch(name('k'), 3000, 400_000, 0, 7)")
     monitor.until(lambda m: m.losses().get("pool") and m.losses().get("cupti_dropped"))
@@ -193,7 +193,7 @@ def test_records_of_another_clock_are_counted_not_sent(trainer: Trainer, connect
 def test_nothing_dangerous_is_ever_called(trainer: Trainer, connect: Connect) -> None:
     trainer.load().start(graphs=True)
     monitor = connect(trainer)
-    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+    monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
     for turn in range(1, 4):
         monitor.burst(steps=2, longest_s=0.5)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectors.wire import Kind
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

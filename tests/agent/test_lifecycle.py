@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors import control
-from collectors.wire import Kind
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -96,7 +96,7 @@ def test_starting_twice_is_starting_once(trainer: Trainer, connect: Connect) -> 
 def test_the_agent_waits_for_cuda_and_begins_by_itself(trainer: Trainer, connect: Connect) -> None:
     trainer.load(cuda=False).start()
     monitor = connect(trainer)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     assert "waiting for the trainer to touch its GPU" in monitor.in_state("waiting")["says"]
     assert trainer.do("answer = cupti.fake_calls(0)") == 0, "no CUPTI call before CUDA is there"
     trainer.do(f"cuda = load({str(trainer.built['cuda'])!r}); cuda.fake_cuda_awake(0)")
@@ -171,7 +171,7 @@ def test_a_cupti_before_12_6_gives_kernels_without_calls(
 def test_the_agent_retracts_when_the_monitor_leaves(trainer: Trainer, connect: Connect) -> None:
     trainer.load().start()
     monitor = connect(trainer)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     bits_until(trainer, CAME | TRACING)
     left = time.monotonic()
@@ -191,7 +191,7 @@ def test_a_killed_monitor_is_as_good_as_gone_and_the_next_one_is_welcome(
 ) -> None:
     trainer.load().start()
     code = (
-        "import socket,sys,time; sys.path.insert(0, sys.argv[2]); from collectors import control\n"
+        "import socket,sys,time; sys.path.insert(0, sys.argv[2]); from brrrtop.protocol import requests as control\n"
         "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
         "s.send(control.continuous(True)); print('on', flush=True); time.sleep(60)"
     )
@@ -232,17 +232,17 @@ def test_two_monitors_share_one_agent(trainer: Trainer, connect: Connect) -> Non
     first.traced()
     second = connect(trainer)
     second.in_state("ready")
-    second.send(control.continuous(True))
+    second.send(requests.continuous(True))
     second.in_state("tracing")
     trainer.do("cupti.fake_launch(name('late'), 30, 100, 0, 7)")
-    second.send(control.continuous(False))
+    second.send(requests.continuous(False))
     second.traced()
     first.until(lambda m: m.count(Kind.KERNELS) == 50)
     assert second.count(Kind.KERNELS) == 30
     known = second.names()
     assert {known[i] for i in second.rows(Kind.KERNELS)["name_id"]} == {"late"}
     assert "early" in known.values(), "names from before are told to who comes later"
-    second.send(control.detach())
+    second.send(requests.detach())
     second.until(lambda m: m.ended)
     assert trainer.wait_bits(300) & STOP == 0, "one of two leaves: only it leaves"
     first.burst(longest_s=0.1)
@@ -266,7 +266,7 @@ def test_a_monitor_that_talks_nonsense_is_let_go(trainer: Trainer, connect: Conn
     other.in_state("ready")
     monitor.send(b"GET / HTTP/1.1\r\n\r\n" * 4)
     monitor.until(lambda m: m.ended)
-    other.send(control.control(control.Op.PING, 1))
+    other.send(requests.control(requests.Op.PING, 1))
     seen = len(other.of(Kind.STATUS))
     other.until(lambda m: len(m.of(Kind.STATUS)) > seen)
 
@@ -275,12 +275,12 @@ def test_orders_split_anywhere_are_understood(trainer: Trainer, connect: Connect
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
-    for byte in control.stacks(True) + control.control(control.Op.PING, 1):
+    for byte in requests.stacks(True) + requests.control(requests.Op.PING, 1):
         monitor.send(bytes([byte]))
     seen = len(monitor.of(Kind.STATUS))
     monitor.until(lambda m: len(m.of(Kind.STATUS)) > seen)
     assert bits_until(trainer, STACKS_ON) & STACKS_ON
-    monitor.send(control.stacks(False))
+    monitor.send(requests.stacks(False))
     assert bits_until(trainer, STACKS_OFF) & STACKS_OFF
 
 
@@ -291,13 +291,13 @@ def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(
     slow = connect(trainer)
     slow.in_state("ready")
     slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.send(control.continuous(True))
+    slow.send(requests.continuous(True))
     slow.in_state("tracing")
     for _ in range(5):
         trainer.do("cupti.fake_launch(name('k'), 3000, 100, 0, 7)")
         time.sleep(0.1)
     assert trainer.stats()["outbox_bytes"] < 2 << 20
-    slow.send(control.continuous(False))
+    slow.send(requests.continuous(False))
     slow.in_state("ready")
     slow.until(lambda m: m.losses().get("outbox"))
     got = slow.count(Kind.KERNELS) + slow.count(Kind.CALLS)
@@ -308,10 +308,10 @@ def test_a_monitor_that_does_not_read_costs_no_memory_and_hears_of_its_loss(
 def test_detach_leaves_the_trainer_as_it_was(trainer: Trainer, connect: Connect) -> None:
     trainer.load().start()
     monitor = connect(trainer)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
-    monitor.send(control.detach())
+    monitor.send(requests.detach())
     assert bits_until(trainer, STOP) & GONE == 0
     assert trainer.do("answer = lib.brrr_stop()") == 0
     monitor.until(lambda m: m.of(Kind.END))
@@ -332,7 +332,7 @@ def test_a_python_side_that_never_answers_does_not_keep_the_agent(
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.detach())
+    monitor.send(requests.detach())
     monitor.until(lambda m: m.ended, 8.0)
     deadline = time.monotonic() + 8.0
     while trainer.socket_path.exists():
@@ -346,7 +346,7 @@ def test_yield_lets_another_profiler_have_cupti_and_resume_takes_it_back(
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     assert trainer.do("answer = lib.brrr_yield(b'torch.profiler')") == 0
@@ -369,7 +369,7 @@ def test_a_forked_child_has_no_agent_and_keeps_no_socket(
 ) -> None:
     trainer.load().start()
     monitor = connect(trainer)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do(
         "r, w = os.pipe()\n"
@@ -425,7 +425,7 @@ def test_exits_while_tracing_are_quick_and_keep_their_code(
 ) -> None:
     trainer.load().start()
     monitor = connect(trainer)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     began = time.monotonic()
@@ -452,7 +452,7 @@ def test_a_cupti_that_hangs_holds_up_neither_launches_nor_marks_nor_the_exit(
 ) -> None:
     trainer.load().start("flush_ms=20")
     monitor = connect(trainer)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_slow_flush(30_000); time.sleep(0.2)")
     trainer.do("train(cupti, lib, 50)", 2.0)
@@ -499,7 +499,7 @@ def test_memory_stays_within_its_cap_under_load(trainer: Trainer, connect: Conne
     monitor = connect(trainer)
     monitor.in_state("ready")
     before = trainer.do("answer = int(open('/proc/self/statm').read().split()[1]) * 4096")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     for _ in range(10):
         trainer.do("cupti.fake_launch(name('k'), 10000, 10, 0, 7)")
@@ -516,7 +516,7 @@ def test_many_starts_and_stops_leave_nothing_behind(trainer: Trainer) -> None:
     for _ in range(30):
         trainer.start()
         monitor = Monitor(trainer.socket_path)
-        monitor.send(control.continuous(True))
+        monitor.send(requests.continuous(True))
         trainer.do("cupti.fake_launch(name('k'), 50, 10, 0, 7)")
         assert trainer.do("answer = lib.brrr_stop()") == 0
         monitor.close()
@@ -532,10 +532,10 @@ def test_a_wish_to_leave_is_heard_though_the_monitor_hangs_up_with_it(
     trainer.load().start("flush_ms=20")
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("train(cupti, lib, 100)")
-    monitor.send(control.detach())
+    monitor.send(requests.detach())
     monitor.close()
     until = time.monotonic() + 8
     while trainer.socket_path.exists() and time.monotonic() < until:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from collectors import control
-from collectors.wire import Kind
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -57,9 +57,9 @@ def test_bursts_begin_and_end_while_nothing_is_launched(
         if "Thread" in code:
             monitor.until(lambda m: m.count(Kind.MARKS))
         some_bursts(monitor)
-        monitor.send(control.continuous(True))
+        monitor.send(requests.continuous(True))
         monitor.in_state("tracing")
-        monitor.send(control.continuous(False))
+        monitor.send(requests.continuous(False))
         monitor.in_state("ready")
         took = done.result(10)
     assert trainer.do("answer = cupti.fake_beside()") == 0
@@ -73,7 +73,7 @@ def test_bursts_begin_and_end_while_nothing_is_launched(
 @pytest.mark.parametrize("way", ["detach", "gone", "yield"])
 def test_leaving_meets_the_trainer_too(trainer: Trainer, connect: Connect, way: str) -> None:
     monitor = start(trainer, connect)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     code = "work(cupti, lib, 0.7, True)"
     if way == "yield":
         code += "; began = time.monotonic(); lib.brrr_yield(b'torch.profiler'); "
@@ -83,7 +83,7 @@ def test_leaving_meets_the_trainer_too(trainer: Trainer, connect: Connect, way: 
     with working(trainer, code) as done:
         monitor.in_state("tracing")
         if way == "detach":
-            monitor.send(control.detach())
+            monitor.send(requests.detach())
             monitor.until(lambda m: m.ended)
         elif way == "gone":
             monitor.close()
@@ -101,7 +101,7 @@ def test_what_is_on_stays_on_until_the_trainer_can_be_met(
 ) -> None:
     """A call into C of four seconds, which may well launch."""
     monitor = start(trainer, connect)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     code = (
         "seen = []; look = lambda: seen.append(cupti.fake_enabled(10))\n"
         "work(cupti, lib, 0.5, True); threading.Timer(3.7, look).start(); time.sleep(4.0)\n"
@@ -111,7 +111,7 @@ def test_what_is_on_stays_on_until_the_trainer_can_be_met(
         monitor.in_state("tracing")
         time.sleep(1.0)
         if way == "detach":
-            monitor.send(control.detach())
+            monitor.send(requests.detach())
         else:
             monitor.close()
         assert done.result(12) == [1], "not switched off beside launches"
@@ -144,9 +144,9 @@ def test_an_agent_that_hangs_holds_a_step_up_once_and_shortly(
     trainer: Trainer, connect: Connect
 ) -> None:
     monitor = start(trainer, connect, "flush_ms=20")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
-    monitor.send(control.continuous(False))
+    monitor.send(requests.continuous(False))
     with working(
         trainer, "cupti.fake_slow_flush(1500); answer = work(cupti, lib, 1.2, True)"
     ) as done:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.wire import Kind
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]

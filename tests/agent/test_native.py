@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from collectors import control, native, ownership
+from brrrtop.model import vocabulary
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import HEADER
+from collectors.attach import agent_library, ownership
 from collectors.errors import CollectorError, NotWritable, Unsupported
-from collectors.wire import HEADER
 
 
 @pytest.fixture
@@ -19,33 +21,33 @@ def unbundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An installation without a library, and an empty cache."""
     folder = tmp_path / "agent"
     folder.mkdir()
-    monkeypatch.setattr(native, "AGENT_DIR", folder)
+    monkeypatch.setattr(agent_library, "AGENT_DIR", folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return folder
 
 
 def test_the_library_is_built_once_and_kept(unbundled: Path) -> None:
-    first = native.library_path()
+    first = agent_library.library_path()
     made_ns = first.stat().st_mtime_ns
-    assert native.library_path() == first and first.stat().st_mtime_ns == made_ns
+    assert agent_library.library_path() == first and first.stat().st_mtime_ns == made_ns
     assert list(first.parent.iterdir()) == [first], "nothing half made stays"
     assert first.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_library_older_than_its_sources_is_not_used(unbundled: Path) -> None:
-    stale = unbundled / native.LIBRARY_NAME
+    stale = unbundled / agent_library.LIBRARY_NAME
     stale.write_bytes(b"\x7fELF brrrtop-sources:0123456789abcdef")
-    assert native.library_path() != stale
-    stale.write_bytes(f"brrrtop-sources:{native.fingerprint()}".encode())
-    assert native.library_path() == stale
+    assert agent_library.library_path() != stale
+    stale.write_bytes(f"brrrtop-sources:{agent_library.fingerprint()}".encode())
+    assert agent_library.library_path() == stale
 
 
 def plant(cache: Path) -> Path:
     """A library where ours would be kept, that fits by its name."""
-    folder = cache / "brrrtop" / "agent" / f"{native.fingerprint()}-{os.uname().machine}"
+    folder = cache / "brrrtop" / "agent" / f"{agent_library.fingerprint()}-{os.uname().machine}"
     folder.mkdir(parents=True)
-    (folder / native.LIBRARY_NAME).write_bytes(b"\x7fELF planted")
-    return folder / native.LIBRARY_NAME
+    (folder / agent_library.LIBRARY_NAME).write_bytes(b"\x7fELF planted")
+    return folder / agent_library.LIBRARY_NAME
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
@@ -54,7 +56,7 @@ def test_a_library_of_another_user_is_built_anew(
 ) -> None:
     planted = plant(Path(os.environ["XDG_CACHE_HOME"]))
     os.chown(planted, 6666, 6666)
-    assert native.library_path() == planted
+    assert agent_library.library_path() == planted
     assert b"planted" not in planted.read_bytes() and planted.stat().st_uid == 0
 
 
@@ -68,12 +70,12 @@ def test_a_cache_of_another_user_is_left_alone(
     os.chown(cache, 6666, 6666)
     roots.mkdir()
     monkeypatch.setattr(ownership, "home", lambda: roots)
-    made = native.library_path()
+    made = agent_library.library_path()
     assert roots in made.parents and b"planted" not in made.read_bytes()
     assert planted.read_bytes() == b"\x7fELF planted"
     os.chown(roots, 6666, 6666)
     with pytest.raises(NotWritable, match="belongs to user 6666"):
-        native.library_path()
+        agent_library.library_path()
 
 
 def test_the_compiler_leaves_its_files_where_nobody_else_can_change_them(
@@ -85,7 +87,7 @@ def test_the_compiler_leaves_its_files_where_nobody_else_can_change_them(
     compiler.chmod(0o700)
     monkeypatch.setenv("CC", str(compiler))
     monkeypatch.setenv("TMPDIR", "/somebody/elses")
-    made = native.library_path()
+    made = agent_library.library_path()
     assert Path(seen.read_text().strip()).parent == made.parent
 
 
@@ -95,14 +97,14 @@ def test_without_a_compiler_the_sentence_says_what_to_install(
     monkeypatch.setenv("PATH", str(unbundled))
     monkeypatch.delenv("CC", raising=False)
     with pytest.raises(Unsupported, match="no C compiler") as refused:
-        native.library_path()
+        agent_library.library_path()
     assert "apt install gcc" in refused.value.action and "counters alone" in refused.value.action
 
 
 def test_a_compiler_that_fails_is_quoted(unbundled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", f"{sys.executable} -c raise(SystemExit('no_such_header.h'))")
     with pytest.raises(CollectorError, match=r"did not compile: .*no_such_header"):
-        native.library_path()
+        agent_library.library_path()
 
 
 def test_a_disk_that_is_full_is_no_want_of_a_compiler(
@@ -115,7 +117,7 @@ def test_a_disk_that_is_full_is_no_want_of_a_compiler(
     linker.chmod(0o700)
     monkeypatch.setenv("CC", str(linker))
     with pytest.raises(NotWritable, match="No space left on device") as refused:
-        native.library_path()
+        agent_library.library_path()
     assert "make room" in refused.value.action
 
 
@@ -127,7 +129,7 @@ def test_a_cache_that_cannot_be_written_is_named(
     closed.mkdir(mode=0o500)
     monkeypatch.setenv("XDG_CACHE_HOME", str(closed))
     with pytest.raises(NotWritable, match="closed"):
-        native.library_path()
+        agent_library.library_path()
 
 
 def test_a_cache_path_that_is_a_file_is_named(
@@ -137,7 +139,7 @@ def test_a_cache_path_that_is_a_file_is_named(
     taken.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(taken))
     with pytest.raises(NotWritable, match="taken"):
-        native.library_path()
+        agent_library.library_path()
 
 
 def test_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,22 +147,22 @@ def test_other_machines_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     other = os.uname_result((*real[:4], "riscv64"))
     monkeypatch.setattr(os, "uname", lambda: other)
     with pytest.raises(Unsupported, match="riscv64"):
-        native.library_path()
+        agent_library.library_path()
 
 
 def test_orders_are_whole_frames() -> None:
-    order = control.burst(4, 1_500_000_000)
+    order = requests.burst(4, 1_500_000_000)
     size, kind, flags, _ = HEADER.unpack_from(order)
-    assert (size, kind, flags, len(order)) == (24, control.CONTROL_KIND, 0, 40)
-    assert struct.unpack_from("<IIqq", order, 16) == (control.Op.BURST, 0, 4, 1_500_000_000)
-    assert struct.unpack_from("<II", control.detach(everybody=True), 16) == (4, 1)
+    assert (size, kind, flags, len(order)) == (24, requests.CONTROL_KIND, 0, 40)
+    assert struct.unpack_from("<IIqq", order, 16) == (requests.Op.BURST, 0, 4, 1_500_000_000)
+    assert struct.unpack_from("<II", requests.detach(everybody=True), 16) == (4, 1)
 
 
 def test_the_sources_speak_the_wire_of_this_package() -> None:
     """The numbers of `wire.h` are those of `wire.py`."""
-    from collectors import wire
+    from brrrtop.protocol import frames as wire
 
-    text = (native.SOURCE_DIR / "wire.h").read_text()
+    text = (agent_library.SOURCE_DIR / "wire.h").read_text()
     for name in (
         "HELLO",
         "NAMES",
@@ -176,7 +178,7 @@ def test_the_sources_speak_the_wire_of_this_package() -> None:
     assert f"WIRE_OBSERVED = {int(wire.Kind.OBSERVED)}," in text
     assert f"WIRE_LOSS = {int(wire.Kind.LOSS)}," in text
     assert f"#define WIRE_VERSION {wire.WIRE_VERSION}\n" in text
-    for op in control.Op:
+    for op in requests.Op:
         assert f"OP_{op.name} = {int(op)}" in text
     order = [line.strip(" ,") for line in text.split("enum call_class {")[1].split("}")[0].split()]
-    assert [f"CALL_{one.name}" for one in wire.CallClass] == [o for o in order if o]
+    assert [f"CALL_{one.name}" for one in vocabulary.CallClass] == [o for o in order if o]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors import control
-from collectors.wire import Kind
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
 from tests.agent.conftest import build_few
 from tests.agent.rig import Monitor, Trainer
 
@@ -67,11 +67,11 @@ def test_a_whole_life_raises_no_alarm(tmp_path: Path, watchdog: str) -> None:
             monitors = [Monitor(trainer.socket_path) for _ in range(2)]
             monitors[0].in_state("ready", 30)
             trainer.do(LAUNCHES)
-            monitors[1].send(control.continuous(True))
+            monitors[1].send(requests.continuous(True))
             _watch(monitors, 1.0)
             trainer.do("lib.brrr_yield(b'torch.profiler'); lib.brrr_resume()", 30)
             _watch(monitors, 0.5)
-            monitors[1].send(control.continuous(False))
+            monitors[1].send(requests.continuous(False))
             monitors[0].burst(steps=3, longest_s=0.5)
             _watch(monitors, 0.5)
             monitors[1].close()

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from collectors import control
-from collectors.wire import Kind, MarkClass
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 TRACING, SHAPES = 64, 512
@@ -30,7 +31,7 @@ def test_shapes_come_with_the_burst_that_was_ordered_before_them(
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.control(control.Op.SHAPES))
+    monitor.send(requests.control(requests.Op.SHAPES))
     assert not bits_until(trainer, SHAPES) & TRACING, "nothing is traced yet"
     monitor.burst(0, 0.3)
     assert bits_until(trainer, TRACING) & TRACING
@@ -42,9 +43,9 @@ def test_shapes_are_due_at_once_while_everything_is_traced(
 ) -> None:
     trainer.load().start()
     monitor = connect(trainer)
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     bits_until(trainer, TRACING)
-    monitor.send(control.control(control.Op.SHAPES))
+    monitor.send(requests.control(requests.Op.SHAPES))
     assert bits_until(trainer, SHAPES) & TRACING
 
 

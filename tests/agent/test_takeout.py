@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from collectors import control
-from collectors.wire import Kind
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -57,10 +57,10 @@ def test_where_a_graph_may_exist_it_stays(
     trainer.load().start(graphs=True)
     trainer.do(before)
     monitor = connect(trainer)
-    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+    monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
     traced_burst(trainer, monitor, launch)
-    monitor.send(control.detach())
+    monitor.send(requests.detach())
     monitor.until(lambda m: m.ended)
     assert trainer.do(FINALIZED) == 0
 
@@ -73,11 +73,11 @@ def test_leaving_in_the_middle_of_tracing_takes_it_out_too(
     trainer.do("lib.brrr_graphs(0)")
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do(LAUNCH)
     if way == "detach":
-        monitor.send(control.detach())
+        monitor.send(requests.detach())
         monitor.until(lambda m: m.ended)
     else:
         monitor.close()
@@ -98,7 +98,7 @@ def test_where_nobody_can_tell_nothing_is_traced_unless_asked_for(
     )
     assert monitor.status()["state"] == "ready"
     assert trainer.do("answer = [cupti.fake_ever(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
-    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+    monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.burst(longest_s=0.1)
     monitor.until(lambda m: m.status()["state"] == "tracing")
 
@@ -120,7 +120,7 @@ def test_a_capture_is_not_begun_under_tracing(trainer: Trainer, connect: Connect
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do(
         "lib.brrr_capture(1); lib.brrr_graphs(1); time.sleep(0.1)\n"
@@ -138,10 +138,10 @@ def test_graphs_seen_while_tracing_keep_cupti_where_it_is(
     trainer.load().start()
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     monitor.in_state("tracing")
     trainer.do("cupti.fake_graph(name('k'), 20, 100, 5)")
-    monitor.send(control.continuous(False))
+    monitor.send(requests.continuous(False))
     monitor.in_state("ready")
     assert monitor.count(Kind.KERNELS) == 20
     assert trainer.do(FINALIZED) == 0

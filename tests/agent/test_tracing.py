@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from collectors import control
-from collectors.wire import CallClass, CopyKind, Kind, MarkClass
+from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -69,7 +70,7 @@ def test_copies_memsets_syncs_and_triton_launches_arrive(
         ("cudaEventSynchronize", CallClass.SYNC, 2),
         *[("cuLaunchKernelEx", CallClass.LAUNCH, 1)] * 3,
     ], "cudaMalloc was not asked for"
-    monitor.send(control.kinds(control.Wanted.ALLOCATIONS | control.Wanted.KERNELS))
+    monitor.send(requests.kinds(requests.Wanted.ALLOCATIONS | requests.Wanted.KERNELS))
     monitor.burst(longest_s=0.2)
     trainer.do("time.sleep(0.1); cupti.fake_call(20, 0, 1000, 0); cupti.fake_memset(1, 1)")
     monitor.traced(2)
@@ -80,7 +81,7 @@ def test_copies_memsets_syncs_and_triton_launches_arrive(
 def test_graph_nodes_keep_their_ids(trainer: Trainer, connect: Connect) -> None:
     trainer.load().start()
     monitor = connect(trainer)
-    monitor.send(control.kinds(control.Wanted.DEFAULT | control.Wanted.GRAPHS))
+    monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
     monitor.in_state("ready")
     monitor.burst(longest_s=0.2)
     monitor.in_state("tracing")
@@ -131,13 +132,13 @@ def test_continuous_tracing_runs_until_told(trainer: Trainer, connect: Connect) 
     trainer.load().start("flush_ms=20")
     monitor = connect(trainer)
     monitor.in_state("ready")
-    monitor.send(control.continuous(True))
+    monitor.send(requests.continuous(True))
     assert monitor.in_state("tracing")["tier"] == "continuous"
     for _ in range(5):
         trainer.do("train(cupti, lib, 20)")
         before = monitor.count(Kind.KERNELS)
         monitor.until(lambda m, before=before: m.count(Kind.KERNELS) > before)
-    monitor.send(control.continuous(False))
+    monitor.send(requests.continuous(False))
     monitor.in_state("ready")
     assert monitor.count(Kind.KERNELS) == 1000
     spans = monitor.rows(Kind.OBSERVED)

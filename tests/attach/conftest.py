@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors import attach_ptrace, bootstrap
-from collectors import process as processes
-from collectors.attach_files import AgentFiles
+from collectors.attach import bootstrap, by_ptrace
+from collectors.attach.files import AgentFiles
+from collectors.process import process as processes
 
 _STAND_IN = Path(__file__).with_name("agent_stand_in.py")
 
@@ -24,7 +24,7 @@ def why_no_tracing() -> str:
         return "no ptrace outside Linux"
     child = subprocess.Popen(["sleep", "20"])
     try:
-        fault = attach_ptrace.probe(processes.read(child.pid))
+        fault = by_ptrace.probe(processes.read(child.pid))
     finally:
         child.kill()
         child.wait(10)

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors import attach_files
-from collectors import process as processes
-from collectors.attach import METHODS, attach, find_agent
-from collectors.attach_files import AgentFiles
-from collectors.attach_remote_exec import RemoteExec
+from collectors.attach import files as attach_files
+from collectors.attach.attach import METHODS, attach, find_agent
+from collectors.attach.by_remote_exec import RemoteExec
+from collectors.attach.files import AgentFiles
 from collectors.errors import (
     AttachFailed,
     CollectorError,
@@ -29,6 +28,7 @@ from collectors.errors import (
     TrainerStopped,
     Unsupported,
 )
+from collectors.process import process as processes
 from tests.attach import children
 from tests.attach.children import python
 
@@ -97,7 +97,7 @@ def left_behind(pid: int) -> list[str]:
 def test_without_an_answer_every_way_is_named_with_its_reason(
     tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collectors import bootstrap
+    from collectors.attach import bootstrap
 
     monkeypatch.setattr(bootstrap, "payload", lambda *_: "pass")
     code = "import threading, time\n"
@@ -195,7 +195,7 @@ def test_python_3_8_is_too_old(stand_in: AgentFiles) -> None:
 def test_a_trainer_that_exits_during_the_attach_is_told_as_such(
     tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collectors import bootstrap
+    from collectors.attach import bootstrap
 
     monkeypatch.setattr(bootstrap, "payload", lambda *_: "import os; os._exit(0)")
     with python(children.BUSY) as one:
@@ -210,8 +210,8 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 os.setgid(65534); os.setuid(65534)
 from pathlib import Path
-from collectors.attach import attach
-from collectors.attach_files import AgentFiles
+from collectors.attach.attach import attach
+from collectors.attach.files import AgentFiles
 from collectors.errors import CollectorError
 try:
     attach(int(sys.argv[1]), AgentFiles(Path("/tmp"), Path("/tmp/none.so")), need_torch=False)
@@ -251,14 +251,14 @@ def test_another_users_process_is_refused_with_the_command_that_helps(
 
 
 def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collectors import process_access
+    from collectors.process import access
 
     with children.child(["sleep", "20"]) as one:
         sheet = processes.read(one.pid)
         theirs = processes.Process(**{**vars(sheet), "uid": NOBODY})
-        monkeypatch.setattr(process_access, "has_ptrace_capability", lambda: False)
+        monkeypatch.setattr(access, "has_ptrace_capability", lambda: False)
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
-        fault = process_access.refused(theirs, 1)
+        fault = access.refused(theirs, 1)
         assert isinstance(fault, NotPermitted)
         assert processes.user_name(NOBODY) in fault.message
         assert fault.exit_code == 4
@@ -269,12 +269,12 @@ def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatc
     [(1, "ancestors"), (2, "administrators"), (3, "next boot")],
 )
 def test_yama_is_explained(scope: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from collectors import process_access
+    from collectors.process import access
 
-    monkeypatch.setattr(process_access, "yama_scope", lambda: scope)
-    monkeypatch.setattr(process_access, "has_ptrace_capability", lambda: False)
+    monkeypatch.setattr(access, "yama_scope", lambda: scope)
+    monkeypatch.setattr(access, "has_ptrace_capability", lambda: False)
     with children.child(["sleep", "20"]) as one:
-        fault = process_access.refused(processes.read(one.pid), 1)
+        fault = access.refused(processes.read(one.pid), 1)
         assert words in fault.message
         assert "brrrtop run" in fault.action
         assert ("sudo" in fault.action) == (scope < 3)
@@ -338,10 +338,10 @@ def test_remote_exec_says_why_not() -> None:
 
 def test_the_real_agent_answers_from_a_torch_training_with_workers(tracing: None) -> None:
     pytest.importorskip("torch")
-    from collectors import native
+    from collectors.attach import agent_library
 
     try:
-        files = native.agent_files()
+        files = agent_library.agent_files()
     except CollectorError as fault:
         pytest.skip(fault.message)
     with children.child(

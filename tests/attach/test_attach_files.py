@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from collectors import attach_files, bootstrap, client
-from collectors import process as processes
-from collectors.attach import _refusal
-from collectors.attach_files import AgentFiles
+from collectors.attach import bootstrap, client, files
+from collectors.attach.attach import _refusal
+from collectors.attach.files import AgentFiles
 from collectors.errors import NotPermitted, NotWritable
+from collectors.process import process as processes
 from tests.attach import children
 from tests.attach.children import Child
 
@@ -107,12 +107,12 @@ def test_root_gives_nothing_away_to_a_user_who_swaps_the_folder_for_a_link(
     many_files: AgentFiles,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(attach_files, "bases", lambda _: (str(base),))
+    monkeypatch.setattr(files, "bases", lambda _: (str(base),))
     with attacker(base, victim) as one:
         sheet = processes.read(one.pid)
         for _ in range(ROUNDS):
             try:
-                place = attach_files.prepare(sheet, many_files)
+                place = files.prepare(sheet, many_files)
             except NotWritable:
                 continue
             place.remove()
@@ -145,9 +145,9 @@ def wait_for(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
 def test_the_folder_and_all_in_it_belong_to_the_trainers_user(
     root: None, base: Path, many_files: AgentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attach_files, "bases", lambda _: (str(base),))
+    monkeypatch.setattr(files, "bases", lambda _: (str(base),))
     with of_the_stranger() as one:
-        place = attach_files.prepare(processes.read(one.pid), many_files)
+        place = files.prepare(processes.read(one.pid), many_files)
         place.write("boot.py", "pass")
         (folder,) = base.iterdir()
         everything = [folder, *folder.rglob("*")]
@@ -164,9 +164,9 @@ def test_what_lies_in_place_of_a_refusal_is_not_read_with_roots_rights(
     kind: str, root: None, base: Path, victim: Path, many_files: AgentFiles,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(attach_files, "bases", lambda _: (str(base),))
+    monkeypatch.setattr(files, "bases", lambda _: (str(base),))
     with of_the_stranger() as one:
-        place = attach_files.prepare(processes.read(one.pid), many_files)
+        place = files.prepare(processes.read(one.pid), many_files)
         path = Path(place.socket_outside + bootstrap.REFUSED_SUFFIX)
         if kind == "hard link":
             os.link(victim / "shadow", path)
@@ -187,11 +187,11 @@ def test_links_of_a_container_never_lead_to_the_hosts_folders(
         inside = tmp_path / "image"
         (inside / "shm").mkdir(parents=True)
         (inside / "tmp").symlink_to(host)
-        monkeypatch.setattr(attach_files, "bases", lambda _: ("/tmp", "/shm"))
+        monkeypatch.setattr(files, "bases", lambda _: ("/tmp", "/shm"))
         with children.python(f"import os; os.chroot({str(inside)!r})\n{children.BUSY}") as one:
             sheet = processes.read(one.pid)
             assert wait_for(lambda: os.path.samestat(os.stat(sheet.root), inside.stat()))
-            place = attach_files.prepare(sheet, many_files)
+            place = files.prepare(sheet, many_files)
             assert place.inside.startswith("/shm/"), "the link is passed over"
             assert list(Path(host).iterdir()) == []
             assert len(list((inside / "shm").iterdir())) == 1
@@ -200,7 +200,7 @@ def test_links_of_a_container_never_lead_to_the_hosts_folders(
 
 
 def a_folder(base: Path, pid: int, ticks: int, end: str = "a" * 16) -> Path:
-    folder = base / f"brrrtop-{attach_files.pid_namespace()}-{pid}-{ticks}-{end}"
+    folder = base / f"brrrtop-{files.pid_namespace()}-{pid}-{ticks}-{end}"
     folder.mkdir(mode=0o700)
     return folder
 
@@ -208,7 +208,7 @@ def a_folder(base: Path, pid: int, ticks: int, end: str = "a" * 16) -> Path:
 def sweep(base: Path, pid: int) -> None:
     handle = os.open(base, os.O_PATH | os.O_DIRECTORY)
     try:
-        attach_files.sweep(processes.read(pid), handle)
+        files.sweep(processes.read(pid), handle)
     finally:
         os.close(handle)
 
@@ -244,11 +244,11 @@ def test_a_trainer_cannot_have_the_folder_of_another_user_removed(root: None, ba
         (base / "link").symlink_to(others)
         with of_the_stranger() as one:
             sheet = processes.read(one.pid)
-            attach_files.remove_beside(sheet, f"{base}/link/{theirs.name}/agent.sock")
+            files.remove_beside(sheet, f"{base}/link/{theirs.name}/agent.sock")
             assert (theirs / "agent.sock").exists()
             own = a_folder(base, os.getpid(), 5)
             os.chown(own, STRANGER, STRANGER)
-            attach_files.remove_beside(sheet, f"{own}/agent.sock")
+            files.remove_beside(sheet, f"{own}/agent.sock")
             assert not own.exists()
 
 

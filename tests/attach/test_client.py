@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors import client
+from brrrtop.protocol.frames import Frame, Kind, WireError, encode
+from collectors.attach import client
 from collectors.errors import NoHandshake, NotPermitted, PeerGone, PeerTooNew, PeerTooOld
-from collectors.wire import Frame, Kind, WireError, encode
 
 HELLO = encode(Frame(Kind.HELLO, {"wire": 1, "pid": os.getpid()}))
 

@@ -16,20 +16,22 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.cli import successors
+from brrrtop.cli import restarted
 from brrrtop.cli.options import Options
-from brrrtop.cli.successors import Successors
+from brrrtop.cli.restarted import Successors
 from brrrtop.errors import BrrrtopError
-from brrrtop.session.following import Successor
-from collectors import attach_ptrace, doctor_cuda, elf, process_maps
-from collectors import process as processes
-from collectors.attach_files import AgentFiles
-from collectors.doctor import Report, doctor
-from collectors.doctor_check import Check, Status, bad, fine, wait
+from brrrtop.session.restart import Successor
+from collectors.attach import by_ptrace, elf
+from collectors.attach.files import AgentFiles
+from collectors.doctor import cuda
+from collectors.doctor.check import Check, Status, bad, fine, wait
+from collectors.doctor.doctor import Report, doctor
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
-from collectors.process_access import refused
-from collectors.process_end import ProcessEnd
-from collectors.process_list import candidates, check_trains, trainers_instead
+from collectors.process import maps as process_maps
+from collectors.process import process as processes
+from collectors.process.access import refused
+from collectors.process.candidates import candidates, check_trains, trainers_instead
+from collectors.process.end import ProcessEnd
 from tests.attach import children
 from tests.attach.children import Child, python
 
@@ -199,7 +201,7 @@ def test_a_refusal_of_the_kernel_is_a_want_of_permission(
     tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the kernel answers to a process without the right; root here cannot be refused."""
-    monkeypatch.setattr(attach_ptrace, "probe", lambda one: refused(one, errno.EPERM))
+    monkeypatch.setattr(by_ptrace, "probe", lambda one: refused(one, errno.EPERM))
     with python(children.BUSY) as one:
         report = doctor(one.pid, stand_in)
     found = {check.name: check for check in report.checks}
@@ -230,7 +232,7 @@ def test_doctor_reads_cuda_off_the_mapped_files(
     names: list[str], check: str, status: Status, words: str, tmp_path: Path
 ) -> None:
     with with_mapped(tmp_path, names) as one:
-        found = {c.name: c for c in doctor_cuda.checks(processes.read(one.pid))}[check]
+        found = {c.name: c for c in cuda.checks(processes.read(one.pid))}[check]
         assert found.status is status, found
         assert words in found.says
         assert found.fix or status is not Status.BAD
@@ -247,7 +249,7 @@ def test_doctor_reads_cuda_off_the_mapped_files(
 )
 def test_doctor_reads_neighbours_off_the_environment(variable: str, value: str, check: str) -> None:
     with python(children.SLEEPING, env={**os.environ, variable: value}) as one:
-        found = {c.name: c for c in doctor_cuda.checks(processes.read(one.pid))}
+        found = {c.name: c for c in cuda.checks(processes.read(one.pid))}
         assert found[check].status is Status.NOTE
 
 
@@ -320,7 +322,7 @@ def alike(one: Child, **options: object) -> Successors:
 def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(successors, "UNNOTICED_S", 0.0)
+    monkeypatch.setattr(restarted, "UNNOTICED_S", 0.0)
     libraries = ["libtorch_cpu.so"]
     with (
         with_mapped(tmp_path, libraries) as first,
@@ -338,7 +340,7 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
         ):
             found = finder.look()
             assert found == Successor(heir.pid, ready=False, only=True)
-            monkeypatch.setattr(successors, "IMPORTS_S", 0.0)
+            monkeypatch.setattr(restarted, "IMPORTS_S", 0.0)
             with with_mapped(tmp_path, libraries):
                 assert finder.look() == Successor(heir.pid, ready=True, only=False)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from collectors import bootstrap, native
-from collectors import process as processes
-from collectors.attach import METHODS, attach
-from collectors.attach_files import AgentFiles
-from collectors.attach_method import Attempt
-from collectors.attach_ptrace import PendingCall
+from collectors.attach import agent_library, bootstrap
+from collectors.attach.attach import METHODS, attach
+from collectors.attach.by_ptrace import PendingCall
+from collectors.attach.files import AgentFiles
+from collectors.attach.method import Attempt
 from collectors.errors import AttachFailed, CollectorError
+from collectors.process import process as processes
 from tests.attach import children
 from tests.attach.children import Child, appears, child, python, writes, writes_pid
 from tests.attach.test_ptrace import INTERPRETERS, ROOT, label, settles
@@ -249,7 +249,7 @@ def test_a_single_thread_that_waits_for_long_is_entered_at_once(
 def test_a_trainer_without_a_descriptor_left_says_so(tmp_path: Path) -> None:
     library = tmp_path / "library.so"
     library.touch()
-    files = AgentFiles(native.AGENT_DIR, library)
+    files = AgentFiles(agent_library.AGENT_DIR, library)
     with python(OUT_OF_FILES + children.BUSY) as one:
         with pytest.raises(CollectorError, match="Too many open files"):
             attach(one.pid, files, need_torch=False)
@@ -266,8 +266,8 @@ def test_a_trainer_that_can_start_no_thread_says_so(interpreter: str, stand_in: 
 
 _MONITOR = """
 import os, sys, time
-from collectors.attach import attach
-from collectors.native import agent_files
+from collectors.attach.attach import attach
+from collectors.attach.agent_library import agent_files
 files = agent_files()
 print("up", flush=True)
 while not os.path.exists(sys.argv[2]): time.sleep(0.001)

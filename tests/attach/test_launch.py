@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors import launch as launching
-from collectors.attach_files import AgentFiles
+from collectors.attach import launch as launching
+from collectors.attach.files import AgentFiles
+from collectors.attach.launch import Launched, launch
 from collectors.errors import LaunchFailed
-from collectors.launch import Launched, launch
 
 _TORCH = """
 class cuda:

@@ -8,34 +8,35 @@ import subprocess
 
 import pytest
 
-from collectors import attach_ptrace, ptrace_aarch64, ptrace_worker, ptrace_x86_64
+from collectors.attach import by_ptrace
+from collectors.attach.ptrace import aarch64, worker, x86_64
 
-NAMES = attach_ptrace._WANTED | attach_ptrace._HANDING | {"bind"}
+NAMES = by_ptrace._WANTED | by_ptrace._HANDING | {"bind"}
 FUNCTIONS = dict.fromkeys(NAMES, 0x1234567890ABCDEF)
 STACK = 0x7FFC_1234_5678
 XCR0 = 0x602E7
 
 
-def x86_state(extended: bytes = bytes(2696), **registers: int) -> ptrace_x86_64.State:
-    general = dict.fromkeys(ptrace_x86_64._NAMES, 0) | {
+def x86_state(extended: bytes = bytes(2696), **registers: int) -> x86_64.State:
+    general = dict.fromkeys(x86_64._NAMES, 0) | {
         "rsp": STACK,
         "rip": 0x401000,
         "orig_rax": (1 << 64) - 1,
     }
-    return ptrace_x86_64.State(general | registers, extended, bytes(8))
+    return x86_64.State(general | registers, extended, bytes(8))
 
 
 GADGETS = {"keep": 1, "restore": 2, "syscall": 3}
 
 
-def context_of(frame: ptrace_x86_64.Frame) -> tuple[int, ...]:
-    found: tuple[int, ...] = ptrace_x86_64._CONTEXT.unpack_from(frame.content, 24)
+def context_of(frame: x86_64.Frame) -> tuple[int, ...]:
+    found: tuple[int, ...] = x86_64._CONTEXT.unpack_from(frame.content, 24)
     return found
 
 
 def test_x86_frame_is_aligned_and_leaves_the_red_zone_alone() -> None:
     for offset in range(0, 64, 8):
-        frame = ptrace_x86_64.frame(x86_state(rsp=STACK - offset), GADGETS)
+        frame = x86_64.frame(x86_state(rsp=STACK - offset), GADGETS)
         assert frame.call_sp % 16 == 8, "as after a call instruction"
         assert frame.address + len(frame.content) <= STACK - offset - 128
         assert frame.slot >= frame.address
@@ -48,13 +49,13 @@ def test_x86_frame_is_aligned_and_leaves_the_red_zone_alone() -> None:
 @pytest.mark.parametrize("code", [512, 513, 514])
 def test_x86_frame_restarts_an_interrupted_call(code: int) -> None:
     state = x86_state(rax=(1 << 64) - code, orig_rax=202, rip=0x401002)
-    again = ptrace_x86_64._resumed(state.general)
+    again = x86_64._resumed(state.general)
     assert (again["rax"], again["rip"]) == (202, 0x401000)
 
 
 def test_x86_frame_keeps_a_result_that_only_looks_like_a_restart() -> None:
     state = x86_state(rax=(1 << 64) - 512)
-    assert ptrace_x86_64._resumed(state.general) == state.general
+    assert x86_64._resumed(state.general) == state.general
 
 
 @pytest.mark.parametrize(("used", "size"), [(0x2E7, 2816), (0x602E7, 11008)])
@@ -62,7 +63,7 @@ def test_x86_frame_has_amx_tiles_only_where_they_are_in_use(used: int, size: int
     extended = bytearray(11008)
     struct.pack_into("<Q", extended, 464, XCR0)
     struct.pack_into("<Q", extended, 512, used)
-    made = ptrace_x86_64._extended_frame(bytes(extended))
+    made = x86_64._extended_frame(bytes(extended))
     magic, whole, features, without = struct.unpack_from("<IIQI", made, 464)
     assert (magic, whole, without) == (0x46505853, size + 4, size)
     assert bool(features & 1 << 18) == (size == 11008)
@@ -73,15 +74,15 @@ def test_x86_frame_has_amx_tiles_only_where_they_are_in_use(used: int, size: int
 def test_arm_frame_is_laid_as_the_kernel_lays_it() -> None:
     general = (*range(31), STACK, 0x400000, 0)
     vectors = bytes(range(256)) * 2 + struct.pack("<II", 7, 9) + bytes(8)
-    state = ptrace_aarch64.State(general, vectors, b"", b"\1\2\3\4\5\6\7\10")
-    frame = ptrace_aarch64.frame(state, {"restore": 5})
+    state = aarch64.State(general, vectors, b"", b"\1\2\3\4\5\6\7\10")
+    frame = aarch64.frame(state, {"restore": 5})
     assert frame.restore_sp % 16 == 0
     assert struct.unpack_from("<34Q", frame.content, 304 + 8) == general
     assert frame.content[168:176] == state.mask
     assert struct.unpack_from("<IIII", frame.content, 592) == (0x46508001, 528, 7, 9)
     assert frame.content[608 : 608 + 512] == vectors[:512]
     assert struct.unpack_from("<II", frame.content, 592 + 528) == (0, 0)
-    aimed = ptrace_aarch64.aim_call(state, frame, 0x1234, (10, 11))
+    aimed = aarch64.aim_call(state, frame, 0x1234, (10, 11))
     assert aimed[:3] == (10, 11, 2)
     assert aimed[30:33] == (5, frame.restore_sp, 0x1234)
 
@@ -90,8 +91,8 @@ def test_arm_frame_is_laid_as_the_kernel_lays_it() -> None:
 @pytest.mark.parametrize(
     ("machine", "triple", "words"),
     [
-        (ptrace_x86_64, "x86_64", ["pushq\t%rbx", "callq\t*%rax", "retq", "syscall"]),
-        (ptrace_aarch64, "aarch64", ["stp\tx30, x19", "blr\tx16", "mov\tx8, #139", "ret"]),
+        (x86_64, "x86_64", ["pushq\t%rbx", "callq\t*%rax", "retq", "syscall"]),
+        (aarch64, "aarch64", ["stp\tx30, x19", "blr\tx16", "mov\tx8, #139", "ret"]),
     ],
 )
 def test_machine_code_is_what_a_disassembler_reads(
@@ -102,9 +103,9 @@ def test_machine_code_is_what_a_disassembler_reads(
         pytest.skip("no llvm-mc here")
     address = 0xFEDCBA0987654321
     code = machine.starter_code(FUNCTIONS, 2**22, address, address, address, handed)  # type: ignore[attr-defined]
-    assert len(code) <= ptrace_worker._STARTER_BYTES
+    assert len(code) <= worker._STARTER_BYTES
     code += machine.thread_code(FUNCTIONS, address, address, address, handed)  # type: ignore[attr-defined]
-    assert len(code) <= ptrace_worker._CODE_BYTES
+    assert len(code) <= worker._CODE_BYTES
     code += b"".join(machine.GADGETS.values())  # type: ignore[attr-defined]
     done = subprocess.run(
         [tool, "--disassemble", f"--triple={triple}"],

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from collectors import attach_ptrace
-from collectors import process as processes
-from collectors.attach_files import Place
-from collectors.attach_method import Attempt
-from collectors.attach_ptrace import ParkedThread, PendingCall
+from collectors.attach import by_ptrace
+from collectors.attach.by_ptrace import ParkedThread, PendingCall
+from collectors.attach.files import Place
+from collectors.attach.method import Attempt
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
+from collectors.process import process as processes
 from tests.attach import children
 from tests.attach.children import Child, appears, python, writes
 
@@ -155,7 +155,7 @@ while True: sum(range(100))
 _DYING = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from collectors import ptrace
+from collectors.attach.ptrace import calls as ptrace
 count = 0
 def counted(call):
     def stand_in(*given):
@@ -166,7 +166,7 @@ def counted(call):
     return stand_in
 for name in ("request", "registers", "set_registers", "set_signal_mask", "write_memory", "wait"):
     setattr(ptrace, name, counted(getattr(ptrace, name)))
-from collectors import ptrace_worker
+from collectors.attach.ptrace import worker as ptrace_worker
 if len(sys.argv) < 4: ptrace_worker._rehearse = lambda *_: None
 ptrace_worker.main()
 """
@@ -184,8 +184,8 @@ def settles(holds: Callable[[], bool], limit_s: float = 5.0) -> bool:
 def kill_at(process: processes.Process, do: str, number: int, *more: str) -> bool:
     """Runs a worker that is killed at its n-th request; False: it needed fewer. `more`: with its
     rehearsal."""
-    plan = attach_ptrace.make_plan(process)
-    job = {**attach_ptrace.make_job(process, plan, do, "pass", None), "limit_s": 5, "expected": []}
+    plan = by_ptrace.make_plan(process)
+    job = {**by_ptrace.make_job(process, plan, do, "pass", None), "limit_s": 5, "expected": []}
     command = [sys.executable, "-I", "-S", "-c", _DYING, str(ROOT), str(number), *more]
     done = subprocess.run(command, input=json.dumps(job).encode(), capture_output=True, timeout=20)
     assert done.returncode in (0, -signal.SIGKILL), done.stderr
@@ -291,7 +291,7 @@ def test_a_child_that_is_traced_already_names_its_tracer() -> None:
     hold = f"""
 import os, sys, time
 sys.path.insert(0, {str(ROOT)!r})
-from collectors import ptrace
+from collectors.attach.ptrace import calls as ptrace
 ptrace.request(ptrace.SEIZE, int(sys.argv[1]))
 print("up", flush=True)
 time.sleep(600)
@@ -329,8 +329,8 @@ def test_an_interrupt_of_ours_waits_for_the_worker(tmp_path: Path) -> None:
     with python(children.BUSY) as one:
         code = f"""
 import sys; sys.path.insert(0, {str(ROOT)!r})
-from collectors import process
-from collectors.attach_ptrace import PendingCall
+from collectors.process import process
+from collectors.attach.by_ptrace import PendingCall
 p = process.read({one.pid}); p.maps
 print("up", flush=True)
 while True: PendingCall().enter(p, "pass", None, 5.0)
@@ -389,11 +389,11 @@ def test_a_worker_that_hangs_is_not_waited_for_however_long_somebody_keeps_its_p
         "one = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(30)']); "
         f"open({str(keeper)!r}, 'w').write(str(one.pid)); time.sleep(60)"
     )
-    monkeypatch.setattr(attach_ptrace, "_WORKER", hangs)
-    monkeypatch.setattr(attach_ptrace, "_GRACE_S", 1.0)
+    monkeypatch.setattr(by_ptrace, "_WORKER", hangs)
+    monkeypatch.setattr(by_ptrace, "_GRACE_S", 1.0)
     began = time.monotonic()
     try:
-        answer = attach_ptrace.run_worker({}, 0.5)
+        answer = by_ptrace.run_worker({}, 0.5)
         assert time.monotonic() - began < 10
         assert answer == {"ok": False, "tries": [{"says": "the tracing process hung", "errno": 0}]}
     finally:

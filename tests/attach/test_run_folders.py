@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors import client, run_folders
-from collectors.attach_files import AgentFiles
+from collectors.attach import client, run_folders
+from collectors.attach.files import AgentFiles
+from collectors.attach.launch import launch
 from collectors.errors import NotWritable
-from collectors.launch import launch
 
 BASES = run_folders._bases
 
@@ -149,9 +149,9 @@ def test_a_brrrtop_that_is_killed_leaves_the_folder_until_its_command_has_ended(
     code = f"""
 import sys
 from pathlib import Path
-from collectors import run_folders
-from collectors.attach_files import AgentFiles
-from collectors.launch import launch
+from collectors.attach import run_folders
+from collectors.attach.files import AgentFiles
+from collectors.attach.launch import launch
 run_folders._bases = lambda: iter([Path({str(base)!r})])
 one = launch(["sleep", "60"], AgentFiles(Path("/"), Path("/")))
 print(one.pid, flush=True)
@@ -180,7 +180,7 @@ def test_an_ordinary_end_takes_the_folder_along(base: Path, tmp_path: Path) -> N
     assert list(base.iterdir()) == []
 
 
-_MAKE = "from collectors import run_folders; print(run_folders.make())"
+_MAKE = "from collectors.attach import run_folders; print(run_folders.make())"
 
 
 def test_root_makes_no_folder_below_one_that_another_user_can_change(

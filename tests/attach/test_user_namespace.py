@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors import native
-from collectors import process as processes
-from collectors.attach import attach
+from collectors.attach import agent_library
+from collectors.attach.attach import attach
 from collectors.errors import CollectorError
+from collectors.process import process as processes
 from tests.attach import children
 from tests.attach.children import Child
 
@@ -39,7 +39,7 @@ def test_host_root_reaches_the_agent_of_a_rootless_container(
     tracing: None, rootless: Child
 ) -> None:
     try:
-        files = native.agent_files()
+        files = agent_library.agent_files()
     except CollectorError as fault:
         pytest.skip(fault.message)
     sheet = processes.read(rootless.pid)
@@ -70,7 +70,7 @@ print("connected", knock.recv(100))
 def test_an_agent_says_nothing_to_another_user(tracing: None, root: None) -> None:
     """Not even with its folder and its socket opened to all by hand."""
     try:
-        files = native.agent_files()
+        files = agent_library.agent_files()
     except CollectorError as fault:
         pytest.skip(fault.message)
     with children.python(children.BUSY) as one:

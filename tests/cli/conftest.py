@@ -14,23 +14,11 @@ from typing import Any
 import pytest
 
 from brrrtop.cli.main import main
-from brrrtop.model import (
-    IDLE_CAUSES,
-    MECHANICAL_CLASSES,
-    Account,
-    Advisory,
-    Estimate,
-    Freshness,
-    KernelRow,
-    Launch,
-    Regime,
-    Side,
-    Snapshot,
-    SourceInfo,
-    Split,
-    Steps,
-)
-from brrrtop.tables import Device, Span
+from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account, Split
+from brrrtop.model.advice import Advisory
+from brrrtop.model.estimate import Estimate, KernelRow, Launch, Regime, Side, Steps
+from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
+from brrrtop.model.tables import Device, Span
 
 MakeSnapshot = Callable[..., Snapshot]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.session.recording import RecordingWriter
-from collectors.wire import Frame, Kind
+from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.sources.recording import RecordingWriter
 from tests.cli.conftest import Run
 from tests.session.runs import Run as Trainer
 

@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from brrrtop.advisories.steady import APPEARS_AFTER
-from brrrtop.cli import demo, show
-from brrrtop.cli.analyze import read
-from brrrtop.cli.demo import scenarios
+from brrrtop.cli import show
+from brrrtop.cli.commands import demo
+from brrrtop.cli.commands.analyze import read
+from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.opening_view import FromFirstActivity
 from brrrtop.cli.options import Options
-from brrrtop.cli.trimmed import FromFirstActivity
-from brrrtop.model import Snapshot
-from brrrtop.session.opening import open_source
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import Kind
 from brrrtop.session.replay import Replay
-from brrrtop.session.state import Session
-from collectors.wire import Kind, Metric
+from brrrtop.session.session import Session
+from brrrtop.sources.registry import open_source
 
 SETTLING_S = 5.0
 """And windows enough for advice that one is not enough for: bursts are up to 11 s apart."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from brrrtop.cli import gate
+from brrrtop.cli import fail_if
 from brrrtop.errors import BrrrtopError, GateTripped, UsageError
-from brrrtop.model import Launch, Snapshot
+from brrrtop.model.estimate import Launch
+from brrrtop.model.snapshot import Snapshot
 
 MakeSnapshot = Callable[..., Snapshot]
 
@@ -41,12 +42,12 @@ MakeSnapshot = Callable[..., Snapshot]
     ],
 )
 def test_conditions_read_the_snapshot(text: str, trips: bool, make_snapshot: MakeSnapshot) -> None:
-    (one,) = gate.parse_all([text])
+    (one,) = fail_if.parse_all([text])
     assert one.trips(make_snapshot()) is trips
 
 
 def test_a_gate_must_hold_without_a_break(make_snapshot: MakeSnapshot) -> None:
-    (one,) = gate.parse_all(["idle > 30%"], hold_s=10)
+    (one,) = fail_if.parse_all(["idle > 30%"], hold_s=10)
     calm = {"cause": None, "account": make_snapshot().estimate.account}  # type: ignore[union-attr]
     busy = make_snapshot(now_ns=12_000_000_000)
     quiet_account = type(calm["account"])(**{
@@ -61,15 +62,15 @@ def test_a_gate_must_hold_without_a_break(make_snapshot: MakeSnapshot) -> None:
 
 
 def test_what_nobody_measured_is_no_pass(make_snapshot: MakeSnapshot) -> None:
-    gates = gate.parse_all(["rho < 0.5"])
+    gates = fail_if.parse_all(["rho < 0.5"])
     with pytest.raises(BrrrtopError, match="could not be judged") as caught:
-        gate.check(gates, make_snapshot({"launch": Launch()}))
+        fail_if.check(gates, make_snapshot({"launch": Launch()}))
     assert not isinstance(caught.value, GateTripped)
 
 
 def test_a_tripped_gate_has_its_own_exit_code(make_snapshot: MakeSnapshot) -> None:
     with pytest.raises(GateTripped) as caught:
-        gate.check(gate.parse_all(["idle > 1%"]), make_snapshot())
+        fail_if.check(fail_if.parse_all(["idle > 1%"]), make_snapshot())
     assert caught.value.exit_code == 5
 
 
@@ -78,7 +79,7 @@ def test_a_tripped_gate_has_its_own_exit_code(make_snapshot: MakeSnapshot) -> No
 )
 def test_nonsense_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError):
-        gate.parse_all([text])
+        fail_if.parse_all([text])
 
 
 @pytest.mark.parametrize(
@@ -109,20 +110,20 @@ def test_nonsense_is_a_usage_error(text: str) -> None:
 )
 def test_a_gate_that_nothing_can_change_is_a_usage_error(text: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        gate.parse_all([text])
+        fail_if.parse_all([text])
     assert hint in caught.value.action
 
 
 @pytest.mark.parametrize("text", ["idle > 99.9%", "idle >= 100%", "lost > 0", "step_ms > 1e4"])
 def test_a_threshold_that_can_be_reached_is_fine(text: str) -> None:
-    assert gate.parse_all([text])
+    assert fail_if.parse_all([text])
 
 
 def test_every_cause_that_a_verdict_can_have_may_be_asked_for() -> None:
-    from brrrtop.estimator.regimes import _cause
+    from brrrtop.analysis.account.regimes import _cause
     from tests.cli.conftest import an_account
 
-    for cause in gate.CAUSES:
+    for cause in fail_if.CAUSES:
         parts = dict.fromkeys(("underfilled_ns", "exposed_comm_ns", "exposed_copy_ns"), 0)
         idle = dict.fromkeys(an_account().idle_ns, 0)
         if cause in idle:
@@ -130,9 +131,9 @@ def test_every_cause_that_a_verdict_can_have_may_be_asked_for() -> None:
         else:
             parts[f"{cause}_ns"] = 9
         assert _cause(an_account(idle_ns=idle, **parts)) == cause
-        assert gate.parse_all([f"cause == {cause}"])
+        assert fail_if.parse_all([f"cause == {cause}"])
 
 
 def test_a_time_to_hold_needs_something_to_hold() -> None:
     with pytest.raises(UsageError, match="--for"):
-        gate.parse_all([], hold_s=60)
+        fail_if.parse_all([], hold_s=60)

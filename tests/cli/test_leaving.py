@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from brrrtop.cli import attach, live, output
+from brrrtop.cli import live, output
+from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
-from collectors import process as processes
 from collectors.errors import PeerGone
+from collectors.process import process as processes
 from tests.live.agents import FakeAgent
 
 

@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from brrrtop.cli import attach, find, gate, live
+from brrrtop.cli import fail_if, live
+from brrrtop.cli.commands import attach, find
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
-from brrrtop.model import Event, Freshness, Snapshot, SourceInfo
-from collectors import process as processes
-from collectors.process import mapped_bytes
-from collectors.wire import Metric
+from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
+from brrrtop.model.vocabulary import Metric
+from collectors.process import process as processes
+from collectors.process.process import mapped_bytes
 from tests.tui import snapshots
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -82,7 +83,7 @@ def test_lines_end_with_the_trainer_by_code_3_and_gates_that_held_by_0(
         live._lines(driver, Options(json=True), ())
     assert caught.value.exit_code == 3
     assert json.loads(capsys.readouterr().out)["source"]["kind"] == "live"
-    never = gate.parse_all(["idle > 99%"], 0.0)
+    never = fail_if.parse_all(["idle > 99%"], 0.0)
     with pytest.raises(BrrrtopError):
         live._lines(driver, Options(), never)
 
@@ -204,7 +205,7 @@ def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> No
     snapshots = iter([waiting, waiting, ended])
     driver: Any = SimpleNamespace(advance=lambda: next(snapshots), ended="exited")
     with pytest.raises(BrrrtopError, match="could not be judged"):
-        live._lines(driver, Options(interval=0.1), gate.parse_all(["idle > 1%"], 0.0))
+        live._lines(driver, Options(interval=0.1), fail_if.parse_all(["idle > 1%"], 0.0))
     assert capsys.readouterr().err == "brrrtop: waiting for the trainer to touch its GPU\n"
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.cli.analyze import read
+from brrrtop.cli.commands.analyze import read
 from brrrtop.cli.options import Options
-from brrrtop.model import Estimate
-from brrrtop.session import kineto
-from brrrtop.session.opening import open_source
-from collectors.wire import MarkClass
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.sources.importers.kineto import source
+from brrrtop.sources.registry import open_source
 from tests.session.handmade import Said
 
 
@@ -68,7 +68,7 @@ def test_exposed_communication_is_that_of_a_sweep(traces: Path, name: str, share
 
 
 def test_every_event_of_a_large_trace_is_read(traces: Path) -> None:
-    collected, _, _ = kineto.read(_file(traces, "hta-v100-large"))
+    collected, _, _ = source.read(_file(traces, "hta-v100-large"))
     assert collected.event_count == 216_092
 
 

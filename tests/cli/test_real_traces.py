@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.cli.analyze import read
+from brrrtop.cli.commands.analyze import read
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
-from brrrtop.report import to_json, to_text
+from brrrtop.views.report import to_json, to_text
 
 NO_NVIDIA_WORK = {"hta-cpu-only", "hta-amd-mi250"}
 

@@ -11,23 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.cli import demo
-from brrrtop.model import (
-    CounterSamples,
-    Freshness,
-    Launch,
-    Regime,
-    Snapshot,
-    SourceInfo,
-    Split,
-    Steps,
-    StepWork,
-    WhatIf,
-)
-from brrrtop.report import document, to_json, to_text
-from brrrtop.session.opening import open_source
+from brrrtop.cli.commands import demo
+from brrrtop.model.account import Split
+from brrrtop.model.advice import StepWork, WhatIf
+from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
+from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
+from brrrtop.model.vocabulary import Metric
 from brrrtop.session.whole import analyze
-from collectors.wire import Metric
+from brrrtop.sources.registry import open_source
+from brrrtop.views.report import document, to_json, to_text
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
@@ -39,7 +31,7 @@ KEYS = {
 def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
     report = json.loads(to_json(make_snapshot()))
     assert report.keys() >= KEYS
-    assert report["schema"] == "brrrtop.report/1"
+    assert report["schema"] == "brrrtop.views.report/1"
     assert report["source"].keys() >= {"kind", "device", "pid", "rank"}
     assert report["window"].keys() >= {"duration_ns", "steps", "step_ms"}
     assert report["split"].keys() == {"compute", "memory", "overhead", "unknown"}

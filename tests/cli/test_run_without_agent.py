@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from brrrtop.cli import attach, live, run
+from brrrtop.cli import live
+from brrrtop.cli.commands import attach, run
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
-from collectors import native, run_folders
-from collectors.attach_files import AgentFiles
+from collectors.attach import agent_library, run_folders
+from collectors.attach.files import AgentFiles
 from collectors.errors import NotWritable
 
 
@@ -23,7 +24,7 @@ def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation without the library, on a machine without a C compiler."""
     empty = tmp_path / "empty"
     empty.mkdir()
-    monkeypatch.setattr(native, "AGENT_DIR", empty)
+    monkeypatch.setattr(agent_library, "AGENT_DIR", empty)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(empty))
     monkeypatch.delenv("CC", raising=False)

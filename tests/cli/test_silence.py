@@ -10,7 +10,7 @@ import pytest
 
 from brrrtop.cli import baseline
 from brrrtop.cli.arguments import build, parse
-from brrrtop.cli.demo import scenarios
+from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
 

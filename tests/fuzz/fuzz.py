@@ -33,16 +33,18 @@ from typing import Any
 import numpy as np
 import zstandard
 
-from brrrtop import report_text
 from brrrtop.errors import BrrrtopError
-from brrrtop.report import document
-from brrrtop.session.opening import open_source
-from brrrtop.session.recording import RecordingWriter
-from brrrtop.session.state import Session
-from brrrtop.session.timeline import Timeline
+from brrrtop.model import vocabulary
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol import frames as wire
+from brrrtop.protocol.frames import DTYPES, HEADER, Decoder, Frame, Kind, WireError, encode
+from brrrtop.session.session import Session
 from brrrtop.session.whole import analyze
-from collectors import wire
-from collectors.wire import DTYPES, HEADER, Decoder, Frame, Kind, MarkClass, WireError, encode
+from brrrtop.sources.recording import RecordingWriter
+from brrrtop.sources.registry import open_source
+from brrrtop.timeline.timeline import Timeline
+from brrrtop.views import text as report_text
+from brrrtop.views.report import document
 from tests.session.handmade import annotation, copy, kernel, launch, op, text_of
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -73,7 +75,7 @@ def frames() -> list[Frame]:
         rows[kind]["start_ns"], rows[kind]["end_ns"] = starts, starts + 30_000_000
     rows[Kind.CALLS]["start_ns"] -= 5_000_000
     rows[Kind.CALLS]["end_ns"] = rows[Kind.CALLS]["start_ns"] + 4_000
-    rows[Kind.CALLS]["call_class"] = wire.CallClass.LAUNCH
+    rows[Kind.CALLS]["call_class"] = vocabulary.CallClass.LAUNCH
     for kind in (Kind.KERNELS, Kind.CALLS, Kind.LINKS):
         rows[kind]["correlation"] = np.arange(count) + 1
     for kind in (Kind.KERNELS, Kind.CALLS, Kind.MARKS):

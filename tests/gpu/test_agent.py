@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectors import control, native
-from collectors.wire import CallClass, Kind
+from brrrtop.model.vocabulary import CallClass
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
+from collectors.attach import agent_library
 from tests.agent.rig import STATS, Monitor, Trainer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(180)]
@@ -53,10 +55,10 @@ STATE, BURSTS, TRACING = STATS.index("state"), STATS.index("bursts"), 3
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Iterator[tuple[Trainer, Monitor]]:
-    trainer = Trainer({"agent": native.library_path()}, tmp_path)
+    trainer = Trainer({"agent": agent_library.library_path()}, tmp_path)
     monitor = None
     try:
-        trainer.do(f"lib = agent({str(native.library_path())!r})")
+        trainer.do(f"lib = agent({str(agent_library.library_path())!r})")
         trainer.start()
         trainer.do(MODEL, 120)
         monitor = Monitor(trainer.socket_path)
@@ -150,7 +152,7 @@ def test_leaving_in_every_way_keeps_the_trainer_going(watched: tuple[Trainer, Mo
     trainer, _ = watched
     for _ in range(20):
         one = Monitor(trainer.socket_path)
-        one.send(control.continuous(True))
+        one.send(requests.continuous(True))
         one.in_state("tracing")
         trainer.do("steps(3)", 60)
         one.close()

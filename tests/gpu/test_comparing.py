@@ -11,9 +11,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from brrrtop.session.governor import Governor
-from brrrtop.session.orders import Act
-from collectors.wire import KERNEL, MARK, OBSERVED, Frame, Kind, MarkClass
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol.frames import KERNEL, MARK, OBSERVED, Frame, Kind
+from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.policy import Act
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from collectors.counter_samples import on_host_clock
-from collectors.counters import CounterThread
-from collectors.nvml_thread import GaugeThread
-from collectors.wire import OBSERVED, Kind, Metric
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.counter_samples import on_host_clock
+from brrrtop.protocol.frames import OBSERVED, Kind
+from collectors.gpu.counters.sampler import CounterThread
+from collectors.gpu.nvidia.sampler_thread import GaugeThread
 
 pytestmark = [
     pytest.mark.gpu,

@@ -14,8 +14,11 @@ from typing import Any
 
 import pytest
 
-from collectors import bootstrap, control, native, wire
-from collectors.wire import CallClass, Kind, MarkClass
+from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.protocol import frames as wire
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
+from collectors.attach import agent_library, bootstrap
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
@@ -45,8 +48,8 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self.place = folder / "s"
-        agent = native.AGENT_DIR
-        text = bootstrap.payload(str(agent), str(native.library_path()), str(self.place))
+        agent = agent_library.AGENT_DIR
+        text = bootstrap.payload(str(agent), str(agent_library.library_path()), str(self.place))
         (folder / "payload").write_text(text)
         (folder / "train.py").write_text(TRAIN)
         self.trainer = subprocess.Popen([sys.executable, "train.py", "payload"], cwd=folder)
@@ -106,7 +109,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def test_the_device_frame_has_the_fields_of_the_model(watched: Watched) -> None:
-    from brrrtop.tables import Device
+    from brrrtop.model.tables import Device
 
     assert watched.until(lambda: bool(watched.bodies[Kind.DEVICE]))
     device = Device(**watched.bodies[Kind.DEVICE][0])
@@ -121,7 +124,7 @@ def test_allocator_retries_are_marked_and_totals_sent(watched: Watched) -> None:
 
 
 def test_marks_and_calls_number_threads_alike(watched: Watched) -> None:
-    watched.monitor.sendall(control.burst(20, 2_000_000_000))
+    watched.monitor.sendall(requests.burst(20, 2_000_000_000))
 
     def launches() -> list[Any]:
         rows = [row for batch in watched.bodies[Kind.CALLS] for row in batch]
@@ -135,9 +138,9 @@ def test_marks_and_calls_number_threads_alike(watched: Watched) -> None:
 
 
 def test_stacks_show_the_line_that_waits(watched: Watched) -> None:
-    watched.monitor.sendall(control.stacks(True))
+    watched.monitor.sendall(requests.stacks(True))
     assert watched.until(lambda: len(watched.marks(MarkClass.STACK)) >= 40)
-    watched.monitor.sendall(control.stacks(False))
+    watched.monitor.sendall(requests.stacks(False))
     lines = Counter(watched.names[int(row["name_id"])] for row in watched.marks(MarkClass.STACK))
     assert all("train.py:" in line for line in lines)
     assert any(line.endswith("| loss.item()") for line in lines), lines

@@ -17,14 +17,17 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORTED = {
     "textual": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "rich": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
-    "numpy": ("numpy", r"brrrtop/.*|collectors/[^/]*"),
-    "msgspec": ("msgspec", r"brrrtop/session/.*|collectors/(wire|bodies|printable)\.py"),
-    "zstandard": ("zstandard", r"brrrtop/session/.*|collectors/wire\.py"),
-    "pynvml": ("nvidia-ml-py", r"collectors/(nvml|gpm|cuda|doctor|counter)[^/]*"),
-    "psutil": ("psutil", r"collectors/hostload\.py|brrrtop/session/budget\.py"),
-    "platformdirs": ("platformdirs", r"brrrtop/(calibrated|cli/colours)\.py|collectors/native\.py"),
+    "numpy": ("numpy", r"brrrtop/.*|collectors/(process|gpu|attach)/.*"),
+    "msgspec": ("msgspec", r"brrrtop/(protocol|sources|text)/.*"),
+    "zstandard": ("zstandard", r"brrrtop/(protocol|sources)/.*"),
+    "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),
+    "psutil": ("psutil", r"collectors/process/load\.py|brrrtop/sources/budget\.py"),
+    "platformdirs": (
+        "platformdirs",
+        r"brrrtop/(analysis/calibrated|cli/colours)\.py|collectors/attach/agent_library\.py",
+    ),
     "shtab": ("shtab", r"brrrtop/cli/completion\.py"),
-    "cupti": ("cupti-python", r"collectors/counter[^/]*"),
+    "cupti": ("cupti-python", r"collectors/gpu/counters/.*"),
 }
 """Module imported → the dependency that brings it, and the files that may import it."""
 INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}

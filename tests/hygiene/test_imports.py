@@ -47,7 +47,7 @@ def test_help_loads_only_the_parser() -> None:
 
 
 def test_a_report_loads_no_screen() -> None:
-    modules = loaded_after("import brrrtop.cli.analyze, brrrtop.report")
+    modules = loaded_after("import brrrtop.cli.commands.analyze, brrrtop.views.report")
     assert not {"textual", "rich", "pynvml", "cupti", "torch"} & modules
 
 
@@ -74,7 +74,8 @@ def test_the_agent_imports_the_standard_library_and_itself() -> None:
 
 
 def test_loading_the_agent_loads_the_standard_library_only() -> None:
-    names = [path.stem for path in sorted(AGENT.glob("*.py")) if path.stem != "__init__"]
+    paths = [path.relative_to(AGENT).with_suffix("") for path in sorted(AGENT.rglob("*.py"))]
+    names = [".".join(path.parts) for path in paths if path.name != "__init__"]
     code = f"""
 import importlib, importlib.util
 spec = importlib.util.spec_from_file_location(

@@ -8,19 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from collectors.control import CONTROL_KIND, Op
+from brrrtop.model.vocabulary import MarkClass, Metric
+from brrrtop.protocol.frames import GAUGE, HEADER, KERNEL, MARK, OBSERVED, Frame, Kind
+from brrrtop.protocol.requests import CONTROL_KIND, Op
 from collectors.errors import PeerGone
-from collectors.wire import (
-    GAUGE,
-    HEADER,
-    KERNEL,
-    MARK,
-    OBSERVED,
-    Frame,
-    Kind,
-    MarkClass,
-    Metric,
-)
 
 SECOND = 1_000_000_000
 STEP_NS = 20_000_000

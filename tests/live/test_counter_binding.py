@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectors.counter_binding import prepare
-from collectors.counter_device import COUNTERS, DeviceCounters
+from collectors.gpu.counters.binding import prepare
+from collectors.gpu.counters.device import COUNTERS, DeviceCounters
 
 
 class Image(np.ndarray):  # type: ignore[type-arg]

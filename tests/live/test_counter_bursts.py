@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectors.counter_bursts import DENSE_MOST, KEPT_SAMPLES, MARGIN_NS, PATIENCE_NS, Bursts
-from collectors.counter_samples import SAMPLE, on_host_clock
-from collectors.wire import OBSERVED
+from brrrtop.protocol.counter_samples import SAMPLE, on_host_clock
+from brrrtop.protocol.frames import OBSERVED
+from collectors.gpu.counters.bursts import DENSE_MOST, KEPT_SAMPLES, MARGIN_NS, PATIENCE_NS, Bursts
 
 MS, SECOND = 1_000_000, 1_000_000_000
 T0 = 1_000 * SECOND

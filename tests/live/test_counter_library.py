@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.counter_library import candidates, load_cupti
+from collectors.gpu.counters.library import candidates, load_cupti
 
 
 def install(site: Path, name: str, version: str, file: str | None = None) -> Path:

@@ -15,21 +15,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.session.feeding import Feeds
-from collectors import counter_process
-from collectors.counter_process import CounterProcess, worker_command
-from collectors.nvml_processes import tenants
-from collectors.parent import end_with
-from collectors.wire import OBSERVED, Frame, Kind, Metric
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import OBSERVED, Frame, Kind
+from brrrtop.sources.samplers import Feeds
+from collectors.gpu.counters import process as counter_process
+from collectors.gpu.counters.process import CounterProcess, worker_command
+from collectors.gpu.nvidia.processes import tenants
+from collectors.process.parent import end_with
 from tests.live.counter_hardware import MS, until
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
-from collectors.counter_worker import serve
-from collectors.counters import CounterThread
-from collectors.parent import end_with
+from collectors.gpu.counters.worker import serve
+from collectors.gpu.counters.sampler import CounterThread
+from collectors.process.parent import end_with
 from tests.live.counter_hardware import Hardware
 end_with(int(sys.argv[1]))
 counters = CounterThread(1, Hardware(), lambda: {{"aa-bb": 3}}, interval_ns={MS})
@@ -39,7 +40,7 @@ serve(counters, sys.stdin.buffer, sys.stdout.buffer)
 HANGS = f"""
 import ctypes, sys
 sys.path.insert(0, {str(ROOT)!r})
-from collectors import counter_worker
+from collectors.gpu.counters import worker as counter_worker
 class Hangs:
     def __init__(self, pid): pass
     def start(self):
@@ -52,7 +53,7 @@ counter_worker.main()
 MONITOR = f"""
 import os, subprocess, sys, threading, time
 sys.path.insert(0, {str(ROOT)!r})
-from collectors import counter_process
+from collectors.gpu.counters import process as counter_process
 counter_process.subprocess.DEVNULL = None  # its stderr is heard of
 counters = counter_process.CounterProcess(1, [sys.executable, "-c", {HANGS!r}, "1", str(os.getpid())])
 counters.start()

@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from collectors import counter_coverage, counters
-from collectors.counter_bursts import MARGIN_NS
-from collectors.counter_clock import ClockMatch
-from collectors.counter_coverage import Coverage
-from collectors.counter_device import COUNTERS, DeviceCounters
-from collectors.counter_faults import said
-from collectors.counter_samples import SAMPLE, on_host_clock
-from collectors.counters import CounterThread, binned
-from collectors.wire import GAUGE, OBSERVED, Frame, Kind, Metric
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.counter_samples import SAMPLE, on_host_clock
+from brrrtop.protocol.frames import GAUGE, OBSERVED, Frame, Kind
+from collectors.gpu.counters import coverage as counter_coverage
+from collectors.gpu.counters import sampler as counters
+from collectors.gpu.counters.bursts import MARGIN_NS
+from collectors.gpu.counters.clock import ClockMatch
+from collectors.gpu.counters.coverage import Coverage
+from collectors.gpu.counters.device import COUNTERS, DeviceCounters
+from collectors.gpu.counters.faults import said
+from collectors.gpu.counters.sampler import CounterThread, binned
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.counter_hardware import BEHIND_NS, MS, Decoded, Hardware, OneSample, until
 from tests.live.test_live import Bench, kinds

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Freshness, Snapshot
-from brrrtop.session.following import Following, Successor
-from brrrtop.session.governor import Governor
-from brrrtop.session.live import LiveSource
-from brrrtop.session.orders import Limits
-from brrrtop.session.state import Session
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.policy import Limits
+from brrrtop.session.restart import Following, Successor
+from brrrtop.session.session import Session
+from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad
 
 START_NS = 1_700_000_000 * SECOND

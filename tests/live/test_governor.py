@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.session.governor import Governor
-from brrrtop.session.jumps import GaugeJump, step_moved
-from brrrtop.session.orders import Act, Limits
-from brrrtop.session.step_cost import StepCost
-from collectors.wire import Metric
+from brrrtop.model.vocabulary import Metric
+from brrrtop.scheduling.changes import GaugeJump, step_moved
+from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.policy import Act, Limits
+from brrrtop.scheduling.step_cost import StepCost
 from tests.live.loop import SECOND, START_NS, Loop, run
 
 LAUNCH_BOUND = Loop(0.006, cost_share=0.1)

@@ -15,24 +15,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.cli.demo import scenarios
+from brrrtop.cli.commands.demo import scenarios
 from brrrtop.cli.live import left
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Freshness, Snapshot
-from brrrtop.session.agent_state import UNHEARD
-from brrrtop.session.governor import Governor
-from brrrtop.session.hurdles import HELPS
-from brrrtop.session.live import LiveSource
-from brrrtop.session.memory import MemorySource
-from brrrtop.session.orders import Limits
-from brrrtop.session.recording import RecordingSource, RecordingWriter
-from brrrtop.session.scribe import Scribe
-from brrrtop.session.state import Session
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import Frame, Kind, WireError
+from brrrtop.protocol.requests import Op
+from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.policy import Limits
+from brrrtop.session.session import Session
 from brrrtop.session.watching import Watching
-from collectors import hostload, native
-from collectors.control import Op
-from collectors.hostload import HostLoad
-from collectors.wire import Frame, Kind, Metric, WireError
+from brrrtop.sources.agent_state import UNHEARD
+from brrrtop.sources.blockers import HELPS
+from brrrtop.sources.live import LiveSource
+from brrrtop.sources.memory import MemorySource
+from brrrtop.sources.recording import RecordingSource, RecordingWriter
+from brrrtop.sources.writer_thread import Scribe
+from collectors.attach import agent_library
+from collectors.process import load as hostload
+from collectors.process.load import HostLoad
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad, gauges
 
 START_NS = 1_700_000_000 * SECOND
@@ -262,7 +264,7 @@ def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordere
     bench: Bench,
 ) -> None:
     says = "kernel tracing waits to hear whether the trainer has CUDA graphs; without torch …"
-    assert UNHEARD in (native.SOURCE_DIR / "trace_hurdles.c").read_text()
+    assert UNHEARD in (agent_library.SOURCE_DIR / "trace_hurdles.c").read_text()
     assert bench.agent is not None
     bench.read(4)
     before = bench.agent.count(Op.BURST)
@@ -372,7 +374,7 @@ def test_what_stands_in_the_way_is_told_with_what_helps(
 
 
 def test_what_helps_is_told_of_sentences_that_the_agent_has() -> None:
-    native_text = "".join(path.read_text() for path in native.SOURCE_DIR.glob("*.c"))
+    native_text = "".join(path.read_text() for path in agent_library.SOURCE_DIR.glob("*.c"))
     assert all(f'"{begins}' in native_text for begins in HELPS)
 
 

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from collectors import loader_workers
-from collectors.hostload import HostLoad
-from collectors.loader_workers import LEAST_LOOKS, LoaderWorkers
+from collectors.process import loader_workers
+from collectors.process.load import HostLoad
+from collectors.process.loader_workers import LEAST_LOOKS, LoaderWorkers
 from tests.attach.children import SLEEPING, child, python
 
 FORKED = """

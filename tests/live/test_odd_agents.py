@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brrrtop.model import Freshness, Snapshot
-from brrrtop.session.governor import Governor
-from brrrtop.session.live import LiveSource
-from brrrtop.session.state import Session
-from brrrtop.session.timeline import Timeline
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol.frames import KERNEL, MARK, Frame, Kind
+from brrrtop.protocol.requests import Op
+from brrrtop.scheduling.governor import Governor
+from brrrtop.session.session import Session
 from brrrtop.session.watching import Watching
-from collectors.control import Op
-from collectors.wire import KERNEL, MARK, Frame, Kind, MarkClass
+from brrrtop.sources.live import LiveSource
+from brrrtop.timeline.timeline import Timeline
 from tests.live.agents import SECOND, STEP_NS, FakeFeed
 from tests.live.test_live import TICK_NS, Bench
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brrrtop.model import Event
-from brrrtop.session.live import LiveSource
-from brrrtop.session.memory import MemorySource
-from brrrtop.session.recording import RecordingSource, RecordingWriter
-from brrrtop.session.ring import FrameRing
-from brrrtop.session.state import Session
+from brrrtop.model.snapshot import Event
+from brrrtop.protocol.frames import OBSERVED, Frame, Kind
+from brrrtop.session.session import Session
 from brrrtop.session.watching import Watching
-from collectors.wire import OBSERVED, Frame, Kind
+from brrrtop.sources.live import LiveSource
+from brrrtop.sources.memory import MemorySource
+from brrrtop.sources.recording import RecordingSource, RecordingWriter
+from brrrtop.sources.ring import FrameRing
 from tests.live.agents import FakeLoad
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 

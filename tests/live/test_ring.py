@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from brrrtop.session.ring import FrameRing
-from brrrtop.session.timeline import Timeline
-from collectors.wire import KERNEL, OBSERVED, Frame, Kind
+from brrrtop.protocol.frames import KERNEL, OBSERVED, Frame, Kind
+from brrrtop.sources.ring import FrameRing
+from brrrtop.timeline.timeline import Timeline
 from tests.live.agents import SECOND
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.session.governor import Governor
-from brrrtop.session.live import LiveSource
-from collectors.control import Op
-from collectors.wire import MARK, Frame, Kind, MarkClass
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol.frames import MARK, Frame, Kind
+from brrrtop.protocol.requests import Op
+from brrrtop.scheduling.governor import Governor
+from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
 from tests.live.test_live import Bench
 

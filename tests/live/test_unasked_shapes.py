@@ -7,16 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from brrrtop.model import Estimate, Regime, Steps
-from brrrtop.session.governor import Governor
-from brrrtop.session.live import LiveSource
-from brrrtop.session.orders import Act, Decision, Limits
-from brrrtop.session.state import Session
-from brrrtop.session.unasked import LASTS_NS, REST_NS, TRIES, Unasked
+from brrrtop.model.estimate import Estimate, Regime, Steps
+from brrrtop.model.tables import Span
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol.frames import MARK, Frame, Kind
+from brrrtop.protocol.requests import Op
+from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.policy import Act, Decision, Limits
+from brrrtop.scheduling.shapes_policy import LASTS_NS, REST_NS, TRIES, Unasked
+from brrrtop.session.session import Session
 from brrrtop.session.watching import Watching
-from brrrtop.tables import Span
-from collectors.control import Op
-from collectors.wire import MARK, Frame, Kind, MarkClass
+from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
 from tests.live.test_live import START_NS, Bench
 from tests.tui import snapshots

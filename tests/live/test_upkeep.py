@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brrrtop.session.governor import Governor
-from brrrtop.session.upkeep import Upkeep
+from brrrtop.scheduling.agent_overhead import Upkeep
+from brrrtop.scheduling.governor import Governor
 
 SECOND = 1_000_000_000
 

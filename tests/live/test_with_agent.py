@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brrrtop.model import Freshness, Regime, Snapshot
-from brrrtop.session.live import LiveSource
-from brrrtop.session.recording import RecordingSource, RecordingWriter
-from brrrtop.session.state import Session
+from brrrtop.model.estimate import Regime
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.protocol.frames import Kind
+from brrrtop.session.session import Session
 from brrrtop.session.watching import Watching
-from collectors.client import connect
-from collectors.wire import Kind
+from brrrtop.sources.live import LiveSource
+from brrrtop.sources.recording import RecordingSource, RecordingWriter
+from collectors.attach.client import connect
 from tests.agent.conftest import built, trainer
 from tests.agent.rig import Trainer
 

@@ -13,16 +13,16 @@ import time
 
 from textual.pilot import Pilot
 
-from brrrtop.cli import attach as verb
-from brrrtop.cli import successors
+from brrrtop.cli import restarted
+from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.live import followed, open_live
 from brrrtop.cli.options import Options
 from brrrtop.tui.app import BrrrtopApp
-from collectors.attach import attach
-from collectors.process import read
+from collectors.attach.attach import attach
+from collectors.process.process import read
 
 PATIENCE_S = 25.0
-successors.IMPORTS_S = 2.0  # nothing here ever has a GPU context
+restarted.IMPORTS_S = 2.0  # nothing here ever has a GPU context
 
 
 def text(app: BrrrtopApp) -> str:
@@ -43,7 +43,7 @@ async def watch(pid: int) -> None:
     try:
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
-        heirs = successors.Successors(read(pid), options, agent=True)
+        heirs = restarted.Successors(read(pid), options, agent=True)
         source = open_live(attached.client, pid, options, "train.py")
         app = BrrrtopApp(followed(source, options, heirs), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:

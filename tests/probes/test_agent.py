@@ -192,8 +192,8 @@ def test_without_torch_the_probes_degrade(version: str, script: Script) -> None:
 def test_the_hello_knows_its_rank_and_keeps_secrets() -> None:
     program = f"""
 import sys; sys.path.insert(0, {str(AGENT.parents[1])!r})
-from collectors.agent import facts, native
-import json; print(json.dumps(json.loads(native.packed(facts.hello()))))
+from collectors.agent import facts, library
+import json; print(json.dumps(json.loads(library.packed(facts.hello()))))
 """
     known = {
         "SLURM_PROCID": "3",

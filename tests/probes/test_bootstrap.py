@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors import wire
-from collectors.bootstrap import PAYLOAD_LIMIT_BYTES, REFUSED_SUFFIX, payload
+from brrrtop.model import vocabulary
+from brrrtop.protocol import frames as wire
+from collectors.attach.bootstrap import PAYLOAD_LIMIT_BYTES, REFUSED_SUFFIX, payload
 
 from .conftest import AGENT, clean_environment, other_python
 
@@ -121,13 +122,14 @@ def test_the_payload_is_small_and_says_when_it_cannot_be() -> None:
 
 
 def test_the_numbers_of_the_agent_are_those_of_the_wire() -> None:
-    from collectors.agent import facts, native
+    from collectors.agent import facts
+    from collectors.agent import library as native
 
     assert facts.WIRE == wire.WIRE_VERSION
     for kind in ("HELLO", "DEVICE", "STATUS"):
         assert getattr(native, kind) == wire.Kind[kind]
     for name in "INPUT COMPILE GC CHECKPOINT ALLOCATOR LOGGING EVALUATION OPTIMIZER STACK".split():
-        assert getattr(native, name) == wire.MarkClass[name]
+        assert getattr(native, name) == vocabulary.MarkClass[name]
 
 
 def test_the_agent_is_imported_piece_by_piece_and_leaves_no_piece_out() -> None:
@@ -135,19 +137,21 @@ def test_the_agent_is_imported_piece_by_piece_and_leaves_no_piece_out() -> None:
     code = f"""
 import sys, types
 package = types.ModuleType("a"); package.__path__ = [{str(AGENT)!r}]; sys.modules["a"] = package
-from a import pieces
+from a import loading
 came = []
 class Watch:
     @classmethod
     def find_spec(cls, name, path=None, target=None):
         if name.startswith("a."): came.append(name[2:])
 sys.meta_path.insert(0, Watch)
-pieces.load()
-print(came == list(pieces._PIECES), *came)
+loading.load()
+print(came == list(loading._PIECES), *came)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
     )
     in_order, *came = done.stdout.split()
-    there = {file.stem for file in AGENT.glob("*.py")} - {"__init__", "pieces"}
+    paths = [file.relative_to(AGENT).with_suffix("") for file in AGENT.rglob("*.py")]
+    there = {".".join(path.parts).removesuffix(".__init__") for path in paths}
+    there -= {"__init__", "loading"}
     assert in_order == "True" and set(came) == there

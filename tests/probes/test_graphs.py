@@ -7,8 +7,8 @@ import types
 
 import pytest
 
-from collectors.agent.fence import Fence
-from collectors.agent.graphs import Graphs
+from collectors.agent.fault_guard import Fence
+from collectors.agent.probes.graphs import Graphs
 
 
 class Heard:

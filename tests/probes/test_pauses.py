@@ -102,7 +102,7 @@ def test_stacks_name_the_users_line_and_only_while_asked(script: Script) -> None
         def train_step():
             done.wait(2)  # stands for loss.item()
         done = threading.Event(); c, n = control("stacks")
-        from _brrrtop_agent.native import CONNECTED, GONE, STACKS_OFF, STACKS_ON, STOP
+        from _brrrtop_agent.library import CONNECTED, GONE, STACKS_OFF, STACKS_ON, STOP
         def sample():
             time.sleep(.1); c._heed(CONNECTED); c._heed(0); before = len(n.marks)
             c._heed(STACKS_ON)

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors import bootstrap, native, wire
+from brrrtop.model import vocabulary
+from brrrtop.protocol import frames as wire
+from collectors.attach import agent_library, bootstrap
 from collectors.errors import CollectorError
 
 from .conftest import AGENT, clean_environment
@@ -36,7 +38,7 @@ print("hooked" if seen else "never", len(hooks))
 def test_steps_and_waits_arrive_and_end_when_the_monitor_leaves(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the trainer of this test needs torch")
     try:
-        library = native.library_path()
+        library = agent_library.library_path()
     except CollectorError as fault:
         pytest.skip(str(fault))
     place = tmp_path / "s"
@@ -75,7 +77,7 @@ def test_steps_and_waits_arrive_and_end_when_the_monitor_leaves(tmp_path: Path) 
         trainer.wait()
     assert out == "hooked 0\n" and trainer.returncode == 0
     assert time.monotonic() - left < 5, "the probes go with the monitor"
-    assert abs(marks[wire.MarkClass.INPUT] - marks[wire.MarkClass.STEP] * 9 / 8) < 20
+    assert abs(marks[vocabulary.MarkClass.INPUT] - marks[vocabulary.MarkClass.STEP] * 9 / 8) < 20
     assert any(name.startswith("DataLoader(num_workers=0") for name in names.values())
     assert hellos[0]["pid"] == trainer.pid and hellos[0]["torch"]
     assert not place.exists(), "the socket goes when the trainer ends"

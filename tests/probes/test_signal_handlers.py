@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from collectors import native
+from collectors.attach import agent_library
 from collectors.errors import CollectorError
 
 from .conftest import AGENT, Script, other_python
@@ -176,7 +176,7 @@ def test_exceptions_of_handlers_come_out_of_what_gives_a_recording_up(
 def test_no_exception_is_lost_to_a_collection(script: Script, version: str) -> None:
     """CPython drops what a callback of `gc` raises: no Python may run in ours."""
     try:
-        library = native.library_path()
+        library = agent_library.library_path()
     except CollectorError as fault:
         pytest.skip(str(fault))
     count = script(
@@ -190,7 +190,7 @@ def test_no_exception_is_lost_to_a_collection(script: Script, version: str) -> N
             for _ in range(50): gc.collect(0)
             collecting = False
         c, n = control("gc"); collecting = False
-        from _brrrtop_agent.native import Native
+        from _brrrtop_agent.library import Native
         c.probes[0].__init__(Native({str(library)!r}), c.fence)
         before = len(gc.callbacks); c.hook(); assert len(gc.callbacks) == before + 1
         ringing(ring, work, 400)

@@ -111,7 +111,7 @@ def test_a_forked_child_does_not_wait_for_threads_it_does_not_have(script: Scrip
 import os, torch
 from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 c, n = control("steps"); c.hook(); watched(c)
-from _brrrtop_agent import steps
+from _brrrtop_agent.probes import steps
 slept = []
 steps.sleep = slept.append
 r, w = os.pipe()

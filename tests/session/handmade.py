@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.session.source import Source
-from collectors import wire
-from collectors.wire import Frame, Kind
+from brrrtop.model import vocabulary
+from brrrtop.protocol import frames as wire
+from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.sources.source import Source
 
 GPU = {
     "id": 0,
@@ -101,7 +102,7 @@ class Said:
         found = [frame.body for frame in self.of(kind)]
         return np.concatenate(found) if found else np.zeros(0, wire.DTYPES[kind])
 
-    def marks_of(self, mark_class: wire.MarkClass) -> list[str]:
+    def marks_of(self, mark_class: vocabulary.MarkClass) -> list[str]:
         rows = self.marks[self.marks["mark_class"] == mark_class]
         return [self.names[int(i)] for i in rows["name_id"]]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from brrrtop.session.memory import MemorySource
-from brrrtop.session.state import Session
-from collectors.wire import Frame, Kind
+from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.session.session import Session
+from brrrtop.sources.memory import MemorySource
 from tests.session.runs import H200, T0_NS, Run
 
 SECOND = 1_000_000_000

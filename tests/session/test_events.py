@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 
 from brrrtop.advisories.compare import compare
-from brrrtop.model import Estimate, Event, Regime
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.snapshot import Event
+from brrrtop.model.tables import Span
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.session.events import KEPT, EventLog
 from brrrtop.session.replay import Replay
-from brrrtop.session.state import Session
+from brrrtop.session.session import Session
 from brrrtop.session.whole import analyze
-from brrrtop.tables import Span
-from collectors.wire import Frame, Kind, MarkClass
 from tests.session.runs import SGEMM, T0_NS, Run
 
 SECOND = 1_000_000_000

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from brrrtop.estimator.pauses import pauses
-from brrrtop.session.opening import open_source
-from brrrtop.session.state import Session
+from brrrtop.analysis.account.pauses import pauses
+from brrrtop.model.tables import Window
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.session.session import Session
 from brrrtop.session.whole import analyze
-from brrrtop.tables import Window
-from collectors.wire import MarkClass
+from brrrtop.sources.registry import open_source
 
 SAVES = Path(__file__).resolve().parents[1] / "recordings" / "host" / "saves.brrr"
 

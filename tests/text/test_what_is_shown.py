@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from brrrtop.cli import find, output
+from brrrtop.cli import output
+from brrrtop.cli.commands import find
 from brrrtop.cli.main import main
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Snapshot
-from brrrtop.session.opening import open_source
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.whole import analyze
-from collectors import process as processes
-from collectors.process_list import Candidate
+from brrrtop.sources.registry import open_source
+from collectors.process import process as processes
+from collectors.process.candidates import Candidate
 from tests.hostile import ALL, harm, lines, recording, strings_in, texts
 from tests.tui import snapshots
 from tests.tui.shown import shown

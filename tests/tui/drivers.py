@@ -7,7 +7,7 @@ from dataclasses import replace
 from threading import Event as Flag
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Event, Snapshot
+from brrrtop.model.snapshot import Event, Snapshot
 
 ALL = frozenset(
     {

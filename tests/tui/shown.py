@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from rich.segment import Segment
 from textual.pilot import Pilot
 
-from brrrtop.model import Snapshot
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.look import Look
+from brrrtop.tui.palette import Look
 from tests.tui.drivers import ALL, ListDriver
 
 SIZES = ((80, 24), (120, 40), (200, 60))

@@ -5,30 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from brrrtop.model import (
-    IDLE_CAUSES,
-    MECHANICAL_CLASSES,
-    Account,
-    Advisory,
+from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account, Split
+from brrrtop.model.advice import Advisory, StepWork, WhatIf
+from brrrtop.model.estimate import (
     Estimate,
-    Event,
-    Freshness,
-    HistoryPoint,
     KernelRow,
     Launch,
     Neighbours,
-    Overhead,
     Regime,
     Roofs,
     Side,
-    Snapshot,
-    SourceInfo,
-    Split,
     Steps,
-    StepWork,
-    WhatIf,
 )
-from brrrtop.tables import Device, Span
+from brrrtop.model.snapshot import Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
+from brrrtop.model.tables import Device, Span
 
 T0_NS = 1_760_000_000_000_000_000
 MS = 1_000_000

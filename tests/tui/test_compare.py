@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from brrrtop import compare_text
-from brrrtop.comparison import Baseline, Change, Comparison, Experiment, Kept
-from brrrtop.model import Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.comparison import Baseline, Change, Comparison, Experiment, Kept
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases
+from brrrtop.tui.palette import Look
 from brrrtop.tui.screens.compare import comparison_lines
+from brrrtop.views import comparison as compare_text
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 from tests.tui.test_pictures import against, greenwich
@@ -124,8 +125,8 @@ async def test_the_screen_says_what_the_command_line_says() -> None:
         text = " ".join((await screen.press("b")).split())
     for sentence in (*compare_text.promises(FOUND), FOUND.says, *FOUND.changes):
         assert sentence in lines and sentence in text
-    assert compare_text.experiment(FOUND.experiments[0]) in lines
-    assert compare_text.experiment(FOUND.experiments[0]) in text
+    assert phrases.experiment(FOUND.experiments[0]) in lines
+    assert phrases.experiment(FOUND.experiments[0]) in text
 
 
 @pytest.mark.parametrize("size", SIZES)

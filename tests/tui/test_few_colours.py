@@ -16,7 +16,7 @@ from rich.color import Color, ColorSystem
 from rich.style import Style
 
 from brrrtop.cli import colours
-from brrrtop.tui.look import DARK, LIGHT, MARKS, Look
+from brrrtop.tui.palette import DARK, LIGHT, MARKS, Look
 from brrrtop.tui.sixteen import mapped
 from tests.tui import snapshots
 from tests.tui.shown import shown

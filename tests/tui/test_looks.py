@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.model import Snapshot
-from brrrtop.session.opening import open_source
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.whole import analyze
+from brrrtop.sources.registry import open_source
 from tests.tui.shown import shown
 
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"

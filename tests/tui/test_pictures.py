@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import textual
 
-from brrrtop.model import Freshness, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.tui.palette import Look
 from tests.tui import snapshots
 from tests.tui.shown import shown
 

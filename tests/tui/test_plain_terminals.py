@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.tui.look import Look
+from brrrtop.tui.palette import Look
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 

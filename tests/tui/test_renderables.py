@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.kernel_names import short_name
-from brrrtop.model import Roofs, Steps
-from brrrtop.report_text import in_ascii
-from brrrtop.tables import Span
-from brrrtop.tui.look import DARK, LIGHT, MARKS, Look, to_ascii
+from brrrtop.kernel_names.readable import short_name
+from brrrtop.model.estimate import Roofs, Steps
+from brrrtop.model.tables import Span
+from brrrtop.text import units
+from brrrtop.tui.palette import DARK, LIGHT, MARKS, Look, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
@@ -28,6 +27,7 @@ from brrrtop.tui.widgets.history_graph import time_axis
 from brrrtop.tui.widgets.pace import launch_pieces
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
 from brrrtop.tui.widgets.title import pace, subject
+from brrrtop.views.text import in_ascii
 from tests.tui import snapshots
 from tests.tui.shown import shown
 

@@ -9,10 +9,10 @@ import pytest
 from textual.events import Key
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.model import Freshness, SourceInfo
-from brrrtop.tables import Device
+from brrrtop.model.snapshot import Freshness, SourceInfo
+from brrrtop.model.tables import Device
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.look import Look
+from brrrtop.tui.palette import Look
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.pane import Pane
 from tests.tui import snapshots

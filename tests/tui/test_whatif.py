@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brrrtop.tui.look import Look
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.range_bar import range_bar
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown

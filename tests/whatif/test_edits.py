@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from brrrtop.ceilings import ceilings_for
-from brrrtop.estimator.estimate import Judged
-from brrrtop.estimator.traits import Role
-from brrrtop.tables import Device
+from brrrtop.analysis.ceilings import ceilings_for
+from brrrtop.analysis.estimate import Judged
+from brrrtop.analysis.kernels.traits import Role
+from brrrtop.model.tables import Device
+from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
 from brrrtop.whatif.edits.waiting import no_sync
 from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Priced, price, priced
 from brrrtop.whatif.roofs import Roofs, roofs_of
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
-from collectors.wire import CallClass, MarkClass
 from tests.advisories.cases import large, looped, small
 from tests.advisories.scenarios import (
     ADD,

@@ -7,8 +7,8 @@ import math
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from brrrtop.estimator.estimate import estimate
-from brrrtop.tables import Device
+from brrrtop.analysis.estimate import estimate
+from brrrtop.model.tables import Device
 from brrrtop.whatif.price import EDITS, priced
 from tests.advisories.scenarios import A100, GEFORCE, H200
 from tests.advisories.test_properties import action, played

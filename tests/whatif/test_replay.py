@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.cli import demo
-from brrrtop.estimator.estimate import Judged, estimate
-from brrrtop.session.opening import open_source
-from brrrtop.session.timeline import Timeline
+from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.cli.commands import demo
+from brrrtop.model.tables import Span
 from brrrtop.session.whole import analyze
-from brrrtop.tables import Span
+from brrrtop.sources.registry import open_source
+from brrrtop.timeline.timeline import Timeline
 from brrrtop.whatif.price import priced
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import step_of

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.tui.look import Look, letter
+from brrrtop.text import units
+from brrrtop.tui.palette import Look, letter
 
 Part = tuple[str, float]
 """A bucket of `look.MARKS` and its share of the bar."""

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.model import Event
-from brrrtop.tui.look import Look
+from brrrtop.model.snapshot import Event
+from brrrtop.text import units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.line import wrapped
 
 EPOCH_NS = 10**18

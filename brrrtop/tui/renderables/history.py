@@ -8,8 +8,9 @@ from itertools import pairwise
 
 from rich.text import Text
 
-from brrrtop.model import HistoryPoint, Split
-from brrrtop.tui.look import Look
+from brrrtop.model.account import Split
+from brrrtop.model.snapshot import HistoryPoint
+from brrrtop.tui.palette import Look
 
 LAYERS = ("compute", "memory", "overhead", "unknown")
 EIGHTHS = " ▁▂▃▄▅▆▇█"

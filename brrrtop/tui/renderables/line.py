@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from brrrtop.tui.look import Look
+from brrrtop.tui.palette import Look
 
 
 def fitted(text: str, width: int) -> str:

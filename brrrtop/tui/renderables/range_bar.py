@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop.tui.look import Look
+from brrrtop.tui.palette import Look
 
 ZERO, RANGE, MIDDLE, BOTH = "│", "━", "●", "┼"
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from rich.style import Style
 from rich.text import Text
 
-from brrrtop import units, words
-from brrrtop.model import KernelRow, Roofs
-from brrrtop.tui.look import Look
+from brrrtop.model.estimate import KernelRow, Roofs
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.parts import intensity
 
 X_LOW, X_HIGH = -2.0, 4.0
@@ -77,7 +77,9 @@ def roofline(
     for kernel in plotted(kernels):
         assert kernel.flop_per_s is not None
         point = (intensity(kernel) or 0.0, kernel.flop_per_s)
-        _dot(canvas, frame, point, words.SIDE_LETTERS[kernel.side], look.filled(kernel.side.value))
+        _dot(
+            canvas, frame, point, phrases.SIDE_LETTERS[kernel.side], look.filled(kernel.side.value)
+        )
     for point in trail[-1:]:  # above all: where one kernel is most of the time, it is the whole
         _dot(canvas, frame, point, "◆", look.style("text", bold=True))
     return [*_grid(canvas, frame, look), *_axis(frame, look)]

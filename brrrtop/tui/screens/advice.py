@@ -8,14 +8,16 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from brrrtop import units, whatif_text
-from brrrtop.model import Advisory, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.advice import Advisory
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.tui.screens.view import KEYS, SubView
 from brrrtop.tui.widgets.advice import evidence_pairs, why_none
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.tui.wording import sureness
+from brrrtop.views import whatif
 
 
 class AllAdvice(Scrolled):
@@ -107,7 +109,7 @@ class AllAdvice(Scrolled):
 
 def advisory_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
     """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
-    gain = whatif_text.gain(advisory, "<=" if look.ascii else "≤")
+    gain = whatif.gain(advisory, "<=" if look.ascii else "≤")
     label = "to know" if gain is None else gain.split(" (")[0]
     lines = _labelled(label, advisory.says, "good", look, width, bold=True)
     sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
@@ -126,7 +128,7 @@ def _gain(advisory: Advisory) -> str:
     """What was predicted with its range, or the bound; and how much faster that is."""
     share = advisory.saves_at_most if advisory.saves is None else advisory.saves
     faster = f", {1 / (1 - share):.2f}× as fast" if share is not None and 0 < share < 1 else ""
-    return f"{whatif_text.gain(advisory)} of the time{faster}"
+    return f"{whatif.gain(advisory)} of the time{faster}"
 
 
 def _labelled(

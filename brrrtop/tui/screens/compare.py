@@ -8,15 +8,16 @@ from itertools import zip_longest
 
 from rich.text import Text
 
-from brrrtop import compare_text, units
-from brrrtop.comparison import Change, Comparison
-from brrrtop.kernel_names import fitted
-from brrrtop.model import Snapshot
-from brrrtop.tui.look import MARKS, Look, letter
+from brrrtop.kernel_names.readable import fitted
+from brrrtop.model.comparison import Change, Comparison
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import MARKS, Look, letter
 from brrrtop.tui.renderables.line import fitted as in_cells
 from brrrtop.tui.renderables.line import stacked, wrapped
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.views import comparison as compare_text
 
 FIGURES = 29
 """Cells of before, after and won beside each other."""
@@ -47,7 +48,7 @@ def comparison_lines(found: Comparison, label: str, look: Look, width: int) -> l
     for kind in found.changes:
         lines += _labelled("changed", kind, "text", look, width)
     for one in found.experiments:
-        lines += _labelled("tried", compare_text.experiment(one), "text", look, width)
+        lines += _labelled("tried", phrases.experiment(one), "text", look, width)
     for sentence in compare_text.promises(found):
         lines += _labelled("promise", sentence, "text", look, width)
     lines.append(Text())

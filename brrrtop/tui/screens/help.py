@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import words
-from brrrtop.model import Snapshot
-from brrrtop.tui.look import MARKS, Look, letter
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases
+from brrrtop.tui.palette import MARKS, Look, letter
 from brrrtop.tui.renderables.line import wrapped
 from brrrtop.tui.screens.help_text import FACTS, KEYS, REGIME_TABLE, TERMS
 from brrrtop.tui.screens.view import SubView
@@ -64,7 +64,7 @@ def _letters(look: Look, width: int) -> list[Text]:
         if bucket in ("overhead", "mixed", "comm", "copy"):
             continue
         piece = Text(no_wrap=True).append(letter(bucket), look.filled(bucket))
-        piece.append(f" {words.bucket(bucket)}".ljust(24), look.style("text"))
+        piece.append(f" {phrases.bucket(bucket)}".ljust(24), look.style("text"))
         if line.cell_len + piece.cell_len > width and line:
             lines.append(line)
             line = Text(no_wrap=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units, words
-from brrrtop.kernel_names import fitted
-from brrrtop.model import KernelRow, Roofs, Side, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.kernel_names.readable import fitted
+from brrrtop.model.estimate import KernelRow, Roofs, Side
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.parts import intensity, memory_run, ridge, roof_of, sides_by_name
 from brrrtop.tui.renderables.line import wrapped
 from brrrtop.tui.screens.view import SubView
@@ -68,7 +69,7 @@ def kernel_lines(
         Text.styled(part, look.style(kernel.side.value, bold=True))
         for part in wrapped(kernel.name, width)
     ]
-    side = f"{words.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
+    side = f"{phrases.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
     lines.append(Text())
     lines += _fact("side", f"{side}, {sure}", look, width)
@@ -139,7 +140,7 @@ def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int)
         side = sides.get(name, Side.UNKNOWN)
         line = Text(no_wrap=True)
         line.append(f"{'▶' if index == near.at else '':>10}  ", look.style("good", bold=True))
-        line.append(words.SIDE_LETTERS[side], look.filled(side.value))
+        line.append(phrases.SIDE_LETTERS[side], look.filled(side.value))
         line.append(f" {fitted(name, max(10, width - 14))}", look.style(side.value))
         lines.append(line)
     first, last = memory_run(near, sides)

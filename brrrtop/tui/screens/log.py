@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop.model import Snapshot
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled

@@ -6,10 +6,11 @@ from collections import deque
 
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.kernel_names import short_name
-from brrrtop.model import Estimate, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.kernel_names.readable import short_name
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.parts import intensity, whole_step
 from brrrtop.tui.renderables.line import clipped, joined, rule, stacked, wrapped
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline

@@ -9,8 +9,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from brrrtop import words
-from brrrtop.model import Snapshot
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases
 from brrrtop.tui.widgets.key_line import Key, KeyLine
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.widgets.scrolled import Scrolled
@@ -42,7 +42,7 @@ class TooSmall(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         lines = [f"too small: {LEAST_WIDTH}x{LEAST_HEIGHT} needed"]
         if snapshot.estimate is not None:
-            lines.insert(0, words.HEADLINES[snapshot.estimate.regime])
+            lines.insert(0, phrases.HEADLINES[snapshot.estimate.regime])
         return [Text(line[:width]) for line in lines]
 
 

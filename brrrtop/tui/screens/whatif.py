@@ -9,15 +9,17 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from brrrtop import units, whatif_text
-from brrrtop.comparison import Change
-from brrrtop.model import Snapshot, WhatIf
-from brrrtop.tui.look import Look
+from brrrtop.model.advice import WhatIf
+from brrrtop.model.comparison import Change
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.line import fitted, stacked, wrapped
 from brrrtop.tui.renderables.range_bar import MIDDLE, RANGE, range_bar
 from brrrtop.tui.screens.compare import change_row, change_titles, name_cells
 from brrrtop.tui.screens.view import KEYS, SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
+from brrrtop.views import whatif as whatif_text
 
 MARK, EDIT, TIMES, SAVES, SPAN = 2, 24, 22, 7, 13
 SHORTEST_BAR, LONGEST_BAR = 9, 32

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units, words
-from brrrtop.model import Snapshot
-from brrrtop.tui.look import Look, letter
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import Look, letter
 from brrrtop.tui.parts import Booked, booked
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import rows, stacked
@@ -25,7 +25,9 @@ class AccountPane(Pane):
 
 
 def account_bar(parts: tuple[Booked, ...], look: Look, width: int) -> Text:
-    labels = [f"{letter(p.bucket)} {words.bucket(p.bucket)} {units.share(p.share)}" for p in parts]
+    labels = [
+        f"{letter(p.bucket)} {phrases.bucket(p.bucket)} {units.share(p.share)}" for p in parts
+    ]
     return bar([(part.bucket, part.share) for part in parts], look, width, labels)
 
 
@@ -57,7 +59,7 @@ def _entry(part: Booked, look: Look, step_ns: int | None, first: bool) -> Text:
     text = Text.styled(f"{letter(part.bucket)}", look.filled(part.bucket))
     if not look.colour:
         text = Text.styled(letter(part.bucket), "bold")
-    text.append(f" {words.bucket(part.bucket)} ", look.style("text"))
+    text.append(f" {phrases.bucket(part.bucket)} ", look.style("text"))
     text.append(units.share(part.share), look.style(part.bucket, bold=True))
     spent = units.duration(part.spent_ns if step_ns is None else round(part.share * step_ns))
     of_what = "" if step_ns is None or not first else " a step"

@@ -10,14 +10,16 @@ from textual.binding import Binding, BindingType
 from textual.events import Click
 from textual.message import Message
 
-from brrrtop import units, whatif_text
-from brrrtop.kernel_names import short_name
-from brrrtop.model import Advisory, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.kernel_names.readable import short_name
+from brrrtop.model.advice import Advisory
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.renderables.line import clipped, rule, sided, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane
 from brrrtop.tui.wording import sureness
+from brrrtop.views import whatif
 
 MOST = 3
 RANGED = 60
@@ -142,7 +144,7 @@ def headlines(advisory: Advisory, look: Look, width: int) -> list[Text]:
 
 def _gain(advisory: Advisory, look: Look, width: int) -> Text:
     """What it saves; the range of what was simulated where that leaves room for the sentence."""
-    gain = whatif_text.gain(advisory, "<=" if look.ascii else "≤")
+    gain = whatif.gain(advisory, "<=" if look.ascii else "≤")
     if gain is None:
         return Text.styled("to know    ", look.style("muted"))
     if width < RANGED:

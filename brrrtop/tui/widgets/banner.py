@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units, words
-from brrrtop.model import Estimate, Freshness, Regime, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import clipped, sided, stacked, wrapped
@@ -34,7 +35,7 @@ def headline(estimate: Estimate, look: Look, width: int) -> Text:
     """The verdict, and how sure it is: the figure alone where the words would touch its reason,
     and what comes with it where there is room."""
     said, sure = verdict(estimate, look), confidence(estimate, look, width)
-    also = words.besides(estimate)
+    also = phrases.besides(estimate)
     if said.cell_len + len(also) + sure.cell_len + 2 <= width:
         said.append(also, look.style("text"))
     if said.cell_len + sure.cell_len + 2 > width:
@@ -47,7 +48,7 @@ def nothing_yet(snapshot: Snapshot, look: Look, width: int, height: int) -> list
     badge = "ENDED " if snapshot.freshness is Freshness.ENDED else "WAITING "
     says = next(iter(snapshot.source.notes), "for the first whole window of device activity")
     if not snapshot.source.notes and snapshot.source.tier == "nvml":
-        says = words.unjudged(snapshot)
+        says = phrases.unjudged(snapshot)
     flowed = wrapped(says.removeprefix(_WAITING), max(10, width - len(badge)))
     flowed[height - 1 :] = [" ".join(flowed[height - 1 :])] if len(flowed) >= height else []
     lines = []
@@ -69,14 +70,14 @@ def verdict(estimate: Estimate, look: Look) -> Text:
     badge = look.filled(regime.value) if look.colour else look.style("text", bold=True)
     if regime is Regime.MIXED and look.colour:
         badge = look.style("text", bold=True)
-    text = Text.styled(f" {words.HEADLINES[regime]} ", badge)
+    text = Text.styled(f" {phrases.HEADLINES[regime]} ", badge)
     text.stylize("bold")
     text.append("  ")
     cause = estimate.cause
     if cause and cause != regime.value and regime is not Regime.UNKNOWN:
         text.append(cause.replace("_", " "), look.style("text", bold=True))
         text.append(": ", look.style("muted"))
-    text.append(words.because(estimate), look.style("text"))
+    text.append(phrases.because(estimate), look.style("text"))
     if estimate.steps.warming_up:
         text.append("  (warming up: shown, not judged)", look.style("muted"))
     return text

@@ -5,9 +5,10 @@ from __future__ import annotations
 from rich.style import Style
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.model import Estimate, Regime, Snapshot
-from brrrtop.tui.look import Look, letter
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import units
+from brrrtop.tui.palette import Look, letter
 from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.line import joined
 from brrrtop.tui.widgets.pane import Pane

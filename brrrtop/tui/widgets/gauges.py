@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.model import Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.vocabulary import Metric
+from brrrtop.text import units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
 from brrrtop.tui.renderables.line import joined, rows, stacked
 from brrrtop.tui.throttle import throttle
 from brrrtop.tui.widgets.pane import Pane
-from collectors.wire import Metric
 
 Readings = Mapping[int, float]
 AT_LIMITS = ("power cap", "clocks set by a user")

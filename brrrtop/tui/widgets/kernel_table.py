@@ -11,9 +11,10 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from brrrtop import words
-from brrrtop.model import Freshness, KernelRow, Side, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.estimate import KernelRow, Side
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.text import phrases
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.line import rule, stacked, wrapped
 from brrrtop.tui.widgets.banner import tells_whole
 from brrrtop.tui.widgets.pane import Pane, strip_of
@@ -47,7 +48,7 @@ def why_none(snapshot: Snapshot, look: Look, width: int) -> list[Text]:
     """In the place of the table, while nothing was judged: every reason in full that is not above."""
     lines = [rule("no kernels", "", look, width)]
     ended = snapshot.freshness is Freshness.ENDED
-    says = words.unjudged(snapshot)
+    says = phrases.unjudged(snapshot)
     notes = [note for note in snapshot.source.notes if not (ended and note.startswith("waiting"))]
     if notes and notes[0] == snapshot.source.notes[0] and tells_whole(notes[0], width):
         notes = notes[1:]

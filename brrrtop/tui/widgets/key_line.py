@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.style import Style
 from rich.text import Text
 
-from brrrtop.model import Snapshot
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.renderables.line import joined
 from brrrtop.tui.widgets.pane import Pane
 

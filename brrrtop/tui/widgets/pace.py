@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.model import IDLE_CAUSES, Estimate, Snapshot, Steps
-from brrrtop.tui.look import Look
+from brrrtop.model.account import IDLE_CAUSES
+from brrrtop.model.estimate import Estimate, Steps
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.parts import jitter, steps_per_s
 from brrrtop.tui.renderables.line import rows, stacked
 from brrrtop.tui.widgets.pane import Pane

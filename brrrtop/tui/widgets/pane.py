@@ -14,8 +14,8 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from brrrtop.model import Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.palette import Look
 
 _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows=False)
 """Only turns texts into segments; prints nothing."""

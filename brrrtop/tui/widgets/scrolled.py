@@ -8,7 +8,7 @@ from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 
-from brrrtop.model import Snapshot
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.widgets.pane import Pane
 

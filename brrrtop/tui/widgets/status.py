@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units, words
-from brrrtop.model import Freshness, Overhead, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.line import clipped, joined
 from brrrtop.tui.widgets.pane import Pane
 
@@ -73,7 +73,7 @@ def window(snapshot: Snapshot) -> str:
     estimate = snapshot.estimate
     text = units.duration(estimate.account.duration_ns)
     if estimate.steps.count:
-        text += f" ({words.steps_judged(estimate)})"
+        text += f" ({phrases.steps_judged(estimate)})"
     if estimate.observed_share < 1:
         text += f", {units.share(estimate.observed_share)} traced"
     return text

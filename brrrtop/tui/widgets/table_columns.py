@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.text import Text
 
-from brrrtop import kernel_names, units, words
-from brrrtop.model import KernelRow
-from brrrtop.tui.look import Look
+from brrrtop.kernel_names import readable
+from brrrtop.model.estimate import KernelRow
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import fitted
 
@@ -35,8 +36,8 @@ COLUMNS = (
         "",
         1,
         0,
-        lambda k: words.SIDE_LETTERS[k.side],
-        lambda k: words.SIDE_LETTERS[k.side],
+        lambda k: phrases.SIDE_LETTERS[k.side],
+        lambda k: phrases.SIDE_LETTERS[k.side],
         False,
     ),
     Column("share", "share", 6, 0, lambda k: k.share, lambda k: units.share(k.share)),
@@ -63,7 +64,7 @@ COLUMNS = (
         "kernel",
         0,
         0,
-        lambda k: kernel_names.short_name(k.name),
+        lambda k: readable.short_name(k.name),
         lambda k: "",
         False,
         False,
@@ -139,11 +140,11 @@ def kernel_line(kernel: KernelRow, width: int, look: Look, steps: float | None =
     side = kernel.side.value
     for col, cells in fitting(width):
         if col.key == "side":
-            text.append(words.SIDE_LETTERS[kernel.side], look.filled(side))
+            text.append(phrases.SIDE_LETTERS[kernel.side], look.filled(side))
         elif col.key == "bar":
             text.append_text(meter(kernel.share, look, cells, side))
         elif col.key == "name":
-            text.append(fitted(kernel_names.fitted(kernel.name, cells), cells), look.style(side))
+            text.append(fitted(readable.fitted(kernel.name, cells), cells), look.style(side))
         elif col.key == "share":
             text.append(f"{col.text(kernel):>{cells}}", look.style("text", bold=True))
         else:

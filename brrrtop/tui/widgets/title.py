@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop import units
-from brrrtop.model import Freshness, Snapshot
-from brrrtop.tui.look import Look
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.text import units
+from brrrtop.tui.palette import Look
 from brrrtop.tui.renderables.line import sided
 from brrrtop.tui.widgets.pane import Pane
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.estimator.traits import Role, Trait
+from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step

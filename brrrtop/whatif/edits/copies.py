@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.estimator.traits import Role
-from brrrtop.tables import Bool
+from brrrtop.analysis.kernels.traits import Role
+from brrrtop.model.tables import Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.estimator.idle import REFILL_NS
-from brrrtop.estimator.traits import Role
-from brrrtop.tables import F8, I8, Bool
+from brrrtop.analysis.account.idle_causes import REFILL_NS
+from brrrtop.analysis.kernels.traits import Role
+from brrrtop.model.tables import F8, I8, Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.edits.layout import channels_last
 from brrrtop.whatif.roofs import Roofs

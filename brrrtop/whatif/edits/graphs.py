@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.estimator.idle import DISPATCH_NS, REFILL_NS
+from brrrtop.analysis.account.idle_causes import DISPATCH_NS, REFILL_NS
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.edits.fusing import compiled, entries, is_captured, is_compiled, model_nodes
 from brrrtop.whatif.roofs import Roofs

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.estimator.traits import Role, Trait
-from brrrtop.tables import F8, Bool
+from brrrtop.analysis.kernels.traits import Role, Trait
+from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.edits.fusing import moved_bytes
 from brrrtop.whatif.roofs import Roofs

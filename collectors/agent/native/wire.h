@@ -1,4 +1,4 @@
-/* The frames of collectors/wire.py, byte for byte. */
+/* The frames of brrrtop/protocol/frames.py, byte for byte. */
 #ifndef BRRR_WIRE_H
 #define BRRR_WIRE_H
 

@@ -1,0 +1,131 @@
+"""Books every nanosecond of a window exactly once, for one device.
+
+Busy time by the sweep line, idle time by cause; the buckets add up to the window to the
+nanosecond, and cutting a window in two gives the same totals (regime theory study, 1.1) but for
+other processes' turns, which are found by comparing launches.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.analysis.account import idle_causes, sweep, time_slices
+from brrrtop.analysis.kernels.labels import Labels
+from brrrtop.analysis.signals import stack_samples
+from brrrtop.model import intervals
+from brrrtop.model.account import Account, Split
+from brrrtop.model.intervals import Cover
+from brrrtop.model.tables import Activities, Calls, Marks, Span, Window
+from brrrtop.model.vocabulary import NAMED
+
+I8 = npt.NDArray[np.int64]
+HostTable = TypeVar("HostTable", Calls, Marks)
+
+
+class _Clock:
+    """Maps source time to observed time: spans nobody traced take none."""
+
+    def __init__(self, spans: tuple[Span, ...]) -> None:
+        starts = np.array([s.t0_ns for s in spans], np.int64)
+        ends = np.array([s.t1_ns for s in spans], np.int64)
+        self._cover = Cover(starts, ends)
+
+    def map(self, times: I8) -> I8:
+        return self._cover.up_to(times)
+
+
+def book(window: Window, labels: Labels, call_rows: I8) -> Account:
+    """The account of a window.
+
+    Args:
+        window: One device's slice.
+        labels: Of `window.activities`.
+        call_rows: Launching call of each activity, -1 unknown.
+    """
+    span = window.span
+    acts, calls, marks = window.activities, window.calls, window.marks
+    low, high = span.t0_ns, span.t1_ns
+    others = time_slices.others_there(window)
+    taken = (window.turns.starts_ns, window.turns.ends_ns) if window.turns else time_slices.NOBODY
+    if window.observed is not None:
+        clock = _Clock(window.observed)
+        acts = type(acts)(
+            clock.map(acts.starts_ns), clock.map(acts.ends_ns),
+            *(getattr(acts, f) for f in list(acts.__slots__)[2:]),
+        )  # fmt: skip
+        calls = _mapped(calls, clock)
+        marks = _mapped(marks, clock)
+        others = intervals.merge(*(clock.map(times) for times in others))
+        taken = intervals.merge(*(clock.map(times) for times in taken))
+        low, high = (int(t) for t in clock.map(np.array([low, high], np.int64)))
+    starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
+    charges = sweep.charge(starts, ends, labels)
+    io_part = stack_samples.io_part(stack_samples.looks(window, NAMED))
+    busy = _recorded(charges.busy, intervals.clip(*taken, low, high))
+    gaps = idle_causes.book(acts, calls, marks, call_rows, busy, (low, high), others, io_part)
+    buckets = charges.buckets_ns
+    causes, unknown_ns = _with_losses(gaps.causes_ns, buckets["unknown"], window, acts)
+    taken_ns = intervals.total(*busy) - intervals.total(*charges.busy)
+    # What a kernel waits for in its middle is what queued work waits for.
+    causes["other_process"] += taken_ns
+    mechanical = gaps.mechanical_ns | {"device_wait": gaps.mechanical_ns["device_wait"] + taken_ns}
+    return Account(
+        duration_ns=high - low,
+        compute_ns=buckets["compute"],
+        memory_ns=buckets["memory"],
+        underfilled_ns=buckets["underfilled"],
+        exposed_comm_ns=buckets["comm"],
+        exposed_copy_ns=buckets["copy"],
+        idle_ns=causes,
+        unknown_ns=unknown_ns,
+        mechanical_ns=mechanical,
+        busy_ns=intervals.total(*busy),
+        taken_ns=taken_ns,
+    )
+
+
+def _recorded(worked: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
+    """When activity was recorded: what the trainer's had of the device, and others out of it."""
+    if not len(taken[0]):
+        return worked
+    return intervals.merge_unsorted(
+        *(np.concatenate(pair) for pair in zip(worked, taken, strict=True))
+    )
+
+
+def _mapped(table: HostTable, clock: _Clock) -> HostTable:
+    rest = [getattr(table, f) for f in list(table.__slots__)[2:]]
+    return type(table)(clock.map(table.starts_ns), clock.map(table.ends_ns), *rest)
+
+
+def _with_losses(
+    causes: dict[str, int], unknown_ns: int, window: Window, acts: Activities
+) -> tuple[dict[str, int], int]:
+    """Idle time less the part that lost records may have filled, which is nobody's to name.
+
+    What a file lacks that breaks off is taken to have been as long as what it has.
+    """
+    records, lost, torn = len(acts), window.lost_records, window.torn_records
+    idle = sum(causes.values())
+    if not records or not idle or not (lost or torn):
+        return causes, unknown_ns
+    usual = float((acts.ends_ns - acts.starts_ns).mean())
+    share = lost / (lost + records) + torn * usual / idle
+    kept = {cause: value - int(value * min(1.0, share)) for cause, value in causes.items()}
+    return kept, unknown_ns + idle - sum(kept.values())
+
+
+def split_of(account: Account) -> Split:
+    """The three-way split; all unknown for an empty window."""
+    whole = account.duration_ns
+    if whole <= 0:
+        return Split(0.0, 0.0, 0.0, 1.0)
+    return Split(
+        account.compute_ns / whole,
+        account.memory_ns / whole,
+        account.overhead_ns / whole,
+        account.unknown_ns / whole,
+    )

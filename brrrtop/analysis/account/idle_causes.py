@@ -1,0 +1,284 @@
+"""Why nothing was resident: the mechanical class of every gap, then the host's cause.
+
+Mechanics (exact, from launches; a superset of HolisticTraceAnalysis's classes, on the device's
+union instead of per stream): the next activity was launched after the gap began (host late), is
+being launched (launch), was queued and came within 5 us (back to back) or later (device wait).
+Causes of the host's part: what the trainer was seen doing, most specific first; else a
+synchronisation that let the queue run dry; else on the way to the next launch, or elsewhere.
+Of `elsewhere`, stack samples give `io` its part. Regime theory study, 1.4.
+
+No cause, on purpose: `gil`, since samples say where a thread stands, never whether it holds the
+interpreter's lock or waits for it, and the sampler needs that lock itself: late samples look alike
+whoever holds it. `throttled`, since low clocks make kernels longer and leave nothing idle: the
+advice of that name reads the clocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.analysis.account.launches import AHEAD_NS
+from brrrtop.analysis.account.unrecorded import call_times
+from brrrtop.model import intervals
+from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES
+from brrrtop.model.intervals import Cover
+from brrrtop.model.tables import Activities, ActivityType, Calls, Marks
+from brrrtop.model.vocabulary import PAINT, CallClass, CopyKind, MarkClass, MemoryKind
+
+I8 = npt.NDArray[np.int64]
+
+BACK_TO_BACK_NS = 5_000
+DISPATCH_NS = 300_000
+"""Python between two launches of a training step takes tens of microseconds; a longer stretch
+outside any op is the host being elsewhere."""
+REFILL_NS = 3_000_000
+"""Python and the first launches after a wait take a millisecond or two; who launches nothing for
+longer is away (A16). Recorded on an H200: under 1 ms after each of 6 500 waits of loops that read
+values back, and 3.3 to 42 ms where the host worked on what it had read."""
+WAIT_NS = 20_000
+"""A copy call that takes longer than this blocked on the device: an asynchronous one returns in
+a few microseconds."""
+
+NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The gaps of a window, booked twice: by cause and by mechanics. Both add up to the idle time."""
+
+    causes_ns: dict[str, int]
+    mechanical_ns: dict[str, int]
+    host_late_ns: int
+    """Idle time the host was late for, whatever the cause."""
+
+
+def _ranges(marks: Marks, classes: tuple[MarkClass, ...]) -> tuple[I8, I8]:
+    rows = np.isin(marks.classes, np.array([int(c) for c in classes]))
+    return intervals.merge(marks.starts_ns[rows], marks.ends_ns[rows])
+
+
+def _layers(marks: Marks, calls: Calls) -> list[tuple[I8, I8]]:
+    layers = []
+    for cause, classes in PAINT:
+        starts, ends = _ranges(marks, classes)
+        extra = {
+            "allocator": calls.classes == CallClass.ALLOC,
+            "compile": calls.classes == CallClass.MODULE,
+        }.get(cause)
+        if extra is not None and extra.any():
+            starts, ends = intervals.merge_unsorted(
+                np.concatenate((starts, calls.starts_ns[extra])),
+                np.concatenate((ends, calls.ends_ns[extra])),
+            )
+        layers.append((starts, ends))
+    return intervals.paint(layers)
+
+
+def blocking(activities: Activities, calls: Calls, call_rows: I8) -> npt.NDArray[np.bool_]:
+    """Which calls made the host wait for the device: synchronisations and blocking copies."""
+    waits: npt.NDArray[np.bool_] = calls.classes == CallClass.SYNC
+    copies = (activities.types == ActivityType.COPY) & (call_rows >= 0)
+    copies &= (activities.copy_kinds == CopyKind.DTOH) | (
+        (activities.src_kinds == MemoryKind.PAGEABLE)
+        | (activities.dst_kinds == MemoryKind.PAGEABLE)
+    )
+    rows = call_rows[copies]
+    long = calls.ends_ns[rows] - calls.starts_ns[rows] > WAIT_NS
+    waits = waits.copy()
+    waits[rows[long]] = True
+    return waits
+
+
+def gaps_of(busy: tuple[I8, I8], low: int, high: int) -> tuple[I8, I8]:
+    """The idle intervals of `[low, high)`, given the merged busy ones inside it."""
+    starts = np.concatenate(([low], busy[1])).astype(np.int64)
+    ends = np.concatenate((busy[0], [high])).astype(np.int64)
+    keep = ends > starts
+    return starts[keep], ends[keep]
+
+
+def book(
+    activities: Activities,
+    calls: Calls,
+    marks: Marks,
+    call_rows: I8,
+    busy: tuple[I8, I8],
+    span: tuple[int, int],
+    others: tuple[I8, I8] = NOBODY,
+    io_part: float = 0.0,
+) -> Idle:
+    """Every idle nanosecond of the span, by cause and by mechanics.
+
+    All times are on one clock; `busy` is merged and clipped to the span, `others` (when another
+    process was on the device) merged. `io_part` is `looks.io_part`.
+    """
+    causes = dict.fromkeys(IDLE_CAUSES, 0)
+    mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
+    starts, ends = gaps_of(busy, *span)
+    if not len(starts):
+        return Idle(causes, mechanical, 0)
+    call_starts, call_ends, known = _next_call(activities, calls, call_rows, starts, ends)
+    late = known & (call_starts > starts)
+    host_ends = np.where(late, np.minimum(ends, call_starts), starts)
+    inside = known & (call_ends > starts) & ~(late & (host_ends == ends))
+    queued = known & ~late & ~inside
+    soon = ends - starts < BACK_TO_BACK_NS
+    mechanical["host_late"] = int((host_ends - starts).sum())
+    mechanical["launch"] = int((ends - host_ends)[inside | late].sum())
+    mechanical["back_to_back"] = int((ends - starts)[queued & soon].sum())
+    waited = queued & ~soon
+    mechanical["device_wait"] = int((ends - starts)[waited].sum())
+    mechanical["unknown"] = int((ends - starts)[~known].sum())
+    shared_ns = int(Cover(*others).between(starts[waited], ends[waited]).sum())
+    causes["other_process"] = shared_ns
+    causes["device"] = mechanical["device_wait"] - shared_ns
+    causes["launch"] = mechanical["back_to_back"]
+    # Without a launch record the whole gap may be the host's: marks can still name it.
+    host_starts = starts
+    host_ends = np.where(known, host_ends, ends)
+    rest = _named(causes, marks, calls, host_starts, host_ends)
+    launch_part = np.where(inside | late, ends - host_ends, 0)
+    rest, launch_part = _synced(
+        causes, activities, calls, call_rows, busy, (starts, rest, launch_part)
+    )
+    causes["launch"] += int(launch_part.sum())
+    _unnamed(causes, marks, (host_starts, host_ends), rest, known)
+    causes["io"] = int(causes["host"] * io_part)
+    causes["host"] -= causes["io"]
+    return Idle(causes, mechanical, mechanical["host_late"])
+
+
+def _next_call(
+    activities: Activities, calls: Calls, call_rows: I8, starts: I8, ends: I8
+) -> tuple[I8, I8, npt.NDArray[np.bool_]]:
+    """Start and end of the call that launched what ended each gap, and whether it is known."""
+    if not len(activities):
+        zero = np.zeros(len(starts), np.int64)
+        return zero, zero, np.zeros(len(starts), np.bool_)
+    order = np.argsort(activities.starts_ns, kind="stable")
+    at = np.searchsorted(activities.starts_ns[order], ends, "left")
+    rows = order[np.minimum(at, len(order) - 1)]
+    call_starts, call_ends, known = call_times(activities, calls, call_rows)
+    return call_starts[rows], call_ends[rows], known[rows] & (at < len(order))
+
+
+def _named(causes: dict[str, int], marks: Marks, calls: Calls, starts: I8, ends: I8) -> I8:
+    """Books what marks and calls name; returns what is left of each gap's host part."""
+    rest = ends - starts
+    for (cause, _), layer in zip(PAINT, _layers(marks, calls), strict=True):
+        covered = Cover(*layer).between(starts, ends)
+        causes[cause] += int(covered.sum())
+        rest = rest - covered
+    return rest
+
+
+def _synced(
+    causes: dict[str, int],
+    activities: Activities,
+    calls: Calls,
+    call_rows: I8,
+    busy: tuple[I8, I8],
+    gaps: tuple[I8, I8, I8],
+) -> tuple[I8, I8]:
+    """Charges the refill after a wait to the wait; returns what is left of host and launch parts.
+
+    The gap in which the wait ended is its own: the host slept until the queue was empty. Besides,
+    while it waited for W ns of device work it could have run ahead by W ns, so the gaps that
+    follow are charged to it up to W, until the host is ahead again (a lead of 10 us). A host that
+    then launches nothing for longer than `REFILL_NS` is away with something of its own: not the
+    wait's.
+    """
+    starts, rest, launch_part = gaps
+    waits = np.flatnonzero(blocking(activities, calls, call_rows))
+    if not len(waits):
+        return rest, launch_part
+    drained, away = _drained(calls, waits, starts, rest)
+    causes["sync"] += int(drained.sum())
+    rest = rest - drained
+    debts = Cover(*busy).between(calls.starts_ns[waits], calls.ends_ns[waits])
+    known = np.flatnonzero(call_rows >= 0)
+    leads = activities.starts_ns[known] - calls.ends_ns[call_rows[known]]
+    ahead = np.sort(activities.starts_ns[known[leads >= AHEAD_NS]])
+    refill = np.where(away, 0, rest)
+    need = refill + launch_part
+    charged = _spend((calls.starts_ns[waits], debts), ahead, (starts, need))
+    causes["sync"] += int(charged.sum())
+    from_host = np.minimum(charged, refill)
+    return rest - from_host, launch_part - (charged - from_host)
+
+
+def _drained(calls: Calls, waits: I8, starts: I8, rest: I8) -> tuple[I8, npt.NDArray[np.bool_]]:
+    """The part of each gap that is a wait's that came back in it, and whether the host was away.
+
+    A refill belongs to the wait with all of the host's part; of an absence only what was before it.
+    """
+    began = calls.starts_ns[waits]
+    reach = np.maximum.accumulate(calls.ends_ns[waits])
+    at = np.searchsorted(began, starts, "right") - 1
+    returned = reach[np.maximum(at, 0)]
+    drained = (at >= 0) & (returned >= starts)
+    waited = np.where(drained, np.minimum(rest, returned - starts), 0)
+    away = rest - waited > REFILL_NS
+    return np.where(away, waited, np.where(drained, rest, 0)), away
+
+
+def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
+    """What each gap takes from the debts before it, shape of the gaps.
+
+    A queue's balance (Lindley recursion): debts add, gaps take down to zero, and every time in
+    `ahead` empties it. Written as a running minimum, one segment between two resets.
+    """
+    count = len(waits[0])
+    # A wait's debt is due from its start: the device drains before the call returns.
+    segments = np.concatenate(
+        (np.searchsorted(ahead, waits[0], "right"), np.searchsorted(ahead, gaps[0], "right"))
+    )
+    times = np.concatenate((waits[0], gaps[0]))
+    change = np.concatenate((waits[1], -gaps[1]))
+    order = np.lexsort((np.arange(len(times)) >= count, times))
+    step = change[order]
+    _, segment = np.unique(segments[order], return_inverse=True)
+    level = np.cumsum(step)
+    reach = int(np.abs(step).sum()) + 1
+    opening = np.empty(len(order), np.bool_)
+    opening[0] = True
+    np.not_equal(segment[1:], segment[:-1], out=opening[1:])
+    base = (level - step)[np.flatnonzero(opening)][segment]
+    inside = level - base
+    # Segments are kept apart by more than any balance can move.
+    shifted = np.minimum(inside, 0) - segment * reach
+    floor = np.minimum.accumulate(shifted) + segment * reach
+    balance = inside - floor
+    before = np.where(opening, 0, np.concatenate(([0], balance[:-1])))
+    paid = np.empty(len(order), np.int64)
+    paid[order] = before + np.maximum(step, 0) - balance
+    return np.clip(paid[count:], 0, gaps[1])
+
+
+def _unnamed(
+    causes: dict[str, int],
+    marks: Marks,
+    host: tuple[I8, I8],
+    rest: I8,
+    known: npt.NDArray[np.bool_],
+) -> None:
+    """Books the nameless rest: dispatching ops is `launch`, long absences are `host`."""
+    starts, ends = host
+    launching = marks.take(~_on_host(marks, starts, ends))
+    ops = Cover(*_ranges(launching, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, ends)
+    dispatch = np.minimum(ops, rest)
+    away = rest - dispatch
+    causes["launch"] += int((dispatch + np.where(away <= DISPATCH_NS, away, 0))[known].sum())
+    causes["host"] += int(away[known & (away > DISPATCH_NS)].sum())
+    causes["unknown"] += int(rest[~known].sum())
+
+
+def _on_host(marks: Marks, starts: I8, ends: I8) -> npt.NDArray[np.bool_]:
+    """Long ops that began and ended while the host was late: what launched nothing ran on the CPU."""
+    at = np.maximum(np.searchsorted(starts, marks.starts_ns, "right") - 1, 0)
+    within = (marks.starts_ns >= starts[at]) & (marks.ends_ns <= ends[at])
+    long = marks.ends_ns - marks.starts_ns > REFILL_NS
+    return np.asarray((marks.classes == MarkClass.OP) & within & long)

@@ -1,0 +1,111 @@
+"""From the split and how sure its sides are to a verdict, with a confidence that means something.
+
+The verdict is the largest share of the split; `mixed` when the two largest are within 10 points,
+Nsight Compute's own margin between its compute and memory verdicts; `unknown` when too much is unknown
+or the confidence is below the floor.
+
+The confidence comes from the lead and from what may lie elsewhere: of every kernel's time the part that
+its certainty leaves open (`sides`), and all that is unknown, counts for the runner-up. It is 0.5 where
+a verdict is about to tip into another, and 0.8 at a lead of 35 points without any doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from brrrtop.model.account import Account, Split
+from brrrtop.model.estimate import Regime, Side
+
+MARGIN = 0.10
+FLOOR = 0.30
+"""Below this confidence no verdict is given."""
+MOST_UNKNOWN = 0.35
+LEAST_ACTIVITIES = 8
+_CLEAR_SLOPE = 1.2
+"""Confidence per share of lead."""
+_MIXED_SLOPE = 2.0
+_MOST = 0.99
+_SIDE = {
+    Regime.COMPUTE: Side.COMPUTE,
+    Regime.MEMORY: Side.MEMORY,
+    Regime.OVERHEAD: Side.UNDERFILLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    regime: Regime
+    cause: str | None
+    confidence: float
+    runner_up: Regime | None
+
+
+def judge(account: Account, split: Split, doubts: Mapping[Side, float], activities: int) -> Verdict:
+    """The regime of a window.
+
+    Args:
+        doubts: Of each side's kernel time, the part that may well be on another side.
+        activities: Records behind it; a handful says nothing.
+    """
+    if account.duration_ns <= 0 or activities < LEAST_ACTIVITIES:
+        return Verdict(Regime.UNKNOWN, None, 0.0, None)
+    shares = {
+        Regime.COMPUTE: split.compute,
+        Regime.MEMORY: split.memory,
+        Regime.OVERHEAD: split.overhead,
+    }
+    booked = {
+        Regime.COMPUTE: account.compute_ns,
+        Regime.MEMORY: account.memory_ns,
+        Regime.OVERHEAD: account.underfilled_ns,
+    }
+    open_ = {r: doubts.get(_SIDE[r], 0.0) * booked[r] / account.duration_ns for r in booked}
+    first, second = sorted(shares, key=lambda r: -shares[r])[:2]
+    lead = shares[first] - shares[second]
+    overhead_counts = first is Regime.OVERHEAD or (second is Regime.OVERHEAD and lead < MARGIN)
+    cause = _cause(account) if overhead_counts else None
+    sure = confidence(shares, open_, split.unknown)
+    if split.unknown > MOST_UNKNOWN or sure < FLOOR:
+        # What is not known may be anything: it has to be less than what is nearest.
+        near = shares[first] > split.unknown
+        return Verdict(Regime.UNKNOWN, cause if near else None, sure, first if near else None)
+    if lead < MARGIN:
+        return Verdict(Regime.MIXED, cause, sure, first)
+    return Verdict(first, cause, sure, second)
+
+
+def confidence(
+    shares: Mapping[Regime, float], doubts: Mapping[Regime, float], unknown: float
+) -> float:
+    """How sure the verdict is, 0..0.99; never more for more unknown time.
+
+    Clear, as far as a share leads each other one even with all that may belong there; mixed, as far as
+    nothing that is open could part the two largest.
+
+    Args:
+        shares: Of the wall time.
+        doubts: Part of each share that may belong to another.
+        unknown: Share that nobody can class.
+    """
+    every = sum(doubts.values())
+    clear = max(
+        min(shares[r] - shares[o] - (every - doubts[o]) for o in shares if o is not r)
+        for r in shares
+    )
+    first, second = sorted(shares.values())[:-3:-1]
+    by_lead = 0.5 + _CLEAR_SLOPE * (clear - unknown - MARGIN)
+    mixed = 0.5 + _MIXED_SLOPE * (MARGIN - (first - second) - every - 2 * unknown)
+    return round(min(_MOST, max(0.0, by_lead, mixed)), 3)
+
+
+def _cause(account: Account) -> str | None:
+    """The largest part of the overhead."""
+    parts = {
+        **account.idle_ns,
+        "exposed_comm": account.exposed_comm_ns,
+        "exposed_copy": account.exposed_copy_ns,
+        "underfilled": account.underfilled_ns,
+    }
+    best = max(parts, key=lambda cause: parts[cause])
+    return best if parts[best] > 0 else None

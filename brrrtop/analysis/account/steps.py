@@ -1,0 +1,223 @@
+"""Where training steps begin and end: from marks, else from the period of the kernel sequence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.analysis.account.launches import loading_ns
+from brrrtop.model.estimate import Steps
+from brrrtop.model.tables import Activities, ActivityType, Calls, Marks, Span, Window
+from brrrtop.model.vocabulary import CallClass, MarkClass
+
+I8 = npt.NDArray[np.int64]
+
+WARM_UP_STEPS = 3
+"""Steps in which a process loads kernels, tunes and allocates (regime theory study, 1.1)."""
+LOADING_SHARE = 0.2
+"""Of the window idle while kernels load: more than that is not the run's steady state."""
+_DILUTED = 2 * WARM_UP_STEPS
+"""In more steps than this a warm-up no longer shapes the whole."""
+_LEAST_KERNELS = 12
+_LEAST_STARTS = 3
+"""Of steps: fewer show no distances that could be alike."""
+_TRIED = 64
+_MATCH_SHARE = 0.9
+_AHEAD = 0.9
+"""A host whose marks are closer than this many median steps was ahead of the GPU."""
+_RAN = 0.9
+"""A step of whose launches fewer than these were seen to run was cut; a few records may be lost."""
+
+
+def find_steps(window: Window, call_rows: I8) -> Steps:
+    """The whole steps of the window; empty when nothing repeats."""
+    found = _found(window, call_rows)
+    return replace(found, warming_up=_warming_up(window, found, call_rows))
+
+
+def _found(window: Window, call_rows: I8) -> Steps:
+    marks = window.marks
+    rows = np.flatnonzero(marks.classes == MarkClass.STEP)
+    if len(rows) >= 1:
+        points = marks.starts_ns[rows] == marks.ends_ns[rows]
+        if not points.all():
+            return _from_ranges(marks, rows[~points], window, call_rows)
+        if len(rows) >= 2:
+            return _from_points(marks, rows, window)
+    return _from_period(window.activities)
+
+
+def _warming_up(window: Window, found: Steps, call_rows: I8) -> bool:
+    """A compile ran, loading kernels shaped the window, or of a few steps only the first ones loaded
+    any, as CUDA does at each one's first launch."""
+    if (window.marks.classes == MarkClass.COMPILE).any():
+        return True
+    traced = (window.span,) if window.observed is None else window.observed
+    traced_ns = sum(span.duration_ns for span in traced)
+    if traced_ns and loading_ns(window, call_rows) >= LOADING_SHARE * traced_ns:
+        return True
+    loads = window.calls.starts_ns[window.calls.classes == CallClass.MODULE]
+    loads = loads[loads >= window.span.t0_ns]
+    if not len(loads) or len(found.spans) > _DILUTED:
+        return False
+    return not found.spans or bool(loads[-1] < found.spans[:WARM_UP_STEPS][-1].t1_ns)
+
+
+def on_device(found: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:
+    """The same as steps of the GPU, whose time is accounted for; marks are the host's.
+
+    A host that runs ahead, as it does in a burst after a wait, passes many marks while the GPU does
+    one step: those bound no step of the GPU, and between them fewer end than it is judged on. Where
+    most marks are of such a host, their distance is no step's length either: a step on the device is.
+
+    Args:
+        found: Steps as the marks tell them.
+        whole: Steps on the device that are judged; empty where none were told apart.
+        judged_ns: The time accounted for.
+    """
+    mean_ns = sum(span.duration_ns for span in found.spans) / max(1, len(found.spans))
+    if whole:
+        step_ns, usual = found.step_ns, int(np.median([span.duration_ns for span in whole]))
+        if found.spans and max(mean_ns, step_ns or 0) < _AHEAD * usual:
+            step_ns = usual
+        return replace(found, count=len(whole), spans=whole, step_ns=step_ns)
+    if found.source != "marks" or not found.step_ns or mean_ns > _AHEAD * found.step_ns:
+        return found
+    return replace(found, count=max(1, round(judged_ns / found.step_ns)), spans=())
+
+
+def between_steps(steps: Steps) -> Span | None:
+    """From the first step's start to the last one's: whole steps with the waits between them.
+
+    Where steps are ranges, the last one ends with its last kernel, so that a window of them lacks
+    one wait. None below three steps, and where steps are told by points.
+    """
+    if steps.source != "annotations" or len(steps.spans) < 3:
+        return None
+    return Span(steps.spans[0].t0_ns, steps.spans[-1].t0_ns)
+
+
+def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8) -> Steps:
+    rows = _whole(marks, rows, window, call_rows)
+    if not len(rows):
+        return Steps()
+    starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
+    gpu = _gpu_boundaries(window.activities, window.calls, call_rows, starts)
+    last = _gpu_end(window, call_rows, int(ends[-1]))
+    spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
+    durations = np.array([s.duration_ns for s in spans], np.int64)
+    return Steps(
+        count=len(rows),
+        step_ns=int(np.median(durations)),
+        source="annotations",
+        confidence=1.0 if len(rows) > 1 else 0.8,
+        spans=tuple(spans),
+    )
+
+
+def _whole(marks: Marks, rows: I8, window: Window, call_rows: I8) -> I8:
+    """The ranges without those at either end whose launches did not all run in the window.
+
+    The host is ahead: a step that it has left may just have begun on the device.
+    """
+    calls = window.calls
+    launches = np.flatnonzero(np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)))
+    if not len(launches):
+        return rows
+    ran = np.zeros(len(calls), np.bool_)
+    ran[call_rows[call_rows >= 0]] = True
+    done = np.concatenate([[0], np.cumsum(ran[launches])])
+    times = calls.starts_ns[launches]
+    low, high = (np.searchsorted(times, t[rows]) for t in (marks.starts_ns, marks.ends_ns))
+    count = high - low
+    cut = (count == 0) | (done[high] - done[low] < _RAN * count)
+    kept = np.flatnonzero(~cut)
+    return rows[kept[0] : kept[-1] + 1] if len(kept) else rows[:0]
+
+
+def _gpu_end(window: Window, call_rows: I8, host_end_ns: int) -> int:
+    """End of the device work launched before a host time; of all of it when no launch is known."""
+    ends = window.activities.ends_ns
+    known = call_rows >= 0
+    if known.any():
+        launched = window.calls.starts_ns[np.maximum(call_rows, 0)]
+        ends = ends[~known | (launched < host_end_ns)]
+    return int(ends.max()) if len(ends) else host_end_ns
+
+
+def _gpu_boundaries(activities: Activities, calls: Calls, call_rows: I8, times: I8) -> list[int]:
+    """Start on the device of the first work launched at or after each host time.
+
+    Of the stream that runs the most kernel time: copies on a stream of their own run steps ahead.
+    """
+    known = np.flatnonzero(call_rows >= 0)
+    if not len(known):
+        return [int(t) for t in times]
+    spent = np.where(
+        activities.types == ActivityType.KERNEL, activities.ends_ns - activities.starts_ns, 0
+    )
+    streams, inverse = np.unique(activities.stream_ids[known], return_inverse=True)
+    main = np.bincount(inverse, weights=spent[known], minlength=len(streams)).argmax()
+    known = known[inverse == main]
+    launched = calls.starts_ns[call_rows[known]]
+    order = np.argsort(launched, kind="stable")
+    starts = activities.starts_ns[known[order]]
+    earliest = np.minimum.accumulate(starts[::-1])[::-1]
+    at = np.searchsorted(launched[order], times)
+    return [
+        int(earliest[i]) if i < len(earliest) else int(t) for i, t in zip(at, times, strict=True)
+    ]
+
+
+def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
+    """Steps between the marks. Between bursts their length is known but not what was in them, so
+    only those that were traced from end to end are counted."""
+    times = np.sort(marks.ends_ns[rows])
+    starts, ends = times[:-1], times[1:]
+    step_ns = int(np.median(ends - starts))
+    if window.observed is not None:
+        lows = np.array([s.t0_ns for s in window.observed], np.int64)
+        highs = np.array([s.t1_ns for s in window.observed], np.int64)
+        at = np.searchsorted(lows, starts, "right") - 1
+        whole = (at >= 0) & (ends <= highs[np.maximum(at, 0)]) if len(lows) else starts < 0
+        starts, ends = starts[whole], ends[whole]
+    spans = tuple(Span(int(a), int(b)) for a, b in zip(starts, ends, strict=True))
+    return Steps(len(spans), step_ns, "marks", 1.0, spans)
+
+
+def _from_period(activities: Activities) -> Steps:
+    """Steps from a kernel that comes once an iteration.
+
+    Kernels are tried from the rarest name on: the first whose distances in the sequence are all
+    alike, and whose distance maps the whole sequence onto itself, marks the step. Repeated layers
+    have shorter periods, but never as rare a name.
+    """
+    rows = np.flatnonzero(activities.types == ActivityType.KERNEL)
+    if len(rows) < _LEAST_KERNELS:
+        return Steps()
+    key = activities.name_ids[rows] * 1_000_003 + activities.blocks[rows]
+    _, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
+    often = np.flatnonzero(counts >= _LEAST_STARTS)
+    for name in often[np.argsort(counts[often], kind="stable")][:_TRIED]:
+        at = np.flatnonzero(inverse == name)
+        gaps = np.diff(at)
+        period = int(np.median(gaps))
+        regular = float(np.mean(np.abs(gaps - period) <= max(1, period // 50)))
+        if period < 2 or regular < _MATCH_SHARE:
+            continue
+        match = float(np.mean(inverse[:-period] == inverse[period:]))
+        if match < _MATCH_SHARE:
+            continue
+        times = activities.starts_ns[rows[at]]
+        spans = tuple(Span(int(a), int(b)) for a, b in pairwise(times))
+        return Steps(
+            len(gaps),
+            int(np.median(np.diff(times))),
+            "period",
+            round(match * regular * 0.9, 3),
+            spans,
+        )
+    return Steps()

@@ -1,0 +1,235 @@
+"""Time within recorded kernels that another process had: two processes on a GPU take turns.
+
+Without MPS the driver runs one process at a time and stops it when its time slice is over. CUPTI
+records a stopped kernel from its start to its end, the other's turn included: the device looks
+busy, and a kernel that was hit is longer than its like by a whole turn (2.5 ms on an H200 beside a
+neighbour that always has work, less beside one that pauses), however long it takes by itself. A
+turn hits whoever runs, so it shows in kernels of many names, out of proportion to what they take,
+and between two that were not hit; a kernel that is slow for reasons of its own is so alone, in
+proportion, together with those around it, or at the same place of each step. Launches are therefore
+compared with those that have the same neighbours on their stream: persistent kernels share one
+name and grid among matrices of all sizes, but not their place.
+
+At least what is found was taken: launches without their like, kernels long enough to be hit each
+time, copies, collectives (which wait for others by nature) and turns of less than a millisecond
+are left as they were recorded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.kernel_names import families
+from brrrtop.model import intervals
+from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Turns, Window
+from brrrtop.model.vocabulary import Metric
+
+U8 = npt.NDArray[np.uint64]
+F8 = npt.NDArray[np.float64]
+
+LEAST_NS = 1_000_000
+"""Less extra time is not told from a kernel's own spread."""
+LEAST_PART = 0.25
+"""Part of its own time that a kernel's clocks and data may well add to it."""
+LEAST_LIKE = 3
+"""Launches of a kind, from which one may be judged by the others."""
+LOW = 10
+"""A kind's own pace is at its lowest 1/10: of long kernels few escape all turns."""
+LEAST_HIT = 8
+LEAST_NAMES = 3
+"""Fewer names may be slow for reasons of their own."""
+TOLERANCE = 0.15
+"""Turns this much longer or shorter are alike. Those of an H200 are more so: 63 launches of 13 names
+that a busy neighbour stopped all took 2.54 ms longer, within 2 %."""
+MOST_TURNS = 4
+"""Of one launch: beyond that any extra time is near a whole number of turns."""
+LEAST_ALIKE = 0.6
+"""Part of the extra times that are a whole number of turns; by accident it is 0.3."""
+MANY_NAMES = 5
+"""Where turns are not alike: a mixture of experts has three kernels or four that its data rule."""
+OUT_OF_PROPORTION = 2.0
+"""Extra time over own time of most launches that turns of any length hit."""
+UNTOUCHED = 1.25
+"""Over own time: most launches beside one that was hit take less."""
+SLOW_TOO = 0.5
+"""Part of the extra share of those that were hit: launches beside them that have more are slow for
+the same reason, as at low clocks."""
+NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
+_PRIME = np.uint64(0x9E3779B97F4A7C15)
+
+
+def others_there(window: Window) -> tuple[I8, I8]:
+    """When other processes were on the device, merged; never where nobody counted them.
+
+    A count holds until the next one, the first one also before itself. It says that they were
+    there, not that they computed.
+    """
+    gauges, span = window.gauges, window.span
+    rows = (gauges.metrics == Metric.FOREIGN_PROCESS_COUNT) & np.isfinite(gauges.values)
+    rows &= np.isin(gauges.device_ids, (window.device.device_id, -1))
+    if not rows.any():
+        return NOBODY
+    starts = gauges.times_ns[rows].astype(np.int64)
+    ends = np.append(starts[1:], max(span.t1_ns, starts[-1]))
+    starts[0] = min(span.t0_ns, starts[0])
+    there = gauges.values[rows] > 0
+    return intervals.merge(starts[there], ends[there])
+
+
+def without_turns(window: Window, uncut: Window) -> Window:
+    """The window with its kernels as long as they had the device, and what others had as `turns`.
+
+    The same again where nobody else was counted, where MPS lets processes run side by side, and
+    where no turns show. Which part of a kernel's record was the others' is not known: its end is
+    taken for it.
+
+    Args:
+        uncut: The same window with all that was recorded, to compare launches with.
+    """
+    there = others_there(window)
+    if window.mps or not len(there[0]) or not len(window.activities):
+        return window
+    found = _found(uncut, there)
+    if found is None:
+        return window
+    acts = window.activities
+    extra_ns = found.extra_ns[np.isin(uncut.activities.starts_ns, acts.starts_ns)]
+    ends = acts.ends_ns - extra_ns
+    hit = np.flatnonzero(extra_ns)
+    if not len(hit):
+        return window
+    taken = intervals.merge_unsorted(ends[hit], acts.ends_ns[hit])
+    turns = Turns(*taken, len(hit), found.turn_ns, found.alike)
+    return replace(window, activities=replace(acts, ends_ns=ends), turns=turns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    extra_ns: I8
+    """Of each activity beyond its own pace, shape (n,); 0 where it was not hit."""
+    turn_ns: int
+    alike: float
+
+
+def _found(window: Window, there: tuple[I8, I8]) -> _Found | None:
+    acts = window.activities
+    lengths = np.maximum(acts.ends_ns - acts.starts_ns, 0)
+    kernels = np.flatnonzero(_judgeable(window))
+    if not len(kernels):
+        return None
+    mine = lengths[kernels]
+    _, kind = np.unique(_places(acts)[kernels], return_inverse=True)
+    beside = intervals.Cover(*there).between(acts.starts_ns[kernels], acts.ends_ns[kernels]) > 0
+    low, counts = _least(mine, kind)
+    longer = mine - low >= np.maximum(LEAST_NS, LEAST_PART * low)
+    hit = longer & (counts >= LEAST_LIKE) & beside
+    names = acts.name_ids[kernels[hit]]
+    if np.count_nonzero(hit) < LEAST_HIT or len(np.unique(names)) < LEAST_NAMES:
+        return None
+    size = int(kind.max()) + 1
+    free = np.bincount(kind[~hit], minlength=size)
+    own = np.bincount(kind[~hit], mine[~hit], size) / np.maximum(free, 1)
+    extra = np.maximum(mine[hit] - np.rint(own[kind[hit]]).astype(np.int64), 0)
+    turn_ns, alike = _usual(extra)
+    order = np.lexsort((acts.starts_ns[kernels], acts.stream_ids[kernels]))
+    if alike < LEAST_ALIKE:
+        slower = mine / np.maximum(own[kind], 1.0)
+        if len(np.unique(names)) < MANY_NAMES or not _sudden(slower[order], hit[order]):
+            return None
+        turn_ns = round(float(np.median(extra)))
+    elif _in_proportion(
+        (mine / np.maximum(low, 1))[order], hit[order], (counts >= LEAST_LIKE)[order], alike
+    ):
+        return None
+    everywhere = np.zeros(len(acts), np.int64)
+    everywhere[kernels[hit]] = extra
+    return _Found(everywhere, turn_ns, alike)
+
+
+def _judgeable(window: Window) -> Bool:
+    """Kernels but those that wait for somebody by nature."""
+    acts = window.activities
+    kernel = np.asarray(acts.types == ActivityType.KERNEL)
+    waits = np.zeros(len(window.names), np.bool_)
+    for name_id in np.unique(acts.name_ids[kernel]).tolist():
+        kind = families.family_of(window.names[name_id]).kind
+        waits[name_id] = kind in (families.COMM, families.SPIN)
+    return kernel & ~waits[acts.name_ids]
+
+
+def _places(acts: Activities) -> U8:
+    """One number for what runs, after which two and before which two on its stream; shape (n,)."""
+    what: U8 = acts.name_ids.astype(np.uint64)
+    for column in (
+        acts.blocks, acts.threads, acts.registers, acts.shared_bytes, acts.size_bytes,
+        acts.stream_ids,
+    ):  # fmt: skip
+        what = what * _PRIME + column.astype(np.int64).view(np.uint64)
+    order = np.lexsort((acts.starts_ns, acts.stream_ids))
+    around = np.concatenate((np.zeros(2, np.uint64), what[order], np.zeros(2, np.uint64)))
+    place = np.zeros(len(what), np.uint64)
+    for offset in range(5):
+        place = place * _PRIME + (around[offset : offset + len(what)] ^ (place >> np.uint64(29)))
+    found = np.empty_like(place)
+    found[order] = place
+    return found
+
+
+def _least(lengths: I8, kind: npt.NDArray[np.intp]) -> tuple[I8, I8]:
+    """The shortest length of each one's kind but for the lowest tenth, and how many it has; (n,)."""
+    order = np.lexsort((lengths, kind))
+    counts = np.bincount(kind)
+    first = np.cumsum(counts) - counts
+    low = lengths[order][first + (counts - 1) // LOW]
+    return np.asarray(low[kind]), np.asarray(counts[kind])
+
+
+def _in_proportion(slower: F8, hit: Bool, like: Bool, alike: float) -> bool:
+    """Whether launches are hit in proportion to their own time, or those beside them are slow too:
+    low clocks make kernels of one length longer by one time, and no neighbour is needed for it.
+
+    Args:
+        slower: Time over the shortest of their kind, of kernels in the order of their streams.
+        hit: Which of them were.
+        like: Which have enough of their kind.
+        alike: Part of them that turns of one length explain.
+    """
+    at = np.flatnonzero(hit)
+    more = slower[at] - 1
+    usual = float(np.median(more))
+    if usual >= OUT_OF_PROPORTION:
+        return False
+    beside = np.concatenate((at - 1, at + 1))
+    beside = beside[(beside >= 0) & (beside < len(slower))]
+    beside = beside[like[beside] & ~hit[beside]]
+    if len(beside) and float(np.median(slower[beside])) - 1 > SLOW_TOO * usual:
+        return True
+    return float(np.mean(np.abs(more / usual - 1) <= TOLERANCE)) >= alike
+
+
+def _sudden(slower: F8, hit: Bool) -> bool:
+    """Whether launches are hit out of proportion, and those just before and after them are not.
+
+    Args:
+        slower: Time over own time, of kernels in the order of their streams.
+        hit: Which of them were.
+    """
+    at = np.flatnonzero(hit)
+    beside = np.concatenate((at - 1, at + 1))
+    beside = beside[(beside >= 0) & (beside < len(slower))]
+    return bool(
+        np.median(slower[at]) >= 1 + OUT_OF_PROPORTION and np.median(slower[beside]) <= UNTOUCHED
+    )
+
+
+def _usual(extra: I8) -> tuple[int, float]:
+    """The length of a turn that explains most extra times, and the part it explains."""
+    best = 0, 0.0
+    for turn in np.maximum(np.quantile(extra, (0.1, 0.25, 0.5)), 1.0).tolist():
+        turns = np.clip(np.rint(extra / turn), 1, MOST_TURNS)
+        alike = float(np.mean(np.abs(extra / turn - turns) <= TOLERANCE))
+        best = max(best, (round(turn), alike), key=lambda one: one[1])
+    return best

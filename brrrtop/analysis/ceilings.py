@@ -1,0 +1,287 @@
+"""Rates a GPU cannot exceed: dense datasheet peaks by name, else a formula from what the device says.
+
+`data/peaks.csv` holds one part a row with its source and how sure it is; `match` is searched in
+the NVML name, first hit wins. All tensor figures are dense (no structured sparsity).
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+from brrrtop.analysis.calibrated import Calibration, calibration_of
+from brrrtop.model.tables import Device
+
+PRECISIONS = ("fp64", "fp64_tensor", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
+
+ATTAINABLE_COMPUTE = {7: 0.85, 8: 0.87, 9: 0.80, 10: 0.78, 12: 0.80}
+"""Measured matmul maxima over datasheet peak by compute capability (stas00/ml-engineering,
+accelerator README: A100 86.9 %, H100 80.3 %, B200 77.6 %; Volta and GeForce Blackwell estimated)."""
+ATTAINABLE_MEMORY = 0.90
+"""A 4.3 TB/s copy on a 4.8 TB/s H200."""
+LEAST_CLOCK_RATIO, MOST_CLOCK_RATIO = 0.3, 1.2
+"""Clocks read while the GPU idled are no denominators."""
+LEAST_ATTAINED = 0.3
+"""A calibration below this share of the datasheet was not made on an idle GPU, or not on this part."""
+
+_RATE_PER_SM_CLOCK: dict[tuple[int, int], dict[str, float]] = {
+    (7, 0): {"fp32": 128, "fp64": 64, "fp16": 1024},
+    (7, 5): {"fp32": 128, "fp64": 4, "fp16": 1024},
+    (8, 0): {"fp32": 128, "fp64": 64, "fp64_tensor": 128, "tf32": 1024, "fp16": 2048},
+    (8, 6): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024},
+    (8, 9): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024, "fp8": 2048},
+    (9, 0): {
+        "fp32": 256,
+        "fp64": 128,
+        "fp64_tensor": 256,
+        "tf32": 2048,
+        "fp16": 4096,
+        "fp8": 8192,
+    },
+    (10, 0): {
+        "fp32": 256,
+        "fp64": 128,
+        "fp64_tensor": 128,
+        "tf32": 4096,
+        "fp16": 8192,
+        "fp8": 16384,
+        "fp4": 32768,
+    },
+    (10, 3): {"fp32": 256, "fp64": 4, "tf32": 4096, "fp16": 8192, "fp8": 16384, "fp4": 49152},
+    (12, 0): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024, "fp8": 2048, "fp4": 4096},
+}
+"""FLOP per SM and clock, dense; GeForce tensor rates are half. NVIDIA architecture white papers;
+every datasheet figure in the table agrees within 2 %."""
+
+
+_SAME_SM = {(12, 1): (12, 0)}
+"""Parts whose SMs are another's (CUDA C++ Programming Guide, "Compute capabilities")."""
+_RUNS_AS = {
+    "tf32": ("fp32",),
+    "bf16": ("fp32",),
+    "int8": ("fp8", "fp16"),
+    "fp8": ("fp16",),
+    "fp4": ("fp8", "fp16"),
+}
+"""Before Ampere there are no units for bf16 or TF32: fp32 units do it. What has no figure of its own
+is measured against the next wider one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What one GPU can do at most."""
+
+    part: str
+    flop_per_s: dict[str, float]
+    """By precision; a missing key means the unit does not exist or nobody says."""
+    bytes_per_s: float | None
+    sm_count: int | None
+    capability: tuple[int, int] | None
+    tensor_clock_hz: float | None
+    """Clock at which the tensor figures hold."""
+    source: str
+    confidence: str
+    """`high`, `medium`, `low`, `formula` or `measured`."""
+    compute_attained: float | None = None
+    """Share of a compute ceiling that a calibration reached."""
+    memory_attained: float | None = None
+    memory_bytes: float | None = None
+    """Of the whole part."""
+    cache_bytes: float | None = None
+    """Of the level-2 cache of the whole part."""
+
+    @property
+    def attainable_compute(self) -> float:
+        """Share of a compute ceiling that a good kernel reaches."""
+        if self.compute_attained:
+            return self.compute_attained
+        return ATTAINABLE_COMPUTE.get(self.capability[0] if self.capability else 0, 0.8)
+
+    @property
+    def attainable_memory(self) -> float:
+        """Share of the bandwidth that a good copy reaches."""
+        return self.memory_attained or ATTAINABLE_MEMORY
+
+    def clock_ratio(self, sm_clock_hz: float | None) -> float:
+        """Clock over the one the tensor figures hold at; 1 where either is unknown.
+
+        Arithmetic ceilings move with the SM clock, the bandwidth does not: a throttled kernel at
+        80 % of the datasheet may be at 100 % of what the clock allows.
+        """
+        if not sm_clock_hz or not self.tensor_clock_hz:
+            return 1.0
+        return min(MOST_CLOCK_RATIO, max(LEAST_CLOCK_RATIO, sm_clock_hz / self.tensor_clock_hz))
+
+    def rate(self, precision: str, tensor_cores: bool | None = None) -> float | None:
+        """FLOP/s of the units that a precision runs on; of those it falls back to where none do it."""
+        if precision == "fp64" and tensor_cores and "fp64_tensor" in self.flop_per_s:
+            return self.flop_per_s["fp64_tensor"]
+        units = (precision, *_RUNS_AS.get(precision, ()))
+        return next((self.flop_per_s[unit] for unit in units if unit in self.flop_per_s), None)
+
+    def ridge(self, precision: str) -> float | None:
+        """FLOP per byte at which the compute and the memory roof meet."""
+        rate = self.flop_per_s.get(precision)
+        return rate / self.bytes_per_s if rate and self.bytes_per_s else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _row_ceilings(row: dict[str, str]) -> Ceilings:
+    rates = {p: value * 1e12 for p in PRECISIONS if (value := _number(row[p]))}
+    bandwidth = _number(row["mem_gbs"])
+    clock = _number(row["mhz_tensor"])
+    sm, memory = _number(row["sm"]), _number(row["mem_gb"])
+    major, _, minor = row["cc"].partition(".")
+    return Ceilings(
+        part=row["part"],
+        flop_per_s=rates,
+        bytes_per_s=bandwidth * 1e9 if bandwidth else None,
+        sm_count=int(sm) if sm else None,
+        capability=(int(major), int(minor or 0)),
+        tensor_clock_hz=clock * 1e6 if clock else None,
+        source=row["source"],
+        confidence=row["confidence"],
+        memory_bytes=memory * 1e9 if memory else None,
+        cache_bytes=cache * 1e6 if (cache := _number(row["l2_mb"])) else None,
+    )
+
+
+@lru_cache(maxsize=1)
+def table() -> tuple[tuple[re.Pattern[str], Ceilings], ...]:
+    """The shipped parts, in order of matching."""
+    text = (Path(__file__).parents[1] / "data" / "peaks.csv").read_text("utf-8")
+    return tuple(
+        (re.compile(row["match"]), _row_ceilings(row)) for row in csv.DictReader(text.splitlines())
+    )
+
+
+def by_formula(device: Device) -> Ceilings | None:
+    """SMs × rate × clock, and 2 × memory clock × bus width / 8; None without SMs or clock."""
+    same = _SAME_SM.get(device.capability, device.capability) if device.capability else None
+    rates = _RATE_PER_SM_CLOCK.get(same) if same else None
+    if rates is None or not device.sm_count or not device.sm_clock_max_hz:
+        return None
+    consumer = device.name is not None and "GeForce" in device.name
+    flops = {
+        p: device.sm_count * r * device.sm_clock_max_hz * (0.5 if consumer and p in _TENSOR else 1)
+        for p, r in rates.items()
+    }
+    if "fp16" in flops and device.capability and device.capability >= (8, 0):
+        flops["bf16"] = flops["fp16"]
+    bandwidth = None
+    if device.memory_clock_max_hz and device.bus_width_bits:
+        bandwidth = 2 * device.memory_clock_max_hz * device.bus_width_bits / 8
+    return Ceilings(
+        part=device.name or "unknown GPU",
+        flop_per_s=flops,
+        bytes_per_s=bandwidth,
+        sm_count=device.sm_count,
+        capability=device.capability,
+        tensor_clock_hz=device.sm_clock_max_hz,
+        source="SM count x rate x max clock",
+        confidence="formula",
+    )
+
+
+_MIG_NAME = re.compile(r"\bMIG \d+g\.(\d+)gb")
+"""As CUDA names an instance: `NVIDIA A100-SXM4-80GB MIG 1g.10gb` (MIG User Guide, "Profiles")."""
+_TENSOR = frozenset({"tf32", "fp16", "bf16", "fp8", "fp4", "int8"})
+
+
+@lru_cache(maxsize=64)
+def ceilings_for(device: Device) -> Ceilings | None:
+    """The ceilings of a device; None when neither the table, the formula nor a calibration knows it.
+
+    Laptop parts share names with desktop ones but not clocks, so they take the formula. A MIG
+    instance has its part of the GPU's.
+    """
+    made = calibration_of(device)
+    found = _published(device)
+    if made is None:
+        return found
+    return _from_measurement(device, made) if found is None else _attained(found, made)
+
+
+def _published(device: Device) -> Ceilings | None:
+    name = device.name or ""
+    row = None
+    if name and "Laptop" not in name:
+        row = next((ceilings for pattern, ceilings in table() if pattern.search(name)), None)
+    if device.mig or _MIG_NAME.search(name):
+        return _sliced(device, row)
+    return row or by_formula(device)
+
+
+def _sliced(device: Device, whole: Ceilings | None) -> Ceilings | None:
+    """Ceilings of a MIG instance: its SMs of the part's, and its eighths of the memory.
+
+    Without a known part the arithmetic alone: the bus that NVML tells is the whole GPU's.
+    """
+    if whole is None or not whole.sm_count or not device.sm_count:
+        made = by_formula(device)
+        return None if made is None else replace(made, bytes_per_s=None)
+    sms = min(1.0, device.sm_count / whole.sm_count)
+    held = _slice_bytes(device)
+    eighths = None
+    if held and whole.memory_bytes:
+        eighths = min(8, max(1, round(8 * held / whole.memory_bytes)))
+    bandwidth = whole.bytes_per_s * eighths / 8 if whole.bytes_per_s and eighths else None
+    return replace(
+        whole,
+        part=f"{whole.part}, MIG",
+        flop_per_s={precision: rate * sms for precision, rate in whole.flop_per_s.items()},
+        bytes_per_s=bandwidth,
+        cache_bytes=whole.cache_bytes * eighths / 8 if whole.cache_bytes and eighths else None,
+        sm_count=device.sm_count,
+        source=f"{whole.source}; MIG: {device.sm_count} of {whole.sm_count} SMs"
+        + (f", {eighths}/8 of the memory" if eighths else ""),
+        confidence="medium",
+    )
+
+
+def _slice_bytes(device: Device) -> float | None:
+    """Memory of a MIG instance, from its profile's name where nobody measured it."""
+    named = _MIG_NAME.search(device.name or "")
+    return device.memory_bytes or (float(named.group(1)) * 1e9 if named else None)
+
+
+def _attained(ceilings: Ceilings, made: Calibration) -> Ceilings:
+    """Datasheet ceilings with what good kernels were measured to reach of them."""
+    reached = [
+        rate / ceilings.flop_per_s[precision]
+        for precision, rate in made.flop_per_s.items()
+        if precision in ceilings.flop_per_s and precision in _TENSOR
+    ]
+    compute = max(reached, default=0.0)
+    memory = made.bytes_per_s / ceilings.bytes_per_s if ceilings.bytes_per_s else 0.0
+    return replace(
+        ceilings,
+        bytes_per_s=ceilings.bytes_per_s or made.bytes_per_s / ATTAINABLE_MEMORY,
+        compute_attained=compute if LEAST_ATTAINED <= compute <= 1 else None,
+        memory_attained=memory if LEAST_ATTAINED <= memory <= 1 else None,
+        source=f"{ceilings.source}; attainable share measured {made.date}",
+    )
+
+
+def _from_measurement(device: Device, made: Calibration) -> Ceilings:
+    """Ceilings of a part nobody published: what was reached, over what is usually reached."""
+    share = ATTAINABLE_COMPUTE.get(device.capability[0] if device.capability else 0, 0.8)
+    return Ceilings(
+        part=made.name,
+        flop_per_s={precision: rate / share for precision, rate in made.flop_per_s.items()},
+        bytes_per_s=made.bytes_per_s / ATTAINABLE_MEMORY,
+        sm_count=device.sm_count,
+        capability=device.capability,
+        tensor_clock_hz=device.sm_clock_max_hz,
+        source=f"measured by brrrtop calibrate, {made.date}",
+        confidence="measured",
+    )

@@ -1,0 +1,82 @@
+"""The method's table of contents: a window in, an estimate out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.analysis.account import account, launches, regimes, steps
+from brrrtop.analysis.account.time_slices import without_turns
+from brrrtop.analysis.account.whole_steps import whole_steps
+from brrrtop.analysis.ceilings import Ceilings, ceilings_for
+from brrrtop.analysis.counters import rates
+from brrrtop.analysis.kernels import labels, table
+from brrrtop.analysis.kernels.labels import Labels
+from brrrtop.analysis.kernels.neighbours import find_neighbours
+from brrrtop.analysis.signals import stack_samples
+from brrrtop.model.estimate import Estimate, Roofs
+from brrrtop.model.tables import I8, Window
+from brrrtop.model.vocabulary import NAMED
+from brrrtop.timeline import correlation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """An estimate with the per-activity labels behind it, for what digs deeper."""
+
+    estimate: Estimate
+    window: Window
+    labels: Labels
+    call_rows: I8
+    ceilings: Ceilings | None
+
+
+def estimate(window: Window) -> Judged:
+    """Account, kernel table and verdict of one device's window."""
+    ceilings = ceilings_for(window.device)
+    call_rows = correlation.call_of(window.activities, window.calls, window.observed)
+    stepped = steps.find_steps(window, call_rows)
+    uncut = window
+    window, call_rows, whole = whole_steps(window, call_rows)
+    window = without_turns(window, uncut)
+    acts = window.activities
+    labelled = labels.label(window, ceilings)
+    booked = account.book(window, labelled, call_rows)
+    stepped = steps.on_device(stepped, whole, booked.duration_ns)
+    split = account.split_of(booked)
+    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0)
+    doubts = table.doubts(labelled, durations)
+    verdict = regimes.judge(booked, split, doubts, len(acts))
+    late = booked.mechanical_ns["host_late"]
+    nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
+    rows = table.rows_of(labelled, durations, ceilings)
+    found = Estimate(
+        span=window.span,
+        device=window.device,
+        account=booked,
+        split=split,
+        regime=verdict.regime,
+        cause=verdict.cause,
+        confidence=verdict.confidence,
+        runner_up=verdict.runner_up,
+        launch=launches.launch_lead(acts, window.calls, call_rows),
+        steps=stepped,
+        kernels=rows,
+        evidence_shares=table.evidence_shares(labelled, durations),
+        host_cause_known=max(0.0, 1 - nameless / late) if late else None,
+        observed_share=booked.duration_ns / window.span.duration_ns
+        if window.span.duration_ns
+        else 1.0,
+        roofs=_roofs(ceilings),
+        neighbours=find_neighbours(window, [row.name for row in rows], stepped),
+        sampled=rates.summary(window),
+        looks=stack_samples.looks(window, NAMED),
+    )
+    return Judged(found, window, labelled, call_rows, ceilings)
+
+
+def _roofs(ceilings: Ceilings | None) -> Roofs | None:
+    if ceilings is None:
+        return None
+    return Roofs(ceilings.flop_per_s, ceilings.bytes_per_s, ceilings.source)

@@ -1,0 +1,231 @@
+"""What a group of equal kernels does, which side of the roofline it is on, and what tells that.
+
+Evidence, weakest first: L1 name and grid, L1.5 bytes from ATen name and grid, L2 FLOPs and bytes from
+recorded shapes, L3 hardware counters (`counters`). The rules are those of `sides`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.counters.readings import mean_reading
+from brrrtop.analysis.kernels import occupancy, roofline
+from brrrtop.analysis.kernels.amounts import BYTES, NAME, NOTHING, SHAPES, amounts
+from brrrtop.analysis.kernels.ops import work_of
+from brrrtop.analysis.kernels.roofline import Told
+from brrrtop.kernel_names import families
+from brrrtop.kernel_names.facts import NameFacts, name_facts
+from brrrtop.kernel_names.families import Family, family_of
+from brrrtop.model.estimate import Side
+from brrrtop.model.tables import ActivityType, Device, Window
+from brrrtop.model.vocabulary import Metric
+
+IMPOSSIBLE = 3.0
+"""Times the roof that no kernel of the op's work can reach: Winograd's and FFT's save up to 2.25 and some
+of the multiplications, helpers with next to no work seem to reach dozens."""
+HALVED = "d884gemm"
+"""An A100's instruction for fp64, at half the rate of later tensor cores."""
+_NEW_TORCH = (2, 7)
+"""From this release on vectorised kernels give each thread 8 elements whatever their vectors' width."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Kernels of one name, geometry and op, and the verdict on them."""
+
+    name: str
+    family: Family
+    facts: NameFacts
+    count: int
+    total_ns: int
+    blocks: int
+    waves: float | None
+    fills: float
+    """Share of the SMs its grid reaches; 1 for a full grid."""
+    side: Side
+    certainty: float
+    """How sure its side is, 0..1 (`sides`)."""
+    level: int
+    """Into `EVIDENCE`."""
+    flop: float | None = None
+    size_bytes: float | None = None
+    precision: str | None = None
+    compute_share_of_roof: float | None = None
+    memory_share_of_roof: float | None = None
+    inner: tuple[int, ...] = ()
+    channels: int | None = None
+    """Of a convolution's image; None for all else."""
+    op: str | None = None
+
+    @property
+    def mean_ns(self) -> float:
+        return max(self.total_ns / self.count, 1.0)
+
+
+class Judge:
+    """Decides group by group; holds what the decisions share.
+
+    Args:
+        window: Its names, ops and torch version are used.
+        ceilings: Of the device; None: nothing is known of it, and grids say nothing either.
+    """
+
+    def __init__(self, window: Window, ceilings: Ceilings | None) -> None:
+        self._window = window
+        self._ceilings = ceilings
+        self._device = _completed(window.device, ceilings)
+        self._sms = occupancy.sm_count(self._device, ceilings)
+        self._torch_new = _is_new(window.hello.get("torch"))
+        clock = mean_reading(window, Metric.SM_CLOCK_HZ)
+        self._clock = ceilings.clock_ratio(clock) if ceilings else 1.0
+        """Sides are told at the clock the GPU ran at; what is shown is over the datasheet."""
+
+    def group(
+        self, row: int, count: int, total_ns: int, op_id: int, is_score: bool = False
+    ) -> Group:
+        """The verdict on a group.
+
+        Args:
+            row: Of the window's activities, any of the group.
+            total_ns: Summed time at work, for rates.
+            op_id: -1: no op known.
+            is_score: A product of attention written out, by its place in the sequence.
+        """
+        acts = self._window.activities
+        name = self._window.names[int(acts.name_ids[row])]
+        family, facts = family_of(name), name_facts(name, self._torch_new)
+        if acts.types[row] != ActivityType.KERNEL:
+            return self._copy(name, family, facts, count, total_ns, int(acts.size_bytes[row]))
+        blocks, threads = int(acts.blocks[row]), int(acts.threads[row])
+        mean_ns = max(total_ns / count, 1.0)
+        waves, fills = self._geometry(row)
+        op = self._window.ops.get(op_id)
+        work = work_of(op) if op else None
+        flop, size, precision, level = amounts(family, facts, work, blocks, threads)
+        if family.kind == families.COMM:  # its name tells what is sent, not what computes
+            precision = None
+        cores = self._cores(facts, name)
+        c_roof = self._compute_share(flop, precision, cores, mean_ns)
+        m_roof = self._memory_share(size, mean_ns)
+        if max(c_roof or 0.0, m_roof or 0.0) > IMPOSSIBLE:  # a helper, not what did the op's work
+            flop = size = c_roof = m_roof = None
+        if facts.elements_per_block and (m_roof or 0.0) > 1.0:
+            size = m_roof = None  # tensors smaller than a block's share
+        if flop is None and size is None:
+            level = NAME
+        group = Group(
+            name=name, family=family, facts=facts, count=count, total_ns=total_ns, blocks=blocks,
+            waves=waves, fills=1.0 if fills is None else fills, side=Side.UNKNOWN, certainty=0.0,
+            level=level, flop=flop, size_bytes=size, precision=precision, compute_share_of_roof=c_roof,
+            memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
+            channels=work.channels if work and level == SHAPES else None, op=op.name if op else None,
+        )  # fmt: skip
+        told = self._told(group, cores, is_score)
+        level = NOTHING if told.side is Side.UNKNOWN else level
+        return replace(group, side=told.side, certainty=told.certainty, level=level)
+
+    def _told(self, group: Group, cores: bool | None, is_score: bool) -> Told:
+        family, mean_ns = group.family, group.mean_ns
+        if family.kind == families.COMM:
+            return Told(Side.COMM, 1.0)
+        if family.kind == families.SPIN:
+            return Told(Side.UNDERFILLED, 1.0)
+        by_dram = None if self._is_cached(group.size_bytes) else group.memory_share_of_roof
+        if roofline.is_launch_scale(mean_ns, group.waves, group.compute_share_of_roof, by_dram):
+            return Told(Side.UNDERFILLED, roofline.BY_GRID)
+        if family is families.OTHER and group.level < BYTES:
+            return Told(Side.UNKNOWN, 0.0)
+        told = Told(Side.MEMORY, roofline.BY_FAMILY)
+        if roofline.is_contraction(family):
+            told = self._contraction(group, cores, is_score)
+        if group.waves is None and mean_ns < roofline.LAUNCH_SCALE_NS:
+            told = Told(told.side, min(told.certainty, roofline.SHORT_UNPLACED))
+        return told
+
+    def _contraction(self, group: Group, cores: bool | None, is_score: bool) -> Told:
+        """A product, convolution or attention: by its shapes, else by its name, grid and duration."""
+        ridge = None
+        if self._ceilings and group.precision:
+            ridge = roofline.ridge_of(self._ceilings, group.precision, cores, self._clock)
+        if ridge and group.flop and group.size_bytes:
+            padded = group.flop * roofline.padding(group.facts, group.inner, group.channels)
+            reached = max(group.compute_share_of_roof or 0.0, group.memory_share_of_roof or 0.0)
+            return roofline.by_intensity(padded, group.size_bytes, ridge, reached)
+        flop_at_most = None
+        if self._ceilings and group.facts.precision:
+            rate = self._ceilings.rate(group.facts.precision, cores) or 0.0
+            flop_at_most = (
+                rate * self._clock * self._ceilings.attainable_compute * group.mean_ns * 1e-9
+            )
+        highest = roofline.highest_intensity(
+            group.name, group.facts, group.blocks, self._sms, flop_at_most, is_score
+        )
+        return roofline.by_name(group.name, group.family, ridge, highest, is_score)
+
+    def _geometry(self, row: int) -> tuple[float | None, float | None]:
+        """Waves and the share of the SMs reached; None where the device is unknown.
+
+        No kernel runs without registers: where a source does not tell them, how many blocks fit on
+        an SM is open, and so are the waves of a grid that reaches all SMs but may fit at once.
+        """
+        acts = self._window.activities
+        blocks, registers = int(acts.blocks[row]), int(acts.registers[row])
+        if not self._sms or not blocks:
+            return None, None
+        threads, shared = int(acts.threads[row]), int(acts.shared_bytes[row])
+        per_sm = occupancy.blocks_per_sm(self._device, threads, registers, shared)
+        waves, fills = blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
+        told = registers > 0 or waves >= 1.0 or fills < 1.0
+        return waves if told else None, fills
+
+    def _copy(
+        self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: int
+    ) -> Group:
+        """A copy or a fill that no kernel did; those within the device are under the memory roof."""
+        mean = float(size) if size > 0 else None
+        within = family.kind == families.MEMORY
+        moved = mean * (2.0 if family.name == "copy" else 1.0) if mean else None
+        side = Side.MEMORY if within else Side.COMM if family.kind == families.COMM else Side.COPY
+        return Group(
+            name, family, facts, count, total_ns, 0, None, 1.0, side, 1.0, BYTES if mean else NAME,
+            size_bytes=moved if within else mean,
+            memory_share_of_roof=self._memory_share(moved, max(total_ns / count, 1.0)) if within else None,
+        )  # fmt: skip
+
+    def _compute_share(
+        self, flop: float | None, precision: str | None, tensor_cores: bool | None, mean_ns: float
+    ) -> float | None:
+        if not flop or not self._ceilings or not precision:
+            return None
+        rate = self._ceilings.rate(precision, tensor_cores)
+        return flop / (mean_ns * 1e-9) / rate if rate else None
+
+    def _cores(self, facts: NameFacts, name: str) -> bool | None:
+        """Whether a product runs at the tensor cores' full rate; None where its name does not say."""
+        halved = HALVED in name and (self._device.capability or (0, 0)) >= (9, 0)
+        return False if halved else facts.tensor_cores
+
+    def _is_cached(self, size: float | None) -> bool:
+        cache = self._ceilings.cache_bytes if self._ceilings else None
+        return size is not None and cache is not None and size < cache
+
+    def _memory_share(self, size: float | None, mean_ns: float) -> float | None:
+        if not size or not self._ceilings or not self._ceilings.bytes_per_s:
+            return None
+        return size / (mean_ns * 1e-9) / self._ceilings.bytes_per_s
+
+
+def _completed(device: Device, ceilings: Ceilings | None) -> Device:
+    """The device with the capability its part is known to have."""
+    if device.capability is None and ceilings is not None:
+        return replace(device, capability=ceilings.capability)
+    return device
+
+
+def _is_new(torch: object) -> bool:
+    """Whether this torch has the newer layout of pointwise kernels; one nobody names counts as new."""
+    parts = str(torch or "").split(".")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
+        return True
+    return (int(parts[0]), int(parts[1])) >= _NEW_TORCH

@@ -1,0 +1,158 @@
+"""Every activity's label: the judgement on its group, spread over the window's columns.
+
+Kernels are judged in groups of one name, geometry and op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.counters import evidence
+from brrrtop.analysis.kernels.attention_matmuls import score_products
+from brrrtop.analysis.kernels.classifier import Group, Judge
+from brrrtop.model.estimate import Side
+from brrrtop.model.tables import Activities, Bool, Window
+
+I8 = npt.NDArray[np.int64]
+F8 = npt.NDArray[np.float64]
+
+WORK, COMM, TRANSFER = 0, 1, 2
+"""Classes of the sweep line: kernels and on-device copies, collectives, host or peer copies."""
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Labels:
+    """Per activity of a window, shape (n,) each, plus the groups they index.
+
+    Of `compute`, `unknown` and `underfilled` one is 1 and the others are 0, or all are 0: memory.
+    """
+
+    group_of: I8
+    groups: tuple[Group, ...]
+    classes: npt.NDArray[np.int8]
+    """`WORK`, `COMM` or `TRANSFER`."""
+    compute: F8
+    unknown: F8
+    """Nobody can class it."""
+    underfilled: F8
+    weights: F8
+    """For charging time that kernels share: share of the SMs."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Grouping:
+    """Equal kernels: shape (n,) and (g,)."""
+
+    group_of: I8
+    first: I8
+    counts: I8
+    totals_ns: I8
+    """Time at work: what a kernel waited for its predecessor on the stream is left out."""
+    op_ids: I8
+    """Per activity; -1: no op known."""
+    scores: Bool | None
+    """Per activity: a product of attention written out; None where there is none."""
+
+
+def label(window: Window, ceilings: Ceilings | None) -> Labels:
+    """Labels of all activities of the window."""
+    grouping = _group(window)
+    judge = Judge(window, ceilings)
+    scores = grouping.scores
+    groups = tuple(
+        judge.group(
+            row, count, total, int(grouping.op_ids[row]), scores is not None and bool(scores[row])
+        )
+        for row, count, total in zip(
+            grouping.first.tolist(),
+            grouping.counts.tolist(),
+            grouping.totals_ns.tolist(),
+            strict=True,
+        )
+    )
+    group_of = grouping.group_of
+    groups = evidence.refined(window, groups, group_of, ceilings)
+    sides = [g.side for g in groups]
+    return Labels(
+        group_of,
+        groups,
+        np.array([class_of(g) for g in groups], np.int8)[group_of],
+        _being(sides, Side.COMPUTE)[group_of],
+        _being(sides, Side.UNKNOWN)[group_of],
+        _being(sides, Side.UNDERFILLED)[group_of],
+        np.array([max(g.fills, 1e-3) for g in groups], np.float64)[group_of],
+    )
+
+
+def _being(sides: list[Side], side: Side) -> F8:
+    return np.array([one is side for one in sides], np.float64)
+
+
+def class_of(group: Group) -> int:
+    """`WORK`, `COMM` or `TRANSFER`."""
+    if group.side is Side.COMM:
+        return COMM
+    return TRANSFER if group.side is Side.COPY else WORK
+
+
+def _group(window: Window) -> _Grouping:
+    """Equal activities, and the op of each."""
+    acts = window.activities
+    op_ids = np.full(len(acts), -1, np.int64)
+    if len(window.links):
+        at = np.searchsorted(window.links.correlations, acts.correlations)
+        at = np.minimum(at, len(window.links) - 1)
+        hit = (window.links.correlations[at] == acts.correlations) & (acts.correlations != 0)
+        op_ids[hit] = window.links.op_ids[at[hit]]
+        # An op without shapes says nothing of its kernels, and would only part them.
+        telling = [op_id for op_id, op in window.ops.items() if op.dims]
+        op_ids[~np.isin(op_ids, np.array(telling, np.int64))] = -1
+        # All nodes of a CUDA graph carry its launch's id: the op around that is not what a node does.
+        op_ids[acts.graph_ids > 0] = -1
+    scores = score_products(window)
+    key = _key(acts, scores) * _MIX + op_ids.view(np.uint64)
+    _, first, inverse, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    totals = np.bincount(inverse, _at_work(acts).astype(np.float64), len(first)).astype(np.int64)
+    return _Grouping(inverse.astype(np.int64), first, counts, totals, op_ids, scores)
+
+
+def _key(acts: Activities, scores: Bool | None) -> npt.NDArray[np.uint64]:
+    """One number for a name, its place and a geometry; shape (n,)."""
+    key: npt.NDArray[np.uint64] = acts.name_ids.astype(np.uint64)
+    if scores is not None:
+        key = key * np.uint64(2) + scores
+    for column in (
+        acts.blocks, acts.threads, acts.registers, acts.shared_bytes, acts.copy_kinds,
+    ):  # fmt: skip
+        key = key * _MIX + column.astype(np.int64).view(np.uint64)
+    return key
+
+
+def _at_work(acts: Activities) -> I8:
+    """Durations less what a kernel was resident while its predecessor on the stream still ran.
+
+    Programmatic dependent launch starts the next kernel of a stream early; it then waits inside
+    (regime theory study, 1.2).
+    """
+    durations: I8 = np.maximum(acts.ends_ns - acts.starts_ns, 0)
+    if len(acts) < 2:
+        return durations
+    reach = np.maximum.accumulate(acts.ends_ns)
+    late = np.flatnonzero(acts.starts_ns[1:] < reach[:-1]) + 1
+    if not len(late):
+        return durations
+    # Whatever overlaps is late, or the first of those that do.
+    crowd = np.union1d(late, late - 1)
+    order = crowd[np.lexsort((acts.starts_ns[crowd], acts.stream_ids[crowd]))]
+    same = acts.stream_ids[order[1:]] == acts.stream_ids[order[:-1]]
+    start = acts.starts_ns[order[1:]]
+    start = np.where(same, np.maximum(start, acts.ends_ns[order[:-1]]), start)
+    durations[order[1:]] = np.maximum(acts.ends_ns[order[1:]] - start, 1)
+    return durations

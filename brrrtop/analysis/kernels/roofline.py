@@ -1,0 +1,181 @@
+"""Which side of the roofline a kernel is on, as the articles mean it, and how sure that is.
+
+*Compute* is for contractions (products, convolutions, attention, recurrent cells) above the ridge of
+the GPU for their precision. *Memory* is what moves elements, at whatever share of the bandwidth, and
+contractions below the ridge. How far below its roof a kernel runs is another figure. *Underfilled*
+is launch-scale work: short, less than a wave, and near neither roof.
+
+How sure a side is follows from what told it:
+
+| told by | certainty |
+|---|---|
+| a family that moves elements | `BY_FAMILY` |
+| shapes: FLOP per byte beside the ridge | 0.5 at the ridge, `BY_SHAPES` from twice or half of it |
+| shapes below the ridge, near neither roof | `UNEXPLAINED` |
+| a product's name and duration: below the ridge whatever its inner size | `BY_BOUND` |
+| a contraction's name alone: compute | `BY_NAME` |
+| counters of the tensor cores beside the DRAM's | `counters` |
+| grid and duration: underfilled | `BY_GRID` |
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.kernel_names import families
+from brrrtop.kernel_names.facts import NameFacts
+from brrrtop.kernel_names.families import Family
+from brrrtop.model.estimate import Side
+
+BY_FAMILY = 0.95
+"""Of 131 scripts counted on an H200 it was right for all their time, `BY_BOUND` for 99 % of it, `BY_GRID` for
+99 %, `BY_NAME` for 88 %; `BY_SHAPES` for 100 % above the ridge and 90 % below."""
+BY_SHAPES = 0.95
+BY_BOUND = 0.9
+BY_NAME = 0.85
+UNEXPLAINED = 0.5
+BY_GRID = 0.9
+SHORT_UNPLACED = 0.5
+"""Of a short kernel of which nobody told whether it fills the GPU: it may be underfilled."""
+
+LAUNCH_SCALE_NS = 20_000
+"""Longer work is no matter of launches, however few its blocks are."""
+BUSY = 0.60
+"""Share of either roof from which less than a wave still is a busy GPU: Nsight Compute's own bound."""
+EXPLAINS = 0.1
+"""Share of a roof below which neither explains the time of a contraction: half of those below the ridge had a
+FLOP pipe busier than the DRAM, with work that their shapes do not ask for (131 scripts, H200)."""
+HEAD_SIZE = 128
+"""Attention's inner size, at most but for a few models: K of what fills the scores, N of what uses them."""
+CHANNEL_VECTOR = 8
+"""Channels that cuDNN's convolutions on tensor cores load at a time: an image of 3 is filled up."""
+ELEMENT_BYTES = {
+    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5,
+}  # fmt: skip
+_SPLIT_K = re.compile(r"split_?k|streamk|wgrad", re.IGNORECASE)
+_DEPTHWISE = re.compile(r"[dD]epthwise|dwconv")
+"""A few products for each element of the image: below every ridge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A side and how sure it is, 0..1."""
+
+    side: Side
+    certainty: float
+
+
+def is_contraction(family: Family) -> bool:
+    """Whether kernels of the family multiply and sum; all others move elements, or nobody knows."""
+    return family.kind == families.COMPUTE or family.name == "gemm-skinny"
+
+
+def ridge_of(
+    ceilings: Ceilings, precision: str, tensor_cores: bool | None, clock: float
+) -> float | None:
+    """FLOP per byte at which the attainable roofs meet.
+
+    Args:
+        clock: SM clock over the one the ceilings hold at.
+    """
+    rate = ceilings.rate(precision, tensor_cores)
+    if not rate or not ceilings.bytes_per_s:
+        return None
+    good = ceilings.attainable_compute / ceilings.attainable_memory
+    return rate * clock * good / ceilings.bytes_per_s
+
+
+def padding(facts: NameFacts, inner: tuple[int, ...], channels: int | None) -> float:
+    """Products that a kernel works out over those asked for: whole tiles, and whole vectors of channels.
+
+    Libraries may turn a product over, so the tile lies the way that wastes less.
+
+    Args:
+        inner: M, N, K of the product; empty where there is none.
+        channels: Of a convolution's image, whose vectors tensor cores fill up.
+    """
+    more = 1.0
+    if channels and facts.tensor_cores:
+        more = -(-channels // CHANNEL_VECTOR) * CHANNEL_VECTOR / channels
+    if not inner or 0 in inner or not facts.tile or 0 in facts.tile:
+        return more
+    m, n = inner[:2]
+    ways = (facts.tile, facts.tile[::-1])
+    return more * min(-(-m // a) * a * (-(-n // b) * b) for a, b in ways) / (m * n)
+
+
+def by_intensity(flop: float, size_bytes: float, ridge: float, reached: float) -> Told:
+    """The side of a contraction whose shapes are known.
+
+    Args:
+        flop: With what `padding` adds: the units do it.
+        reached: The larger of its shares of the roofs.
+    """
+    octaves = math.log2(max(flop / max(size_bytes, 1.0), 1e-9) / ridge)
+    certainty = 0.5 + (BY_SHAPES - 0.5) * min(1.0, abs(octaves))
+    if octaves < 0 and reached < EXPLAINS:
+        certainty = UNEXPLAINED
+    return Told(Side.COMPUTE if octaves >= 0 else Side.MEMORY, certainty)
+
+
+def by_name(
+    name: str, family: Family, ridge: float | None, highest: float | None, is_score: bool
+) -> Told:
+    """The side of a contraction of which only name, grid and duration are known.
+
+    Args:
+        highest: FLOP per byte that it cannot be above (`highest_intensity`).
+        is_score: A product of attention written out, by its place in the sequence.
+    """
+    if family.name == "gemm-skinny" or _DEPTHWISE.search(name):
+        return Told(Side.MEMORY, BY_BOUND)
+    if ridge is None or highest is None:
+        return Told(Side.COMPUTE, BY_NAME)
+    if highest < ridge:
+        return Told(Side.MEMORY, BY_BOUND)
+    return Told(Side.COMPUTE, BY_NAME)
+
+
+def highest_intensity(
+    name: str,
+    facts: NameFacts,
+    blocks: int,
+    sms: int | None,
+    flop_at_most: float | None,
+    is_score: bool,
+) -> float | None:
+    """FLOP per byte that a product cannot be above; None where its name does not say.
+
+    One tile a block gives M and N together. Within its duration the units do at most `flop_at_most`, so
+    K ≤ flop / 2MN, and intensity is highest where M = N. Grids that split K, and those of no more
+    blocks than the GPU has SMs, whose blocks go through many tiles, tell nothing.
+    """
+    element = ELEMENT_BYTES.get(facts.precision or "")
+    if element is None or not flop_at_most:
+        return None
+    inner = float(HEAD_SIZE) if is_score else math.inf
+    across = math.inf
+    persistent = sms is not None and blocks <= sms and "nvjet" in name
+    if facts.tile and 0 not in (*facts.tile, blocks) and not (persistent or _SPLIT_K.search(name)):
+        outputs = float(blocks * facts.tile[0] * facts.tile[1])
+        inner = min(inner, flop_at_most / (2 * outputs))
+        across = math.sqrt(outputs)
+    if math.isinf(inner):
+        return None
+    return 2.0 / (element * (2.0 / across + 1.0 / max(inner, 1e-9)))
+
+
+def is_launch_scale(
+    mean_ns: float, waves: float | None, compute_roof: float | None, memory_roof: float | None
+) -> bool:
+    """Whether a kernel is too small for the GPU, and so a matter of launches.
+
+    Args:
+        memory_roof: None as well where its tensors fit into the level-2 cache, and DRAM sees little of them.
+    """
+    if waves is None or waves >= 1.0 or mean_ns >= LAUNCH_SCALE_NS:
+        return False
+    return max(compute_roof or 0.0, memory_roof or 0.0) < BUSY

@@ -1,0 +1,153 @@
+"""Groups of kernels → the rows of the kernel table, and how certain the sides are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.kernels.amounts import EVIDENCE, SHAPES
+from brrrtop.analysis.kernels.classifier import Group
+from brrrtop.analysis.kernels.labels import COMM, TRANSFER, Labels
+from brrrtop.kernel_names import families
+from brrrtop.model.estimate import KernelRow, Side
+from brrrtop.model.tables import I8
+
+NOT_MOVED = 1.2
+"""Above the ceiling by more than the ceiling is uncertain: caches served what the shapes count."""
+_NO_ROOF = {
+    Side.COMM: "the links' rates are no roof of the GPU",
+    Side.COPY: "the host link's rate is no roof of the GPU",
+    Side.UNDERFILLED: "too small for the GPU: neither roof sets its time",
+    Side.UNKNOWN: "neither its name, nor shapes or counters tell what it does",
+}
+
+
+def rows_of(labels: Labels, durations_ns: I8, ceilings: Ceilings | None) -> tuple[KernelRow, ...]:
+    """One row a name and side, largest first.
+
+    The same function can be on either side by its shape, so a name may have two rows.
+    """
+    if not labels.groups:
+        return ()
+    totals = np.bincount(labels.group_of, durations_ns.astype(np.float64), len(labels.groups))
+    counts = np.bincount(labels.group_of, minlength=len(labels.groups))
+    merged: dict[tuple[str, Side], list[int]] = defaultdict(list)
+    for index, group in enumerate(labels.groups):
+        if counts[index]:
+            merged[(group.name, group.side)].append(index)
+    whole = float(totals.sum()) or 1.0
+    rows = [
+        _row([labels.groups[m] for m in members], totals[members], counts[members], whole, ceilings)
+        for members in merged.values()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.name)))
+
+
+def _row(
+    groups: Sequence[Group],
+    times: np.ndarray,
+    counts: np.ndarray,
+    whole: float,
+    ceilings: Ceilings | None,
+) -> KernelRow:
+    """The row of groups of one name and side, with their times and counts."""
+    total = float(times.sum())
+    shares = times / total if total else np.full(len(groups), 1 / len(groups))
+    main = groups[int(np.argmax(times))]
+    roofs = [share_of_roof(g) for g in groups]
+    measured = [(s, r) for s, r in zip(shares, roofs, strict=True) if r is not None and s > 0]
+    return KernelRow(
+        name=main.name,
+        family=main.family.name,
+        side=main.side,
+        count=int(counts.sum()),
+        total_ns=round(total),
+        share=total / whole,
+        evidence=EVIDENCE[main.level],
+        confidence=round(float(shares @ np.array([g.certainty for g in groups])), 3),
+        roof_share=sum(s * r for s, r in measured) / sum(s for s, _ in measured)
+        if measured
+        else None,
+        roof_share_why=None if measured else why_no_share(main, ceilings),
+        flop_per_s=_rate([g.flop for g in groups], counts, total),
+        bytes_per_s=_rate([g.size_bytes for g in groups], counts, total),
+        precision=main.precision,
+        blocks_p50=int(np.median([g.blocks for g in groups])) or None,
+    )
+
+
+def share_of_roof(group: Group) -> float | None:
+    """Share of its side's ceiling, at most 1; None where no ceiling sets its time or nobody tells its rate.
+
+    Above the ceiling by more than that is uncertain the shapes count what was not moved, or not
+    multiplied.
+    """
+    share = _of_side(group)
+    return None if share is None or share > NOT_MOVED else min(share, 1.0)
+
+
+def _of_side(group: Group) -> float | None:
+    if group.side is Side.COMPUTE:
+        return group.compute_share_of_roof
+    return group.memory_share_of_roof if group.side is Side.MEMORY else None
+
+
+def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
+    """Why a group has no share of a roof, as a clause."""
+    if group.family.kind == families.SPIN:
+        return "it only waits"
+    if group.side in _NO_ROOF:
+        return _NO_ROOF[group.side]
+    if ceilings is None:
+        return "no ceilings are known for this GPU"
+    computes = group.side is Side.COMPUTE
+    if _of_side(group) is not None:
+        if computes:
+            return "its shapes count more FLOPs than the units do: another algorithm spared some"
+        return "cached: its shapes count more bytes than DRAM could move"
+    if (group.flop if computes else group.size_bytes) is not None:
+        what = f"arithmetic in {group.precision or 'its precision'}" if computes else "bandwidth"
+        return f"no ceiling is known for this GPU's {what}"
+    if group.level >= SHAPES or group.op is not None:
+        return "its op's shapes do not tell what this kernel of it does"
+    if computes:
+        return "without shapes its name and duration bound its FLOPs and do not tell them"
+    return "without shapes nothing tells its bytes"
+
+
+def _rate(amounts: Sequence[float | None], counts: np.ndarray, total_ns: float) -> float | None:
+    if not total_ns or any(amount is None for amount in amounts):
+        return None
+    each = np.array([amount or 0.0 for amount in amounts])
+    return float(each @ counts) / (total_ns * 1e-9)
+
+
+def doubts(labels: Labels, durations_ns: I8) -> dict[Side, float]:
+    """Of the kernel time of each side the part that may well be on another: what certainty leaves."""
+    if not labels.groups:
+        return {}
+    totals = np.bincount(labels.group_of, durations_ns.astype(np.float64), len(labels.groups))
+    found: dict[Side, float] = {}
+    for side in {g.side for g in labels.groups}:
+        mine = np.array([g.side is side for g in labels.groups])
+        open_ = np.array([1.0 - g.certainty for g in labels.groups])
+        time = float(totals[mine].sum())
+        found[side] = float(totals[mine] @ open_[mine]) / time if time else 0.0
+    return found
+
+
+def evidence_shares(labels: Labels, durations_ns: I8) -> dict[str, float]:
+    """Share of the kernel time behind each level of evidence, transfers left out."""
+    shares: dict[str, float] = {}
+    if not labels.groups:
+        return shares
+    levels = np.array([g.level for g in labels.groups])[labels.group_of]
+    work = (labels.classes != COMM) & (labels.classes != TRANSFER)
+    total = float(durations_ns[work].sum())
+    if not total:
+        return shares
+    sums = np.bincount(levels[work], durations_ns[work].astype(np.float64), len(EVIDENCE))
+    return {EVIDENCE[k]: float(v / total) for k, v in enumerate(sums) if v > 0}

@@ -1,0 +1,158 @@
+"""What advice needs beyond the estimate: facts about one window, each extracted on its own.
+
+Nothing is judged here, and nothing here knows an advisory.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.analysis.account.idle_causes import DISPATCH_NS
+from brrrtop.analysis.account.pauses import Pauses, pauses
+from brrrtop.analysis.counters.readings import Readings, readings
+from brrrtop.analysis.kernels.traits import Role, used
+from brrrtop.analysis.signals.chains import Chains, chains
+from brrrtop.analysis.signals.checkpoints import Saves, saves
+from brrrtop.analysis.signals.collectives import Collectives, collectives
+from brrrtop.analysis.signals.cpu_work import CpuWork, cpu_work
+from brrrtop.analysis.signals.embeddings import DenseGradients, dense_gradients
+from brrrtop.analysis.signals.host_activity import Hosts, hosts
+from brrrtop.analysis.signals.host_reads import ValueReads, value_reads
+from brrrtop.analysis.signals.joined import Joined, joined
+from brrrtop.analysis.signals.optimizers import Optimizer, optimizer
+from brrrtop.analysis.signals.precision import Precision, precision
+from brrrtop.analysis.signals.recomputation import recomputed_ns
+from brrrtop.analysis.signals.syncs import Syncs, syncs
+from brrrtop.analysis.signals.transfers import Transfers, transfers, wait_p50_ns
+from brrrtop.analysis.signals.written_attention import EagerAttention, eager_attention
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.tables import I8, Turns, Window
+from brrrtop.model.vocabulary import MarkClass
+
+_BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Numbers about one window; None is "not seen", a zero was looked for and not there."""
+
+    steps: float | None
+    """Steps that the account covers: what per-step figures divide by."""
+    kernels: int
+    kernel_p50_ns: int | None
+    dispatch_idle_ns: int
+    """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
+    chains: Chains | None
+    attention: EagerAttention | None
+    eager_norm_ns: int
+    precision: Precision
+    transfers: Transfers
+    """Less the copies of `saves`."""
+    saves: Saves | None
+    dense_gradients: DenseGradients | None
+    wait_p50_ns: int | None
+    """Half of the waits for input are shorter; None: none is marked."""
+    syncs: Syncs | None
+    cpu_work: CpuWork | None
+    value_reads: ValueReads | None
+    optimizer: Optimizer | None
+    hosts: Hosts
+    saves_between: Pauses | None
+    """Saves around the window, its own among them."""
+    collectives: Collectives
+    readings: Readings
+    recomputed_ns: int | None
+    graph_kernels: int
+    architecture: tuple[int, int] | None
+    """Newest compute capability that kernel names say they were built for."""
+    lost_share: float
+    """Records lost over records there were."""
+    turns: Turns | None
+    """What another process had of the time in which kernels were recorded; None: none is known."""
+
+
+def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
+    """The facts of a window.
+
+    Args:
+        window: Of one device, as the estimate was made from.
+        estimate: Of that window; only its steps are used.
+        call_rows: Row of each activity's launching call, -1 where unknown.
+    """
+    seen = joined(window, call_rows)
+    guessed = estimate.steps.source == "period"
+    saved = saves(seen, None if guessed else estimate.steps_covered)
+    attention = eager_attention(seen)
+    excluded = seen.in_optimizer.copy()
+    if attention is not None:
+        excluded[attention.rows] = True
+    kernels = seen.kernels
+    lengths = seen.durations_ns[kernels]
+    gaps = seen.gap_ends_ns - seen.gap_starts_ns
+    records = len(window.activities) + window.lost_records
+    return Facts(
+        steps=estimate.steps_covered,
+        kernels=int(kernels.sum()),
+        kernel_p50_ns=int(np.median(lengths)) if len(lengths) else None,
+        dispatch_idle_ns=int(gaps[gaps <= DISPATCH_NS].sum()),
+        chains=chains(seen, excluded),
+        attention=attention,
+        eager_norm_ns=_eager_norm_ns(seen),
+        precision=precision(seen, None if attention is None else attention.rows),
+        transfers=transfers(seen, saved),
+        saves=saved,
+        dense_gradients=dense_gradients(seen),
+        wait_p50_ns=wait_p50_ns(seen),
+        syncs=syncs(seen, saved),
+        cpu_work=cpu_work(seen),
+        value_reads=value_reads(seen, estimate.steps),
+        optimizer=optimizer(seen),
+        hosts=hosts(seen),
+        saves_between=pauses(window, MarkClass.CHECKPOINT),
+        collectives=collectives(seen),
+        readings=readings(window),
+        recomputed_ns=recomputed_ns(seen, estimate.steps_covered),
+        graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
+        architecture=_architecture(window),
+        lost_share=window.lost_records / records if records else 0.0,
+        turns=window.turns,
+    )
+
+
+def _architecture(window: Window) -> tuple[int, int] | None:
+    ids = used(window.activities.name_ids)
+    tags = [int(tag) for i in ids for tag in _BUILT_FOR.findall(window.names[i])]
+    return divmod(max(tags), 10) if tags else None
+
+
+def _eager_norm_ns(seen: Joined) -> int:
+    """Forward time of norms written out: a mean between pointwise kernels, and a root right after it.
+
+    Their kernels: pow, mean, add, rsqrt, mul, mul; of a layer norm: mean,
+    sub, pow, mean, add, sqrt, div, mul, add.
+    """
+    window = seen.window
+    root = np.zeros(len(window.names), np.bool_)
+    mean = np.zeros(len(window.names), np.bool_)
+    plain = seen.is_role(Role.POINTWISE, Role.REDUCTION)
+    for name_id in used(window.activities.name_ids, plain):
+        root[name_id] = "sqrt_kernel" in window.names[name_id]
+        mean[name_id] = "MeanOps" in window.names[name_id]
+    at = np.flatnonzero(seen.kernels)
+    names = window.activities.name_ids[at]
+    centre = np.flatnonzero(root[names])
+    found = np.zeros(len(at), np.bool_)
+    for step in range(1, 4):
+        near = centre[centre >= step]
+        hit = near[mean[names[near - step]]]
+        for offset in range(-step - 1, 4):
+            found[np.clip(hit + offset, 0, len(at) - 1)] = True
+        for back in range(2, 4):  # the mean that a layer norm takes off first
+            centred = hit[hit >= step + back]
+            centred = centred[mean[names[centred - step - back]]]
+            for offset in range(-step - back, -step - 1):
+                found[centred + offset] = True
+    return int(seen.durations_ns[at][found & plain[at]].sum())

@@ -1,0 +1,160 @@
+"""One device's activities beside their launches, roles and traits: columns for the fact extractors.
+
+Everything here is one pass of numpy over a window; nothing is judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.analysis.kernels.traits import tables
+from brrrtop.model import intervals
+from brrrtop.model.tables import I8, ActivityType, Bool, Window
+from brrrtop.model.vocabulary import MarkClass
+
+LATE_NS = 10_000
+"""A launch that ends less than this before its kernel starts found the device waiting
+(regime-theory, section 1.3)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joined:
+    """Columns of shape (n,), rows as in `Window.activities`."""
+
+    window: Window
+    durations_ns: I8
+    """Clipped to the window."""
+    roles: I8
+    traits: I8
+    launch_rows: I8
+    """Row of the launching call in `Window.calls`; -1: unknown."""
+    launched_ns: I8
+    """Start of the launching call; the activity's own start where unknown."""
+    leads_ns: I8
+    """Start less end of the launch; -1 where unknown."""
+    in_optimizer: Bool
+    """Launched within an optimizer mark."""
+    gap_rows: I8
+    """Shape (g,): rows that start after an idle gap of the device."""
+    gap_starts_ns: I8
+    gap_ends_ns: I8
+
+    @property
+    def kernels(self) -> Bool:
+        return np.asarray(self.window.activities.types == ActivityType.KERNEL)
+
+    def has(self, trait: int) -> Bool:
+        """Rows whose name states any of `trait`."""
+        return np.asarray((self.traits & int(trait)) != 0)
+
+    def is_role(self, *roles: int) -> Bool:
+        """Rows of these roles."""
+        found = np.zeros(len(self.roles), np.bool_)
+        for role in roles:
+            found |= self.roles == int(role)
+        return found
+
+    def total_ns(self, rows: Bool) -> int:
+        """Summed time of `rows`; overlapping activities count each."""
+        return int(self.durations_ns[rows].sum())
+
+
+def mark_spans(window: Window, mark_class: int) -> tuple[I8, I8]:
+    """Merged intervals of the marks of one class."""
+    rows = window.marks.classes == int(mark_class)
+    return intervals.merge_unsorted(window.marks.starts_ns[rows], window.marks.ends_ns[rows])
+
+
+def gaps(window: Window) -> tuple[I8, I8, I8]:
+    """Idle gaps between activities: rows that end them, their starts and their ends, each (g,).
+
+    Time that was not traced is no gap, nor is a turn of another process within a kernel.
+    """
+    starts, ends = window.activities.starts_ns, window.activities.ends_ns
+    if len(starts) < 2:
+        return intervals.EMPTY, intervals.EMPTY, intervals.EMPTY
+    reach = np.maximum.accumulate(ends)[:-1]
+    rows = np.flatnonzero(starts[1:] > reach) + 1
+    low, high = reach[rows - 1], starts[rows]
+    if window.turns is not None:
+        cover = intervals.Cover(window.turns.starts_ns, window.turns.ends_ns)
+        # Turns end the record of the kernel before: the gap proper comes after them.
+        low = low + cover.between(low, high)
+        left = high > low
+        rows, low, high = rows[left], low[left], high[left]
+    if window.observed is not None:
+        traced = np.array([(s.t0_ns, s.t1_ns) for s in window.observed], np.int64).reshape(-1, 2)
+        cover = intervals.Cover(*intervals.merge(traced[:, 0], traced[:, 1]))
+        seen = cover.between(low, high) == high - low
+        rows, low, high = rows[seen], low[seen], high[seen]
+    return rows, low, high
+
+
+def joined(window: Window, call_rows: I8) -> Joined:
+    """The window's activities with everything a fact extractor may need beside them.
+
+    Args:
+        window: Of one device.
+        call_rows: Row of each activity's launching call, -1 where unknown.
+    """
+    activities = window.activities
+    roles, traits = tables(window)
+    rows = call_rows
+    known = rows >= 0
+    at = np.maximum(rows, 0)
+    if len(window.calls):
+        launched = np.where(known, window.calls.starts_ns[at], activities.starts_ns)
+        leads = np.where(known, np.maximum(activities.starts_ns - window.calls.ends_ns[at], 0), -1)
+    else:
+        launched, leads = activities.starts_ns, np.full(len(activities), -1, np.int64)
+    low, high = intervals.clip(
+        activities.starts_ns, activities.ends_ns, window.span.t0_ns, window.span.t1_ns
+    )
+    gap_rows, gap_starts, gap_ends = gaps(window)
+    return Joined(
+        window=window,
+        durations_ns=high - low,
+        roles=roles[activities.name_ids],
+        traits=traits[activities.name_ids],
+        launch_rows=rows,
+        launched_ns=launched,
+        leads_ns=leads,
+        in_optimizer=known & _in_optimizer(window, rows, launched),
+        gap_rows=gap_rows,
+        gap_starts_ns=gap_starts,
+        gap_ends_ns=gap_ends,
+    )
+
+
+def _in_optimizer(window: Window, call_rows: I8, launched: I8) -> Bool:
+    """Rows launched within an optimizer range, or between the backward pass and an update's end.
+
+    A live trainer only marks where updates end. Autograd launches the backward pass from threads
+    of its own, so what the marking thread launches between the last of those and the mark is the
+    optimizer, with what little comes before it (clipping, unscaling).
+    """
+    marks, calls = window.marks, window.calls
+    starts, ends = mark_spans(window, MarkClass.OPTIMIZER)
+    if len(starts):
+        return np.asarray(intervals.Cover(starts, ends).between(launched, launched + 1) > 0)
+    found = np.zeros(len(launched), np.bool_)
+    point = np.isin(marks.classes, (MarkClass.STEP, MarkClass.OPTIMIZER))
+    point &= marks.starts_ns == marks.ends_ns
+    if not point.any() or not len(calls):
+        return found
+    stepping = marks.tids[np.flatnonzero(point)[-1]]
+    points = marks.starts_ns[point & (marks.tids == stepping)]
+    tids = calls.tids[np.maximum(call_rows, 0)]
+    others = np.sort(launched[(call_rows >= 0) & (tids != stepping)])
+    if not len(others):
+        return found
+    ended = np.searchsorted(points, launched)
+    within = ended < len(points)
+    end = points[np.minimum(ended, len(points) - 1)]
+    last = np.searchsorted(others, end) - 1
+    backward = np.where(last >= 0, others[np.maximum(last, 0)], -1)
+    before = np.where(ended > 0, points[np.maximum(ended - 1, 0)], -1)
+    inside = within & (last >= 0) & (backward > before) & (launched > backward)
+    return np.asarray(inside & (tids == stepping))

@@ -1,0 +1,196 @@
+"""Which number formats and layouts the time runs in, from names and recorded shapes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.analysis.kernels.traits import Role, Trait, used
+from brrrtop.analysis.signals.joined import Joined
+from brrrtop.model.tables import I8, Bool, OpSignature
+from brrrtop.model.vocabulary import CopyKind
+
+IMAGE_AXES = 4
+"""Batch, channels, height, width; a volume has one more."""
+_WRITES = re.compile(r"sort|scan|scatter|grad|backward|index_put|histogram|unique", re.IGNORECASE)
+"""Of index kernels: those of an embedding's gradient, which orders places and adds rows up."""
+BIG_BLOCKS = 16
+"""GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Kernel time of the window by what its units and layouts are; sums, ns."""
+
+    matrix_ns: int
+    """All matrix products and convolutions."""
+    conv_ns: int
+    simt_gemm_ns: int
+    simt_conv_ns: int
+    double_ns: int
+    double_kernels: int
+    double_cast_ns: int
+    """Part of `double_ns` that only converts from fp64 or to it."""
+    float_streaming_ns: int
+    """Pointwise, norm and reduction kernels over fp32 tensors."""
+    streaming_ns: int
+    cast_ns: int
+    """Conversions, less those of attention written out."""
+    cast_kernels: int
+    copying_ns: int
+    """Kernels that only move elements, on-device copies included; conversions are `cast_ns`."""
+    copying_kernels: int
+    layout_ns: int
+    """Conversions of images between channels-first and channels-last."""
+    nchw_ns: int
+    """Convolutions that read channels-first images, or ran as such."""
+    nchw_other_ns: int
+    """Norms and pools of channels-first images."""
+    old_conv_ns: int
+    misaligned_ns: int
+    misaligned_names: tuple[str, ...]
+    odd_sizes: tuple[int, ...]
+    """Inner sizes that are no multiple of 8, from recorded shapes, most frequent first."""
+    old_attention_ns: int
+    index_ns: int
+    looked_up_ns: int
+    """Of these, what only reads rows at places: neither a sort nor a gradient's sum."""
+
+
+def precision(joined: Joined, attention: I8 | None = None) -> Precision:
+    """Sums by precision and layout; zero where there is none.
+
+    Args:
+        joined: The window's activities.
+        attention: Rows of attention written out, whose conversions go with it.
+    """
+    kernels = joined.kernels
+    matrix = joined.is_role(Role.GEMM, Role.CONV, Role.SKINNY) & kernels
+    conv = joined.is_role(Role.CONV) & kernels
+    simt = joined.has(Trait.SIMT)
+    streaming = kernels & joined.is_role(
+        Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS
+    )
+    misaligned = _misaligned(joined, matrix & ~conv)
+    layout = joined.is_role(Role.LAYOUT) & kernels
+    on_device = np.asarray(joined.window.activities.copy_kinds == CopyKind.DTOD)
+    cast = kernels & joined.has(Trait.CAST)
+    converting = cast.copy()
+    if attention is not None:
+        converting[attention] = False
+    moving = (kernels & joined.has(Trait.COPYING)) | on_device
+    copying = moving & ~cast
+    sequences = of_sequences(joined)
+    first = kernels & joined.has(Trait.NCHW) & ~sequences
+    fp64 = _given(joined, lambda op: "double" in op.types)
+    double = (kernels & joined.has(Trait.DOUBLE)) | (moving & fp64)
+    total = joined.total_ns
+    return Precision(
+        matrix_ns=total(matrix),
+        conv_ns=total(conv),
+        simt_gemm_ns=total(matrix & ~conv & simt),
+        simt_conv_ns=total(conv & simt),
+        double_ns=total(double),
+        double_kernels=int(double.sum()),
+        double_cast_ns=total(double & moving & cast),
+        float_streaming_ns=total(
+            streaming & joined.has(Trait.FP32_STORAGE) & ~joined.has(Trait.HALF)
+        ),
+        streaming_ns=total(streaming),
+        cast_ns=total(converting),
+        cast_kernels=int(converting.sum()),
+        copying_ns=total(copying),
+        copying_kernels=int(copying.sum()),
+        layout_ns=total(layout & ~sequences),
+        nchw_ns=total(conv & first),
+        nchw_other_ns=total(first & ~conv & ~layout),
+        old_conv_ns=total(conv & joined.has(Trait.OLD_CONV)),
+        misaligned_ns=total(misaligned),
+        misaligned_names=_names(joined, misaligned),
+        odd_sizes=_odd_sizes(joined, misaligned),
+        old_attention_ns=total(kernels & joined.has(Trait.FLASH2)),
+        index_ns=total(kernels & joined.is_role(Role.INDEX)),
+        looked_up_ns=total(kernels & joined.is_role(Role.INDEX) & ~_named(joined, _WRITES)),
+    )
+
+
+def _named(joined: Joined, pattern: re.Pattern[str]) -> Bool:
+    """Rows with a name that holds the pattern."""
+    window = joined.window
+    found = np.zeros(len(window.names), np.bool_)
+    for name_id in used(window.activities.name_ids, joined.is_role(Role.INDEX)):
+        found[name_id] = pattern.search(window.names[name_id]) is not None
+    return np.asarray(found[window.activities.name_ids])
+
+
+def _misaligned(joined: Joined, products: Bool) -> Bool:
+    """Tensor-core products that load one or two elements at a time, small ones left out."""
+    return np.asarray(
+        products & joined.has(Trait.MISALIGNED) & (joined.window.activities.blocks >= BIG_BLOCKS)
+    )
+
+
+def _is_no_image(op: OpSignature) -> bool:
+    """Whether its first tensor is no batch of images: a sequence, also as cuDNN sees it, 1 high."""
+    first = op.dims[0] if op.dims else ()
+    if not isinstance(first, tuple) or not first:
+        return False
+    return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
+
+
+def of_sequences(joined: Joined) -> Bool:
+    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
+    return _given(joined, _is_no_image)
+
+
+def _given(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
+    """Rows whose framework op is as wanted; none where ops were not recorded."""
+    window = joined.window
+    found = np.zeros(len(window.activities), np.bool_)
+    ids = [op_id for op_id, op in window.ops.items() if wanted(op)]
+    if ids and len(window.links):
+        launched = window.links.correlations[np.isin(window.links.op_ids, ids)]
+        found = np.isin(window.activities.correlations, launched[launched != 0])
+    return np.asarray(found)
+
+
+def _names(joined: Joined, rows: Bool) -> tuple[str, ...]:
+    ids, inverse = np.unique(joined.window.activities.name_ids[rows], return_inverse=True)
+    if not len(ids):
+        return ()
+    time = np.zeros(len(ids), np.int64)
+    np.add.at(time, inverse, joined.durations_ns[rows])
+    return tuple(joined.window.names[ids[i]] for i in np.argsort(-time)[:3])
+
+
+def _odd_sizes(joined: Joined, rows: Bool) -> tuple[int, ...]:
+    links = joined.window.links
+    if not len(links):
+        return ()
+    wanted = joined.window.activities.correlations[rows]
+    at = np.minimum(np.searchsorted(links.correlations, wanted), len(links) - 1)
+    op_ids, counts = np.unique(
+        links.op_ids[at[links.correlations[at] == wanted]], return_counts=True
+    )
+    sizes: Counter[int] = Counter()
+    for op_id, count in zip(op_ids.tolist(), counts.tolist(), strict=True):
+        op = joined.window.ops.get(op_id)
+        for size in _sizes(op):
+            sizes[size] += count
+    return tuple(size for size, _ in sizes.most_common(4))
+
+
+def _sizes(op: OpSignature | None) -> set[int]:
+    if op is None:
+        return set()
+    return {
+        int(size)
+        for dims in op.dims
+        if isinstance(dims, tuple) and len(dims) >= 2
+        for size in dims[-2:]
+        if isinstance(size, int) and size % 8 and size > 8
+    }

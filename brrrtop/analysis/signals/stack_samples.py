@@ -1,0 +1,110 @@
+"""Where samples found the training thread: of the judged span, or of the minute around it.
+
+The agent looks at the thread now and then, so that it costs nothing, and traces for a moment: few
+samples fall into a span of one burst. The loop does the same outside it, so where a span holds too
+few of them those of the watch speak for it. What they give the idle time is an estimate, in
+proportion: it is told by how many they are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from brrrtop.analysis.signals import stack_lines
+from brrrtop.model import intervals
+from brrrtop.model.stack_samples import Line, Looks
+from brrrtop.model.tables import I8, Marks, Window
+from brrrtop.model.vocabulary import MarkClass
+
+LEAST_SAMPLES = 20
+"""Fewer samples put too wide an error on a line's share."""
+LEAST_PART = 0.25
+"""Of the samples: a cause or a line that fewer of them name is not told from chance."""
+FEW_SAMPLES, MOST_OF_FEW = 5, 0.5
+"""So few name a line, for a sentence that says how many they were, where most are at it."""
+_Z = 1.96
+"""Of the normal distribution, for 95 %."""
+
+
+def looks(window: Window, named: tuple[MarkClass, ...]) -> Looks | None:
+    """Samples outside marks of the classes `named`, which name a cause; None without any."""
+    marks, rows = window.marks, _outside(window.marks, named)
+    within = len(rows) >= LEAST_SAMPLES or window.watched is None
+    if not within:
+        assert window.watched is not None
+        marks, rows = window.watched, _outside(window.watched, named)
+    if not len(rows):
+        return None
+    found = stack_lines.shares(window.names, marks.name_ids[rows])
+    at = marks.starts_ns[rows]
+    return Looks(
+        count=len(rows),
+        span_ns=int(at.max() - at.min()),
+        within=within,
+        lines=_lines(window.names, marks.name_ids[rows]),
+        shares=found,
+        io_bounds=bounds(found.get("io", 0.0), len(rows)),
+    )
+
+
+def io_part(found: Looks | None) -> float:
+    """Part of the host's unexplained idle time that is `io`: that of the samples whose line reads
+    as file or network work. 0 where too few samples or too small a part would make it a guess.
+
+    Such a part of the wall is idle as often as the rest of the host's time, which lies between the
+    least and the most that the two shares allow.
+    """
+    if found is None or found.count < LEAST_SAMPLES:
+        return 0.0
+    part = found.shares.get("io", 0.0)
+    return part if part >= LEAST_PART else 0.0
+
+
+def bounds(part: float, count: int) -> tuple[float, float]:
+    """Between which shares the true one is, 95 times of 100 (Wilson's score interval).
+
+    Args:
+        part: Of `count` samples, taken to be independent.
+    """
+    square = _Z * _Z / count
+    middle = (part + square / 2) / (1 + square)
+    reach = _Z * np.sqrt(part * (1 - part) / count + square / (4 * count)) / (1 + square)
+    return max(0.0, float(middle - reach)), min(1.0, float(middle + reach))
+
+
+def _outside(marks: Marks, named: tuple[MarkClass, ...]) -> I8:
+    """Rows of the samples that no mark of these classes holds."""
+    rows = np.flatnonzero(marks.classes == MarkClass.STACK)
+    spans = np.isin(marks.classes, np.array([int(c) for c in named]))
+    held = intervals.Cover(*intervals.merge(marks.starts_ns[spans], marks.ends_ns[spans]))
+    at = marks.starts_ns[rows]
+    return np.asarray(rows[held.between(at, at + 1) == 0])
+
+
+def _lines(names: Sequence[str], name_ids: I8) -> tuple[Line, ...]:
+    """Lines of the user's own code that enough samples are at, whatever was called from there."""
+    total = len(name_ids)
+    at: Counter[tuple[str, str]] = Counter()
+    inside: dict[tuple[str, str], Counter[str]] = {}
+    ids, counts = np.unique(name_ids, return_counts=True)
+    for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        name = names[name_id]
+        place = stack_lines.parted(name)
+        at[place] += count
+        inside.setdefault(place, Counter())[name] += count
+    least = LEAST_PART if total >= LEAST_SAMPLES else MOST_OF_FEW
+    if total < FEW_SAMPLES:
+        return ()
+    return tuple(
+        Line(*place, count, *_reading(inside[place].most_common(1)[0][0]))
+        for place, count in at.most_common()
+        if count >= least * total
+    )
+
+
+def _reading(name: str) -> tuple[str | None, bool]:
+    cause = stack_lines.reads_as(name)
+    return cause, cause == "io" and stack_lines.is_reading(name)

@@ -1,0 +1,101 @@
+"""Copies between host and device, batches that arrive late, and how much of it the device sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Saves
+from brrrtop.analysis.signals.joined import Joined, mark_spans
+from brrrtop.model import intervals
+from brrrtop.model.tables import Bool
+from brrrtop.model.vocabulary import CopyKind, MarkClass, MemoryKind
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Copies of one direction and kind of host memory."""
+
+    count: int = 0
+    size_bytes: int = 0
+    total_ns: int = 0
+    exposed_ns: int = 0
+    """With no kernel beside them."""
+    large: int = 0
+    """Copies of more than a few values."""
+    after_ns: int = 0
+    """Idle right after one of them, until the next activity."""
+    early: int = 0
+    """Copies that ended before the first kernel began."""
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Achieved rate; None for nothing copied."""
+        return self.size_bytes * 1e9 / self.total_ns if self.total_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Host and on-device copies of the window."""
+
+    pageable_up: Copies
+    pinned_up: Copies
+    pageable_down: Copies
+    pinned_down: Copies
+    on_device: Copies
+    set_ns: int
+    """Memsets."""
+    set_bytes: int
+
+
+def transfers(joined: Joined, saved: Saves | None = None) -> Transfers:
+    """Copies by direction and memory, less those of `saved`; all zero where none ran."""
+    activities = joined.window.activities
+    kernels = joined.kernels
+    cover = intervals.Cover(
+        *intervals.merge(activities.starts_ns[kernels], activities.ends_ns[kernels])
+    )
+    hidden = cover.between(activities.starts_ns, activities.ends_ns)
+    pageable_source = activities.src_kinds == MemoryKind.PAGEABLE
+    pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
+    up = (activities.copy_kinds == CopyKind.HTOD) & ~kernels
+    down = (activities.copy_kinds == CopyKind.DTOH) & ~kernels
+    if saved is not None:
+        down &= ~saved.rows
+
+    first_ns = int(activities.starts_ns[kernels].min(initial=np.iinfo(np.int64).max))
+
+    def copies(rows: Bool) -> Copies:
+        length = activities.ends_ns[rows] - activities.starts_ns[rows]
+        large = rows & (activities.size_bytes > READ_BACK_BYTES)
+        follows = np.isin(joined.gap_starts_ns, activities.ends_ns[large])
+        return Copies(
+            count=int(rows.sum()),
+            size_bytes=int(np.maximum(activities.size_bytes[rows], 0).sum()),
+            total_ns=int(length.sum()),
+            exposed_ns=int((length - hidden[rows]).sum()),
+            large=int(large.sum()),
+            after_ns=int((joined.gap_ends_ns - joined.gap_starts_ns)[follows].sum()),
+            early=int((activities.ends_ns[rows] <= first_ns).sum()),
+        )
+
+    sets = activities.types == 2
+    return Transfers(
+        pageable_up=copies(np.asarray(up & pageable_source)),
+        pinned_up=copies(np.asarray(up & ~pageable_source)),
+        pageable_down=copies(np.asarray(down & pageable_target)),
+        pinned_down=copies(np.asarray(down & ~pageable_target)),
+        on_device=copies(np.asarray(activities.copy_kinds == CopyKind.DTOD)),
+        set_ns=joined.total_ns(np.asarray(sets)),
+        set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
+    )
+
+
+def wait_p50_ns(joined: Joined) -> int | None:
+    """Median of the waits for input that touch the window; None when the trainer showed none."""
+    starts, ends = mark_spans(joined.window, MarkClass.INPUT)
+    span = joined.window.span
+    low, high = intervals.clip(starts, ends, span.t0_ns, span.t1_ns)
+    length = (high - low)[high > low]
+    return int(np.median(length)) if len(length) else None

@@ -1,0 +1,100 @@
+"""`brrrtop attach PID`: the agent into a running trainer, and what it sees on the screen."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from brrrtop.cli import fail_if as gate
+from brrrtop.cli import live, output
+from brrrtop.cli.options import Options
+from brrrtop.text import units
+from collectors.attach import agent_library
+from collectors.attach.attach import Attached, attach
+from collectors.attach.files import AgentFiles
+from collectors.errors import CollectorError
+from collectors.process import process as processes
+from collectors.process.candidates import check_trains
+from collectors.process.process import Process, mapped_bytes
+
+_CUPTI = "libcupti.so"
+
+
+def run(options: Options) -> int:
+    assert options.pid is not None
+    gates = gate.parse_all(options.fail_if, options.hold_s)
+    process = processes.read(options.pid)
+    if not options.yes:
+        check_trains(process)
+    if not _agreed(process, options):
+        return 0
+    return watch(process, options, gates)
+
+
+def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
+    """Attaches and shows; detaches at the end.
+
+    Raises:
+        CollectorError: It cannot be attached to; says why and what would work.
+    """
+    live.refuse_taken_file(options)
+    from brrrtop.cli.restarted import Successors
+
+    attached = attach(process.pid, agent_files(), says=output.say)
+    try:
+        output.say(_how(attached))
+        successors = Successors(process, options, agent=True)
+        try:
+            cmdline = " ".join(process.cmdline)
+            source = live.open_live(attached.client, process.pid, options, cmdline)
+            return live.watch(source, options, gates, successors)
+        finally:
+            successors.close()
+    finally:
+        said = _left(attached.process, attached.leave())
+        if said:
+            output.say(said)
+
+
+def agent_files() -> AgentFiles:
+    """Where the agent lies in this installation.
+
+    Raises:
+        CollectorError: Its library is missing and cannot be built here.
+    """
+    return AgentFiles(agent_library.AGENT_DIR, agent_library.library_path())
+
+
+def _agreed(process: Process, options: Options) -> bool:
+    """Somebody else's process is only entered after a yes; one's own was named, which is a yes."""
+    if options.yes or process.uid == os.geteuid() or not sys.stdin.isatty():
+        return True
+    owner = processes.user_name(process.uid)
+    output.say(f"process {process.pid} belongs to {owner}: {' '.join(process.cmdline)[:60]}")
+    return output.confirmed("load brrrtop's agent into it?")
+
+
+def _left(process: Process, ended: bool) -> str:
+    """What detaching leaves behind; empty: the process is gone, and that is told elsewhere."""
+    pid = process.pid
+    if not process.still_the_same():
+        return ""
+    try:
+        process = processes.read(pid)
+        remains = mapped_bytes(process, agent_library.LIBRARY_NAME)
+        cupti = mapped_bytes(process, _CUPTI) > 0
+    except CollectorError:
+        return ""
+    if not ended:
+        return f"left process {pid}: the agent stays, as another monitor watches, or it does not answer"
+    said = f"left process {pid}: the agent has ended; its library stays mapped, asleep "
+    said += f"({units.size(remains)})"
+    return said + (", and so does what CUPTI set up for itself" if cupti else "")
+
+
+def _how(attached: Attached) -> str:
+    took = units.duration(attached.took_ns)
+    if attached.shared:
+        return f"joined the agent that is in process {attached.process.pid} already ({took})"
+    held = units.duration(attached.stopped_ns)
+    return f"attached by {attached.method} in {took}; a thread of the trainer was held for {held}"

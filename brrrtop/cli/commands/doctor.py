@@ -1,0 +1,78 @@
+"""`brrrtop doctor [PID]`: can this be watched, how far, and the command that mends what cannot."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+from brrrtop.cli import output
+from brrrtop.cli.commands import attach
+from brrrtop.cli.options import Options
+from collectors.attach.files import AgentFiles
+from collectors.doctor.check import Check, Status
+from collectors.doctor.doctor import Report, doctor
+from collectors.errors import CollectorError
+
+WIDTH = 80
+TIERS = {
+    "kernels": "kernels, steps and causes",
+    "steps": "steps, no kernel records",
+    "counters": "the GPU's own counters only",
+    "nothing": "nothing",
+}
+
+
+def run(options: Options) -> int:
+    report = doctor(options.pid, _files())
+    if options.json:
+        output.write(json.dumps(_document(report)))
+    else:
+        output.write("\n".join(_lines(report)))
+    return report.exit_code
+
+
+def _files() -> AgentFiles | None:
+    try:
+        return attach.agent_files()
+    except CollectorError as fault:
+        output.say(f"{fault.message}: {fault.action}")
+        return None
+
+
+def _document(report: Report) -> dict[str, object]:
+    return {
+        "schema": "brrrtop.doctor/1",
+        "pid": report.pid,
+        "tier": report.tier,
+        "command": report.command,
+        "checks": [
+            {"name": one.name, "status": one.status.value, "says": one.says, "fix": one.fix}
+            for one in report.checks
+        ],
+    }
+
+
+def _lines(report: Report) -> list[str]:
+    lines = [line for check in report.checks for line in _check(check)]
+    who = "this host" if report.pid is None else f"process {report.pid}"
+    seen = TIERS[report.tier]
+    if report.can_attach:
+        seen += ", and the GPU's counters" if report.can_count else "; no counters of the GPU"
+    lines += ["", f"What can be seen of {who}: {seen}."]
+    return [*lines, f"Next: {report.command}"]
+
+
+def _check(check: Check) -> list[str]:
+    lead = f"{check.status.value:<5}{check.name:<14}"
+    lines = _wrapped(check.says, lead, " " * 19)
+    if check.fix and check.status is not Status.FINE:
+        lines += _wrapped(check.fix, " " * 19 + "> ", " " * 21)
+    return lines
+
+
+def _wrapped(says: str, first: str, rest: str) -> list[str]:
+    """Paths and options are kept whole, so that they can be copied."""
+    return textwrap.wrap(
+        says, WIDTH, initial_indent=first, subsequent_indent=rest,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -1,0 +1,141 @@
+"""Bare `brrrtop`: finds the trainers of this host and opens one of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+
+from brrrtop.cli import fail_if as gate
+from brrrtop.cli import live, output, show
+from brrrtop.cli.commands import attach
+from brrrtop.cli.options import Options
+from brrrtop.cli.restarted import Successors
+from brrrtop.errors import NoTrainer, UsageError
+from collectors.errors import CollectorError
+from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
+from collectors.process.candidates import Candidate, candidates
+
+LIST_WIDTH = 75
+"""With the number before it, a line of the list fits into 80 columns."""
+NVML_S = 3.0
+"""A driver that hangs is not waited for any longer: trainers are found without it too."""
+
+
+def run(options: Options) -> int:
+    gates = gate.parse_all(options.fail_if, options.hold_s)
+    found = candidates(compute_pids())
+    trainers = [one for one in found if not one.not_because]
+    if not trainers:
+        return _nobody(found, options, gates)
+    chosen = trainers[0] if len(trainers) == 1 else _picked(trainers)
+    return _open(chosen, options, gates)
+
+
+def compute_pids() -> set[int]:
+    """Processes with a context on a GPU, as NVML lists them; empty where there is no NVML."""
+    pids: set[int] = set()
+    asking = threading.Thread(target=_list_compute, args=(pids,), daemon=True)
+    asking.start()
+    asking.join(NVML_S)
+    return set(pids)
+
+
+def _list_compute(pids: set[int]) -> None:
+    try:
+        nvml = open_nvml()
+    except NvmlUnavailable:
+        return
+    try:
+        with suppress(nvml.NVMLError):
+            for index in range(nvml.nvmlDeviceGetCount()):
+                with suppress(nvml.NVMLError):  # one lost GPU does not hide the others
+                    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                    listed = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+                    pids.update(one.pid for one in listed)
+    finally:
+        close_nvml(nvml)
+
+
+def _nobody(found: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
+    """Says that there is no trainer, and offers the demo to a person, or the GPU that was named.
+
+    Raises:
+        NoTrainer: There is nobody to offer it to, or they do not want it.
+    """
+    for one in found[:5]:
+        output.say(f"not offered: {one.pid} {one.command[:40]}: {one.not_because}")
+    message = "no training process was found on this host"
+    if os.geteuid():
+        message += " that you may look into"
+    if options.gpu is not None:
+        output.say(f"{message}: the counters of GPU {options.gpu} only")
+        live.refuse_taken_file(options)
+        return live.watch(live.open_live(None, None, options, ""), options, gates)
+    if show.on_a_terminal() and not (options.once or options.json):
+        output.say(message)
+        if output.confirmed("watch a recorded run instead?"):
+            from brrrtop.cli.commands import demo
+
+            return demo.run(options)
+    raise NoTrainer(message, _INSTEAD)
+
+
+_INSTEAD = (
+    "see it work with `brrrtop demo`, check with `brrrtop doctor`, or watch the counters of a GPU, "
+    "whoever uses it, with `brrrtop --gpu 0`"
+)
+
+
+def line_of(one: Candidate) -> str:
+    """A trainer in one line of a list; of the interpreter its name, as the script is what tells."""
+    rank = "" if one.rank is None else f"rank {one.rank} "
+    where = "GPU" if one.on_gpu else "no GPU yet"
+    program, space, rest = one.command.partition(" ")
+    command = f"{program.rpartition('/')[2]}{space}{rest}"
+    return f"{one.pid:>8}  {where:<10}  {rank}{command}"[:LIST_WIDTH]
+
+
+def _picked(trainers: Sequence[Candidate]) -> Candidate:
+    """The trainer a person chooses.
+
+    Raises:
+        UsageError: There is nobody to choose.
+    """
+    output.say(f"{len(trainers)} training processes run on this host:")
+    for number, one in enumerate(trainers, 1):
+        output.say(f"{number:>3} {line_of(one)}")
+    while sys.stdin is not None and sys.stdin.isatty():
+        answer = output.asked(f"which one? [1-{len(trainers)} or its pid; Enter: 1, q: none] ")
+        if answer is None or answer.lower() in ("q", "quit"):
+            break
+        for number, one in enumerate(trainers, 1):
+            if answer in (str(number), str(one.pid)) or (answer == "" and number == 1):
+                return one
+        output.say(f"{answer!r} is none of them")
+    raise UsageError(
+        f"{len(trainers)} training processes run here and none was chosen",
+        f"name one: `brrrtop attach {trainers[0].pid}`",
+    )
+
+
+def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int:
+    """The trainer with the agent where somebody agrees, else with the GPU's counters alone."""
+    output.say(f"found {line_of(one).strip()}")
+    asking = show.on_a_terminal()
+    question = "load the agent into it? (no: the GPU's counters only)"
+    if options.yes or (asking and output.confirmed(question)):
+        try:
+            return attach.watch(one.process, options, gates)
+        except CollectorError as fault:
+            output.say(f"{fault.message}: the GPU's counters only")
+            if fault.action:
+                output.say(f"  {fault.action}")
+    elif not asking:
+        output.say(f"the GPU's counters only; for kernels and causes: `brrrtop attach {one.pid}`")
+    live.refuse_taken_file(options)
+    successors = Successors(one.process, options, agent=False)
+    source = live.open_live(None, one.pid, options, one.command)
+    return live.watch(source, options, gates, successors)

@@ -1,0 +1,271 @@
+"""`brrrtop run -- COMMAND`: starts a program with the agent in it and watches beside it.
+
+The program keeps the terminal and its exit code is passed on. With `--screen` the screen takes
+the terminal, and what the program prints goes to a file. Where there is no agent to be had, the
+program runs all the same, and the counters of its GPUs are all that is seen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+from brrrtop.cli import fail_if as gate
+from brrrtop.cli import live, output, show
+from brrrtop.cli.commands import attach
+from brrrtop.cli.options import Options
+from brrrtop.errors import GateTripped, UsageError
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.watching import Watching
+from brrrtop.sources.live import LiveSource
+from brrrtop.views.report import to_text
+from collectors.attach import agent_library
+from collectors.attach.client import Client
+from collectors.attach.files import AgentFiles
+from collectors.attach.launch import Launched, launch
+from collectors.errors import CollectorError, NotWritable
+from collectors.process import process as processes
+from collectors.process.end import worded
+
+FIRST_AGENT_S = 600.0
+TAIL_LINES = 20
+_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+"""Colours and cursor movements in what a program prints (ECMA-48, 5.4)."""
+
+
+def run(options: Options) -> int:
+    if not options.command:
+        raise UsageError("run what?", "brrrtop run -- python train.py")
+    gates = gate.parse_all(options.fail_if, options.hold_s)
+    live.refuse_taken_file(options)
+    files = _agent_files()
+    if options.screen and show.on_a_terminal():
+        return _under_the_screen(options, files)
+    launched = _launched(options.command, files)
+    try:
+        beside = _Beside(launched, options, gates)
+        code = launched.wait(beside.look)
+        beside.finish()
+        if code == 0 and not beside.tripped:
+            gate.finish(gates)
+        return code or (GateTripped.exit_code if beside.tripped else 0)
+    finally:
+        launched.remove()
+
+
+def _agent_files() -> AgentFiles | None:
+    """What goes into the program; None, and a sentence, where nothing can: it is to run all the same."""
+    try:
+        return attach.agent_files()
+    except CollectorError as fault:
+        output.say(_without_agent(fault))
+        return None
+
+
+def _launched(command: Sequence[str], files: AgentFiles | None) -> Launched:
+    if files is not None:
+        try:
+            return launch(command, files)
+        except NotWritable as fault:
+            output.say(_without_agent(fault))
+    return launch(command, None)
+
+
+def _without_agent(fault: CollectorError) -> str:
+    """What is missing, what that means, and what helps; that counters are left is no help here."""
+    helps = fault.action.removesuffix(agent_library.COUNTERS_ALONE).removesuffix(", or ")
+    means = "the program runs without the agent and only the GPU's counters are watched"
+    says = f"brrrtop: {fault.message}: {means}"
+    return f"{says}; for kernels and causes {helps}" if helps else says
+
+
+class _Beside:
+    """Watches while the program has the terminal. Its own faults never reach the program."""
+
+    def __init__(self, launched: Launched, options: Options, gates: Sequence[gate.Gate]) -> None:
+        self._launched = launched
+        self._options = options
+        self._gates = list(gates)
+        self._source: LiveSource | None = None
+        self._driver: Watching | None = None
+        self._next_s = 0.0
+        self._opened_s = 0.0
+        self._latest: Snapshot | None = None
+        self._reported = self._shapes_told = False
+        self._given_up = False
+        self.tripped = False
+
+    def look(self) -> None:
+        """Called a few times a second, on the thread that waits for the program."""
+        if self._given_up or time.monotonic() < self._next_s:
+            return
+        self._next_s = time.monotonic() + self._options.interval
+        try:
+            if self._driver is None:
+                self._connect()
+            else:
+                self._judge(self._driver.advance())
+        except Exception as fault:  # noqa: BLE001 - the program goes on whatever happens to us
+            self._given_up = True
+            output.say(f"brrrtop: no longer watching: {fault}")
+
+    def finish(self) -> None:
+        """The last look, and the report on stderr: stdout is the program's."""
+        for _ in range(1 if self._driver is not None else 2):  # the first one may have to open it
+            if self._source is not None:
+                self._source.exited(self._end())
+            self._next_s = 0.0
+            self.look()
+        if self._driver is not None:
+            live.left(self._driver)
+        if self._driver is None and not self._given_up:
+            output.say(_saw_nothing(self._options))
+        elif self._latest is not None and not self._options.json and not self._reported:
+            ascii_only = self._options.ascii or not output.speaks_unicode()
+            ended = replace(self._latest, freshness=Freshness.ENDED)
+            output.say(to_text(ended, ascii_only).rstrip())
+
+    def _end(self) -> str:
+        code = self._launched.process.returncode
+        return f"the program exited: {worded(code << 8 if code >= 0 else -code)}"
+
+    def _connect(self) -> None:
+        self._opened_s = time.monotonic()
+        if self._launched.folder is None:
+            self._watch(_counters(self._launched, self._options))
+            return
+        for pid in _first_rank_first(self._launched.sockets()):
+            with suppress(CollectorError):
+                client = self._launched.connect(pid)
+                self._watch(_opened(client, pid, self._options))
+                output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
+                return
+
+    def _watch(self, source: LiveSource) -> None:
+        self._source, self._driver = source, live.plain(source, self._options)
+
+    def _judge(self, snapshot: Snapshot) -> None:
+        if snapshot.estimate is not None or self._latest is None or self._latest.estimate is None:
+            self._latest = snapshot
+        else:
+            self._latest = replace(self._latest, source=snapshot.source)
+        told = live.shapes_told(snapshot, self._options)
+        if told and not self._shapes_told:
+            self._shapes_told = True
+            output.say(f"brrrtop: {told}")
+        if self._options.once:
+            judged = snapshot.estimate is not None and told is not None
+            if (judged or self._only_counters_come()) and not self._reported:
+                output.report(snapshot, self._options)
+                self._reported = True
+        elif self._options.json:
+            output.report(snapshot, self._options)
+        for one in [one for one in self._gates if one.trips(snapshot)]:
+            self._gates.remove(one)
+            self.tripped = True
+            output.say(f"brrrtop: {gate.tripped(one).message}")
+
+    def _only_counters_come(self) -> bool:
+        waited_s = time.monotonic() - self._opened_s
+        return self._launched.folder is None and waited_s > live.COUNTERS_S
+
+
+def _saw_nothing(options: Options) -> str:
+    lacks = f": {options.record} was not written" if options.record else ""
+    return f"brrrtop: the program ended without having used CUDA through torch{lacks}"
+
+
+def _first_rank_first(sockets: dict[int, str]) -> list[int]:
+    def rank(pid: int) -> int:
+        try:
+            return processes.read(pid).ranks.get("RANK", 0)
+        except CollectorError:
+            return 1 << 30
+
+    return sorted(sockets, key=rank)
+
+
+def _opened(client: Client, pid: int, options: Options) -> LiveSource:
+    try:
+        return live.open_live(client, pid, options, " ".join(options.command))
+    except BaseException:
+        client.close()
+        raise
+
+
+def _counters(launched: Launched, options: Options) -> LiveSource:
+    return live.open_live(None, launched.pid, options, " ".join(options.command))
+
+
+def _under_the_screen(options: Options, files: AgentFiles | None) -> int:
+    """The screen, while the program writes to a file; the program outlives the screen."""
+    with (
+        tempfile.NamedTemporaryFile(prefix="brrrtop-run-", suffix=".log", delete=False) as log,
+        _streams_to(log.fileno()),
+    ):
+        try:
+            launched = _launched(options.command, files)
+        except BaseException:
+            Path(log.name).unlink(missing_ok=True)
+            raise
+    try:
+        source = _first_source(launched, options, log.name)
+        if source is not None:
+            driver = live.followed(source, options)
+            show.screen(driver, options, " ".join(options.command))
+        if launched.exit_code is None:
+            output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
+        code = launched.wait()
+        _tell_the_end(Path(log.name), code)
+        if source is None:
+            output.say(_saw_nothing(options))
+        return code
+    finally:
+        launched.remove()
+
+
+def _first_source(launched: Launched, options: Options, log: str) -> LiveSource | None:
+    """What the screen shows; None: the program ended before there was anything."""
+    if launched.folder is None:
+        output.say(f"the program writes to {log}")
+        return _counters(launched, options)
+    output.say(f"the program writes to {log}; waiting until it uses its GPU")
+    client = launched.first_agent(FIRST_AGENT_S)
+    if client is None:
+        return None
+    return _opened(client, int(client.hello.get("pid") or launched.pid), options)
+
+
+def _tell_the_end(log: Path, code: int) -> None:
+    """The last of what the program printed; all of it is kept only where the program failed."""
+    said = _SEQUENCE.sub("", log.read_text("utf-8", "replace")).splitlines()
+    output.say("\n".join(said[-TAIL_LINES:]))
+    if code:
+        output.say(f"brrrtop: the program ended with code {code}; all it printed: {log}")
+    else:
+        log.unlink(missing_ok=True)
+
+
+@contextmanager
+def _streams_to(descriptor: int) -> Iterator[None]:
+    """Our standard streams as a child shall inherit them: no input, output to a file."""
+    sys.stdout.flush()
+    kept = [os.dup(number) for number in (0, 1, 2)]
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    try:
+        os.dup2(nothing, 0)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        for number, was in enumerate(kept):
+            os.dup2(was, number)
+            os.close(was)
+        os.close(nothing)

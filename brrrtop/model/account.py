@@ -1,0 +1,83 @@
+"""Where the time of a window went. Computes nothing.
+
+Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not measured"; a
+measured zero is 0. Shares are 0..1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+IDLE_CAUSES = (
+    "input",
+    "launch",
+    "sync",
+    "allocator",
+    "compile",
+    "gc",
+    "checkpoint",
+    "logging",
+    "evaluation",
+    "io",
+    "host",
+    "device",
+    "other_process",
+    "unknown",
+)
+"""Why nothing was resident. `launch`: the host was on its way to the next launch; `io`: it was in
+file or network work of the loop itself; `host`: it was elsewhere, nobody knows where; `device`:
+work was queued but waited on the device; `other_process`: the same while others were on it, and
+their turns in the middle of kernels."""
+
+
+MECHANICAL_CLASSES = ("host_late", "launch", "back_to_back", "device_wait", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Where the time of a window went, in ns. Every nanosecond is in exactly one bucket."""
+
+    duration_ns: int
+    compute_ns: int
+    memory_ns: int
+    underfilled_ns: int
+    exposed_comm_ns: int
+    """A collective was resident and no compute kernel was."""
+    exposed_copy_ns: int
+    idle_ns: Mapping[str, int]
+    """By cause, keys `IDLE_CAUSES`."""
+    unknown_ns: int
+    """Kernels nobody can class, and spans whose records were lost."""
+    mechanical_ns: Mapping[str, int]
+    """The idle time again, by how it came about; adds up to the idle total."""
+    busy_ns: int
+    """Union of all recorded device activity."""
+    taken_ns: int = 0
+    """Of `busy_ns`, what another process had: recorded kernels were stopped for its turns. Booked
+    as idle `other_process`, so that busy and idle overlap by it."""
+
+    @property
+    def worked_ns(self) -> int:
+        """Time in which the trainer's own activity had the device."""
+        return self.busy_ns - self.taken_ns
+
+    @property
+    def idle_total_ns(self) -> int:
+        return sum(self.idle_ns.values())
+
+    @property
+    def overhead_ns(self) -> int:
+        return (
+            self.underfilled_ns + self.exposed_comm_ns + self.exposed_copy_ns + self.idle_total_ns
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The three-way split of wall time plus what nobody knows; adds up to 1."""
+
+    compute: float
+    memory: float
+    overhead: float
+    unknown: float

@@ -1,0 +1,71 @@
+"""Advice, and the edits of a step behind it. Computes nothing.
+
+Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not measured"; a
+measured zero is 0. Shares are 0..1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Advisory:
+    """One symptom, its evidence, one thing to try."""
+
+    kind: str
+    """The published id, `dataloader-stall` and so on."""
+    says: str
+    confidence: float
+    saves_at_most: float | None
+    """Share of wall time that could go at most; None for advice that saves nothing itself."""
+    evidence: Mapping[str, Any]
+    suggests: str
+    waste: str
+    saves: float | None = None
+    """Share of the step that the simulated edit saves; None where no edit was simulated."""
+    saves_low: float | None = None
+    """Of the simulated edit; with `saves_at_most` it holds the true share four times out of five."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """What host and device have to do in a simulated step, whoever waits for whom."""
+
+    kernels: float
+    """Kernels, copies and memsets."""
+    device_ns: float
+    """In which any of them runs."""
+    host_ns: float
+    """Of the thread that launches, without its waits for the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What one edit is predicted to do to a step."""
+
+    edit: str
+    """Its id: `compile`, `channels-last` and so on."""
+    step_ns: float
+    """Predicted time of a step, per unit of its present work."""
+    saves: float
+    """1 - predicted over present time; negative for an edit that makes it slower."""
+    saves_low: float
+    saves_high: float
+    """These two hold the true value four times out of five."""
+    advisory: str | None
+    """Id of the advice that names it; None where none is given."""
+    line: str
+    """The line of code."""
+    now: StepWork | None = None
+    """Of the present step; None where nobody told."""
+    then: StepWork | None = None
+    """Of the edited one, per unit of the present step's work."""
+
+    @property
+    def present_ns(self) -> float:
+        """Time of the step without the edit."""
+        return self.step_ns / (1 - self.saves) if self.saves < 1 else math.nan

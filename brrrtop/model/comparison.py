@@ -1,0 +1,108 @@
+"""The shapes of before and after: a baseline, and what changed since. Computes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from brrrtop.model.advice import Advisory
+from brrrtop.model.estimate import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One line of a comparison; times are ns a step, or ns per second of wall without steps."""
+
+    name: str
+    before_ns: float
+    after_ns: float
+
+    @property
+    def won_ns(self) -> float:
+        """What the change saved; negative: it cost."""
+        return self.before_ns - self.after_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one advisory promised, beside what was measured."""
+
+    kind: str
+    promised_share: float | None
+    """Of the wall before: what was predicted for a simulated edit, else at most."""
+    won_share: float | None
+    """Of the wall before, by the whole change; None without steps on both sides."""
+    predicted: bool = False
+    """The promise is a prediction, no bound."""
+
+    @property
+    def kept_share(self) -> float | None:
+        """Measured over promised; over 1 the bound was wrong, or something else changed too."""
+        if self.won_share is None or not self.promised_share:
+            return None
+        return self.won_share / self.promised_share
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A change that tells what sets the pace, seen in the kernels and read."""
+
+    name: str
+    """`batch` or `precision`."""
+    changed: str
+    """What was seen to change."""
+    predicted: str | None
+    """From the baseline's account alone; None where it does not say enough."""
+    measured: str | None
+    """None without steps on both sides."""
+    says: str
+    alone: bool
+    """Nothing else changed with it; else the reading is of all changes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two estimates of one trainer, side by side."""
+
+    per_step: bool
+    before_ns: float
+    """Wall a step, or 1 s."""
+    after_ns: float
+    speedup: float | None
+    """Steps per second, after over before; None without steps on both sides."""
+    buckets: tuple[Change, ...]
+    """As in the account, in its order."""
+    families: tuple[Change, ...]
+    """By size of the change."""
+    kernels: tuple[Change, ...]
+    """By size of the change, at most twenty."""
+    promises: tuple[Kept, ...]
+    changes: tuple[str, ...]
+    """What is different in kind: precision, batch, compile, optimizer, layout. More than one:
+    nobody knows which helped."""
+    says: str
+    verdicts: tuple[str, str] = ("", "")
+    """Regime and largest reason, before and after."""
+    experiments: tuple[Experiment, ...] = ()
+    steps: tuple[float | None, float | None] = (None, None)
+    """How many each side's times are the mean of; seldom whole numbers. None: not known."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Baseline:
+    """What was judged when somebody marked it, or a file judged whole."""
+
+    label: str
+    """The file, or what was marked."""
+    t_ns: int
+    """When it was marked, on its source's clock."""
+    estimate: Estimate
+    advisories: tuple[Advisory, ...] = ()
+    """Advice given then: what was promised."""
+    devices: tuple[Estimate, ...] = ()
+    here: bool = False
+    """Of the very source it is compared with: what it was judged on is no part of the after."""
+
+    def of(self, device_id: int) -> Estimate:
+        """The estimate of that GPU, else of the one that was shown."""
+        found = [one for one in self.devices if one.device.device_id == device_id]
+        return found[0] if found else self.estimate

@@ -1,0 +1,174 @@
+"""What is known of one device in one window, and the verdict on it. Computes nothing.
+
+Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not measured"; a
+measured zero is 0. Shares are 0..1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from brrrtop.model.account import Account, Split
+from brrrtop.model.stack_samples import Looks
+from brrrtop.model.tables import Device, Span, StrEnum
+
+
+class Side(StrEnum):
+    """Which roof a kernel is under, or what else it is."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    UNDERFILLED = "underfilled"
+    COMM = "comm"
+    COPY = "copy"
+    UNKNOWN = "unknown"
+
+
+class Regime(StrEnum):
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    OVERHEAD = "overhead"
+    MIXED = "mixed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How far the host runs ahead. All `None` without launch records."""
+
+    lead_p50_ns: int | None = None
+    share_under_10us: float | None = None
+    rho: float | None = None
+    """Share of kernel time launched at least 10 us before it started: what GPU-side fixes can touch."""
+    count: int = 0
+    """Kernels whose launch is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Training iterations in the window."""
+
+    count: int | None = None
+    """Whole steps."""
+    step_ns: int | None = None
+    """Median duration."""
+    source: str | None = None
+    """`marks`, `annotations` or `period`."""
+    confidence: float = 0.0
+    spans: tuple[Span, ...] = ()
+    """The whole steps, on the device where that is known; empty where the host's say nothing of it."""
+    warming_up: bool = False
+    """These are the first three steps, or a compile ran in them: shown, never judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRow:
+    """One kernel name (and device function) over the window."""
+
+    name: str
+    family: str
+    side: Side
+    count: int
+    total_ns: int
+    share: float
+    """Of the summed kernel and copy time."""
+    evidence: str
+    """`L1`, `L1.5`, `L2`, `L3` or combinations such as `L2+L3`: the best behind most of its time."""
+    confidence: float
+    roof_share: float | None = None
+    """Achieved rate over the ceiling of its side: bytes/s over the bandwidth, or FLOP/s over the peak."""
+    roof_share_why: str | None = None
+    """Why there is no `roof_share`, as a clause; None where there is one."""
+    flop_per_s: float | None = None
+    bytes_per_s: float | None = None
+    precision: str | None = None
+    """`bf16`, `fp16`, `tf32`, `fp32`, `fp64`, `fp8`, … when the name or the shapes say."""
+    blocks_p50: int | None = None
+
+    @property
+    def underfilled_share(self) -> float:
+        """Part of its time in which it does not fill the GPU: all or nothing."""
+        return float(self.side is Side.UNDERFILLED)
+
+    @property
+    def mean_ns(self) -> int:
+        return self.total_ns // self.count if self.count else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Where a kernel runs, by one execution in the middle of the window."""
+
+    names: tuple[str, ...]
+    """Activities of its stream around it, in order, itself among them."""
+    at: int
+    """Its own place in `names`."""
+    step_place: float | None = None
+    """Median start within the step, 0..1; None without steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roofs:
+    """The rates this device cannot exceed, for the roofline view."""
+
+    flop_per_s: Mapping[str, float]
+    """By precision; a missing key means that nobody says."""
+    bytes_per_s: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSamples:
+    """Intervals of the GPU's hardware counters beside the kernels of a window."""
+
+    count: int
+    interval_ns: int
+    placed: int
+    """Of those, put on the kernels' clock; only these judge kernels."""
+    error_ns: float | None
+    """Median standard error of their place; None where none has one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """Facts about one device in one window, and the verdict on them."""
+
+    span: Span
+    device: Device
+    account: Account
+    split: Split
+    regime: Regime
+    cause: str | None
+    """The largest reason for the regime: an idle cause, `exposed_comm`, `underfilled`, …"""
+    confidence: float
+    runner_up: Regime | None
+    launch: Launch
+    steps: Steps
+    kernels: tuple[KernelRow, ...]
+    """By total time, largest first."""
+    evidence_shares: Mapping[str, float]
+    """Share of kernel time by level of evidence."""
+    host_cause_known: float | None = None
+    """Covered part of the idle time the host was late for."""
+    observed_share: float = 1.0
+    roofs: Roofs | None = None
+    neighbours: Mapping[str, Neighbours] = field(default_factory=dict)
+    """By kernel name; of the names with the most time only."""
+    sampled: CounterSamples | None = None
+    """None: no hardware counters were sampled."""
+    looks: Looks | None = None
+    """None: nobody looked at the training thread, or it was never found outside a named wait."""
+
+    @property
+    def steps_covered(self) -> float | None:
+        """Steps that the account covers, seldom a whole number; None when steps are unknown.
+
+        From the mean step, so that a step cut at the window's edge and time that was not traced
+        count as what they are; from the median one where no whole step of the GPU is known.
+        """
+        spans, usual = self.steps.spans, self.steps.step_ns or 0
+        if not self.steps.count or not self.account.duration_ns:
+            return None
+        mean = sum(span.duration_ns for span in spans) / len(spans) if spans else usual
+        return self.account.duration_ns / mean if mean else None

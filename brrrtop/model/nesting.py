@@ -1,0 +1,78 @@
+"""Which of many intervals holds which, thread by thread."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from brrrtop.model.tables import I8, Bool
+
+
+class Nest:
+    """Ops of all threads as a forest: which op holds which."""
+
+    def __init__(self, tids: I8, starts: I8, ends: I8) -> None:
+        self.order = np.lexsort((-ends, starts, tids))
+        """Rows of the given columns, by thread and start, outer ops first."""
+        self._tids, self._starts, self._ends = (
+            tids[self.order],
+            starts[self.order],
+            ends[self.order],
+        )
+        parents = np.arange(-1, len(tids) - 1, dtype=np.int64)
+        if len(tids):
+            parents[0] = -1
+            parents[1:][self._tids[1:] != self._tids[:-1]] = -1
+        self.parents = self._climb(parents, self._ends, self._tids)
+        """Position in `order` of the op that holds each; -1: outermost."""
+
+    def _climb(self, found: I8, ends: I8, tids: I8) -> I8:
+        """From a candidate upwards to the first op that lasts until `ends`.
+
+        While `parents` is being built it is `found` itself: everything between a candidate and its
+        op ends before the op does, so jumping by unfinished candidates skips nothing.
+        """
+        chain = getattr(self, "parents", found)
+        rows = np.flatnonzero(found >= 0)
+        while len(rows):
+            rows = rows[self._ends[found[rows]] < ends[rows]]
+            found[rows] = chain[found[rows]]
+            rows = rows[found[rows] >= 0]
+        return found
+
+    def holder(self, tids: I8, starts: I8, ends: I8) -> I8:
+        """Position of the innermost op of the same thread around each span; -1: none."""
+        if not len(self.order):
+            return np.full(len(tids), -1, np.int64)
+        merged = np.lexsort(
+            (
+                np.concatenate([np.zeros(len(self.order)), np.ones(len(tids))]),
+                np.concatenate([self._starts, starts]),
+                np.concatenate([self._tids, tids]),
+            )
+        )
+        is_op = merged < len(self.order)
+        before = np.cumsum(is_op)
+        found = np.empty(len(tids), np.int64)
+        found[merged[~is_op] - len(self.order)] = before[~is_op] - 1
+        found[(found >= 0) & (self._tids[found] != tids)] = -1
+        return self._climb(found, ends, tids)
+
+    def innermost(self, found: I8, wanted: Bool) -> I8:
+        """From each position upwards to the first wanted op; -1: there is none."""
+        found = found.copy()
+        rows = np.flatnonzero(found >= 0)
+        while len(rows):
+            rows = rows[~wanted[found[rows]]]
+            found[rows] = self.parents[found[rows]]
+            rows = rows[found[rows] >= 0]
+        return found
+
+    def outermost(self, found: I8, wanted: Bool) -> I8:
+        """The outermost wanted op at or above each position; -1: there is none."""
+        best = np.full(len(found), -1, np.int64)
+        at = found.copy()
+        while (rows := np.flatnonzero(at >= 0)).size:
+            hit = rows[wanted[at[rows]]]
+            best[hit] = at[hit]
+            at[rows] = self.parents[at[rows]]
+        return best

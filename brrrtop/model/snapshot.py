@@ -1,0 +1,117 @@
+"""The frozen snapshot that a view shows, and what is in it besides estimates and advice. Computes nothing.
+
+Times are integer nanoseconds on the trainer's CLOCK_REALTIME. `None` is "not measured"; a
+measured zero is 0. Shares are 0..1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from brrrtop.model.account import Split
+from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.tables import StrEnum
+
+if TYPE_CHECKING:
+    from brrrtop.model.comparison import Baseline, Comparison
+
+
+class Freshness(StrEnum):
+    WAITING = "waiting"
+    LIVE = "live"
+    STALE = "stale"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPoint:
+    """The split at one earlier time, for the graph."""
+
+    t_ns: int
+    split: Split
+    regime: Regime
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the regime-shift log."""
+
+    t_ns: int
+    kind: str
+    """`regime`, `stall`, `recompile`, `throttle`, `trainer`, `profiler`, …"""
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What watching costs this run."""
+
+    step_cost_share: float | None = None
+    step_cost_error_share: float | None = None
+    monitor_cpu_share: float | None = None
+    monitor_rss_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceInfo:
+    """Where the frames come from."""
+
+    kind: str
+    """`live`, `recording`, `kineto` or `memory`."""
+    label: str
+    """File name or `pid 4711`."""
+    pid: int | None = None
+    rank: int | None = None
+    world: int | None = None
+    cmdline: str | None = None
+    torch: str | None = None
+    tier: str | None = None
+    """What feeds this: `trace`, `continuous`, `bursts`, `nvml`, …"""
+    notes: tuple[str, ...] = ()
+    """What a reader must know: truncated, recovered, converted from."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Everything a view may show at one instant."""
+
+    source: SourceInfo
+    freshness: Freshness
+    now_ns: int
+    """Time in the source."""
+    age_ns: int | None
+    """Since the newest frame; None while waiting."""
+    progress: float | None
+    """0..1 through a source of known length."""
+    estimate: Estimate | None
+    """Of the device shown; None until there is something to judge."""
+    devices: tuple[Estimate, ...] = ()
+    """All devices with activity, busiest first."""
+    advisories: tuple[Advisory, ...] = ()
+    whatif: tuple[WhatIf, ...] = ()
+    """Edits that apply to the device shown, best first."""
+    whatif_after: tuple[WhatIf, ...] = ()
+    """The first of `whatif` with one more edit after it, best first; their prices are of both."""
+    silenced: tuple[Advisory, ...] = ()
+    """Advice that stands and that somebody does not want to hear."""
+    gauges: Mapping[int, float] = field(default_factory=dict)
+    """Newest reading of each `Metric` of the device shown."""
+    gauge_history: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    history: tuple[HistoryPoint, ...] = ()
+    events: tuple[Event, ...] = ()
+    lost_records: int = 0
+    zero_timestamps: int = 0
+    overhead: Overhead = field(default_factory=Overhead)
+    paused: bool = False
+    speed: float | None = None
+    """Replay speed; None for live sources."""
+    baseline: Baseline | None = None
+    comparison: Comparison | None = None
+    """With the baseline; None until enough came after it."""
+    notice: str | None = None
+    """What a person must know before all figures: that the trainer ended, and who follows it."""
+    successor: int | None = None
+    """The process that would take an ended trainer's place, waiting for somebody's yes."""

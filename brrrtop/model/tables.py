@@ -1,0 +1,241 @@
+"""Columns in: what a source said, as tables of one device and window. Computes nothing.
+
+Times are integer nanoseconds on the trainer's CLOCK_REALTIME. Columns are numpy arrays of one
+length per table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum, IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+I8 = npt.NDArray[np.int64]
+I4 = npt.NDArray[np.int32]
+U1 = npt.NDArray[np.uint8]
+F8 = npt.NDArray[np.float64]
+Bool = npt.NDArray[np.bool_]
+
+
+BROKEN_OFF = "broken off"
+"""Place of a loss: `Window.torn_records`."""
+
+
+class StrEnum(str, Enum):
+    """Members are their values, also when printed (the standard one needs Python 3.11)."""
+
+    __str__ = str.__str__
+
+
+class ActivityType(IntEnum):
+    KERNEL = 0
+    COPY = 1
+    MEMSET = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The half-open interval `[t0_ns, t1_ns)`."""
+
+    t0_ns: int
+    t1_ns: int
+
+    @property
+    def duration_ns(self) -> int:
+        return self.t1_ns - self.t0_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What is known of one GPU; `None` where nobody said."""
+
+    device_id: int
+    name: str | None = None
+    sm_count: int | None = None
+    capability: tuple[int, int] | None = None
+    memory_bytes: int | None = None
+    max_threads_per_sm: int | None = None
+    registers_per_sm: int | None = None
+    shared_bytes_per_sm: int | None = None
+    sm_clock_max_hz: float | None = None
+    memory_clock_max_hz: float | None = None
+    bus_width_bits: int | None = None
+    uuid: str | None = None
+    mig: bool = False
+
+
+class Columns:
+    """A table: every field is an array of the same length."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+
+    def take(self, rows: Any) -> Any:
+        """The same table with only `rows` (an index array, mask or slice)."""
+        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Activities(Columns):
+    """What the devices did: kernels, copies and memsets, sorted by start."""
+
+    starts_ns: I8
+    ends_ns: I8
+    types: U1
+    """`ActivityType`"""
+    device_ids: I4
+    stream_ids: I8
+    correlations: I8
+    """0: no launch known. Joins to `Calls.correlations` and `Links.correlations`."""
+    name_ids: I8
+    """Into `Window.names`."""
+    blocks: I8
+    """Thread blocks of the grid; 0 for copies."""
+    threads: I4
+    """Threads of a block; 0 for copies."""
+    registers: I4
+    shared_bytes: I8
+    graph_ids: I8
+    """0: not part of a CUDA graph launch."""
+    size_bytes: I8
+    """Bytes copied or set; -1 for kernels."""
+    copy_kinds: U1
+    src_kinds: U1
+    dst_kinds: U1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls(Columns):
+    """CUDA calls on the host, sorted by start."""
+
+    starts_ns: I8
+    ends_ns: I8
+    correlations: I8
+    tids: I8
+    name_ids: I8
+    classes: I4
+    """`brrrtop.model.vocabulary.CallClass`"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Marks(Columns):
+    """What was seen in the trainer, sorted by start. Points have equal start and end."""
+
+    starts_ns: I8
+    ends_ns: I8
+    values: I8
+    tids: I8
+    name_ids: I8
+    classes: I4
+    """`brrrtop.model.vocabulary.MarkClass`"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Links(Columns):
+    """Which op launched what, sorted by correlation."""
+
+    correlations: I8
+    op_ids: I8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gauges(Columns):
+    """Counter readings, sorted by time."""
+
+    times_ns: I8
+    device_ids: I4
+    metrics: I4
+    """`brrrtop.model.vocabulary.Metric`"""
+    values: F8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples(Columns):
+    """Intervals of a device's hardware counters around traced spans, sorted by start.
+
+    Times are on the GPU's own clock: `offsets_ns` added to them gives the trainer's.
+    """
+
+    starts_ns: I8
+    ends_ns: I8
+    offsets_ns: I8
+    device_ids: I4
+    errors_ns: F8
+    """Standard error of the offset; NaN: only known to a few milliseconds."""
+    sm: F8
+    """This and what follows: shares of peak 0..1, NaN where not sampled. SMs with a warp on them."""
+    tensor: F8
+    dram: F8
+    issue: F8
+    """Instructions issued over what the SMs can issue."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turns:
+    """What another process had of the time in which kernels were recorded, as merged intervals."""
+
+    starts_ns: I8
+    ends_ns: I8
+    hit: int
+    """Launches it was found in."""
+    usual_ns: int
+    """Length of a turn."""
+    alike: float
+    """Part of the launches that were hit by a whole number of such turns, 0..1."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpSignature:
+    """A framework op as called: name and the shapes, types and constants of its inputs."""
+
+    name: str
+    dims: tuple[Any, ...] = ()
+    """One entry an input: a tuple of ints, or a tuple of such tuples for a tensor list."""
+    types: tuple[str, ...] = ()
+    concrete: tuple[str, ...] = ()
+    out: tuple[int, ...] = ()
+    """Shape of the result, where it is known although the constants are not."""
+    strides: tuple[Any, ...] = ()
+    """One entry an input, in elements; an empty one for a tensor that lies contiguous, or for none. Empty
+    altogether where nobody tells."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """A slice of one device's timeline, with everything an estimate may use.
+
+    Activities that straddle an edge are included whole; the account clips them. Calls and
+    marks are those of the whole process that touch the span (launches may come well before).
+    """
+
+    span: Span
+    device: Device
+    activities: Activities
+    calls: Calls
+    marks: Marks
+    links: Links
+    gauges: Gauges
+    names: tuple[str, ...]
+    ops: Mapping[int, OpSignature] = field(default_factory=dict)
+    observed: tuple[Span, ...] | None = None
+    """Traced spans, sorted and disjoint; None: all of it was traced."""
+    lost_records: int = 0
+    zero_timestamps: int = 0
+    hello: Mapping[str, Any] = field(default_factory=dict)
+    samples: Samples | None = None
+    """None: nobody sampled hardware counters."""
+    torn_records: int = 0
+    """Activities that a file lacks because it breaks off, by the calls that it has."""
+    mps: bool = False
+    """MPS lets processes run side by side on the device."""
+    turns: Turns | None = None
+    """Other processes' part of recorded kernels, whose ends are moved up by it; None: none is known."""
+    watched: Marks | None = None
+    """Stack samples of the minute around the span, and what was marked at the time that names a
+    cause; None: nothing was sampled."""

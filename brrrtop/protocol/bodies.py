@@ -1,0 +1,137 @@
+"""The JSON bodies of frames: one type each, so that a body of another shape is told at once.
+
+What a type names is checked; what it does not name passes, so that a newer sender may say more.
+Whoever takes a frame gets plain dicts and lists, and may rely on the types given here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+_Time = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+_Id = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Small = Annotated[int, Meta(ge=0, le=2**20)]
+_Bytes = Annotated[int, Meta(ge=0, le=2**60)]
+_Hertz = Annotated[float, Meta(ge=0, le=1e15)]
+_OpId = Annotated[int, Meta(ge=0, le=2**40 - 1)]
+_Size = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+_Word = _Size | float | str | None
+_Sizes = list[_Size | list[_Size | None] | None]
+"""Of a tensor, or of a list of tensors."""
+
+
+class Hello(Struct):
+    """Who speaks, and of which trainer."""
+
+    wire: int
+    pid: _Id | None = None
+    rank: _Size | None = None
+    world: _Size | None = None
+    cmdline: str | list[str] | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    cuda_runtime: _Size | None = None
+    tier: str | None = None
+    notes: list[Any] | None = None
+    provenance: dict[str, Any] | None = None
+
+
+class DeviceFacts(Struct):
+    """One GPU, by the field names of `brrrtop.model.tables.Device`."""
+
+    device_id: _Id = 0
+    name: str | None = None
+    sm_count: _Small | None = None
+    capability: tuple[_Small, _Small] | None = None
+    memory_bytes: _Bytes | None = None
+    max_threads_per_sm: _Small | None = None
+    registers_per_sm: _Bytes | None = None
+    shared_bytes_per_sm: _Bytes | None = None
+    sm_clock_max_hz: _Hertz | None = None
+    memory_clock_max_hz: _Hertz | None = None
+    bus_width_bits: _Small | None = None
+    uuid: str | None = None
+    mig: bool | None = None
+
+
+class Op(Struct, array_like=True):
+    """A framework op as called; `strides` is absent where nobody tells them."""
+
+    id: _OpId
+    name: str
+    dims: list[_Size | _Sizes | None]
+    types: list[_Word]
+    concrete: list[_Word]
+    strides: list[_Size | _Sizes | None] = []
+
+
+class LogLine(Struct, array_like=True):
+    """A line of the log that the monitor wrote: its number, time, kind and sentence."""
+
+    number: _Size
+    t_ns: _Time
+    kind: str
+    says: str
+
+
+class Status(Struct):
+    """What the agent or the monitor wants on the status line."""
+
+    tier: str | None = None
+    state: str | None = None
+    by: str | None = None
+    says: str | None = None
+    upkeep_ns: _Size | None = None
+    worst_step_ns: _Size | None = None
+    gauges: list[str] | None = None
+    workers: str | None = None
+    sampling: str | None = None
+    burst: str | None = None
+    recording: str | None = None
+    stopped: bool | None = None
+    shapes: str | list[_Word] | None = None
+    notes: list[str] | None = None
+    log: list[LogLine] | None = None
+
+
+class End(Struct):
+    """Why nothing follows."""
+
+    reason: str = "ended"
+
+
+Loss = dict[str, _Size | float | None]
+"""Running totals by place."""
+_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def decode(payload: bytes, shape: msgspec.json.Decoder[Any]) -> Any:
+    """The body as plain dicts and lists.
+
+    Raises:
+        ValueError: It is not JSON, or of another shape; the message says where.
+    """
+    try:
+        shape.decode(payload)
+        return msgspec.json.decode(payload)
+    except _FAULTS as fault:
+        raise ValueError(str(fault)) from fault
+
+
+def plausible_device(facts: dict[str, Any]) -> dict[str, Any]:
+    """What of `facts` a frame may carry; values of other types and sizes are left out."""
+    kept = {}
+    for name, value in facts.items():
+        try:
+            msgspec.convert({name: value}, DeviceFacts)
+        except msgspec.ValidationError:
+            continue
+        kept[name] = value
+    return kept
+
+
+EVENT_LINES = "log"
+"""Key of a status frame that carries lines of the event log."""

@@ -1,0 +1,247 @@
+"""Wire records → the model's columns. One function a table; no state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.tables import (
+    Activities,
+    ActivityType,
+    Calls,
+    Columns,
+    Device,
+    Gauges,
+    Links,
+    Marks,
+    OpSignature,
+    Samples,
+)
+from brrrtop.model.vocabulary import CopyKind, MemoryKind
+from brrrtop.protocol.frames import LATEST_NS
+
+Records = npt.NDArray[np.void]
+I8 = npt.NDArray[np.int64]
+Translate = Callable[[Any], I8]
+
+_COPY_NAMES = {
+    CopyKind.HTOD: "HtoD", CopyKind.DTOH: "DtoH", CopyKind.HTOA: "HtoA", CopyKind.ATOH: "AtoH",
+    CopyKind.ATOA: "AtoA", CopyKind.ATOD: "AtoD", CopyKind.DTOA: "DtoA", CopyKind.DTOD: "DtoD",
+    CopyKind.HTOH: "HtoH", CopyKind.PTOP: "PtoP",
+}  # fmt: skip
+_MEMORY_NAMES = {
+    MemoryKind.PAGEABLE: "Pageable", MemoryKind.PINNED: "Pinned", MemoryKind.DEVICE: "Device",
+    MemoryKind.ARRAY: "Array", MemoryKind.MANAGED: "Managed", MemoryKind.DEVICE_STATIC: "Device Static",
+    MemoryKind.MANAGED_STATIC: "Managed Static",
+}  # fmt: skip
+
+
+LONGEST_NS = 86_400 * 10**9
+"""A longer kernel, copy, call or mark is a broken one."""
+FARTHEST_NS = 30 * LONGEST_NS
+"""A record farther than this from when it was sent has a broken time."""
+_MOST_BLOCKS = float(1 << 62)
+_MOST_THREADS = (1 << 31) - 1
+_DEEPEST = 4
+"""Of the shapes of an op's inputs: a list of inputs, of tensors, of sizes; nobody goes deeper."""
+
+
+def plausible(
+    rows: Records, sent_ns: int, key: str = "start_ns", longest_ns: int = LONGEST_NS
+) -> Records:
+    """The rows whose times can be: none ends before it starts, lasts days, or is of another year.
+
+    Args:
+        sent_ns: When they were sent; 0 where nobody says.
+        key: Of the start; rows without an end are points.
+        longest_ns: What one may last.
+    """
+    starts = rows[key]
+    ends = rows["end_ns"] if "end_ns" in (rows.dtype.names or ()) else starts
+    good = (starts >= 0) & (starts <= LATEST_NS) & (ends >= starts) & (ends <= LATEST_NS)
+    good &= np.where(good, ends - starts, 0) <= longest_ns
+    if sent_ns:
+        good &= np.abs(np.where(good, starts, 0) - sent_ns) <= FARTHEST_NS
+    return rows if good.all() else rows[good]
+
+
+def plausible_samples(rows: Records) -> Records:
+    """The counter samples whose times can be, on the GPU's clock (which may begin anywhere) and on ours."""
+    starts, ends, offsets = rows["start_ns"], rows["end_ns"], rows["offset_ns"]
+    good = np.ones(len(rows), np.bool_)
+    for times in (starts, ends, offsets):
+        good &= (times >= -LATEST_NS) & (times <= LATEST_NS)
+    spans, middles = (np.where(good, one, 0) for one in (ends - starts, starts + offsets))
+    good &= (spans >= 0) & (spans <= LONGEST_NS) & (middles >= 0) & (middles <= LATEST_NS)
+    return rows if good.all() else rows[good]
+
+
+def copy_name(copy_kind: int, src_kind: int, dst_kind: int) -> str:
+    """A copy's name as Kineto writes it: `Memcpy HtoD (Pageable -> Device)`."""
+    if copy_kind == CopyKind.MEMSET:
+        return "Memset (Device)"
+    way = _COPY_NAMES.get(CopyKind(copy_kind), "") if copy_kind <= CopyKind.PTOP else "?"
+    source = _MEMORY_NAMES.get(MemoryKind(src_kind), "Unknown") if src_kind <= 7 else "Unknown"
+    target = _MEMORY_NAMES.get(MemoryKind(dst_kind), "Unknown") if dst_kind <= 7 else "Unknown"
+    return f"Memcpy {way} ({source} -> {target})"
+
+
+def _long(column: Any) -> I8:
+    return np.ascontiguousarray(column).astype(np.int64)
+
+
+def _product(sizes: Any) -> I8:
+    """Of each row of three, without negative ones and without running over."""
+    sizes = np.maximum(sizes.astype(np.float64), 0.0)
+    product = sizes[:, 0] * sizes[:, 1] * sizes[:, 2]
+    whole: I8 = np.minimum(product, _MOST_BLOCKS).astype(np.int64)
+    return whole
+
+
+def kernels(rows: Records, names: Translate) -> Activities:
+    """Kernel records as activities."""
+    none = np.zeros(len(rows), np.uint8)
+    return Activities(
+        starts_ns=_long(rows["start_ns"]),
+        ends_ns=_long(rows["end_ns"]),
+        types=np.full(len(rows), ActivityType.KERNEL, np.uint8),
+        device_ids=rows["device"].astype(np.int32),
+        stream_ids=_long(rows["stream"]),
+        correlations=_long(rows["correlation"]),
+        name_ids=names(rows["name_id"]),
+        blocks=_product(rows["grid"]),
+        threads=np.minimum(_product(rows["block"]), _MOST_THREADS).astype(np.int32),
+        registers=rows["registers"].astype(np.int32),
+        shared_bytes=_long(rows["shared_bytes"]),
+        graph_ids=_long(rows["graph"]),
+        size_bytes=np.full(len(rows), -1, np.int64),
+        copy_kinds=none,
+        src_kinds=none,
+        dst_kinds=none,
+    )
+
+
+def copies(rows: Records, name_of: Callable[[int, int, int], int]) -> Activities:
+    """Copy and memset records as activities; `name_of` interns a name for a triple of kinds."""
+    kinds, src, dst = rows["copy_kind"], rows["src_kind"], rows["dst_kind"]
+    triples = (kinds.astype(np.int64) << 16) | (src.astype(np.int64) << 8) | dst
+    found, inverse = np.unique(triples, return_inverse=True)
+    ids = np.array(
+        [name_of(int(t) >> 16, (int(t) >> 8) & 255, int(t) & 255) for t in found], np.int64
+    )
+    zero = np.zeros(len(rows), np.int64)
+    types = np.where(kinds == CopyKind.MEMSET, ActivityType.MEMSET, ActivityType.COPY)
+    return Activities(
+        starts_ns=_long(rows["start_ns"]),
+        ends_ns=_long(rows["end_ns"]),
+        types=types.astype(np.uint8),
+        device_ids=rows["device"].astype(np.int32),
+        stream_ids=_long(rows["stream"]),
+        correlations=_long(rows["correlation"]),
+        name_ids=ids[inverse] if len(rows) else zero,
+        blocks=zero,
+        threads=zero.astype(np.int32),
+        registers=zero.astype(np.int32),
+        shared_bytes=zero,
+        graph_ids=_long(rows["graph"]),
+        size_bytes=_long(rows["size_bytes"]),
+        copy_kinds=np.ascontiguousarray(kinds),
+        src_kinds=np.ascontiguousarray(src),
+        dst_kinds=np.ascontiguousarray(dst),
+    )
+
+
+def calls(rows: Records, names: Translate) -> Calls:
+    """Call records as a table."""
+    return Calls(
+        _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["correlation"]),
+        _long(rows["tid"]), names(rows["name_id"]), rows["call_class"].astype(np.int32),
+    )  # fmt: skip
+
+
+def marks(rows: Records, names: Translate) -> Marks:
+    """Mark records as a table."""
+    return Marks(
+        _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["value"]),
+        _long(rows["tid"]), names(rows["name_id"]), rows["mark_class"].astype(np.int32),
+    )  # fmt: skip
+
+
+def links(rows: Records) -> Links:
+    """Link records as a table."""
+    return Links(_long(rows["correlation"]), _long(rows["op_id"]))
+
+
+def gauges(rows: Records) -> Gauges:
+    """Gauge records as a table, without those that are no number."""
+    rows = rows[np.isfinite(rows["value"])]
+    return Gauges(
+        _long(rows["time_ns"]), rows["device"].astype(np.int32),
+        rows["metric"].astype(np.int32), rows["value"].astype(np.float64),
+    )  # fmt: skip
+
+
+def samples(rows: Records) -> Samples:
+    """Counter samples as a table."""
+    return Samples(
+        _long(rows["start_ns"]), _long(rows["end_ns"]), _long(rows["offset_ns"]),
+        rows["device"].astype(np.int32), np.full(len(rows), np.nan),
+        *(rows[name].astype(np.float64) for name in ("sm", "tensor", "dram", "issue")),
+    )  # fmt: skip
+
+
+def device(held: Device | None, device_id: int, facts: dict[str, Any]) -> Device:
+    """What is known of a GPU: what was held of it, and what a DEVICE frame adds."""
+    merged = {f.name: getattr(held, f.name) for f in fields(Device)} if held else {}
+    known = {f.name for f in fields(Device)}
+    merged |= {k: v for k, v in facts.items() if k in known and v is not None}
+    if isinstance(merged.get("capability"), list):
+        merged["capability"] = tuple(merged["capability"])
+    return Device(**{**merged, "device_id": device_id})
+
+
+def signature(row: Any) -> OpSignature:
+    """An OPS row `[id, name, dims, types, concrete]`, with `strides` or without, as a hashable signature."""
+    _, name, dims, types, concrete, *strides = row
+    return OpSignature(
+        str(name), _frozen(dims), tuple(str(t) for t in types), tuple(str(c) for c in concrete),
+        strides=_frozen(strides[0]) if strides else (),
+    )  # fmt: skip
+
+
+def _frozen(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
+    if not depth:
+        return ()
+    return tuple(_frozen(d, depth - 1) if isinstance(d, (list, tuple)) else d for d in dims)
+
+
+def joined(tables: list[Any], empty: type[Columns]) -> Any:
+    """Tables of one kind, one after the other."""
+    if len(tables) == 1:
+        return tables[0]
+    if not tables:
+        return _empty(empty)
+    fields = list(type(tables[0]).__slots__)
+    return type(tables[0])(*(np.concatenate([getattr(t, f) for t in tables]) for f in fields))
+
+
+def _empty(kind: type[Columns]) -> Any:
+    no_rows: dict[type[Columns], Any] = {
+        Activities: lambda: kernels(_rows("KERNEL"), _long),
+        Calls: lambda: calls(_rows("CALL"), _long),
+        Marks: lambda: marks(_rows("MARK"), _long),
+        Links: lambda: links(_rows("LINK")),
+        Gauges: lambda: gauges(_rows("GAUGE")),
+        Samples: lambda: samples(_rows("SAMPLE")),
+    }
+    return no_rows[kind]()
+
+
+def _rows(dtype: str) -> Records:
+    from brrrtop.protocol import frames as wire
+
+    return np.empty(0, getattr(wire, dtype))

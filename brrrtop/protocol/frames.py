@@ -1,0 +1,301 @@
+"""Frames to bytes and back. Knows nothing of sockets, files or what a frame means.
+
+A frame is a 16-byte header and a payload, little-endian::
+
+    u32 payload bytes | u16 kind | u16 flags | i64 sent_ns
+
+Record payloads are arrays of the packed structs below, so that the native agent writes them
+without conversion and `numpy.frombuffer` reads them without a copy. Every time is integer
+nanoseconds of the trainer's CLOCK_REALTIME, which is CUPTI's clock on Linux.
+
+Readers skip kinds they do not know. A `wire` number in the hello that is larger than
+`WIRE_VERSION` is refused: layouts only change with that number.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.protocol import bodies
+from brrrtop.protocol.counter_samples import SAMPLE
+from brrrtop.text.printable import is_printable_json, printable, printable_data
+
+WIRE_VERSION = 1
+HEADER = struct.Struct("<IHHq")
+MAX_PAYLOAD_BYTES = 64 << 20
+"""A longer payload is a sign of garbage: the agent's batches stay under 4 MiB."""
+
+MOST_EMPTY_FRAMES = 100_000
+"""More in a row that carry nothing are no stream of ours: zeros read as such frames without end."""
+LATEST_NS = 1 << 62
+"""A later time (of the year 2116) is none; twice as much still fits an i64."""
+
+_NAME = struct.Struct("<II")
+
+
+class Kind(IntEnum):
+    """What a frame carries. JSON kinds hold one object; the others are arrays of a dtype."""
+
+    HELLO = 1
+    """JSON: wire, agent, pid, rank, world, cmdline, torch, python, clock pair."""
+    NAMES = 2
+    """Repeated `u32 id, u32 bytes, utf-8`. An id is defined before it is used; 0 is the empty name."""
+    DEVICE = 3
+    """JSON: what is known of one GPU (`brrrtop.model.Device` by field name)."""
+    KERNELS = 4
+    COPIES = 5
+    CALLS = 6
+    MARKS = 7
+    OPS = 8
+    """JSON: list of `[id, name, dims, types, concrete]`, nested lists; `strides` sixth where told."""
+    LINKS = 9
+    GAUGES = 10
+    OBSERVED = 11
+    """Spans in which device activity was traced; without any, the whole source was."""
+    LOSS = 12
+    """JSON: running totals `{place: count}` of what existed and did not arrive."""
+    STATUS = 13
+    """JSON: `{tier, state, says, ...}`: what the agent or monitor wants on the status line."""
+    END = 14
+    """JSON: `{reason}`; nothing follows from this side."""
+    SAMPLES = 15  # of hardware counters, around traced spans
+
+
+KERNEL = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("correlation", "<u4"),
+        ("name_id", "<u4"),
+        ("device", "<i4"),
+        ("stream", "<u4"),
+        ("grid", "<i4", (3,)),
+        ("block", "<i4", (3,)),
+        ("shared_bytes", "<u4"),
+        ("registers", "<u2"),
+        ("flags", "<u2"),
+        ("graph", "<u4"),
+        ("channel", "<u4"),
+        ("graph_node", "<u8"),
+    ]
+)
+"""One execution of a device function, 80 bytes. `correlation` 0: no launch known."""
+
+COPY = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("size_bytes", "<i8"),
+        ("correlation", "<u4"),
+        ("device", "<i4"),
+        ("stream", "<u4"),
+        ("copy_kind", "u1"),
+        ("src_kind", "u1"),
+        ("dst_kind", "u1"),
+        ("flags", "u1"),
+        ("graph", "<u4"),
+        ("reserved", "<u4"),
+    ]
+)
+"""A memcpy, or with `copy_kind` 0 a memset, 48 bytes. Codes are CUPTI's (`CopyKind`, `MemoryKind`)."""
+
+CALL = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("correlation", "<u4"),
+        ("tid", "<u4"),
+        ("name_id", "<u4"),
+        ("call_class", "<u2"),
+        ("flags", "<u2"),
+    ]
+)
+"""A CUDA runtime or driver call on the host, 32 bytes."""
+
+MARK = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("value", "<i8"),
+        ("tid", "<u4"),
+        ("name_id", "<u4"),
+        ("mark_class", "<u2"),
+        ("flags", "<u2"),
+        ("reserved", "<u4"),
+    ]
+)
+"""Something seen in the trainer, 40 bytes; a point event has `end_ns == start_ns`."""
+
+LINK = np.dtype([("correlation", "<u4"), ("op_id", "<u4")])
+"""Which framework op launched what, 8 bytes."""
+
+GAUGE = np.dtype([("time_ns", "<i8"), ("value", "<f8"), ("device", "<i4"), ("metric", "<u4")])
+"""One reading of one counter, 24 bytes; `metric` is a `Metric`. Absent readings are not sent."""
+
+OBSERVED = np.dtype([("start_ns", "<i8"), ("end_ns", "<i8"), ("device", "<i4"), ("flags", "<u4")])
+"""A traced span, 24 bytes; device -1: all. Flag bit 0: records of it were lost."""
+
+DTYPES: dict[int, np.dtype[Any]] = {
+    Kind.KERNELS: KERNEL,
+    Kind.COPIES: COPY,
+    Kind.CALLS: CALL,
+    Kind.MARKS: MARK,
+    Kind.LINKS: LINK,
+    Kind.GAUGES: GAUGE,
+    Kind.OBSERVED: OBSERVED,
+    Kind.SAMPLES: SAMPLE,
+}
+_JSON: dict[int, msgspec.json.Decoder[Any]] = {
+    Kind.HELLO: msgspec.json.Decoder(bodies.Hello),
+    Kind.DEVICE: msgspec.json.Decoder(bodies.DeviceFacts),
+    Kind.OPS: msgspec.json.Decoder(list[bodies.Op]),
+    Kind.LOSS: msgspec.json.Decoder(bodies.Loss),
+    Kind.STATUS: msgspec.json.Decoder(bodies.Status),
+    Kind.END: msgspec.json.Decoder(bodies.End),
+}
+
+
+class WireError(Exception):
+    """The bytes of the other side make no sense. `action` says what a person can do."""
+
+    def __init__(self, message: str, action: str = "") -> None:
+        super().__init__(message)
+        self.action = action
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Frame:
+    """One message. `body` is an array for record kinds, `dict[int, str]` for NAMES, else JSON data."""
+
+    kind: int
+    body: Any
+    sent_ns: int = 0
+    flags: int = 0
+
+
+def records(frame: Frame) -> npt.NDArray[np.void]:
+    """The structured array of a record frame."""
+    body: npt.NDArray[np.void] = frame.body
+    return body
+
+
+def _pack_names(names: dict[int, str]) -> bytes:
+    parts: list[bytes] = []
+    for name_id, name in names.items():
+        text = name.encode("utf-8", "surrogateescape")
+        parts += (_NAME.pack(name_id, len(text)), text)
+    return b"".join(parts)
+
+
+def _unpack_names(payload: bytes) -> dict[int, str]:
+    names: dict[int, str] = {}
+    at = 0
+    while at + _NAME.size <= len(payload):
+        name_id, size = _NAME.unpack_from(payload, at)
+        at += _NAME.size
+        if at + size > len(payload):
+            raise WireError("a name runs past the end of its frame")
+        names[name_id] = printable(payload[at : at + size].decode("utf-8", "replace"))
+        at += size
+    return names
+
+
+def encode(frame: Frame) -> bytes:
+    """The frame as bytes, header included."""
+    if frame.kind in DTYPES:
+        payload = np.ascontiguousarray(frame.body, DTYPES[frame.kind]).tobytes()
+    elif frame.kind == Kind.NAMES:
+        payload = _pack_names(frame.body)
+    elif frame.kind in _JSON:
+        payload = msgspec.json.encode(frame.body)
+    else:
+        payload = bytes(frame.body)
+    return HEADER.pack(len(payload), frame.kind, frame.flags, frame.sent_ns) + payload
+
+
+def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None:
+    if kind in DTYPES:
+        dtype = DTYPES[kind]
+        if len(payload) % dtype.itemsize:
+            raise WireError(f"a frame of kind {kind} is not a whole number of records")
+        return Frame(kind, np.frombuffer(payload, dtype), sent_ns, flags)
+    if kind == Kind.NAMES:
+        return Frame(kind, _unpack_names(payload), sent_ns, flags)
+    if kind in _JSON:
+        try:
+            body = bodies.decode(payload, _JSON[kind])
+        except ValueError as fault:
+            what = Kind(kind).name
+            raise WireError(f"a frame of kind {kind} ({what}) makes no sense: {fault}") from fault
+        return Frame(
+            kind, body if is_printable_json(payload) else printable_data(body), sent_ns, flags
+        )
+    return None
+
+
+class Decoder:
+    """Bytes in any pieces → whole frames, in order."""
+
+    def __init__(self) -> None:
+        self._held = bytearray()
+        self._empty_count = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """The frames that became whole with `data`.
+
+        Raises:
+            WireError: A header or payload makes no sense, or the sender speaks a newer wire.
+        """
+        self._held += data
+        at, held = 0, self._held
+        try:
+            while len(held) - at >= HEADER.size:
+                size, kind, flags, sent_ns = HEADER.unpack_from(held, at)
+                if size > MAX_PAYLOAD_BYTES:
+                    raise WireError(f"a frame claims {size} bytes: this is not our wire format")
+                if not 0 <= sent_ns <= LATEST_NS:
+                    raise WireError(f"a frame is stamped {sent_ns} ns, which is no time")
+                if len(held) - at - HEADER.size < size:
+                    break
+                payload = bytes(held[at + HEADER.size : at + HEADER.size + size])
+                at += HEADER.size + size
+                frame = _decode(kind, flags, sent_ns, payload)
+                self._empty_count = 0 if size and frame is not None else self._empty_count + 1
+                if self._empty_count > MOST_EMPTY_FRAMES:
+                    raise WireError("nothing comes but empty frames: this is not our wire format")
+                if frame is None:
+                    continue
+                if frame.kind == Kind.HELLO:
+                    check_hello(frame.body)
+                yield frame
+        finally:
+            del held[:at]
+
+
+def check_hello(hello: Any) -> None:
+    """Refuses a sender we cannot understand.
+
+    Raises:
+        WireError: Not a hello, or one of a newer wire version.
+    """
+    version = hello.get("wire") if isinstance(hello, dict) else None
+    if not isinstance(version, int) or version < 1:
+        raise WireError("the hello has no wire version")
+    if version > WIRE_VERSION:
+        raise WireError(
+            f"wire version {version} is newer than {WIRE_VERSION}, the newest this brrrtop reads",
+            "upgrade brrrtop",
+        )

@@ -1,0 +1,77 @@
+"""What a monitor may ask of the agent, as frames. Knows nothing of sockets."""
+
+from __future__ import annotations
+
+import struct
+import time
+from enum import IntEnum, IntFlag
+
+from brrrtop.protocol.frames import HEADER
+
+CONTROL_KIND = 64
+_CONTROL = struct.Struct("<IIqq")
+
+
+class Op(IntEnum):
+    """The wish; what `a` and `b` mean depends on it."""
+
+    BURST = 1
+    """Trace `a` whole steps, and at most `b` nanoseconds whatever happens; `a` 0: for `b`."""
+    BURST_END = 2
+    CONTINUOUS = 3
+    """Trace until told otherwise: `a` 1, else 0."""
+    DETACH = 4
+    """Leave the trainer. With other monitors there only this one leaves, unless `DETACH_ALL`."""
+    PING = 5
+    """The monitor is awake. One that has pinged and then stays silent for 5 s gets no continuous
+    tracing, and after 30 s it is let go. `a` 1: answer with a STATUS frame."""
+    STACKS = 6
+    """Sample the main thread's stack while the GPU idles: `a` 1, else 0."""
+    KINDS = 7
+    """Trace what the bits of `a` name (`Wanted`)."""
+    SHAPES = 8
+    """Record the ops of the next whole step, with their shapes. What comes of it are OPS, marks
+    (`MarkClass.PERTURBED`, `RECORDED_OP`), or a STATUS with `shapes` that says why not."""
+
+
+class Wanted(IntFlag):
+    """What to trace. Several monitors: all that any of them wants."""
+
+    KERNELS = 1
+    COPIES = 2
+    LAUNCHES = 4
+    SYNCS = 8
+    ALLOCATIONS = 16
+    DEFAULT = 15
+    GRAPHS = 32
+    """Trace although nobody can tell where the trainer launches (no torch): the user's choice."""
+
+
+DETACH_ALL = 1
+
+
+def control(op: Op, a: int = 0, b: int = 0, flags: int = 0) -> bytes:
+    """One wish as a frame, header included."""
+    header = HEADER.pack(_CONTROL.size, CONTROL_KIND, 0, time.time_ns())
+    return header + _CONTROL.pack(op, flags, a, b)
+
+
+def burst(steps: int, longest_ns: int) -> bytes:
+    """Ask for a burst of whole steps that ends after `longest_ns` in any case."""
+    return control(Op.BURST, steps, longest_ns)
+
+
+def continuous(wanted: bool) -> bytes:
+    return control(Op.CONTINUOUS, int(wanted))
+
+
+def stacks(wanted: bool) -> bytes:
+    return control(Op.STACKS, int(wanted))
+
+
+def kinds(wanted: Wanted) -> bytes:
+    return control(Op.KINDS, int(wanted))
+
+
+def detach(everybody: bool = False) -> bytes:
+    return control(Op.DETACH, flags=DETACH_ALL if everybody else 0)

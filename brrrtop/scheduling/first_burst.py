@@ -1,0 +1,60 @@
+"""The first looks at a trainer: when the first is worth its cost, and whether it showed enough."""
+
+from __future__ import annotations
+
+from brrrtop.scheduling.policy import Limits
+from brrrtop.scheduling.step_cost import StepCost
+
+BUSY = 0.3
+"""With the SMs active for so much of the time and no steps, a trainer that has just begun does not
+load or build any more: it may be inference."""
+
+
+class Beginning:
+    """Steps, gauges and the end of the first burst in; what the first two bursts wait for out."""
+
+    def __init__(self, limits: Limits, cost: StepCost) -> None:
+        self._limits = limits
+        self._cost = cost
+        self.just_begun = False
+        """The trainer was started a moment ago: loading a model is nothing to judge it by."""
+        self.active: float | None = None
+        """How much of the time the SMs worked of late, 0 to 1; None: not known."""
+        self.stepped_ns: int | None = None
+        """When the first step ended."""
+        self._able_ns: int | None = None
+        self._first: tuple[int, int] | None = None
+        self._looks = 0
+
+    def see_look(self, start_ns: int, end_ns: int) -> None:
+        """A burst is over: what it traced, or where nothing ran, when it was on."""
+        self._looks += 1
+        self._first = (start_ns, end_ns) if self._looks == 1 else None
+
+    def awaits_steps(self, now_ns: int) -> bool:
+        """Whether the first burst is to wait for steps of a trainer that can be traced."""
+        limits, count = self._limits, self._cost.step_count
+        if not self.just_begun or count >= limits.steps_first:
+            return False
+        self._able_ns = self._able_ns or now_ns
+        if self.stepped_ns is not None and now_ns - self.stepped_ns > limits.steps_first_slow_ns:
+            return False
+        busy = self.active is not None and self.active >= BUSY and not count
+        patience_ns = limits.steps_first_busy_ns if busy else limits.steps_first_ns
+        return now_ns - self._able_ns < patience_ns
+
+    def lacks_a_step(self, now_ns: int, owed_ns: float) -> bool:
+        """Whether the only look so far held no whole step, and a second one can hold one.
+
+        Where nobody knew how long a step is, the first went by time, and may be 2 ms of kernels
+        beside a wait of 100 ms (`spans.is_stump`), or nothing at all.
+
+        Args:
+            owed_ns: What bursts, that second one included, would have to be paid for.
+        """
+        limits = self._limits
+        if self._first is None or now_ns - self._first[1] > limits.second_look_ns:
+            return False
+        if self._cost.step_ns is None or self._cost.ends_within(*self._first) >= 2:
+            return False
+        return owed_ns <= limits.credit_rate * limits.pause_most_ns

@@ -1,0 +1,400 @@
+"""Decides when the agent traces, so that watching stays within `--max-overhead`. No I/O, no clock.
+
+Time earns credit: `Limits.credit_rate` of every second. A burst spends what it is believed to
+cost, and the next one comes when the debt is paid. What it costs is measured in this very run
+(`step_cost`); until then a burst is taken to cost what the worst loop on an H200 cost.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.tables import Span
+from brrrtop.model.vocabulary import Metric
+from brrrtop.scheduling.agent_overhead import Upkeep
+from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
+from brrrtop.scheduling.first_burst import Beginning
+from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits
+from brrrtop.scheduling.step_cost import CostEstimate, StepCost
+from brrrtop.text import units
+
+I8 = npt.NDArray[np.int64]
+SECOND = 1_000_000_000
+
+# What a burst costs before this run has said so: the launch-bound worst case of an H200 with
+# driver 580 (kernel kind and launch rows: 6.1 → 6.7-7.4 ms a step; first enable: up to 20 ms).
+_PRIOR_SHARE = 0.10
+_PRIOR_STALL_NS = 15_000_000
+_NS_PER_RECORD = 1_500
+"""Cost of a traced kernel or copy to the launching thread: 0.7-1.1 us, launch rows 0.2 (H200)."""
+
+_GOLDEN = 0.618034
+"""Its multiples, modulo 1, keep apart from each other better than those of any other number."""
+
+_DUE = "its time has come"
+
+
+class Governor:
+    """Steps, traced spans and gauges in; decisions out."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.cost = StepCost()
+        self.upkeep = Upkeep()
+        self._credit_ns = 0.0
+        self._clock_ns: int | None = None
+        self._asked_ns: int | None = None
+        """When a burst was ordered whose end has not been reported yet."""
+        self._asked_longest_ns = 0
+        self._charged_ns = 0.0
+        self._ended_ns: int | None = None
+        self._observed: tuple[int, int] | None = None
+        self._observed_seen_ns: int | None = None
+        self._traced = False
+        self._arrived = 0
+        self._records: int | None = None
+        """Of the last burst."""
+        self._pause_ns = 0
+        self._bursts = 0
+        self._unanswered = 0
+        self._jumps: dict[tuple[int, int], GaugeJump] = {}
+        self._wanted: str | None = None
+        """Why a burst is wanted before its time."""
+        self._asked_by_hand = self._with_shapes = self._disturbed = False
+        self.shapes_when_due = False
+        """The next burst that comes in its time, and is paid for, is to have the ops of a step too."""
+        self._triggered_ns: int | None = None
+        self._continuous = False
+        self._continuous_sent = False
+        self._able = True
+        self._beginning = Beginning(self.limits, self.cost)
+
+    # --- in -------------------------------------------------------------------
+
+    def add_steps(self, ends_ns: I8) -> None:
+        """Ends of training steps, from the agent's marks."""
+        self.cost.add_steps(ends_ns)
+        if self._beginning.stepped_ns is None and len(ends_ns):
+            self._beginning.stepped_ns = int(ends_ns.min())
+
+    def add_observed(self, start_ns: int, end_ns: int) -> None:
+        """A span that the agent reports as traced."""
+        if self._continuous or self._continuous_sent or end_ns <= start_ns:
+            return
+        if self._asked_ns is None:
+            self.cost.add_foreign(start_ns, end_ns)
+            return
+        self._observed_seen_ns = self._clock_ns
+        held = self._observed
+        self._observed = (
+            (start_ns, end_ns) if held is None else (min(held[0], start_ns), max(held[1], end_ns))
+        )
+
+    def add_records(self, count: int) -> None:
+        """Kernels and copies that arrived."""
+        self._arrived += count
+
+    def add_traced(self) -> None:
+        """The agent says that the burst is over and all of it is reported."""
+        self._traced = self._asked_ns is not None
+
+    def add_upkeep(self, spent_ns: int, at_ns: int) -> None:
+        """What the agent has taken from the training thread in all, bursts aside: paid for too."""
+        self._credit_ns -= self.upkeep.add(spent_ns, at_ns)
+
+    def add_state(self, state: str) -> None:
+        """What the agent says of its tracing: no orders while it cannot trace."""
+        could, self._able = self._able, state not in UNABLE
+        if could and not self._able and self._asked_ns is not None:
+            self._asked_ns, self._ended_ns = None, self._clock_ns
+        if self._able and not could and self._bursts:
+            self._want("tracing is possible again")
+
+    def add_gauge(self, device: int, metric: int, value: float) -> None:
+        """A reading between 0 and 1; those of other metrics are ignored."""
+        if metric == Metric.SM_ACTIVE:
+            self._beginning.active = value
+        if metric not in WATCHED or self._asked_ns is not None:
+            return
+        jump = self._jumps.setdefault((device, metric), GaugeJump())
+        if jump.moved(value):
+            self._want(f"{Metric(metric).name.lower().replace('_', ' ')} jumped")
+
+    def await_steps(self) -> None:
+        """The trainer was started a moment ago: loading a model is nothing to judge it by."""
+        self._beginning.just_begun = True
+
+    def want_burst(self) -> None:
+        """Somebody pressed the key: the next decision is a burst, whatever the credit."""
+        self._wanted, self._asked_by_hand = "asked for", True
+
+    def want_shapes(self) -> None:
+        """The ops of one step are wanted: a burst in which they can be recorded."""
+        self._with_shapes = True
+        self.want_burst()
+
+    def add_disturbed(self, span: Span, recorded_ns: int = 0) -> None:
+        """Steps slowed on our account, but not by tracing: no measure. Of a recorded one the time
+        beyond a usual step is paid for, up to as much again: more was not the recording."""
+        self.cost.add_foreign(span.t0_ns, span.t1_ns)
+        usual_ns = self.cost.step_ns or 0
+        self._credit_ns -= min(max(recorded_ns - usual_ns, 0), usual_ns)
+
+    def clock_fell(self, now_ns: int) -> None:
+        """CLOCK_REALTIME was set back: steps and bursts of before lie in a future that is none."""
+        self.cost, self._clock_ns = StepCost(), now_ns
+        self._observed = self._observed_seen_ns = self._triggered_ns = None
+        self._asked_ns = None if self._asked_ns is None else now_ns
+        self._ended_ns = None if self._ended_ns is None else now_ns
+        self._beginning = Beginning(self.limits, self.cost)
+        if self._continuous_sent:
+            self.cost.continuous_since(now_ns)
+
+    def want_continuous(self, on: bool) -> None:
+        """Trace everything from now on, and let the budget be the user's business."""
+        self._continuous = on
+
+    def _want(self, why: str) -> None:
+        if self._wanted is None:
+            self._wanted = why
+
+    # --- out ------------------------------------------------------------------
+
+    def decide(self, now_ns: int) -> Decision | None:
+        """The order to give now, if any."""
+        self._earn(now_ns)
+        if self._continuous != self._continuous_sent:
+            return self._switch(now_ns)
+        if self._continuous or (self.limits.max_overhead <= 0 and not self._asked_by_hand):
+            return None
+        if not self._able or (self._asked_ns is not None and not self._is_over(now_ns)):
+            return None
+        self._settle(now_ns)
+        if self._bursts and step_moved(self.cost.untraced(48)):
+            self._want("the step time changed")
+        why = self._reason(now_ns)
+        return self._burst(now_ns, why) if why else None
+
+    def estimate(self, now_ns: int) -> CostEstimate | None:
+        """What watching has cost of late; None until it could be measured."""
+        bursts = self.cost.estimate(now_ns, self._pause_ns + self.limits.burst_ns)
+        if bursts is None:
+            return None
+        return replace(bursts, share=bursts.share + self.upkeep.share)
+
+    @property
+    def forbidden(self) -> str | None:
+        """That its limit lets nothing be traced."""
+        none_allowed = self.limits.max_overhead <= 0 and not self._continuous
+        return "an overhead limit of 0 allows no tracing: counters only" if none_allowed else None
+
+    @property
+    def waiting(self) -> str | None:
+        """What the first burst waits for, where it does."""
+        off = self._bursts or self._continuous or self.forbidden is not None
+        if off or not self._awaits_steps(self._clock_ns or 0):
+            return None
+        return "waiting for the first training steps: what comes before them is not judged"
+
+    def says(self, now_ns: int) -> str:
+        """One sentence: what is being done, and why."""
+        if self._continuous:
+            return "tracing every step, as asked: the overhead limit does not apply"
+        if not self._able:
+            return "the agent cannot trace at present"
+        limit = units.share(self.limits.max_overhead, 2).replace(".00%", "%")
+        if self.forbidden is not None:
+            return self.forbidden
+        if self._unanswered >= 3:
+            return f"the agent has not reported the last {self._unanswered} bursts"
+        if self.waiting is not None:
+            return self.waiting
+        if not self._bursts:
+            return "about to trace the first steps"
+        pause = units.duration(self._pause_ns)
+        if self._pause_ns > self.limits.pause_most_ns:
+            charge = units.duration(self._charge(self._plan()[0]))
+            return (
+                f"a burst costs about {charge}, more than bursts may take once a minute under "
+                f"{limit}: counters only for {pause}"
+            )
+        steps, longest_ns = self._plan()
+        length = f"{steps} step{'s' * (steps > 1)}" if steps else units.duration(longest_ns)
+        if not steps:
+            return (
+                f"no steps seen: {length} of tracing, then a pause of {pause}; what that costs "
+                "cannot be measured, so the worst known case is assumed"
+            )
+        return f"bursts of {length}, a pause of {pause}, to stay under {limit} of step time"
+
+    @property
+    def continuous(self) -> bool:
+        """Everything is to be traced."""
+        return self._continuous
+
+    @property
+    def has_traced(self) -> bool:
+        """At least one burst was asked for."""
+        return self._bursts > 0
+
+    @property
+    def pause_ns(self) -> int:
+        """The pause after the last burst, as planned now."""
+        return self._pause_ns
+
+    @property
+    def tracing(self) -> bool:
+        """A burst is under way, or everything is traced."""
+        return self._asked_ns is not None or self._continuous_sent
+
+    # --- the account of credit --------------------------------------------------
+
+    def _earn(self, now_ns: int) -> None:
+        if self._clock_ns is not None and now_ns > self._clock_ns:
+            self._credit_ns += self.limits.credit_rate * (now_ns - self._clock_ns)
+            self._credit_ns = min(self._credit_ns, 0.0)  # no saving up for a storm of bursts
+        self._clock_ns = max(now_ns, self._clock_ns or now_ns)
+
+    def _charge(self, steps: int) -> float:
+        """What a burst of that many steps is believed to cost, on the safe side, in ns.
+
+        Belief and measurement, each weighted by how sure it is (normal prior, normal mean), plus
+        one standard error: noisy steps do not make a cheap burst look dear, nor a dear one cheap.
+        """
+        step_ns = self.cost.step_ns
+        length = steps * step_ns if steps and step_ns else self.limits.stepless_burst_ns
+        prior = _PRIOR_SHARE * length
+        if steps and self._records is not None:
+            prior = _NS_PER_RECORD * self._records
+        prior += _PRIOR_STALL_NS
+        count = len(self.cost.measured)
+        if not steps or not count:
+            return prior
+        mean_ns, error_ns = self.cost.mean_extra()
+        error_ns = max(math.hypot(error_ns, 0.5 * mean_ns / count), 1.0)
+        trust = prior**2 / (prior**2 + error_ns**2)
+        believed = trust * mean_ns + (1 - trust) * prior
+        return max(believed, 0.0) + error_ns * math.sqrt(trust)
+
+    def _plan(self) -> tuple[int, int]:
+        """Steps of the next burst (0: by time), and the longest it may take."""
+        limits = self.limits
+        step_ns, last_ns = self.cost.step_ns, self.cost.last_step_ns
+        now_ns = self._clock_ns or 0
+        if step_ns is None or last_ns is None or step_ns <= 0:
+            return 0, limits.stepless_burst_ns
+        if now_ns - last_ns > max(limits.steps_gone_ns, 10 * step_ns):
+            return 0, limits.stepless_burst_ns
+        steps = -(-limits.burst_ns // step_ns)
+        least = 3 if step_ns < limits.burst_ns * 3 else 1
+        steps = min(max(steps, least), limits.steps_most)
+        if self._pause_ns >= limits.pause_most_ns:
+            steps = 1
+        return steps, min(max(4 * (steps + 1) * step_ns, limits.stepless_burst_ns), 60 * SECOND)
+
+    # --- bursts -----------------------------------------------------------------
+
+    def _burst(self, now_ns: int, why: str) -> Decision:
+        steps, longest_ns = self._plan()
+        if self._bursts and self._arrived:
+            self._records = self._arrived
+        self._arrived = 0
+        rides = self.shapes_when_due and why == _DUE and self._pause_ns <= self.limits.pause_most_ns
+        self._disturbed = self._with_shapes or rides
+        if self._disturbed:  # the step after the first mark, or the one after that
+            steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
+            why = f"{why}, with the shapes of one step"
+        self._charged_ns = self._charge(steps)
+        self._credit_ns -= self._charged_ns
+        self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
+        self._observed, self._traced = None, False
+        self._wanted, self._asked_by_hand = None, False
+        self._with_shapes, self.shapes_when_due = False, self.shapes_when_due and not rides
+        self._bursts += 1
+        return Decision(Act.BURST, why, steps, longest_ns, self._disturbed)
+
+    def _is_over(self, now_ns: int) -> bool:
+        """Whether the burst under way has ended; takes note of how."""
+        asked_ns = self._asked_ns or now_ns
+        if self._observed is not None:
+            quiet_ns = now_ns - (self._observed_seen_ns or now_ns)
+            if quiet_ns < self.limits.quiet_ns and not self._traced:
+                return False
+            start_ns, end_ns = self._observed
+            # The kinds are on from the order, not only from the first kernel that starts after.
+            count = self.cost.add_foreign if self._disturbed else self.cost.add_burst
+            count(min(start_ns, asked_ns), end_ns)
+            self._beginning.see_look(start_ns, end_ns)
+            self._ended_ns, self._unanswered = max(end_ns, asked_ns), 0
+        elif self._traced:  # and nothing ran on the device
+            self._beginning.see_look(asked_ns, now_ns)
+            self._ended_ns, self._unanswered = now_ns, 0
+        elif now_ns - asked_ns > self._asked_longest_ns + self.limits.answer_ns:
+            self._ended_ns, self._unanswered = now_ns, self._unanswered + 1
+        else:
+            return False
+        self._asked_ns = None
+        self._plan_pause()
+        return True
+
+    def _plan_pause(self) -> None:
+        """The debt, as time; it may grow at once and shrinks by a third a burst at most."""
+        rate = self.limits.credit_rate
+        needed_ns = int(-self._credit_ns / rate) if rate > 0 else self.limits.pause_most_ns
+        if self._unanswered:
+            needed_ns = max(needed_ns, self.limits.pause_least_ns * 2 ** min(self._unanswered, 5))
+            needed_ns = min(needed_ns, self.limits.pause_most_ns)
+        careful_ns = max(needed_ns, int(0.67 * self._pause_ns))
+        self._pause_ns = max(careful_ns, self.limits.pause_least_ns)
+
+    def _settle(self, now_ns: int) -> None:
+        """Books what bursts really cost where that is clearly more than was charged."""
+        for cost in self.cost.settle(now_ns):
+            beyond_ns = cost.extra_ns - cost.error_ns - self._charged_ns
+            if beyond_ns > 0:
+                self._credit_ns -= beyond_ns
+                self._plan_pause()
+
+    def _reason(self, now_ns: int) -> str | None:
+        """Why a burst is due now; None while it is not."""
+        if self._asked_by_hand:
+            return self._wanted
+        if self._ended_ns is None:
+            return None if self._awaits_steps(now_ns) else "the first look"
+        rested_ns = now_ns - self._ended_ns
+        if self._wanted is not None and self._may_trigger(now_ns, rested_ns):
+            self._triggered_ns = now_ns
+            return self._wanted
+        owed_ns = self._charge(self._plan()[0]) - self._credit_ns
+        if self._beginning.lacks_a_step(now_ns, owed_ns):
+            return "the first look held no whole step"
+        # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
+        jitter = 1 + 0.2 * ((self._bursts * _GOLDEN) % 1.0)
+        due = rested_ns >= self._pause_ns * jitter and self._credit_ns >= 0
+        return _DUE if due else None
+
+    def _awaits_steps(self, now_ns: int) -> bool:
+        return self._able and self._beginning.awaits_steps(now_ns)
+
+    def _may_trigger(self, now_ns: int, rested_ns: int) -> bool:
+        limits = self.limits
+        if rested_ns < limits.trigger_gap_ns:
+            return False
+        recently = (
+            self._triggered_ns is not None and now_ns - self._triggered_ns < limits.trigger_rest_ns
+        )
+        in_debt = self._credit_ns < -self._charge(self._plan()[0])
+        return not (recently or in_debt)
+
+    def _switch(self, now_ns: int) -> Decision:
+        self._continuous_sent = self._continuous
+        self.cost.continuous_since(now_ns if self._continuous else None)
+        if self._continuous:
+            self._asked_ns, self._wanted = None, None
+            return Decision(Act.CONTINUOUS_ON, "asked for")
+        self._ended_ns, self._observed = now_ns, None
+        return Decision(Act.CONTINUOUS_OFF, "asked for")

@@ -1,0 +1,76 @@
+"""What the governor keeps to, and what it orders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+SECOND = 1_000_000_000
+
+SHAPES_STEPS = 2
+"""So many more in a burst with shapes: the agent's control thread may be late for the first."""
+UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off"})
+"""States of the agent in which it traces nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the governor keeps to."""
+
+    max_overhead: float = 0.01
+    metered: float = 0.5
+    """Of the limit, the part that bursts and upkeep may take by our own account. A launch-bound
+    trainer paid more than that account has: +1.3 % in the median of 48 pairs, +2.3 % on average, where
+    it said 0.8 % (H200, tiny_mlp, benchmarks/overhead.py). What the rest is was not measured."""
+    pause_least_ns: int = 2 * SECOND
+    pause_most_ns: int = 60 * SECOND
+    burst_ns: int = 60_000_000
+    """About how long a burst should be; whole steps decide."""
+    steps_most: int = 16
+    stepless_burst_ns: int = 200_000_000
+    """Length of a burst when no steps are seen."""
+    steps_first: int = 3
+    """So many steps of a trainer that has just begun are waited for: `analysis.account.steps` tells why."""
+    steps_first_slow_ns: int = 4 * SECOND
+    """So long after the first of them at most: what is slower than that is no warm-up."""
+    steps_first_ns: int = 60 * SECOND
+    """And so long at most, where none come: it may be no training."""
+    steps_first_busy_ns: int = 10 * SECOND
+    """Where the GPU works meanwhile."""
+    second_look_ns: int = 10 * SECOND
+    """So long after a first look without a whole step, one that holds some comes before its time."""
+    steps_gone_ns: int = 20 * SECOND
+    """Without a step for this long (and ten times its length), bursts go by time."""
+    trigger_gap_ns: int = 1 * SECOND
+    trigger_rest_ns: int = 10 * SECOND
+    quiet_ns: int = 700_000_000
+    """A burst is over when no more of it was reported for this long: the agent reports spans every
+    150 ms while it traces, and drains for 500 ms at most."""
+    answer_ns: int = 5 * SECOND
+    """An agent that has not reported a burst this long after its end will not."""
+
+    @property
+    def credit_rate(self) -> float:
+        """What bursts and upkeep may cost, per unit of time."""
+        return self.max_overhead * self.metered
+
+
+class Act(Enum):
+    """What to tell the agent."""
+
+    BURST = "burst"
+    CONTINUOUS_ON = "continuous on"
+    CONTINUOUS_OFF = "continuous off"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One order for the agent, and why."""
+
+    act: Act
+    says: str
+    steps: int = 0
+    """Whole steps of a burst; 0: by time."""
+    longest_ns: int = 0
+    shapes: bool = False
+    """Have the ops of one of these steps recorded."""

@@ -1,0 +1,172 @@
+"""Stays when the trainer goes: keeps its last figures, and watches who takes its place.
+
+A trainer that is stopped, changed and started again is the ordinary way to try advice. Nobody is
+entered without somebody's yes: a key for each successor, or one given beforehand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.model.comparison import Baseline
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.session import Session
+from brrrtop.session.watching import CAN, Watching
+from brrrtop.sources.live import LiveSource
+
+LOOK_NS = 2_000_000_000
+"""Between two searches of the process list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """A process that runs what the ended trainer ran."""
+
+    pid: int
+    ready: bool
+    """It uses its GPU, or has had time to: it is past its imports."""
+    only: bool
+    """No other process fits as well."""
+
+
+class Successors(Protocol):
+    """Finds and opens who takes an ended trainer's place."""
+
+    agreed: bool
+    """A yes was given beforehand, to every successor."""
+    how: str
+    """What entering one means: `watch it`, …"""
+
+    def look(self) -> Successor | None: ...
+
+    def enter(self, pid: int) -> LiveSource:
+        """The successor as a source, its agent in it where there was one before.
+
+        Raises:
+            BrrrtopError: It cannot be entered; says why.
+        """
+        ...
+
+
+class Following(Watching):
+    """A session on the present that goes on with the next trainer when one ends.
+
+    Args:
+        successors: None: an end is the end.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        source: LiveSource,
+        successors: Successors | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        super().__init__(session, source, now_ns)
+        self._successors = successors
+        self._kept: Baseline | None = None
+        self._gone: str | None = None
+        self._kept_words = ""
+        self._heir: Successor | None = None
+        self._refused: dict[int, str] = {}
+        self._looked_ns = 0
+        self._notice: str | None = None
+
+    @property
+    def can(self) -> frozenset[str]:
+        able = CAN if self._source.tier != "nvml" else CAN - {"continuous"}
+        return able | {"follow"} if self._successors is not None else able
+
+    def advance(self) -> Snapshot:
+        snapshot = super().advance()
+        if snapshot.freshness is not Freshness.ENDED:
+            if snapshot.estimate is not None:
+                self._notice = None
+            return replace(snapshot, notice=self._notice)
+        if self._gone is None:
+            self._gone = self._end()
+            snapshot = super().advance()
+        if self._successors is not None and abs(self._last_ns - self._looked_ns) >= LOOK_NS:
+            self._looked_ns = self._last_ns
+            self._heir = self._successors.look()
+            if self._enters_by_itself():
+                return self._entered_by_itself(snapshot)
+        ready = self._heir is not None and self._heir.ready
+        pid = self._heir.pid if self._heir is not None and ready else None
+        return replace(snapshot, notice=self._says(), successor=pid)
+
+    def follow(self) -> str:
+        """Goes on with the successor that was found; says so.
+
+        Raises:
+            BrrrtopError: There is none, or it cannot be entered.
+        """
+        if self._heir is None or self._successors is None or self._gone is None:
+            raise BrrrtopError(
+                "no successor has been seen", "start the training again by the same command"
+            )
+        pid, before = self._heir.pid, self._source.info.label
+        try:
+            source = self._successors.enter(pid)
+        except BrrrtopError as fault:
+            self._refused[pid] = fault.message
+            raise
+        self._session = self._session.succeeded_by(source)
+        self._source = source
+        self._frozen = self._gone = self._heir = None
+        self._noted = {}
+        self._notice = f"watching pid {pid}, which runs what {before} ran"
+        return f"{self._notice}; b compares"
+
+    def _end(self) -> str:
+        """The last of a trainer: its figures are kept unless a person chose others."""
+        at = datetime.fromtimestamp(self._last_ns / 1e9).astimezone().strftime("%H:%M:%S")
+        reason = (self.ended or "the trainer ended").removeprefix(self._whose())
+        judged, chosen = self._session.judged, self._session.baseline
+        kept = "" if chosen is None else "; the baseline stays"
+        ours = chosen is None or chosen is self._kept
+        if ours and judged is not None and not judged.estimate.steps.warming_up:
+            self._session.mark(label=f"{self._source.info.label}, exited {at}")
+            self._kept = self._session.baseline
+            kept = "; its last figures are the baseline"
+        self._note_log()
+        self._source.close()
+        self._kept_words = kept
+        return f"{at} {reason}"
+
+    def _whose(self) -> str:
+        """How the end of this trainer begins; the title names it already."""
+        return f"the trainer (pid {self._source.info.pid}) "
+
+    def _enters_by_itself(self) -> bool:
+        heir = self._heir
+        if heir is None or self._successors is None or not self._successors.agreed:
+            return False
+        return heir.ready and heir.only and heir.pid not in self._refused
+
+    def _entered_by_itself(self, snapshot: Snapshot) -> Snapshot:
+        try:
+            self.follow()
+        except BrrrtopError:
+            return replace(snapshot, notice=self._says())
+        return self.advance()
+
+    def _says(self) -> str:
+        """That the trainer ended, and how it can go on."""
+        assert self._gone is not None
+        gone = f"{self._gone}{self._kept_words}"
+        if self._successors is None:
+            return gone
+        heir = self._heir
+        if heir is None:
+            return f"{self._gone}; looking for the same command{self._kept_words}"
+        if heir.pid in self._refused:
+            return f"pid {heir.pid}: {self._refused[heir.pid]}; Enter tries again"
+        if not heir.ready:
+            return f"pid {heir.pid} runs the same command and is starting; {gone}"
+        return f"pid {heir.pid} runs the same command: Enter to {self._successors.how}; {gone}"

@@ -1,0 +1,301 @@
+"""The one object with state: reads a source, keeps its timeline, and makes snapshots of it.
+
+Single-threaded by contract: whoever calls it owns it. A live socket, a recording and an imported
+trace go through the same lines.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+
+from brrrtop.advisories.advise import Advice, advise
+from brrrtop.advisories.steady import Steady
+from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.errors import BrrrtopError
+from brrrtop.model.comparison import Baseline
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.snapshot import Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
+from brrrtop.model.tables import Gauges, Span
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import Frame
+from brrrtop.session.baseline import Marking
+from brrrtop.session.events import EventLog
+from brrrtop.sources.source import Source
+from brrrtop.timeline import watched, windows
+from brrrtop.timeline.timeline import Timeline
+
+HISTORY_POINTS = 600
+GAUGE_POINTS = 120
+STALE_NS = 5_000_000_000
+MATTERS = 0.02
+"""Of a span: less of it that the host was away needs no second verdict."""
+KEEP_NS = 120_000_000_000
+"""How much of a live timeline is kept in columns; the frames themselves are kept longer."""
+
+
+class Session:
+    """A source, what it said so far, and the verdict on it."""
+
+    def __init__(
+        self, source: Source, *, window_ns: int = windows.WINDOW_NS, keep_ns: int | None = KEEP_NS,
+        silenced: frozenset[str] = frozenset(), device_id: int | None = None,
+        baseline: Baseline | None = None,
+    ) -> None:  # fmt: skip
+        self.source = source
+        self._window_ns = window_ns
+        self._keep_ns = keep_ns
+        self._silenced = silenced
+        self._device_id = device_id
+        self._marking = Marking(baseline)
+        self._latest: Snapshot | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self.timeline = Timeline(self._keep_ns)
+        self._history: deque[HistoryPoint] = deque(maxlen=HISTORY_POINTS)
+        self._log = EventLog()
+        self._steady = Steady(self._silenced)
+        self._judged_to_ns = 0
+        self._read_to_ns = 0
+        self._looked = 0
+        self.judged: Judged | None = None
+        self._others: tuple[Estimate, ...] = ()
+        self._advice = Advice()
+
+    def select_device(self, device_id: int | None) -> None:
+        """The device that the next snapshots speak of; None: the busiest."""
+        if device_id != self._device_id:
+            self._device_id = device_id
+            self._history.clear()
+            self._steady.forget()
+            self._judged_to_ns = 0
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """What is compared with."""
+        return self._marking.baseline
+
+    def succeeded_by(self, source: Source) -> Session:
+        """A session on the trainer that takes this one's place: log, graph, silence and baseline go on."""
+        heir = Session(
+            source, window_ns=self._window_ns, keep_ns=self._keep_ns,
+            silenced=self._silenced, device_id=self._device_id,
+            baseline=self._marking.baseline,
+        )  # fmt: skip
+        heir._log = EventLog(self._log.events)
+        heir._history.extend(self._history)
+        return heir
+
+    @property
+    def log(self) -> Mapping[int, Event]:
+        """Lines of the log by their numbers; the newest last."""
+        return self._log.lines
+
+    @property
+    def silenced(self) -> frozenset[str]:
+        """Ids of advice that is not given."""
+        return self._silenced
+
+    def silence(self, kind: str) -> str:
+        """Gives no advice `kind` from now on, or gives it again where it was silenced; says which."""
+        heard = kind in self._silenced
+        self._silenced = self._silenced ^ {kind}
+        (self._steady.hear if heard else self._steady.silence)(kind)
+        if heard:
+            return f"{kind} is given again when it stands"
+        return f"{kind} is silenced for this session; for good: --silence {kind}"
+
+    def mark(self, shown: Snapshot | None = None, label: str | None = None) -> str:
+        """Makes what is shown (None: the newest snapshot) the baseline; says so.
+
+        Args:
+            label: What it is called; None: by its time.
+
+        Raises:
+            BrrrtopError: Nothing is judged yet.
+        """
+        shown = shown or self._latest
+        if shown is None:
+            raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
+        says = self._marking.mark(shown, self._part, label)
+        self._log.marked(shown.now_ns, says)
+        return says
+
+    def advance(self, now_ns: int | None = None, wall_ns: int | None = None) -> Snapshot:
+        """The state at `now_ns` in the source's time.
+
+        Args:
+            now_ns: Frames up to here are read; None: all there are. Earlier than before: the
+                source is read again from its start.
+            wall_ns: The present on the source's clock, to tell how old its newest frame is; None
+                for sources that are not live.
+        """
+        if now_ns is not None and now_ns < self._read_to_ns:
+            if wall_ns is None:
+                self.source.seek(now_ns)
+                self._begin()
+            else:
+                self._clock_fell(now_ns)
+        for frame in self.source.frames(now_ns):
+            self._take(frame)
+        now = now_ns if now_ns is not None else (wall_ns or self.timeline.newest_ns or 0)
+        self._read_to_ns = now
+        span = windows.current(self.timeline, now, self._window_ns)
+        try:
+            self._look(span, now)
+        except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
+            self._refuse(fault)
+        self._log.look(self.timeline, self.judged.estimate if self.judged else None, now)
+        self._latest = self._snapshot(now, wall_ns)
+        return self._latest
+
+    def _look(self, span: Span | None, now: int) -> None:
+        """Judges the span where there is something new in it."""
+        learned = self.timeline.learn() | self.timeline.take_new_samples() | self._looked_long(now)
+        if span is not None and (learned or span.t1_ns > self._judged_to_ns):
+            self._judge(span)
+
+    def _take(self, frame: Frame) -> None:
+        try:
+            self.timeline.add(frame)
+            self._log.hear(frame)
+        except Exception as fault:  # noqa: BLE001  as above
+            self._refuse(fault)
+
+    def _refuse(self, fault: Exception) -> None:
+        """A live source goes on without its agent and what that sent; a file's fault is raised."""
+        refuse = getattr(self.source, "refuse", None)
+        if refuse is None or not refuse(fault):
+            raise fault
+        self.timeline.begin_anew()
+
+    def _clock_fell(self, now_ns: int) -> None:
+        """The clock of a live source was set back: what was seen lies in a future that is none."""
+        self.timeline.begin_anew()
+        self._judged_to_ns = 0
+        self._history.clear()
+        self._log.clock_fell(now_ns)
+
+    def _judge(self, span: Span) -> None:
+        ids = self.timeline.active_devices(span)
+        if not ids:
+            return
+        shown = self._device_id if self._device_id in ids else ids[0]
+        everyone = {i: estimate(self.timeline.window(span, i)) for i in ids}
+        steps, now = everyone[shown].estimate.steps.count, self._read_to_ns
+        if windows.is_stump(self.timeline, now, steps) and not self._is_over(now):
+            return
+        self.judged = everyone[shown]
+        self._others = tuple(everyone[i].estimate for i in ids)
+        self._remember(span, shown)
+        self._advice = advise(self.judged)
+        self._steady.look(self._advice.given, again=span.t1_ns <= self._judged_to_ns)
+        self._marking.look(self.judged.estimate, self._part)
+        if self._marking.comparison is not None:
+            self._log.compared(self._marking.comparison, span.t1_ns)
+        self._judged_to_ns = span.t1_ns
+        self._looked = self.timeline.looks_taken
+
+    def _looked_long(self, now: int) -> bool:
+        """Whether samples since the verdict may say where the host is that it found elsewhere."""
+        taken = self.timeline.looks_taken
+        if self.judged is None or not watched.is_due(taken, self._looked, self._is_over(now)):
+            return False
+        found = self.judged.estimate
+        away = found.account.idle_ns["host"] + found.account.idle_ns["io"]
+        within = found.looks is not None and found.looks.within
+        return not within and away >= MATTERS * found.account.duration_ns
+
+    def _part(self, span: Span, device_id: int) -> Estimate:
+        return estimate(self.timeline.window(span, device_id)).estimate
+
+    def _remember(self, span: Span, device_id: int) -> None:
+        """One more point of the split's history: the part of the span that is new."""
+        assert self.judged is not None
+        fresh = Span(max(span.t0_ns, self._judged_to_ns), span.t1_ns)
+        part = self.judged.estimate
+        if fresh.t0_ns > span.t0_ns:
+            part = estimate(self.timeline.window(fresh, device_id)).estimate
+        if part.account.duration_ns:
+            self._history.append(HistoryPoint(span.t1_ns, part.split, part.regime))
+
+    def _snapshot(self, now: int, wall_ns: int | None) -> Snapshot:
+        gauges = self._gauges(now)
+        latest = {int(m): float(v) for m, v in zip(gauges.metrics, gauges.values, strict=True)}
+        span = self.source.span
+        newest = self.timeline.newest_ns
+        age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
+        return Snapshot(
+            source=self._info(),
+            freshness=self._freshness(age, now),
+            now_ns=now,
+            age_ns=age,
+            progress=_progress(span, now),
+            estimate=self.judged.estimate if self.judged else None,
+            devices=self._others,
+            advisories=self._steady.current if self.judged else (),
+            whatif=self._advice.whatif if self.judged else (),
+            whatif_after=self._advice.after if self.judged else (),
+            silenced=self._steady.quiet if self.judged else (),
+            gauges=latest,
+            gauge_history=_history(gauges),
+            history=tuple(self._history),
+            events=self._log.events,
+            lost_records=self.timeline.losses.get("records", 0),
+            zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
+            overhead=Overhead(
+                latest.get(Metric.STEP_COST_SHARE),
+                latest.get(Metric.STEP_COST_ERROR_SHARE),
+                latest.get(Metric.MONITOR_CPU_SHARE),
+                int(latest[Metric.MONITOR_RSS_BYTES])
+                if Metric.MONITOR_RSS_BYTES in latest
+                else None,
+            ),
+            baseline=self._marking.baseline,
+            comparison=self._marking.comparison if self.judged else None,
+        )
+
+    def _gauges(self, now: int) -> Gauges:
+        """Readings of the last minute for the device shown and for no device in particular."""
+        table = self.timeline.gauges_between(Span(now - 60_000_000_000, now + 1))
+        shown = self.judged.estimate.device.device_id if self.judged else self._device_id
+        if shown is None and len(table):
+            shown = int(table.device_ids.max())
+        here = (table.device_ids == (shown or 0)) | (table.device_ids < 0)
+        kept: Gauges = table.take(here)
+        return kept
+
+    def _info(self) -> SourceInfo:
+        return self.source.info
+
+    def _is_over(self, now: int) -> bool:
+        span = self.source.span
+        ended = bool(self.source.ended or self.timeline.ended)
+        return ended and (span is None or now >= span.t1_ns)
+
+    def _freshness(self, age: int | None, now: int) -> Freshness:
+        if self._is_over(now):
+            return Freshness.ENDED
+        if self.timeline.newest_ns is None:
+            return Freshness.WAITING
+        if age is not None and age > STALE_NS:
+            return Freshness.STALE
+        return Freshness.LIVE if self.judged or self.timeline.gauges_seen else Freshness.WAITING
+
+
+def _progress(span: Span | None, now: int) -> float | None:
+    if span is None or span.duration_ns <= 0:
+        return None
+    return min(1.0, max(0.0, (now - span.t0_ns) / span.duration_ns))
+
+
+def _history(gauges: Gauges) -> dict[int, tuple[float, ...]]:
+    found: dict[int, tuple[float, ...]] = {}
+    for metric in np.unique(gauges.metrics):
+        found[int(metric)] = tuple(
+            float(v) for v in gauges.values[gauges.metrics == metric][-GAUGE_POINTS:]
+        )
+    return found

@@ -1,0 +1,106 @@
+"""The connection to one agent: its frames, orders to it, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from brrrtop.protocol.frames import Frame, WireError
+from brrrtop.protocol.requests import Op, control
+from brrrtop.sources.ports import Agent
+from collectors.errors import CollectorError
+
+HANG_UP_S = 2.0
+"""Until the agent lets go of its trainer when asked; as `collectors.attach.attach` waits for it."""
+EXIT_NS = 500_000_000
+"""How long a process may take from closing its sockets to being gone."""
+
+
+class AgentLink:
+    """One agent, or none at all.
+
+    Args:
+        agent: None: counters only.
+        now_ns: CLOCK_REALTIME.
+    """
+
+    def __init__(self, agent: Agent | None, now_ns: Callable[[], int]) -> None:
+        self._agent = agent
+        self._now_ns = now_ns
+        self.lost: str | None = None
+        """Why it is gone for good, once that is settled."""
+        self.fault: str | None = None
+        """What its last bytes were like, where they made no sense."""
+        self._hung_up_ns: int | None = None
+        self.hung_up_why = ""
+
+    @property
+    def had_agent(self) -> bool:
+        """There is one, or was."""
+        return self._agent is not None
+
+    def refuse(self, fault: Exception) -> None:
+        """What it sent could not be taken in."""
+        self.fault = str(fault) or type(fault).__name__
+
+    @property
+    def there(self) -> bool:
+        """There is one, and it is not lost."""
+        return self._agent is not None and self.lost is None
+
+    def frames(self) -> list[Frame]:
+        """What has arrived; `fault` says if it could not be read to the end."""
+        if self._agent is None or self.lost is not None:
+            return []
+        found: list[Frame] = []
+        try:
+            found.extend(self._agent.frames())
+        except Exception as fault:  # noqa: BLE001  whatever it sends, the monitor goes on
+            self.refuse(fault)
+            return found
+        if self._agent.closed:
+            self.hang_up("its socket closed")
+        return found
+
+    def hang_up(self, why: str) -> None:
+        """It said that it ends, or its socket closed; the first word counts."""
+        if self._hung_up_ns is None:
+            self._hung_up_ns, self.hung_up_why = self._now_ns(), why
+
+    def is_over(self, now_ns: int, trainer_gone: bool) -> bool:
+        """It has ended. A trainer that exits ends its agent first: its own end is the news then."""
+        if self._hung_up_ns is None:
+            return False
+        return trainer_gone or now_ns - self._hung_up_ns >= EXIT_NS
+
+    def clock_fell(self) -> None:
+        """CLOCK_REALTIME was set back: what is waited for is waited for from now."""
+        if self._hung_up_ns is not None:
+            self._hung_up_ns = self._now_ns()
+
+    def order(self, op: Op, a: int = 0, b: int = 0) -> bool:
+        """Tells the agent something; False: there is nobody to tell."""
+        if self._agent is None or self.lost is not None:
+            return False
+        try:
+            self._agent.send(control(op, a, b))
+        except (OSError, CollectorError):
+            return False  # the next look at the socket says why
+        return True
+
+    def leave(self) -> None:
+        """Asks it to leave, and reads until it has: a socket closed on unread frames is reset, and
+        the wish may be lost with them. Seconds at the longest."""
+        agent = self._agent
+        if agent is None:
+            return
+        until = time.monotonic() + HANG_UP_S
+        with contextlib.suppress(OSError, CollectorError, WireError):
+            if self.order(Op.DETACH):
+                while not agent.closed and time.monotonic() < until:
+                    for _ in agent.frames():
+                        pass
+                    time.sleep(0.005)
+        with contextlib.suppress(OSError):
+            agent.close()

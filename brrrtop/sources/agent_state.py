@@ -1,0 +1,70 @@
+"""What the agent says of itself: its state, and what keeps it from tracing kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from brrrtop.scheduling.policy import UNABLE
+from brrrtop.sources.blockers import with_help, without_gpu
+
+CANNOT = UNABLE - {"waiting"}
+"""States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
+ROUTINE = frozenset({"ready", "tracing"})
+"""States between which every burst moves the agent."""
+EXPECTED = frozenset(
+    {
+        "",
+        "kernel tracing is ready",
+        "kernel tracing is ready to try again",
+        "tracing a burst",
+        "tracing continuously",
+    }
+)
+"""What the agent says when nothing is in its way."""
+UNHEARD = "kernel tracing waits to hear"
+"""How a sentence begins by which a ready agent says that it holds every burst back."""
+
+
+class AgentState:
+    """Follows the statuses of an agent in process `pid`."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self._pid = pid
+        self._gpuless = False
+        self.state = ""
+        """`undecided` where a ready agent does not know yet whether it may trace; else its own."""
+        self.hurdle: str | None = None
+        """What keeps it from tracing, or from tracing all, in its own words, and what helps."""
+
+    @property
+    def cannot_trace(self) -> bool:
+        """And will not soon."""
+        return self.state in CANNOT
+
+    @property
+    def refuses(self) -> str | None:
+        """Why nothing can be traced that a person asks for; None where it can, at once or soon."""
+        if not self.cannot_trace and not self._gpuless:
+            return None
+        return self.hurdle or "the agent cannot trace at present"
+
+    def hear(self, said: dict[str, Any], hello: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of a status that is worth passing on; that it traces a burst is no news.
+
+        Args:
+            hello: What the agent said of its trainer when it was met.
+        """
+        status = dict(said)
+        state, says = str(status.get("state")), str(status.get("says") or "")
+        if state == "ready" and says.startswith(UNHEARD):
+            state = "undecided"
+        gpuless = without_gpu(hello) if state == "waiting" else None
+        self._gpuless, says = gpuless is not None, gpuless or says
+        hurdle = with_help(state, says, self._pid) if says not in EXPECTED else None
+        if hurdle is not None:
+            status["says"] = hurdle
+        if {state, self.state} <= ROUTINE and hurdle is None and self.hurdle is None:
+            status.pop("says", None)
+        self.state, self.hurdle = state, hurdle
+        return status

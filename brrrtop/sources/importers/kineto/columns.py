@@ -1,0 +1,260 @@
+"""Typed events → plain columns, one set a kind of event. The only pass over single events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Raw
+
+from brrrtop.model.tables import I8, Bool
+from brrrtop.protocol.columns import LONGEST_NS
+from brrrtop.sources.importers.kineto import names as kineto_names
+from brrrtop.sources.importers.kineto import times
+from brrrtop.sources.importers.kineto.events import ABSENT, Args, Event
+
+Array = npt.NDArray[Any]
+
+KERNEL, COPY, CALL, OP, RANGE, OVERHEAD = 1, 2, 3, 4, 5, 6
+_CATEGORIES = {
+    "kernel": KERNEL,
+    "Kernel": KERNEL,
+    "gpu_memcpy": COPY,
+    "gpu_memset": COPY,
+    "Memcpy": COPY,
+    "Memset": COPY,
+    "cuda_runtime": CALL,
+    "cuda_driver": CALL,
+    "Runtime": CALL,
+    "runtime": CALL,
+    "driver": CALL,
+    "cpu_op": OP,
+    "Operator": OP,
+    "operator": OP,
+    "user_annotation": RANGE,
+    "UserAnnotation": RANGE,
+    "overhead": OVERHEAD,
+}
+_MOST_CATEGORIES = 1_000
+
+_cat, _name, _tid, _ts, _dur = (attrgetter(a) for a in ("cat", "name", "tid", "ts_us", "dur_us"))
+_args = attrgetter("args")
+
+
+class _Codes(dict[str, int]):
+    """Category → code; 0 for what is not used."""
+
+    def __missing__(self, key: str) -> int:
+        if len(self) < _MOST_CATEGORIES:
+            self[key] = 0  # asking a dict twice is cheaper than asking this once
+        return 0
+
+
+class Interned(dict[Any, int]):
+    """Key → small number, in order of appearance."""
+
+    def __missing__(self, key: Any) -> int:
+        number = self[key] = len(self)
+        return number
+
+
+class Threads(dict[Any, int]):
+    """Thread ids as traces write them (`7`, `"7"`, `"stream 7"`, `"python"`) → u32, distinct."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._used: set[int] = set()
+        self._free = (1 << 32) - 1
+
+    def __missing__(self, key: Any) -> int:
+        text = str(key).rsplit(" ", 1)[-1]
+        wanted = int(text) if text.isascii() and text.isdigit() and len(text) < 11 else -1
+        if not 0 <= wanted < 1 << 32 or (str(key) != text and wanted in self._used):
+            while self._free in self._used:
+                self._free -= 1
+            wanted = self._free
+        self[key] = wanted
+        self._used.add(wanted)
+        return wanted
+
+
+class Table:
+    """Columns by name, grown a batch at a time."""
+
+    def __init__(self) -> None:
+        self._batches: list[dict[str, Array]] = []
+
+    def __len__(self) -> int:
+        return sum(len(batch["start_ns"]) for batch in self._batches)
+
+    def add(self, batch: dict[str, Array]) -> None:
+        self._batches.append(batch)
+
+    def joined(self) -> dict[str, Array]:
+        """Each column in one piece; the batches are let go."""
+        batches, self._batches = self._batches, []
+        if not batches:
+            return {}
+        return {
+            key: np.concatenate([batch.pop(key) for batch in batches]) for key in list(batches[0])
+        }
+
+
+class Collected:
+    """Everything a trace said, as columns; times are ns without the trace's base time."""
+
+    def __init__(self) -> None:
+        self.names = Interned({"": 0})
+        self.threads = Threads()
+        self.signatures = Interned()
+        """(name, dims, types, concrete, strides), the last four as JSON text."""
+        self.pids = Interned()
+        self.kernels, self.copies, self.calls = Table(), Table(), Table()
+        self.ops, self.ranges, self.overheads = Table(), Table(), Table()
+        self.event_count = 0
+        self.losses: dict[str, int] = {}
+        self._codes = _Codes(_CATEGORIES)
+
+    def lose(self, place: str, count: int) -> None:
+        if count:
+            self.losses[place] = self.losses.get(place, 0) + count
+
+    def add(self, events: list[Event], exact: Callable[[], tuple[list[Raw], list[Raw]]]) -> None:
+        """Takes in one run; `exact` gives the text of its times where doubles lose nanoseconds.
+
+        Raises:
+            OverflowError: An id is beyond 64 bits. Nothing was taken in.
+        """
+        count = len(events)
+        codes = np.fromiter(map(self._codes.__getitem__, map(_cat, events)), np.int8, count)
+        starts, spans = self._times(events, exact)
+        batches = []
+        for code, table, columns in (
+            (KERNEL, self.kernels, self._kernels),
+            (COPY, self.copies, self._copies),
+            (CALL, self.calls, self._calls),
+            (OP, self.ops, self._ops),
+            (RANGE, self.ranges, self._ranges),
+            (OVERHEAD, self.overheads, self._ranges),
+        ):
+            rows = np.flatnonzero(codes == code)
+            if not len(rows):
+                continue
+            batch = columns([events[row] for row in rows.tolist()])
+            batch["start_ns"] = starts[rows]
+            batch["end_ns"] = starts[rows] + spans[rows]
+            good = (spans[rows] >= 0) & (spans[rows] <= LONGEST_NS) & (starts[rows] != times.BAD)
+            batches.append((table, batch, good))
+        self.event_count += count
+        for table, batch, good in batches:
+            if not good.all():
+                self._lose_bad(table, events, batch, good)
+                batch = {key: column[good] for key, column in batch.items()}
+            table.add(batch)
+
+    def _lose_bad(self, table: Table, events: list[Event], batch: Any, good: Bool) -> None:
+        bad = int((~good).sum())
+        self.lose("impossible time or duration", bad)
+        if table is self.kernels or table is self.copies:
+            self.lose("records", bad)
+
+    def _times(
+        self, events: list[Event], exact: Callable[[], tuple[list[Raw], list[Raw]]]
+    ) -> tuple[I8, I8]:
+        count = len(events)
+        starts_us = np.fromiter(map(_ts, events), np.float64, count)
+        spans_us = np.fromiter(map(_dur, events), np.float64, count)
+        if times.needs_text(starts_us):
+            starts, spans = exact()
+            if len(starts) == count:
+                absent = np.fromiter((not len(s) for s in map(bytes, spans)), np.bool_, count)
+                spans_ns = times.from_text(spans)
+                return times.from_text(starts), np.where(absent, -1, spans_ns)
+        return times.from_us(starts_us), times.from_us(spans_us)
+
+    def _name_ids(self, events: Sequence[Event]) -> I8:
+        return np.fromiter(map(self.names.__getitem__, map(_name, events)), np.int64, len(events))
+
+    def _tids(self, events: Sequence[Event]) -> I8:
+        return np.fromiter(map(self.threads.__getitem__, map(_tid, events)), np.int64, len(events))
+
+    def _externals(self, args: Sequence[Args]) -> I8:
+        return _column(args, "external") | _column(args, "old_external")
+
+    def _activity(self, events: list[Event], args: list[Args]) -> dict[str, Array]:
+        devices = _column(args, "device")
+        if (devices < 0).any():
+            pids = [e.pid if isinstance(e.pid, int) and 0 <= e.pid < 1024 else 0 for e in events]
+            devices = np.where(devices < 0, np.array(pids, np.int64), devices)
+        return {
+            "name_id": self._name_ids(events),
+            "device": devices,
+            "stream": _column(args, "stream"),
+            "correlation": _column(args, "correlation"),
+            "external": self._externals(args),
+            "graph": _column(args, "graph"),
+        }
+
+    def _kernels(self, events: list[Event]) -> dict[str, Array]:
+        args = list(map(_args, events))
+        return {
+            **self._activity(events, args),
+            "grid": np.array([a.grid for a in args], np.int64),
+            "block": np.array([a.block for a in args], np.int64),
+            "registers": _column(args, "registers"),
+            "shared_bytes": _column(args, "shared_bytes"),
+            "graph_node": _column(args, "graph_node"),
+            "channel": _column(args, "channel"),
+        }
+
+    def _copies(self, events: list[Event]) -> dict[str, Array]:
+        args = list(map(_args, events))
+        return {**self._activity(events, args), "size_bytes": _column(args, "size_bytes")}
+
+    def _calls(self, events: list[Event]) -> dict[str, Array]:
+        args = list(map(_args, events))
+        self.pids[events[0].pid]
+        return {
+            "name_id": self._name_ids(events),
+            "tid": self._tids(events),
+            "correlation": _column(args, "correlation"),
+            "external": self._externals(args),
+        }
+
+    def _ops(self, events: list[Event]) -> dict[str, Array]:
+        args = list(map(_args, events))
+        names = list(map(_name, events))
+        shaped = [a.dims is not ABSENT or a.types is not ABSENT for a in args]
+        keys: list[Any] = [(name, b"", b"", b"", b"") for name in names]
+        for row in np.flatnonzero(shaped).tolist():
+            a = args[row]
+            texts = bytes(a.dims), bytes(a.types), bytes(a.concrete), bytes(a.strides)
+            keys[row] = (names[row], *texts)
+        self.pids[events[0].pid]
+        return {
+            "name_id": self._name_ids(events),
+            "tid": self._tids(events),
+            "external": self._externals(args),
+            "signature": np.fromiter(map(self.signatures.__getitem__, keys), np.int64, len(keys)),
+        }
+
+    def _ranges(self, events: list[Event]) -> dict[str, Array]:
+        return {"name_id": self._name_ids(events), "tid": self._tids(events)}
+
+    def split_ranges(self, ops: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Ops that are ops, and ranges that old traces file under ops."""
+        if not ops:
+            return ops, {}
+        flags = np.fromiter(map(kineto_names.is_annotation, self.names), np.bool_, len(self.names))
+        named = flags[ops["name_id"]]
+        if not named.any():
+            return ops, {}
+        ranges = {key: ops[key][named] for key in ("name_id", "tid", "start_ns", "end_ns")}
+        return {key: column[~named] for key, column in ops.items()}, ranges
+
+
+def _column(args: Sequence[Args], name: str) -> I8:
+    return np.fromiter(map(attrgetter(name), args), np.int64, len(args))

@@ -1,0 +1,108 @@
+"""Who caused what: launches to activities, ops to launches, ops to the waits inside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.nesting import Nest
+from brrrtop.model.tables import I8, Bool
+
+Array = npt.NDArray[Any]
+_U32 = 1 << 32
+_TRUST = 0.8
+"""Share of launches whose External id must name the op that holds them before it is believed:
+torch 1.13 wrote the correlation there."""
+
+
+def in_u32(*columns: Array) -> list[I8]:
+    """Ids that share one space, mapped to dense ones when any does not fit u32; 0 stays 0."""
+    if all(not len(c) or (int(c.min()) >= 0 and int(c.max()) < _U32) for c in columns):
+        return [np.asarray(c, np.int64) for c in columns]
+    known = np.unique(np.concatenate([*columns, np.zeros(1, np.int64)]))
+    known = np.concatenate([np.zeros(1, np.int64), known[known != 0]])
+    order = np.argsort(known)
+    return [order[np.searchsorted(known, c, sorter=order)] for c in columns]
+
+
+def told_apart(
+    calls: Array, call_starts: I8, launching: Bool, acts: Array, act_starts: I8
+) -> tuple[I8, I8]:
+    """Correlations of calls and activities, unique among calls.
+
+    A correlation that several calls carry (merged traces, counters that wrapped) gets a new number
+    for each call; its activities go to the nearest launching call before them, else the first.
+    """
+    known, counts = np.unique(calls, return_counts=True)
+    again = known[(counts > 1) & (known != 0)]
+    if not len(again):
+        return calls, acts
+    calls, acts = calls.copy(), acts.copy()
+    call_rows = np.flatnonzero(np.isin(calls, again))
+    act_rows = np.flatnonzero(np.isin(acts, again))
+    old = calls[call_rows]
+    top = int(max(calls.max(), acts.max(initial=0)))
+    fresh = _unused(np.concatenate([calls, acts]), len(call_rows), top)
+    calls[call_rows] = fresh
+    able = launching[call_rows]
+    acts[act_rows] = _nearest(
+        old[able], call_starts[call_rows][able], fresh[able], acts[act_rows], act_starts[act_rows]
+    )
+    return calls, acts
+
+
+def _unused(used: Array, count: int, top: int) -> I8:
+    if top + count < _U32:
+        return np.arange(top + 1, top + 1 + count, dtype=np.int64)
+    candidates = np.setdiff1d(np.arange(1, len(used) + count + 1, dtype=np.int64), used)
+    return np.asarray(candidates[:count], np.int64)
+
+
+def _nearest(keys: Array, starts: I8, values: I8, wanted: Array, times: I8) -> I8:
+    """For each wanted key the value with the latest start not after its time, else the earliest."""
+    if not len(keys) or not len(wanted):
+        return np.zeros(len(wanted), np.int64)
+    order = np.lexsort((starts, keys))
+    keys, starts, values = keys[order], starts[order], values[order]
+    low = np.searchsorted(keys, wanted, "left")
+    high = np.searchsorted(keys, wanted, "right")
+    merged = np.lexsort(
+        (
+            np.concatenate([np.zeros(len(keys)), np.ones(len(wanted))]),
+            np.concatenate([starts, times]),
+            np.concatenate([keys, wanted]),
+        )
+    )
+    is_key = merged < len(keys)
+    before = np.cumsum(is_key)
+    at = np.empty(len(wanted), np.int64)
+    at[merged[~is_key] - len(keys)] = before[~is_key] - 1
+    at = np.clip(at, low, np.maximum(high - 1, low))
+    return np.where(high > low, values[np.minimum(at, len(values) - 1)], 0)
+
+
+def op_of_launch(nest: Nest, op_externals: I8, launches: dict[str, Array]) -> I8:
+    """Position in `nest.order` of the op behind each launch; -1: nobody knows.
+
+    By External id where the trace's External ids prove to be those of ops, else by who holds the
+    launch on its thread. `launches` has tid (-1: the call was not recorded), start_ns, end_ns and
+    external.
+    """
+    held = nest.holder(launches["tid"], launches["start_ns"], launches["end_ns"])
+    if not len(op_externals) or not len(held):
+        return held
+    externals = op_externals[nest.order]
+    order = np.argsort(externals, kind="stable")
+    at = np.searchsorted(externals, launches["external"], "right", sorter=order) - 1
+    named = np.where(at >= 0, order[np.maximum(at, 0)], -1)
+    named[(named >= 0) & (externals[named] != launches["external"])] = -1
+    named[launches["external"] == 0] = -1
+    both = (held >= 0) & (launches["external"] != 0)
+    agree = np.count_nonzero(named[both] == held[both])
+    if agree < _TRUST * np.count_nonzero(both):
+        return held
+    if not both.any() and np.mean(launches["external"] == launches["correlation"]) > 0.5:
+        return held
+    return np.where(named >= 0, named, held)

@@ -1,0 +1,113 @@
+"""Marks of a trace: ranges by name, compiles, outermost ops, and waits inside ops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.nesting import Nest
+from brrrtop.model.tables import I8
+from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+from brrrtop.protocol.frames import MARK
+from brrrtop.sources.importers.kineto import names as kineto_names
+
+Array = npt.NDArray[Any]
+Columns = dict[str, Array]
+
+
+def rows_of(table: Columns, rows: Array) -> Columns:
+    """Some rows of every column."""
+    return {key: column[rows] for key, column in table.items()}
+
+
+def filled(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> Array:
+    """Records with the named columns, the rest zero."""
+    records = np.zeros(len(table["start_ns"]), dtype)
+    for key in keys:
+        records[key] = table[key]
+    return records
+
+
+def of_class(table: Columns, mark_class: MarkClass) -> Array:
+    """One mark a row."""
+    records = filled(MARK, table, ("start_ns", "end_ns", "tid", "name_id"))
+    records["mark_class"] = mark_class
+    return records
+
+
+def ranges(table: Columns, names: list[str]) -> Array:
+    """Ranges classed by their names. Compiles are left to `compiles`."""
+    records = of_class(table, MarkClass.ANNOTATION)
+    used, inverse = np.unique(table["name_id"], return_inverse=True)
+    found = np.array([kineto_names.mark_class(names[i]) for i in used], np.int64).reshape(-1, 2)
+    records["mark_class"] = found[inverse, 0]
+    records["value"] = found[inverse, 1]
+    kept: Array = records[records["mark_class"] != MarkClass.COMPILE]
+    return kept
+
+
+def compiles(tables: list[Columns], names: list[str]) -> Array:
+    """One mark a compile: the outermost ranges of torch.compile at work, on whatever thread.
+
+    The compiled code that its thread runs next, "Torch-Compiled Region: 0/2", tells which frame
+    was compiled and how often before: the mark takes its name, and 2 as its value.
+    """
+    compiling = np.fromiter(map(kineto_names.is_compile, names), np.bool_, len(names))
+    parts = [of_class(rows_of(t, compiling[t["name_id"]]), MarkClass.COMPILE) for t in tables]
+    records = np.concatenate(parts)
+    if not len(records):
+        return records
+    nest = Nest(np.zeros(len(records), np.int64), records["start_ns"], records["end_ns"])
+    records = records[nest.order[nest.parents < 0]]
+    again = np.fromiter(map(kineto_names.recompiles, names), np.int64, len(names))
+    for table in tables:
+        regions = rows_of(table, again[table["name_id"]] >= 0)
+        order = np.argsort(regions["start_ns"], kind="stable")
+        _name_by_region(records, rows_of(regions, order), again)
+    return records
+
+
+def _name_by_region(records: Array, regions: Columns, again: I8) -> None:
+    """Names the compiles of each thread by the first region of that thread after each."""
+    by_tid, regions_by_tid = (np.argsort(t["tid"], kind="stable") for t in (records, regions))
+    for tid in np.unique(records["tid"]).tolist():
+        mine = _of_thread(records, by_tid, tid)
+        theirs = _of_thread(regions, regions_by_tid, tid)
+        starts = regions["start_ns"][theirs]
+        at = np.searchsorted(starts, records["end_ns"][mine])
+        next_start = np.append(records["start_ns"][mine][1:], np.iinfo(np.int64).max)
+        known = at < len(starts)
+        known[known] = starts[at[known]] <= next_start[known]
+        name_ids = regions["name_id"][theirs][at[known]]
+        records["name_id"][mine[known]] = name_ids
+        records["value"][mine[known]] = again[name_ids]
+
+
+def _of_thread(table: Any, by_tid: I8, tid: int) -> I8:
+    """Rows of one thread, in their own order."""
+    low, high = (np.searchsorted(table["tid"], tid, s, sorter=by_tid) for s in ("left", "right"))
+    return by_tid[low:high]
+
+
+def outermost(ops: Columns, nest: Nest) -> Array:
+    """Ops that no other op of their thread holds."""
+    return of_class(rows_of(ops, nest.order[nest.parents < 0]), MarkClass.OP)
+
+
+def waits(
+    nest: Nest, ops: Columns, calls: Columns, classes: I8, copies: Columns, names: list[str]
+) -> Array:
+    """Ops that read something back and waited for it; uploads that wait are not meant."""
+    reads = np.fromiter(map(kineto_names.reads_back, names), np.bool_, len(names))
+    wanted = reads[ops["name_id"]][nest.order]
+    at = np.flatnonzero(classes == CallClass.SYNC)
+    holders = nest.holder(calls["tid"][at], calls["start_ns"][at], calls["end_ns"][at])
+    outer = np.unique(nest.outermost(holders, wanted))
+    kinds = np.array([kineto_names.copy_kinds(name)[0] for name in names], np.int64)
+    uploads = copies["correlation"][kinds[copies["name_id"]] == CopyKind.HTOD]
+    up = np.flatnonzero(np.isin(calls["correlation"], uploads[uploads != 0]))
+    holders = nest.holder(calls["tid"][up], calls["start_ns"][up], calls["end_ns"][up])
+    outer = np.setdiff1d(outer[outer >= 0], nest.outermost(holders, wanted))
+    return of_class(rows_of(ops, nest.order[outer]), MarkClass.PYTHON_SYNC)

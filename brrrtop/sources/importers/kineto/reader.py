@@ -1,0 +1,253 @@
+"""A trace file as a head, runs of whole events, and a tail. Knows gzip and brackets, not events.
+
+A trace is `{..., "traceEvents": [EVENT, EVENT, ...], ...}` or, as Chrome allows, a bare list.
+It is never held as a whole: a thread inflates one block ahead while the events of the block
+before are decoded. A block is cut where an object ends and another begins. Inside a JSON string
+that text would need unescaped quotes, so a cut is never in a string; it can only be too deep
+(between objects of a list inside an event). Then the run does not parse, and `Runs.refuse` asks
+for a longer one.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import zstandard
+
+from brrrtop.errors import BadInput
+
+BLOCK_BYTES = 1 << 19
+"""Of text. The events of one block stay in the cache while they are turned into columns."""
+MOST_HEAD_BYTES = 64 << 20
+"""Nothing before the events of a trace is this long."""
+MOST_RUN_BYTES = 16 << 20
+"""No event is this long; a file that never shows a cut is not a trace."""
+_CUT = re.compile(rb'\}\s*,\s*(?=\{\s*"[\w ]+"\s*:)')
+_EVENTS = re.compile(rb'"traceEvents"\s{0,64}:\s{0,64}\[')
+_EVENTS_BYTES = 200
+"""More than what `_EVENTS` finds."""
+_SPACE = b" \t\r\n"
+_UTF8_MARK = b"\xef\xbb\xbf"
+HOW_TO_TRACE = "give a trace written by torch.profiler's export_chrome_trace, or a .brrr recording"
+
+
+class Inflater:
+    """Blocks of text out of a plain, gzip or zstd file, whatever its name says."""
+
+    def __init__(self, file: BinaryIO, size_bytes: int) -> None:
+        self._file = file
+        self._size_bytes = size_bytes
+        self.fault: str | None = None
+        """Why the text ends early; None when the file is whole."""
+
+    def blocks(self) -> Iterator[bytes]:
+        start = self._file.read(4)
+        self._file.seek(0)
+        if start[:2] == b"\x1f\x8b":
+            yield from self._gzip()
+        elif start == b"\x28\xb5\x2f\xfd":
+            yield from self._zstd()
+        else:
+            while block := self._file.read(BLOCK_BYTES):
+                yield block
+
+    def _gzip(self) -> Iterator[bytes]:
+        inflate = zlib.decompressobj(31)
+        data = b""
+        try:
+            while True:
+                if not data:
+                    data = self._file.read(BLOCK_BYTES >> 2)
+                    if not data:
+                        break
+                text = inflate.decompress(data, BLOCK_BYTES)
+                data = inflate.unconsumed_tail
+                if text:
+                    yield text
+                if inflate.eof:
+                    data = inflate.unused_data or self._file.read(BLOCK_BYTES >> 2)
+                    if data[:2] != b"\x1f\x8b":
+                        return
+                    inflate = zlib.decompressobj(31)
+        except zlib.error:
+            self.fault = f"the gzip data is damaged near byte {self._file.tell()}"
+            return
+        self.fault = f"the gzip data ends early, after {self._size_bytes} bytes"
+
+    def _zstd(self) -> Iterator[bytes]:
+        try:
+            with zstandard.ZstdDecompressor().stream_reader(
+                self._file, read_across_frames=True, closefd=False
+            ) as reader:
+                while block := reader.read(BLOCK_BYTES):
+                    yield block
+        except zstandard.ZstdError:
+            self.fault = f"the zstd data is damaged or ends early near byte {self._file.tell()}"
+
+
+def ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The same blocks, produced by a thread that stays a few ahead."""
+    ready: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=4)
+    stop = threading.Event()
+
+    def produce() -> None:
+        last: BaseException | None = None
+        try:
+            for block in blocks:
+                if stop.is_set():
+                    break
+                ready.put(block)
+        except BaseException as fault:  # noqa: BLE001  handed to the consumer
+            last = fault
+        ready.put(last)
+
+    thread = threading.Thread(target=produce, name="brrrtop-inflate", daemon=True)
+    thread.start()
+    item: bytes | BaseException | None = b""
+    try:
+        while isinstance(item := ready.get(), bytes):
+            yield item
+    finally:
+        stop.set()
+        while isinstance(item, bytes):
+            item = ready.get()
+        thread.join()
+    if item is not None:
+        raise item
+
+
+class Runs:
+    """Cuts text into head, runs of whole events, and tail.
+
+    `for run in runs` yields bytes that become a JSON list between `[` and `]`. After a run that
+    does not parse, call `refuse`: the next one starts at the same place and is longer. When the
+    text is used up, `rest` is what is left: the last events and the tail.
+    """
+
+    def __init__(self, blocks: Iterator[bytes], label: str) -> None:
+        self._blocks = blocks
+        self._label = label
+        self._held = b""
+        self._refused: bytes | None = None
+        self._try_at_bytes = BLOCK_BYTES
+        self.bare = False
+        """A list of events with nothing around it."""
+        self.head = b""
+
+    @property
+    def rest(self) -> bytes:
+        return self._held
+
+    def start(self) -> None:
+        """Reads up to the first event.
+
+        Raises:
+            BadInput: Empty, not JSON, or no `traceEvents`.
+        """
+        text = bytearray()
+        blank_bytes = searched = 0
+        for block in self._blocks:
+            text += block
+            if not searched:
+                stripped = bytes(text).removeprefix(_UTF8_MARK).lstrip(_SPACE)
+                if not stripped:
+                    blank_bytes += len(text)
+                    text.clear()
+                    if blank_bytes > MOST_HEAD_BYTES:
+                        break
+                    continue
+                if stripped[:1] == b"[":
+                    self.bare, self.head, self._held = True, b"[", stripped[1:]
+                    return
+                text[:] = stripped
+                if stripped[:1] != b"{":
+                    break
+            if found := _EVENTS.search(text, max(0, searched - _EVENTS_BYTES)):
+                self.head, self._held = bytes(text[: found.end()]), bytes(text[found.end() :])
+                return
+            searched = len(text)
+            if searched > MOST_HEAD_BYTES:
+                break
+        if not text:
+            raise BadInput(f"{self._label} holds no text", HOW_TO_TRACE)
+        if text[:1] != b"{":
+            raise BadInput(f"{self._label} is not JSON", HOW_TO_TRACE)
+        raise BadInput(f"{self._label} is JSON without traceEvents, so not a trace", HOW_TO_TRACE)
+
+    def refuse(self, run: bytes) -> None:
+        """`run` was cut too deep: give it again with what follows.
+
+        Raises:
+            BadInput: It is longer than any event.
+        """
+        if len(run) > MOST_RUN_BYTES:
+            raise BadInput(f"{self._label} has an event without an end", HOW_TO_TRACE)
+        self._refused = run
+        self._try_at_bytes = 2 * len(run)
+
+    def __iter__(self) -> Iterator[bytes]:
+        pieces = [self._held]
+        size = len(self._held)
+        for block in self._blocks:
+            pieces.append(block)
+            size += len(block)
+            if size < self._try_at_bytes:
+                continue
+            text = b"".join(pieces)
+            cut = last_cut(text)
+            if cut is None:
+                if size > MOST_RUN_BYTES:
+                    raise BadInput(f"{self._label} has no events that end", HOW_TO_TRACE)
+                pieces, self._try_at_bytes = [text], 2 * size
+                continue
+            run, comma_on = text[: cut + 1], text[cut + 1 :]
+            self._held = comma_on[comma_on.index(b",") + 1 :]
+            self._try_at_bytes = BLOCK_BYTES
+            yield run
+            if self._refused is not None:
+                self._held, self._refused = text, None
+            pieces, size = [self._held], len(self._held)
+        self._held = b"".join(pieces)
+
+
+def last_cut(text: bytes) -> int | None:
+    """Index of the `}` that ends the last object followed by another; None: no such place."""
+    reach = 1 << 14
+    while True:
+        start = max(len(text) - reach, 0)
+        last = -1
+        for match in _CUT.finditer(text, start):
+            last = match.start()
+        if last >= 0:
+            return last
+        if start == 0:
+            return None
+        reach *= 8
+
+
+def first_cut(text: bytes, at: int) -> int | None:
+    """Index where the first object begins that follows another after `at`; None: there is none."""
+    found = _CUT.search(text, at)
+    return found.end() if found else None
+
+
+def without_torn_end(text: bytes) -> Iterator[bytes]:
+    """Shorter and shorter starts of `text` that may be whole events, longest first.
+
+    The true end of an event is among the last few `}`; one more cut reaches back past an event
+    with unusually many objects inside.
+    """
+    at = len(text)
+    for _ in range(64):
+        at = text.rfind(b"}", 0, at)
+        if at < 0:
+            return
+        yield text[: at + 1]
+    cut = last_cut(text[:at])
+    if cut is not None:
+        yield text[: cut + 1]

@@ -1,0 +1,275 @@
+"""Columns of a trace → wire records, on one clock, with ids that fit and links that hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.nesting import Nest
+from brrrtop.model.tables import I8, Bool
+from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.protocol import bodies
+from brrrtop.protocol.columns import FARTHEST_NS
+from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
+from brrrtop.sources.importers.kineto import marks as kineto_marks
+from brrrtop.sources.importers.kineto import names as kineto_names
+from brrrtop.sources.importers.kineto.columns import Collected
+from brrrtop.sources.importers.kineto.joins import in_u32, op_of_launch, told_apart
+from brrrtop.sources.importers.kineto.marks import filled, rows_of
+from brrrtop.sources.importers.kineto.strides import told
+
+Array = npt.NDArray[Any]
+Columns = dict[str, Array]
+
+_LAUNCHING = (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH, CallClass.COPY)
+_NO_TENSOR = frozenset(
+    {"", "Scalar", "ScalarList", "GenericList", "TensorList", "Int", "Bool", "Double"}
+)
+_U16, _U32, _I32 = (1 << 16) - 1, (1 << 32) - 1, (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Records:
+    """A trace as wire arrays, each sorted by end, and what they refer to."""
+
+    kernels: Array
+    copies: Array
+    calls: Array
+    marks: Array
+    links: Array
+    """One a launch that some activity came from."""
+    link_times: I8
+    """End of the launching call (or of the activity, where that was not recorded)."""
+    names: dict[int, str]
+    ops: list[list[Any]]
+    """`[id, name, dims, types, concrete]`, and `strides` where they are told"""
+    silent: int
+    """Launches that were to be expected and are not there: ops without one, by how many others
+    like them have. What a trace lacks that breaks off."""
+
+
+def build(collected: Collected, base_ns: int) -> Records:
+    """Joins and sorts; afterwards `collected` is used up."""
+    kernels, copies = collected.kernels.joined(), collected.copies.joined()
+    calls = collected.calls.joined()
+    ops, old_ranges = collected.split_ranges(collected.ops.joined())
+    tables = [kernels, copies, calls, ops, old_ranges]
+    tables += [collected.ranges.joined(), collected.overheads.joined()]
+    kernels, copies, calls, ops, old_ranges, ranges, overheads = _on_one_clock(
+        collected, tables, base_ns
+    )
+    names = list(collected.names)
+    classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
+    call_classes = classes[calls["name_id"]]
+    _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))
+    shaped, signatures, strides = _signatures(collected)
+    nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
+    launches = _launches(kernels, copies, calls)
+    positions = op_of_launch(nest, ops["external"], launches)
+    by_position = ops["signature"][nest.order]
+    described = nest.innermost(positions, shaped[by_position])
+    described = np.where(described >= 0, described, positions)
+    links, link_times, sent = _links(launches, described, by_position)
+    marks = [
+        kineto_marks.ranges(ranges, names),
+        kineto_marks.ranges(old_ranges, names),
+        kineto_marks.compiles([ops, ranges], names),
+        kineto_marks.of_class(overheads, MarkClass.OTHER),
+        kineto_marks.outermost(ops, nest),
+        kineto_marks.waits(nest, ops, calls, call_classes, copies, names),
+    ]
+    return Records(
+        kernels=_by_end(_kernels(kernels)),
+        copies=_by_end(_copies(copies, names)),
+        calls=_by_end(_calls(calls, call_classes)),
+        marks=_by_end(np.concatenate(marks)),
+        links=links,
+        link_times=link_times,
+        names=dict(enumerate(names)),
+        ops=[
+            _sendable([s + 1, *signatures[s], *told(signatures[s][1], strides[s])])
+            for s in sent.tolist()
+        ],
+        silent=_silent(by_position, positions),
+    )
+
+
+def _silent(signatures: I8, positions: I8) -> int:
+    """Launches missing below ops.
+
+    Args:
+        signatures: Of all ops, in the nest's order: the same call on the CPU has another.
+        positions: The op of each launch, -1 without one.
+    """
+    found, size = positions[positions >= 0], int(signatures.max(initial=-1)) + 1
+    launches = np.bincount(signatures[found], minlength=size)
+    loud = np.bincount(signatures[np.unique(found)], minlength=size)
+    bare = np.bincount(signatures, minlength=size) - loud
+    each = launches / np.maximum(loud, 1)
+    return round(float((bare * each).sum()))
+
+
+def _empty() -> Columns:
+    ids = ("name_id", "tid", "device", "stream", "correlation", "external", "graph", "registers",
+           "shared_bytes", "graph_node", "channel", "size_bytes", "signature", "start_ns",
+           "end_ns")  # fmt: skip
+    columns: Columns = {key: np.zeros(0, np.int64) for key in ids}
+    return {**columns, "grid": np.zeros((0, 3), np.int64), "block": np.zeros((0, 3), np.int64)}
+
+
+def _on_one_clock(collected: Collected, tables: list[Columns], base_ns: int) -> list[Columns]:
+    """Drops what is far from everything else, adds the base time, keeps all times positive."""
+    tables = [table or _empty() for table in tables]
+    starts = [t["start_ns"] for t in tables if len(t["start_ns"])]
+    acts = [t["start_ns"] for t in tables[:2] if len(t["start_ns"])]
+    if not starts:
+        return tables
+    times = np.concatenate(acts or starts)
+    middle = int(np.partition(times, len(times) // 2)[len(times) // 2])
+    kept = []
+    for index, table in enumerate(tables):
+        low, high = middle - FARTHEST_NS, middle + FARTHEST_NS
+        near = (table["start_ns"] >= low) & (table["start_ns"] <= high)
+        far = int((~near).sum())
+        if far:
+            collected.lose("impossible time or duration", far)
+            if index < 2:
+                collected.lose("records", far)
+            table = rows_of(table, near)
+        kept.append(table)
+    first = min(int(t["start_ns"].min()) for t in kept if len(t["start_ns"]))
+    shift = base_ns if 0 < first + base_ns < 1 << 62 else 1 - first
+    for table in kept:
+        table["start_ns"] = table["start_ns"] + shift
+        table["end_ns"] = table["end_ns"] + shift
+    return kept
+
+
+def _tell_apart(kernels: Columns, copies: Columns, calls: Columns, launching: Bool) -> None:
+    """Makes ids fit u32 and correlations unique among calls, in place."""
+    for key in ("stream", "graph"):
+        kernels[key], copies[key] = in_u32(kernels[key], copies[key])
+    count = len(kernels["correlation"])
+    call_ids, kernel_ids, copy_ids = in_u32(
+        calls["correlation"], kernels["correlation"], copies["correlation"]
+    )
+    calls["correlation"], act_ids = told_apart(
+        call_ids, calls["start_ns"], launching, np.concatenate([kernel_ids, copy_ids]),
+        np.concatenate([kernels["start_ns"], copies["start_ns"]]),
+    )  # fmt: skip
+    kernels["correlation"], copies["correlation"] = act_ids[:count], act_ids[count:]
+
+
+def _launches(kernels: Columns, copies: Columns, calls: Columns) -> Columns:
+    """One row a correlation that some activity has; times and thread of its call, if recorded."""
+    acts = {
+        key: np.concatenate([kernels[key], copies[key]])
+        for key in ("correlation", "external", "start_ns", "end_ns")
+    }
+    ids, first = np.unique(acts["correlation"], return_index=True)
+    first = first[ids != 0]
+    ids = ids[ids != 0]
+    order = np.argsort(calls["correlation"], kind="stable")
+    at = np.searchsorted(calls["correlation"], ids, sorter=order)
+    row = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(len(ids), np.int64)
+    known = calls["correlation"][row] == ids if len(order) else np.zeros(len(ids), np.bool_)
+    external = acts["external"][first]
+    found = {"correlation": ids, "tid": np.full(len(ids), -1, np.int64)}
+    for key in ("start_ns", "end_ns"):
+        found[key] = acts[key][first].copy()
+        found[key][known] = calls[key][row[known]]
+    found["tid"][known] = calls["tid"][row[known]]
+    found["external"] = external.copy()
+    use = known & (calls["external"][row] != 0) if len(order) else known
+    found["external"][use] = calls["external"][row[use]]
+    return found
+
+
+def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[Array, I8, I8]:
+    """Link records by time, their times, and the signatures they use."""
+    found = positions >= 0
+    order = np.argsort(launches["end_ns"][found], kind="stable")
+    used = signatures[positions[found]][order]
+    links = np.zeros(len(order), LINK)
+    links["correlation"] = launches["correlation"][found][order]
+    links["op_id"] = used + 1
+    return links, launches["end_ns"][found][order], np.unique(used)
+
+
+def _signatures(collected: Collected) -> tuple[Bool, list[list[Any]], list[bytes]]:
+    """Which signatures speak of tensors, all as `[name, dims, types, concrete]`, their strides as text."""
+    rows: list[list[Any]] = []
+    strides: list[bytes] = []
+    for name, dims, types, concrete, steps in collected.signatures:
+        rows.append([name, _list(dims), _list(types), _list(concrete)])
+        strides.append(steps)
+    shaped = [_says_shapes(row) for row in rows]
+    return np.array(shaped, np.bool_), rows, strides
+
+
+def _list(text: bytes) -> list[Any]:
+    try:
+        value = msgspec.json.decode(text) if text else []
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []
+    return value if isinstance(value, list) else []
+
+
+def _sendable(row: list[Any]) -> list[Any]:
+    """An op as a frame may carry it: without its inputs where they are nothing that torch writes."""
+    try:
+        msgspec.convert(row, bodies.Op)
+    except msgspec.ValidationError:
+        return [*row[:2], [], [], []]
+    return row
+
+
+def _says_shapes(row: list[Any]) -> bool:
+    name, dims, types, _ = row
+    if "::" not in name or name.startswith("autograd::"):
+        return False
+    return any(dims) or any(isinstance(t, str) and t not in _NO_TENSOR for t in types)
+
+
+def _by_end(records: Array) -> Array:
+    ends = np.ascontiguousarray(records["end_ns"])
+    if len(ends) > 1 and (ends[1:] < ends[:-1]).any():
+        return records[np.argsort(ends, kind="stable")]
+    return records
+
+
+def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
+    table["device"] = np.clip(table["device"], -1, _I32)
+    return filled(dtype, table, ("start_ns", "end_ns", "correlation", "device", "stream", "graph"))
+
+
+def _kernels(table: Columns) -> Array:
+    records = _activity(KERNEL, table)
+    records["name_id"] = table["name_id"]
+    records["grid"] = np.clip(table["grid"], 0, _I32)
+    records["block"] = np.clip(table["block"], 0, _I32)
+    records["shared_bytes"] = np.clip(table["shared_bytes"], 0, _U32)
+    records["registers"] = np.clip(table["registers"], 0, _U16)
+    records["channel"] = np.clip(table["channel"], 0, _U32)
+    records["graph_node"] = np.maximum(table["graph_node"], 0)
+    return records
+
+
+def _copies(table: Columns, names: list[str]) -> Array:
+    records = _activity(COPY, table)
+    used, inverse = np.unique(table["name_id"], return_inverse=True)
+    kinds = np.array([kineto_names.copy_kinds(names[i]) for i in used], np.int64).reshape(-1, 3)
+    for column, key in enumerate(("copy_kind", "src_kind", "dst_kind")):
+        records[key] = kinds[inverse, column]
+    records["size_bytes"] = np.maximum(table["size_bytes"], 0)
+    return records
+
+
+def _calls(table: Columns, classes: I8) -> Array:
+    records = filled(CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
+    records["call_class"] = classes
+    return records

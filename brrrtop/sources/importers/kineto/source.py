@@ -1,0 +1,385 @@
+"""A Kineto or Chrome trace of torch.profiler as a `Source`."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.errors import BadInput
+from brrrtop.model.snapshot import SourceInfo
+from brrrtop.model.tables import BROKEN_OFF, Span
+from brrrtop.model.vocabulary import CallClass
+from brrrtop.protocol import bodies
+from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
+from brrrtop.sources.budget import Budget
+from brrrtop.sources.files import open_input
+from brrrtop.sources.importers.kineto import events as kineto_events
+from brrrtop.sources.importers.kineto import names as kineto_names
+from brrrtop.sources.importers.kineto import reader
+from brrrtop.sources.importers.kineto.columns import Collected
+from brrrtop.sources.importers.kineto.events import Torn
+from brrrtop.sources.importers.kineto.records import Records, build
+from brrrtop.sources.memory import informed
+from brrrtop.text.printable import printable, printable_data
+
+Array = npt.NDArray[Any]
+
+SLICE_NS = 100_000_000
+_LEAST_SLICES, _MOST_SLICES = 100, 4_000
+_DEEPEST = 8
+_MOST_DAMAGES = 20
+"""Places of a run to look past; text with more of them is noise."""
+_MOST_SALVAGED_BYTES = 256 << 20
+"""What is read of a run, again and again, to find its whole events."""
+_MOST_ROWS = 250_000
+"""Of one frame: 20 MB of kernels, under what a frame may carry."""
+"""A trace of a few steps lasts 0.1 s: a replay of it in one or two slices would show nothing."""
+_DEVICE_FIELDS = {
+    "name": "name",
+    "numSms": "sm_count",
+    "totalGlobalMem": "memory_bytes",
+    "maxThreadsPerMultiprocessor": "max_threads_per_sm",
+    "regsPerMultiprocessor": "registers_per_sm",
+    "sharedMemPerMultiprocessor": "shared_bytes_per_sm",
+}
+_MISSING = "is missing"
+_HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+
+
+class KinetoSource:
+    """The frames of a trace, cut by the time things ended, as if they had come over the wire.
+
+    The file is opened at once and read whole when frames or times are first asked for.
+    """
+
+    def __init__(self, path: str | Path, force: bool = False) -> None:
+        """`force`: however large it is. Raises: BadInput: The file cannot be read at all."""
+        self._path = Path(path)
+        self._force = force
+        file, _ = open_input(self._path)
+        file.close()
+        self._info = SourceInfo(kind="kineto", label=printable(self._path.name), tier="trace")
+        self._frames: list[Frame] | None = None
+        self._next = 0
+
+    @property
+    def info(self) -> SourceInfo:
+        return self._info
+
+    @property
+    def span(self) -> Span | None:
+        frames = self._all()
+        return Span(frames[0].sent_ns, frames[-1].sent_ns)
+
+    @property
+    def ended(self) -> bool:
+        return self._frames is not None and self._next >= len(self._frames)
+
+    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
+        """The next frames.
+
+        Raises:
+            BadInput: Not a trace, or one without work of an NVIDIA GPU.
+        """
+        frames = self._all()
+        while self._next < len(frames):
+            frame = frames[self._next]
+            if until_ns is not None and frame.sent_ns > until_ns:
+                return
+            self._next += 1
+            yield frame
+
+    def seek(self, t_ns: int) -> None:
+        self._next = 0
+
+    def close(self) -> None:
+        self._frames = []
+        self._next = 0
+
+    def _all(self) -> list[Frame]:
+        if self._frames is None:
+            was_on = gc.isenabled()
+            gc.disable()  # looking through a million short-lived events for cycles takes long
+            try:
+                self._frames = self._read()
+            finally:
+                if was_on:
+                    gc.enable()
+        return self._frames
+
+    def _read(self) -> list[Frame]:
+        collected, facts, notes = read(self._path, self._force)
+        _refuse_without_gpu_work(self._path.name, collected, facts, notes)
+        records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
+        if not len(records.kernels) and not len(records.copies):
+            raise BadInput(
+                f"{self._path.name} has GPU activity only at impossible times", "record it again"
+            )
+        if any(note.endswith(_MISSING) for note in notes):
+            collected.lose(BROKEN_OFF, records.silent)
+        notes += [
+            f"{count:,} event{'s' if count > 1 else ''} left out: {place}"
+            for place, count in collected.losses.items()
+            if place not in ("records", BROKEN_OFF)
+        ]
+        distributed = facts.get("distributedInfo")
+        distributed = distributed if isinstance(distributed, dict) else {}
+        hello = {
+            "wire": WIRE_VERSION,
+            "origin": "kineto",
+            "tier": "trace",
+            "pid": next((pid for pid in collected.pids if isinstance(pid, int)), None),
+            "rank": _int(distributed.get("rank")),
+            "world": _int(distributed.get("world_size")),
+            "backend": distributed.get("backend"),
+            "cuda_driver": _int(facts.get("cuda_driver_version")),
+            "cuda_runtime": _int(facts.get("cuda_runtime_version")),
+            "shapes": bool(facts.get("record_shapes")),
+            "trace_id": facts.get("trace_id"),
+            "notes": notes,
+        }
+        self._info = informed(self._info, hello)
+        return list(_frames(records, hello, _devices(facts, records), collected.losses))
+
+
+def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], list[str]]:
+    """Columns, everything around `traceEvents`, and notes on what is missing.
+
+    Raises:
+        BadInput: Not a trace, or one that is too large without `force`.
+    """
+    file, size_bytes = open_input(path)
+    with file:
+        inflater = reader.Inflater(file, size_bytes)
+        budget = Budget(path.name, file, force)
+        blocks = reader.ahead(budget.counted(inflater.blocks()))
+        try:
+            return _read_runs(reader.Runs(blocks, path.name), inflater, path.name)
+        except OSError as fault:
+            raise BadInput(f"{path} cannot be read: {fault.strerror}", "copy it again") from fault
+        finally:
+            blocks.close()  # type: ignore[attr-defined]
+
+
+def _read_runs(
+    runs: reader.Runs, inflater: reader.Inflater, label: str
+) -> tuple[Collected, dict[str, Any], list[str]]:
+    collected = Collected()
+    facts: dict[str, Any] = {}
+    try:
+        runs.start()
+        if not runs.bare:
+            facts.update(kineto_events.decode_object(runs.head + b"]}"))
+    except Torn:
+        if _is_inside(runs.head):
+            raise BadInput(
+                f"{label} holds its trace inside another object",
+                "save the object that has traceEvents as a file of its own",
+            ) from None
+        raise BadInput(
+            f"{label} is not JSON before its traceEvents", "export the trace again"
+        ) from None
+    except BadInput as fault:
+        if inflater.fault:
+            raise BadInput(
+                f"{label}: {inflater.fault}, before any event", "copy it again"
+            ) from fault
+        raise
+    facts.pop("traceEvents", None)
+    for run in runs:
+        try:
+            take(collected, run)
+        except Torn as torn:
+            if torn.damaged:
+                salvage(collected, run)
+            else:
+                runs.refuse(run)
+    notes = _read_rest(runs, collected, facts, inflater.fault)
+    if not collected.event_count:
+        if notes:
+            raise BadInput(f"{label} breaks off before its first whole event", "record it again")
+        raise BadInput(f"{label} has no events", _HOW_TO_RECORD)
+    return collected, facts, notes
+
+
+def _is_inside(head: bytes) -> bool:
+    """Whether the text before the events opens more than one object, and is sound."""
+    for depth in range(1, _DEEPEST):
+        with contextlib.suppress(Torn):
+            kineto_events.decode_object(head + b"]}" + b"}" * depth)
+            return True
+    return False
+
+
+def take(collected: Collected, run: bytes) -> None:
+    """Adds the events of a run.
+
+    Raises:
+        Torn: It is no list of whole events.
+    """
+    events, odd = kineto_events.decode_run(run)
+    try:
+        collected.add(events, lambda: kineto_events.decode_times(run))
+    except (OverflowError, TypeError):
+        events, odd = kineto_events.decode_tidily(run)
+        collected.add(events, lambda: kineto_events.decode_times(run))
+    collected.lose("not understood", odd)
+
+
+def salvage(collected: Collected, run: bytes, last: bool = False) -> None:
+    """Adds the whole events before and after the places where a run is damaged.
+
+    What follows the events of the `last` run is no damage.
+    """
+    text = kineto_events.mended(run)
+    left_bytes = _MOST_SALVAGED_BYTES
+    for _ in range(_MOST_DAMAGES):
+        at = kineto_events.broken_at(text)
+        if at is None:
+            take(collected, text)
+            return
+        for start in reader.without_torn_end(text[:at]):
+            left_bytes -= len(start)
+            if left_bytes < 0:
+                break
+            if kineto_events.broken_at(start) is None:
+                take(collected, start)
+                break
+        following = reader.first_cut(text, at)
+        if following is not None or not last:
+            collected.lose("damaged text", 1)
+        if following is None:
+            return
+        text = text[following:]
+
+
+def _read_rest(
+    runs: reader.Runs, collected: Collected, facts: dict[str, Any], fault: str | None
+) -> list[str]:
+    """The last events and what follows them; returns notes."""
+    rest = runs.rest
+    try:
+        if runs.bare:
+            take(collected, _without_end(rest))
+        else:
+            run, after = kineto_events.decode_rest(rest)
+            take(collected, run)
+            facts.update(after)
+        return [] if fault is None else [f"{fault}; nothing seems to be missing"]
+    except Torn:
+        pass
+    salvage(collected, rest, last=True)
+    why = fault or "the text breaks off"
+    return [f"{why}: what came after event {collected.event_count:,} {_MISSING}"]
+
+
+def _without_end(text: bytes) -> bytes:
+    """A bare list's rest without its bracket or last comma, which Chrome lets writers leave out."""
+    text = text.rstrip()
+    text = text[:-1].rstrip() if text.endswith(b"]") else text
+    return text[:-1] if text.endswith(b",") else text
+
+
+def _refuse_without_gpu_work(
+    label: str, collected: Collected, facts: dict[str, Any], notes: list[str]
+) -> None:
+    properties = facts.get("deviceProperties")
+    properties = properties if isinstance(properties, list) else []
+    gpus = [str(p.get("name", "")) for p in properties if isinstance(p, dict)]
+    hip = any(name.startswith("hip") for name in collected.names)
+    if hip or any(gpu.startswith("AMD") for gpu in gpus):
+        raise BadInput(
+            f"{label} is from an AMD GPU (ROCm), which brrrtop does not support yet",
+            "give a trace of an NVIDIA GPU",
+        )
+    if not len(collected.kernels) and not len(collected.copies):
+        if any(note.endswith(_MISSING) for note in notes):
+            raise BadInput(
+                f"{label} breaks off before its first GPU activity", "copy or record it again"
+            )
+        known = (collected.ops, collected.ranges, collected.calls, collected.overheads)
+        if not any(map(len, known)) and not collected.losses:
+            raise BadInput(
+                f"{label} has {collected.event_count:,} events, but none that torch.profiler writes "
+                "(JAX, TensorFlow and browsers write such traces too)",
+                reader.HOW_TO_TRACE,
+            )
+        if any(map(_launches, collected.names)):
+            raise BadInput(
+                f"{label} has CUDA launches and no GPU activity: what ran on the GPU was not recorded",
+                "record it again with ProfilerActivity.CUDA, no other profiler at work (Nsight, DCGM), "
+                "and the loop inside the profiled part until torch.cuda.synchronize()",
+            )
+        raise BadInput(f"{label} has no GPU activity in it", _HOW_TO_RECORD)
+
+
+def _launches(name: str) -> bool:
+    return kineto_names.call_class(name) in (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)
+
+
+def _int(value: Any) -> int | None:
+    good = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return value if good else None
+
+
+def _devices(facts: dict[str, Any], records: Records) -> list[dict[str, Any]]:
+    active = np.unique(np.concatenate([records.kernels["device"], records.copies["device"]]))
+    properties = facts.get("deviceProperties")
+    known = {
+        p.get("id"): p
+        for p in (properties if isinstance(properties, list) else [])
+        if isinstance(p, dict) and isinstance(p.get("id"), int)
+    }
+    found = []
+    for device_id in active.tolist():
+        said = known.get(device_id, {})
+        device: dict[str, Any] = {"device_id": device_id}
+        for theirs, ours in _DEVICE_FIELDS.items():
+            if said.get(theirs) is not None:
+                device[ours] = said[theirs]
+        device["capability"] = [said.get("computeMajor"), said.get("computeMinor")]
+        found.append(bodies.plausible_device(device))
+    return found
+
+
+def _frames(
+    records: Records, hello: dict[str, Any], devices: list[dict[str, Any]], losses: dict[str, int]
+) -> Iterator[Frame]:
+    """All frames in order: what is known from the start, then slices by the time things ended."""
+    tables: list[tuple[Kind, Array, Array]] = [
+        (kind, rows, np.ascontiguousarray(rows["end_ns"]))
+        for kind, rows in (
+            (Kind.CALLS, records.calls),
+            (Kind.MARKS, records.marks),
+            (Kind.KERNELS, records.kernels),
+            (Kind.COPIES, records.copies),
+        )
+    ]
+    tables.insert(1, (Kind.LINKS, records.links, records.link_times))
+    first = min(int(t[1]["start_ns"].min()) for t in tables if t[0] != Kind.LINKS and len(t[1]))
+    last = max(int(times[-1]) for _, _, times in tables if len(times))
+    yield Frame(Kind.HELLO, printable_data(hello), first)
+    for device in devices:
+        yield Frame(Kind.DEVICE, printable_data(device), first)
+    yield Frame(Kind.NAMES, printable_data(records.names), first)
+    yield Frame(Kind.OPS, printable_data(records.ops), first)
+    yield Frame(Kind.LOSS, losses, first)
+    finest = max(1, (last - first) // _LEAST_SLICES)
+    step = max(min(SLICE_NS, finest), -(-(last - first) // _MOST_SLICES))
+    edges = np.arange(first + step, last + step, step, dtype=np.int64)
+    edges = np.minimum(edges, last) if len(edges) else np.array([last], np.int64)
+    cuts = [np.searchsorted(times, edges, "right") for _, _, times in tables]
+    low = [0] * len(tables)
+    for index, edge in enumerate(edges.tolist()):
+        for which, (kind, rows, _) in enumerate(tables):
+            high = int(cuts[which][index])
+            for start in range(low[which], high, _MOST_ROWS):
+                yield Frame(kind, rows[start : min(start + _MOST_ROWS, high)], edge)
+            low[which] = high
+    yield Frame(Kind.END, {"reason": "the trace ends here"}, last)

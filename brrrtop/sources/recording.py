@@ -1,0 +1,389 @@
+"""Our own file: the frames as they came, compressed, readable up to the last whole one.
+
+Layout: `BRRR`, u16 format version, u16 flags (0), then one zstd stream of wire frames, the hello
+first. The stream is flushed at least once a second or megabyte while frames come, so that a file
+whose writer died, or is still at work, lacks that much at most. A finished file ends with END.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import zstandard
+
+from brrrtop.errors import BadInput, BrrrtopError, UsageError
+from brrrtop.model.snapshot import SourceInfo
+from brrrtop.model.tables import Span
+from brrrtop.protocol.frames import (
+    HEADER,
+    LATEST_NS,
+    MAX_PAYLOAD_BYTES,
+    MOST_EMPTY_FRAMES,
+    WIRE_VERSION,
+    Decoder,
+    Frame,
+    Kind,
+    WireError,
+    encode,
+)
+from brrrtop.sources.budget import Budget
+from brrrtop.sources.files import open_input
+from brrrtop.sources.memory import informed
+from brrrtop.sources.stamps import Stamps
+from brrrtop.text.printable import printable
+
+MAGIC = b"BRRR"
+FORMAT_VERSION = 1
+_START = struct.Struct("<4sHH")
+_FLUSH_BYTES = 1 << 20
+_FLUSH_S = 1.0
+_READ_BYTES = 1 << 20
+_MOST_WINDOW_BYTES = 1 << 27
+
+
+class RecordingWriter:
+    """Frames into a new file. Never overwrites one; says so once and stops on a full disk."""
+
+    def __init__(
+        self,
+        target: str | Path | BinaryIO,
+        provenance: Mapping[str, Any] | None = None,
+        level: int = 3,
+    ) -> None:
+        """Opens `target`; `provenance` goes into the hello.
+
+        Raises:
+            UsageError: The file exists.
+            BrrrtopError: It cannot be made.
+        """
+        self._provenance = dict(provenance or {})
+        self._file, self._label = _made(target)
+        self._zstd = zstandard.ZstdCompressor(level=level).compressobj()
+        self._pending_bytes = 0
+        self._flushed_s = time.monotonic()
+        self._has_frames = False
+        self._greeted = False
+        self._finished = False
+        self._newest_ns = 0
+        self.stopped: str | None = None
+        """Why nothing is written any more; None while all is well."""
+        try:
+            self._put(_START.pack(MAGIC, FORMAT_VERSION, 0))
+        except BrrrtopError:
+            self._let_go()
+            if isinstance(target, (str, Path)):
+                with contextlib.suppress(OSError):
+                    Path(target).unlink()
+            raise
+
+    def write(self, frame: Frame) -> None:
+        """Appends a frame; does nothing once stopped or closed.
+
+        Raises:
+            BrrrtopError: The first time something cannot be written. The file stays readable.
+        """
+        if self.stopped is not None:
+            return
+        if not self._greeted and frame.kind != Kind.HELLO:
+            self._append(Frame(Kind.HELLO, {"wire": WIRE_VERSION}, frame.sent_ns))
+        self._append(frame)
+        self._finished = frame.kind == Kind.END
+        self.flush_if_due()
+
+    def flush_if_due(self) -> None:
+        """To be called now and then while no frame comes. Raises as `write` does."""
+        waited_s = time.monotonic() - self._flushed_s
+        if self._pending_bytes and (self._pending_bytes >= _FLUSH_BYTES or waited_s >= _FLUSH_S):
+            self._put(self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK))
+            self._pending_bytes = 0
+            self._flushed_s = time.monotonic()
+            self._has_frames = True
+
+    def close(self) -> None:
+        """Ends the stream and the file. Raises as `write` does."""
+        try:
+            if self.stopped is None:
+                if self._greeted and not self._finished:
+                    reason = {"reason": "the recording was closed"}
+                    self._append(Frame(Kind.END, reason, self._newest_ns))
+                self._put(self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH))
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Closes the file, which may be where a remote disk says that it is full."""
+        before, self.stopped = self.stopped, self.stopped or "closed"
+        try:
+            self._file.close()
+        except OSError as fault:
+            if before is None:
+                raise self._failed(fault) from fault
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _append(self, frame: Frame) -> None:
+        if frame.kind == Kind.HELLO and not self._greeted:
+            self._greeted = True
+            if self._provenance:
+                body = {**frame.body, "provenance": self._provenance}
+                frame = Frame(Kind.HELLO, body, frame.sent_ns, frame.flags)
+        self._newest_ns = frame.sent_ns
+        data = encode(frame)
+        self._pending_bytes += len(data)
+        self._put(self._zstd.compress(data))
+
+    def _put(self, data: bytes) -> None:
+        if not data:
+            return
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) or 0 :]
+        except (OSError, ValueError) as fault:
+            raise self._failed(fault) from fault
+
+    def _failed(self, fault: OSError | ValueError) -> BrrrtopError:
+        self.stopped = getattr(fault, "strerror", None) or str(fault)
+        return BrrrtopError(
+            f"recording to {self._label} stopped: {self.stopped}",
+            "what was written until now can be replayed"
+            if self._has_frames
+            else "make room there, or choose another place",
+        )
+
+
+def _made(target: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
+    if not isinstance(target, (str, Path)):
+        return target, getattr(target, "name", "the recording")
+    path = Path(target)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except FileExistsError:
+        raise UsageError(
+            f"{path} exists already and brrrtop never overwrites",
+            f"choose another name, such as {free_name(path)}",
+        ) from None
+    except (OSError, ValueError) as fault:
+        reason = getattr(fault, "strerror", None) or str(fault)
+        raise BrrrtopError(f"{path} cannot be made: {reason}", "choose another place") from fault
+    return open(descriptor, "wb", buffering=0), str(path)  # noqa: PTH123  a descriptor, not a path
+
+
+def free_name(path: Path) -> str:
+    """A name beside `path` that no file has."""
+    for number in range(2, 1000):
+        other = path.with_name(f"{path.stem}-{number}{path.suffix}")
+        if not other.exists():
+            return str(other)
+    return "another folder"
+
+
+class RecordingSource:
+    """The frames of a recording. What is missing at its end is told in `info.notes`."""
+
+    def __init__(self, path: str | Path, force: bool = False) -> None:
+        """Reads the start of the file.
+
+        Args:
+            path: The file.
+            force: Read it however large it is.
+
+        Raises:
+            BadInput: Not a recording, of a newer version, or without a whole frame.
+        """
+        self._path = Path(path)
+        self._force = force
+        self._info = SourceInfo(kind="recording", label=printable(self._path.name))
+        self._file: BinaryIO | None = None
+        self._decoded: Iterator[Frame] = iter(())
+        self._ahead: Frame | None = None
+        self._span: Span | None = None
+        self._fault: str | None = None
+        self._closed = False
+        try:
+            first = self._restart()
+            if first is None:
+                raise BadInput(
+                    f"{self._path.name} has no whole frame in it",
+                    "if it is still being written, try again in a second",
+                )
+        except BaseException:
+            self.close()
+            raise
+        hello = first.body if first.kind == Kind.HELLO else {}
+        self._info = informed(replace(self._info, notes=_origin(hello)), hello)
+
+    @property
+    def info(self) -> SourceInfo:
+        if self._fault is None:
+            return self._info
+        return replace(self._info, notes=(*self._info.notes, self._fault))
+
+    @property
+    def span(self) -> Span | None:
+        """From the first frame to the last there was when it was first asked for.
+
+        Raises:
+            BadInput: It is too large without `force`.
+        """
+        if self._span is None and not self._closed:
+            stamps = Stamps()
+            low = high = 0
+            with _opened(self._path) as file:
+                for stamp in _frame_times(self._inflated(file)):
+                    if time_ns := stamps.plausible(stamp):
+                        low, high = min(low or time_ns, time_ns), max(high, time_ns)
+            self._span = Span(low, high)
+        return self._span
+
+    @property
+    def ended(self) -> bool:
+        return self._ahead is None
+
+    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
+        """The next frames with `sent_ns <= until_ns`.
+
+        Raises:
+            BadInput: There is more in it than may be read without `force`.
+        """
+        while (frame := self._ahead) is not None:
+            if until_ns is not None and frame.sent_ns > until_ns:
+                return
+            self._ahead = self._next()
+            yield frame
+
+    def seek(self, t_ns: int) -> None:
+        self._restart()
+
+    def close(self) -> None:
+        self._closed = True
+        self._ahead = None
+        self._decoded = iter(())
+        if self._file is not None:
+            self._file.close()
+
+    def _restart(self) -> Frame | None:
+        if self._file is not None:
+            self._file.close()
+        self._fault = None
+        self._file = _opened(self._path)
+        self._decoded = self._decode(self._file)
+        self._ahead = self._next()
+        return self._ahead
+
+    def _next(self) -> Frame | None:
+        return next(self._decoded, None)
+
+    def _decode(self, file: BinaryIO) -> Iterator[Frame]:
+        """Frames up to the last whole one; then notes what is missing."""
+        decoder = Decoder()
+        stamps = Stamps()
+        count = 0
+        ended = False
+        fault = None
+        try:
+            for text in self._inflated(file):
+                for frame in decoder.feed(text):
+                    count += 1
+                    ended = frame.kind == Kind.END
+                    sent_ns = stamps.plausible(frame.sent_ns)
+                    yield frame if sent_ns == frame.sent_ns else replace(frame, sent_ns=sent_ns)
+        except WireError as damage:
+            if not count:
+                action = damage.action or "it may be damaged: copy it again"
+                raise BadInput(f"{self._path.name}: {damage}", action) from damage
+            fault = f"it is damaged after frame {count:,}: {damage}"
+        except (zstandard.ZstdError, OSError, ValueError) as damage:
+            if self._closed:
+                return
+            fault = f"it is damaged after frame {count:,}: {damage}"
+        if fault is None and not ended:
+            fault = f"it has no end: still being written, or cut off after frame {count:,}"
+        if fault is not None:
+            self._fault = fault
+
+    def _inflated(self, file: BinaryIO) -> Iterator[bytes]:
+        budget = Budget(self._path.name, file, self._force)
+        return budget.counted(_inflated(file))
+
+
+def _origin(hello: dict[str, Any]) -> tuple[str, ...]:
+    """What the provenance says, as a note."""
+    said = hello.get("provenance")
+    if not isinstance(said, dict) or not said.get("converted_from"):
+        return ()
+    where = [str(said[key]) for key in ("device", "date") if said.get(key)]
+    torch = [f"torch {said['torch']}"] if said.get("torch") else []
+    return (", ".join([f"converted from {said['converted_from']}", *where, *torch]),)
+
+
+def _opened(path: Path) -> BinaryIO:
+    file, _ = open_input(path)
+    try:
+        start = file.read(_START.size)
+        magic, version = start[:4], int.from_bytes(start[4:6], "little")
+        if magic != MAGIC or len(start) < _START.size:
+            raise BadInput(f"{path.name} is not a brrrtop recording", "give a .brrr file")
+        if version > FORMAT_VERSION:
+            raise BadInput(
+                f"{path.name} is a recording of format {version}, newer than {FORMAT_VERSION},"
+                " the newest this brrrtop reads",
+                "upgrade brrrtop",
+            )
+        if version < 1:
+            raise BadInput(
+                f"{path.name} names no recording format", "it may be damaged: copy it again"
+            )
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _inflated(file: BinaryIO) -> Iterator[bytes]:
+    zstd = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES)
+    with zstd.stream_reader(file, closefd=False) as reader:
+        while text := reader.read(_READ_BYTES):
+            yield text
+
+
+def _frame_times(texts: Iterator[bytes]) -> Iterator[int]:
+    """`sent_ns` of every whole frame that a decoder would give, by their headers alone."""
+    header = b""
+    left = empty_count = 0
+    sent_ns = 0
+    with contextlib.suppress(zstandard.ZstdError, OSError):
+        for text in texts:
+            at = 0
+            while at < len(text):
+                if len(header) < HEADER.size:
+                    piece = text[at : at + HEADER.size - len(header)]
+                    header += piece
+                    at += len(piece)
+                    if len(header) < HEADER.size:
+                        break
+                    left, _, _, sent_ns = HEADER.unpack(header)
+                    empty_count = 0 if left else empty_count + 1
+                    if (
+                        left > MAX_PAYLOAD_BYTES
+                        or empty_count > MOST_EMPTY_FRAMES
+                        or not 0 <= sent_ns <= LATEST_NS
+                    ):
+                        return
+                step = min(left, len(text) - at)
+                at += step
+                left -= step
+                if left == 0:
+                    yield sent_ns
+                    header = b""

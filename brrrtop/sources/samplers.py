@@ -1,0 +1,78 @@
+"""The samplers beside an agent, as one: what they bring, and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import Frame
+from brrrtop.scheduling.policy import Act, Decision
+from brrrtop.sources.ports import Feed
+
+
+class Feeds:
+    """Started samplers; one may lack any method that is told something here."""
+
+    def __init__(self, feeds: Sequence[Feed]) -> None:
+        self._feeds = list(feeds)
+        self._uuids: dict[int, str] = {}
+
+    def add(self, feed: Feed) -> None:
+        """One more."""
+        self._feeds.append(feed)
+
+    @property
+    def says(self) -> list[str]:
+        """What a reader of the gauges must know."""
+        return [line for feed in self._feeds for line in feed.says]
+
+    @property
+    def settling(self) -> bool:
+        """One is being switched on: no moment to begin tracing."""
+        return any(getattr(feed, "settling", False) for feed in self._feeds)
+
+    @property
+    def workers(self) -> list[int]:
+        """Processes of their own, in which some of them read."""
+        pids = (getattr(feed, "worker", None) for feed in self._feeds)
+        return [pid for pid in pids if pid is not None]
+
+    def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
+        """Frames since the call before, each with the metrics that a better feed carries."""
+        for feed in self._feeds:
+            for frame in feed.drain():
+                yield frame, self._carried_beside(feed)
+
+    def learn_device(self, facts: dict[str, Any]) -> None:
+        """A device as the agent knows it: samplers number GPUs in their own way."""
+        uuid = facts.get("uuid")
+        if uuid and "device_id" in facts:
+            self._uuids[int(facts["device_id"])] = str(uuid)
+            self._tell("match", dict(self._uuids))
+
+    def expect(self, decision: Decision, now_ns: int) -> None:
+        """The agent was told to trace kernels, or to leave it."""
+        if decision.act is Act.BURST:
+            self._tell("expect", now_ns + decision.longest_ns)
+        else:
+            self._tell("expect", None if decision.act is Act.CONTINUOUS_ON else 0)
+
+    def traced(self, spans: Any) -> None:
+        """The agent reports these `wire.OBSERVED` spans as traced."""
+        self._tell("traced", spans)
+
+    def close(self) -> None:
+        for feed in self._feeds:
+            feed.close()
+
+    def _tell(self, method: str, *values: Any) -> None:
+        for feed in self._feeds:
+            told = getattr(feed, method, None)
+            if told is not None:
+                told(*values)
+
+    def _carried_beside(self, feed: Feed) -> frozenset[Metric]:
+        """Metrics that a better feed than this one brings: two sources would blur into one line."""
+        others = [one for one in self._feeds if one is not feed and getattr(one, "active", False)]
+        return frozenset().union(*(getattr(one, "carries", frozenset()) for one in others))

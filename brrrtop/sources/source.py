@@ -1,0 +1,49 @@
+"""The one seam behind which frames come from: a live socket, a recording, a trace, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from brrrtop.model.snapshot import SourceInfo
+from brrrtop.model.tables import Span
+from brrrtop.protocol.frames import Frame
+
+FELL_NS = 10_000_000_000
+"""A clock that falls by less is waited for."""
+
+
+class Source(Protocol):
+    """Frames in order of `sent_ns`, from one trainer.
+
+    A source never interprets what it carries. `info` may grow richer once the hello is read.
+    """
+
+    @property
+    def info(self) -> SourceInfo: ...
+
+    @property
+    def span(self) -> Span | None:
+        """First and last `sent_ns` of a finished source; None while it is still growing."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """No further frame will come."""
+        ...
+
+    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
+        """The next frames with `sent_ns <= until_ns`; None: all there are right now.
+
+        A live source returns what has arrived and never waits.
+        """
+        ...
+
+    def seek(self, t_ns: int) -> None:
+        """Start again so that the next frames are those a fresh reader would get; live sources refuse.
+
+        The session drops its timeline and reads up to `t_ns` again.
+        """
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,182 @@
+"""The words the views use for what a snapshot says. No colour, no layout."""
+
+from __future__ import annotations
+
+from brrrtop.model.account import Account
+from brrrtop.model.comparison import Experiment
+from brrrtop.model.estimate import Estimate, Regime, Side
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.stack_samples import Line
+
+TOLD = 0.05
+"""A part of the time as large as this is told beside the cause it comes with."""
+
+SIDE_LETTERS = {
+    Side.COMPUTE: "C",
+    Side.MEMORY: "M",
+    Side.UNDERFILLED: "U",
+    Side.COMM: "X",
+    Side.COPY: "x",
+    Side.UNKNOWN: "?",
+}
+"""One letter a side, for screens and printers without colour."""
+
+HEADLINES = {
+    Regime.COMPUTE: "COMPUTE-BOUND",
+    Regime.MEMORY: "MEMORY-BOUND",
+    Regime.OVERHEAD: "OVERHEAD-BOUND",
+    Regime.MIXED: "MIXED",
+    Regime.UNKNOWN: "UNKNOWN",
+}
+
+REGIMES = {
+    Regime.COMPUTE: "the arithmetic units are the limit",
+    Regime.MEMORY: "moving tensors is the limit",
+    Regime.OVERHEAD: "the GPU waits for something else",
+    Regime.MIXED: "no single limit",
+    Regime.UNKNOWN: "not enough evidence for a verdict",
+}
+
+CAUSES = {
+    "input": "waiting for the next batch",
+    "launch": "waiting for the next kernel launch",
+    "sync": "the host waits for the GPU, then the GPU for the host",
+    "allocator": "the memory allocator went to the driver",
+    "compile": "torch.compile is at work",
+    "gc": "Python's garbage collector runs",
+    "checkpoint": "a checkpoint is written",
+    "logging": "the host is logging",
+    "evaluation": "an evaluation runs",
+    "io": "the loop itself is in file or network work, decoding included",
+    "host": "the host was elsewhere, nobody saw where",
+    "device": "queued work waited on the device",
+    "other_process": "queued work waited while another process was on the GPU",
+    "unknown": "the cause is not known",
+    "idle": "the GPU had nothing to do",
+    "exposed_comm": "collectives with no compute beside them",
+    "exposed_copy": "copies with no compute beside them",
+    "underfilled": "kernels too small to fill the GPU",
+    "compute": "arithmetic units set the pace",
+    "memory": "memory bandwidth sets the pace",
+}
+"""What a cause or bucket means, as a clause."""
+
+_BUCKETS = {
+    "exposed_comm": "exposed comm",
+    "exposed_copy": "exposed copy",
+    "idle_other_process": "idle: other process",
+    "idle_unknown": "idle, cause unknown",
+}
+
+
+def buckets(account: Account) -> tuple[tuple[str, int], ...]:
+    """Every bucket of the account with its ns; they add up to the window.
+
+    The idle cause `unknown` goes by `idle_unknown`, the other idle causes by `idle_` and their name.
+    """
+    busy = (
+        ("compute", account.compute_ns),
+        ("memory", account.memory_ns),
+        ("underfilled", account.underfilled_ns),
+        ("exposed_comm", account.exposed_comm_ns),
+        ("exposed_copy", account.exposed_copy_ns),
+    )
+    idle = tuple((f"idle_{cause}", time_ns) for cause, time_ns in account.idle_ns.items())
+    return (*busy, *idle, ("unknown", account.unknown_ns))
+
+
+def bucket(key: str) -> str:
+    """A bucket in a word or two, as in `idle: input`."""
+    return _BUCKETS.get(key) or key.replace("idle_", "idle: ", 1)
+
+
+def meaning(key: str) -> str:
+    """What time in this bucket went into; empty for one nobody has described."""
+    return CAUSES.get(key.removeprefix("idle_"), "") if key != "unknown" else "kind not known"
+
+
+def verdict(estimate: Estimate) -> str:
+    """The regime and its largest reason in one line, without numbers."""
+    headline = HEADLINES[estimate.regime]
+    reason = estimate.cause
+    if reason and estimate.regime is Regime.OVERHEAD:
+        headline += f" ({reason.replace('_', ' ')})"
+    return headline
+
+
+def because(estimate: Estimate) -> str:
+    """What the verdict means, as a sentence without its full stop."""
+    account = estimate.account
+    if estimate.regime is Regime.OVERHEAD and estimate.cause in CAUSES:
+        if estimate.cause == "other_process" and account.taken_ns:
+            part = 100 * account.idle_ns["other_process"] // account.duration_ns
+            return f"another process has the GPU at least {part}% of the time"
+        line = away_at(estimate, estimate.cause)
+        return CAUSES[estimate.cause] if line is None else _seen_at(estimate, line)
+    return REGIMES[estimate.regime]
+
+
+def besides(estimate: Estimate) -> str:
+    """What else the cause of a verdict comes with, as a clause to add; empty where nothing does.
+
+    A host that waits for its GPU has launches to catch up on: both are its lateness, and a verdict
+    names the larger part.
+    """
+    account = estimate.account
+    if estimate.regime is not Regime.OVERHEAD or estimate.cause != "launch":
+        return ""
+    share = account.idle_ns["sync"] / account.duration_ns if account.duration_ns else 0.0
+    return f", another {share:.0%} after syncs" if share >= TOLD else ""
+
+
+def away_at(estimate: Estimate, cause: str) -> Line | None:
+    """The line that most samples found the host at for a `cause`, `io` or `host`; None: none known."""
+    found = estimate.looks.lines if estimate.looks and cause in ("io", "host") else ()
+    if not estimate.account.idle_ns.get("io"):  # too few samples to part the two
+        return found[0] if found else None
+    return next((line for line in found if (line.reads_as == "io") is (cause == "io")), None)
+
+
+def looked(estimate: Estimate, line: Line) -> str:
+    """`in 38 of 41 looks the main thread is at nb/reader.py:30, rows = np.load(path)`."""
+    return f"in {_times(estimate, line)} the main thread is at {line}"
+
+
+def _times(estimate: Estimate, line: Line) -> str:
+    count = estimate.looks.count if estimate.looks else 0
+    return f"{line.count} of {count} looks"
+
+
+def _seen_at(estimate: Estimate, line: Line) -> str:
+    work = ", in file or network work" if line.reads_as == "io" else ""
+    source = f": {line.source}" if line.source else ""
+    return f"the main thread is at {line.place} in {_times(estimate, line)}{work}{source}"
+
+
+def steps_judged(estimate: Estimate) -> str:
+    """`36 steps`: the whole ones; empty where steps are not known."""
+    count = estimate.steps.count
+    return f"{count} step{'s' * (count != 1)}" if count else ""
+
+
+def unjudged(snapshot: Snapshot) -> str:
+    """Why there is no verdict, as a sentence without its full stop."""
+    live = snapshot.source.kind == "live"
+    if live and snapshot.freshness is Freshness.ENDED:
+        return "no verdict: it ended before any kernel was seen"
+    if snapshot.source.tier == "nvml":
+        pid = snapshot.source.pid if live else None
+        helps = "" if pid is None else f"; how to see them: brrrtop doctor {pid}"
+        return f"no verdict: only the GPU's own counters are read, no kernels{helps}"
+    return "nothing to judge yet: no GPU activity has been seen"
+
+
+def experiment(one: Experiment) -> str:
+    """What was predicted, what was measured, and what that says."""
+    predicted = one.predicted or "nobody knows"
+    measured = one.measured or "nobody knows"
+    tail = "" if one.alone else " (of all changes together)"
+    return (
+        f"{one.name} test: {one.changed}; predicted {predicted}, measured {measured}: "
+        f"{one.says}{tail}"
+    )

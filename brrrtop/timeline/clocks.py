@@ -1,0 +1,239 @@
+"""Puts counter samples and kernels on one clock, by what both say of the same moments.
+
+A sample can only be read after its interval, so the clocks are known to a millisecond; kernels
+last 50 us. But what kernels ran and what the counters showed are one signal, shifted: at the right
+offset the shares of the kernels in each interval explain its readings best. With gaps between
+kernels their edges tell; without any, the passages from one kernel to another do.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model import intervals
+from brrrtop.model.tables import I8, Activities, Samples, Span
+
+F8 = npt.NDArray[np.float64]
+
+NEAR_NS, FAR_NS = 2_000_000, 15_000_000
+"""Searched around what reading showed: first near, then as far as reading may have been late. On
+an H200 (CUPTI 13.4) the samples were 4 us from the kernels."""
+COARSE, FINE = 4, 8
+"""Offsets tried for each interval: everywhere, then around the best."""
+COARSE_GROUPS, FINE_GROUPS = 12, 32
+"""Kernels by name and grid, longest first; the rest are one group. With too few, kernels that are
+lumped together pull the offset to where their neighbours hide it (simulated: by half an interval)."""
+AROUND = 1.5
+"""Intervals searched on either side of the coarse best."""
+LEAST_SAMPLES = 40
+MOST_SAMPLES = 600
+LEAST_FIT = 0.3
+"""Share of the readings' variance explained, below which the match is chance."""
+LEAST_LEAD = 12.0
+"""Between the best offset and the best one further away, in units of -2 log likelihood."""
+APART = 2.0
+"""Intervals between two offsets that are not the same peak."""
+WORST_ERROR = 0.25
+"""Of an interval: an offset known worse than this cannot place short kernels."""
+INFLATION = 2.0
+"""Neighbouring readings are not independent, and kernels of a group not equal."""
+LEAST_INTERVAL_NS = 10_000
+"""Shorter ones no counter is read in, and offsets would be tried without end."""
+UNEVEN = 10
+"""So many times the usual one no interval lasts."""
+MOST_INTERVALS = 1 << 14
+"""From the first sample to the last: a burst has a few thousand."""
+_RIDGE = 1e-3
+_TINY = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """What to add to the GPU's clock within one traced span."""
+
+    at_ns: int
+    """Middle of the samples, on the GPU's clock."""
+    offset_ns: int
+    error_ns: float
+    fit: float
+    """Share of the readings' variance that the kernels explain at this offset, 0..1."""
+
+
+def find_shift(acts: Activities, samples: Samples, span: Span) -> Shift | None:
+    """The offset of the samples of one traced span; None where the data does not show it.
+
+    Args:
+        acts: Of the device, sorted by start; all that ran in the span.
+        samples: Of the device, sorted by start.
+        span: All that ran within it is in `acts`.
+    """
+    columns = _columns(samples)
+    if len(samples) < LEAST_SAMPLES or not len(acts) or not columns.size:
+        return None
+    lengths = samples.ends_ns - samples.starts_ns
+    interval = int(np.median(lengths))
+    lasted = int(samples.ends_ns.max() - samples.starts_ns.min())
+    if interval < LEAST_INTERVAL_NS or int(lengths.max()) > UNEVEN * interval:
+        return None
+    if lasted > MOST_INTERVALS * interval:
+        return None
+    guess = int(samples.offsets_ns.min())
+    coarse = (_coarse(acts, samples, span, columns, guess, reach) for reach in (NEAR_NS, FAR_NS))
+    middle = next((found for found in coarse if found is not None), None)
+    if middle is None:
+        return None
+    first = middle - round(AROUND * interval)
+    step = max(1, interval // FINE)
+    count = 2 * round(AROUND * FINE) + 1
+    search = _Search(acts, samples, span, columns, _Grid(first, step, count), FINE_GROUPS)
+    scores = search.scores()
+    best, _ = _lowest(scores, count)
+    if not 0 < best < len(scores) - 1:
+        return None
+    at, error = _vertex(scores[best - 1 : best + 2], step)
+    fit = search.fit(best)
+    if fit < LEAST_FIT or not error * INFLATION < WORST_ERROR * interval:
+        return None
+    at_ns = int((samples.starts_ns[0] + samples.ends_ns[-1]) // 2)
+    return Shift(at_ns, first + round((best + at) * step), error * INFLATION, fit)
+
+
+def _coarse(
+    acts: Activities, samples: Samples, span: Span, columns: F8, guess: int, reach: int
+) -> int | None:
+    """The one offset within `reach` of the guess that is far better than others; None: none is."""
+    step = max(1, int(np.median(samples.ends_ns - samples.starts_ns)) // COARSE)
+    grid = _Grid(guess - reach, step, 2 * reach // step + 1)
+    scores = _Search(acts, samples, span, columns, grid, COARSE_GROUPS).scores()
+    best, lead = _lowest(scores, round(APART * COARSE))
+    if not 0 < best < grid.count - 1 or lead < LEAST_LEAD:
+        return None
+    return grid.first + best * step
+
+
+def _lowest(scores: F8, apart: int) -> tuple[int, float]:
+    """Place of the lowest score, and how much lower it is than any further away than `apart`."""
+    best = int(np.argmin(scores))
+    far = np.abs(np.arange(len(scores)) - best) > apart
+    rival = float(np.min(scores[far], initial=math.inf))
+    return best, rival - float(scores[best]) if math.isfinite(scores[best]) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Offsets to try: the first, the step and their number."""
+
+    first: int
+    step: int
+    count: int
+
+
+class _Search:
+    """Least squares of the readings on the shares of kernel groups, at any offset on a grid."""
+
+    def __init__(
+        self, acts: Activities, samples: Samples, span: Span, columns: F8, grid: _Grid, groups: int
+    ) -> None:
+        thin = slice(0, MOST_SAMPLES)
+        starts, ends = samples.starts_ns[thin] + grid.first, samples.ends_ns[thin] + grid.first
+        self._columns = columns[thin]
+        self._span, self._grid = span, grid
+        self._starts, self._ends = starts, ends
+        origin, step = int(starts[0]), grid.step
+        size = (int(ends.max()) - origin) // step + grid.count + 2
+        self._run = _run_before(acts, _merged_groups(acts, groups), origin + np.arange(size) * step)
+        self._lengths = (ends - starts).astype(np.float64)[:, None]
+        low, high = starts - origin, ends - origin
+        self._low, self._low_part = low // step, (low % step / step)[:, None]
+        self._high, self._high_part = high // step, (high % step / step)[:, None]
+
+    def _solved(self, k: int) -> tuple[F8, F8] | None:
+        """Squared residuals, and squares about the mean, shape (c,) each."""
+        shift = k * self._grid.step
+        low = int(np.searchsorted(self._starts + shift, self._span.t0_ns))
+        high = int(np.searchsorted(self._ends + shift, self._span.t1_ns, "right"))
+        if high - low < LEAST_SAMPLES:
+            return None
+        rows = slice(low, high)
+        shares = self._at(self._high[rows] + k, self._high_part[rows])
+        shares -= self._at(self._low[rows] + k, self._low_part[rows])
+        shares /= self._lengths[rows]
+        read = self._columns[rows]
+        count = high - low
+        square = shares.T @ shares + _RIDGE * count * np.eye(shares.shape[1])
+        left = read - shares @ np.linalg.solve(square, shares.T @ read)
+        return (left**2).sum(axis=0), ((read - read.mean(axis=0)) ** 2).sum(axis=0)
+
+    def _at(self, rows: I8, part: F8) -> F8:
+        before: F8 = self._run[rows] * (1 - part) + self._run[rows + 1] * part
+        return before
+
+    def scores(self) -> F8:
+        """`score` of every offset."""
+        return np.array([self.score(k) for k in range(self._grid.count)])
+
+    def score(self, k: int) -> float:
+        """-2 log likelihood at the k-th offset over that of no kernels; inf: too few readings.
+
+        Each offset has other readings within the span: what they vary by themselves is taken out.
+        """
+        found = self._solved(k)
+        if found is None:
+            return math.inf
+        left, whole = found
+        share = np.maximum(left, _TINY) / np.maximum(whole, _TINY)
+        return float(len(self._columns) * np.log(np.minimum(share, 1.0)).sum())
+
+    def fit(self, k: int) -> float:
+        """Share of the variance explained, of the column that is explained best."""
+        found = self._solved(k)
+        if found is None:
+            return 0.0
+        left, whole = found
+        return float((1 - left / np.maximum(whole, 1e-12)).max())
+
+
+def _columns(samples: Samples) -> F8:
+    """Readings that move, shape (n, c)."""
+    found = [
+        column
+        for column in (samples.sm, samples.tensor, samples.dram, samples.issue)
+        if len(column) and np.isfinite(column).all() and column.std() > 0.01
+    ]
+    return np.column_stack(found) if found else np.empty((len(samples), 0))
+
+
+def _merged_groups(acts: Activities, most: int) -> I8:
+    """Number of each activity's kind by name and grid; all but the `most` longest share the last."""
+    key = acts.name_ids * np.int64(1_000_003) + acts.blocks
+    _, inverse = np.unique(key, return_inverse=True)
+    time = np.bincount(inverse, acts.ends_ns - acts.starts_ns)
+    longest = np.argsort(-time, kind="stable")[:most]
+    place = np.full(len(time), len(longest), np.int64)
+    place[longest] = np.arange(len(longest))
+    return place[inverse]
+
+
+def _run_before(acts: Activities, groups: I8, times: I8) -> F8:
+    """Time each group has run before each of evenly spaced times, shape (t, g)."""
+    found = np.zeros((len(times), int(groups.max()) + 1))
+    for group in range(found.shape[1]):
+        mine = groups == group
+        cover = intervals.Cover(*intervals.merge(acts.starts_ns[mine], acts.ends_ns[mine]))
+        found[:, group] = cover.up_to(times)
+    return found
+
+
+def _vertex(scores: F8, step: int) -> tuple[float, float]:
+    """Lowest point of the parabola through three scores, in steps from the middle one, and the
+    standard error in ns that its curvature means."""
+    before, middle, after = (float(s) for s in scores)
+    bend = before - 2 * middle + after
+    if not math.isfinite(bend) or bend <= 0:
+        return 0.0, math.inf
+    at = min(0.5, max(-0.5, (before - after) / (2 * bend)))
+    return at, step * math.sqrt(2.0 / bend)

@@ -1,0 +1,394 @@
+"""Frames → bounded columns of the last minutes. Knows shapes, judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.tables import (
+    BROKEN_OFF,
+    Activities,
+    Calls,
+    Device,
+    Gauges,
+    Links,
+    Marks,
+    OpSignature,
+    Samples,
+    Span,
+    Window,
+)
+from brrrtop.model.vocabulary import MarkClass, Metric
+from brrrtop.protocol import columns
+from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.sources.source import FELL_NS
+from brrrtop.timeline import watched
+from brrrtop.timeline.counter_samples import SampleClock
+from brrrtop.timeline.op_shapes import StepShapes, insert
+from brrrtop.timeline.track import Track, in_order
+
+I8 = npt.NDArray[np.int64]
+
+REACH_NS = 2_000_000_000
+"""How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold
+about 1,024 launches, and a step of seconds may be queued at once."""
+COUNT_HOLDS_NS = 15_000_000_000
+"""Other processes are counted every 5 s, a burst is shorter: the last count holds until then, and
+where two more were missed nothing is known."""
+THROUGH_MPS = "shared through MPS"
+"""In the note on the gauges of a GPU that processes use side by side (`collectors.gpu.nvidia.processes`)."""
+
+MOST_NAMES = 1 << 22
+"""Ids of names that are kept, and different names: an agent has 65,535, a trace of hours 100,000.
+Beyond, kernels are nameless."""
+
+
+class Timeline:
+    """What a source has said so far, at most `keep_ns` of it."""
+
+    def __init__(self, keep_ns: int | None = None) -> None:
+        self._keep_ns = keep_ns
+        self.traced: list[Span] | None = None
+        """Spans in which device activity was recorded; None: nobody said, so all of it was."""
+        self.begin_anew()
+        self._reported: dict[str, int] = {}
+        self._broken_records = 0
+        self._names: list[str] = [""]
+        self._by_name: dict[str, int] = {"": 0}
+        self._wire_ids = np.zeros(1, np.int64)
+        self._copy_ids: dict[tuple[int, int, int], int] = {}
+        self._frozen_names: tuple[str, ...] = ("",)
+        self.ops: dict[int, OpSignature] = {}
+        self.devices: dict[int, Device] = {}
+        self.hello: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
+        self.ended: str | None = None
+        self.gauges_seen = False
+        self.looks_taken = 0
+        """Samples of the training thread's stack so far."""
+
+    def begin_anew(self) -> None:
+        """Forgets all that has a time; what was told of names, devices and the trainer stands."""
+        self._activities = Track(Activities)
+        self._calls = Track(Calls)
+        self._marks = Track(Marks)
+        self._links = Track(Links)
+        self._gauges = Track(Gauges)
+        self._samples = Track(Samples)
+        self._clock = SampleClock()
+        self._has_new_samples = False
+        self.shapes = StepShapes()
+        self.traced = None if self.traced is None else []
+        self._observed: list[Span] | None = None
+        self.first_ns: int | None = None
+        """Start of the first device activity."""
+        self.last_ns: int | None = None
+        """End of the last device activity."""
+        self.newest_ns: int | None = None
+        """Time of the newest frame."""
+        self._sent_ns = 0
+
+    # --- in ---------------------------------------------------------------
+
+    def add(self, frame: Frame) -> None:
+        """Takes in one frame; kinds it does not know are skipped.
+
+        A live timeline begins anew where the clock falls: what came before lies in a future that
+        would be kept instead of the present.
+        """
+        self._sent_ns = frame.sent_ns
+        if frame.sent_ns:
+            if self._keep_ns and frame.sent_ns + FELL_NS < (self.newest_ns or 0):
+                self.begin_anew()
+            self.newest_ns = max(self.newest_ns or 0, frame.sent_ns)
+        takers: dict[Kind, Callable[[Any], None]] = {
+            Kind.KERNELS: self._add_kernels, Kind.COPIES: self._add_copies, Kind.CALLS: self._add_calls,
+            Kind.MARKS: self._add_marks, Kind.LINKS: self._add_links, Kind.GAUGES: self._add_gauges,
+            Kind.NAMES: self._add_names, Kind.OPS: self._add_ops, Kind.DEVICE: self._add_device,
+            Kind.OBSERVED: self._add_observed, Kind.SAMPLES: self._add_samples,
+        }  # fmt: skip
+        take = takers.get(Kind(frame.kind)) if frame.kind in Kind._value2member_map_ else None
+        if take is not None:
+            take(frame.body)
+        elif frame.kind == Kind.HELLO:
+            self.hello = {**self.hello, **frame.body}
+        elif frame.kind == Kind.STATUS:
+            self.status = {**self.status, **frame.body}
+        elif frame.kind == Kind.LOSS:
+            self._reported = {
+                str(k): int(v) for k, v in frame.body.items() if isinstance(v, (int, float))
+            }
+        elif frame.kind == Kind.END:
+            self.ended = str(frame.body.get("reason", "ended"))
+        if self._keep_ns and self.newest_ns:
+            self._forget(self.newest_ns - self._keep_ns)
+
+    def _forget(self, before_ns: int) -> None:
+        for track in (
+            self._activities, self._calls, self._marks, self._links, self._gauges, self._samples,
+        ):  # fmt: skip
+            track.forget(before_ns)
+        self.shapes.forget(before_ns)
+        if self.traced is not None:
+            self.traced = [s for s in self.traced if s.t1_ns >= before_ns]
+            self._observed = None
+
+    def _intern(self, name: str) -> int:
+        known = self._by_name.get(name)
+        if known is None:
+            if len(self._names) >= MOST_NAMES:
+                return 0
+            known = self._by_name[name] = len(self._names)
+            self._names.append(name)
+        return known
+
+    def _add_names(self, names: dict[int, str]) -> None:
+        names = {wire_id: name for wire_id, name in names.items() if wire_id < MOST_NAMES}
+        most = max(names, default=0)
+        if most >= len(self._wire_ids):
+            grown = np.zeros(max(most + 1, 2 * len(self._wire_ids)), np.int64)
+            grown[: len(self._wire_ids)] = self._wire_ids
+            self._wire_ids = grown
+        for wire_id, name in names.items():
+            self._wire_ids[wire_id] = self._intern(name)
+
+    def _translate(self, wire_ids: Any) -> I8:
+        ids = np.asarray(wire_ids, np.int64)
+        return self._wire_ids[np.where(ids < len(self._wire_ids), ids, 0)]
+
+    def _copy_name(self, copy_kind: int, src: int, dst: int) -> int:
+        key = (copy_kind, src, dst)
+        if key not in self._copy_ids:
+            self._copy_ids[key] = self._intern(columns.copy_name(*key))
+        return self._copy_ids[key]
+
+    def _add_activities(self, table: Activities) -> None:
+        if not len(table):
+            return
+        self._activities.add(table, table.starts_ns, table.ends_ns)
+        first, last = int(table.starts_ns.min()), int(table.ends_ns.max())
+        self.first_ns = first if self.first_ns is None else min(self.first_ns, first)
+        self.last_ns = last if self.last_ns is None else max(self.last_ns, last)
+
+    def _plausible(self, rows: Any, key: str = "start_ns") -> Any:
+        return columns.plausible(rows, self._sent_ns, key)
+
+    def _add_kernels(self, rows: Any) -> None:
+        kept = self._plausible(rows)
+        self._broken_records += len(rows) - len(kept)
+        self._add_activities(columns.kernels(kept, self._translate))
+
+    def _add_copies(self, rows: Any) -> None:
+        kept = self._plausible(rows)
+        self._broken_records += len(rows) - len(kept)
+        self._add_activities(columns.copies(kept, self._copy_name))
+
+    def _add_calls(self, rows: Any) -> None:
+        table = columns.calls(self._plausible(rows), self._translate)
+        self._calls.add(table, table.starts_ns, table.ends_ns)
+
+    def _add_marks(self, rows: Any) -> None:
+        table = columns.marks(self._plausible(rows), self._translate)
+        ours = (table.classes == MarkClass.PERTURBED) | (table.classes == MarkClass.RECORDED_OP)
+        if ours.any():
+            if self.shapes.add(table.take(ours)):
+                self._observed = None
+            table = table.take(~ours)
+        self.looks_taken += int((table.classes == MarkClass.STACK).sum())
+        self._marks.add(table, table.starts_ns, table.ends_ns)
+
+    def _add_links(self, rows: Any) -> None:
+        now = np.full(len(rows), self.newest_ns or 0, np.int64)
+        self._links.add(columns.links(rows), now, now)
+
+    def _add_gauges(self, rows: Any) -> None:
+        table = columns.gauges(self._plausible(rows, "time_ns"))
+        self.gauges_seen |= len(table) > 0
+        self._gauges.add(table, table.times_ns, table.times_ns)
+
+    def _add_samples(self, rows: Any) -> None:
+        table = columns.samples(columns.plausible_samples(rows))
+        self._has_new_samples |= len(table) > 0
+        shift = table.offsets_ns
+        self._samples.add(table, table.starts_ns + shift, table.ends_ns + shift)
+
+    def _add_ops(self, rows: Any) -> None:
+        for row in rows:
+            self.ops[int(row[0])] = columns.signature(row)
+
+    def _add_device(self, facts: dict[str, Any]) -> None:
+        device_id = int(facts.get("device_id", 0))
+        self.devices[device_id] = columns.device(self.devices.get(device_id), device_id, facts)
+
+    def _add_observed(self, rows: Any) -> None:
+        rows = columns.plausible(rows, self._sent_ns, longest_ns=columns.FARTHEST_NS)
+        self.traced = [] if self.traced is None else self.traced
+        for t0_ns, t1_ns in zip(rows["start_ns"].tolist(), rows["end_ns"].tolist(), strict=True):
+            if t1_ns > t0_ns:
+                insert(self.traced, Span(t0_ns, t1_ns))
+        self._observed = None
+
+    # --- out --------------------------------------------------------------
+
+    @property
+    def observed(self) -> list[Span] | None:
+        """Of what was traced, what may be judged; None where all of it was."""
+        if self._observed is None and self.traced is not None:
+            self._observed = self.shapes.undisturbed(self.traced)
+        return self._observed
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """What existed and is not here, by place; records with impossible times are counted too."""
+        if not self._broken_records:
+            return self._reported
+        records = self._reported.get("records", 0) + self._broken_records
+        return {**self._reported, "records": records}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        if len(self._frozen_names) != len(self._names):
+            self._frozen_names = tuple(self._names)
+        return self._frozen_names
+
+    def active_devices(self, span: Span) -> list[int]:
+        """Devices with activity in the span, busiest first."""
+        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns)
+        inside = (acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns)
+        ids, inverse = np.unique(acts.device_ids[inside], return_inverse=True)
+        busy = np.bincount(inverse, (acts.ends_ns - acts.starts_ns)[inside], len(ids))
+        return [int(ids[i]) for i in np.argsort(-busy, kind="stable")]
+
+    def activity_count(self, span: Span) -> int:
+        """About how many activities the span holds, counted by whole chunks."""
+        return sum(
+            len(t) for a, b, t in self._activities.chunks if b >= span.t0_ns and a < span.t1_ns
+        )
+
+    def window(self, span: Span, device_id: int) -> Window:
+        """One device's slice, sorted, with the calls and marks that may explain it."""
+        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns)
+        keep = (
+            (acts.ends_ns > span.t0_ns)
+            & (acts.starts_ns < span.t1_ns)
+            & (acts.device_ids == device_id)
+            & ~self.shapes.disturbed(acts.starts_ns)
+        )
+        acts = in_order(acts, keep, acts.starts_ns)
+        calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns)
+        made = (calls.starts_ns < span.t1_ns) & (calls.starts_ns > self._traced_before(span))
+        calls = in_order(calls, made, calls.starts_ns)
+        marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
+        marks = in_order(
+            marks, (marks.ends_ns >= span.t0_ns) & (marks.starts_ns < span.t1_ns), marks.starts_ns
+        )
+        links: Links = self._links.between(0, 1 << 62)
+        links = in_order(links, slice(None), links.correlations)
+        self.learn()
+        if self.shapes.learned_ns is not None:
+            links = columns.joined([links, self._carried(span)], Links)
+            links = in_order(links, slice(None), links.correlations)
+        observed = None
+        if self.observed is not None:
+            observed = tuple(
+                Span(max(s.t0_ns, span.t0_ns), min(s.t1_ns, span.t1_ns))
+                for s in self.observed
+                if s.t1_ns > span.t0_ns and s.t0_ns < span.t1_ns
+            )
+        return Window(
+            span, self.devices.get(device_id, Device(device_id)), acts, calls, marks, links,
+            self._gauges_in(span, device_id),
+            self.names, self.ops, observed, self.losses.get("records", 0),
+            self.losses.get("zero_timestamps", 0), self.hello,
+            self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
+            mps=any(THROUGH_MPS in str(line) for line in self.status.get("gauges") or ()),
+            watched=self._watched(span),
+        )  # fmt: skip
+
+    def _gauges_in(self, span: Span, device_id: int) -> Gauges:
+        """Readings in the span, and the count of other processes that held when it began."""
+        table: Gauges = self._gauges.between(span.t0_ns - COUNT_HOLDS_NS, span.t1_ns)
+        here = (table.device_ids == device_id) | (table.device_ids < 0)
+        inside = table.times_ns >= span.t0_ns
+        before = here & ~inside & (table.metrics == Metric.FOREIGN_PROCESS_COUNT)
+        before &= table.times_ns >= span.t0_ns - COUNT_HOLDS_NS
+        if before.any():
+            before &= table.times_ns == table.times_ns[before].max()
+        kept: Gauges = in_order(table, (here & inside) | before, table.times_ns)
+        return kept
+
+    def _traced_before(self, span: Span) -> int:
+        """When the last burst before the span ended; before all times without one.
+
+        Ids start anew with each burst: its calls would be taken for those of activities whose own
+        calls were not recorded.
+        """
+        return max(
+            (s.t1_ns for s in self.traced or () if s.t1_ns <= span.t0_ns), default=-(1 << 62)
+        )
+
+    def _watched(self, span: Span) -> Marks | None:
+        if self.traced is None or not self.looks_taken:
+            return None
+        around = watched.watch_around(span, self.traced, self.newest_ns or 0)
+        marks: Marks = self._marks.between(around.t0_ns, around.t1_ns)
+        return in_order(marks, watched.speaking(marks, around), marks.starts_ns)  # type: ignore[no-any-return]
+
+    def _samples_in(
+        self, span: Span, device_id: int, acts: Activities, observed: tuple[Span, ...] | None
+    ) -> Samples | None:
+        if not self._samples.chunks:
+            return None
+        table: Samples = self._samples.between(span.t0_ns, span.t1_ns)
+        starts, ends = table.starts_ns + table.offsets_ns, table.ends_ns + table.offsets_ns
+        keep = (table.device_ids == device_id) & (ends > span.t0_ns) & (starts < span.t1_ns)
+        found: Samples = in_order(table, keep, table.starts_ns)
+        return self._clock.placed(found, acts, (span,) if observed is None else observed)
+
+    def take_new_samples(self) -> bool:
+        """Whether counter samples came since the call before."""
+        came, self._has_new_samples = self._has_new_samples, False
+        return came
+
+    def learn(self) -> bool:
+        """Joins a recorded step with its kernels once all of them are here; True: just done."""
+        step = self.shapes.due(self.traced, self.newest_ns or 0)
+        if step is None:
+            return False
+        around = self._launched_in(Span(step.t0_ns - REACH_NS, step.t1_ns))
+        self.shapes.learn(*around, self.names, self.ops)
+        self._observed = None
+        return self.shapes.learned_ns == step.t1_ns
+
+    def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
+        """What was launched or ran in the span, and the calls."""
+        acts: Activities = self._activities.between(span.t0_ns, span.t1_ns + REACH_NS)
+        calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns + REACH_NS)
+        return acts, in_order(calls, slice(None), calls.starts_ns)
+
+    def _carried(self, span: Span) -> Links:
+        """Ops of kernels, from the step that was recorded with shapes."""
+        acts, calls = self._launched_in(span)
+        reach = Span(span.t0_ns - 2 * REACH_NS, span.t1_ns + REACH_NS)
+        steps = self.marks_between(reach, MarkClass.STEP)
+        acts = acts.take(~self.shapes.disturbed(acts.starts_ns))
+        return self.shapes.links(acts, calls, np.sort(steps.ends_ns), self.traced or [])
+
+    def marks_between(self, span: Span, mark_class: MarkClass) -> Marks:
+        """Marks of one class that touch the span, sorted by start."""
+        marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
+        keep = (
+            (marks.classes == mark_class)
+            & (marks.ends_ns >= span.t0_ns)
+            & (marks.starts_ns < span.t1_ns)
+        )
+        return in_order(marks, keep, marks.starts_ns)  # type: ignore[no-any-return]
+
+    def gauges_between(self, span: Span) -> Gauges:
+        """Gauge readings of all devices in the span, sorted by time."""
+        table: Gauges = self._gauges.between(span.t0_ns, span.t1_ns)
+        keep = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
+        return in_order(table, keep, table.times_ns)  # type: ignore[no-any-return]

@@ -1,0 +1,39 @@
+"""A table that grows a chunk at a time, and is asked for what lies between two times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from brrrtop.model.tables import I8, Columns
+from brrrtop.protocol import columns
+
+
+@dataclass(slots=True)
+class Track:
+    """Chunks of one table, each with the times it spans."""
+
+    kind: type[Columns]
+    chunks: list[tuple[int, int, Any]] = field(default_factory=list)
+
+    def add(self, table: Any, starts: I8, ends: I8) -> None:
+        if len(starts):
+            self.chunks.append((int(starts.min()), int(ends.max()), table))
+
+    def forget(self, before_ns: int) -> None:
+        self.chunks = [chunk for chunk in self.chunks if chunk[1] >= before_ns]
+
+    def between(self, low: int, high: int) -> Any:
+        """Rows of chunks that touch `[low, high)`, unsorted."""
+        return columns.joined([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
+
+
+def in_order(table: Any, keep: Any, key: I8) -> Any:
+    """The rows to keep, by their key."""
+    picked = table.take(keep)
+    order_key = key[keep]
+    if len(order_key) > 1 and (order_key[1:] < order_key[:-1]).any():
+        return picked.take(np.argsort(order_key, kind="stable"))
+    return picked

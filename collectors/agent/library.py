@@ -1,0 +1,145 @@
+"""The C library as Python calls. Knows nothing of probes, nor of what a mark is for."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+from _thread import get_ident
+from operator import methodcaller
+from typing import Any
+
+# Frame kinds and mark classes by number, as in `brrrtop/protocol/frames.py`, which is not in the trainer.
+HELLO, DEVICE, MARKS, OPS, STATUS = 1, 3, 7, 8, 13
+INPUT, COMPILE, GC, CHECKPOINT, ALLOCATOR, LOGGING, EVALUATION, OPTIMIZER, STACK = range(2, 11)
+PERTURBED, RECORDED_OP = 14, 15
+
+# What `wait` answers, bit by bit.
+STOP, STACKS_ON, STACKS_OFF, CONNECTED, GONE, TRACING, ENDED, SHAPES = 1, 2, 4, 8, 16, 64, 256, 512
+"""STOP with GONE: nobody watches, unhook and wait. STOP alone: the monitor asked to detach."""
+
+_U16, _I64, _U32, _TEXT = ctypes.c_uint16, ctypes.c_int64, ctypes.c_uint32, ctypes.c_char_p
+_NAME_LIMIT = 4096
+
+
+class NativeError(Exception):
+    """The library cannot be loaded, or refused to start."""
+
+
+class Native:
+    """One loaded library.
+
+    Calls from hooks go through `PyDLL`: letting go of the GIL and taking it again would cost the
+    training thread far more than the call. Calls that may wait go through `CDLL`.
+    """
+
+    def __init__(self, library_path: str) -> None:
+        try:
+            quick, slow = ctypes.PyDLL(library_path), ctypes.CDLL(library_path)
+            self.mark = _typed(quick.brrr_mark, None, _U16, _I64, _I64, _I64, _U32, _U32)
+            self.step = _typed(quick.brrr_step, None, _I64, _U32)
+            self.collection = _typed(quick.brrr_collection, None, _Phase, _Generation)
+            self._name = _typed(quick.brrr_name, _U32, _TEXT)
+            self._json = _typed(slow.brrr_json, ctypes.c_int, _U16, _TEXT)
+            self._frame = _typed(slow.brrr_frame, ctypes.c_int, _U16, _TEXT, _U32, _U32)
+            self._start = _typed(slow.brrr_start, ctypes.c_int, _TEXT, _TEXT, _TEXT)
+            self._error = _typed(slow.brrr_last_error, _TEXT)
+            self._yield = _typed(slow.brrr_yield, None, _TEXT)
+            self.wait = _typed(slow.brrr_wait, ctypes.c_int, ctypes.c_int)
+            self.graphs = _typed(slow.brrr_graphs, None, ctypes.c_int)
+            self.capture = _typed(quick.brrr_capture, None, ctypes.c_int)
+            self.resume = _typed(slow.brrr_resume, None)
+            self.stop = _typed(slow.brrr_stop, None)
+        except (OSError, AttributeError) as fault:
+            raise NativeError(f"the agent library cannot be used: {fault}") from fault
+        self._names: dict[str, int] = {}
+
+    def start(self, socket_path: str, hello: dict[str, Any], options: str) -> None:
+        """Begin to listen at `socket_path`.
+
+        Raises:
+            NativeError: With the library's own reason.
+        """
+        told = self._start(os.fsencode(socket_path), packed(hello), options.encode())
+        if told != 0:
+            reason = (self._error() or b"no reason given").decode("utf-8", "replace")
+            raise NativeError(reason)
+
+    def name(self, text: str) -> int:
+        """The id of a name, asking the library once per name."""
+        found = self._names.get(text)
+        if found is None:
+            if len(self._names) >= _NAME_LIMIT:
+                self._names.clear()
+            found = self._name(text.encode("utf-8", "replace").replace(b"\0", b""))
+            self._names[text] = found
+        return found
+
+    def forget_names(self) -> None:
+        """Ask the library anew for each name: once nobody watches, its table may begin anew."""
+        self._names.clear()
+
+    def frame(self, kind: int, body: Any) -> int:
+        """Send one JSON frame; negative: it was not taken."""
+        return int(self._json(kind, packed(body)))
+
+    def send_marks(self, records: bytes, count: int) -> int:
+        """Send marks as the wire has them; negative: they were not taken."""
+        return int(self._frame(MARKS, records, len(records), count))
+
+    def give_way(self, who: str) -> None:
+        """Take our hands off CUPTI; comes back when that is done."""
+        self._yield(who.encode())
+
+    def disarm(self) -> None:
+        """In a forked child: the library's threads did not come along, so nothing may call it."""
+        for call in (
+            "mark",
+            "step",
+            "_name",
+            "_json",
+            "_frame",
+            "_yield",
+            "wait",
+            "resume",
+            "stop",
+            "graphs",
+            "capture",
+        ):
+            setattr(self, call, _nothing)
+
+
+class _Phase:
+    """Turns the first argument of a `gc.callbacks` entry into 1 for "start", else 0."""
+
+    from_param = "start".__eq__
+
+
+class _Generation:
+    """Takes the generation out of its second argument. Neither runs any Python."""
+
+    from_param = methodcaller("get", "generation", -1)
+
+
+def thread_number(ident: int) -> int:
+    """A `threading.get_ident()` as CUPTI numbers threads: the low half of `pthread_self()`."""
+    return ident & 0xFFFFFFFF
+
+
+def this_thread() -> int:
+    """The calling thread, as CUPTI numbers threads."""
+    return get_ident() & 0xFFFFFFFF
+
+
+def packed(body: Any) -> bytes:
+    """JSON without lone surrogates, which no reader would take."""
+    return json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace")
+
+
+def _typed(call: Any, result: Any, *arguments: Any) -> Any:
+    call.restype, call.argtypes = result, list(arguments)
+    return call
+
+
+def _nothing(*_: Any) -> int:
+    return 0

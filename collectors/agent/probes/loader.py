@@ -1,0 +1,67 @@
+"""Marks the waits for the next batch, and the evaluation between two of them."""
+
+from __future__ import annotations
+
+from time import time_ns
+from typing import Any, Callable
+
+from ..fault_guard import Fence
+from ..library import EVALUATION, INPUT, Native, this_thread
+from .probe import Probe, imported
+from .steps import Steps
+
+_TOLD = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+
+
+class Loader(Probe):
+    """Every `next()` on a torch DataLoader, also in the middle of a running iteration.
+
+    An INPUT mark's name tells how the loader is set up, its value the batches that lay ready behind
+    the one drawn (-1: no workers). From a batch drawn with gradients off to the next one is
+    evaluation, unless an optimizer stepped meanwhile: some loops prefetch with gradients off.
+    """
+
+    name = "loader"
+
+    def __init__(self, native: Native, fence: Fence, steps: Steps) -> None:
+        super().__init__(native, fence)
+        self._steps = steps
+        self._names: dict[int, int] = {}
+        self._evaluating_ns = 0
+        self._grad_enabled: Callable[[], bool] = lambda: True
+
+    def place(self) -> None:
+        base = imported("torch.utils.data.dataloader", "_BaseDataLoaderIter")
+        if base is None:
+            return
+        self._grad_enabled = imported("torch", "is_grad_enabled") or self._grad_enabled
+        for owner in (base, *base.__subclasses__()):
+            self.patch(owner, "__next__", after=self._waited)
+
+    def clear(self) -> None:
+        self._names.clear()
+        self._evaluating_ns = 0
+
+    def _waited(self, args: Any, start_ns: int) -> None:
+        end_ns = time_ns()
+        loader = args[0]
+        name_id = self._names.get(id(loader))
+        # An address is used again by the next epoch's iterator, which starts counting anew.
+        if name_id is None or loader._num_yielded <= 1:
+            name_id = self._met(loader)
+        queue = getattr(loader, "_data_queue", None)
+        ready = -1 if queue is None else queue.qsize()
+        native = self.native
+        thread = this_thread()
+        native.mark(INPUT, start_ns, end_ns, ready, name_id, thread)
+        if self._evaluating_ns > self._steps.last_ns:
+            native.mark(EVALUATION, self._evaluating_ns, start_ns, 0, name_id, thread)
+        self._evaluating_ns = 0 if self._grad_enabled() else start_ns
+
+    def _met(self, loader: Any) -> int:
+        if len(self._names) >= 64:
+            self._names.clear()
+        told = [f"{key}={getattr(loader, '_' + key, None)}" for key in _TOLD]
+        told.append(f"dataset={type(getattr(loader, '_dataset', None)).__name__}")
+        self._names[id(loader)] = found = self.native.name(f"DataLoader({', '.join(told)})")
+        return found

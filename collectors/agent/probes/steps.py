@@ -1,0 +1,153 @@
+"""Marks the end of each training step, from the optimizer's own hook.
+
+With several optimizers (GAN, Muon beside Adam) one of them is *the* step: the one that comes most
+evenly. The others are marked as optimizer work.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections import deque
+from collections.abc import Callable
+from time import sleep, time_ns
+from typing import Any
+
+from ..library import OPTIMIZER, this_thread
+from .probe import Probe, imported
+
+_MARKED_OPTIMIZERS = 8
+"""With more (an optimizer per parameter), marking each would cost more than it tells."""
+_TRIES = 400
+"""Half a millisecond each. Where the steps leave no gap, the next round tries again."""
+_TOLD = ("foreach", "fused", "capturable")
+
+
+class Rhythm:
+    """When one optimizer stepped, the last 64 times."""
+
+    __slots__ = ("label", "stamps")
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.stamps: deque[int] = deque(maxlen=64)
+
+    def unevenness(self, now_ns: int) -> float:
+        """Spread of the middle half of the gaps over their median; infinite: too few, or silent."""
+        stamps = list(self.stamps)
+        gaps = sorted(b - a for a, b in zip(stamps, stamps[1:]))
+        if len(gaps) < 8 or now_ns - stamps[-1] > 4 * gaps[-1]:
+            return float("inf")
+        return (gaps[len(gaps) * 3 // 4] - gaps[len(gaps) // 4]) / max(gaps[len(gaps) // 2], 1)
+
+
+class Steps(Probe):
+    """Optimizer hook, and GradScaler, which may leave the optimizer out for a step."""
+
+    name = "steps"
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._handle: Any | None = None
+        self._inert = False
+        # One function for the life of the process: torch.compile guards on which hooks there are.
+        self._hook = self.guard(self._stepped)
+        self._rhythms: dict[int, Rhythm] = {}
+        self._primary: Rhythm | None = None
+        self.last_ns = 0
+        self.thread_ident = 0
+        """The thread that steps, as `threading.get_ident()`; 0 before the first step."""
+        self.beat: Callable[[], None] | None = None
+        """Called after each step, on the thread that steps."""
+
+    def place(self) -> None:
+        register = imported("torch.optim.optimizer", "register_optimizer_step_post_hook")
+        self._inert = False
+        if self._handle is None and register is not None:
+            self._between_steps(lambda: setattr(self, "_handle", register(self._hook)))
+        for module in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
+            scaler = imported(module, "GradScaler")
+            if scaler is not None:
+                self.patch(scaler, "_maybe_opt_step", after=self._scaled)
+
+    def clear(self) -> None:
+        self._inert = True  # what cannot be removed now does nothing from here on
+        handle = self._handle
+        if handle is not None and self._between_steps(handle.remove):
+            self._handle = None
+
+    @staticmethod
+    def _between_steps(change: Callable[[], object]) -> bool:
+        """Change torch's hooks while no thread goes through them; False: the time never came.
+
+        torch iterates over the very dictionary: a change meanwhile raises in the trainer. A sleep
+        comes back with a fresh turn of the GIL, 5 ms long, of which this takes some microseconds.
+        """
+        file = getattr(sys.modules.get("torch.optim.optimizer"), "__file__", None)
+        for _ in range(_TRIES):
+            if len(sys._current_frames()) > 1:  # a forked child has nobody to wait for
+                sleep(0.0005)
+            for frame in sys._current_frames().values():
+                at: Any = frame
+                while at is not None and at.f_code.co_filename != file:
+                    at = at.f_back
+                if at is not None:
+                    break
+            else:
+                change()
+                return True
+        return False
+
+    def wake(self, now_ns: int) -> None:
+        """Settle which optimizer is the step."""
+        rhythms = list(self._rhythms.values())
+        if self._primary is not None and len(rhythms) > 1:
+            best = min(rhythms, key=lambda rhythm: rhythm.unevenness(now_ns))
+            if best.unevenness(now_ns) < self._primary.unevenness(now_ns) / 2:
+                self._primary = best
+
+    @property
+    def usual_ns(self) -> int:
+        """Median of the last steps' lengths; 0 before there were two."""
+        stamps = list(self._primary.stamps) if self._primary is not None else []
+        gaps = sorted(b - a for a, b in zip(stamps, stamps[1:]))
+        return gaps[len(gaps) // 2] if gaps else 0
+
+    @property
+    def optimizers(self) -> str:
+        """The optimizers that have stepped, as `AdamW(foreach=None, fused=True)`."""
+        return ", ".join(sorted({rhythm.label for rhythm in list(self._rhythms.values())})[:8])
+
+    def _stepped(self, optimizer: Any, *_: Any) -> None:
+        if self._inert:
+            return
+        now_ns = time_ns()
+        rhythm = self._rhythms.get(id(optimizer)) or self._met(optimizer)
+        rhythm.stamps.append(now_ns)
+        self.last_ns = now_ns
+        native = self.native
+        if rhythm is self._primary:
+            native.step(now_ns, this_thread())
+            beat = self.beat
+            if beat is not None:
+                beat()
+        elif len(self._rhythms) <= _MARKED_OPTIMIZERS:
+            name_id = native.name(rhythm.label)
+            native.mark(OPTIMIZER, now_ns, now_ns, 0, name_id, this_thread())
+
+    def _met(self, optimizer: Any) -> Rhythm:
+        if len(self._rhythms) >= 1024:
+            self._rhythms.clear()
+        defaults = getattr(optimizer, "defaults", {})
+        told = ", ".join(f"{key}={defaults[key]}" for key in _TOLD if key in defaults)
+        label = f"{type(optimizer).__name__}({told})"
+        self._rhythms[id(optimizer)] = rhythm = Rhythm(label)
+        self.thread_ident = get_ident()
+        self._primary = self._primary or rhythm
+        return rhythm
+
+    def _scaled(self, args: Any, start_ns: int) -> None:
+        """A step that the scaler left out because of infinite gradients is a step all the same."""
+        rhythm = self._rhythms.get(id(args[1]))
+        if rhythm is not None and rhythm.stamps and rhythm.stamps[-1] < start_ns:
+            self._stepped(args[1])

@@ -1,0 +1,76 @@
+"""The text that loads the agent inside the trainer. Runs in the monitor; only the text goes over.
+
+The text is run in a thread of ours (`collectors.attach.ptrace.worker`), or in the trainer's main thread by
+`sys.remote_exec`, there in the user's `__main__`. So it defines no name there, raises nothing and
+only starts a thread, in which the rest happens. A forked child inherits what was asked of its parent:
+in any process but the one it was made for the text does nothing.
+"""
+
+from __future__ import annotations
+
+from collectors.agent.facts import VERSION
+
+PAYLOAD_LIMIT_BYTES = 2048
+REFUSED_SUFFIX = ".refused"
+"""Beside the socket: a link whose target is the sentence why the agent did not start. A link comes whole,
+and needs no descriptor where the trainer has none left."""
+
+_BOOT = """\
+def boot(folder, library, socket, options, version):
+    try:
+        import sys
+        if sys.version_info < (3, 9):
+            was = "Python %d.%d is too old: brrrtop enters 3.9 and newer"
+            raise ImportError(was % sys.version_info[:2])
+        if "_brrrtop_agent" not in sys.modules:
+            from importlib.util import module_from_spec, spec_from_file_location
+            spec = spec_from_file_location("_brrrtop_agent", folder + "/__init__.py",
+                                           submodule_search_locations=[folder])
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            sys.modules["_brrrtop_agent"] = module
+        from _brrrtop_agent.loading import load
+        told = load()(library, socket, options, version)
+    except Exception as fault:
+        told = "%s: %s" % (type(fault).__name__, fault)
+    if told:
+        try:
+            os.symlink(told.encode("utf-8", "replace").replace(b"\\0", b"")[:4000],
+                       os.fsencode(socket) + b".refused")
+        except Exception:
+            pass
+import os
+import _thread
+if PID in (0, os.getpid()): _thread.start_new_thread(boot, ARGUMENTS)
+"""
+
+_OUTER = """\
+try: exec({code!r}, {{"__name__": "_brrrtop_boot"}})
+except KeyboardInterrupt: __import__("_thread").interrupt_main()
+except: pass
+"""
+"""Ctrl-C that strikes here is handed on: it was meant for the trainer."""
+
+
+def payload(
+    agent_dir: str, library_path: str, socket_path: str, options: str = "", pid: int = 0
+) -> str:
+    """The text to run in the trainer.
+
+    Args:
+        agent_dir: The folder `collectors/agent`, as the trainer sees it (containers).
+        library_path: The native library, as the trainer sees it.
+        socket_path: Where the agent is to listen; a refusal lands beside it (`REFUSED_SUFFIX`).
+        options: `key=value;key=value`, see `collectors/agent/entry.py` and the native header.
+        pid: The only process in which the text is to do anything, by its own number; 0: any.
+
+    Raises:
+        ValueError: The paths are too long for the room a text may take.
+    """
+    arguments = repr((agent_dir, library_path, socket_path, options, VERSION))
+    text = _OUTER.format(code=_BOOT.replace("PID", str(pid)).replace("ARGUMENTS", arguments))
+    if len(text.encode()) > PAYLOAD_LIMIT_BYTES:
+        raise ValueError(f"the paths make the payload longer than {PAYLOAD_LIMIT_BYTES} bytes")
+    if "\0" in text:
+        raise ValueError("a path holds a zero byte")
+    return text

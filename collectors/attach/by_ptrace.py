@@ -1,0 +1,344 @@
+"""Two ways in by ptrace, both to a thread of our own beside the trainer's: it is started by a pending
+call of the interpreter, or from a thread that sleeps.
+
+What can be found out from files is found out here, before anything is stopped; the stopping is
+done by the short-lived process of `collectors.attach.ptrace.worker`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from collectors.attach import bootstrap, elf
+from collectors.attach.files import Place
+from collectors.attach.method import Attempt, Stop
+from collectors.attach.ptrace import calls
+from collectors.errors import CollectorError, Unsupported
+from collectors.process import access
+from collectors.process import process as processes
+from collectors.process.process import Process
+
+_WANTED = frozenset(
+    (
+        *("Py_IsInitialized", "Py_AddPendingCall", "PyGILState_Ensure", "PyGILState_Release"),
+        *("PyDict_New", "PyRun_StringFlags", "PyErr_Clear", "Py_DecRef"),
+        *("pthread_create", "pthread_self", "pthread_detach", "symlink"),
+    )
+)
+_BINDS = ("_PyThreadState_Init", "_PyThreadState_SetCurrent")
+_HANDING = frozenset(
+    (
+        *("PyInterpreterState_Main", "_PyThreadState_Prealloc", "PyEval_AcquireThread"),
+        *("PyThreadState_Clear", "PyThreadState_Delete", "PyThreadState_DeleteCurrent"),
+    )
+)
+_MACHINES = ("x86_64", "aarch64")
+_C_LIBRARIES = ("libc.so", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
+_CHECKED_BYTES = 16
+_GRACE_S = 5.0
+_WORKER = (
+    "import sys; ours = type(sys)('collectors'); ours.__path__ = [{folder!r}]; "
+    "sys.modules['collectors'] = ours; from collectors.attach.ptrace.worker import main; main()"
+)
+"""Our package comes by its own path: the folder it lies in, mostly site-packages, holds packages of
+any name and is never searched, least of all before the standard library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Addresses in the trainer, and the bytes that must be found there before they are used."""
+
+    machine: str
+    functions: dict[str, int]
+    gadgets: dict[str, int]
+    expected: dict[int, str]
+
+
+def make_plan(process: Process) -> Plan:
+    """Where the functions and the pieces of C library code that we need lie in the trainer.
+
+    Raises:
+        Unsupported: Another machine, hardware shadow stacks, or a build without these symbols.
+        NotPermitted: We may not look.
+    """
+    machine = platform.machine()
+    python = process.python
+    if python is None:
+        raise Unsupported(f"process {process.pid} is not Python")
+    if machine not in _MACHINES:
+        raise Unsupported(f"entering a running process is not built for {machine}", _RUN)
+    if process.shadow_stack:
+        raise Unsupported("the trainer runs with hardware shadow stacks", _RUN)
+    arch = import_module(f"collectors.attach.ptrace.{machine}")
+    found = _Search(process, machine, arch.GADGET_ALIGN)
+    for path in _in_order(process, python.path):
+        found.look(path, _WANTED | _HANDING | {*_BINDS}, arch.GADGETS)
+    for path in _others(process):
+        if arch.GADGETS.keys() <= found.gadgets.keys():
+            break
+        found.look(path, frozenset(), arch.GADGETS)
+    found.look_at_vdso(arch.GADGETS)
+    missing = sorted(_WANTED - found.functions.keys())
+    if missing:
+        raise Unsupported(
+            f"{python.says} of this trainer does not show {missing[0]}: stripped, or replaced on "
+            "disk since it started",
+            _RUN,
+        )
+    lacking = sorted(arch.GADGETS.keys() - found.gadgets.keys())
+    if lacking:
+        raise Unsupported(f"the trainer's C library is unknown to us (no {lacking[0]} code)", _RUN)
+    functions = found.functions | _bind(python.version, found.functions)
+    return Plan(machine, functions, found.gadgets, found.expected)
+
+
+def _bind(version: tuple[int, int] | None, found: dict[str, int]) -> dict[str, int]:
+    """What tells a thread which state is its own, where that state can be made by another thread.
+
+    Only up to 3.11, where it is needed: the lock of the list of states is held by whoever makes one,
+    and a child that was forked meanwhile, by a thread with the GIL, waits for it without end. From
+    3.12 on such a child frees the lock first.
+
+    Source: CPython `Modules/_threadmodule.c`, 3.8-3.10 `thread_bootstrap` and 3.11 `thread_run`;
+    `PyOS_AfterFork_Child`. The wrong one of the two ends the process with a fatal error.
+    """
+    if version is None or version >= (3, 12) or not found.keys() >= _HANDING:
+        return {}
+    by_init, by_current = (found.get(name, 0) for name in _BINDS)
+    if version == (3, 11):
+        return {"bind": by_current} if by_current else {}
+    return {"bind": by_init} if by_init and not by_current else {}
+
+
+_RUN = "start the training with: brrrtop run -- CMD"
+
+
+def _in_order(process: Process, python: str) -> list[str]:
+    """Files worth searching: the interpreter, then C libraries, each once."""
+    names = {path: path.rsplit("/", 1)[-1] for path in process.files}
+    libraries = [p for start in _C_LIBRARIES for p, n in names.items() if n.startswith(start)]
+    return list(dict.fromkeys((python, *libraries)))
+
+
+def _others(process: Process) -> list[str]:
+    """Every other mapped library, smallest first: code that some C libraries lack is in most."""
+    libraries = {m.path: m for m in process.maps if m.executable and ".so" in m.path}
+    return sorted(libraries, key=lambda path: libraries[path].end - libraries[path].start)
+
+
+class _Search:
+    """Looks through mapped files, and remembers what was found where."""
+
+    def __init__(self, process: Process, machine: str, align: int) -> None:
+        self._process, self._machine, self._align = process, machine, align
+        self.functions: dict[str, int] = {}
+        self.gadgets: dict[str, int] = {}
+        self.expected: dict[int, str] = {}
+
+    def look(self, path: str, wanted: frozenset[str], patterns: dict[str, bytes]) -> None:
+        mapping = next((m for m in self._process.maps if m.path == path and m.executable), None)
+        if mapping is None:
+            return
+        ours = self._process.outside(path)
+        try:
+            image = elf.read(ours, wanted)
+            if image.machine != self._machine:
+                raise Unsupported(
+                    f"the trainer is built for {image.machine}, this machine's brrrtop for "
+                    f"{self._machine}",
+                    "use a brrrtop of the trainer's architecture",
+                )
+            bias = image.bias(mapping.start, mapping.offset)
+            for name, address in image.symbols.items():
+                self.functions.setdefault(name, address + bias)
+                self._expect(ours, image, address, bias)
+            for name, pattern in patterns.items():
+                if name not in self.gadgets:
+                    at = elf.gadget(ours, pattern, self._align)
+                    if at is not None:
+                        self.gadgets[name] = at + bias
+                        self.expected[at + bias] = pattern.hex()
+        except OSError:
+            return
+
+    def look_at_vdso(self, patterns: dict[str, bytes]) -> None:
+        """The kernel's own page of code: on aarch64 the way back from signals is only there."""
+        page = next((m for m in self._process.maps if m.path == "[vdso]"), None)
+        if page is None or patterns.keys() <= self.gadgets.keys():
+            return
+        try:
+            code = calls.read_memory(self._process.pid, page.start, page.end - page.start)
+        except OSError:
+            return
+        for name, pattern in patterns.items():
+            at = code.find(pattern)
+            while at >= 0 and at % self._align:
+                at = code.find(pattern, at + 1)
+            if at >= 0 and name not in self.gadgets:
+                self.gadgets[name] = page.start + at
+
+    def _expect(self, path: str, image: elf.Image, address: int, bias: int) -> None:
+        self.expected[address + bias] = elf.code_at(path, image, address, _CHECKED_BYTES).hex()
+
+
+def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
+    """The answer of a worker process, which always ends.
+
+    An interrupt of ours does not reach it: a stop once begun is finished first.
+    """
+    folder, pid = str(Path(__file__).resolve().parents[1]), str(job.get("pid", 0))
+    command = [sys.executable, "-I", "-S", "-c", _WORKER.format(folder=folder), pid]
+    worker = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        out, err = worker.communicate(json.dumps(job).encode(), timeout=limit_s + _GRACE_S)
+    except subprocess.TimeoutExpired:
+        worker.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            worker.communicate(timeout=_GRACE_S)
+        return {"ok": False, "tries": [{"says": "the tracing process hung", "errno": 0}]}
+    except BaseException:
+        try:
+            worker.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            worker.kill()
+        raise
+    try:
+        answer: dict[str, Any] = json.loads(out)
+    except ValueError:
+        last = err.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no answer"]
+        says = f"the tracing process failed: {last[0]}"
+        return {"ok": False, "tries": [{"says": says, "errno": 0}]}
+    return answer
+
+
+def make_job(
+    process: Process, plan: Plan, do: str, text: str, place: Place | None
+) -> dict[str, Any]:
+    """What the worker is to know: `do` is `pending` or `thread`."""
+    suffix = bootstrap.REFUSED_SUFFIX
+    return {
+        "do": do,
+        "pid": process.pid,
+        "own_pid": process.pids_inside[-1],
+        "text": text,
+        "refusal": f"{place.socket_inside}{suffix}" if place is not None else "",
+        "machine": plan.machine,
+        "functions": plan.functions,
+        "gadgets": plan.gadgets,
+        "expected": [[address, code] for address, code in plan.expected.items()],
+    }
+
+
+def is_entered(pid: int) -> bool:
+    """A tracing process of some monitor, on this host, has `pid` for its trainer at this moment."""
+    mine = str(pid).encode()
+    for one in processes.pids():
+        try:
+            words = Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[-2:-1] == [mine] and any(
+            b"collectors.attach.ptrace.worker import" in w for w in words
+        ):
+            return True
+    return False
+
+
+def probe(process: Process) -> CollectorError | None:
+    """Why the process may not be traced, by trying; None: it may. Nothing is stopped."""
+    answer = run_worker({"do": "probe", "pid": process.pid}, 2.0)
+    if answer["ok"]:
+        return None
+    first = answer["tries"][0]
+    if first["errno"]:
+        return access.refused(process, first["errno"])
+    return CollectorError(first["says"])
+
+
+class _Ptrace:
+    """What both have in common."""
+
+    name = ""
+    handshake_s = 6.0
+    needs_main_thread = False
+    job = ""
+
+    def enter(self, process: Process, text: str, place: Place | None, limit_s: float) -> Attempt:
+        try:
+            plan = make_plan(process)
+        except Unsupported as fault:
+            if not process.still_the_same():
+                raise access.refused(process, errno.ESRCH) from fault
+            return Attempt(self.name, False, fault.message, fault.action)
+        job = {
+            **make_job(process, plan, self.job, text, place),
+            "limit_s": limit_s,
+            "main_only": self.main_only(process),
+        }
+        return self._judged(process, run_worker(job, limit_s))
+
+    def _judged(self, process: Process, answer: dict[str, Any]) -> Attempt:
+        tries = answer["tries"]
+        stops = tuple(
+            Stop(t["tid"], t["stopped_ns"], t["says"], t.get("awaited_ns", 0))
+            for t in tries
+            if "tid" in t
+        )
+        if answer["ok"]:
+            return Attempt(self.name, True, stops=stops)
+        last: dict[str, Any] = tries[-1] if tries else {"says": self.nobody, "errno": 0}
+        if last["errno"] or not process.still_the_same():
+            raise access.refused(process, last["errno"])
+        return Attempt(self.name, False, last["says"], last.get("action", ""), stops=stops)
+
+    nobody = "no thread of the trainer could be used"
+
+    @staticmethod
+    def main_only(process: Process) -> bool:
+        """Only the main thread will do."""
+        return False
+
+
+class PendingCall(_Ptrace):
+    """Queues the start of the thread with the interpreter, for when its main thread comes by."""
+
+    name = "pending call"
+    needs_main_thread = True
+    job = "pending"
+
+    @staticmethod
+    def main_only(process: Process) -> bool:
+        """Before 3.13 a call queued by another thread does not wake the main one.
+
+        Source: CPython 3.9-3.12 `Python/ceval*.c`, `COMPUTE_EVAL_BREAKER`: pending calls count only
+        when the thread that computes it may run them.
+        """
+        python = process.python
+        return python is None or python.version is None or python.version < (3, 13)
+
+
+class ParkedThread(_Ptrace):
+    """Starts the thread from one that sleeps in the kernel, never from a running one.
+
+    Nobody has the GIL for us there, so that the thread makes its state without. Up to Python 3.11 a
+    child that another thread forks in those microseconds hangs, and so does who waits for it.
+    """
+
+    name = "parked thread"
+    job = "thread"
+    nobody = "no thread of the trainer sleeps in a system call from which one could be started"

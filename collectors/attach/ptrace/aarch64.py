@@ -1,0 +1,301 @@
+"""Registers, calls and signal frames of aarch64 Linux, for `collectors.attach.ptrace.injection`.
+
+The scheme of `collectors.attach.ptrace.x86_64`, and **untested on hardware**: the addresses and layouts
+follow the kernel's headers, and nobody has run this on an ARM machine yet. The doctor says so.
+Known limits: should the monitor be killed in the middle of a call, the scalable vector registers
+beyond their first 128 bits and the predicates are lost. A timed wait in which the thread was
+stopped starts over with its whole duration: on this architecture the kernel has prepared the
+restart before a tracer sees the registers.
+
+Source: Linux `arch/arm64/include/uapi/asm/{ptrace,sigcontext,ucontext}.h`,
+`arch/arm64/kernel/signal.c`, `arch/arm64/kernel/vdso/sigreturn.S`; AAPCS64, 6.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from collectors.attach.ptrace import calls
+
+MACHINE = "aarch64"
+GADGETS = {
+    "syscall": b"\x01\x00\x00\xd4\xc0\x03\x5f\xd6",  # svc #0; ret
+    "restore": b"\x68\x11\x80\xd2\x01\x00\x00\xd4",  # mov x8, #139; svc #0 = rt_sigreturn
+}
+"""x0 comes through the way back untouched, so nothing is needed to keep a result."""
+GADGET_ALIGN = 4
+MMAP_CALL, SIGRETURN = 222, 139
+PARKED_CALLS = (98, 73, 72, 101, 115)
+"""futex, ppoll, pselect6, nanosleep, clock_nanosleep; epoll_pwait would end in EINTR."""
+READ_CALLS = (63,)
+"""read; recvfrom with a time limit would end in EINTR."""
+_REGISTERS = struct.Struct("<34Q")
+_NUMBER, _LINK, _SP, _PC = 8, 30, 31, 32
+_INFO_BYTES, _CONTEXT_AT, _RESERVED_BYTES = 128, 128, 4096
+_MASK_AT, _SIGCONTEXT_AT = _CONTEXT_AT + 40, _CONTEXT_AT + 40 + 128 + 8
+_FP_MAGIC, _FP_BYTES = 0x46508001, 528
+_LEAVE_ALTSTACK = 0x7
+_SYSCALL_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A thread's registers."""
+
+    general: tuple[int, ...]
+    vectors: bytes
+    """NT_PRFPREG: 32 registers of 128 bits, FPSR, FPCR."""
+    scalable: bytes
+    """NT_ARM_SVE; empty where the processor has none."""
+    mask: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where the way back lies on the thread's stack."""
+
+    call_sp: int
+    syscall_sp: int
+    restore_sp: int
+    slot: int
+    restore: int
+    content: bytes
+
+    @property
+    def address(self) -> int:
+        return self.call_sp
+
+
+def save(tid: int) -> State:
+    """The state of a thread in an event stop."""
+    general = _REGISTERS.unpack(calls.registers(tid, calls.NT_PRSTATUS))
+    try:
+        scalable = calls.registers(tid, calls.NT_ARM_SVE)
+    except OSError:
+        scalable = b""
+    vectors = calls.registers(tid, calls.NT_PRFPREG)
+    return State(general, vectors, scalable, calls.signal_mask(tid))
+
+
+def load_general(tid: int, general: tuple[int, ...]) -> None:
+    calls.set_registers(tid, calls.NT_PRSTATUS, _REGISTERS.pack(*general))
+
+
+def put_back(tid: int, state: State) -> None:
+    """Every register as it was; general ones last: until then the frame is the way back."""
+    if state.scalable:
+        calls.set_registers(tid, calls.NT_ARM_SVE, state.scalable)
+    else:
+        calls.set_registers(tid, calls.NT_PRFPREG, state.vectors)
+    calls.set_signal_mask(tid, state.mask)
+    load_general(tid, state.general)
+
+
+def frame(state: State, gadgets: dict[str, int]) -> Frame:
+    """The way back as the kernel would have laid it for a signal handler."""
+    sigcontext_at = (_SIGCONTEXT_AT + 15) & ~15
+    size = sigcontext_at + 8 + 34 * 8
+    reserved_at = (size + 15) & ~15
+    total = reserved_at + _RESERVED_BYTES
+    top = (state.general[_SP] - 256) & ~15
+    slot = top - 16
+    base = (slot - total) & ~15
+    content = bytearray(slot + 16 - base)
+    struct.pack_into("<QQQiiQ", content, _CONTEXT_AT, 0, 0, 0, _LEAVE_ALTSTACK, 0, 0)
+    content[_MASK_AT : _MASK_AT + 8] = state.mask
+    struct.pack_into("<Q", content, sigcontext_at, 0)
+    _REGISTERS.pack_into(content, sigcontext_at + 8, *state.general)
+    status, control = struct.unpack_from("<II", state.vectors, 512)
+    struct.pack_into("<IIII", content, reserved_at, _FP_MAGIC, _FP_BYTES, status, control)
+    content[reserved_at + 16 : reserved_at + 16 + 512] = state.vectors[:512]
+    return Frame(base, base, base, slot, gadgets["restore"], bytes(content))
+
+
+def _aimed(state: State, frame: Frame, pc: int, arguments: tuple[int, ...] = ()) -> list[int]:
+    regs = [*arguments, *state.general[len(arguments) :]]
+    regs[_SP], regs[_PC], regs[_LINK] = frame.restore_sp, pc, frame.restore
+    return regs
+
+
+def aim_call(
+    state: State, frame: Frame, address: int, arguments: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Registers that call the C function at `address`."""
+    return tuple(_aimed(state, frame, address, arguments))
+
+
+def aim_syscall(
+    state: State,
+    frame: Frame,
+    gadget: int,
+    number: int,
+    arguments: tuple[int, ...],
+    at_door: bool = False,
+) -> tuple[int, ...]:
+    """Registers that make one system call; `at_door`: the thread is just entering another one."""
+    regs = _aimed(state, frame, gadget + (_SYSCALL_BYTES if at_door else 0), arguments)
+    regs[_NUMBER] = number
+    return tuple(regs)
+
+
+def aim_return(state: State, frame: Frame, restore: int) -> tuple[int, ...]:
+    """Registers with which the thread, left alone, takes the way back."""
+    return tuple(_aimed(state, frame, restore))
+
+
+def exchange_syscall(tid: int, number: int) -> None:
+    """Makes the call that the thread is just entering another one; -1: none."""
+    calls.set_registers(tid, calls.NT_ARM_SYSTEM_CALL, struct.pack("<i", number))
+
+
+def syscall_number(tid: int) -> int:
+    """The system call at whose door the thread stands."""
+    packed = calls.registers(tid, calls.NT_ARM_SYSTEM_CALL)
+    return int(struct.unpack("<i", packed[:4])[0])
+
+
+def syscall_result(tid: int) -> int:
+    """What a system call returned, negative for an error number."""
+    value = int(_REGISTERS.unpack(calls.registers(tid, calls.NT_PRSTATUS))[0])
+    return value - (1 << 64) if value >> 63 else value
+
+
+def call_result(pid: int, tid: int, frame: Frame) -> int:
+    """What the C function returned, as a signed 32-bit int."""
+    value = int(_REGISTERS.unpack(calls.registers(tid, calls.NT_PRSTATUS))[0]) & 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _load(register: int, value: int) -> bytes:
+    """`value` into a 64-bit register, in four pieces."""
+    words = [0xD2800000 | (value & 0xFFFF) << 5 | register]
+    for shift in (1, 2, 3):
+        piece = value >> 16 * shift & 0xFFFF
+        words.append(0xF2800000 | shift << 21 | piece << 5 | register)
+    return struct.pack("<4I", *words)
+
+
+def _call(function: int) -> bytes:
+    return _load(16, function) + struct.pack("<I", 0xD63F0200)  # blr x16
+
+
+def _refuse(functions: dict[str, int], reason: int, refusal: int) -> bytes:
+    """symlink(reason, refusal)"""
+    return _load(0, reason) + _load(1, refusal) + _call(functions["symlink"])
+
+
+def _past(instruction: int, skipped: bytes) -> bytes:
+    """A conditional branch over `skipped`, and that."""
+    return struct.pack("<I", instruction | (len(skipped) // 4 + 1) << 5) + skipped
+
+
+_CBZ_W0, _CBZ_X0, _CBNZ_X0, _BNE = 0x34000000, 0xB4000000, 0xB5000000, 0x54000001
+
+
+def starter_code(
+    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int, handed: bool
+) -> bytes:
+    """`int starter(void *)`, a pending call: starts a thread at `thread` in process `pid`.
+
+    In any other process, a forked child, it does nothing. It always returns 0. With `handed` it makes
+    the thread's state, as the interpreter does for threads of its own: it holds the GIL, so that no
+    thread forks meanwhile.
+    """
+    refuse = _refuse(functions, reason, refusal)
+    make, drop, argument = b"", b"", 0xD2800003  # mov x3, #0
+    if handed:
+        argument = 0xAA1303E3  # mov x3, x19
+        own = struct.pack("<I", 0xAA1303E0)  # mov x0, x19
+        drop = own + _call(functions["PyThreadState_Clear"])
+        drop += own + _call(functions["PyThreadState_Delete"])
+    create = b"".join(
+        (
+            struct.pack("<2I", 0x910043E0, 0xD2800001),  # add x0, sp, #16; mov x1, #0
+            _load(2, thread),
+            struct.pack("<I", argument),
+            _call(functions["pthread_create"]),
+            _past(_CBZ_W0, drop + refuse)[: 4 + len(drop)],
+        )
+    )
+    if handed:
+        make = b"".join(
+            (
+                _call(functions["PyInterpreterState_Main"]),
+                _call(functions["_PyThreadState_Prealloc"]),
+                struct.pack("<I", 0xAA0003F3),  # mov x19, x0
+                _past(_CBZ_X0, create)[:4],  # to the refusal
+            )
+        )
+    start = make + create + refuse
+    return b"".join(
+        (
+            struct.pack("<I", 0xA9BE4FFE),  # stp x30, x19, [sp, #-32]!
+            struct.pack("<2I", 0xD2801588, 0xD4000001),  # mov x8, #172; svc #0 = getpid
+            _load(16, pid),
+            struct.pack("<I", 0x6B10001F),  # cmp w0, w16
+            _past(_BNE, start),
+            struct.pack("<I", 0xD2800000),  # mov x0, #0
+            struct.pack("<I", 0xA8C24FFE),  # ldp x30, x19, [sp], #32
+            struct.pack("<I", 0xD65F03C0),  # ret
+        )
+    )
+
+
+def thread_code(
+    functions: dict[str, int], text: int, reason: int, refusal: int, handed: bool
+) -> bytes:
+    """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends.
+
+    The text runs in names of its own. What it raises is dropped, not printed: `reason` becomes the
+    target of a link at `refusal` instead. With `handed` its argument is its state; without, it makes
+    one before it has the GIL: a child that another thread forks at that moment can hang in its first
+    steps, up to Python 3.11.
+    """
+    refuse = b"".join(
+        (
+            _call(functions["PyErr_Clear"]),
+            _refuse(functions, reason, refusal),
+            struct.pack("<I", 0xD2800000),  # mov x0, #0
+        )
+    )
+    enter = _call(functions["PyGILState_Ensure"]) + struct.pack("<I", 0x2A0003F3)  # mov w19, w0
+    leave = struct.pack("<I", 0x2A1303E0) + _call(functions["PyGILState_Release"])  # mov w0, w19
+    if handed:
+        own = struct.pack("<I", 0xAA1303E0)  # mov x0, x19
+        enter = own + _call(functions["bind"]) + own + _call(functions["PyEval_AcquireThread"])
+        leave = own + _call(functions["PyThreadState_Clear"])
+        leave += _call(functions["PyThreadState_DeleteCurrent"])
+    run = b"".join(
+        (
+            enter,
+            _call(functions["PyDict_New"]),
+            struct.pack("<3I", 0xAA0003F4, 0xAA0003E2, 0xAA0003E3),  # mov x20, x0; x2; x3
+            _load(0, text),
+            struct.pack("<I", 0xD2802021),  # mov x1, #257 = Py_file_input
+            struct.pack("<I", 0xD2800004),  # mov x4, #0
+            _call(functions["PyRun_StringFlags"]),
+            _past(_CBNZ_X0, refuse),
+            _call(functions["Py_DecRef"]),
+            struct.pack("<I", 0xAA1403E0),  # mov x0, x20
+            _call(functions["Py_DecRef"]),
+            leave,
+        )
+    )
+    return b"".join(
+        (
+            struct.pack(
+                "<2I", 0xA9BE4FFE, 0xF9000BF4
+            ),  # stp x30, x19, [sp, #-32]!; str x20, [sp, #16]
+            struct.pack("<I", 0xAA0003F3),  # mov x19, x0
+            _call(functions["pthread_self"]),
+            _call(functions["pthread_detach"]),
+            _call(functions["Py_IsInitialized"]),
+            _past(_CBZ_W0, run),
+            struct.pack("<I", 0xD2800000),  # mov x0, #0
+            struct.pack(
+                "<2I", 0xF9400BF4, 0xA8C24FFE
+            ),  # ldr x20, [sp, #16]; ldp x30, x19, [sp], #32
+            struct.pack("<I", 0xD65F03C0),  # ret
+        )
+    )

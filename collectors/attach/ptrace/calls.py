@@ -1,0 +1,168 @@
+"""The kernel calls that hold one thread still and read or change its registers and memory.
+
+Thin: one function a request, `OSError` with the kernel's errno. What to do with them, and how the
+thread gets back whatever happens to us, is `collectors.attach.ptrace.injection`.
+
+Source: ptrace(2), process_vm_readv(2), Linux UAPI headers `linux/ptrace.h` and `linux/elf.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+
+CONT, DETACH, SYSCALL = 7, 17, 24
+GETREGSET, SETREGSET, SEIZE, INTERRUPT = 0x4204, 0x4205, 0x4206, 0x4207
+GETSIGMASK, SETSIGMASK = 0x420A, 0x420B
+O_TRACESYSGOOD = 1
+EVENT_STOP = 128
+"""The event of a stop that is no signal: PTRACE_INTERRUPT took effect, or a group stop."""
+NT_PRSTATUS, NT_PRFPREG = 1, 2
+NT_X86_XSTATE, NT_ARM_SYSTEM_CALL, NT_ARM_SVE = 0x202, 0x404, 0x405
+REGSET_BYTES = 16384
+"""AMX alone takes more than 8 KiB, and a smaller buffer is cut off without a word."""
+_WALL = 0x40000000
+_SPINS = 10
+"""Polls before sleeping: some stops are there at once."""
+
+# PyDLL keeps the GIL: giving it away in the middle costs up to 5 ms while the thread is held.
+_libc = ctypes.PyDLL(None, use_errno=True)
+_ptrace = _libc.ptrace
+_ptrace.argtypes = (ctypes.c_ulong, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_void_p)
+_ptrace.restype = ctypes.c_long
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+_VM_ARGUMENTS = (
+    ctypes.c_int,
+    ctypes.POINTER(_Piece),
+    ctypes.c_ulong,
+    ctypes.POINTER(_Piece),
+    ctypes.c_ulong,
+    ctypes.c_ulong,
+)
+_read_from = _libc.process_vm_readv
+_read_from.argtypes, _read_from.restype = _VM_ARGUMENTS, ctypes.c_ssize_t
+_write_to = _libc.process_vm_writev
+_write_to.argtypes, _write_to.restype = _VM_ARGUMENTS, ctypes.c_ssize_t
+
+
+class TimedOut(Exception):
+    """A thread did not stop in time."""
+
+
+class Gone(Exception):
+    """The thread ended while it was ours."""
+
+
+def _fail(what: str) -> None:
+    number = ctypes.get_errno()
+    raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def request(what: int, tid: int, address: int = 0, value: int = 0) -> None:
+    """One ptrace request.
+
+    Raises:
+        OSError: With the kernel's errno; ESRCH: ended, or not stopped.
+    """
+    if _ptrace(what, tid, address, value) < 0:
+        _fail(f"ptrace request {what:#x} on thread {tid}")
+
+
+def registers(tid: int, which: int) -> bytes:
+    """A register set of a stopped thread, as many bytes as the kernel has."""
+    buffer = ctypes.create_string_buffer(REGSET_BYTES)
+    piece = _Piece(ctypes.addressof(buffer), REGSET_BYTES)
+    if _ptrace(GETREGSET, tid, which, ctypes.addressof(piece)) < 0:
+        _fail(f"reading registers {which:#x}")
+    return buffer.raw[: piece.size]
+
+
+def set_registers(tid: int, which: int, values: bytes) -> None:
+    buffer = ctypes.create_string_buffer(values, len(values))
+    piece = _Piece(ctypes.addressof(buffer), len(values))
+    if _ptrace(SETREGSET, tid, which, ctypes.addressof(piece)) < 0:
+        _fail(f"writing registers {which:#x}")
+
+
+def signal_mask(tid: int) -> bytes:
+    """The blocked signals of a stopped thread, 8 bytes."""
+    buffer = ctypes.create_string_buffer(8)
+    request(GETSIGMASK, tid, 8, ctypes.addressof(buffer))
+    return buffer.raw
+
+
+def set_signal_mask(tid: int, mask: bytes) -> None:
+    buffer = ctypes.create_string_buffer(mask, 8)
+    request(SETSIGMASK, tid, 8, ctypes.addressof(buffer))
+
+
+def read_memory(pid: int, address: int, size: int) -> bytes:
+    """Bytes of another process, honouring page protection.
+
+    Raises:
+        OSError: EFAULT where nothing readable is mapped.
+    """
+    buffer = ctypes.create_string_buffer(size)
+    ours, theirs = _Piece(ctypes.addressof(buffer), size), _Piece(address, size)
+    if _read_from(pid, ours, 1, theirs, 1, 0) != size:
+        _fail(f"reading {size} bytes at {address:#x}")
+    return buffer.raw
+
+
+def write_memory(pid: int, address: int, content: bytes) -> None:
+    """Bytes into another process, honouring page protection: never into a guard page or into code.
+
+    Raises:
+        OSError: EFAULT where nothing writable is mapped.
+    """
+    buffer = ctypes.create_string_buffer(content, len(content))
+    ours, theirs = _Piece(ctypes.addressof(buffer), len(content)), _Piece(address, len(content))
+    if _write_to(pid, ours, 1, theirs, 1, 0) != len(content):
+        _fail(f"writing {len(content)} bytes at {address:#x}")
+
+
+def wait(tid: int, deadline: float) -> int:
+    """The wait status of the next stop of thread `tid`. Uses SIGALRM: main thread only.
+
+    Args:
+        tid: A thread that this thread of ours has seized.
+        deadline: On `time.monotonic`.
+
+    Raises:
+        TimedOut: No stop by then; the thread still runs.
+        Gone: It ended.
+    """
+    try:
+        for _ in range(_SPINS):
+            done, status = os.waitpid(tid, os.WNOHANG | _WALL)
+            if done:
+                break
+        else:
+            status = _wait_asleep(tid, deadline)
+    except ChildProcessError as fault:
+        raise Gone(f"thread {tid} is gone") from fault
+    if not os.WIFSTOPPED(status):
+        raise Gone(f"thread {tid} ended")
+    return status
+
+
+def _wait_asleep(tid: int, deadline: float) -> int:
+    """Sleeping leaves the processor to the thread that we wait for."""
+    before = signal.signal(signal.SIGALRM, _ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(deadline - time.monotonic(), 1e-6))
+        return os.waitpid(tid, _WALL)[1]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _ring(*_: object) -> None:
+    raise TimedOut("the thread did not stop in time")

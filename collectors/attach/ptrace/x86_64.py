@@ -1,0 +1,348 @@
+"""Registers, calls and signal frames of x86-64 Linux, for `collectors.attach.ptrace.injection`.
+
+A call that we make in a stopped thread returns, without us, to where the thread was: its return
+address leads to the C library's `__restore_rt`, and above it lies a signal frame with the thread's
+own registers. So a monitor that is killed in the middle leaves a thread that finishes the call and
+goes on by itself, with every register as it was.
+
+Source: Linux `arch/x86/include/uapi/asm/sigcontext.h` and `ucontext.h`, `arch/x86/kernel/signal.c`,
+`arch/x86/kernel/fpu/signal.c`; System V AMD64 ABI, 3.2 (calls, red zone).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from collectors.attach.ptrace import calls
+
+MACHINE = "x86_64"
+GADGETS = {
+    "syscall": b"\x0f\x05\xc3",  # syscall; ret
+    "restore": b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05",  # mov rax, 15; syscall = rt_sigreturn
+    "keep": b"\x48\x89\x03\x5b\xc3",  # mov [rbx], rax; pop rbx; ret
+}
+"""Code that every C library contains anyway; nothing executable has to be written for a call."""
+GADGET_ALIGN = 1
+MMAP_CALL, SIGRETURN = 9, 15
+FILE_INPUT = 257
+"""`Py_file_input` of Python's compile.h."""
+PARKED_CALLS = (202, 35, 230, 7, 271, 23, 270, 232, 281, 441)
+"""futex, nanosleep, clock_nanosleep, poll, ppoll, select, pselect6, then epoll_wait and kin."""
+READ_CALLS = (0, 45)
+"""read, recvfrom."""
+_NAMES = (
+    "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss "
+    "fs_base gs_base ds es fs gs"
+).split()
+_REGISTERS = struct.Struct("<27Q")
+_CONTEXT = struct.Struct("<QQQiiQ 18Q 4H 5Q 8Q Q")
+_RED_ZONE = 128
+_FX_MAGIC, _END_MAGIC = 0x46505853, 0x46505845
+_SOFTWARE_AT, _HEADER_AT, _LEGACY_BYTES = 464, 512, 576
+_TILE_DATA = 1 << 18
+_TILE_BYTES = 8192
+_CUT_SHORT = (232, 281, 441, *READ_CALLS)
+"""epoll_wait and kin; reads of sockets with a time limit, and of file systems that let go of one."""
+_EINTR = -4 & (1 << 64) - 1
+_RESTARTS = tuple(-n & (1 << 64) - 1 for n in (512, 513, 514))
+_RESTART_BLOCK = -516 & (1 << 64) - 1
+_RESTART_NO_HANDLER = -514 & (1 << 64) - 1
+_NO_CALL = (1 << 64) - 1
+_RESTART_SYSCALL = 219
+_LEAVE_ALTSTACK = 0x7
+"""No valid mode: the kernel then keeps the thread's alternate stack as it is."""
+_SYSCALL_BYTES = 2
+_BAD_FLAGS = 0x100 | 0x400
+"""Trap and direction: a C function may be entered with neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A thread's registers, exactly."""
+
+    general: dict[str, int]
+    extended: bytes
+    mask: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Where the way back lies on the thread's stack."""
+
+    call_sp: int
+    syscall_sp: int
+    restore_sp: int
+    slot: int
+    content: bytes
+
+    @property
+    def address(self) -> int:
+        return self.call_sp
+
+
+def save(tid: int) -> State:
+    """The state of a thread in an event stop.
+
+    An epoll_wait or read that our interrupt cut short is made to restart, which the kernel by itself
+    does not do: the trainer never sees the EINTR.
+    """
+    general = _peek(tid)
+    if general["orig_rax"] in _CUT_SHORT and general["rax"] == _EINTR:
+        general["rax"] = _RESTART_NO_HANDLER
+    extended = calls.registers(tid, calls.NT_X86_XSTATE)
+    return State(general, extended, calls.signal_mask(tid))
+
+
+def load_general(tid: int, general: dict[str, int]) -> None:
+    packed = _REGISTERS.pack(*(general[name] for name in _NAMES))
+    calls.set_registers(tid, calls.NT_PRSTATUS, packed)
+
+
+def put_back(tid: int, state: State) -> None:
+    """Every register as it was; general ones last: until then the frame is the way back."""
+    calls.set_registers(tid, calls.NT_X86_XSTATE, state.extended)
+    calls.set_signal_mask(tid, state.mask)
+    load_general(tid, state.general)
+
+
+def _extended_frame(extended: bytes) -> bytes:
+    """The extended registers as a signal frame holds them.
+
+    A thread that never used AMX has no room for tile data in the kernel, so they are left out
+    unless they are in use.
+    """
+    if len(extended) <= _LEGACY_BYTES:
+        return extended
+    (features,) = struct.unpack_from("<Q", extended, _SOFTWARE_AT)
+    (used,) = struct.unpack_from("<Q", extended, _HEADER_AT)
+    size = len(extended)
+    if features & _TILE_DATA and not used & _TILE_DATA:
+        size -= _TILE_BYTES
+        features &= ~_TILE_DATA
+    body = bytearray(extended[:size])
+    struct.pack_into("<IIQI", body, _SOFTWARE_AT, _FX_MAGIC, size + 4, features, size)
+    return bytes(body) + struct.pack("<I", _END_MAGIC)
+
+
+def _resumed(general: dict[str, int]) -> dict[str, int]:
+    """Registers with which an interrupted system call starts again without the kernel's help.
+
+    Except that a timed wait of a thread that we left in the middle ends in EINTR, as a signal
+    would have made it.
+    """
+    again = dict(general)
+    if general["orig_rax"] != _NO_CALL:
+        if general["rax"] in _RESTARTS:
+            again["rax"] = general["orig_rax"]
+            again["rip"] -= 2
+        elif general["rax"] == _RESTART_BLOCK:
+            again["rax"] = _RESTART_SYSCALL
+            again["rip"] -= 2
+    return again
+
+
+def frame(state: State, gadgets: dict[str, int]) -> Frame:
+    """The way back: return addresses, a signal frame, and a slot for a call's result."""
+    extended = _extended_frame(state.extended)
+    size = 24 + _CONTEXT.size
+    top = state.general["rsp"] - _RED_ZONE - 64
+    slot = (top - 16) & ~15
+    fp_at = (slot - len(extended)) & ~63
+    base = ((fp_at - size - 8) & ~15) + 8
+    regs = _resumed(state.general)
+    flags = 0x1 | 0x2 | 0x4  # extended state present; SS is saved; SS is to be restored strictly
+    names = "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags".split()
+    context = _CONTEXT.pack(
+        *(flags, 0, 0, _LEAVE_ALTSTACK, 0, 0),
+        *(regs[name] for name in names),
+        *(regs[name] & 0xFFFF for name in ("cs", "gs", "fs", "ss")),
+        *(0, 0, 0, 0, fp_at),
+        *(0,) * 8,
+        int.from_bytes(state.mask, "little"),
+    )
+    chain = struct.pack("<QQQ", gadgets["keep"], 0, gadgets["restore"])
+    head = chain + context
+    content = head + bytes(fp_at - base - len(head)) + extended
+    content += bytes(slot + 16 - base - len(content))
+    return Frame(base, base + 16, base + 24, slot, content)
+
+
+def aim_call(
+    state: State, frame: Frame, address: int, arguments: tuple[int, ...]
+) -> dict[str, int]:
+    """Registers that call the C function at `address` and keep its result in the slot."""
+    regs = dict(state.general, rip=address, rsp=frame.call_sp, rbx=frame.slot, rax=0)
+    regs.update(zip(("rdi", "rsi", "rdx", "rcx", "r8", "r9"), arguments, strict=False))
+    return dict(regs, orig_rax=_NO_CALL, eflags=regs["eflags"] & ~_BAD_FLAGS)
+
+
+def aim_syscall(
+    state: State,
+    frame: Frame,
+    gadget: int,
+    number: int,
+    arguments: tuple[int, ...],
+    at_door: bool = False,
+) -> dict[str, int]:
+    """Registers that make one system call; `at_door`: the thread is just entering another one."""
+    regs = dict(state.general, rip=gadget, rsp=frame.syscall_sp, rax=number, orig_rax=_NO_CALL)
+    regs.update(zip(("rdi", "rsi", "rdx", "r10", "r8", "r9"), arguments, strict=False))
+    if at_door:
+        regs.update(rip=gadget + _SYSCALL_BYTES, orig_rax=number)
+    return dict(regs, eflags=regs["eflags"] & ~_BAD_FLAGS)
+
+
+def exchange_syscall(tid: int, number: int) -> None:
+    """Nothing to do here: on x86-64 the call's number is one of the general registers."""
+
+
+def aim_return(state: State, frame: Frame, restore: int) -> dict[str, int]:
+    """Registers with which the thread, left alone, takes the way back."""
+    return dict(state.general, rip=restore, rsp=frame.restore_sp, orig_rax=_NO_CALL)
+
+
+def syscall_number(tid: int) -> int:
+    """The system call at whose door the thread stands."""
+    return _peek(tid)["orig_rax"]
+
+
+def syscall_result(tid: int) -> int:
+    """What a system call returned, negative for an error number."""
+    value = _peek(tid)["rax"]
+    return value - (1 << 64) if value >> 63 else value
+
+
+def call_result(pid: int, tid: int, frame: Frame) -> int:
+    """What the C function returned, as a signed 32-bit int."""
+    return int(struct.unpack("<i", calls.read_memory(pid, frame.slot, 4))[0])
+
+
+def _peek(tid: int) -> dict[str, int]:
+    packed = calls.registers(tid, calls.NT_PRSTATUS)
+    return dict(zip(_NAMES, _REGISTERS.unpack(packed), strict=True))
+
+
+def _call(function: int) -> bytes:
+    return b"\x48\xb8" + struct.pack("<Q", function) + b"\xff\xd0"  # mov rax, function; call rax
+
+
+def _refuse(functions: dict[str, int], reason: int, refusal: int) -> bytes:
+    """symlink(reason, refusal)"""
+    return (
+        b"\x48\xbf" + struct.pack("<Q", reason)  # mov rdi, reason
+        + b"\x48\xbe" + struct.pack("<Q", refusal)  # mov rsi, refusal
+        + _call(functions["symlink"])
+    )  # fmt: skip
+
+
+def starter_code(
+    functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int, handed: bool
+) -> bytes:
+    """`int starter(void *)`, a pending call: starts a thread at `thread` in process `pid`.
+
+    In any other process, a forked child, it does nothing. It always returns 0. With `handed` it makes
+    the thread's state, as the interpreter does for threads of its own: it holds the GIL, so that no
+    thread forks meanwhile.
+    """
+    refuse = _refuse(functions, reason, refusal)
+    make, drop, argument = b"", b"", b"\x31\xc9"  # xor ecx, ecx
+    if handed:
+        argument = b"\x48\x8b\x4c\x24\x08"  # mov rcx, [rsp + 8]
+        drop = b"".join(
+            (
+                b"\x48\x8b\x7c\x24\x08",  # mov rdi, [rsp + 8]
+                _call(functions["PyThreadState_Clear"]),
+                b"\x48\x8b\x7c\x24\x08",  # mov rdi, [rsp + 8]
+                _call(functions["PyThreadState_Delete"]),
+            )
+        )
+    create = b"".join(
+        (
+            b"\x48\x89\xe7\x31\xf6",  # mov rdi, rsp; xor esi, esi
+            b"\x48\xba" + struct.pack("<Q", thread),  # mov rdx, thread
+            argument,
+            _call(functions["pthread_create"]),
+            # test eax, eax; jz past the refusal
+            b"\x85\xc0\x74" + bytes((len(drop) + len(refuse),)),
+            drop,
+        )
+    )
+    if handed:
+        make = b"".join(
+            (
+                _call(functions["PyInterpreterState_Main"]),
+                b"\x48\x89\xc7",  # mov rdi, rax
+                _call(functions["_PyThreadState_Prealloc"]),
+                b"\x48\x89\x44\x24\x08",  # mov [rsp + 8], rax
+                b"\x48\x85\xc0\x74" + bytes((len(create),)),  # test rax, rax; jz to the refusal
+            )
+        )
+    start = make + create + refuse
+    return b"".join(
+        (
+            b"\x48\x83\xec\x18",  # sub rsp, 24
+            b"\xb8\x27\x00\x00\x00\x0f\x05",  # mov eax, 39; syscall = getpid
+            b"\x3d" + struct.pack("<I", pid),  # cmp eax, pid
+            b"\x0f\x85" + struct.pack("<I", len(start)),  # jne past the start
+            start,
+            b"\x31\xc0\x48\x83\xc4\x18\xc3",  # xor eax, eax; add rsp, 24; ret
+        )
+    )
+
+
+def thread_code(
+    functions: dict[str, int], text: int, reason: int, refusal: int, handed: bool
+) -> bytes:
+    """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends.
+
+    The text runs in names of its own. What it raises is dropped, not printed: `reason` becomes the
+    target of a link at `refusal` instead. With `handed` its argument is its state; without, it makes
+    one before it has the GIL: a child that another thread forks at that moment can hang in its first
+    steps, up to Python 3.11.
+    """
+    refuse = b"".join(
+        (
+            _call(functions["PyErr_Clear"]),
+            _refuse(functions, reason, refusal),
+            b"\x31\xc0",  # xor eax, eax
+        )
+    )
+    enter = _call(functions["PyGILState_Ensure"]) + b"\x89\xc3"  # mov ebx, eax
+    leave = b"\x89\xdf" + _call(functions["PyGILState_Release"])  # mov edi, ebx
+    if handed:
+        own = b"\x48\x89\xdf"  # mov rdi, rbx
+        enter = own + _call(functions["bind"]) + own + _call(functions["PyEval_AcquireThread"])
+        leave = own + _call(functions["PyThreadState_Clear"])
+        leave += _call(functions["PyThreadState_DeleteCurrent"])
+    run = b"".join(
+        (
+            enter,
+            _call(functions["PyDict_New"]),
+            b"\x48\x89\xc5\x48\x89\xc2\x48\x89\xc1",  # mov rbp, rax; mov rdx, rax; mov rcx, rax
+            b"\x48\xbf" + struct.pack("<Q", text),  # mov rdi, text
+            b"\xbe" + struct.pack("<I", FILE_INPUT),  # mov esi, Py_file_input
+            b"\x45\x31\xc0",  # xor r8d, r8d
+            _call(functions["PyRun_StringFlags"]),
+            b"\x48\x85\xc0\x75" + bytes((len(refuse),)),  # test rax, rax; jnz past the refusal
+            refuse,
+            b"\x48\x89\xc7",  # mov rdi, rax
+            _call(functions["Py_DecRef"]),
+            b"\x48\x89\xef",  # mov rdi, rbp
+            _call(functions["Py_DecRef"]),
+            leave,
+        )
+    )
+    return b"".join(
+        (
+            b"\x53\x55\x48\x83\xec\x08",  # push rbx; push rbp; sub rsp, 8
+            b"\x48\x89\xfb",  # mov rbx, rdi
+            _call(functions["pthread_self"]),
+            b"\x48\x89\xc7",  # mov rdi, rax
+            _call(functions["pthread_detach"]),
+            _call(functions["Py_IsInitialized"]),
+            b"\x85\xc0\x0f\x84" + struct.pack("<I", len(run)),  # test eax, eax; jz past the run
+            run,
+            b"\x31\xc0\x48\x83\xc4\x08\x5d\x5b\xc3",  # xor eax, eax; add rsp, 8; pops; ret
+        )
+    )

@@ -1,0 +1,140 @@
+"""What stands between the agent and the kernels of one trainer: CUDA, CUPTI, other tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from collectors.doctor.check import Check, bad, fine, note, wait
+from collectors.process import maps
+from collectors.process.process import Process
+
+_FILE_VERSION = re.compile(r"libcupti\.so\.(\d+)(?:\.(\d+))?")
+_OLDEST_MAJOR, _NEWEST_MAJOR = 12, 13
+_OLDEST_YEAR = 2024
+"""From 2024.1 on, which came with CUDA 12.4; CUPTI files carry a CUDA major or a year."""
+_NEWEST_YEAR = 2026
+_INJECTIONS = (
+    "CUDA_INJECTION64_PATH",
+    "CUDA_INJECTION32_PATH",
+    "NVTX_INJECTION64_PATH",
+    "NSYS_PROFILING_SESSION_ID",
+    "NV_NSIGHT_INJECTION_PORT_BASE",
+    "NV_TPS_LAUNCH_TOKEN",
+    "NV_SANITIZER_INJECTION_PORT_BASE",
+)
+"""Variables by which Nsight tools and the like get into a CUDA program.
+
+Source: CUDA driver and NVTX documentation for the first three; the rest as seen in processes that
+these tools started.
+"""
+
+
+def checks(process: Process) -> Iterator[Check]:
+    """Findings on CUDA in a process that we may look into."""
+    yield _torch(process)
+    yield _context(process)
+    yield _cupti(process)
+    yield _other_tools(process)
+    yield from _sharing(process)
+
+
+def _torch(process: Process) -> Check:
+    if process.has_torch:
+        return fine("torch", "torch is loaded")
+    return wait(
+        "torch",
+        "torch is not loaded (yet), and without it nobody trains here",
+        "attach once torch is loaded, or name the process that trains",
+        "attach",
+    )
+
+
+def _context(process: Process) -> Check:
+    if process.has_cuda_context:
+        return fine("cuda", "a CUDA context is in use")
+    if process.has_cuda_driver:
+        return wait("cuda", "the CUDA driver is loaded and no context made yet")
+    if process.has_cpu_torch:
+        says = "this torch is built for the CPU alone: it never touches a GPU"
+        return wait("cuda", says, blocks="kernels")
+    return wait("cuda", "no CUDA yet: the agent waits until the trainer touches its GPU")
+
+
+def _version_fault(path: str) -> str:
+    """Empty: an age that the agent knows."""
+    match = _FILE_VERSION.search(path)
+    if match is None:
+        return ""
+    number = int(match[1])
+    if number < 100:
+        old, new = number < _OLDEST_MAJOR, number > _NEWEST_MAJOR
+    else:
+        old, new = number < _OLDEST_YEAR, number > _NEWEST_YEAR
+    return "too old" if old else "newer than any we know" if new else ""
+
+
+def _cupti(process: Process) -> Check:
+    found = maps.cupti_libraries(process.files)
+    if not found:
+        if process.has_cuda_driver:
+            return bad(
+                "cupti",
+                "no CUPTI is loaded: this torch was built without Kineto, or is no CUDA build",
+                "install torch from PyPI, or watch the GPU's counters alone: brrrtop --gpu 0",
+                "kernels",
+            )
+        build = "this is not" if process.has_cpu_torch else "is not loaded yet"
+        return wait("cupti", f"CUPTI comes with torch's CUDA build, which {build}")
+    if len(found) > 1:
+        return note(
+            "cupti",
+            f"two CUPTI libraries are loaded, and they can disturb each other: {', '.join(found)}",
+            "kernels are traced through torch's own, and not at all where neither is torch's for "
+            "certain; end the tool that brought the other (Proton, a profiler)",
+        )
+    fault = _version_fault(found[0])
+    if fault == "too old":
+        return bad(
+            "cupti",
+            f"{found[0]} is too old: the agent reads records from CUPTI 12.4 on",
+            "use a torch built for CUDA 12.4 or newer",
+            "kernels",
+        )
+    if fault:
+        return note("cupti", f"{found[0]} is {fault}: its records are checked before use")
+    return fine("cupti", found[0])
+
+
+def _other_tools(process: Process) -> Check:
+    libraries = maps.foreign_tools(process.files)
+    variables = [name for name in _INJECTIONS if process.environ.get(name)]
+    if libraries:
+        name = libraries[0].rsplit("/", 1)[-1]
+        return bad(
+            "other tools",
+            f"another tracing tool is in the process ({name}): it holds CUPTI",
+            "start the training without nsys, ncu or compute-sanitizer to see kernels",
+            "kernels",
+        )
+    if variables:
+        return note(
+            "other tools",
+            f"{variables[0]} is set: a tracing tool may come into the process",
+            f"unset {variables[0]} before the start to keep CUPTI free",
+        )
+    return fine("other tools", "no other tracing tool is in the process")
+
+
+def _sharing(process: Process) -> Iterator[Check]:
+    env = process.environ
+    if env.get("CUDA_MPS_PIPE_DIRECTORY") or env.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"):
+        yield note(
+            "mps", "the GPU is shared through MPS: its counters are those of all clients together"
+        )
+    if "MIG-" in env.get("CUDA_VISIBLE_DEVICES", ""):
+        yield note("mig", "the trainer runs on a MIG slice: whole-GPU counters do not describe it")
+    if env.get("KINETO_USE_DAEMON"):
+        yield note(
+            "kineto", "KINETO_USE_DAEMON is set: a daemon may start torch's profiler unasked"
+        )

@@ -1,0 +1,97 @@
+"""Which counter samples are worth their cost: those of spans in which kernels are traced.
+
+Evaluating a sample costs the monitor about 19 us, so most are not. While a burst is expected or
+under way all are, and those of spans that were traced go out; otherwise enough for the gauges.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.protocol.counter_samples import on_host_clock
+
+Rows = npt.NDArray[np.void]
+
+SECOND = 1_000_000_000
+SLACK_NS = SECOND // 2
+"""How much later than ordered a burst may begin: it waits for the end of a step."""
+QUIET_NS = SECOND // 4
+"""The agent reports spans every 150 ms while it traces; after that long without one it is over."""
+MARGIN_NS = 10_000_000
+"""Sent before and after a traced span: host times of samples are a little off."""
+PATIENCE_NS = 3 * SECOND
+"""A span whose last samples have not come after this long is sent without them."""
+DENSE_A_SECOND, DENSE_MOST = 1_500, 8_000
+"""Samples evaluated one by one: on average (3 % of a core) and at once."""
+KEPT_SAMPLES = 20_000
+FOREVER = 1 << 62
+
+
+class Bursts:
+    """When to evaluate every sample, and which of them to send. Times are CLOCK_REALTIME."""
+
+    def __init__(self, now_ns: int) -> None:
+        self._until_ns = 0
+        self._spans: list[tuple[int, int, int]] = []
+        """Traced and not sent yet: start, end, when heard of."""
+        self._held: deque[Rows] = deque()
+        self._sent_ns: dict[int, int] = {}
+        """End of the last sample that was sent, by device, on the GPU's clock."""
+        self._allowed = float(DENSE_MOST)
+        self._now_ns = now_ns
+
+    def expect(self, until_ns: int | None, now_ns: int) -> None:
+        """Kernels will be traced until about then; None: until told otherwise, 0: no more."""
+        if until_ns is None:
+            self._until_ns = FOREVER
+        else:
+            self._until_ns = until_ns + SLACK_NS if until_ns > now_ns else 0
+
+    def traced(self, spans: Rows, now_ns: int) -> None:
+        """`wire.OBSERVED` rows of the agent."""
+        for row in spans:
+            if row["end_ns"] > row["start_ns"]:
+                self._spans.append((int(row["start_ns"]), int(row["end_ns"]), now_ns))
+        if self._until_ns < FOREVER:
+            self._until_ns = now_ns + QUIET_NS
+
+    def wanted(self, now_ns: int) -> bool:
+        """Whether all samples that are read now, those since the call before, are to be evaluated."""
+        before_ns, self._now_ns = self._now_ns, now_ns
+        since = max(0, now_ns - before_ns)
+        self._allowed = min(DENSE_MOST, self._allowed + since / SECOND * DENSE_A_SECOND)
+        return before_ns <= self._until_ns and self._allowed > 0
+
+    def keep(self, rows: Rows) -> None:
+        """Takes in samples in order of time. Between two there may be a gap, of which nothing is known."""
+        self._allowed -= len(rows)
+        self._held.append(rows)
+        while sum(map(len, self._held)) > KEPT_SAMPLES:
+            self._held.popleft()
+
+    def due(self, now_ns: int) -> list[Rows]:
+        """Samples to send: of traced spans, each once, one array a device."""
+        if not self._spans or not self._held:
+            self._spans = [s for s in self._spans if now_ns - s[2] < PATIENCE_NS]
+            return []
+        rows = np.concatenate(self._held)
+        starts, ends = on_host_clock(rows)
+        newest = int(ends.max())
+        ready = [s for s in self._spans if s[1] + MARGIN_NS < newest or now_ns - s[2] > PATIENCE_NS]
+        if not ready:
+            return []
+        self._spans = [s for s in self._spans if s not in ready]
+        near = np.zeros(len(rows), np.bool_)
+        for low, high, _ in ready:
+            near |= (ends > low - MARGIN_NS) & (starts < high + MARGIN_NS)
+        found = []
+        for device in np.unique(rows["device"][near]).tolist():
+            mine = near & (rows["device"] == device)
+            mine &= rows["end_ns"] > self._sent_ns.get(device, -FOREVER)
+            if mine.any():
+                found.append(rows[mine])
+                self._sent_ns[device] = int(rows["end_ns"][mine].max())
+        return found

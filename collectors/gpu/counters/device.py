@@ -1,0 +1,236 @@
+"""PM sampling on one device: what is sampled, and how it is read.
+
+Samples may be missing: beside a process that computes, CUPTI loses some (H200, driver 580, CUPTI 13.0
+and 13.4). What is read is right all the same; how much of the time it covers is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.protocol.counter_samples import COLUMNS, SAMPLE
+from collectors.gpu.counters.binding import fits_one_pass, prepare
+from collectors.gpu.counters.clock import ClockMatch
+from collectors.gpu.counters.library import load_cupti
+
+INTERVAL_NS = 200_000
+HARDWARE_BUFFER_BYTES = 64 << 20
+SAMPLES_LEAST, SAMPLES_MOST = 256, 4_096
+"""Of one decode, about 18 KiB of counter image each. What there is beyond is lost (H200, CUPTI 13.4:
+after 512 of 2,500 pending ones at 100 us came those from 197 ms later on)."""
+FAULTS_IN_A_ROW = 3
+"""A decode that fails is followed by a new start so often, then the counters are given up."""
+LONGEST = 1.5
+"""Of the usual length of a sample: what is longer is left out."""
+_RECENT_NS = 10_000_000_000
+"""A sample that ended so long before the newest is no second reading: the clock was set."""
+_P = ".avg.pct_of_peak_sustained_elapsed"
+
+COUNTERS: dict[str, str] = {
+    "sm": "sm__cycles_active" + _P,
+    "tensor": "sm__pipe_tensor_cycles_active" + _P,
+    "dram": "dram__throughput" + _P,
+    "dram_read": "dram__read_throughput" + _P,
+    "dram_write": "dram__write_throughput" + _P,
+    "gr": "gr__cycles_active" + _P,
+    "warps": "sm__warps_active" + _P,
+}
+"""Column → metric, dearest last: dropped from the end until the rest fits into one pass. Together
+they took one pass on an H200 with CUPTI 13.4."""
+ISSUE = ("sm__inst_executed_realtime", "sm__inst_executed")
+"""Metrics for the column `issue`, taken beside all others where one of them fits: Nsight Systems'
+"SM Issue", which says how near kernels without tensor cores are to what the SMs can issue. On GH100
+neither does (host side of CUPTI 13.0: two passes)."""
+
+SPARED = ("dram_read", "dram_write")
+"""Given up where `issue` does not fit beside them: nothing is judged by them."""
+
+
+class DeviceCounters:
+    """PM sampling on one device.
+
+    Args:
+        sampling: The module `cupti.pm_sampling`.
+        ordinal: CUDA's number of the device in this process.
+    """
+
+    def __init__(self, sampling: Any, ordinal: int, interval_ns: int = INTERVAL_NS) -> None:
+        self._interval_ns = interval_ns
+        self._sampling = sampling
+        prepare(sampling)
+        self._collector = sampling.Collector(device_index=ordinal)
+        self.columns: list[str] = []
+        self._tried: list[str] = []
+        """The metrics that were set last, taken or refused."""
+        self._clock = ClockMatch()
+        self._is_first = True
+        self.lost_buffers = 0
+        self.covered_ns = 0
+        """Time of all samples that were read, evaluated or not."""
+        self._newest_ns = 0
+        self._faults = 0
+        self._mode = latest_mode(sampling)
+        self._open()
+
+    def _open(self) -> None:
+        self._collector.enable()
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._collector.disable)
+            self._configure()
+            self._collector.start()
+            undo.pop_all()
+        self._drained_s = time.monotonic()
+
+    def _configure(self) -> None:
+        """Sets what fits into one pass: at once where that can be asked beforehand, else by trying."""
+        fits = fits_one_pass(self._sampling, self._collector)
+        if fits is not None:
+            self.columns, metrics = chosen(fits)
+            if metrics and self._accepts(metrics):
+                return
+        self.columns, metrics = chosen(self._accepts)
+        if metrics != self._tried:
+            self._accepts(metrics)
+
+    def _accepts(self, metrics: list[str]) -> bool:
+        """Sets these metrics, where they can be had together; the last one alone has to be.
+
+        Raises:
+            Exception: Whatever cupti-python raises for reasons that fewer metrics do not mend.
+        """
+        self._tried = metrics
+        try:
+            self._collector.configure(
+                metrics=metrics,
+                hardware_buffer_size=HARDWARE_BUFFER_BYTES,
+                sampling_interval=self._interval_ns,
+                **self._mode,
+            )
+        except ValueError:
+            if len(metrics) == 1:
+                raise
+            return False
+        except Exception:
+            if len(metrics) <= len(COUNTERS):
+                raise
+            return False
+        return True
+
+    def drain(self, device: int, every: int = 1) -> npt.NDArray[np.void]:
+        """The intervals that ended since the call before, as `SAMPLE` rows of `device`.
+
+        Args:
+            every: Evaluate only every so-manieth, the newest among them.
+        """
+        before_s, self._drained_s = self._drained_s, time.monotonic()
+        pending = int((self._drained_s - before_s) * 1.25e9 / self._interval_ns)
+        most = min(SAMPLES_MOST, pending + SAMPLES_LEAST)
+        try:
+            decoded = self._collector.decode(max_samples=most)
+        except Exception as fault:
+            self.lost_buffers += 1
+            self._faults += 1
+            # A buffer that ran over is no fault, and CUPTI 13.4 answers ERROR_UNKNOWN now and then.
+            if not isinstance(fault, MemoryError) and self._faults > FAULTS_IN_A_ROW:
+                raise
+            # A buffer that keeps the latest goes on by itself; a start anew is what fails next.
+            if not (self._mode and isinstance(fault, MemoryError)):
+                self._restart()
+            return np.zeros(0, SAMPLE)
+        self._faults = 0
+        now_ns = time.time_ns()
+        count = len(decoded)
+        taken = list(decoded[(count - 1) % every :: every]) if count else []
+        if taken and self._is_first:
+            taken, self._is_first = taken[1:], False  # its time stamp is bogus (PyTorch's notes)
+        rows = np.zeros(len(taken), SAMPLE)
+        if not len(rows):
+            return rows
+        rows["device"] = device
+        rows["start_ns"] = [one.start_timestamp for one in taken]
+        rows["end_ns"] = [one.end_timestamp for one in taken]
+        values = np.array([one.metric_values for one in taken], np.float64) / 100
+        for column in COLUMNS:
+            rows[column] = np.nan
+        for at, column in enumerate(self.columns):
+            rows[column] = values[:, at]
+        rows["offset_ns"] = self._clock.offset_ns(int(rows["end_ns"][-1]), now_ns)
+        good = self._whole(rows)
+        rows = rows[good]
+        if len(rows):
+            usual_ns = float(np.median(rows["end_ns"] - rows["start_ns"]))
+            self.covered_ns += int(count * good.mean() * usual_ns)
+            self._newest_ns = int(rows["end_ns"].max())
+        return rows
+
+    def _whole(self, rows: npt.NDArray[np.void]) -> npt.NDArray[np.bool_]:
+        """Which rows are one interval each, and new.
+
+        A longer one reaches over samples that were lost, and nobody knows which part it counted.
+        """
+        lengths = rows["end_ns"] - rows["start_ns"]
+        sane = (lengths > 0) & (lengths < 100 * self._interval_ns)
+        if sane.any():
+            sane &= lengths < LONGEST * max(self._interval_ns, float(np.median(lengths[sane])))
+        again = (rows["end_ns"] <= self._newest_ns) & (
+            rows["end_ns"] > self._newest_ns - _RECENT_NS
+        )
+        found: npt.NDArray[np.bool_] = sane & ~again
+        return found
+
+    def _restart(self) -> None:
+        try:
+            self._collector.stop()
+            self._collector.start()
+        except Exception:  # noqa: BLE001 - then from the very start
+            self._collector.disable()
+            self._open()
+        self._is_first = True
+
+    def close(self) -> None:
+        """Gives the counters back. A decode after the stop fails, so there is none."""
+        try:
+            self._collector.stop()
+        finally:
+            self._collector.disable()
+
+
+def chosen(fits: Callable[[list[str]], bool]) -> tuple[list[str], list[str]]:
+    """Columns and their metrics, the most that `fits`; empty where nothing does."""
+    columns = list(COUNTERS)
+    while columns and not fits([COUNTERS[column] for column in columns]):
+        columns.pop()
+    metrics = [COUNTERS[column] for column in columns]
+    if len(columns) < len(COUNTERS):
+        return columns, metrics
+    fewer = [column for column in columns if column not in SPARED]
+    for kept in (columns, fewer):
+        for metric in ISSUE:
+            more = [*(COUNTERS[column] for column in kept), metric + _P]
+            if fits(more):
+                return [*kept, "issue"], more
+    return columns, metrics
+
+
+def latest_mode(sampling: Any) -> dict[str, Any]:
+    """What has the hardware buffer keep the latest samples; empty where this version cannot.
+
+    With the oldest kept, the buffer ran over for good after the first reading as soon as another
+    process computed, and starting anew failed (H200, driver 580, CUPTI 13.0 and 13.4).
+    """
+    modes = getattr(sampling, "HardwareBufferAppendMode", None)
+    latest = getattr(modes, "KEEP_LATEST", None)
+    return {} if latest is None else {"hw_buffer_append_mode": latest}
+
+
+def sampling_module() -> Any:
+    """`cupti.pm_sampling`, with the library that belongs to it."""
+    load_cupti()
+    return importlib.import_module("cupti.pm_sampling")

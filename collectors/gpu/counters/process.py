@@ -1,0 +1,222 @@
+"""Hardware counters from a process of their own, for the monitor: whatever they do, it goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.protocol.frames import Decoder, Frame, Kind, WireError
+from collectors.gpu.counters.sampler import CounterThread
+from collectors.gpu.frame_queue import HeldFrames
+from collectors.gpu.nvidia.processes import OURS
+
+_WORKER = (
+    "import sys; sys.path[:] = [*filter(None, sys.path), {root!r}]; "
+    "ours = {{name: type(sys)(name) for name in ('collectors', 'brrrtop')}}; "
+    "[setattr(one, '__path__', [{root!r} + '/' + name]) for name, one in ours.items()]; "
+    "sys.modules.update(ours); from collectors.gpu.counters.worker import main; main()"
+)
+"""Our packages by their own path, and what lies beside it only after the standard library."""
+_CHUNK_BYTES = 1 << 18
+_SPANS = 64
+"""In one line: what is longer than PIPE_BUF, 4096 bytes, a full pipe may take a part of (pipe(7))."""
+SETTLES_S = 8.0
+"""Nobody waits longer for the counters to be switched on, first samples included: 2 to 3 s where all
+is well (H200), and `counters.SILENT_S` more where none come."""
+ENDS_S = 3.0
+"""From its last word to its end; `counter_worker` leaves at once."""
+KILLED_S = 1.0
+"""For a killed worker to be gone: a driver that hangs may hold it all the same."""
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
+
+
+def worker_command(pid: int | None) -> list[str]:
+    """Nothing is imported from the folder it is started in, which may hold a `collectors` too."""
+    root = str(Path(__file__).resolve().parents[3])
+    return [sys.executable, "-c", _WORKER.format(root=root), str(pid or 0), str(os.getpid())]
+
+
+class CounterProcess:
+    """Implements `Feed` as `CounterThread` does, which it has in another process.
+
+    Args:
+        pid: The trainer, for messages.
+        command: What to start instead of the worker.
+    """
+
+    carries = CounterThread.carries
+
+    def __init__(self, pid: int | None, command: Sequence[str] | None = None) -> None:
+        self._command = list(command or worker_command(pid))
+        self._process: subprocess.Popen[bytes] | None = None
+        self._held = HeldFrames()
+        self._state: dict[str, Any] = {}
+        self._began_s = time.monotonic()
+        self._matched = False
+        self._tried = threading.Event()
+        """The worker runs, or could not be started."""
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        """Of the worker's stdin."""
+        self._reader = threading.Thread(target=self._run, name="brrrtop-counters", daemon=True)
+
+    def start(self) -> None:
+        self._reader.start()
+        self._tried.wait()  # as long as starting a process takes
+
+    # --- as CounterThread -----------------------------------------------------------
+
+    def match(self, uuids: Mapping[int, str]) -> None:
+        """Learns the trainer's devices by its own numbers: from the first on, sampling is switched on."""
+        if uuids and not self._matched:
+            self._matched, self._began_s = True, time.monotonic()
+        self._tell({"match": dict(uuids)})
+
+    def expect(self, until_ns: int | None) -> None:
+        """Kernels will be traced until about then; None: from here on, 0: no more."""
+        self._tell({"expect": until_ns})
+
+    def traced(self, spans: npt.NDArray[np.void]) -> None:
+        """Kernels were traced in these `wire.OBSERVED` spans: their samples are wanted."""
+        rows = [[int(row["start_ns"]), int(row["end_ns"])] for row in spans]
+        for at in range(0, len(rows), _SPANS):
+            self._tell({"traced": rows[at : at + _SPANS]})
+
+    def drain(self) -> list[Frame]:
+        """Frames of gauges and samples since the call before; never waits."""
+        return self._held.drain()
+
+    @property
+    def says(self) -> list[str]:
+        """Why there are no counters, or what they cost."""
+        return list(self._state.get("notes", ()))
+
+    @property
+    def worker(self) -> int | None:
+        """The worker's process; None while there is none."""
+        process = self._process
+        return None if process is None or self._ended.is_set() else process.pid
+
+    @property
+    def active(self) -> bool:
+        """Samples are coming."""
+        return bool(self._state.get("active")) and not self._ended.is_set()
+
+    @property
+    def settling(self) -> bool:
+        """Sampling is about to be switched on: a bad moment to begin tracing."""
+        begins = time.monotonic() - self._began_s < SETTLES_S and not self._ended.is_set()
+        return begins and bool(self._state.get("settling", True))
+
+    def close(self, wait_s: float = 3.0) -> bool:
+        """Stops sampling; False if the worker had to be killed."""
+        process = self._process
+        if process is None:
+            return True
+        with contextlib.suppress(OSError), self._lock:
+            assert process.stdin is not None
+            process.stdin.close()
+        killed = False
+        try:
+            process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(KILLED_S)
+            killed = True
+        OURS.discard(process.pid)
+        self._reader.join(1.0)
+        assert process.stdout is not None
+        if not self._reader.is_alive():
+            process.stdout.close()
+        return not killed
+
+    # --- the worker -----------------------------------------------------------------
+
+    def _tell(self, what: dict[str, Any]) -> None:
+        """Lost where the worker reads nothing."""
+        process = self._process
+        if process is None or self._ended.is_set():
+            return
+        assert process.stdin is not None
+        with contextlib.suppress(OSError, ValueError), self._lock:  # it ended: the reader says why
+            process.stdin.write(json.dumps(what).encode() + b"\n")
+
+    def _run(self) -> None:
+        """Starts the worker and stays until it has ended: it is killed when this thread ends."""
+        try:
+            self._process = self._begun()
+        except OSError as fault:
+            self._end(f"hardware counters are off: {fault}")
+            return
+        finally:
+            self._tried.set()
+        self._read(self._process)
+
+    def _begun(self) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            self._command,
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdin is not None
+        os.set_blocking(process.stdin.fileno(), False)
+        OURS.add(process.pid)
+        return process
+
+    def _read(self, process: subprocess.Popen[bytes]) -> None:
+        decoder, why = Decoder(), ""
+        assert process.stdout is not None
+        try:
+            while data := os.read(process.stdout.fileno(), _CHUNK_BYTES):
+                for frame in decoder.feed(data):
+                    if frame.kind == Kind.STATUS:
+                        self._state = frame.body
+                    else:
+                        self._held.put([frame])
+        except (OSError, WireError) as fault:
+            why = str(fault)
+            process.kill()
+        how = self._awaited(process)
+        OURS.discard(process.pid)
+        self._end(f"hardware counters are off: {why or how}")
+
+    def _awaited(self, process: subprocess.Popen[bytes]) -> str:
+        """How a worker ended that has said its last word; one that does not end is killed."""
+        try:
+            return ended_how(process.wait(ENDS_S))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(KILLED_S)
+        return "the process that reads them does not end and was killed"
+
+    def _end(self, says: str) -> None:
+        self._state = {"notes": [says]}
+        self._ended.set()
+
+
+def ended_how(code: int) -> str:
+    """In words, how the worker ended."""
+    if code >= 0:
+        return f"the process that reads them ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    guess = ", most likely in CUPTI" if -code in _CRASHES else ""
+    return f"the process that reads them died of {name}{guess}; the trainer goes on"

@@ -1,0 +1,281 @@
+"""Samples the GPU's hardware counters (CUPTI PM sampling) from the monitor's side. Opt-in.
+
+One client a device: DCGM's profiling fields, nsys and ncu use the same hardware. It may hold the
+GPU's clocks while it runs, which is why nobody gets it without asking. `cupti-python` is imported
+here and never in the trainer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.counter_samples import on_host_clock
+from brrrtop.protocol.frames import GAUGE, Frame, Kind
+from collectors.gpu.counters.bursts import Bursts
+from collectors.gpu.counters.coverage import Coverage
+from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters, sampling_module
+from collectors.gpu.counters.faults import said
+from collectors.gpu.frame_queue import HeldFrames
+from collectors.gpu.nvidia.cuda_devices import cuda_ordinals
+from collectors.gpu.nvidia.devices import bare_uuid
+
+BIN_NS = 100_000_000
+"""Gauges are means over this long."""
+SPARSE_NS = 1_000_000
+"""One sample of so long a time is evaluated where nobody traces kernels: 2 % of a core."""
+DRAIN_S, DRAIN_MOST_S = 0.2, 0.6
+WORK_SHARE = 0.1
+"""Of one core at most: where reading takes longer, it is done more seldom."""
+WAITS_S = 5.0
+"""Without a word of the trainer's devices for longer, `says` tells so."""
+LEAST_IN_BIN = 50
+"""Samples of a gauge's reading, of 100 and more where none are lost: it is taken for all of its time."""
+SILENT_S = 3.0
+"""Without a sample for so long, other gauges are better than none (H200, CUPTI 13.4: of two watches one
+had none at all and the other none after its first burst, and neither said why)."""
+_SILENT = (
+    "hardware counters are on, but CUPTI delivers no samples: start brrrtop again to try anew, or "
+    "leave --counters out"
+)
+_GAUGES = {
+    "sm": Metric.SM_ACTIVE,
+    "tensor": Metric.TENSOR_ACTIVE,
+    "dram": Metric.DRAM_ACTIVE,
+    "gr": Metric.GRAPHICS_ACTIVE,
+    "warps": Metric.SM_OCCUPANCY,
+}
+
+
+class CounterThread:
+    """Gauges at 10 Hz from counters of the trainer's devices, and the samples of its bursts.
+
+    Starts sampling once `match` has said which devices those are.
+
+    Args:
+        pid: The trainer, for messages.
+        sampling: The module `cupti.pm_sampling`; None: import it.
+        ordinals: CUDA's numbers of this process by bare UUID; None: ask the driver.
+    """
+
+    carries = frozenset(_GAUGES.values())
+    """Metrics that need no second source beside this one."""
+
+    def __init__(
+        self,
+        pid: int | None = None,
+        sampling: Any = None,
+        ordinals: Callable[[], Mapping[str, int]] = cuda_ordinals,
+        interval_ns: int = INTERVAL_NS,
+    ) -> None:
+        self._pid = pid
+        self._sampling = sampling
+        self._ordinals = ordinals
+        self._interval_ns = interval_ns
+        self._numbers: dict[str, int] = {}
+        self._began_s = time.monotonic()
+        self._known = threading.Event()
+        self._stop = threading.Event()
+        self._held = HeldFrames()
+        self._rest: dict[str, npt.NDArray[np.void]] = {}
+        self._bursts = Bursts(time.time_ns())
+        self._lock = threading.Lock()
+        """Of `_bursts`."""
+        self._says: list[str] = []
+        self.active = False
+        """Samples are coming, and enough of them for gauges."""
+        self._comes = False
+        self._gauged_s = 0.0
+        self._settled = threading.Event()
+        self._fresh_s = 0.0
+        self._opened_s = 0.0
+        self._unheard: set[str] = set()
+        """Devices that have brought no sample yet."""
+        self._coverage = Coverage()
+        self._thread = threading.Thread(target=self._run, name="brrrtop-counters", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def match(self, uuids: Mapping[int, str]) -> None:
+        """Learns the trainer's devices by its own numbers."""
+        self._numbers = {bare_uuid(uuid): number for number, uuid in uuids.items()}
+        if any(uuid.startswith("MIG-") for uuid in uuids.values()):
+            self._says = ["hardware counters cannot be sampled on a MIG device"]
+            self._settled.set()
+        elif uuids:
+            self._known.set()
+
+    def drain(self) -> list[Frame]:
+        """Frames of gauges since the call before; never waits."""
+        return self._held.drain()
+
+    def expect(self, until_ns: int | None) -> None:
+        """Kernels will be traced until about then; None: from here on, 0: no more."""
+        with self._lock:
+            self._bursts.expect(until_ns, time.time_ns())
+
+    def traced(self, spans: npt.NDArray[np.void]) -> None:
+        """Kernels were traced in these `wire.OBSERVED` spans: their samples are wanted."""
+        with self._lock:
+            self._bursts.traced(spans, time.time_ns())
+
+    @property
+    def says(self) -> list[str]:
+        """Why there are no counters, or what they cost."""
+        waits = not self._says and not self._known.is_set() and not self._stop.is_set()
+        if waits and time.monotonic() - self._began_s > WAITS_S:
+            return ["hardware counters wait: nobody said yet which GPU the trainer uses"]
+        return list(self._says)
+
+    @property
+    def settling(self) -> bool:
+        """Sampling is being switched on: a bad moment to begin tracing, which then held the trainer
+        for 102 to 176 ms instead of 10 (H200, driver 580).
+
+        Until the first samples are here: started is not enough, the first reading takes CUPTI up to
+        370 ms, and bursts that began within it were held as long as those before.
+        """
+        return not self._settled.is_set()
+
+    def close(self, wait_s: float = 2.0) -> bool:
+        """Stops sampling; False if the driver holds the thread beyond `wait_s`."""
+        self._stop.set()
+        self._known.set()
+        if self._thread.is_alive():
+            self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+    # --- the thread -----------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._known.wait()
+        devices: dict[str, DeviceCounters] = {}
+        try:
+            if not self._stop.is_set():
+                self._open(devices)
+            if not devices:
+                self._settled.set()
+            pause_s = DRAIN_S
+            while devices and not self._stop.wait(pause_s):
+                began_s = time.monotonic()
+                self._look(devices)
+                worked_s = time.monotonic() - began_s
+                pause_s = min(DRAIN_MOST_S, max(DRAIN_S, worked_s / WORK_SHARE))
+        except Exception as fault:  # noqa: BLE001 - any fault of CUPTI costs the counters only
+            self._says = [said(fault)]
+        finally:
+            self.active = False
+            self._settled.set()
+            self._close(devices)
+
+    def _open(self, devices: dict[str, DeviceCounters]) -> None:
+        sampling = self._sampling or sampling_module()
+        ordinals = self._ordinals()
+        for uuid in self._numbers:
+            if uuid not in ordinals:
+                self._says = ["CUDA_VISIBLE_DEVICES hides the trainer's GPU from brrrtop"]
+                continue
+            devices[uuid] = DeviceCounters(sampling, ordinals[uuid], self._interval_ns)
+        self._unheard = set(devices)
+        self._opened_s = time.monotonic()
+
+    def _hear(self, came: bool, covered_ns: int) -> None:
+        """Says whether samples come, and how much of the time they cover, when that is new."""
+        now_s = time.monotonic()
+        self._coverage.add(now_s, covered_ns)
+        if came:
+            self._fresh_s = now_s
+            self._gauged_s = self._gauged_s or now_s
+        silent = now_s - max(self._fresh_s, self._opened_s) >= SILENT_S
+        if silent:
+            self._says = [_SILENT]
+        elif self._fresh_s and (self._coverage.is_news() or not self._comes):
+            self._says = [self._on()]
+        self._comes = bool(self._fresh_s) and not silent
+        self.active = self._comes and now_s - self._gauged_s < SILENT_S
+        if silent or not self._unheard:
+            self._settled.set()
+
+    def _on(self) -> str:
+        on = (
+            f"hardware counters are on, every {self._interval_ns / 1000:g} us beside traced kernels"
+        )
+        share = self._coverage.told()
+        if share is not None:
+            on += f" for about {share:.0%} of the time (CUPTI loses the other samples)"
+        return on + ", which may hold the GPU's clocks"
+
+    def _look(self, devices: Mapping[str, DeviceCounters]) -> None:
+        with self._lock:
+            dense = self._bursts.wanted(time.time_ns())
+        every = 1 if dense else max(1, SPARSE_NS // self._interval_ns)
+        came, covered_ns = False, 0
+        for uuid, device in devices.items():
+            number = self._numbers.get(uuid)
+            rows = device.drain(number if number is not None else 0, every)
+            covered_ns += device.covered_ns
+            if len(rows):
+                came = True
+                self._unheard.discard(uuid)
+            if number is None or not len(rows):
+                continue
+            gauges = binned(self._whole_bins(uuid, rows), device.columns, least=LEAST_IN_BIN)
+            if len(gauges):
+                self._gauged_s = time.monotonic()
+                self._held.put([Frame(Kind.GAUGES, gauges, time.time_ns())])
+            if dense:
+                with self._lock:
+                    self._bursts.keep(rows)
+        self._hear(came, covered_ns // len(devices))
+        with self._lock:
+            due = self._bursts.due(time.time_ns())
+        self._held.put(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
+
+    def _whole_bins(self, uuid: str, rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Rows up to the last bin that is over; the rest waits for more."""
+        if uuid in self._rest:
+            rows = np.concatenate((self._rest[uuid], rows))
+        bins = on_host_clock(rows)[1] // BIN_NS
+        self._rest[uuid] = rows[bins == bins[-1]]
+        whole: npt.NDArray[np.void] = rows[bins < bins[-1]]
+        return whole
+
+    def _close(self, devices: Mapping[str, DeviceCounters]) -> None:
+        for device in devices.values():
+            try:
+                device.close()
+            except Exception as fault:  # noqa: BLE001 - leaving must not fail
+                self._says = [said(fault)]
+
+
+def binned(
+    rows: npt.NDArray[np.void], columns: list[str], bin_ns: int = BIN_NS, least: int = 1
+) -> npt.NDArray[np.void]:
+    """Means of `SAMPLE` rows over stretches of `bin_ns`, as `wire.GAUGE` rows on the host's clock.
+
+    A stretch with fewer than `least` rows has no reading: what was lost is neither idle nor zero.
+    """
+    found = []
+    _, ends = on_host_clock(rows)
+    bins = ends // bin_ns
+    for edge in np.unique(bins):
+        part = rows[bins == edge]
+        if len(part) < least:
+            continue
+        weights = (part["end_ns"] - part["start_ns"]).astype(np.float64)
+        at_ns = int(ends[bins == edge][-1])
+        for column in columns:
+            metric = _GAUGES.get(column)
+            values = part[column].astype(np.float64)
+            good = np.isfinite(values)
+            if metric is not None and good.any():
+                mean = float(np.average(values[good], weights=weights[good]))
+                found.append((at_ns, mean, int(part["device"][0]), int(metric)))
+    return np.array(found, GAUGE)

@@ -1,0 +1,232 @@
+"""Says which GPUs there are, and which of them a trainer calls `cuda:0`, `cuda:1`, …
+
+CUDA numbers devices after `CUDA_VISIBLE_DEVICES`; NVML numbers them by PCI address and does not
+look at it. The UUIDs that torch reports settle the matter as soon as the agent has sent them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collectors.gpu.nvidia.nvml import Questions, text
+
+# CUDA C++ Programming Guide, "Compute Capabilities", FP32 units of an SM.
+_CORES_PER_SM = {(7, 0): 64, (7, 2): 64, (7, 5): 64, (8, 0): 64, (6, 0): 64}
+_CORES_PER_SM_SINCE_8_6 = 128
+MIG_DEVICE_LIMIT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlDevice:
+    """One GPU, or one MIG device on it."""
+
+    index: int
+    """NVML's number of the (parent) GPU."""
+    handle: Any
+    uuid: str
+    name: str
+    pci: str
+    gpu_instance: int | None = None
+    """Set on MIG devices only."""
+    compute_instance: int | None = None
+    parent: NvmlDevice | None = None
+
+    @property
+    def mig(self) -> bool:
+        return self.parent is not None
+
+    @property
+    def board(self) -> NvmlDevice:
+        """The physical GPU: clocks, power and temperature belong to it."""
+        return self.parent or self
+
+
+def list_devices(nvml: Any) -> tuple[list[NvmlDevice], list[str]]:
+    """Every GPU in NVML's order, MIG devices after their parent; and what could not be read."""
+    questions = Questions(nvml)
+    count = questions.ask("count", nvml.nvmlDeviceGetCount) or 0
+    devices: list[NvmlDevice] = []
+    notes: list[str] = []
+    for index in range(count):
+        one = Questions(nvml)
+        board = _board(nvml, one, index)
+        if board is None:
+            why = one.lost or next(iter((one.refused | one.absent).values()), "no answer")
+            notes.append(f"GPU {index} cannot be read: {why}")
+            continue
+        devices.append(board)
+        devices += _mig_devices(nvml, one, board)
+    return devices, notes
+
+
+def _board(nvml: Any, ask: Questions, index: int) -> NvmlDevice | None:
+    handle = ask.ask("handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
+    if handle is None:
+        return None
+    uuid = ask.ask("uuid", lambda: nvml.nvmlDeviceGetUUID(handle))
+    name = ask.ask("name", lambda: nvml.nvmlDeviceGetName(handle))
+    pci = ask.ask("pci", lambda: nvml.nvmlDeviceGetPciInfo(handle).busId)
+    if ask.lost is not None:
+        return None
+    return NvmlDevice(index, handle, text(uuid or ""), text(name or ""), text(pci or "").lower())
+
+
+def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevice]:
+    mode = ask.ask("mig", lambda: nvml.nvmlDeviceGetMigMode(board.handle))
+    if not mode or mode[0] != 1:
+        return []
+    found = [_mig_device(nvml, board, at) for at in range(MIG_DEVICE_LIMIT)]
+    return [one for one in found if one is not None]
+
+
+def _mig_device(nvml: Any, board: NvmlDevice, at: int) -> NvmlDevice | None:
+    ask = Questions(nvml)
+    handle = ask.ask("mig", lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(board.handle, at))
+    if handle is None:
+        return None
+    uuid = ask.ask("uuid", lambda: nvml.nvmlDeviceGetUUID(handle))
+    name = ask.ask("name", lambda: nvml.nvmlDeviceGetName(handle))
+    return NvmlDevice(
+        index=board.index,
+        handle=handle,
+        uuid=text(uuid or ""),
+        name=text(name or board.name),
+        pci=board.pci,
+        gpu_instance=ask.ask("gi", lambda: nvml.nvmlDeviceGetGpuInstanceId(handle)),
+        compute_instance=ask.ask("ci", lambda: nvml.nvmlDeviceGetComputeInstanceId(handle)),
+        parent=board,
+    )
+
+
+def bare_uuid(uuid: str) -> str:
+    """The hexadecimal part: torch leaves off the `GPU-` that NVML puts in front."""
+    for prefix in ("MIG-GPU-", "MIG-", "GPU-"):
+        if uuid.startswith(prefix):
+            return uuid[len(prefix) :].lower()
+    return uuid.lower()
+
+
+def visible_to(
+    devices: Sequence[NvmlDevice], environment: Mapping[str, str]
+) -> tuple[dict[int, NvmlDevice], str | None]:
+    """Devices by the number CUDA gives them in a process with that environment, and a caveat.
+
+    Source: CUDA C++ Programming Guide, "CUDA Environment Variables"; for MIG, NVIDIA MIG User
+    Guide, "CUDA Visible Devices": a process enumerates one MIG device only.
+    """
+    boards = [device for device in devices if not device.mig]
+    sliced = {device.index for device in devices if device.mig}
+    migs = [device for device in devices if device.mig]
+    wanted = environment.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        chosen = migs[:1] if migs else boards
+    else:
+        chosen = []
+        for item in wanted.split(","):
+            one = _named(devices, boards, item.strip())
+            if one is None:
+                break  # CUDA stops reading at the first name it does not know
+            if one.index in sliced and not one.mig:
+                one = next(mig for mig in migs if mig.index == one.index)
+            chosen.append(one)
+        if any(one.mig for one in chosen):
+            chosen = chosen[:1]
+    caveat = None
+    by_number = wanted is None or not any(c.isalpha() for c in wanted)
+    mixed = len({board.name for board in boards}) > 1
+    if by_number and mixed and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
+        caveat = (
+            "GPUs of different models: CUDA numbers them by speed, NVML by PCI address; the "
+            "match is a guess until the trainer's UUIDs are known (CUDA_DEVICE_ORDER=PCI_BUS_ID)"
+        )
+    if devices and not chosen:
+        caveat = (
+            f"CUDA_VISIBLE_DEVICES={(wanted or '')[:60]!r} names no GPU that NVML shows here: "
+            "no counters of it"
+        )
+    return dict(enumerate(chosen)), caveat
+
+
+def _named(
+    devices: Sequence[NvmlDevice], boards: Sequence[NvmlDevice], name: str
+) -> NvmlDevice | None:
+    if name.isdigit():
+        return boards[int(name)] if int(name) < len(boards) else None
+    if name.startswith("MIG-GPU-") and "/" in name:
+        board, _, place = name[len("MIG-") :].partition("/")
+        for device in devices:
+            here = f"{device.gpu_instance}/{device.compute_instance}"
+            if device.mig and device.board.uuid == board and here == place:
+                return device
+        return None
+    if name.startswith(("GPU-", "MIG-")):
+        found = [device for device in devices if device.uuid.lower().startswith(name.lower())]
+        return found[0] if len(found) == 1 else None
+    return None
+
+
+def match_uuids(devices: Sequence[NvmlDevice], uuids: Mapping[int, str]) -> dict[int, NvmlDevice]:
+    """Devices by the trainer's number, for those whose UUID is known here."""
+    known = {bare_uuid(device.uuid): device for device in devices}
+    found = {number: known.get(bare_uuid(uuid)) for number, uuid in uuids.items()}
+    return {number: device for number, device in found.items() if device is not None}
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """The environment a process was started with; empty when it cannot be read."""
+    try:
+        raw = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
+    return {
+        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for name, _, value in pairs
+    }
+
+
+def device_facts(nvml: Any, device: NvmlDevice, number: int) -> dict[str, Any]:
+    """What NVML knows of a GPU for good, by the field names of `brrrtop.model.Device`.
+
+    Some of these calls take milliseconds: ask once.
+    """
+    ask = Questions(nvml)
+    board = device.board.handle
+    memory = ask.ask("memory", lambda: nvml.nvmlDeviceGetMemoryInfo(device.handle).total)
+    capability = ask.ask("capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(board))
+    sm_mhz = ask.ask("sm", lambda: nvml.nvmlDeviceGetMaxClockInfo(board, nvml.NVML_CLOCK_SM))
+    mem_mhz = ask.ask("mem", lambda: nvml.nvmlDeviceGetMaxClockInfo(board, nvml.NVML_CLOCK_MEM))
+    facts: dict[str, Any] = {
+        "device_id": number,
+        "name": device.board.name or None,
+        "uuid": device.uuid or None,
+        "mig": device.mig,
+        "memory_bytes": memory,
+        "capability": list(capability) if capability else None,
+        "sm_count": _sm_count(nvml, ask, device, capability),
+        "sm_clock_max_hz": sm_mhz * 1e6 if sm_mhz else None,
+        "memory_clock_max_hz": mem_mhz * 1e6 if mem_mhz else None,
+        "bus_width_bits": ask.ask("bus", lambda: nvml.nvmlDeviceGetMemoryBusWidth(board)),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _sm_count(
+    nvml: Any, ask: Questions, device: NvmlDevice, capability: tuple[int, int] | None
+) -> int | None:
+    if device.mig:
+        held = ask.ask("attributes", lambda: nvml.nvmlDeviceGetAttributes_v2(device.handle))
+        return int(held.multiprocessorCount) if held is not None else None
+    cores = ask.ask("cores", lambda: nvml.nvmlDeviceGetNumGpuCores(device.handle))
+    if not cores or capability is None:
+        return None
+    major, minor = capability
+    a_sm = _CORES_PER_SM.get((major, minor))
+    if a_sm is None:
+        if (major, minor) < (8, 6):
+            return None
+        a_sm = _CORES_PER_SM_SINCE_8_6
+    return int(cores) // a_sm

@@ -1,0 +1,166 @@
+"""Samples NVML beside the monitor's own work, so that a driver that hangs only stops the gauges."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from brrrtop.protocol.frames import Frame, Kind
+from collectors.gpu.frame_queue import HeldFrames
+from collectors.gpu.nvidia import gpm
+from collectors.gpu.nvidia.devices import (
+    NvmlDevice,
+    device_facts,
+    environment_of,
+    list_devices,
+    match_uuids,
+    visible_to,
+)
+from collectors.gpu.nvidia.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
+from collectors.gpu.nvidia.sampler import NvmlSampler
+
+FAST_EVERY_NS = gpm.WINDOW_NS
+SLOW_EVERY_NS = 500_000_000
+SILENT_AFTER_NS = 5_000_000_000
+
+
+class GaugeThread:
+    """Frames of gauges and device facts, ready to be drained.
+
+    Args:
+        pid: The trainer; its environment and its CUDA contexts say which GPUs matter.
+        uuids: Its GPUs by its own numbers, where known already.
+        gpus: Look at these NVML indices instead.
+    """
+
+    def __init__(
+        self,
+        pid: int | None = None,
+        uuids: Mapping[int, str] | None = None,
+        gpus: tuple[int, ...] | None = None,
+    ) -> None:
+        self._pid = pid
+        self._gpus = gpus
+        self._uuids = dict(uuids or {})
+        self._held = HeldFrames()
+        self._stop = threading.Event()
+        self._rematch = threading.Event()
+        self._alive_ns = time.monotonic_ns()
+        self._says: list[str] = []
+        self.unavailable: NvmlUnavailable | None = None
+        """Why there is no NVML at all."""
+        self.ready = threading.Event()
+        """Set once NVML has answered, or turned out to be unavailable."""
+        self.has_gpm: bool | None = None
+        self._thread = threading.Thread(target=self._run, name="brrrtop-nvml", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def match(self, uuids: Mapping[int, str]) -> None:
+        """Learns the trainer's own numbering; gauges follow it from the next reading on."""
+        new = {number: uuid for number, uuid in uuids.items() if uuid}
+        if new and new.items() - self._uuids.items():
+            self._uuids.update(new)
+            self._rematch.set()
+
+    def drain(self) -> list[Frame]:
+        """What was read since the call before; never waits."""
+        return self._held.drain()
+
+    @property
+    def says(self) -> list[str]:
+        """What a reader must know, as sentences."""
+        if self.unavailable is not None:
+            return [f"{self.unavailable.message}: {self.unavailable.action}"]
+        silent_ns = time.monotonic_ns() - self._alive_ns
+        if self._thread.is_alive() and silent_ns > SILENT_AFTER_NS:
+            return [
+                f"the NVIDIA driver has not answered for {silent_ns // 10**9} s",
+                *self._says,
+            ]
+        return list(self._says)
+
+    def close(self, wait_s: float = 1.0) -> bool:
+        """Stops reading; False if the driver holds the thread beyond `wait_s`."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(wait_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            nvml = open_nvml()
+        except NvmlUnavailable as why:
+            self.unavailable = why
+            self.ready.set()
+            return
+        try:
+            self._sample_until_stopped(nvml)
+        finally:
+            close_nvml(nvml)
+
+    def _sample_until_stopped(self, nvml: Any) -> None:
+        devices, notes = list_devices(nvml)
+        while not self._stop.is_set():
+            self._rematch.clear()
+            chosen, caveat = self._choose(nvml, devices)
+            fixed = [*notes, *([caveat] if caveat else [])]
+            if not devices:
+                fixed.append("NVML sees no GPU it may read")
+            for number, device in chosen.items():
+                self._put(Kind.DEVICE, device_facts(nvml, device, number))
+            sampler = NvmlSampler(nvml, chosen, self._pid)
+            self.has_gpm = sampler.has_gpm
+            self._says = fixed
+            self.ready.set()
+            try:
+                self._sample(sampler, fixed)
+            finally:
+                sampler.close()
+
+    def _sample(self, sampler: NvmlSampler, fixed: list[str]) -> None:
+        slow_due_ns = 0
+        while not (self._stop.is_set() or self._rematch.is_set()):
+            began_ns = time.monotonic_ns()
+            gauges = [sampler.fast()]
+            if began_ns >= slow_due_ns:
+                gauges.append(sampler.sample())
+                slow_due_ns = began_ns + SLOW_EVERY_NS - FAST_EVERY_NS // 2
+            for rows in gauges:
+                if len(rows):
+                    self._put(Kind.GAUGES, rows)
+            self._says = [*fixed, *sampler.says]
+            self._alive_ns = time.monotonic_ns()
+            left_ns = FAST_EVERY_NS - (self._alive_ns - began_ns)
+            self._stop.wait(max(left_ns, FAST_EVERY_NS // 5) / 1e9)
+
+    def _put(self, kind: Kind, body: Any) -> None:
+        self._held.put([Frame(kind, body, time.time_ns())])
+
+    def _choose(
+        self, nvml: Any, devices: list[NvmlDevice]
+    ) -> tuple[dict[int, NvmlDevice], str | None]:
+        if self._gpus is not None:
+            by_index = {one.index: one for one in devices if not one.mig}
+            return {index: by_index[index] for index in self._gpus if index in by_index}, None
+        environment = environment_of(self._pid) if self._pid is not None else {}
+        visible, caveat = visible_to(devices, environment)
+        known = match_uuids(devices, self._uuids)
+        if known:
+            return known, None
+        used = {
+            number: device
+            for number, device in visible.items()
+            if self._pid is not None and _computes_on(nvml, device, self._pid)
+        }
+        return used or visible, caveat
+
+
+def _computes_on(nvml: Any, device: NvmlDevice, pid: int) -> bool:
+    listed = Questions(nvml).ask(
+        "processes", lambda: nvml.nvmlDeviceGetComputeRunningProcesses(device.handle)
+    )
+    return pid in {int(one.pid) for one in listed or ()}

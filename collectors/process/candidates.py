@@ -1,0 +1,194 @@
+"""Which processes of this host train something, and which only help one that does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from collectors.errors import NoSuchProcess, NotPermitted, NotTheTrainer
+from collectors.process import process as processes
+from collectors.process.process import Process
+
+HELPERS = {
+    "torch/_inductor/compile_worker": "compiles for torch.compile",
+    "multiprocessing.resource_tracker": "tracks resources for multiprocessing",
+    "multiprocessing.forkserver": "forks processes for multiprocessing",
+    "torch_shm_manager": "holds shared memory for torch",
+}
+_LOADER_WORKER = "pt_data_worker"
+"""What torch calls a DataLoader's worker (`torch/utils/data/_utils/worker.py`)."""
+SPAWNED = ("multiprocessing.spawn", "--multiprocessing-fork")
+_LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "torch/distributed/run.py",
+    "torch/distributed/launch.py",
+    "accelerate",
+    "deepspeed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A process with torch or a GPU context in it."""
+
+    process: Process
+    job: int
+    """The outermost ancestor that belongs to the same job: all ranks of a torchrun share it."""
+    on_gpu: bool
+    """It has a CUDA context: NVML says so, or its device files are mapped."""
+    rank: int | None
+    world: int | None
+    not_because: str
+    """Empty: a trainer that may be offered. Else why it is not."""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def command(self) -> str:
+        return " ".join(self.process.cmdline) or self.process.name
+
+
+def _read_all() -> dict[int, Process]:
+    found = {}
+    for pid in processes.pids():
+        try:
+            one = processes.read(pid)
+        except NoSuchProcess:
+            continue
+        if one.cmdline and pid != os.getpid():
+            found[pid] = one
+    return found
+
+
+def _uses(process: Process, compute_pids: Collection[int]) -> tuple[bool, bool, str]:
+    """Has torch; is on a GPU; why neither can be known."""
+    listed = any(pid in compute_pids for pid in process.pids_inside)
+    try:
+        return process.has_torch, listed or process.has_cuda_context, ""
+    except NotPermitted as fault:
+        return False, listed, fault.message
+    except NoSuchProcess:
+        return False, False, ""
+
+
+def _ancestors(process: Process, everyone: dict[int, Process]) -> list[Process]:
+    found: list[Process] = []
+    parent = everyone.get(process.parent)
+    while parent is not None and parent not in found:
+        found.append(parent)
+        parent = everyone.get(parent.parent)
+    return found
+
+
+def _is_launcher(process: Process) -> bool:
+    words = process.cmdline[:4]
+    return any(name in word for word in words for name in _LAUNCHERS)
+
+
+def _not_because(process: Process, parent: Process | None, on_gpu: bool, forks: set[int]) -> str:
+    line = " ".join(process.cmdline)
+    for mark, does in HELPERS.items():
+        if mark in line:
+            return does
+    if any(word.rsplit("/", 1)[-1] == "brrrtop" for word in process.cmdline[:3]):
+        return "is a brrrtop"
+    if process.name == _LOADER_WORKER:
+        return f"a DataLoader's worker of process {process.parent}"
+    if on_gpu:
+        return ""
+    if _is_launcher(process):
+        return "launches the ranks of a job"
+    if parent is not None and parent.pid in forks:
+        if process.cmdline == parent.cmdline:
+            return f"a copy of process {parent.pid} that uses no GPU, as a loader's worker is"
+        if any(mark in line for mark in SPAWNED):
+            return f"was spawned by process {parent.pid} and uses no GPU"
+    return ""
+
+
+def candidates(
+    compute_pids: Collection[int] = (), matching: Callable[[Process], bool] | None = None
+) -> list[Candidate]:
+    """Processes that may be trainers, those on a GPU first, then by age; excluded ones last.
+
+    A process that we may not look into is listed only when NVML names it.
+
+    Args:
+        compute_pids: Processes with a context on a GPU, as NVML lists them.
+        matching: Looks only into processes for which this holds; None: into all.
+    """
+    everyone = _read_all()
+    asked = [one for one in everyone.values() if matching is None or matching(one)]
+    facts = {one.pid: _uses(one, compute_pids) for one in asked}
+    known = {pid for pid, (torch, on_gpu, _) in facts.items() if torch or on_gpu}
+    found = []
+    for pid in known:
+        process = everyone[pid]
+        _, on_gpu, hidden = facts[pid]
+        line_up = [a for a in _ancestors(process, everyone) if a.pid in known or _is_launcher(a)]
+        reason = hidden or _not_because(process, everyone.get(process.parent), on_gpu, known)
+        job = line_up[-1].pid if line_up else pid
+        rank, world = _rank(process)
+        found.append(Candidate(process, job, on_gpu, rank, world, reason))
+    return sorted(
+        found, key=lambda c: (bool(c.not_because), not c.on_gpu, c.job, c.rank or 0, c.pid)
+    )
+
+
+def trainers_instead(pid: int) -> list[Candidate]:
+    """Who trains where process `pid` only helps: what it started, or whose worker it is.
+
+    Empty: it may train itself, or nobody around it does.
+    """
+    found = _family(pid)
+    if any(one.pid == pid and not one.not_because for one in found):
+        return []
+    return [one for one in found if not one.not_because]
+
+
+def _family(pid: int) -> list[Candidate]:
+    """The process, its parent and all below it, as far as they may train."""
+    everyone = _read_all()
+    me = everyone.get(pid)
+    if me is None:
+        return []
+    family = {pid, me.parent}
+    family |= {one.pid for one in everyone.values() if me in _ancestors(one, everyone)}
+    return candidates(matching=lambda one: one.pid in family)
+
+
+def check_trains(process: Process) -> None:
+    """Nothing, where `process` may be a trainer.
+
+    Raises:
+        NotTheTrainer: It launches, or helps, others that train; names them.
+    """
+    try:
+        if process.has_cuda_context and process.name != _LOADER_WORKER:
+            return
+    except (NotPermitted, NoSuchProcess):
+        return
+    others = trainers_instead(process.pid)
+    if not others:
+        return
+    ranks = [f" (rank {one.rank})" if one.rank is not None else "" for one in others]
+    named = [f"brrrtop attach {one.pid}{rank}" for one, rank in zip(others, ranks, strict=True)]
+    more = f", and {len(named) - 4} more" if len(named) > 4 else ""
+    why = next((one.not_because for one in _family(process.pid) if one.pid == process.pid), "")
+    raise NotTheTrainer(
+        f"process {process.pid} ({process.name}) does not train itself{why and f': {why}'}",
+        f"{', '.join(named[:4])}{more}",
+    )
+
+
+def _rank(process: Process) -> tuple[int | None, int | None]:
+    try:
+        ranks = process.ranks
+    except (NotPermitted, NoSuchProcess):
+        return None, None
+    return ranks.get("RANK", ranks.get("SLURM_PROCID")), ranks.get("WORLD_SIZE")

@@ -1,0 +1,173 @@
+"""Says what the monitor itself costs the host, and how busy the trainer's CPU is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import GAUGE
+from collectors.process.end import ProcessEnd
+from collectors.process.loader_workers import LoaderWorkers
+
+_STOPPED = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP})
+
+
+class CpuShare:
+    """CPU time of one process over wall time; 1 is one core."""
+
+    def __init__(self, pid: int | None = None) -> None:
+        self._before: tuple[float, float] | None = None
+        try:
+            self._process: psutil.Process | None = psutil.Process(pid)
+        except psutil.Error:
+            self._process = None
+        self.share()
+
+    def share(self) -> float | None:
+        """The share since the call before; None when there is nobody to ask."""
+        if self._process is None:
+            return None
+        try:
+            times = self._process.cpu_times()
+        except psutil.Error:
+            return None
+        now_s, spent_s = time.monotonic(), float(times.user + times.system)
+        before, self._before = self._before, (now_s, spent_s)
+        if before is None or now_s <= before[0]:
+            return None
+        return max(0.0, spent_s - before[1]) / (now_s - before[0])
+
+    @property
+    def rss_bytes(self) -> int | None:
+        if self._process is None:
+            return None
+        try:
+            return int(self._process.memory_info().rss)
+        except psutil.Error:
+            return None
+
+    @property
+    def running(self) -> bool:
+        """Whether it is still the same process, and not a zombie."""
+        if self._process is None:
+            return False
+        try:
+            return bool(
+                self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
+            )
+        except psutil.Error:
+            return False
+
+    @property
+    def age_s(self) -> float | None:
+        """Since it was started; None when there is nobody to ask."""
+        if self._process is None:
+            return None
+        try:
+            return time.time_ns() / 1e9 - float(self._process.create_time())
+        except psutil.Error:
+            return None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it stands still until somebody lets it go on."""
+        try:
+            return self._process is not None and self._process.status() in _STOPPED
+        except psutil.Error:
+            return False
+
+
+class HostLoad:
+    """Gauges of this process and of the trainer."""
+
+    def __init__(self, trainer: int | None = None) -> None:
+        self._pid = trainer
+        self._own = {os.getpid(): CpuShare()}
+        self._trainer = CpuShare(trainer) if trainer is not None else None
+        self._end = ProcessEnd(trainer) if trainer is not None else None
+        self._workers = LoaderWorkers(trainer) if trainer is not None else None
+        self._told_end: str | None = None
+
+    def tell_end(self, says: str) -> None:
+        """Somebody who waited for the trainer knows that it ended, and how."""
+        self._told_end = says
+
+    @property
+    def trainer_running(self) -> bool | None:
+        """None when there is no trainer to look at."""
+        if self._told_end is not None:
+            return False
+        return None if self._trainer is None else self._trainer.running
+
+    @property
+    def trainer_age_s(self) -> float | None:
+        """Since the trainer was started; None when there is none to look at."""
+        return None if self._trainer is None else self._trainer.age_s
+
+    @property
+    def trainer_stopped(self) -> str | None:
+        """That a signal or a debugger keeps the trainer from running, with what helps."""
+        if self._trainer is None or not self._trainer.stopped:
+            return None
+        return f"the trainer is stopped by a signal or a debugger; to go on: kill -CONT {self._pid}"
+
+    @property
+    def trainer_end(self) -> str:
+        """That the trainer exited, and how as far as anybody can know, in words."""
+        if self._told_end is not None:
+            return self._told_end
+        how = self._end.says() if self._end is not None else None
+        return f"the trainer (pid {self._pid}) exited" + (f": {how}" if how else "")
+
+    @property
+    def status(self) -> dict[str, str | None]:
+        """What the trainer's loader workers do, for a status frame; empty without a trainer."""
+        if self._workers is None:
+            return {}
+        self._workers.look()
+        return {"workers": self._workers.says}
+
+    def close(self) -> None:
+        """Lets go of the trainer."""
+        if self._end is not None:
+            self._end.close()
+
+    def sample(self, helpers: Iterable[int] = ()) -> npt.NDArray[np.void]:
+        """Readings since the call before, as an array of `wire.GAUGE`; device -1 is the host.
+
+        Args:
+            helpers: Processes that do a part of the monitor's work, which is counted as its own.
+        """
+        found = [
+            *self._monitor((os.getpid(), *helpers)),
+            (
+                Metric.TRAINER_CPU_SHARE,
+                self._trainer.share() if self._trainer else None,
+            ),
+        ]
+        at_ns = time.time_ns()
+        rows = [(at_ns, value, -1, int(metric)) for metric, value in found if value is not None]
+        return np.array(rows, GAUGE)
+
+    def _monitor(self, pids: tuple[int, ...]) -> list[tuple[Metric, float | None]]:
+        """The sums over its processes; one that has just ended is in neither, and one that has just
+        begun has no share: a tick of its clock within microseconds would be hundreds of cores."""
+        known = set(self._own)
+        self._own = {pid: self._own.get(pid) or CpuShare(pid) for pid in pids}
+        amounts: dict[Metric, list[float | None]] = {
+            Metric.MONITOR_CPU_SHARE: [
+                one.share() if pid in known else None for pid, one in self._own.items()
+            ],
+            Metric.MONITOR_RSS_BYTES: [one.rss_bytes for one in self._own.values()],
+        }
+        return [
+            (metric, sum(value for value in values if value is not None))
+            for metric, values in amounts.items()
+            if values[0] is not None
+        ]

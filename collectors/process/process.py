@@ -1,0 +1,315 @@
+"""What /proc says of one process: who owns it, what runs in it, whether it may be entered.
+
+Facts are read once and frozen. A process number can be given to another process, so a fact sheet
+carries the start time, and `still_the_same` tells before anything is done to the process.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from brrrtop.text.printable import printable
+from collectors.errors import NoSuchProcess, NotPermitted
+from collectors.process import maps as process_maps
+from collectors.process.maps import Mapping, PythonBuild
+
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD among the flags of /proc/PID/stat (linux/sched.h)."""
+_RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "SLURM_PROCID")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process, as it was when it was read.
+
+    Fields that need the right to look inside (`maps`, `environ`, `exe`) raise `NotPermitted` when
+    they are first used, not when the sheet is made.
+    """
+
+    pid: int
+    name: str
+    state: str
+    """One letter of /proc/PID/stat: R S D T t Z X I."""
+    parent: int
+    uid: int
+    gid: int
+    start_ticks: int
+    """Start time in clock ticks since boot; with `pid` it names one process for ever."""
+    tracer: int
+    """The pid of a debugger that holds it; 0: none."""
+    threads: int
+    pids_inside: tuple[int, ...]
+    """Its number in each pid namespace from ours inwards; more than one: in a container."""
+    seccomp: int
+    """0 none, 1 strict, 2 filters."""
+    no_new_privileges: bool
+    shadow_stack: bool
+    cmdline: tuple[str, ...]
+
+    @property
+    def folder(self) -> str:
+        return f"/proc/{self.pid}"
+
+    @property
+    def root(self) -> str:
+        """The process's `/` as a path of ours: works across mount namespaces."""
+        return f"/proc/{self.pid}/root"
+
+    @cached_property
+    def maps(self) -> tuple[Mapping, ...]:
+        text = _inside(self, f"{self.folder}/maps")
+        if not text:
+            raise refusal(self, OSError(errno.ESRCH, os.strerror(errno.ESRCH)))
+        return process_maps.parse(text.decode("utf-8", "surrogateescape"))
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        return process_maps.files(self.maps)
+
+    @cached_property
+    def exe(self) -> str:
+        try:
+            return os.readlink(f"{self.folder}/exe")
+        except OSError as fault:
+            raise refusal(self, fault) from fault
+
+    @cached_property
+    def cwd(self) -> str:
+        """The folder it works in, as it sees it."""
+        try:
+            return os.readlink(f"{self.folder}/cwd")
+        except OSError as fault:
+            raise refusal(self, fault) from fault
+
+    @cached_property
+    def environ(self) -> dict[str, str]:
+        """The environment it was started with; later changes do not show."""
+        pairs = _inside(self, f"{self.folder}/environ").split(b"\0")
+        texts = (pair.decode("utf-8", "surrogateescape") for pair in pairs if b"=" in pair)
+        return dict(text.split("=", 1) for text in texts)
+
+    @cached_property
+    def python(self) -> PythonBuild | None:
+        return process_maps.python_build(self.files, self.exe)
+
+    @property
+    def has_torch(self) -> bool:
+        return bool(process_maps.ends_with(self.files, r"libtorch(_cpu|_python|_cuda)?\.so"))
+
+    @property
+    def has_cpu_torch(self) -> bool:
+        """A torch without CUDA or ROCm: importing a build for either maps its library too."""
+        return bool(process_maps.ends_with(self.files, r"libtorch_cpu\.so")) and not (
+            process_maps.ends_with(self.files, r"libtorch_(cuda|hip)")
+        )
+
+    @property
+    def has_cuda_driver(self) -> bool:
+        """libcuda is mapped: CUDA may be in use, or about to be."""
+        return bool(process_maps.ends_with(self.files, r"libcuda\.so"))
+
+    @property
+    def has_cuda_context(self) -> bool:
+        """The driver's device files are mapped, which happens when a context is made.
+
+        Tools that only ask NVML map some of them too, but not libcuda.
+        """
+        return self.has_cuda_driver and any(m.path.startswith("/dev/nvidia") for m in self.maps)
+
+    @property
+    def is_musl(self) -> bool:
+        return bool(process_maps.ends_with(self.files, r"ld-musl-|libc\.musl"))
+
+    @property
+    def in_container(self) -> bool:
+        return len(self.pids_inside) > 1 or not _same_link(self.folder, "/proc/self", "ns/mnt")
+
+    @property
+    def ranks(self) -> dict[str, int]:
+        """Rank and world size from the environment, as far as it has them."""
+        found = {}
+        for name in _RANK_NAMES:
+            text = self.environ.get(name, "")
+            if text.isdigit():
+                found[name] = int(text)
+        return found
+
+    def outside(self, path: str) -> str:
+        """`path` as the process sees it, as a path that we can open, even when it was deleted."""
+        joined = f"{self.root}{path}"
+        if not path.endswith(" (deleted)") and os.path.exists(joined):
+            return joined
+        for mapping in self.maps:
+            if mapping.path == path:
+                return f"{self.folder}/map_files/{mapping.start:x}-{mapping.end:x}"
+        return joined
+
+    def still_the_same(self) -> bool:
+        """The process lives, and its number was not given to another one."""
+        try:
+            now = _stat(self.pid)
+        except (OSError, ValueError):
+            return False
+        return int(now[19]) == self.start_ticks and not _ended(now)
+
+
+def _same_link(one: str, other: str, name: str) -> bool:
+    try:
+        return os.readlink(f"{one}/{name}") == os.readlink(f"{other}/{name}")
+    except OSError:
+        return True
+
+
+def _ended(stat: list[str]) -> bool:
+    """A zombie, or on its way there: it has given its memory back already."""
+    return stat[0] in "ZX" or int(stat[20]) == 0
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; the name before it may hold anything."""
+    text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _status(pid: int) -> dict[str, str]:
+    text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
+    return {k: v.strip() for k, _, v in (line.partition(":") for line in text.splitlines())}
+
+
+def zombie_status(pid: int) -> int | None:
+    """The wait status of a process that has ended and that its parent has not asked after yet.
+
+    None: it is none, or may not be looked into, which reads the same as exit code 0.
+    """
+    try:
+        now = _stat(pid)
+    except (OSError, ValueError):
+        return None
+    status = int(now[49]) if now[0] == "Z" and len(now) > 49 else 0
+    return status or None
+
+
+def _inside(process: Process, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as fault:
+        raise refusal(process, fault) from fault
+
+
+def user_name(uid: int) -> str:
+    """The login name of `uid`, or the number."""
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return str(uid)
+
+
+def as_root(pid: int | str) -> str:
+    """The command that attaches with root's rights, whose PATH seldom has a user's own tools."""
+    return f"sudo $(which brrrtop) attach {pid}"
+
+
+def refusal(process: Process, fault: OSError) -> NoSuchProcess | NotPermitted:
+    """Why looking into `process` failed, in words."""
+    pid = process.pid
+    if fault.errno in (errno.ENOENT, errno.ESRCH) or not process.still_the_same():
+        return NoSuchProcess(f"process {pid} has exited", "start brrrtop again to pick another")
+    if process.uid != os.geteuid():
+        owner = user_name(process.uid)
+        return NotPermitted(
+            f"process {pid} belongs to user {owner}{_root_lacks()}",
+            f"{_more_rights(pid)}, or run brrrtop as {owner}",
+        )
+    return NotPermitted(
+        f"the kernel does not let us look into process {pid} ({fault.strerror}){_root_lacks()}",
+        f"{_more_rights(pid)}, or start it with: brrrtop run -- CMD",
+    )
+
+
+def _root_lacks() -> str:
+    return ", and root here lacks CAP_SYS_PTRACE" if _weak_root() else ""
+
+
+def _more_rights(pid: int) -> str:
+    if _weak_root():
+        return "give the container --cap-add SYS_PTRACE"
+    return as_root(pid) if os.geteuid() else "attach from the host"
+
+
+def _weak_root() -> bool:
+    return os.geteuid() == 0 and not has_ptrace_capability()
+
+
+def read(pid: int) -> Process:
+    """The facts of process `pid`.
+
+    Raises:
+        NoSuchProcess: It does not exist, or is a zombie.
+    """
+    try:
+        stat, status = _stat(pid), _status(pid)
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (OSError, ValueError) as fault:
+        raise NoSuchProcess(f"there is no process {pid}", "`brrrtop` lists the trainers") from fault
+    if int(status.get("Tgid", pid)) != pid:
+        raise NoSuchProcess(
+            f"{pid} is a thread of process {status['Tgid']}", f"brrrtop attach {status['Tgid']}"
+        )
+    if int(stat[6]) & _KERNEL_THREAD:
+        raise NoSuchProcess(f"{pid} is a thread of the kernel", "`brrrtop` lists the trainers")
+    if _ended(stat):
+        raise NoSuchProcess(f"process {pid} has exited", "`brrrtop` lists the trainers")
+    words = line.rstrip(b"\0").split(b"\0") if line else []
+    return Process(
+        pid=pid,
+        name=printable(status.get("Name", "")),
+        state=stat[0],
+        parent=int(stat[1]),
+        uid=int(status["Uid"].split()[1]),
+        gid=int(status["Gid"].split()[1]),
+        start_ticks=int(stat[19]),
+        tracer=int(status.get("TracerPid", "0")),
+        threads=int(status.get("Threads", "1")),
+        pids_inside=tuple(int(n) for n in status.get("NSpid", str(pid)).split()),
+        seccomp=int(status.get("Seccomp", "0")),
+        no_new_privileges=status.get("NoNewPrivs") == "1",
+        shadow_stack="shstk" in status.get("x86_Thread_features", ""),
+        cmdline=tuple(printable(word.decode("utf-8", "replace")) for word in words),
+    )
+
+
+def mapped_bytes(process: Process, name: str) -> int:
+    """Address space that `process` maps from files called `name`."""
+    mapped = (one for one in process.maps if name in one.path)
+    return sum(one.end - one.start for one in mapped)
+
+
+def pids() -> Iterator[int]:
+    """The numbers of all processes that /proc shows us."""
+    for name in os.listdir("/proc"):
+        if re.fullmatch(r"\d+", name):
+            yield int(name)
+
+
+def yama_scope() -> int | None:
+    """kernel.yama.ptrace_scope, None where the kernel has no Yama."""
+    try:
+        return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def has_ptrace_capability() -> bool:
+    """This process holds CAP_SYS_PTRACE (bit 19) in its effective set."""
+    try:
+        return bool(int(_status(os.getpid())["CapEff"], 16) >> 19 & 1)
+    except (OSError, KeyError, ValueError):
+        return False

@@ -1,0 +1,157 @@
+"""Names say what they can, and no more."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.kernel_names.facts import name_facts
+from brrrtop.kernel_names.families import FAMILIES, OTHER, Family, family_of
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f"{f.name}-{f.example[:30]}")
+def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
+    assert family_of(family.example) is family
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "collective"),
+        ("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "collective"),
+        ("triton_per_fused_native_layer_norm_2", "fused"),
+        ("triton_tem_fused_mm_5", "gemm"),
+        ("cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_tn_align8", "gemm"),
+        (
+            "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64>>",
+            "attention",
+        ),
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous)::{lambda(float)#1}>",
+            "elementwise",
+        ),
+        (
+            "void distribution_elementwise_grid_stride_kernel<float, 4, DistributionNormal>",
+            "random",
+        ),
+        ("volta_sgemm_128x64_nn", "gemm"),
+        ("cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int, float>", "conv"),
+        ("nvjet_sm90_tst_192x8_64x8_2x1_v_bz_TNT", "gemm-skinny"),
+        ("void convolve_common_engine_float_NHWC<__nv_bfloat16, __nv_bfloat16, 128, 5, 5>", "conv"),
+        ("volta_fp16_s884cudnn_fp16_256x64_ldg8_relu_f2f_exp_interior_nhwc_tn_v1", "conv"),
+        ("turing_fp16_s1688cudnn_fp16_128x128_ldg8_relu_f2f_exp_small_nhwc_tn_v1", "conv"),
+        ("cutlass::Kernel2", "gemm"),
+        ("loop_multiply_fusion", "fused"),
+        ("input_reduce_fusion_2", "fused"),
+        ("wrapped_convert", "fused"),
+        ("fusion_17_1", "fused"),
+        ("gemm_fusion_dot_4", "gemm"),
+        ("triton_softmax_5", "softmax"),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void*)", "attention-aux"),
+        (
+            "cutlass::device_kernel<flash::FlashAttnBwdPreprocess<Shape<_64, _128>>>",
+            "attention-aux",
+        ),
+        ("cutlass::device_kernel<flash::FlashAttnBwdSm90<CollectiveMainloopBwd>>", "attention"),
+        ("_attn_bwd_preprocess", "attention-aux"),
+        ("RNN_bidirectional_accum_bp1_2<float, float>(float*, float*, int)", "recurrent"),
+        ("void composite_2way_fft<56u, 7u, 8u>(kernel_arguments_t<unsigned int>)", "fft"),
+        ("void dpRadix0256C::kernel1Mem<unsigned int, double, fftDirection_t=-1>", "fft"),
+        ("_my_kernel", "other"),
+    ],
+)
+def test_look_alikes_are_told_apart(name: str, family: str) -> None:
+    assert family_of(name).name == family
+
+
+def test_a_name_nobody_knows_expects_nothing() -> None:
+    assert family_of("zzz_kernel_0") is OTHER
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "tensor_cores"),
+    [
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT", "bf16", True),
+        ("nvjet_hsh_128x256_64x4_2x1_v_bz_NTN", "fp16", True),
+        ("nvjet_sm90_qqtst_128x128_128x6_2x1_v_bz_TNT", "fp8", True),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32", "tf32", True),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize32x32x8_ffma_aligna4", "fp32", False),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_nt_align1>(T1::Params)",
+            "fp32",
+            False,
+        ),
+        ("cutlass_80_tensorop_bf16_s16816gemm_bf16_256x128_32x3_tn_align8", "bf16", True),
+        ("cutlass_80_tensorop_s1688gemm_128x64_32x3_tn_align4", "tf32", True),
+        ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_nn", "fp16", True),
+        ("volta_sgemm_128x64_nn", "fp32", False),
+        ("ampere_h16816gemm_256x128_ldg8_stages_32x3_nn", "fp16", True),
+        ("turing_h1688gemm_128x128_ldg8_nn", "fp16", True),
+        ("cutlass_80_simt_dgemm_128x128_8x4_nn_align1", "fp64", False),
+        (
+            "cutlass::device_kernel<GemmUniversal<MainloopSm90TmaGmmaWarpSpecialized, cutlass::tfloat32_t>>",
+            "tf32",
+            True,
+        ),
+    ],
+)
+def test_precision_and_unit_are_read_off_gemm_names(
+    name: str, precision: str, tensor_cores: bool
+) -> None:
+    facts = name_facts(name)
+    assert (facts.precision, facts.tensor_cores) == (precision, tensor_cores)
+
+
+def test_work_per_thread_follows_the_torch_in_use() -> None:
+    name = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >"
+    assert name_facts(name, torch_new=True).elements_per_thread == 8
+    assert name_facts(name, torch_new=False).elements_per_thread == 4
+    assert name_facts(name).tensor_count == 3
+    assert name_facts(name).element_bytes == 4
+
+
+@pytest.mark.parametrize(
+    ("functor", "element", "touched"),
+    [
+        (
+            "FusedOptimizerTensorListMetadata<4>, at::native::FusedAdamMathFunctor<float, 4, MODE>",
+            4,
+            7,
+        ),
+        (
+            "TensorListMetadata<2>, at::native::BinaryOpListAlphaFunctor<c10::BFloat16, 2, 2, 0>, P",
+            2,
+            3,
+        ),
+        ("TensorListMetadata<2>, at::native::UnaryOpFunctor<float, 2, 1, 1>, S", 4, 2),
+        ("TensorListMetadata<3>, at::native::PointwiseOpScalarFunctor<float, 3, 3, 0>, S", 4, 4),
+        (
+            "TensorListMetadata<1>, at::native::LpNormFunctor<float, (NormType)2, float, 1, 1, 0>",
+            4,
+            1,
+        ),
+    ],
+)
+def test_kernels_over_lists_say_what_they_touch(functor: str, element: int, touched: int) -> None:
+    facts = name_facts(f"void at::native::multi_tensor_apply_kernel<at::native::{functor}>")
+    assert (facts.element_bytes, facts.tensor_count) == (element, touched)
+    assert facts.elements_per_block == 65536 and facts.elements_per_thread is None
+
+
+def test_alignment_is_read_off_cutlass_names() -> None:
+    assert name_facts("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1").alignment == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void fbgemm_gpu::split_embedding_codegen_forward_unweighted_kernel<float, float, long>",
+        "void fbgemm_gpu::permute_2D_sparse_data_kernel<false, long, int>",
+        "void fbgemm_gpu::bounds_check_indices_kernel<long>",
+    ],
+)
+def test_embeddings_of_a_library_named_for_products_are_none(name: str) -> None:
+    assert family_of(name).name == "index"
+
+
+def test_products_of_that_library_are_products() -> None:
+    assert family_of("void fbgemm_gpu::f8f8bf16_rowwise_gemm_kernel<int>").name == "gemm"

@@ -1,0 +1,60 @@
+"""Products of attention written out are told from others by where they stand."""
+
+from __future__ import annotations
+
+from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.kernels.attention_matmuls import score_products
+from brrrtop.model.estimate import Side
+from brrrtop.model.tables import Window
+from tests.analysis.build import ADD, GEMM, K, window
+
+US = 1_000
+SOFTMAX = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 9>"
+BACK = "void (anonymous namespace)::softmax_warp_backward<c10::BFloat16, c10::BFloat16, float, 9>"
+LOSS = "void (anonymous namespace)::cunn_SoftMaxForward<8, float, LogSoftMaxForwardEpilogue>"
+TOPK = "void at::native::sbtopk::gatherTopK<float, unsigned int, 2, false>"
+NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>"
+
+
+def sequence(*names: str, streams: int = 1) -> Window:
+    kernels = [
+        K(i * 101 * US, (i * 101 + 100) * US, name, i + 1, stream=7 + i % streams)
+        for i, name in enumerate(names)
+    ]
+    return window(kernels)
+
+
+def found(*names: str) -> list[int]:
+    mask = score_products(sequence(*names))
+    return [] if mask is None else [i for i, yes in enumerate(mask) if yes]
+
+
+def test_the_products_on_both_sides_of_a_softmax_are_attention() -> None:
+    assert found(GEMM, NORM, GEMM, ADD, SOFTMAX, ADD, GEMM, NORM, GEMM) == [2, 6]
+
+
+def test_backward_has_two_on_either_side() -> None:
+    assert found(NORM, GEMM, GEMM, BACK, ADD, GEMM, GEMM, NORM) == [1, 2, 5, 6]
+
+
+def test_a_loss_is_no_attention() -> None:
+    assert found(GEMM, LOSS, GEMM) == []
+
+
+def test_a_router_is_no_attention() -> None:
+    assert found(GEMM, SOFTMAX, TOPK, GEMM) == []
+
+
+def test_without_a_softmax_there_is_nothing_to_look_for() -> None:
+    assert score_products(sequence(GEMM, ADD, GEMM)) is None
+
+
+def test_another_stream_is_another_sequence() -> None:
+    mask = score_products(sequence(GEMM, NORM, SOFTMAX, NORM, GEMM, NORM, streams=2))
+    assert mask is not None and mask.tolist() == [True, False, False, False, True, False]
+
+
+def test_the_same_kernel_is_judged_by_its_place() -> None:
+    names = [GEMM, NORM, GEMM, ADD, SOFTMAX, GEMM, NORM, GEMM] * 3
+    rows = estimate(sequence(*names)).estimate.kernels
+    assert {r.side for r in rows if r.name == GEMM} == {Side.COMPUTE, Side.MEMORY}

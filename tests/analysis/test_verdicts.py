@@ -1,0 +1,293 @@
+"""Windows with a known answer get it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from brrrtop.analysis.account import launches, steps
+from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.kernels import labels
+from brrrtop.analysis.kernels.table import share_of_roof
+from brrrtop.model.estimate import Regime, Side
+from brrrtop.model.tables import Device, Links, OpSignature, Span, Window
+from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.timeline import correlation
+from tests.analysis.build import ADD, GEMM, NCCL, C, K, M, window
+
+US = 1000
+
+
+def stream(
+    count: int, length: int, gap: int, name: str = GEMM, blocks: int = 132, lead: int = 50 * US
+) -> tuple[list[K], list[C]]:
+    kernels, calls = [], []
+    for i in range(count):
+        at = i * (length + gap)
+        kernels.append(K(at, at + length, name, corr=i + 1, blocks=blocks))
+        calls.append(C(at - lead - 4 * US, at - lead, i + 1))
+    return kernels, calls
+
+
+def test_long_tensor_core_products_back_to_back_are_compute() -> None:
+    found = estimate(window(*stream(50, 500 * US, 1 * US))).estimate
+    assert found.regime is Regime.COMPUTE
+    assert found.launch.rho == 1.0
+
+
+def test_streaming_kernels_are_memory() -> None:
+    found = estimate(window(*stream(50, 200 * US, 1 * US, ADD, blocks=131072))).estimate
+    assert found.regime is Regime.MEMORY
+    assert found.kernels[0].side is Side.MEMORY
+
+
+def test_tiny_kernels_launched_one_by_one_are_overhead_by_launch() -> None:
+    found = estimate(window(*stream(200, 2 * US, 8 * US, ADD, blocks=2, lead=1 * US))).estimate
+    assert (found.regime, found.cause) == (Regime.OVERHEAD, "launch")
+    assert found.launch.share_under_10us == 1.0
+
+
+def test_halves_of_each_are_mixed() -> None:
+    a, ca = stream(20, 500 * US, 1 * US)
+    b, cb = stream(20, 500 * US, 1 * US, ADD, blocks=131072)
+    shift = a[-1].end + US
+    b = [replace(k, start=k.start + shift, end=k.end + shift, corr=k.corr + 100) for k in b]
+    cb = [replace(c, start=c.start + shift, end=c.end + shift, corr=c.corr + 100) for c in cb]
+    assert estimate(window(a + b, ca + cb)).estimate.regime is Regime.MIXED
+
+
+def test_kernels_of_no_known_name_are_unknown_and_said_so() -> None:
+    found = estimate(window(*stream(50, 500 * US, 1 * US, "_my_kernel"))).estimate
+    assert found.regime is Regime.UNKNOWN
+    assert found.split.unknown > 0.9
+    assert (found.runner_up, found.cause) == (None, None)
+    assert found.kernels[0].evidence == "L0"
+
+
+def test_a_waiting_collective_is_not_work() -> None:
+    found = estimate(window(*stream(50, 500 * US, 1 * US, NCCL, blocks=24))).estimate
+    assert (found.regime, found.cause) == (Regime.OVERHEAD, "exposed_comm")
+
+
+def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name() -> None:
+    w = window(*stream(20, 60 * US, 1 * US))
+    op = OpSignature("aten::mm", ((8, 16384), (16384, 16384)), ("c10::BFloat16",) * 2)
+    n = len(w.activities)
+    linked = replace(w, ops={1: op}, links=Links(np.arange(1, n + 1), np.ones(n, np.int64)))
+    by_name, by_shape = estimate(w).estimate, estimate(linked).estimate
+    assert by_name.kernels[0].side is Side.COMPUTE
+    assert by_shape.kernels[0].side is Side.MEMORY
+    assert by_shape.kernels[0].evidence == "L2"
+    assert by_shape.regime is Regime.MEMORY
+
+
+def test_removing_the_device_never_makes_a_side_more_certain() -> None:
+    w = window(*stream(20, 200 * US, 1 * US, ADD, blocks=131072))
+    known, blind = estimate(w), estimate(replace(w, device=Device(0)))
+    each = [g.certainty for j in (known, blind) for g in j.labels.groups]
+    assert each[1] <= each[0]
+
+
+def test_duplicate_correlation_ids_go_to_the_launch_that_came_before() -> None:
+    kernels = [K(100, 200, corr=5), K(1000, 1100, corr=5)]
+    calls = [C(50, 60, 5), C(950, 960, 5)]
+    w = window(kernels, calls)
+    assert correlation.call_of(w.activities, w.calls).tolist() == [0, 1]
+
+
+def test_steps_come_from_marks_when_there_are_any() -> None:
+    kernels, calls = stream(40, 10 * US, 1 * US)
+    marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)]
+    found = estimate(window(kernels, calls, marks)).estimate.steps
+    assert (found.count, found.step_ns, found.source) == (3, 110 * US, "marks")
+
+
+@pytest.mark.parametrize(("launches_known", "count"), [(True, 3), (False, 4)])
+def test_a_host_that_runs_ahead_in_a_burst_makes_no_more_steps_than_the_gpu_did(
+    launches_known: bool, count: int
+) -> None:
+    """Marks 10 us apart while the queue fills, 110 us once it is full: the GPU needs 110 for ten
+    kernels. Of the first step's nobody knows when the work before them ended."""
+    kernels, calls = stream(40, 10 * US, 1 * US)
+    calls = [C(at, at + 500, i + 1) for i, at in enumerate(range(500, 40 * US, 1 * US))]
+    ahead = [M(t, t, MarkClass.STEP) for t in range(0, 230 * US, 10 * US)]
+    after = [M(t, t, MarkClass.STEP) for t in range(330 * US, 8_000 * US, 110 * US)]
+    burst = window(
+        [replace(one, start=one.start + 2 * US, end=one.end + 2 * US) for one in kernels],
+        calls if launches_known else [], ahead + after, (0, 8_000 * US),
+        observed=(Span(2 * US, 441 * US),),
+    )  # fmt: skip
+    found = estimate(burst).estimate
+    assert (found.steps.count, found.steps.step_ns) == (count, 110 * US)
+    assert found.steps_covered == pytest.approx(count, abs=0.15)
+
+
+def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
+    kernels = []
+    at = 0
+    for _ in range(6):
+        for name, length in (
+            ("embedding_kernel", 5),
+            *[(GEMM, 30), (ADD, 10)] * 8,
+            ("nll_loss_kernel", 4),
+        ):
+            kernels.append(K(at, at + length * US, name))
+            at += (length + 1) * US
+    w = window(kernels)
+    found = steps.find_steps(w, correlation.call_of(w.activities, w.calls))
+    assert found.source == "period"
+    assert found.count == 5
+    assert found.step_ns == at // 6
+
+
+def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
+    step = [f"k{i}_gemm" for i in range(100)]
+    once = [f"tuned{i}_gemm" for i in range(70)]
+    names = [*once[:30], *step * 8, *once[30:]]
+    w = window([K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)])
+    found = steps.find_steps(w, correlation.call_of(w.activities, w.calls))
+    assert (found.source, found.step_ns) == ("period", 2000)
+
+
+def test_noise_has_no_steps() -> None:
+    rng = np.random.default_rng(3)
+    kernels = [K(i * 20, i * 20 + 10, f"k{rng.integers(40)}_gemm") for i in range(400)]
+    w = window(kernels)
+    assert steps.find_steps(w, correlation.call_of(w.activities, w.calls)).count is None
+
+
+def test_a_compile_in_the_window_means_warming_up() -> None:
+    kernels, calls = stream(40, 10 * US, 1 * US)
+    marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)] + [
+        M(5, 90, MarkClass.COMPILE)
+    ]
+    assert estimate(window(kernels, calls, marks)).estimate.steps.warming_up
+
+
+def _launched_one_by_one(long_us: dict[int, int], count: int = 60) -> Window:
+    """Ten kernels in turn, each launched after the one before; `long_us`: how long some launches take."""
+    kernels, calls, now = [], [], 0
+    for place in range(count):
+        took = long_us.get(place, 10) * US
+        calls.append(C(now, now + took, place + 1))
+        kernels.append(K(now + took, now + took + 50 * US, f"k{place % 10}_gemm", place + 1))
+        now += took + 50 * US
+    return window(kernels, calls)
+
+
+def test_first_launches_that_idle_the_device_for_a_fifth_of_the_time_mean_warming_up() -> None:
+    """CUDA loads a kernel's module when it is launched first, and profilers record no such load."""
+    first = _launched_one_by_one(dict.fromkeys(range(1, 10), 2_000))
+    rows = correlation.call_of(first.activities, first.calls)
+    assert launches.loading_ns(first, rows) == 9 * 2_000 * US
+    assert estimate(first).estimate.steps.warming_up
+    few = _launched_one_by_one({1: 1_200})
+    assert launches.loading_ns(few, rows) == 1_200 * US
+    later = _launched_one_by_one(dict.fromkeys(range(11, 30), 2_000))  # a lock, say
+    assert launches.loading_ns(later, rows) == 0
+    many = _launched_one_by_one({1: 2_000}, count=600)
+    for shorter in (later, many, _launched_one_by_one({})):
+        assert not estimate(shorter).estimate.steps.warming_up
+
+
+def test_a_first_launch_into_a_full_queue_loads_nothing() -> None:
+    kernels = [K(0, 5_000 * US, "k0_gemm", 1), K(5_001 * US, 5_050 * US, "k1_gemm", 2)]
+    w = window(kernels, [C(-20 * US, -10 * US, 1), C(10 * US, 4_000 * US, 2)])
+    assert launches.loading_ns(w, correlation.call_of(w.activities, w.calls)) == 0
+
+
+def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
+    def found(steps_seen: int, load_at: int) -> bool:
+        kernels, calls = stream(10 * steps_seen, 10 * US, 1 * US)
+        calls = [C(load_at, load_at + 5 * US, kind=CallClass.MODULE), *calls]
+        marks = [M(t * 110 * US, t * 110 * US, MarkClass.STEP) for t in range(steps_seen + 1)]
+        return estimate(
+            window(kernels, sorted(calls, key=lambda c: c.start), marks)
+        ).estimate.steps.warming_up
+
+    assert found(4, 120 * US)
+    assert not found(4, 400 * US)
+    assert not found(30, 120 * US)
+
+
+def test_labels_have_one_row_an_activity() -> None:
+    w = window(*stream(7, 10 * US, 1 * US))
+    found = labels.label(w, None)
+    assert len(found.classes) == len(found.underfilled) == len(found.weights) == 7
+
+
+def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:
+    kernels, calls = stream(40, 10 * US, 1 * US)
+    marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 44 * US)]
+    spans = (Span(0, 140 * US), Span(300 * US, 400 * US))
+    found = estimate(window(kernels, calls, marks, observed=spans)).estimate.steps
+    assert (found.count, found.step_ns) == (5, 44 * US)
+
+
+@pytest.mark.parametrize(("measured", "shown"), [(0.5, 0.5), (1.1, 1.0), (1.3, None), (None, None)])
+def test_no_share_of_a_roof_is_above_the_roof(measured: float | None, shown: float | None) -> None:
+    kernels, calls = stream(20, 100 * US, US, ADD, blocks=4_000)
+    found = estimate(window(kernels, calls))
+    group = replace(found.labels.groups[0], memory_share_of_roof=measured)
+    assert share_of_roof(group) == shown
+    assert share_of_roof(replace(group, side=Side.COMM)) is None
+
+
+def test_nodes_of_a_graph_do_not_take_the_shapes_of_the_op_that_launched_it() -> None:
+    w = window(*stream(20, 60 * US, 1 * US))
+    op = OpSignature("aten::mm", ((8, 16384), (16384, 16384)), ("c10::BFloat16",) * 2)
+    n = len(w.activities)
+    linked = replace(w, ops={1: op}, links=Links(np.arange(1, n + 1), np.ones(n, np.int64)))
+    in_graph = replace(linked.activities, graph_ids=np.full(n, 3))
+    rows = estimate(replace(linked, activities=in_graph)).estimate.kernels
+    assert {row.evidence for row in rows} == {"L1"}
+
+
+def test_a_step_that_only_began_to_run_is_no_step() -> None:
+    """The host is two steps ahead: the window ends within the third on the device."""
+    kernels, calls = stream(30, 100 * US, 0, ADD, blocks=4_000)
+    calls = [replace(c, start=k * US, end=k * US + 500) for k, c in enumerate(calls)]
+    marks = [M(at * US, (at + 10) * US - 1, MarkClass.STEP) for at in (0, 10, 20)]
+    whole = estimate(window(kernels, calls, marks)).estimate.steps
+    cut = estimate(window(kernels[:25], calls, marks)).estimate.steps
+    assert (whole.count, whole.step_ns) == (3, 1_000 * US)
+    assert (cut.count, cut.step_ns) == (2, 1_000 * US)
+    assert not estimate(window(kernels[:5], calls, marks)).estimate.steps.count
+
+
+def _absences(line: str) -> list[M]:
+    """Forty samples over the 20 ms of `_sparse`."""
+    return [M(i * 500_000, i * 500_000, MarkClass.STACK, line) for i in range(40)]
+
+
+def _sparse(late: bool) -> tuple[list[K], list[C]]:
+    """A kernel of 0.1 ms every 2 ms, launched when it starts or long before."""
+    starts = [i * 2_000_000 for i in range(10)]
+    kernels = [K(at, at + 100_000, corr=i + 1) for i, at in enumerate(starts)]
+    lead = 5_000 if late else 50_000_000
+    return kernels, [C(at - lead, at - lead + 3_000, i + 1) for i, at in enumerate(starts)]
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "known"),
+    [
+        ("train.py:8 main | rows = np.load(path)", "io", 1.0),
+        ("train.py:8 main | rows = self.scale(rows)", "host", 0.0),
+    ],
+)
+def test_a_host_that_reads_files_is_io_and_its_cause_is_known(
+    line: str, cause: str, known: float
+) -> None:
+    found = estimate(window(*_sparse(late=True), _absences(line))).estimate
+    assert (found.regime, found.cause) == (Regime.OVERHEAD, cause)
+    assert found.host_cause_known == pytest.approx(known, abs=0.01)
+
+
+@pytest.mark.parametrize(("count", "cause"), [(1, "other_process"), (0, "device")])
+def test_queued_work_waits_for_another_process_only_where_one_was_counted(
+    count: int, cause: str
+) -> None:
+    found = estimate(window(*_sparse(late=False), others=[(0, count)])).estimate
+    assert (found.regime, found.cause) == (Regime.OVERHEAD, cause)

@@ -1,0 +1,391 @@
+"""What a trace says arrives as records: exact times, joined launches, named marks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
+from brrrtop.protocol.frames import Kind
+from brrrtop.sources.importers.kineto.source import KinetoSource
+from brrrtop.sources.registry import open_source
+from tests.session.handmade import (
+    Said,
+    annotation,
+    copy,
+    kernel,
+    launch,
+    op,
+    text_of,
+    written,
+)
+
+MM = {"Input Dims": [[8, 4], [4, 2]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
+
+
+def _said(folder: Path, events: list[dict[str, Any]], **facts: Any) -> Said:
+    return Said(KinetoSource(written(folder, text_of(events, **facts))))
+
+
+def test_times_are_exact_to_the_nanosecond(tmp_path: Path) -> None:
+    base = 1790857026000000000
+    events = [kernel(4373332226103.908, 138.506), kernel(4373332226242.414, 0.001)]
+    said = _said(tmp_path, events, baseTimeNanoseconds=base)
+    assert said.kernels["start_ns"].tolist() == [base + 4373332226103908, base + 4373332226242414]
+    assert said.kernels["end_ns"].tolist() == [base + 4373332226242414, base + 4373332226242415]
+
+
+@pytest.mark.parametrize(
+    ("written_us", "expected_ns"),
+    [
+        ("1712195495505543.217", 1712195495505543217),
+        ("1712195495505543.2", 1712195495505543200),
+        ("1712195495505543", 1712195495505543000),
+        ("1712195495505543.2175", 1712195495505543218),
+        ("1.712195495505543217e15", 1712195495505543217),
+    ],
+)
+def test_times_that_doubles_cannot_hold_are_read_from_the_text(
+    tmp_path: Path, written_us: str, expected_ns: int
+) -> None:
+    text = text_of([kernel("TS", 3.25), kernel(1712195495505554.5, 1)])
+    said = Said(KinetoSource(written(tmp_path, text.replace(b'"TS"', written_us.encode()))))
+    assert said.kernels["start_ns"][0] == expected_ns
+    assert said.kernels["end_ns"][0] == expected_ns + 3250
+
+
+def test_a_kernel_carries_what_the_trace_says_of_it(tmp_path: Path) -> None:
+    graph = {"graph id": 4, "graph node id": 17179869187, "channel": 2}
+    said = _said(tmp_path, [kernel(10, 5, 3, "sgemm", **graph), launch(1, 2, 3)])
+    row = said.kernels[0]
+    assert (row["correlation"], row["device"], row["stream"]) == (3, 0, 7)
+    assert row["grid"].tolist() == [4, 2, 1] and row["block"].tolist() == [128, 1, 1]
+    assert (row["registers"], row["shared_bytes"]) == (32, 1024)
+    assert (row["graph"], row["graph_node"], row["channel"]) == (4, 17179869187, 2)
+    assert said.names[int(row["name_id"])] == "sgemm"
+
+
+def test_copies_carry_their_way_and_size(tmp_path: Path) -> None:
+    events = [
+        copy(1, 2, 0, "Memcpy HtoD (Pageable -> Device)", 64),
+        copy(4, 2, 0, "Memcpy DtoH (Device -> Pinned)", 32),
+        copy(7, 2, 0, "Memset (Device)", 16),
+        copy(10, 2, 0, "Memcpy PtoP (Device -> Device)", 8),
+    ]
+    rows = _said(tmp_path, events).copies
+    assert rows["copy_kind"].tolist() == [
+        CopyKind.HTOD,
+        CopyKind.DTOH,
+        CopyKind.MEMSET,
+        CopyKind.PTOP,
+    ]
+    assert rows["src_kind"].tolist()[:2] == [MemoryKind.PAGEABLE, MemoryKind.DEVICE]
+    assert rows["dst_kind"].tolist()[:3] == [
+        MemoryKind.DEVICE,
+        MemoryKind.PINNED,
+        MemoryKind.DEVICE,
+    ]
+    assert rows["size_bytes"].tolist() == [64, 32, 16, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("cudaLaunchKernel", CallClass.LAUNCH),
+        ("cudaLaunchKernelExC", CallClass.LAUNCH),
+        ("cuLaunchKernelEx", CallClass.LAUNCH),
+        ("cudaLaunchCooperativeKernel", CallClass.LAUNCH),
+        ("cudaGraphLaunch", CallClass.GRAPH_LAUNCH),
+        ("cudaStreamSynchronize", CallClass.SYNC),
+        ("cudaDeviceSynchronize", CallClass.SYNC),
+        ("cuCtxSynchronize", CallClass.SYNC),
+        ("cudaEventSynchronize", CallClass.SYNC),
+        ("cudaEventQuery", CallClass.EVENT),
+        ("cudaStreamWaitEvent", CallClass.EVENT),
+        ("cudaMalloc", CallClass.ALLOC),
+        ("cudaFree", CallClass.ALLOC),
+        ("cudaFreeAsync", CallClass.ALLOC),
+        ("cuMemCreate", CallClass.ALLOC),
+        ("cuMemAlloc_v2", CallClass.ALLOC),
+        ("cudaMemcpyAsync", CallClass.COPY),
+        ("cudaMemsetAsync", CallClass.COPY),
+        ("cuMemcpyHtoDAsync_v2", CallClass.COPY),
+        ("cuMemsetD32Async", CallClass.COPY),
+        ("cuModuleLoadData", CallClass.MODULE),
+        ("cuLibraryLoadData", CallClass.MODULE),
+        ("cudaStreamIsCapturing", CallClass.OTHER),
+        ("cudaDeviceGetAttribute", CallClass.OTHER),
+    ],
+)
+def test_calls_are_classed_by_name(tmp_path: Path, name: str, expected: CallClass) -> None:
+    said = _said(tmp_path, [kernel(9, 1, 5), launch(1, 2, 5, name)])
+    assert said.calls["call_class"].tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ProfilerStep#12", MarkClass.STEP),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", MarkClass.INPUT),
+        ("[pl][profile][_TrainingEpochLoop].train_dataloader_next", MarkClass.INPUT),
+        ("Optimizer.step#AdamW.step", MarkClass.OPTIMIZER),
+        ("compile_fx_inner (dynamo_timed)", MarkClass.COMPILE),
+        ("TorchDynamo Cache Lookup", MarkClass.ANNOTATION),
+        ("Torch-Compiled Region: 0/0", MarkClass.ANNOTATION),
+        ("## Call CompiledFxGraph frt5y ##", MarkClass.ANNOTATION),
+        ("_compile.compile_inner (dynamo_timed)", MarkClass.COMPILE),
+        ("gc.collect", MarkClass.GC),
+        ("save_checkpoint", MarkClass.CHECKPOINT),
+        ("## evaluation ##", MarkClass.EVALUATION),
+        ("logging", MarkClass.LOGGING),
+        ("Optimizer.zero_grad#SGD.zero_grad", MarkClass.ANNOTATION),
+        ("nccl:all_reduce", MarkClass.ANNOTATION),
+        ("DistributedDataParallel.forward", MarkClass.ANNOTATION),
+        ("CatalogLoader", MarkClass.ANNOTATION),
+    ],
+)
+def test_ranges_are_classed_by_name(tmp_path: Path, name: str, expected: MarkClass) -> None:
+    said = _said(tmp_path, [kernel(9, 1), annotation(1, 2, name)])
+    assert said.marks["mark_class"].tolist() == [expected]
+    assert said.marks["value"].tolist() == [12 if expected == MarkClass.STEP else 0]
+
+
+def test_a_launch_is_linked_to_the_innermost_op_with_shapes(tmp_path: Path) -> None:
+    events = [
+        op(0, 100, "aten::linear", **MM),
+        op(10, 50, "aten::mm", **MM),
+        op(12, 40, "aten::inner_detail"),
+        launch(20, 5, 3),
+        kernel(60, 5, 3),
+        op(70, 20, "aten::add", **MM),
+        launch(61, 2, 4),
+        kernel(80, 5, 4),
+    ]
+    said = _said(tmp_path, events)
+    assert said.op_of(3) == "aten::mm"
+    assert said.op_of(4) == "aten::linear"
+    name, dims, types, concrete = said.ops[int(said.links["op_id"][0])]
+    assert (name, dims, types, concrete) == (
+        "aten::mm",
+        [[8, 4], [4, 2]],
+        ["float", "float"],
+        ["", ""],
+    )
+
+
+def test_ops_of_other_threads_and_finished_ops_are_not_blamed(tmp_path: Path) -> None:
+    events = [
+        op(0, 100, "aten::elsewhere", tid=11, **MM),
+        op(0, 10, "aten::over", **MM),
+        launch(20, 5, 3),
+        kernel(60, 5, 3),
+    ]
+    assert _said(tmp_path, events).op_of(3) is None
+
+
+def test_external_ids_link_where_they_name_ops(tmp_path: Path) -> None:
+    events = [
+        op(0, 10, "aten::mm", **{"External id": 77}, **MM),
+        launch(1, 5, 3, **{"External id": 77}),
+        kernel(20, 5, 3, **{"External id": 77}),
+        kernel(30, 5, 4, **{"External id": 77}),
+    ]
+    said = _said(tmp_path, events)
+    assert (said.op_of(3), said.op_of(4)) == ("aten::mm", "aten::mm")
+
+
+def test_external_ids_that_are_correlations_mislead_nobody(tmp_path: Path) -> None:
+    events = [
+        op(0, 10, "aten::right", **{"External id": 50}, **MM),
+        op(100, 10, "aten::wrong", **{"External id": 3}, **MM),
+        launch(1, 5, 3, **{"External id": 3}),
+        kernel(20, 5, 3, **{"External id": 3}),
+    ]
+    assert _said(tmp_path, events).op_of(3) == "aten::right"
+
+
+def test_only_outermost_ops_become_marks(tmp_path: Path) -> None:
+    events = [
+        op(0, 100, "aten::linear"),
+        op(10, 50, "aten::mm"),
+        op(0, 9, "aten::t", tid=11),
+        kernel(1, 1),
+    ]
+    assert sorted(_said(tmp_path, events).marks_of(MarkClass.OP)) == ["aten::linear", "aten::t"]
+
+
+def test_reading_a_value_back_is_a_sync_and_uploading_is_not(tmp_path: Path) -> None:
+    events = [
+        op(0, 30, "aten::item"),
+        op(1, 28, "aten::_local_scalar_dense"),
+        launch(2, 3, 1, "cudaMemcpyAsync"),
+        launch(6, 20, 0, "cudaStreamSynchronize"),
+        copy(10, 2, 1, "Memcpy DtoH (Device -> Pageable)", 4),
+        op(40, 30, "aten::to"),
+        op(41, 28, "aten::copy_"),
+        launch(42, 3, 2, "cudaMemcpyAsync"),
+        launch(46, 20, 0, "cudaStreamSynchronize"),
+        copy(47, 2, 2, "Memcpy HtoD (Pageable -> Device)", 4),
+        op(80, 5, "aten::item"),
+        op(90, 9, "aten::mm"),
+        launch(91, 2, 0, "cudaDeviceSynchronize"),
+    ]
+    said = _said(tmp_path, events)
+    rows = said.marks[said.marks["mark_class"] == MarkClass.PYTHON_SYNC]
+    assert [said.names[int(i)] for i in rows["name_id"]] == ["aten::item"]
+    assert rows["end_ns"][0] - rows["start_ns"][0] == 30_000
+
+
+def test_a_correlation_used_twice_goes_to_the_nearest_launch_before(tmp_path: Path) -> None:
+    events = [
+        launch(0, 5, 3),
+        kernel(10, 5, 3),
+        launch(100, 5, 3),
+        kernel(110, 5, 3),
+        launch(200, 5, 4),
+        kernel(210, 5, 4),
+    ]
+    said = _said(tmp_path, events)
+    assert len(set(said.calls["correlation"].tolist())) == 3
+    assert said.kernels["correlation"].tolist() == said.calls["correlation"].tolist()
+
+
+def test_one_launch_of_many_kernels_keeps_them_all(tmp_path: Path) -> None:
+    events = [launch(0, 5, 3, "cudaGraphLaunch"), *(kernel(10 + i, 1, 3) for i in range(5))]
+    assert _said(tmp_path, events).kernels["correlation"].tolist() == [3] * 5
+
+
+def test_ids_beyond_32_bits_stay_apart_and_joined(tmp_path: Path) -> None:
+    big = 1 << 40
+    events = [
+        launch(0, 5, big + 1, tid=1 << 45),
+        launch(6, 5, big + 2, tid=(1 << 45) + 1),
+        kernel(10, 5, big + 1, stream=1 << 35),
+        kernel(20, 5, big + 2, stream=(1 << 35) + 1),
+    ]
+    said = _said(tmp_path, events)
+    assert said.kernels["correlation"].tolist() == said.calls["correlation"].tolist()
+    assert 0 not in said.kernels["correlation"]
+    assert (
+        len(set(said.calls["tid"].tolist())) == 2 and len(set(said.kernels["stream"].tolist())) == 2
+    )
+
+
+def test_the_old_format_reads_like_todays(tmp_path: Path) -> None:
+    old_kernel = {**kernel(20, 5, 3), "cat": "Kernel", "tid": "stream 7"}
+    old_kernel["args"] = {**old_kernel["args"], "external id": 5}
+    old_launch = {**launch(2, 3, 3, tid="25738"), "cat": "Runtime"}
+    old_op = {**op(0, 10, "aten::mm", tid="25738", **{"External id": 5}, **MM), "cat": "Operator"}
+    old_step = {**annotation(0, 50, "ProfilerStep#2", tid="25738"), "cat": "Operator"}
+    old_copy = {**copy(30, 5, 0, "Memcpy HtoD (Pageable -> Device)", 8), "cat": "Memcpy"}
+    said = _said(tmp_path, [old_kernel, old_launch, old_op, old_step, old_copy])
+    assert said.op_of(3) == "aten::mm"
+    assert said.calls["tid"].tolist() == [25738]
+    assert said.marks_of(MarkClass.STEP) == ["ProfilerStep#2"]
+    assert said.marks_of(MarkClass.OP) == ["aten::mm"]
+    assert len(said.copies) == 1
+
+
+def test_several_devices_keep_their_work_and_facts(tmp_path: Path) -> None:
+    events = [kernel(1, 2), kernel(1, 2, device=1), kernel(5, 1, device=3)]
+    gpus = [{"id": i, "name": f"GPU {i}", "numSms": 10 + i} for i in range(8)]
+    said = _said(tmp_path, events, deviceProperties=gpus)
+    assert sorted(said.kernels["device"].tolist()) == [0, 1, 3]
+    assert [f.body["sm_count"] for f in said.of(Kind.DEVICE)] == [10, 11, 13]
+
+
+def test_the_hello_says_who_this_was(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        text_of([kernel(1, 2), launch(0, 1, 0)], distributedInfo={"rank": 3, "world_size": 8}),
+    )
+    source = open_source(path)
+    said = Said(source)
+    assert (said.hello["rank"], said.hello["world"], said.hello["pid"]) == (3, 8, 9)
+    assert (source.info.kind, source.info.rank, source.info.world) == ("kineto", 3, 8)
+
+
+def test_facts_after_the_events_count_as_well(tmp_path: Path) -> None:
+    text = b'{"traceEvents": [%s], "baseTimeNanoseconds": 1700000000000000000}'
+    event = text_of([kernel(1, 2)]).split(b'"traceEvents": [')[1][:-2]
+    said = Said(KinetoSource(written(tmp_path, text % event)))
+    assert said.kernels["start_ns"].tolist() == [1700000000000001000]
+
+
+def test_slices_come_in_time_and_replay_gives_what_one_read_gives(tmp_path: Path) -> None:
+    events = [
+        e
+        for i in range(300)
+        for e in (launch(i * 5000, 3, i + 1), kernel(i * 5000 + 50, 900, i + 1))
+    ]
+    path = written(tmp_path, text_of(events))
+    whole = Said(KinetoSource(path))
+    assert [f.sent_ns for f in whole.frames] == sorted(f.sent_ns for f in whole.frames)
+    source = KinetoSource(path)
+    assert source.span is not None
+    pieces = []
+    for now in range(source.span.t0_ns, source.span.t1_ns + 70_000_000, 70_000_000):
+        got = list(source.frames(now))
+        for frame in got:
+            assert frame.sent_ns <= now
+            if frame.kind == Kind.KERNELS:
+                assert int(frame.body["end_ns"].max()) <= now
+        pieces += got
+    assert source.ended
+    assert [f.kind for f in pieces] == [f.kind for f in whole.frames]
+    source.seek(source.span.t0_ns)
+    assert len(list(source.frames())) == len(pieces)
+    for rows in (whole.kernels, whole.calls):
+        assert len(rows) == 300 and (np.diff(rows["end_ns"]) >= 0).all()
+
+
+def test_events_out_of_order_arrive_in_order(tmp_path: Path) -> None:
+    events = [kernel(i, 1) for i in (50, 3, 20, 1)]
+    assert (np.diff(_said(tmp_path, events).kernels["start_ns"]) > 0).all()
+
+
+def test_a_device_side_view_of_a_wait_is_no_device_work(tmp_path: Path) -> None:
+    waits = {**kernel(0, 500), "cat": "cuda_sync", "name": "Stream Sync"}
+    assert len(_said(tmp_path, [waits, kernel(1, 1)]).kernels) == 1
+
+
+def test_a_compile_is_one_mark_named_by_the_code_that_runs_after_it(tmp_path: Path) -> None:
+    def compile_ops(at: int) -> list[dict[str, Any]]:
+        return [
+            op(at, 100, "dynamo"),
+            op(at + 1, 98, "entire_frame_compile"),
+            op(at + 2, 90, "_compile.compile_inner (dynamo_timed)"),
+            op(at + 10, 40, "compile_file (dynamo_timed)", tid=11),
+            op(at + 3, 5, "aten::mm"),
+        ]
+
+    events = [
+        *compile_ops(0),
+        op(100, 50, "Torch-Compiled Region: 0/0"),
+        op(200, 5, "TorchDynamo Cache Lookup"),
+        op(205, 50, "Torch-Compiled Region: 0/0"),
+        *compile_ops(300),
+        op(410, 50, "Torch-Compiled Region: 0/2"),
+        *compile_ops(500),
+        kernel(1, 1),
+    ]
+    said = _said(tmp_path, events)
+    rows = said.marks[said.marks["mark_class"] == MarkClass.COMPILE]
+    assert (rows["end_ns"] - rows["start_ns"]).tolist() == [100_000] * 3
+    assert rows["value"].tolist() == [0, 2, 0]
+    assert [said.names[int(i)] for i in rows["name_id"]] == [
+        "Torch-Compiled Region: 0/0",
+        "Torch-Compiled Region: 0/2",
+        "dynamo",
+    ]
+    assert "aten::mm" not in said.marks_of(MarkClass.OP)
+
+
+def test_streams_beyond_32_bits_are_the_same_for_kernels_and_copies(tmp_path: Path) -> None:
+    copied = copy(9, 1, 0, "Memset (Device)", 4)
+    copied["args"]["stream"] = 1 << 40
+    said = _said(tmp_path, [kernel(1, 1, stream=5), kernel(3, 1, stream=1 << 40), copied])
+    assert said.kernels["stream"][1] == said.copies["stream"][0] != said.kernels["stream"][0]

@@ -1,0 +1,338 @@
+"""Bad traces: what is whole is used and the rest named, or a sentence with an action."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from brrrtop.errors import BadInput
+from brrrtop.protocol.frames import Kind
+from brrrtop.session.whole import analyze
+from brrrtop.sources.importers.kineto import reader
+from brrrtop.sources.importers.kineto.source import KinetoSource
+from brrrtop.sources.registry import open_source
+from tests.session.handmade import Said, annotation, kernel, launch, op, text_of, written
+
+EVENTS = [
+    e for i in range(50) for e in (launch(i * 10, 2, i + 1), kernel(i * 10 + 5, 3, i + 1, f"k{i}"))
+]
+
+
+def _refused(path: Path) -> BadInput:
+    with pytest.raises(BadInput) as fault:
+        list(open_source(path).frames())
+    assert fault.value.message and fault.value.action
+    assert "\n" not in fault.value.message
+    return fault.value
+
+
+def test_what_is_no_file_is_said_so(tmp_path: Path) -> None:
+    assert "no file" in _refused(tmp_path / "nowhere.json").message
+    assert "directory" in _refused(tmp_path).message
+    assert "empty" in _refused(written(tmp_path, b"")).message
+
+
+def test_a_pipe_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in _refused(tmp_path / "pipe").message
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_said_so(tmp_path: Path) -> None:
+    path = written(tmp_path, text_of(EVENTS))
+    path.chmod(0)
+    assert "cannot be read" in _refused(path).message
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"hello", "not JSON"),
+        (b"\x00\x01\x02" * 100, "not JSON"),
+        (b"  \n ", "no text"),
+        (b'{"a": 1}', "without traceEvents"),
+        (b'"text"', "not JSON"),
+        (b'{"traceEvents": 3}', "without traceEvents"),
+        (b'{"traceEvents": []}', "no events"),
+        (b"[]", "no events"),
+        (b'{"traceEvents": [', "breaks off"),
+        (b"[1, 2, 3]", "no events"),
+        (b'{"a": nonsense, "traceEvents": [{"ph": "X"}]}', "not JSON before"),
+    ],
+)
+def test_text_that_is_no_trace_is_refused(tmp_path: Path, text: bytes, says: str) -> None:
+    assert says in _refused(written(tmp_path, text)).message
+
+
+def test_a_trace_without_gpu_work_says_how_to_record_it(tmp_path: Path) -> None:
+    fault = _refused(written(tmp_path, text_of([op(0, 1, "aten::mm"), annotation(0, 1, "x")])))
+    assert "no GPU activity" in fault.message
+    assert "ProfilerActivity.CUDA" in fault.action
+
+
+def test_launches_without_gpu_work_say_that_the_recording_failed(tmp_path: Path) -> None:
+    text = text_of([op(0, 3, "aten::mm"), launch(1, 1, 7, "cudaLaunchKernel")])
+    fault = _refused(written(tmp_path, text))
+    assert "CUDA launches and no GPU activity" in fault.message
+    assert "no other profiler" in fault.action
+
+
+def test_a_trace_of_another_profiler_is_said_to_be_of_one(tmp_path: Path) -> None:
+    """As JAX writes it: no categories, and the device told by the name of its process."""
+    said = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}
+    run = {"ph": "X", "pid": 1, "tid": 13, "ts": 5.0, "dur": 2.0, "name": "loop_add_fusion"}
+    fault = _refused(written(tmp_path, text_of([said, run])))
+    assert "2 events, but none that torch.profiler writes" in fault.message
+    assert "export_chrome_trace" in fault.action
+
+
+def test_a_trace_inside_another_object_is_said_to_be_there(tmp_path: Path) -> None:
+    text = b'{"rank": 0, "run": {"data": ' + text_of(EVENTS) + b"}}"
+    fault = _refused(written(tmp_path, text))
+    assert "inside another object" in fault.message and "of its own" in fault.action
+
+
+def test_a_trace_torn_before_its_gpu_work_is_not_said_to_lack_it(tmp_path: Path) -> None:
+    text = text_of([op(0, 1, "aten::mm"), op(2, 1, "aten::mm"), kernel(1, 1)])
+    fault = _refused(written(tmp_path, text[: text.rindex(b'"cat"')]))
+    assert "breaks off before its first GPU activity" in fault.message
+
+
+def test_an_amd_trace_is_named_as_such(tmp_path: Path) -> None:
+    by_call = text_of([kernel(1, 1), launch(0, 1, 1, "hipLaunchKernel")])
+    by_name = text_of([kernel(1, 1)], deviceProperties=[{"id": 0, "name": "AMD Instinct MI250X"}])
+    for number, text in enumerate((by_call, by_name)):
+        assert "AMD" in _refused(written(tmp_path, text, f"{number}.json")).message
+
+
+def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path: Path) -> None:
+    text = text_of(EVENTS[:6])
+    end = text.rindex(b"]")
+    ends = [i + 1 for i in range(len(text)) if _ends_an_event(text, i)]
+    for size in range(ends[1], end):
+        source = KinetoSource(written(tmp_path, text[:size]))
+        said = Said(source)
+        whole = sum(1 for e in ends if e <= size)
+        assert len(said.kernels) + len(said.calls) == whole, size
+        assert any("missing" in note for note in source.info.notes)
+
+
+def test_gpu_work_that_a_broken_off_trace_lacks_is_no_idle_time(tmp_path: Path) -> None:
+    dims = {"Input Dims": [[64, 64], [64, 64]], "Input type": ["float", "float"]}
+    calls = [op(i * 10, 5, "aten::mm", **dims) for i in range(40)]
+    # Torch writes what each thread launched one after the other: the middle may be what is missing.
+    order = [*range(0, 40, 2), *range(1, 40, 2)]
+    work = [e for i in order for e in (launch(i * 10 + 1, 1, i + 1), kernel(i * 10 + 3, 9, i + 1))]
+    text = text_of([*calls, *work])
+    cut = text[: text.index(b'"correlation": 12,')]
+    whole, torn = (
+        analyze(open_source(written(tmp_path, part, f"{len(part)}.json"))).estimate.account
+        for part in (text, cut)
+    )
+    assert whole.unknown_ns == 0
+    assert torn.unknown_ns == 15 * 9_000  # as many kernels are missing, as long as the others
+
+
+def _ends_an_event(text: bytes, at: int) -> bool:
+    if text[at : at + 1] != b"}":
+        return False
+    start = text.index(b'"traceEvents": [') + len(b'"traceEvents": [')
+    if at < start:
+        return False
+    try:
+        return isinstance(json.loads(b"[" + text[start : at + 1] + b"]"), list)
+    except ValueError:
+        return False
+
+
+def test_a_truncated_gzip_gives_what_is_whole(tmp_path: Path) -> None:
+    many = [kernel(i * 10 + 0.5, 3, 0, f"kernel_{i * 7919}") for i in range(5000)]
+    data = gzip.compress(text_of(many))
+    source = KinetoSource(
+        written(tmp_path, b"", "x") and written(tmp_path, data[: len(data) // 2], "t.gz")
+    )
+    said = Said(source)
+    assert 1000 < len(said.kernels) < 4000
+    assert [said.names[int(i)] for i in said.kernels["name_id"][:2]] == ["kernel_0", "kernel_7919"]
+    note = " ".join(source.info.notes)
+    assert "gzip" in note and f"{len(said.kernels):,}" in note and "missing" in note
+
+
+def test_a_gzip_cut_before_any_event_is_refused(tmp_path: Path) -> None:
+    data = gzip.compress(text_of(EVENTS))
+    assert "before" in _refused(written(tmp_path, data[:30], "t.json.gz")).message
+
+
+def test_a_gzip_damaged_in_the_middle_gives_the_start(tmp_path: Path) -> None:
+    data = bytearray(
+        gzip.compress(text_of([kernel(i, 1, i, f"k{i * 7919}") for i in range(20000)]))
+    )
+    data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
+    source = KinetoSource(written(tmp_path, bytes(data)))
+    assert len(Said(source).kernels) > 1000
+    assert any("missing" in note for note in source.info.notes)
+
+
+def test_events_around_damaged_places_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 2000)
+    text = text_of([kernel(i * 10, 5, 0, f"k{i}") for i in range(60)])
+    for at in (b'"k7"', b'"k31"', b'"k58"'):
+        text = text.replace(at, b'"k\x01" oops')
+    source = KinetoSource(written(tmp_path, text))
+    assert len(Said(source).kernels) == 57
+    assert "3 events left out: damaged text" in source.info.notes
+
+
+def test_members_zstd_marks_and_bare_lists_are_read(tmp_path: Path) -> None:
+    text = text_of(EVENTS)
+    bare = json.dumps(EVENTS).encode()
+    for number, data in enumerate(
+        (
+            gzip.compress(text[:100]) + gzip.compress(text[100:]),
+            gzip.compress(text) + b"\0" * 512,
+            zstandard.compress(text),
+            b"\xef\xbb\xbf" + text,
+            b"\n\n " + text,
+            json.dumps(json.loads(text), indent=2).encode(),
+            bare,
+            bare[:-1],
+            bare[:-1] + b",\n",
+        )
+    ):
+        source = KinetoSource(written(tmp_path, data, f"{number}.json"))
+        assert (len(Said(source).kernels), source.info.notes) == (50, ()), number
+
+
+def test_a_trace_of_many_blocks_equals_the_same_trace_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, text_of(EVENTS))
+    whole = Said(KinetoSource(path))
+    for size in (64, 257, 1000, 4096):
+        monkeypatch.setattr(reader, "BLOCK_BYTES", size)
+        said = Said(KinetoSource(path))
+        for ours, theirs in ((said.kernels, whole.kernels), (said.calls, whole.calls)):
+            assert [said.names[int(i)] for i in ours["name_id"]] == [
+                whole.names[int(i)] for i in theirs["name_id"]
+            ]
+            ours["name_id"] = theirs["name_id"]
+            assert ours.tobytes() == theirs.tobytes()
+
+
+def test_objects_inside_events_do_not_confuse_the_cuts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "BLOCK_BYTES", 64)
+    inner = [{"name": "x", "ph": "X"}] * 30
+    events = [kernel(i, 1, 0, 'a "},{"name": \\ z', deep=inner) for i in range(10)]
+    said = Said(KinetoSource(written(tmp_path, text_of(events))))
+    assert len(said.kernels) == 10
+    assert set(said.names.values()) >= {'a "},{"name": \\ z'}
+
+
+@pytest.mark.parametrize(
+    "dur", [-1, -0.001, 1e12, 1e300, "NaN", "Infinity", "-Infinity", "1e999", "null"]
+)
+def test_impossible_durations_are_left_out_and_counted(tmp_path: Path, dur: object) -> None:
+    text = text_of([kernel(1, 2), kernel(5, "DUR"), kernel(9, 2)])
+    source = KinetoSource(written(tmp_path, text.replace(b'"DUR"', str(dur).encode())))
+    said = Said(source)
+    assert said.kernels["start_ns"].tolist() == [1000, 9000]
+    assert sum(v for k, v in said.of(Kind.LOSS)[0].body.items() if k != "records") == 1
+    assert any("1 event" in note for note in source.info.notes)
+
+
+@pytest.mark.parametrize(
+    "ts", ["1e300", "-1e300", "9e18", "123456789012345678901234567890", '"x"', "[]"]
+)
+def test_impossible_times_are_left_out_and_counted(tmp_path: Path, ts: str) -> None:
+    text = text_of([kernel(1, 2), kernel("TS", 1), kernel(9, 2)])
+    said = Said(KinetoSource(written(tmp_path, text.replace(b'"TS"', ts.encode()))))
+    assert len(said.kernels) == 2
+    assert said.of(Kind.LOSS)[0].body
+
+
+def test_exact_times_survive_odd_neighbours(tmp_path: Path) -> None:
+    late = 1712195495505543
+    text = text_of([kernel("TS", 1), kernel(late + 9, "NAN"), {"ph": "M", "name": "x"}])
+    text = text.replace(b'"TS"', b"%d.217" % late).replace(b'"NAN"', b"NaN")
+    said = Said(KinetoSource(written(tmp_path, text)))
+    assert len(said.kernels) == 1
+    assert abs(int(said.kernels["start_ns"][0]) - (late * 1000 + 217)) <= 33
+
+
+def test_events_months_apart_leave_those_around_the_middle_one(tmp_path: Path) -> None:
+    said = Said(KinetoSource(written(tmp_path, text_of([kernel(0, 1), kernel(1e13, 1)]))))
+    assert len(said.kernels) == 1
+
+
+def test_kernels_without_launches_stay(tmp_path: Path) -> None:
+    said = Said(KinetoSource(written(tmp_path, text_of([kernel(1, 2, 77), kernel(4, 2)]))))
+    assert said.kernels["correlation"].tolist() == [77, 0]
+    assert len(said.links) == 0
+
+
+def test_odd_names_become_readable_text(tmp_path: Path) -> None:
+    text = text_of([kernel(1, 2, 0, "AAAA"), kernel(4, 2, 0, "BBBB"), kernel(7, 2, 0, "naïve π")])
+    text = text.replace(b"AAAA", b"bad \xff\xfe bytes").replace(
+        b"BBBB", b"lone \\ud800 \\\\udc00 half"
+    )
+    said = Said(KinetoSource(written(tmp_path, text)))
+    names = [said.names[int(i)] for i in said.kernels["name_id"]]
+    assert names == ["bad �� bytes", "lone � \\udc00 half", "naïve π"]
+    for name in names:
+        name.encode()
+
+
+def test_arguments_of_odd_types_cost_only_themselves(tmp_path: Path) -> None:
+    events = [
+        kernel(1, 2, grid="8", block=[1], stream="0x0"),
+        kernel(4, 2, correlation=1 << 90, device=None),
+        {**kernel(7, 2), "args": [1, 2]},
+        kernel(12, 2, grid=[1 << 80, 1, 1], **{"External id": 1 << 90}),
+        {**kernel(10, 2), "tid": None, "pid": 1.5, "name": None},
+        kernel(
+            13, 2, grid=[1 << 40, 1, 1], **{"registers per thread": -5, "shared memory": 1 << 50}
+        ),
+    ]
+    said = Said(KinetoSource(written(tmp_path, text_of(events))))
+    assert len(said.kernels) == 6
+    assert (said.kernels["device"] == 0).all() and (said.kernels["registers"] >= 0).all()
+
+
+def test_things_that_are_no_events_are_skipped(tmp_path: Path) -> None:
+    text = text_of([kernel(1, 2)]).replace(
+        b'"traceEvents": [', b'"traceEvents": [3, null, "x", [], {}, '
+    )
+    assert len(Said(KinetoSource(written(tmp_path, text))).kernels) == 1
+
+
+def test_times_before_the_clock_began_are_moved_up(tmp_path: Path) -> None:
+    said = Said(KinetoSource(written(tmp_path, text_of([kernel(-500.5, 2), kernel(4, 2)]))))
+    assert (said.kernels["start_ns"] > 0).all()
+    assert np.diff(said.kernels["start_ns"]).tolist() == [504500]
+
+
+def test_a_bomb_is_refused_in_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "MOST_RUN_BYTES", 8 << 20)
+    squeeze = zlib.compressobj(9, wbits=31)
+    data = squeeze.compress(b'{"traceEvents": [' + b" " * 1000)
+    data += b"".join(squeeze.compress(b" " * (1 << 20)) for _ in range(64)) + squeeze.flush()
+    assert "no events that end" in _refused(written(tmp_path, data)).message
+
+
+def test_deep_nesting_is_refused_not_fatal(tmp_path: Path) -> None:
+    text = b'{"traceEvents": [' + b"[" * 100_000 + b"]" * 100_000 + b"]}"
+    _refused(written(tmp_path, text))
+    _refused(written(tmp_path, b'{"a":' * 50_000 + b'{"traceEvents": []}' + b"}" * 50_000))

@@ -1,0 +1,146 @@
+"""Vectorised joins agree with the slow obvious way."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from brrrtop.sources.importers.kineto import times
+from brrrtop.sources.importers.kineto.joins import Nest, in_u32, told_apart
+
+Spans = list[tuple[int, int, int]]
+_span = st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12))
+
+
+def _columns(spans: Spans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    table = np.array(spans, np.int64).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 1] + table[:, 2]
+
+
+def _nested(spans: Spans) -> Spans:
+    """Only spans that do not cross one already taken: what threads of a real program do."""
+    kept: Spans = []
+    for tid, start, size in spans:
+        end = start + size
+        crosses = any(
+            tid == t and (start < s < end < s + n or s < start < s + n < end) for t, s, n in kept
+        )
+        if not crosses:
+            kept.append((tid, start, size))
+    return kept
+
+
+@given(st.lists(_span, max_size=14), st.lists(_span, max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_the_holder_is_an_op_around_with_no_other_in_it(ops: Spans, queries: Spans) -> None:
+    ops = _nested(ops)
+    tids, starts, ends = _columns(ops)
+    nest = Nest(tids, starts, ends)
+    q_tids, q_starts, q_ends = _columns(queries)
+    found = nest.holder(q_tids, q_starts, q_ends)
+    for row, (tid, start, end) in enumerate(zip(q_tids, q_starts, q_ends, strict=True)):
+        around = {
+            (int(starts[i]), int(ends[i]))
+            for i in range(len(ops))
+            if tids[i] == tid and starts[i] <= start and ends[i] >= end
+        }
+        if not around:
+            assert found[row] == -1
+            continue
+        op = nest.order[found[row]]
+        mine = (int(starts[op]), int(ends[op]))
+        assert tids[op] == tid and mine in around
+        assert not any(mine[0] <= s and e <= mine[1] for s, e in around - {mine})
+
+
+@given(st.lists(_span, max_size=14))
+@settings(max_examples=200, deadline=None)
+def test_every_op_lies_in_its_parent_and_outermost_ops_in_none(ops: Spans) -> None:
+    ops = _nested(ops)
+    tids, starts, ends = _columns(ops)
+    nest = Nest(tids, starts, ends)
+    t, s, e = tids[nest.order], starts[nest.order], ends[nest.order]
+    for at, parent in enumerate(nest.parents.tolist()):
+        assert parent < at
+        if parent >= 0:
+            assert t[parent] == t[at] and s[parent] <= s[at] and e[parent] >= e[at]
+        else:
+            assert not any(t[i] == t[at] and s[i] <= s[at] and e[i] >= e[at] for i in range(at))
+
+
+@given(st.lists(_span, max_size=20), st.lists(_span, max_size=6))
+@settings(max_examples=100, deadline=None)
+def test_crossing_ops_end_in_an_answer_that_holds(ops: Spans, queries: Spans) -> None:
+    tids, starts, ends = _columns(ops)
+    nest = Nest(tids, starts, ends)
+    q_tids, q_starts, q_ends = _columns(queries)
+    for row, at in enumerate(nest.holder(q_tids, q_starts, q_ends).tolist()):
+        if at >= 0:
+            op = nest.order[at]
+            assert starts[op] <= q_starts[row] and ends[op] >= q_ends[row]
+
+
+def test_climbing_finds_the_nearest_wanted_and_the_outermost() -> None:
+    nest = Nest(np.zeros(4, np.int64), np.array([0, 1, 2, 3]), np.array([100, 90, 80, 70]))
+    wanted = np.array([True, False, True, False])
+    assert nest.innermost(np.array([3, 1, -1]), wanted).tolist() == [2, 0, -1]
+    assert nest.outermost(np.array([3, 1, -1]), wanted).tolist() == [0, 0, -1]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50), st.booleans()), max_size=12),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 50)), max_size=12),
+)
+@settings(max_examples=200, deadline=None)
+def test_doubled_correlations_are_told_apart(
+    calls: list[tuple[int, int, bool]], acts: list[tuple[int, int]]
+) -> None:
+    table = np.array(calls, np.int64).reshape(-1, 3)
+    ids, starts, launching = table[:, 0], table[:, 1], table[:, 2] == 1
+    act_table = np.array(acts, np.int64).reshape(-1, 2)
+    new_calls, new_acts = told_apart(ids, starts, launching, act_table[:, 0], act_table[:, 1])
+    real = new_calls[new_calls != 0]
+    assert len(set(real.tolist())) == len(real)
+    assert ((new_calls == 0) == (ids == 0)).all()
+    for row, (key, time) in enumerate(acts):
+        same = [i for i in range(len(calls)) if calls[i][0] == key]
+        if key == 0 or len(same) < 2:
+            assert new_acts[row] == key
+            continue
+        able = [i for i in same if calls[i][2]]
+        if not able:
+            assert new_acts[row] == 0
+            continue
+        before = [calls[i][1] for i in able if calls[i][1] <= time]
+        best = max(before) if before else min(calls[i][1] for i in able)
+        got = [i for i in able if new_calls[i] == new_acts[row]]
+        assert len(got) == 1 and calls[got[0]][1] == best
+
+
+def test_ids_that_fit_are_left_alone_and_others_become_dense() -> None:
+    fits = np.array([0, 5, (1 << 32) - 1])
+    assert in_u32(fits)[0].tolist() == fits.tolist()
+    a, b = in_u32(np.array([0, 1 << 40, -3]), np.array([-3, 7, 0]))
+    assert a[0] == b[2] == 0 and a[2] == b[0]
+    assert len({*a.tolist(), *b.tolist()}) == 4
+    assert max(*a, *b) < 1 << 32
+
+
+@given(st.integers(0, 10**16), st.integers(0, 999))
+@settings(max_examples=300, deadline=None)
+def test_text_and_doubles_give_the_nanosecond_that_was_written(us: int, ns: int) -> None:
+    expected = us * 1000 + ns
+    text = f"{us}.{ns:03}"
+    if us < 9 * 10**15:
+        assert times.from_text([text.encode()]).tolist() == [expected]
+        assert times.from_text([text.rstrip("0").encode()]).tolist() == [expected]
+    if us < times.EXACT_BELOW_US:
+        assert times.from_us(np.array([float(text)])).tolist() == [expected]
+        assert times.from_us(np.array([-float(text)])).tolist() == [-expected]
+
+
+def test_text_that_is_no_time_is_marked() -> None:
+    texts = [b"NaN", b"", b"1e999", b"-", b"1.2.3", b"99999999999999999999999999"]
+    assert (times.from_text(texts) == times.BAD).all()
+    assert times.from_text([b"-1.5", b"2.5e3", b"0"]).tolist() == [-1500, 2_500_000, 0]

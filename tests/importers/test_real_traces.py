@@ -1,0 +1,112 @@
+"""Traces of known workloads: window, busy share and joins as other tools and sweeps saw them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brrrtop.errors import BadInput
+from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.sources.convert import convert, read_meta
+from brrrtop.sources.registry import open_source
+from tests.session.handmade import Said
+
+# Window in us and busy share in %, from independent sweeps (ns) of the same files.
+KNOWN = {
+    "peers/hta-a100-resnet-ddp.json.gz": (660_551.0, 23.84, 2_700),
+    "peers/hta-v100-resnet-ns.json.gz": (480_029.2, 98.42, 4_350),
+    "peers/hta-v100-large.json.gz": (1_732_965.0, 57.74, 19_370),
+    "peers/hta-a100-alexnet.json.gz": (12_920_244.0, 0.51, 79),
+    "peers/kineto-v100-resnet50-workers0.json.gz": (996_477.0, 60.57, 8_772),
+}
+# Kernels of four steps, from the overview of the H200 runs.
+KERNELS_OF_FOUR_STEPS = {
+    "gpt_bf16": 1056, "pointwise_chain": 636, "tiny_mlp": 1664, "slow_loader": 1460,
+    "naive_attention": 792, "resnet50_fp32": 2692, "misaligned_gemm": 132, "item_sync": 1640,
+    "unpinned_h2d": 156, "gpt_bf16_compiled": 1076,
+}  # fmt: skip
+
+
+def _said(traces: Path, name: str) -> Said:
+    path = traces / name
+    if not path.exists():
+        pytest.skip(f"{name} is not there")
+    return Said(open_source(path))
+
+
+def _window_and_busy(said: Said) -> tuple[int, float]:
+    starts = np.concatenate([said.kernels["start_ns"], said.copies["start_ns"]])
+    ends = np.concatenate([said.kernels["end_ns"], said.copies["end_ns"]])
+    order = np.argsort(starts)
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    before = np.concatenate([starts[:1], ends[:-1]])
+    busy = int(np.maximum(ends - np.maximum(starts, before), 0).sum())
+    window = int(ends[-1] - starts[0])
+    return window, 100 * busy / window
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN))
+def test_window_and_busy_share_are_those_other_tools_find(traces: Path, name: str) -> None:
+    window_us, busy, kernels = KNOWN[name]
+    said = _said(traces, name)
+    window, share = _window_and_busy(said)
+    assert window / 1000 == pytest.approx(window_us, abs=0.06)
+    assert share == pytest.approx(busy, abs=0.1)
+    assert len(said.kernels) == kernels
+
+
+@pytest.mark.parametrize("name", sorted(KERNELS_OF_FOUR_STEPS))
+def test_h200_traces_are_whole_and_joined(traces: Path, name: str) -> None:
+    said = _said(traces, f"{name}.trace.json.gz")
+    assert len(said.kernels) == KERNELS_OF_FOUR_STEPS[name]
+    assert len(said.marks_of(MarkClass.STEP)) == 4
+    launches = said.calls[np.isin(said.calls["call_class"], (CallClass.LAUNCH, CallClass.COPY))]
+    activities = np.concatenate([said.kernels["correlation"], said.copies["correlation"]])
+    assert np.isin(activities, launches["correlation"]).all()
+    assert np.isin(activities, said.links["correlation"]).mean() > 0.99
+    own = dict(zip(launches["correlation"].tolist(), launches["start_ns"].tolist(), strict=True))
+    assert all(own[int(k["correlation"])] <= int(k["start_ns"]) for k in said.kernels)
+
+
+def test_reads_of_single_values_are_found_where_they_were_planted(traces: Path) -> None:
+    assert (
+        _said(traces, "item_sync.trace.json.gz").marks_of(MarkClass.PYTHON_SYNC).count("aten::item")
+        == 360
+    )
+    assert not _said(traces, "unpinned_h2d.trace.json.gz").marks_of(MarkClass.PYTHON_SYNC)
+
+
+@pytest.mark.parametrize(
+    "name", ["slow_loader.trace.json.gz", "peers/kineto-v100-resnet50-workers0.json.gz"]
+)
+def test_waits_for_the_loader_are_marked(traces: Path, name: str) -> None:
+    said = _said(traces, name)
+    assert len(said.marks_of(MarkClass.INPUT)) == len(said.marks_of(MarkClass.STEP))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("hta-amd-mi250", "AMD"), ("hta-cpu-only", "no GPU activity")]
+)
+def test_traces_without_nvidia_work_are_refused(traces: Path, name: str, says: str) -> None:
+    path = traces / "peers" / f"{name}.json.gz"
+    if not path.exists():
+        pytest.skip(f"{name} is not there")
+    with pytest.raises(BadInput, match=says):
+        list(open_source(path).frames())
+
+
+def test_a_real_trace_survives_conversion(traces: Path, tmp_path: Path) -> None:
+    name = "unpinned_h2d"
+    ours = _said(traces, f"{name}.trace.json.gz")
+    convert(
+        open_source(traces / f"{name}.trace.json.gz"), tmp_path / "a.brrr",
+        meta=read_meta(traces / f"{name}.meta.json"),
+    )  # fmt: skip
+    source = open_source(tmp_path / "a.brrr")
+    theirs = Said(source)
+    source.close()
+    assert theirs.kernels.tobytes() == ours.kernels.tobytes()
+    assert theirs.ops == ours.ops and theirs.names == ours.names
+    assert (tmp_path / "a.brrr").stat().st_size < 20_000

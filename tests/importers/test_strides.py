@@ -1,0 +1,69 @@
+"""Strides that a trace tells reach the ops; without them, or with odd ones, nothing else changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brrrtop.model.tables import OpSignature
+from brrrtop.sources.convert import convert
+from brrrtop.sources.importers.kineto.source import KinetoSource
+from brrrtop.sources.registry import open_source
+from brrrtop.timeline.timeline import Timeline
+from tests.session.handmade import Said, kernel, launch, op, text_of, written
+
+DIMS = [[64, 8, 4], [64, 8, 1], []]
+
+
+def _trace(folder: Path, **args: Any) -> Path:
+    said = {"Input Dims": DIMS, "Input type": ["float", "float", "Scalar"], **args}
+    ops = [op(0, 100, "aten::add", **said), launch(10, 5, 1), kernel(200, 50, 1)]
+    return written(folder, text_of(ops))
+
+
+def _row(folder: Path, **args: Any) -> list[Any]:
+    (row,) = Said(KinetoSource(_trace(folder, **args))).ops.values()
+    return list(row)
+
+
+def test_strides_are_told_of_what_does_not_lie_contiguous(tmp_path: Path) -> None:
+    row = _row(tmp_path, **{"Input Strides": [[32, 4, 1], [8, 0, 1], []]})
+    assert row[1] == DIMS and row[4] == [[], [8, 0, 0], []]
+
+
+def test_the_stride_of_a_dimension_of_one_says_nothing(tmp_path: Path) -> None:
+    assert _row(tmp_path, **{"Input Strides": [[32, 4, 1], [8, 1, 77], []]})[4] == [[], [], []]
+
+
+def test_a_trace_without_strides_has_none(tmp_path: Path) -> None:
+    assert len(_row(tmp_path)) == 4
+
+
+@pytest.mark.parametrize(
+    "strides",
+    ["no list", [], [[32, 4, 1]], {"a": 1}, None, [[32, 4, 1], [8, 0, 1]]],
+    ids=["text", "empty", "too few", "an object", "null", "one less"],
+)
+def test_strides_that_do_not_go_with_the_shapes_are_none(tmp_path: Path, strides: Any) -> None:
+    assert len(_row(tmp_path, **{"Input Strides": strides})) == 4
+
+
+def test_an_odd_entry_costs_only_itself(tmp_path: Path) -> None:
+    row = _row(tmp_path, **{"Input Strides": [["x", 4, 1], [8, 0, 1], [[1]]]})
+    assert row[4] == [[], [8, 0, 0], []]
+
+
+def test_recordings_keep_them_and_those_without_are_read(tmp_path: Path) -> None:
+    ops: list[OpSignature] = []
+    for name, args in (("told", {"Input Strides": [[4, 256, 1], [8, 1, 1], []]}), ("untold", {})):
+        (folder := tmp_path / name).mkdir()
+        convert(open_source(_trace(folder, **args)), folder / "kept.brrr")
+        timeline = Timeline()
+        for frame in open_source(folder / "kept.brrr").frames():
+            timeline.add(frame)
+        ops += timeline.ops.values()
+    plain = OpSignature("aten::add", ((64, 8, 4), (64, 8, 1), ()), ("float", "float", "Scalar"))
+    assert ops[1] == plain
+    assert ops[0].strides == ((4, 256, 1), (), ()) and ops[0].dims == plain.dims

@@ -1,0 +1,169 @@
+"""A baseline is marked or loaded, and what comes after it is compared with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.model.comparison import Comparison
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.baseline import baseline_of
+from brrrtop.session.replay import Replay
+from brrrtop.session.session import Session
+from brrrtop.session.whole import analyze
+from tests.session.runs import GEMM, SGEMM, T0_NS, Run
+
+MS = 1_000_000
+LOOK_NS = 500 * MS
+
+
+def played(session: Session, from_ns: int, to_ns: int) -> Snapshot:
+    """Looks twice a second, as a screen does; the last of them."""
+    snapshot = None
+    for now_ns in [*range(from_ns + LOOK_NS, to_ns, LOOK_NS), to_ns]:
+        snapshot = session.advance(now_ns)
+    assert snapshot is not None
+    return snapshot
+
+
+def changed(first: Run, then: dict[str, object], steps: int = 700) -> tuple[Comparison, Snapshot]:
+    """Marks at the end of a run, goes on with something changed, and compares."""
+    session = Session(first.source(), keep_ns=None)
+    marked_ns = first.now_ns
+    first.steps(steps, **then)  # type: ignore[arg-type]
+    session = Session(first.source(), keep_ns=None)
+    played(session, T0_NS, marked_ns)
+    session.mark()
+    last = played(session, marked_ns, first.now_ns)
+    assert last.comparison is not None
+    return last.comparison, last
+
+
+def test_a_cured_loader_is_compared_with_what_was_promised() -> None:
+    found, last = changed(Run().steps(300, wait_us=20_000), {})
+    assert found.per_step
+    assert found.before_ns == pytest.approx(34 * MS, rel=0.02)
+    assert found.after_ns == pytest.approx(14 * MS, rel=0.02)
+    assert found.says.startswith("2.4") and "x as fast" in found.says
+    won = {change.name: change.won_ns for change in found.buckets}
+    assert won["idle: input"] == pytest.approx(20 * MS, rel=0.03)
+    kept = {one.kind: one for one in found.promises}["dataloader-stall"]
+    assert kept.won_share == pytest.approx(20 / 34, abs=0.02)
+    assert kept.promised_share is not None and kept.promised_share >= 0.95 * 20 / 34
+    assert last.baseline is not None and last.baseline.label.startswith("marked")
+
+
+def test_nothing_of_the_baselines_own_window_counts_as_after() -> None:
+    run = Run().steps(300, wait_us=20_000)
+    marked_ns = run.now_ns
+    run.steps(40)
+    session = Session(run.source(), keep_ns=None)
+    played(session, T0_NS, marked_ns)
+    session.mark()
+    last = played(session, marked_ns, run.now_ns)
+    assert last.estimate is not None and last.estimate.span.t0_ns < marked_ns
+    assert last.comparison is not None
+    assert last.comparison.after_ns == pytest.approx(14 * MS, rel=0.05)
+
+
+def test_until_two_whole_steps_came_there_is_nothing_to_say() -> None:
+    run = Run().steps(300)
+    marked_ns = run.now_ns
+    run.steps(1)
+    session = Session(run.source(), keep_ns=None)
+    played(session, T0_NS, marked_ns)
+    session.mark()
+    last = session.advance(run.now_ns)
+    assert last.baseline is not None and last.comparison is None
+
+
+def test_before_a_verdict_nothing_can_be_marked() -> None:
+    session = Session(Run().source(), keep_ns=None)
+    with pytest.raises(BrrrtopError, match="nothing has been judged"):
+        session.mark()
+    session.advance(T0_NS)
+    with pytest.raises(BrrrtopError, match="nothing has been judged"):
+        session.mark()
+
+
+def test_a_mark_outlives_a_seek_and_a_second_mark_replaces_it() -> None:
+    run = Run().steps(300, wait_us=20_000).steps(700)
+    replay = Replay(Session(run.source(), keep_ns=None), clock=lambda: 0.0)
+    replay.seek(0.3)
+    replay.advance()
+    assert "OVERHEAD" in replay.mark_baseline()
+    replay.seek(1.0)
+    there = replay.advance()
+    assert there.comparison is not None and there.comparison.speedup == pytest.approx(2.43, 0.02)
+    replay.seek(0.1)
+    assert replay.advance().baseline is there.baseline
+    replay.seek(1.0)
+    replay.advance()
+    assert "COMPUTE" in replay.mark_baseline()
+    again = replay.advance()
+    assert again.baseline is not there.baseline and again.comparison is None
+
+
+def test_a_run_is_compared_with_an_earlier_run_of_another_process() -> None:
+    before = analyze(Run().steps(100, wait_us=20_000).source())
+    run = Run(T0_NS - 10**12).steps(100)
+    session = Session(run.source(), baseline=baseline_of(before, "before.brrr"))
+    last = session.advance(run.now_ns)
+    assert last.comparison is not None
+    assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
+
+
+def test_two_short_steps_are_enough_beside_a_baseline_of_long_ones() -> None:
+    before = analyze(Run().steps(10, wait_us=2_000_000).source())
+    run = Run().steps(4)
+    session = Session(run.source(), baseline=baseline_of(before, "before.brrr"))
+    assert session.advance(run.now_ns).comparison is not None
+
+
+def test_a_baseline_follows_its_trainer_into_the_next_process() -> None:
+    first = Run().steps(300, wait_us=20_000)
+    session = Session(first.source())
+    played(session, T0_NS, first.now_ns)
+    session.mark()
+    kept = session.advance(first.now_ns).baseline
+    second = Run(first.now_ns + 10**10).steps(300)
+    last = Session(second.source(), baseline=kept).advance(second.now_ns)
+    assert last.comparison is not None
+    assert last.comparison.speedup == pytest.approx(34 / 14, rel=0.05)
+
+
+def test_a_doubled_batch_is_noticed_predicted_and_read() -> None:
+    found, last = changed(
+        Run().steps(400), {"us": 6_000, "pointwise_us": 600, "blocks": 8_000}, steps=500
+    )
+    (test,) = found.experiments
+    assert test.name == "batch" and test.alone
+    assert test.predicted is not None and test.measured is not None
+    measured = float(test.measured.split()[0])
+    assert measured == pytest.approx(27.8 / 14, rel=0.03)
+    assert float(test.predicted.split()[-4 if " to " in test.predicted else 0]) == pytest.approx(
+        measured, rel=0.06
+    )
+    assert "the GPU sets the pace" in test.says
+    told = [event.says for event in last.events if event.kind == "experiment"]
+    assert len(told) == 1 and "predicted" in told[0] and "measured" in told[0]
+
+
+def test_a_doubled_batch_that_takes_no_longer_means_overhead() -> None:
+    found, _ = changed(
+        Run().steps(300, us=300, pointwise_us=30, blocks=2_000, wait_us=20_000),
+        {"us": 600, "pointwise_us": 60, "blocks": 4_000, "wait_us": 18_500},
+        steps=500,
+    )
+    (test,) = found.experiments
+    assert "overhead set the pace" in test.says
+
+
+def test_sixteen_bit_products_are_noticed_and_read() -> None:
+    found, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
+    (test,) = found.experiments
+    assert test.name == "precision"
+    assert "fp32 to bf16" in test.changed
+    assert test.predicted is not None and test.predicted.startswith("at most")
+    assert "CUDA cores" in test.says
+    assert any(event.kind == "change" and "fp32 to bf16" in event.says for event in last.events)

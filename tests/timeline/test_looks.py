@@ -1,0 +1,211 @@
+"""Samples of the training thread outside a burst say where the host is, on a recording of an H200.
+
+`reads.brrr`: a loop that reads each batch with `np.load`, 79 % of the time by its own meter; one
+burst of 171 ms, then 41 looks at its main thread in ten seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.signals import stack_lines
+from brrrtop.model.advice import Advisory
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.tables import Marks, Span
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.session.session import Session
+from brrrtop.session.whole import analyze
+from brrrtop.sources.registry import open_source
+from brrrtop.text import phrases
+from brrrtop.timeline import watched
+from brrrtop.timeline.watched import WATCH_NS, speaking, watch_around
+from brrrtop.views import report
+from brrrtop.views import text as report_text
+
+READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
+LINE = "nb/reader.py:30, rows = np.load(path)"
+METER = 0.79
+S = 1_000_000_000
+
+
+def whole() -> Snapshot:
+    source = open_source(READS)
+    try:
+        return analyze(source)
+    finally:
+        source.close()
+
+
+def judged(snapshot: Snapshot) -> Estimate:
+    assert snapshot.estimate is not None
+    return snapshot.estimate
+
+
+def stall(snapshot: Snapshot) -> Advisory:
+    return next(one for one in snapshot.advisories if one.kind == "host-stall")
+
+
+def played(parts: int) -> list[Snapshot]:
+    source = open_source(READS)
+    assert source.span is not None
+    first, length = source.span.t0_ns, source.span.duration_ns
+    session = Session(source)
+    found = [session.advance(first + length * i // parts) for i in range(1, parts + 1)]
+    source.close()
+    return found
+
+
+def test_the_verdict_names_the_line_that_the_host_is_at_and_how_often() -> None:
+    found = judged(whole())
+    assert found.cause == "io"
+    assert "nb/reader.py:30 in 38 of 41 looks" in phrases.because(found)
+    assert phrases.because(found).endswith("rows = np.load(path)")
+
+
+def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirms() -> None:
+    found = judged(whole())
+    assert found.looks is not None
+    low, high = found.looks.io_bounds
+    idle = found.account.idle_ns
+    away = idle["io"] + idle["host"]
+    assert idle["io"] == pytest.approx(away * 38 / 41, abs=2)
+    assert low - 0.05 < METER < high
+    assert abs(idle["io"] / found.account.duration_ns - METER) < 0.1
+
+
+def test_advice_says_where_how_many_looks_and_what_to_do_with_that_line() -> None:
+    given = stall(whole())
+    assert f"in 38 of 41 looks the main thread is at {LINE}; 77% of the time" in given.says
+    assert "nothing that was seen" not in given.says
+    assert "`rows = np.load(path)`" in given.suggests
+    assert given.evidence["line"] == LINE
+    assert (given.evidence["looks_at_line"], given.evidence["looks"]) == (38, 41)
+
+
+def test_reports_call_the_part_of_file_work_an_estimate_and_say_from_how_many() -> None:
+    snapshot = whole()
+    text = " ".join(report_text.to_text(snapshot).split())
+    assert "`idle: io` is an estimate: 38 of 41 looks at the main thread within 9.38 s" in text
+    looks = report.document(snapshot)["looks"]
+    assert (looks["count"], looks["within_window"]) == (41, False)
+    assert looks["io_share_low"] < looks["io_share"] < looks["io_share_high"]
+    assert looks["lines"][0] == {
+        "place": "nb/reader.py:30", "source": "rows = np.load(path)", "count": 38, "reads_as": "io",
+    }  # fmt: skip
+
+
+def test_looks_that_come_after_the_burst_change_its_verdict_and_never_before_they_came() -> None:
+    causes, counts = [], []
+    for snapshot in played(40):
+        if snapshot.estimate is not None:
+            causes.append(snapshot.estimate.cause)
+            counts.append(snapshot.estimate.looks.count if snapshot.estimate.looks else 0)
+    assert causes == sorted(causes), "from host to io, and not back"
+    assert {*causes} == {"host", "io"}
+    assert counts == sorted(counts) and counts[-1] == 41
+    assert all(count >= 20 for cause, count in zip(causes, counts, strict=True) if cause == "io")
+
+
+@pytest.mark.parametrize("parts", [7, 40])
+def test_however_it_is_played_the_end_is_that_of_the_whole_recording(parts: int) -> None:
+    last, all_at_once = judged(played(parts)[-1]), judged(whole())
+    assert (last.account, last.looks) == (all_at_once.account, all_at_once.looks)
+    assert phrases.because(last) == phrases.because(all_at_once)
+
+
+def test_a_replay_is_the_watch_again() -> None:
+    once, again = ([judged(s).looks for s in played(25) if s.estimate] for _ in range(2))
+    assert once == again
+
+
+def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
+    verdicts = {id(judged(s)) for s in played(200) if s.estimate}
+    assert 3 <= len(verdicts) <= 10
+
+
+@pytest.mark.parametrize(
+    ("look", "place", "source"),
+    [
+        ("My Drive/train.py:30 main | x = read(p)", "My Drive/train.py:30", "x = read(p)"),
+        ("My Drive/train.py:30 main", "My Drive/train.py:30 main", ""),
+        ("a b/train.py:3 <module> > python3.11/ssl.py:9 f", "a b/train.py:3", ""),
+        ("nb/train.py:3 f.<locals>.g | a = b | c", "nb/train.py:3", "a = b | c"),
+    ],
+)
+def test_a_place_is_told_whole_in_folders_with_spaces_too(
+    look: str, place: str, source: str
+) -> None:
+    assert stack_lines.parted(look) == (place, source)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    [
+        "python3.12/pathlib.py:1013 Path.open",
+        "pathlib/_local.py:540 Path.open",
+        "pathlib/__init__.py:780 Path.open",
+        "_common/_streams.py:103 DecompressReader.read",
+        "zipfile/__init__.py:1613 ZipFile.open",
+    ],
+)
+def test_the_standard_librarys_readers_are_known_in_each_python(inside: str) -> None:
+    look = f"nb/train.py:3 batch > {inside}"
+    assert stack_lines.reads_as(look) == "io" and stack_lines.is_reading(look)
+
+
+def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
+    early = next(
+        s for s in played(80) if s.estimate and s.estimate.looks and s.estimate.looks.lines
+    )
+    found = judged(early)
+    assert found.looks is not None and found.looks.count < 20
+    assert found.cause == "host" and found.account.idle_ns["io"] == 0
+    assert f"{found.looks.lines[0].count} of {found.looks.count} looks" in phrases.because(found)
+    assert "file or network" in phrases.because(found)
+
+
+def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
+    source = open_source(READS)
+    session = Session(source)
+    session.advance()
+    source.close()
+    timeline, span = session.timeline, judged(session.advance()).span
+    window = timeline.window(span, 0)
+    assert window.watched is not None
+    rows = np.flatnonzero(window.watched.classes == MarkClass.STACK)
+    inside = window.watched.take(rows[:20])
+    at = np.full(20, (span.t0_ns + span.t1_ns) // 2)
+    here = replace(
+        inside, starts_ns=at, ends_ns=at, name_ids=np.zeros(20, np.int64)
+    )  # unnamed lines
+    found = estimate(replace(window, marks=here)).estimate
+    assert found.looks is not None and found.looks.within and found.looks.count == 20
+    assert found.account.idle_ns["io"] == 0
+
+
+def test_the_watch_reaches_from_the_first_burst_to_the_next_and_a_minute_at_most() -> None:
+    bursts = [Span(10 * S, 11 * S), Span(30 * S, 31 * S), Span(200 * S, 201 * S)]
+    assert watch_around(bursts[0], bursts[:1], 20 * S) == Span(10 * S, 20 * S + 1)
+    assert watch_around(Span(10 * S, 31 * S), bursts, 210 * S) == Span(200 * S - WATCH_NS, 200 * S)
+    assert watch_around(bursts[2], bursts, 210 * S).t1_ns == 210 * S + 1
+
+
+def test_what_a_trainer_does_after_its_last_step_is_not_the_loop() -> None:
+    classes = [MarkClass.STACK, MarkClass.OP, MarkClass.STEP, MarkClass.STACK]
+    zeros = np.zeros(4, np.int64)
+    times = np.arange(4) * S
+    marks = Marks(times, times, zeros, zeros, zeros, np.array(classes, np.int32))
+    assert speaking(marks, Span(0, 10 * S)).tolist() == [True, False, False, False]
+
+
+def test_half_as_many_looks_again_and_the_end_are_reasons_to_judge_again() -> None:
+    due = [watched.is_due(taken, 20, False) for taken in (20, 29, 30)]
+    assert due == [False, False, True]
+    assert watched.is_due(21, 20, True) and not watched.is_due(20, 20, True)
+    assert not watched.is_due(4, 0, False)

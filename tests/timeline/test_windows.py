@@ -1,0 +1,93 @@
+"""Which stretch is judged: the last burst whole, but no more than a window of what has no pauses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from brrrtop.model.tables import Span
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.protocol.frames import CALL, MARK, OBSERVED, Frame, Kind
+from brrrtop.session.session import Session
+from brrrtop.sources.memory import MemorySource
+from brrrtop.timeline import windows
+from brrrtop.timeline.timeline import Timeline
+from tests.session.runs import T0_NS, Run
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize(("tier", "judged_s"), [("bursts", 42), ("continuous", 10)])
+def test_tracing_without_pauses_is_judged_by_its_last_window(tier: str, judged_s: int) -> None:
+    timeline = Timeline()
+    for frame in Run().steps(3_000).frames:
+        timeline.add(frame)
+    traced = np.array([(T0_NS, T0_NS + 42 * SECOND, 0, 0)], OBSERVED)
+    timeline.add(Frame(Kind.OBSERVED, traced, T0_NS + 42 * SECOND))
+    timeline.add(Frame(Kind.STATUS, {"tier": tier}, T0_NS + 42 * SECOND))
+    span = windows.current(timeline, T0_NS + 50 * SECOND)
+    assert span is not None
+    assert span.duration_ns == judged_s * SECOND
+    assert span.t1_ns == T0_NS + 42 * SECOND
+
+
+def test_calls_of_a_burst_before_the_window_launch_nothing_in_it() -> None:
+    """Ids start anew with each burst, and not every activity has its call recorded."""
+    timeline = Timeline()
+    for number in range(3):
+        run = Run(T0_NS + number * SECOND).steps(3)
+        for frame in run.frames:
+            timeline.add(frame)
+        traced = np.array([(T0_NS + number * SECOND, run.now_ns, 0, 0)], OBSERVED)
+        timeline.add(Frame(Kind.OBSERVED, traced, run.now_ns))
+    for begin_ns, bursts in ((T0_NS, 3), (T0_NS + SECOND // 2, 2), (T0_NS + 3 * SECOND // 2, 1)):
+        window = timeline.window(Span(begin_ns, T0_NS + 3 * SECOND), 0)
+        assert window.observed is not None and len(window.observed) == bursts
+        assert len(window.calls) == len(window.activities) == bursts * 3 * 11
+    assert int(window.calls.starts_ns.min()) >= T0_NS + 2 * SECOND
+
+
+def test_a_trace_whose_clock_begins_with_it_keeps_its_first_call() -> None:
+    timeline = Timeline()
+    rows = np.zeros(2, CALL)
+    rows["start_ns"], rows["end_ns"] = (0, 100), (50, 150)
+    timeline.add(Frame(Kind.CALLS, rows, 200))
+    assert timeline.window(Span(0, 200), 0).calls.starts_ns.tolist() == [0, 100]
+
+
+def looked_at_once(stepped: bool) -> list[Frame]:
+    """The kernels of one step, traced by a burst in which no step ended, of a trainer that had
+    ended one before or of one that nobody saw step."""
+    run = Run().steps(1)
+    frames = [frame for frame in run.frames if frame.kind != Kind.MARKS]
+    if stepped:
+        before = (T0_NS - SECOND, T0_NS - SECOND, 1, 1, 0, MarkClass.STEP, 0, 0)
+        frames.insert(3, Frame(Kind.MARKS, np.array([before], MARK), T0_NS))
+    traced = np.array([(T0_NS, run.now_ns, 0, 0)], OBSERVED)
+    return [*frames, Frame(Kind.OBSERVED, traced, run.now_ns)]
+
+
+def test_a_part_of_a_step_is_no_verdict_while_a_whole_one_is_to_come() -> None:
+    frames = looked_at_once(stepped=True)
+    later = Run(T0_NS + 5 * SECOND).steps(3)
+    traced = np.array([(T0_NS + 5 * SECOND, later.now_ns, 0, 0)], OBSERVED)
+    frames += [*later.frames[3:], Frame(Kind.OBSERVED, traced, later.now_ns)]
+    begun = np.array([(T0_NS + 5 * SECOND, T0_NS + 5 * SECOND + 1_000_000, 0, 0)], OBSERVED)
+    frames.insert(-1, Frame(Kind.OBSERVED, begun, T0_NS + 5 * SECOND))
+    session = Session(MemorySource(frames))
+    assert session.advance(T0_NS + SECOND).estimate is None
+    assert session.advance(T0_NS + 5 * SECOND + 1_000_000).estimate is None, "told in parts"
+    judged = session.advance(T0_NS + 6 * SECOND).estimate
+    assert judged is not None
+    assert judged.steps.count == 3
+
+
+def test_a_part_of_a_step_must_do_where_nothing_better_comes() -> None:
+    unseen = Session(MemorySource(looked_at_once(stepped=False)))
+    assert unseen.advance(T0_NS + SECOND // 2).estimate is not None
+    goes_on = Frame(Kind.STATUS, {"state": "ready"}, T0_NS + 20 * SECOND)
+    slow = Session(MemorySource([*looked_at_once(stepped=True), goes_on]))
+    assert slow.advance(T0_NS + SECOND // 2).estimate is None
+    assert slow.advance(T0_NS + 12 * SECOND).estimate is not None
+    done = Session(MemorySource(looked_at_once(stepped=True)))
+    assert done.advance().estimate is not None, "a file that ends there has no more to come"
