@@ -30,7 +30,7 @@ from brrrtop.model.vocabulary import MarkClass  # noqa: E402
 from brrrtop.protocol import requests  # noqa: E402
 from brrrtop.protocol.frames import Kind  # noqa: E402
 from brrrtop.session.session import Session  # noqa: E402
-from brrrtop.session.watching import Watching  # noqa: E402
+from brrrtop.session.watching import LiveSession  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
 from brrrtop.sources.recording import RecordingWriter  # noqa: E402
 from brrrtop.sources.registry import open_source  # noqa: E402
@@ -45,7 +45,7 @@ MARGIN_NS = 50_000_000
 OUTCOME_S = 30.0
 
 
-def look(driver: Watching, seconds: float, until_told: bool = False) -> Snapshot:
+def look(driver: LiveSession, seconds: float, until_told: bool = False) -> Snapshot:
     """Looks on for that long, or until the log says what came of the shapes."""
     end = time.perf_counter() + seconds
     while True:
@@ -84,7 +84,7 @@ def watched(pid: int, file: Path, options: argparse.Namespace) -> dict[str, Any]
         wanted = requests.Wanted.GRAPHS if options.trace_graphs else requests.Wanted(0)
         attached.client.send(requests.kinds(requests.Wanted.DEFAULT | wanted))
         source = LiveSource(attached.client, pid, [gauges], sink=RecordingWriter(str(file)))
-        driver = Watching(Session(source), source)
+        driver = LiveSession(Session(source), source)
         try:
             found: dict[str, Any] = {"before": judged(look(driver, options.before))}
             found["answer"] = driver.shapes()

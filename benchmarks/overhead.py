@@ -40,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import gpu_options
 import overhead_table
 from paired import Cost, apart, between
-from step_log import Mark, SteppedTrainer, Window
+from step_log import BucketStyle, SteppedTrainer, Window
 
 CHOSEN = "tiny_mlp,gpt_bf16,slow_loader,item_sync,pointwise_chain,gpt_bf16_compiled,resnet50_fp32"
 WARM_STEPS = 30
@@ -67,7 +67,9 @@ class Subject:
 
     # --- windows ----------------------------------------------------------------
 
-    def window(self, watch: Callable[[float], None] = time.sleep) -> tuple[Mark, Mark, Window]:
+    def window(
+        self, watch: Callable[[float], None] = time.sleep
+    ) -> tuple[BucketStyle, BucketStyle, Window]:
         start = self.trainer.mark()
         watch(self.phase_s)
         limit = time.monotonic() + 20
@@ -144,7 +146,7 @@ class Subject:
             self.longest_on.append(self.placed(left, back, governor))
         return found
 
-    def placed(self, left: Mark, back: Mark, governor: Any) -> dict[str, Any]:
+    def placed(self, left: BucketStyle, back: BucketStyle, governor: Any) -> dict[str, Any]:
         """The longest steps of one attach, and its bursts, in ms since it began. The steps in
         which the marks themselves were made are among them."""
         ends_ns = self.trainer.ends(left, back)

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from brrrtop.analysis.account.idle_causes import blocking  # noqa: E402
 from brrrtop.analysis.account.steps import between_steps  # noqa: E402
-from brrrtop.analysis.estimate import Judged, estimate  # noqa: E402
+from brrrtop.analysis.estimate import Analysis, estimate  # noqa: E402
 from brrrtop.cli.commands.demo import scenarios  # noqa: E402
 from brrrtop.model.intervals import Cover, merge, merge_unsorted  # noqa: E402
 from brrrtop.model.tables import I8, ActivityType, Span  # noqa: E402
@@ -95,7 +95,7 @@ def meters(folders: Sequence[Path]) -> dict[str, float]:
     return found
 
 
-def judged(path: Path) -> Judged:
+def judged(path: Path) -> Analysis:
     """Whole steps of the busiest device of a trace or recording."""
     source = open_source(path)
     timeline = Timeline()
@@ -127,7 +127,7 @@ def row(source: str, name: str, path: Path, metered: dict[str, float]) -> Row:
     )
 
 
-def _hidden_ns(one: Judged, name: str) -> int:
+def _hidden_ns(one: Analysis, name: str) -> int:
     """Device work of other kinds beside the waits that the script's meter counts."""
     acts = one.window.activities
     waits = _waits(one, name)
@@ -144,7 +144,7 @@ def _hidden_ns(one: Judged, name: str) -> int:
     return total
 
 
-def _waits(one: Judged, name: str) -> tuple[I8, I8] | None:
+def _waits(one: Analysis, name: str) -> tuple[I8, I8] | None:
     """When the host was in what the script meters."""
     marks, calls = one.window.marks, one.window.calls
     if name == "slow_loader":

@@ -18,7 +18,7 @@ I8 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Mark:
+class BucketStyle:
     """A moment right after a step at which the device had nothing left to do."""
 
     count: int
@@ -91,7 +91,7 @@ class SteppedTrainer:
             time.sleep(0.02)
         return False
 
-    def order(self, code: int, limit_s: float = 30.0) -> Mark:
+    def order(self, code: int, limit_s: float = 30.0) -> BucketStyle:
         """Has the trainer do something at the end of its next step.
 
         Raises:
@@ -108,21 +108,21 @@ class SteppedTrainer:
                 )
             time.sleep(0.0005)
         at = [int(self._words[i]) for i in (stepped.AT_COUNT, stepped.AT_NS, stepped.OUTCOME)]
-        return Mark(at[0], at[1], not at[2])
+        return BucketStyle(at[0], at[1], not at[2])
 
-    def mark(self) -> Mark:
+    def mark(self) -> BucketStyle:
         return self.order(stepped.SYNC)
 
-    def durations(self, start: Mark, end: Mark) -> I8:
+    def durations(self, start: BucketStyle, end: BucketStyle) -> I8:
         """Of the steps between marks, as the host saw them; without those the marks themselves delay."""
         return np.diff(self.ends(start, end))
 
-    def ends(self, start: Mark, end: Mark) -> I8:
+    def ends(self, start: BucketStyle, end: BucketStyle) -> I8:
         """When the steps between marks ended, CLOCK_MONOTONIC in ns."""
         slots = stepped.WORDS + np.arange(start.count, end.count) % stepped.SLOTS
         return np.asarray(self._words[slots])
 
-    def window(self, start: Mark, end: Mark) -> Window | None:
+    def window(self, start: BucketStyle, end: BucketStyle) -> Window | None:
         """None: not two whole steps."""
         steps = end.count - start.count
         durations = self.durations(start, end)

@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.kernels.roofline import is_contraction
 from brrrtop.kernel_names.families import family_of
 from brrrtop.model.estimate import Side
@@ -79,7 +79,7 @@ class Score:
     """Share of the kernel time that families which move elements have as compute."""
     wrong: Counter[str]
     """Share of the matched time on another side than counted, by `family: ours instead of theirs`."""
-    judged: Judged
+    judged: Analysis
 
     @property
     def error(self) -> float:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 from brrrtop.model.estimate import Regime  # noqa: E402
 from brrrtop.scheduling.governor import Governor  # noqa: E402
 from brrrtop.session.session import Session  # noqa: E402
-from brrrtop.session.watching import Watching  # noqa: E402
+from brrrtop.session.watching import LiveSession  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402
@@ -45,7 +45,7 @@ class Watch:
         gauges = GaugeThread(pid)
         gauges.start()
         self.source = LiveSource(self.attached.client, pid, feeds=[gauges], governor=governor)
-        self._driver = Watching(Session(self.source), self.source)
+        self._driver = LiveSession(Session(self.source), self.source)
         self.verdict_s: float | None = None
         self._began = began
         self.look(0)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.model.tables import Span
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
@@ -27,7 +27,7 @@ from brrrtop.whatif.step import step_of
 DEMOS = Path(__file__).resolve().parents[1] / "brrrtop" / "data" / "demos"
 
 
-def judged(path: Path) -> Judged:
+def judged(path: Path) -> Analysis:
     """All of a recording, on its busiest device."""
     source = open_source(path)
     timeline = Timeline()

@@ -25,10 +25,10 @@ from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 
-DARK, LIGHT = Look(), Look(dark=False)
-NO_COLOUR, ASCII = Look(colour=False), Look(colour=False, ascii=True)
+DARK, LIGHT = Palette(), Palette(dark=False)
+NO_COLOUR, ASCII = Palette(colour=False), Palette(colour=False, ascii=True)
 LOOKS = {"dark": DARK, "light": LIGHT, "no-color": NO_COLOUR, "ascii": ASCII}
 VIEWS = {
     "help": ("f1",),
@@ -54,7 +54,7 @@ class Picture:
     name: str
     scenario: str | Path
     size: tuple[int, int]
-    look: Look = DARK
+    palette: Palette = DARK
     keys: tuple[str, ...] = ()
     place: float = 0.95
 
@@ -76,10 +76,12 @@ def extras() -> list[Picture]:
     folder = Path(brrrtop.data.__path__[0]) / "demos"
     names = sorted(path.stem for path in folder.glob("*.brrr"))
     found = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in names for w, h in SIZES]
-    for look_name, look in LOOKS.items():
-        found += [Picture(f"{look_name}-{w}x{h}", "memory-bound", (w, h), look) for w, h in SIZES]
+    for look_name, palette in LOOKS.items():
         found += [
-            Picture(f"{view}-{look_name}", "healthy", (120, 40), look, keys)
+            Picture(f"{look_name}-{w}x{h}", "memory-bound", (w, h), palette) for w, h in SIZES
+        ]
+        found += [
+            Picture(f"{view}-{look_name}", "healthy", (120, 40), palette, keys)
             for view, keys in VIEWS.items()
         ]
     return found
@@ -119,7 +121,7 @@ async def draw(picture: Picture) -> str:
     """The picture as SVG."""
     snapshots = played(picture.scenario, picture.place)
     driver = Still(snapshots[-20:] if "r" in picture.keys else snapshots[-1:])
-    app = BrrrtopApp(driver, look=picture.look, interval_s=0.01)  # type: ignore[arg-type]
+    app = BrrrtopApp(driver, palette=picture.palette, interval_s=0.01)  # type: ignore[arg-type]
     async with app.run_test(size=picture.size) as pilot:
         await pilot.pause(0.1)
         await pilot.press(*picture.keys)

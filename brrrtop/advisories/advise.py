@@ -20,7 +20,7 @@ from brrrtop.advisories.rules import (
 from brrrtop.advisories.rules.edits import edit_advice
 from brrrtop.advisories.steady import rank
 from brrrtop.advisories.thresholds import DEFAULT, Thresholds
-from brrrtop.analysis.estimate import Judged
+from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.signals.facts import facts
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.whatif.price import priced
@@ -90,7 +90,7 @@ class Advice:
     """The first of `whatif` with one more edit after it."""
 
 
-def advise(judged: Judged, thresholds: Thresholds = DEFAULT) -> Advice:
+def advise(judged: Analysis, thresholds: Thresholds = DEFAULT) -> Advice:
     """Advice on one window.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from brrrtop.advisories.experiments import experiments
 from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
-from brrrtop.model.comparison import Change, Comparison, Kept
+from brrrtop.model.comparison import Change, Comparison, PromiseResult
 from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.text import phrases, units
 
@@ -65,10 +65,10 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     )
 
 
-def _kept(advisory: Advisory, won: float | None) -> Kept:
+def _kept(advisory: Advisory, won: float | None) -> PromiseResult:
     if advisory.saves is not None:
-        return Kept(advisory.kind, advisory.saves, won, predicted=True)
-    return Kept(advisory.kind, advisory.saves_at_most, won)
+        return PromiseResult(advisory.kind, advisory.saves, won, predicted=True)
+    return PromiseResult(advisory.kind, advisory.saves_at_most, won)
 
 
 def _steps(estimate: Estimate) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.analysis.account import account, launches, regimes, steps
-from brrrtop.analysis.account.time_slices import without_turns
+from brrrtop.analysis.account.time_slices import without_other_processes
 from brrrtop.analysis.account.whole_steps import whole_steps
 from brrrtop.analysis.ceilings import Ceilings, ceilings_for
 from brrrtop.analysis.counters import rates
@@ -22,7 +22,7 @@ from brrrtop.timeline import correlation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Judged:
+class Analysis:
     """An estimate with the per-activity labels behind it, for what digs deeper."""
 
     estimate: Estimate
@@ -32,14 +32,14 @@ class Judged:
     ceilings: Ceilings | None
 
 
-def estimate(window: Window) -> Judged:
+def estimate(window: Window) -> Analysis:
     """Account, kernel table and verdict of one device's window."""
     ceilings = ceilings_for(window.device)
     call_rows = correlation.call_of(window.activities, window.calls, window.observed)
     stepped = steps.find_steps(window, call_rows)
     uncut = window
     window, call_rows, whole = whole_steps(window, call_rows)
-    window = without_turns(window, uncut)
+    window = without_other_processes(window, uncut)
     acts = window.activities
     labelled = labels.label(window, ceilings)
     booked = account.book(window, labelled, call_rows)
@@ -73,7 +73,7 @@ def estimate(window: Window) -> Judged:
         sampled=rates.summary(window),
         looks=stack_samples.looks(window, NAMED),
     )
-    return Judged(found, window, labelled, call_rows, ceilings)
+    return Analysis(found, window, labelled, call_rows, ceilings)
 
 
 def _roofs(ceilings: Ceilings | None) -> Roofs | None:

@@ -42,8 +42,8 @@ def compared(snapshot: Snapshot, baseline: Baseline | None) -> Snapshot:
     """A whole source's snapshot, beside the baseline."""
     if baseline is None or snapshot.estimate is None:
         return snapshot
-    from brrrtop.session.baseline import Marking
+    from brrrtop.session.baseline import BaselineTracker
 
-    marking = Marking(baseline)
+    marking = BaselineTracker(baseline)
     marking.look_at_whole(snapshot.estimate)
     return replace(snapshot, baseline=baseline, comparison=marking.comparison)

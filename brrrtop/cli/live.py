@@ -17,9 +17,9 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol import requests
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
-from brrrtop.session.restart import Following, Successors
+from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import Watching
+from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.recording import RecordingWriter
@@ -97,18 +97,18 @@ def _feeds(pid: int | None, options: Options) -> list[Feed]:
     return feeds
 
 
-def plain(source: LiveSource, options: Options) -> Watching:
+def plain(source: LiveSource, options: Options) -> LiveSession:
     """A driver for reports, which end with the trainer."""
-    return Watching(
+    return LiveSession(
         Session(source, device_id=options.gpu, baseline=baseline.loaded(options)), source
     )
 
 
 def followed(
-    source: LiveSource, options: Options, successors: Successors | None = None
-) -> Following:
+    source: LiveSource, options: Options, successors: RestartedProcesses | None = None
+) -> RestartingSession:
     """A driver for the screen, which stays when the trainer goes."""
-    return Following(_session(source, options), source, successors)
+    return RestartingSession(_session(source, options), source, successors)
 
 
 def _session(source: LiveSource, options: Options) -> Session:
@@ -120,7 +120,7 @@ def watch(
     source: LiveSource,
     options: Options,
     gates: Sequence[gate.Gate] = (),
-    successors: Successors | None = None,
+    successors: RestartedProcesses | None = None,
 ) -> int:
     """Shows a live source in the way the options and the terminal ask for, then closes it.
 
@@ -144,7 +144,7 @@ def watch(
             left(driver)
 
 
-def left(driver: Watching) -> None:
+def left(driver: LiveSession) -> None:
     """Lets go of the trainer, and says so where the recording is not whole."""
     driver.close()
     if driver.recording_stopped is not None:
@@ -161,7 +161,7 @@ def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
 
 
 def _once(
-    driver: Watching, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
+    driver: LiveSession, source: LiveSource, options: Options, gates: Sequence[gate.Gate]
 ) -> int:
     """One report, as soon as there is a verdict.
 
@@ -190,7 +190,7 @@ def _once(
     return 0
 
 
-def _lines(driver: Watching, options: Options, gates: Sequence[gate.Gate]) -> int:
+def _lines(driver: LiveSession, options: Options, gates: Sequence[gate.Gate]) -> int:
     """A line of JSON each interval until the trainer ends; gates are judged on the way.
 
     Raises:
@@ -217,7 +217,7 @@ def _lines(driver: Watching, options: Options, gates: Sequence[gate.Gate]) -> in
     return 0
 
 
-def until_ended(driver: Watching, interval_s: float, look: Callable[[Snapshot], None]) -> None:
+def until_ended(driver: LiveSession, interval_s: float, look: Callable[[Snapshot], None]) -> None:
     """Advances at a steady pace until the source ends."""
     next_s = time.monotonic()
     while True:

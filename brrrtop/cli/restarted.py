@@ -11,7 +11,7 @@ from brrrtop.cli import live
 from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
-from brrrtop.session.restart import Successor
+from brrrtop.session.restart import RestartedProcess
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import free_name
 from collectors.attach import attach as attaching
@@ -26,8 +26,8 @@ IMPORTS_S = 15.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Successors:
-    """Implements `session.following.Successors` by the process list and the ways in.
+class RestartedProcesses:
+    """Implements `session.following.RestartedProcesses` by the process list and the ways in.
 
     Args:
         process: The trainer whose successors are looked for; it runs still.
@@ -45,7 +45,7 @@ class Successors:
         self._since_s: float | None = None
         self._attached: list[attaching.Attached] = []
 
-    def look(self) -> Successor | None:
+    def look(self) -> RestartedProcess | None:
         """The one that fits best now; the first call follows the end closely."""
         if self._since_s is None:
             self._since_s = _boot_s() - UNNOTICED_S - self._options.interval
@@ -54,7 +54,7 @@ class Successors:
             return None
         one = found[0]
         ready = one.on_gpu or _age_s(one.process) >= IMPORTS_S
-        return Successor(one.pid, ready, len(found) == 1)
+        return RestartedProcess(one.pid, ready, len(found) == 1)
 
     def _fits(self, process: Process) -> bool:
         mine = self._before

@@ -58,15 +58,15 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with uninterrupted():
         from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
-        from brrrtop.tui.palette import Look
+        from brrrtop.tui.palette import Palette
 
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
     ascii_only = options.ascii or not output.speaks_unicode()
-    look = Look(colours.is_dark(os.environ), colour, ascii_only)
+    palette = Palette(colours.is_dark(os.environ), colour, ascii_only)
     app = BrrrtopApp(
         driver,
         interval_s=options.interval,
-        look=look,
+        palette=palette,
         label=printable(label),
         remember=colours.remember,
     )

@@ -23,7 +23,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PromiseResult:
     """What one advisory promised, beside what was measured."""
 
     kind: str
@@ -75,7 +75,7 @@ class Comparison:
     """By size of the change."""
     kernels: tuple[Change, ...]
     """By size of the change, at most twenty."""
-    promises: tuple[Kept, ...]
+    promises: tuple[PromiseResult, ...]
     changes: tuple[str, ...]
     """What is different in kind: precision, batch, compile, optimizer, layout. More than one:
     nobody knows which helped."""

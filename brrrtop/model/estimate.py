@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from brrrtop.model.account import Account, Split
-from brrrtop.model.stack_samples import Looks
+from brrrtop.model.stack_samples import StackSamples
 from brrrtop.model.tables import Device, Span, StrEnum
 
 
@@ -157,7 +157,7 @@ class Estimate:
     """By kernel name; of the names with the most time only."""
     sampled: CounterSamples | None = None
     """None: no hardware counters were sampled."""
-    looks: Looks | None = None
+    looks: StackSamples | None = None
     """None: nobody looked at the training thread, or it was never found outside a named wait."""
 
     @property

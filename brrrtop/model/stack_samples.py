@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class StackSamples:
     """Samples of the training thread's stack outside waits that have a name."""
 
     count: int

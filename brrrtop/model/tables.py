@@ -177,7 +177,7 @@ class Samples(Columns):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Turns:
+class TimeSlices:
     """What another process had of the time in which kernels were recorded, as merged intervals."""
 
     starts_ns: I8
@@ -234,7 +234,7 @@ class Window:
     """Activities that a file lacks because it breaks off, by the calls that it has."""
     mps: bool = False
     """MPS lets processes run side by side on the device."""
-    turns: Turns | None = None
+    turns: TimeSlices | None = None
     """Other processes' part of recorded kernels, whose ends are moved up by it; None: none is known."""
     watched: Marks | None = None
     """Stack samples of the minute around the span, and what was marked at the time that names a

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Upkeep:
+class AgentOverhead:
     """Readings of one agent's total in; the share of the training thread's time out.
 
     The agent counts the processor time of its Python, during which the training thread may have to

@@ -10,7 +10,7 @@ BUSY = 0.3
 load or build any more: it may be inference."""
 
 
-class Beginning:
+class FirstBurst:
     """Steps, gauges and the end of the first burst in; what the first two bursts wait for out."""
 
     def __init__(self, limits: Limits, cost: StepCost) -> None:

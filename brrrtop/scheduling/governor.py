@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import Metric
-from brrrtop.scheduling.agent_overhead import Upkeep
+from brrrtop.scheduling.agent_overhead import AgentOverhead
 from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
-from brrrtop.scheduling.first_burst import Beginning
+from brrrtop.scheduling.first_burst import FirstBurst
 from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits
 from brrrtop.scheduling.step_cost import CostEstimate, StepCost
 from brrrtop.text import units
@@ -44,7 +44,7 @@ class Governor:
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.cost = StepCost()
-        self.upkeep = Upkeep()
+        self.upkeep = AgentOverhead()
         self._credit_ns = 0.0
         self._clock_ns: int | None = None
         self._asked_ns: int | None = None
@@ -71,7 +71,7 @@ class Governor:
         self._continuous = False
         self._continuous_sent = False
         self._able = True
-        self._beginning = Beginning(self.limits, self.cost)
+        self._beginning = FirstBurst(self.limits, self.cost)
 
     # --- in -------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class Governor:
         self._observed = self._observed_seen_ns = self._triggered_ns = None
         self._asked_ns = None if self._asked_ns is None else now_ns
         self._ended_ns = None if self._ended_ns is None else now_ns
-        self._beginning = Beginning(self.limits, self.cost)
+        self._beginning = FirstBurst(self.limits, self.cost)
         if self._continuous_sent:
             self.cost.continuous_since(now_ns)
 

@@ -8,7 +8,7 @@ from typing import Any
 from brrrtop.model.estimate import Estimate
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.shapes_policy import Unasked
+from brrrtop.scheduling.shapes_policy import ShapesPolicy
 
 SECOND = 1_000_000_000
 IDLE_BELOW = 0.8
@@ -21,7 +21,7 @@ STEADY_STEPS = 8
 STEADY_RATIO = 2.0
 
 
-class Wishes:
+class Requests:
     """Decides when to ask; never twice for the same.
 
     Args:
@@ -35,7 +35,7 @@ class Wishes:
         self._order = order
         self._stacks: bool | None = None
         self._shapes_at_first = shapes is True
-        self._unasked = Unasked() if shapes is not False else None
+        self._unasked = ShapesPolicy() if shapes is not False else None
 
     def see_activity(self, active: float) -> None:
         """Asks for stacks only while the GPU has time to spare: they cost the trainer a little."""

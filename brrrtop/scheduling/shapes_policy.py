@@ -24,7 +24,7 @@ TRIES = 3
 """So often in vain, and it is left to a person to ask."""
 
 
-class Unasked:
+class ShapesPolicy:
     """Verdicts, marks and orders in; whether a recording is due out. No clock of its own."""
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ def baseline_of(snapshot: Snapshot, label: str, *, here: bool = False) -> Baseli
     )
 
 
-class Marking:
+class BaselineTracker:
     """Keeps the baseline over seeks and restarts, and the newest comparison with it."""
 
     def __init__(self, baseline: Baseline | None = None) -> None:

@@ -16,7 +16,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.session import Session
-from brrrtop.session.watching import CAN, Watching
+from brrrtop.session.watching import CAN, LiveSession
 from brrrtop.sources.live import LiveSource
 
 LOOK_NS = 2_000_000_000
@@ -24,7 +24,7 @@ LOOK_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Successor:
+class RestartedProcess:
     """A process that runs what the ended trainer ran."""
 
     pid: int
@@ -34,7 +34,7 @@ class Successor:
     """No other process fits as well."""
 
 
-class Successors(Protocol):
+class RestartedProcesses(Protocol):
     """Finds and opens who takes an ended trainer's place."""
 
     agreed: bool
@@ -42,7 +42,7 @@ class Successors(Protocol):
     how: str
     """What entering one means: `watch it`, …"""
 
-    def look(self) -> Successor | None: ...
+    def look(self) -> RestartedProcess | None: ...
 
     def enter(self, pid: int) -> LiveSource:
         """The successor as a source, its agent in it where there was one before.
@@ -53,7 +53,7 @@ class Successors(Protocol):
         ...
 
 
-class Following(Watching):
+class RestartingSession(LiveSession):
     """A session on the present that goes on with the next trainer when one ends.
 
     Args:
@@ -64,7 +64,7 @@ class Following(Watching):
         self,
         session: Session,
         source: LiveSource,
-        successors: Successors | None = None,
+        successors: RestartedProcesses | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         super().__init__(session, source, now_ns)
@@ -72,7 +72,7 @@ class Following(Watching):
         self._kept: Baseline | None = None
         self._gone: str | None = None
         self._kept_words = ""
-        self._heir: Successor | None = None
+        self._heir: RestartedProcess | None = None
         self._refused: dict[int, str] = {}
         self._looked_ns = 0
         self._notice: str | None = None

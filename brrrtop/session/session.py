@@ -13,7 +13,7 @@ import numpy as np
 
 from brrrtop.advisories.advise import Advice, advise
 from brrrtop.advisories.steady import Steady
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
@@ -21,7 +21,7 @@ from brrrtop.model.snapshot import Event, Freshness, HistoryPoint, Overhead, Sna
 from brrrtop.model.tables import Gauges, Span
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
-from brrrtop.session.baseline import Marking
+from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.events import EventLog
 from brrrtop.sources.source import Source
 from brrrtop.timeline import watched, windows
@@ -49,7 +49,7 @@ class Session:
         self._keep_ns = keep_ns
         self._silenced = silenced
         self._device_id = device_id
-        self._marking = Marking(baseline)
+        self._marking = BaselineTracker(baseline)
         self._latest: Snapshot | None = None
         self._begin()
 
@@ -61,7 +61,7 @@ class Session:
         self._judged_to_ns = 0
         self._read_to_ns = 0
         self._looked = 0
-        self.judged: Judged | None = None
+        self.judged: Analysis | None = None
         self._others: tuple[Estimate, ...] = ()
         self._advice = Advice()
 

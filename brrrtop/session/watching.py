@@ -19,7 +19,7 @@ from brrrtop.text import units
 CAN = frozenset({"pause", "device", "continuous", "save", "baseline", "silence"})
 
 
-class Watching:
+class LiveSession:
     """A session on the present. Implements what the screens ask of a driver."""
 
     def __init__(

@@ -8,7 +8,7 @@ from statistics import median
 from brrrtop.advisories.advise import advise
 from brrrtop.advisories.steady import parted
 from brrrtop.analysis.account.steps import between_steps
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.errors import BadInput
 from brrrtop.model.estimate import Steps
 from brrrtop.model.snapshot import Freshness, Snapshot
@@ -77,7 +77,7 @@ def analyze(
     )
 
 
-def _trimmed(timeline: Timeline, judged: Judged) -> Judged:
+def _trimmed(timeline: Timeline, judged: Analysis) -> Analysis:
     span = between_steps(judged.estimate.steps)
     if span is None:
         return judged
@@ -98,14 +98,16 @@ def _chosen_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int,
     return replace(found, count=len(chosen), step_ns=usual, spans=chosen)
 
 
-def _of_steps(judged: Judged, chosen: Steps) -> Judged:
+def _of_steps(judged: Analysis, chosen: Steps) -> Analysis:
     """The same with the steps that were chosen: the host, which is ahead, marked them earlier than
     they ran, and so outside the window."""
     steps = replace(chosen, warming_up=judged.estimate.steps.warming_up)
     return replace(judged, estimate=replace(judged.estimate, steps=steps))
 
 
-def _snapshot(source: Source, timeline: Timeline, shown: Judged, judged: list[Judged]) -> Snapshot:
+def _snapshot(
+    source: Source, timeline: Timeline, shown: Analysis, judged: list[Analysis]
+) -> Snapshot:
     span = shown.estimate.span
     return Snapshot(
         source=source.info,

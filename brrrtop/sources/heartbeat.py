@@ -9,7 +9,7 @@ EVERY_S = 0.7
 """The agent retracts after 2 s of silence."""
 
 
-class Pulse:
+class Heartbeat:
     """A thread that calls `beat` until stopped or `beat` says that nobody listens."""
 
     def __init__(self, beat: Callable[[], bool], every_s: float = EVERY_S) -> None:

@@ -22,11 +22,11 @@ from brrrtop.protocol.frames import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Act
-from brrrtop.scheduling.requests import Wishes
+from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.agent_state import AgentState
 from brrrtop.sources.disturbances import disturbances
-from brrrtop.sources.heartbeat import Pulse
+from brrrtop.sources.heartbeat import Heartbeat
 from brrrtop.sources.memory import live_info
 from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.samplers import Feeds
@@ -54,7 +54,7 @@ class LiveSource:
         sink: Gets every frame, for `--record`.
         now_ns: CLOCK_REALTIME.
         cmdline: Of the trainer, for the label when there is no agent to say it.
-        shapes: Of one step: see `Wishes`.
+        shapes: Of one step: see `Requests`.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class LiveSource:
         self._ended: str | None = None
         self._status: dict[str, Any] = {}
         self._agent_state = AgentState(pid)
-        self.wishes = Wishes(self._link.order, shapes)
+        self.wishes = Requests(self._link.order, shapes)
         self._closed = False
         self._opened_ns = now_ns()
         if self._hello.get("torch") and (self._load.trainer_age_s or OLD_S) < OLD_S:
             self.governor.await_steps()
         self._put_opening(self._opened_ns)
-        self._pulse = Pulse(self._beat) if agent is not None else None
+        self._pulse = Heartbeat(self._beat) if agent is not None else None
         if self._pulse is not None:
             self._pulse.start()
 

@@ -6,7 +6,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.ring import FrameRing
-from brrrtop.sources.writer_thread import Scribe, Sink
+from brrrtop.sources.writer_thread import Sink, WriterThread
 
 
 class Tee:
@@ -14,7 +14,7 @@ class Tee:
 
     def __init__(self, sink: Sink | None = None) -> None:
         self.ring = FrameRing()
-        self._scribe = Scribe(sink) if sink is not None else None
+        self._scribe = WriterThread(sink) if sink is not None else None
 
     @property
     def stopped(self) -> str | None:

@@ -27,7 +27,7 @@ class Sink(Protocol):
     def close(self) -> None: ...
 
 
-class Scribe:
+class WriterThread:
     """A sink in front of another one. What went wrong there is told by `stopped`."""
 
     def __init__(self, sink: Sink, waiting_bytes: int = WAITING_BYTES) -> None:

@@ -19,8 +19,8 @@ from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
 from brrrtop.tui.filters import Asciified, Colourless, Printable
-from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
-from brrrtop.tui.palette import Look
+from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
@@ -99,14 +99,14 @@ class BrrrtopApp(App[int]):
         driver: Driver,
         *,
         interval_s: float = 0.5,
-        look: Look | None = None,
+        palette: Palette | None = None,
         label: str = "",
         remember: Callable[[bool], None] | None = None,
     ) -> None:
         super().__init__(driver_class=Terminal)
-        self.look = look or Look()
+        self.palette = palette or Palette()
         if self.no_color:
-            self.look = replace(self.look, colour=False)
+            self.palette = replace(self.palette, colour=False)
         self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
         self._sixteen = {dark: Sixteen(dark) for dark in (True, False)}
         self.fault: BaseException | None = None
@@ -127,11 +127,11 @@ class BrrrtopApp(App[int]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         filters = [*super().get_line_filters(), self._printable]
-        if not self.look.colour:
+        if not self.palette.colour:
             filters.append(self._colourless)
         elif self.console.color_system == "standard":
-            filters.append(self._sixteen[self.look.dark])
-        if self.look.ascii:
+            filters.append(self._sixteen[self.palette.dark])
+        if self.palette.ascii:
             filters.append(self._asciified)
         return filters
 
@@ -156,7 +156,7 @@ class BrrrtopApp(App[int]):
         self._feed.stop()
 
     def _apply_theme(self) -> None:
-        self.theme = "brrrtop-dark" if self.look.dark else "brrrtop-light"
+        self.theme = "brrrtop-dark" if self.palette.dark else "brrrtop-light"
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         newest = message.snapshot
@@ -183,7 +183,7 @@ class BrrrtopApp(App[int]):
         self.fault = message.fault
         self.exit(return_code=getattr(message.fault, "exit_code", 1))
 
-    def on_answered(self, message: Answered) -> None:
+    def on_request_answered(self, message: RequestAnswered) -> None:
         self.say(message.says, message.failed)
 
     def say(self, says: str, failed: bool = False) -> None:
@@ -328,10 +328,10 @@ class BrrrtopApp(App[int]):
             self._feed.ask(lambda d: d.save(path))
 
     def action_theme(self) -> None:
-        self.look = Look(not self.look.dark, self.look.colour, self.look.ascii)
+        self.palette = Palette(not self.palette.dark, self.palette.colour, self.palette.ascii)
         self._apply_theme()
         if self._remember is not None:
-            self._remember(self.look.dark)
+            self._remember(self.palette.dark)
         for screen in self.screen_stack:
             if isinstance(screen, View):
                 screen.redraw()

@@ -10,7 +10,7 @@ from textual.message import Message
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.tui.driver import Driver
-from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
+from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
 
 Request = Callable[[Driver], "str | None"]
 UNSEEN_S = 5.0
@@ -82,7 +82,7 @@ class Feed(Thread):
                 says = request(self._driver)
             except BrrrtopError as fault:
                 hint = f" – {fault.action}" if fault.action else ""
-                self._post(Answered(f"{fault.message}{hint}", failed=True))
+                self._post(RequestAnswered(f"{fault.message}{hint}", failed=True))
             else:
                 if says:
-                    self._post(Answered(says))
+                    self._post(RequestAnswered(says))

@@ -26,7 +26,7 @@ class FeedFailed(Message):
         self.fault = fault
 
 
-class Answered(Message):
+class RequestAnswered(Message):
     """What came of a request: a sentence to show."""
 
     def __init__(self, says: str, failed: bool = False) -> None:

@@ -10,7 +10,7 @@ from rich.style import Style
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class BucketStyle:
     """How one bucket of time is told apart without colour."""
 
     letter: str
@@ -20,34 +20,34 @@ class Mark:
     """Key of the palette."""
 
 
-_COMM = Mark("X", "╳", "X", "comm")
-_COPY = Mark("x", "×", "x", "copy")
-MARKS: Mapping[str, Mark] = MappingProxyType(
+_COMM = BucketStyle("X", "╳", "X", "comm")
+_COPY = BucketStyle("x", "×", "x", "copy")
+MARKS: Mapping[str, BucketStyle] = MappingProxyType(
     {
-        "compute": Mark("C", "█", "#", "compute"),
-        "memory": Mark("M", "▓", "=", "memory"),
-        "overhead": Mark("O", "░", ".", "overhead"),
-        "underfilled": Mark("U", "▒", "u", "underfilled"),
+        "compute": BucketStyle("C", "█", "#", "compute"),
+        "memory": BucketStyle("M", "▓", "=", "memory"),
+        "overhead": BucketStyle("O", "░", ".", "overhead"),
+        "underfilled": BucketStyle("U", "▒", "u", "underfilled"),
         "comm": _COMM,
         "copy": _COPY,
         "exposed_comm": _COMM,
         "exposed_copy": _COPY,
-        "idle_input": Mark("i", "i", "i", "idle1"),
-        "idle_launch": Mark("l", "l", "l", "idle2"),
-        "idle_sync": Mark("s", "s", "s", "idle1"),
-        "idle_allocator": Mark("a", "a", "a", "idle2"),
-        "idle_compile": Mark("j", "j", "j", "idle1"),
-        "idle_gc": Mark("g", "g", "g", "idle2"),
-        "idle_checkpoint": Mark("k", "k", "k", "idle1"),
-        "idle_logging": Mark("o", "o", "o", "idle2"),
-        "idle_evaluation": Mark("e", "e", "e", "idle1"),
-        "idle_io": Mark("f", "f", "f", "idle1"),
-        "idle_host": Mark("h", "h", "h", "idle2"),
-        "idle_device": Mark("d", "d", "d", "idle1"),
-        "idle_other_process": Mark("p", "p", "p", "idle2"),
-        "idle_unknown": Mark("n", "n", "n", "idle3"),
-        "unknown": Mark("?", "·", "?", "unknown"),
-        "mixed": Mark("+", "▒", "+", "text"),
+        "idle_input": BucketStyle("i", "i", "i", "idle1"),
+        "idle_launch": BucketStyle("l", "l", "l", "idle2"),
+        "idle_sync": BucketStyle("s", "s", "s", "idle1"),
+        "idle_allocator": BucketStyle("a", "a", "a", "idle2"),
+        "idle_compile": BucketStyle("j", "j", "j", "idle1"),
+        "idle_gc": BucketStyle("g", "g", "g", "idle2"),
+        "idle_checkpoint": BucketStyle("k", "k", "k", "idle1"),
+        "idle_logging": BucketStyle("o", "o", "o", "idle2"),
+        "idle_evaluation": BucketStyle("e", "e", "e", "idle1"),
+        "idle_io": BucketStyle("f", "f", "f", "idle1"),
+        "idle_host": BucketStyle("h", "h", "h", "idle2"),
+        "idle_device": BucketStyle("d", "d", "d", "idle1"),
+        "idle_other_process": BucketStyle("p", "p", "p", "idle2"),
+        "idle_unknown": BucketStyle("n", "n", "n", "idle3"),
+        "unknown": BucketStyle("?", "·", "?", "unknown"),
+        "mixed": BucketStyle("+", "▒", "+", "text"),
     }
 )
 
@@ -142,7 +142,7 @@ ASCII_FOR = str.maketrans(
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Palette:
     """One way of drawing: dark or light, in colour or not, all of Unicode or ASCII."""
 
     dark: bool = True

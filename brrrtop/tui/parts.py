@@ -11,7 +11,7 @@ from brrrtop.text import phrases
 
 
 @dataclass(frozen=True, slots=True)
-class Booked:
+class BucketTime:
     """One bucket of the account."""
 
     bucket: str
@@ -19,14 +19,14 @@ class Booked:
     share: float
 
 
-def booked(account: Account) -> tuple[Booked, ...]:
+def booked(account: Account) -> tuple[BucketTime, ...]:
     """The non-empty buckets: device work, then idle by cause (largest first), then unknown."""
     total = account.duration_ns or 1
-    entries = [Booked(key, ns, ns / total) for key, ns in phrases.buckets(account) if ns]
+    entries = [BucketTime(key, ns, ns / total) for key, ns in phrases.buckets(account) if ns]
     return tuple(sorted(entries, key=_place))
 
 
-def _place(part: Booked) -> tuple[int, int]:
+def _place(part: BucketTime) -> tuple[int, int]:
     idle = part.bucket.startswith("idle_")
     return (1 if idle else 2 if part.bucket == "unknown" else 0, -part.spent_ns if idle else 0)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from brrrtop.kernel_names.readable import fitted
-from brrrtop.model.comparison import Baseline, Change, Comparison, Kept
+from brrrtop.model.comparison import Baseline, Change, Comparison, PromiseResult
 from brrrtop.text import phrases, units
 
 FAMILIES_SHOWN = 8
@@ -37,7 +37,7 @@ def averaged(steps: float | None) -> str:
     return f"mean of {count} step{'s' * (count != '1')}"
 
 
-def promise(one: Kept) -> str:
+def promise(one: PromiseResult) -> str:
     """What one advisory promised, and what came of it."""
     won = "nobody knows" if one.won_share is None else units.share(one.won_share)
     if one.won_share is not None and one.won_share < 0:

@@ -10,7 +10,7 @@ from brrrtop.model.account import Split
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import CounterSamples, Estimate, KernelRow, Regime
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.model.stack_samples import Looks
+from brrrtop.model.stack_samples import StackSamples
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
@@ -176,7 +176,7 @@ def _account(estimate: Estimate) -> Iterator[str]:
         yield from _wrapped(_estimated(estimate.looks), "  ")
 
 
-def _estimated(found: Looks) -> str:
+def _estimated(found: StackSamples) -> str:
     """Where `idle: io` comes from: no probe sees a file being read."""
     low, high = (units.share(share) for share in found.io_bounds)
     where = "of the window" if found.within else f"within {units.duration(found.span_ns)}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from brrrtop.analysis.estimate import Judged
+from brrrtop.analysis.estimate import Analysis
 from brrrtop.model.advice import StepWork, WhatIf
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.attention import sdpa
@@ -101,7 +101,7 @@ class Priced:
         return 1 - period_ns(faster) / self.present_ns if self.present_ns else 0.0
 
 
-def priced(judged: Judged) -> Priced | None:
+def priced(judged: Analysis) -> Priced | None:
     """The step of a judged window with the price of each edit that applies; None without a step."""
     step = step_of(judged)
     return None if step is None else price_all(step, roofs_of(judged.ceilings))
@@ -130,7 +130,7 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
     return Priced(bases[0][1], present.times_ns[0], rows, following)
 
 
-def _rows(made: dict[tuple[str, ...], Bases | None], present: Present) -> tuple[WhatIf, ...]:
+def _rows(made: dict[tuple[str, ...], Bases | None], present: PresentStep) -> tuple[WhatIf, ...]:
     """Best first; edits that do not apply are left out."""
     found = (_row(names, present, steps) for names, steps in made.items() if steps is not None)
     return tuple(sorted((row for row in found if row is not None), key=lambda row: -row.saves))
@@ -174,7 +174,7 @@ def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases |
 
 
 @dataclass(frozen=True, slots=True)
-class Present:
+class PresentStep:
     """The step as it is."""
 
     times_ns: tuple[float, ...]
@@ -182,11 +182,11 @@ class Present:
     work: StepWork
 
 
-def _present(bases: Bases) -> Present:
-    return Present(tuple(period_ns(step) for _, step in bases), _work(bases[0][1], 1))
+def _present(bases: Bases) -> PresentStep:
+    return PresentStep(tuple(period_ns(step) for _, step in bases), _work(bases[0][1], 1))
 
 
-def _row(names: tuple[str, ...], present: Present, made: Bases) -> WhatIf | None:
+def _row(names: tuple[str, ...], present: PresentStep, made: Bases) -> WhatIf | None:
     """What the edits make of the step; None where it takes no time as it is, or nothing is left of it."""
     units = math.prod(UNITS.get(one, 1) for one in names)
     times = [period_ns(step) / units for _, step in made]

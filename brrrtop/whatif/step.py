@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from brrrtop.analysis.account.idle_causes import blocking
-from brrrtop.analysis.estimate import Judged
+from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.classifier import Group
 from brrrtop.analysis.kernels.labels import WORK
 from brrrtop.analysis.kernels.traits import Role, Trait, used
@@ -155,7 +155,7 @@ class Step:
         )
 
 
-def step_of(judged: Judged) -> Step | None:
+def step_of(judged: Analysis) -> Step | None:
     """The steps of a judged window that stand for it; None where no whole step is known."""
     window, call_rows = judged.window, judged.call_rows
     told = iterations(window, call_rows, judged.estimate.steps, MOST_NODES)
@@ -213,7 +213,7 @@ def _nodes(window: Window, call_rows: I8, told: Iterations) -> Nodes:
     return Nodes(begun[order], ended[order], rows[order], call[order], waits[order])
 
 
-def _timed(judged: Judged, nodes: Nodes, told: Iterations) -> Step:
+def _timed(judged: Analysis, nodes: Nodes, told: Iterations) -> Step:
     """The nodes with the host's and the device's part of their time."""
     window = judged.window
     n = len(nodes.rows)
@@ -258,14 +258,14 @@ def _timed(judged: Judged, nodes: Nodes, told: Iterations) -> Step:
     )
 
 
-def _undisturbed_ns(judged: Judged) -> float | None:
+def _undisturbed_ns(judged: Analysis) -> float | None:
     """Median length of the steps around bursts, by the marks of a live trainer."""
     steps = judged.estimate.steps
     live = steps.source == "marks" and judged.window.observed is not None
     return float(steps.step_ns) if live and steps.step_ns else None
 
 
-def _kernels(judged: Judged, nodes: Nodes) -> Kernels:
+def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
     """What is known of each node's kernel."""
     launch = nodes.rows >= 0
     rows, at = np.unique(nodes.rows[launch], return_inverse=True)
@@ -331,7 +331,7 @@ def _stretches(rows: Bool) -> Bool:
     return np.asarray((np.cumsum(edge[:-1]) > 0) | rows)
 
 
-def _elements(judged: Judged, of_row: I8, place: I8, launch: Bool, acts: Activities) -> F8:
+def _elements(judged: Analysis, of_row: I8, place: I8, launch: Bool, acts: Activities) -> F8:
     """By the grid where a kernel's name tells the elements of a thread, else half of its bytes."""
     groups = judged.labels.groups
     per_thread, per_byte = np.full(len(groups), np.nan), np.full(len(groups), np.nan)
@@ -354,7 +354,7 @@ def _written_out(seen: Joined) -> Bool:
     return inside
 
 
-def _rate(judged: Judged, group: Group) -> float | None:
+def _rate(judged: Analysis, group: Group) -> float | None:
     """FLOP/s of the units that a group's kernels run on; None where nobody says."""
     if judged.ceilings is None or group.precision is None:
         return None
@@ -375,7 +375,7 @@ def _elsewhere(seen: Joined, nodes: Nodes) -> Bool:
     return np.asarray((tids != tids[0]) & (tids != 0))
 
 
-def _device(judged: Judged) -> tuple[F8, I8]:
+def _device(judged: Analysis) -> tuple[F8, I8]:
     """By activity: the time by which it lengthens the busy time, and when the device was free for it.
 
     Kernels that do the work come first: a collective or copy counts where nothing else runs.

@@ -8,7 +8,7 @@ from _thread import allocate_lock
 from typing import Any
 
 from . import facts
-from .fault_guard import Fence
+from .fault_guard import FaultGuard
 from .library import (
     CONNECTED,
     DEVICE,
@@ -44,7 +44,7 @@ class Control:
     """One run of the agent, from start to detach. Probes are in place only while a monitor is."""
 
     def __init__(self, native: Native, socket_path: str, wanted: set[str] | None = None) -> None:
-        self.native, self.socket_path, self.fence = native, socket_path, Fence()
+        self.native, self.socket_path, self.fence = native, socket_path, FaultGuard()
         self.steps = Steps(native, self.fence)
         self.stacks = Stacks(native, self.fence, self.steps)
         neighbour, graphs = Neighbour(native, self.fence), Graphs(native, self.fence)

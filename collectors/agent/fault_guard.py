@@ -11,7 +11,7 @@ _PROBE_LIMIT = 3
 _LIMIT = 10
 
 
-class Fence:
+class FaultGuard:
     """Every call of ours on the trainer's threads goes through `guard`.
 
     Only `Exception` is held back: `KeyboardInterrupt` and its kin are the trainer's. So is what a

@@ -11,7 +11,7 @@ MOST = 4096
 """The oldest are dropped where nobody takes them."""
 
 
-class HeldFrames:
+class FrameQueue:
     """Put by from one thread, taken from another."""
 
     def __init__(self) -> None:

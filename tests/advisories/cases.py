@@ -12,7 +12,7 @@ from brrrtop.model.vocabulary import Metric
 from .scenarios import ADD, GEMM, Scene
 
 SceneOf = Callable[[], Scene]
-Mark = Callable[[SceneOf], SceneOf]
+BucketStyle = Callable[[SceneOf], SceneOf]
 
 
 @dataclass
@@ -22,16 +22,16 @@ class Cases:
     calling: list[tuple[str, SceneOf]] = field(default_factory=list)
     quiet: list[tuple[str, SceneOf]] = field(default_factory=list)
 
-    def calls_for(self, *kinds: str) -> Mark:
+    def calls_for(self, *kinds: str) -> BucketStyle:
         """The scene must be told these."""
         return self._mark(self.calling, kinds)
 
-    def silent(self, *kinds: str) -> Mark:
+    def silent(self, *kinds: str) -> BucketStyle:
         """The scene must not be told these."""
         return self._mark(self.quiet, kinds)
 
     @staticmethod
-    def _mark(cases: list[tuple[str, SceneOf]], kinds: tuple[str, ...]) -> Mark:
+    def _mark(cases: list[tuple[str, SceneOf]], kinds: tuple[str, ...]) -> BucketStyle:
         def add(scene: SceneOf) -> SceneOf:
             cases.extend((kind, scene) for kind in kinds)
             return scene

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from brrrtop.advisories.advise import advise
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.model.advice import Advisory
 from brrrtop.model.tables import (
@@ -357,7 +357,7 @@ class Scene:
             ],
         )  # fmt: skip
 
-    def judged(self) -> Judged:
+    def judged(self) -> Analysis:
         """The verdict on the scene."""
         return estimate(self.window())
 

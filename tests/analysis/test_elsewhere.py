@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.truth import counted_files, window_of
 from brrrtop.analysis.ceilings import Ceilings, ceilings_for
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.model.estimate import Regime, Side
 from brrrtop.model.tables import Device, OpSignature, Window
 
@@ -51,7 +51,7 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def recorded() -> list[tuple[Run, Judged]]:
+def recorded() -> list[tuple[Run, Analysis]]:
     named = [Run(name, window_of(path)) for name, path, _ in counted_files(RECORDINGS)]
     return [(run, estimate(run.window)) for run in named]
 
@@ -97,7 +97,7 @@ def without_shapes(w: Window) -> Window:
 
 @pytest.mark.parametrize("change", [in_half, by_old_torch])
 def test_a_run_keeps_its_regime_in_other_words(
-    recorded: list[tuple[Run, Judged]], change: Callable[[Window], Window]
+    recorded: list[tuple[Run, Analysis]], change: Callable[[Window], Window]
 ) -> None:
     for run, judged in recorded:
         for window, known in (
@@ -111,7 +111,7 @@ def test_a_run_keeps_its_regime_in_other_words(
             assert found.split.compute == pytest.approx(before.split.compute, abs=0.06), run.name
 
 
-def slower(judged: Judged, device: Device) -> Window:
+def slower(judged: Analysis, device: Device) -> Window:
     """The run on another part: kernels as much longer as its roof on their side is lower."""
     here, there = judged.ceilings, ceilings_for(device)
     assert here is not None and there is not None
@@ -145,7 +145,7 @@ def _factor(precision: str | None, compute: bool, here: Ceilings, there: Ceiling
 
 @pytest.mark.parametrize("device", [A100, A100_SLICE], ids=lambda d: d.name)
 def test_a_clear_regime_stays_one_on_a_part_that_slows_all_alike(
-    recorded: list[tuple[Run, Judged]], device: Device
+    recorded: list[tuple[Run, Analysis]], device: Device
 ) -> None:
     asked = 0
     for run, judged in recorded:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from brrrtop.advisories.advise import advise
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.signals.joined import gaps
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Regime
@@ -79,7 +79,7 @@ def any_length(step: int, place: int, length: int) -> int:
     return (1_000_000 + TURN * (step * 37 % 101) // 100) * on(step, place)
 
 
-def share(judged: Judged) -> float:
+def share(judged: Analysis) -> float:
     account = judged.estimate.account
     return account.idle_ns["other_process"] / account.duration_ns
 

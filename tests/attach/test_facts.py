@@ -18,9 +18,9 @@ import pytest
 
 from brrrtop.cli import restarted
 from brrrtop.cli.options import Options
-from brrrtop.cli.restarted import Successors
+from brrrtop.cli.restarted import RestartedProcesses
 from brrrtop.errors import BrrrtopError
-from brrrtop.session.restart import Successor
+from brrrtop.session.restart import RestartedProcess
 from collectors.attach import by_ptrace, elf
 from collectors.attach.files import AgentFiles
 from collectors.doctor import cuda
@@ -315,8 +315,8 @@ def test_how_a_process_ended_is_known_of_a_zombie_and_after_it(
         end.close()
 
 
-def alike(one: Child, **options: object) -> Successors:
-    return Successors(processes.read(one.pid), Options(**options), agent=True)
+def alike(one: Child, **options: object) -> RestartedProcesses:
+    return RestartedProcesses(processes.read(one.pid), Options(**options), agent=True)
 
 
 def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
@@ -339,10 +339,10 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
             with_mapped(tmp_path, libraries) as heir,
         ):
             found = finder.look()
-            assert found == Successor(heir.pid, ready=False, only=True)
+            assert found == RestartedProcess(heir.pid, ready=False, only=True)
             monkeypatch.setattr(restarted, "IMPORTS_S", 0.0)
             with with_mapped(tmp_path, libraries):
-                assert finder.look() == Successor(heir.pid, ready=True, only=False)
+                assert finder.look() == RestartedProcess(heir.pid, ready=True, only=False)
 
 
 def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.model.tables import OpSignature, Span
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import MARK, Frame, Kind
@@ -28,14 +28,14 @@ with two strides, whose outputs a live recording cannot tell apart (slow_loader:
 
 
 @dataclass
-class Recorded:
+class OpRecording:
     """A step's ops as the agent would send them."""
 
     ops: list[list[Any]]
     marks: Any
 
 
-def _recorded(events: list[dict[str, Any]], base_ns: int, step: Span, main: int) -> Recorded:
+def _recorded(events: list[dict[str, Any]], base_ns: int, step: Span, main: int) -> OpRecording:
     numbers: dict[tuple[str, str], int] = {}
     ops, rows, threads = [], [], {main: main}
     for event in events:
@@ -59,10 +59,10 @@ def _recorded(events: list[dict[str, Any]], base_ns: int, step: Span, main: int)
         tid = threads.setdefault(event["tid"], 1 + len(threads))
         rows.append((start, end, number, tid, 0, MarkClass.RECORDED_OP, 0, 0))
     rows.append((step.t0_ns, step.t1_ns, len(rows), main, 0, MarkClass.PERTURBED, 0, 0))
-    return Recorded(ops, np.array(rows, MARK))
+    return OpRecording(ops, np.array(rows, MARK))
 
 
-def _read(path: Path) -> tuple[Judged, Judged]:
+def _read(path: Path) -> tuple[Analysis, Analysis]:
     """Judged with the trace's own ops, and with those of one of its steps."""
     with gzip.open(path) as file:
         document = json.load(file)
@@ -86,7 +86,7 @@ def _read(path: Path) -> tuple[Judged, Judged]:
     return estimate(truth.window(whole, 0)), estimate(live.window(whole, 0))
 
 
-def _ops(judged: Judged) -> list[OpSignature | None]:
+def _ops(judged: Analysis) -> list[OpSignature | None]:
     window = judged.window
     ops = dict(zip(window.links.correlations.tolist(), window.links.op_ids.tolist(), strict=True))
     return [window.ops.get(ops.get(c, -1)) for c in window.activities.correlations.tolist()]

@@ -10,7 +10,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
-from brrrtop.session.restart import Following, Successor
+from brrrtop.session.restart import RestartedProcess, RestartingSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad
@@ -20,16 +20,18 @@ TICK_NS = SECOND // 4
 
 
 class Line:
-    """Trainers one after another, on one clock. Implements `Successors`."""
+    """Trainers one after another, on one clock. Implements `RestartedProcesses`."""
 
     def __init__(self, *, agreed: bool = False) -> None:
         self.now_ns = START_NS
         self.agreed, self.how = agreed, "watch it"
-        self.found: Successor | None = None
+        self.found: RestartedProcess | None = None
         self.refuses: str | None = None
         self.entered: list[int] = []
         self.source = self._started(4711)
-        self.driver = Following(Session(self.source), self.source, self, lambda: self.now_ns)
+        self.driver = RestartingSession(
+            Session(self.source), self.source, self, lambda: self.now_ns
+        )
 
     def _started(self, pid: int) -> LiveSource:
         self.agent, self.load = FakeAgent(self.now_ns, pid=pid), FakeLoad()
@@ -38,7 +40,7 @@ class Line:
             Governor(Limits()), None, lambda: self.now_ns,
         )  # fmt: skip
 
-    def look(self) -> Successor | None:
+    def look(self) -> RestartedProcess | None:
         return self.found
 
     def enter(self, pid: int) -> LiveSource:
@@ -67,7 +69,7 @@ def line() -> Iterator[Line]:
     one.driver.close()
 
 
-HEIR = Successor(4712, ready=True, only=True)
+HEIR = RestartedProcess(4712, ready=True, only=True)
 
 
 def test_an_end_is_said_with_its_time_and_reason_and_its_figures_stay(line: Line) -> None:
@@ -116,9 +118,9 @@ def test_a_yes_given_beforehand_enters_by_itself_and_only_the_one_that_fits() ->
     line = Line(agreed=True)
     line.watch(10)
     line.end()
-    line.found = Successor(4713, ready=True, only=False)
+    line.found = RestartedProcess(4713, ready=True, only=False)
     assert line.watch(5).successor == 4713
-    line.found = Successor(4712, ready=False, only=True)
+    line.found = RestartedProcess(4712, ready=False, only=True)
     assert "is starting" in str(line.watch(5).notice)
     assert line.entered == []
     line.found = HEIR
@@ -148,7 +150,7 @@ def test_the_next_end_compares_with_the_run_before_it(line: Line) -> None:
         ended = line.end()
         assert ended.baseline is not None
         labels.append(ended.baseline.label.split(",")[0])
-        line.found = Successor(pid, ready=True, only=True)
+        line.found = RestartedProcess(pid, ready=True, only=True)
         line.watch(3)
         line.driver.follow()
     assert labels == ["pid 4711", "pid 4712"]
@@ -170,7 +172,7 @@ def test_without_a_successor_there_is_nothing_to_follow(line: Line) -> None:
 
 def test_a_program_that_was_started_here_has_no_successor() -> None:
     line = Line()
-    line.driver = Following(Session(line.source), line.source, None, lambda: line.now_ns)
+    line.driver = RestartingSession(Session(line.source), line.source, None, lambda: line.now_ns)
     line.watch(10)
     ended = line.end()
     assert "follow" not in line.driver.can

@@ -25,13 +25,13 @@ from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
 from brrrtop.session.session import Session
-from brrrtop.session.watching import Watching
+from brrrtop.session.watching import LiveSession
 from brrrtop.sources.agent_state import UNHEARD
 from brrrtop.sources.blockers import HELPS
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.memory import MemorySource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
-from brrrtop.sources.writer_thread import Scribe
+from brrrtop.sources.writer_thread import WriterThread
 from collectors.attach import agent_library
 from collectors.process import load as hostload
 from collectors.process.load import HostLoad
@@ -54,7 +54,7 @@ class Bench:
             Governor(Limits()), RecordingWriter(path) if path else None, lambda: self.now_ns,
         )  # fmt: skip
         self.session = Session(self.source)
-        self.driver = Watching(self.session, self.source, lambda: self.now_ns)
+        self.driver = LiveSession(self.session, self.source, lambda: self.now_ns)
 
     def tick(self) -> None:
         self.now_ns += TICK_NS
@@ -264,7 +264,7 @@ def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordere
     bench: Bench,
 ) -> None:
     says = "kernel tracing waits to hear whether the trainer has CUDA graphs; without torch …"
-    assert UNHEARD in (agent_library.SOURCE_DIR / "trace_hurdles.c").read_text()
+    assert UNHEARD in (agent_library.SOURCE_DIR / "trace_blockers.c").read_text()
     assert bench.agent is not None
     bench.read(4)
     before = bench.agent.count(Op.BURST)
@@ -513,7 +513,7 @@ def test_a_full_disk_stops_the_recording_and_nothing_else(
     source.close()
     assert "No space left" in str(statuses(frames)["recording"])
     assert any("No space left" in note for note in source.info.notes)
-    left(Watching(Session(source), source))
+    left(LiveSession(Session(source), source))
     assert "No space left" in capsys.readouterr().err
     assert Kind.GAUGES in kinds(frames)
 
@@ -529,7 +529,7 @@ def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:
 
         def close(self) -> None: ...
 
-    scribe = Scribe(Hung(), waiting_bytes=2_000)
+    scribe = WriterThread(Hung(), waiting_bytes=2_000)
     began = time.monotonic()
     for second in range(20):
         scribe.write(gauges(second, (Metric.POWER_WATT, 1.0)))
@@ -550,7 +550,7 @@ def test_whatever_fails_in_writing_is_told() -> None:
         def close(self) -> None:
             raise ValueError("no stream to end")
 
-    scribe = Scribe(Broken())
+    scribe = WriterThread(Broken())
     scribe.write(gauges(1, (Metric.POWER_WATT, 1.0)))
     scribe.close()
     assert scribe.stopped == "recording stopped: MemoryError"
@@ -672,7 +672,7 @@ def test_silence_lasts_over_a_pause_and_is_taken_back(bench: Bench) -> None:
     span = recorded.span
     assert span is not None
     session = Session(recorded, keep_ns=None)
-    driver = Watching(session, bench.source, lambda: span.t1_ns)
+    driver = LiveSession(session, bench.source, lambda: span.t1_ns)
     kind = driver.advance().advisories[0].kind
     driver.pause()
     assert "for good: --silence" in driver.silence(kind)

@@ -13,7 +13,7 @@ from brrrtop.protocol.frames import KERNEL, MARK, Frame, Kind
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.session.session import Session
-from brrrtop.session.watching import Watching
+from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.timeline.timeline import Timeline
 from tests.live.agents import SECOND, STEP_NS, FakeFeed
@@ -166,7 +166,7 @@ def test_frames_that_come_out_are_never_stamped_after_now(bench: Bench) -> None:
 def test_a_watching_driver_follows_a_fall_and_waits_for_a_small_one() -> None:
     now = [1_000 * SECOND]
     source = LiveSource(None, None, [FakeFeed()], now_ns=lambda: now[0])  # type: ignore[list-item]
-    driver = Watching(Session(source), source, lambda: now[0])
+    driver = LiveSession(Session(source), source, lambda: now[0])
     driver.advance()
     now[0] -= 2 * SECOND
     assert driver.advance().now_ns > 1_000 * SECOND

@@ -12,7 +12,7 @@ import pytest
 from brrrtop.model.snapshot import Event
 from brrrtop.protocol.frames import OBSERVED, Frame, Kind
 from brrrtop.session.session import Session
-from brrrtop.session.watching import Watching
+from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.memory import MemorySource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
@@ -70,7 +70,7 @@ class Live:
             Played(traced(run.frames), lambda: self.now_ns), 4711, [], self.load,  # type: ignore[arg-type]
             sink=RecordingWriter(path), now_ns=lambda: self.now_ns,
         )  # fmt: skip
-        self.driver = Watching(Session(self.source), self.source, lambda: self.now_ns)
+        self.driver = LiveSession(Session(self.source), self.source, lambda: self.now_ns)
         marked = False
         while self.now_ns < run.now_ns:
             self.now_ns += LOOK_NS

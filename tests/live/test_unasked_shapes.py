@@ -14,9 +14,9 @@ from brrrtop.protocol.frames import MARK, Frame, Kind
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Act, Decision, Limits
-from brrrtop.scheduling.shapes_policy import LASTS_NS, REST_NS, TRIES, Unasked
+from brrrtop.scheduling.shapes_policy import LASTS_NS, REST_NS, TRIES, ShapesPolicy
 from brrrtop.session.session import Session
-from brrrtop.session.watching import Watching
+from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
 from tests.live.test_live import START_NS, Bench
@@ -35,7 +35,7 @@ class Bare(Bench):
             Governor(limits or Limits()), None, lambda: self.now_ns, shapes=shapes,
         )  # fmt: skip
         self.session = Session(self.source)
-        self.driver = Watching(self.session, self.source, lambda: self.now_ns)
+        self.driver = LiveSession(self.session, self.source, lambda: self.now_ns)
 
     @property
     def asked(self) -> int:
@@ -151,7 +151,7 @@ class Run:
     """Verdicts on a run of steady steps."""
 
     def __init__(self) -> None:
-        self.unasked, self.governor = Unasked(), Governor()
+        self.unasked, self.governor = ShapesPolicy(), Governor()
         self.now_ns = START_NS
         self.learned_ns: int | None = None
         judged = snapshots.snapshot().estimate

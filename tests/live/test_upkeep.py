@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from brrrtop.scheduling.agent_overhead import Upkeep
+from brrrtop.scheduling.agent_overhead import AgentOverhead
 from brrrtop.scheduling.governor import Governor
 
 SECOND = 1_000_000_000
 
 
 def test_the_share_is_what_was_spent_since_the_first_reading() -> None:
-    upkeep = Upkeep()
+    upkeep = AgentOverhead()
     assert upkeep.share == 0.0
     assert upkeep.add(7_000_000, 100 * SECOND) == 0, "what was spent before is of another time"
     assert upkeep.add(9_000_000, 101 * SECOND) == 2_000_000
@@ -21,7 +21,7 @@ def test_the_share_is_what_was_spent_since_the_first_reading() -> None:
 
 
 def test_a_new_agent_begins_anew() -> None:
-    upkeep = Upkeep()
+    upkeep = AgentOverhead()
     upkeep.add(9_000_000, 100 * SECOND)
     upkeep.add(19_000_000, 101 * SECOND)
     assert upkeep.add(1_000_000, 102 * SECOND) == 0 and upkeep.share == 0.0

@@ -15,7 +15,7 @@ from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.protocol.frames import Kind
 from brrrtop.session.session import Session
-from brrrtop.session.watching import Watching
+from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from collectors.attach.client import connect
@@ -28,7 +28,7 @@ FILE = "run.brrr"
 
 
 @pytest.fixture
-def watching(trainer: Trainer, tmp_path: Path) -> Iterator[Watching]:
+def watching(trainer: Trainer, tmp_path: Path) -> Iterator[LiveSession]:
     """A driver on a trainer that trains in a thread of its own: 20 kernels a step, 2 ms a step."""
     trainer.load().start()
     trainer.do(
@@ -37,12 +37,12 @@ def watching(trainer: Trainer, tmp_path: Path) -> Iterator[Watching]:
     client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
     writer = RecordingWriter(tmp_path / FILE)
     source = LiveSource(client, trainer.process.pid, sink=writer)
-    driver = Watching(Session(source), source)
+    driver = LiveSession(Session(source), source)
     yield driver
     driver.close()
 
 
-def until(driver: Watching, done: Callable[[Snapshot], bool], limit_s: float = 15.0) -> Snapshot:
+def until(driver: LiveSession, done: Callable[[Snapshot], bool], limit_s: float = 15.0) -> Snapshot:
     """Advances four times a second until `done`."""
     deadline = time.monotonic() + limit_s
     while not done(snapshot := driver.advance()):
@@ -51,7 +51,7 @@ def until(driver: Watching, done: Callable[[Snapshot], bool], limit_s: float = 1
     return snapshot
 
 
-def test_a_verdict_comes_within_seconds_and_the_cost_after_it(watching: Watching) -> None:
+def test_a_verdict_comes_within_seconds_and_the_cost_after_it(watching: LiveSession) -> None:
     began = time.monotonic()
     first = until(watching, lambda s: s.estimate is not None)
     assert time.monotonic() - began < 5
@@ -75,7 +75,7 @@ def test_steps_longer_than_the_first_look_have_their_verdict_within_seconds_too(
     )
     client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
     source = LiveSource(client, trainer.process.pid)
-    driver = Watching(Session(source), source)
+    driver = LiveSession(Session(source), source)
     try:
         began = time.monotonic()
         judged = until(driver, lambda s: s.estimate is not None)
@@ -89,7 +89,7 @@ def test_steps_longer_than_the_first_look_have_their_verdict_within_seconds_too(
         driver.close()
 
 
-def test_bursts_are_counted_alike_on_both_sides(watching: Watching, trainer: Trainer) -> None:
+def test_bursts_are_counted_alike_on_both_sides(watching: LiveSession, trainer: Trainer) -> None:
     source = watching._source
     until(watching, lambda s: trainer.stats()["bursts"] >= 2 and not source.governor.tracing)
     time.sleep(0.6)
@@ -102,7 +102,7 @@ def test_bursts_are_counted_alike_on_both_sides(watching: Watching, trainer: Tra
     assert trainer.stats()["lost"] == 0
 
 
-def test_a_reader_that_sleeps_does_not_lose_the_agent(watching: Watching) -> None:
+def test_a_reader_that_sleeps_does_not_lose_the_agent(watching: LiveSession) -> None:
     until(watching, lambda s: s.estimate is not None)
     time.sleep(3.5)  # longer than the agent waits for a ping
     watching.advance()
@@ -110,7 +110,7 @@ def test_a_reader_that_sleeps_does_not_lose_the_agent(watching: Watching) -> Non
     assert not watching._source.ended
 
 
-def test_what_was_recorded_replays(watching: Watching, tmp_path: Path) -> None:
+def test_what_was_recorded_replays(watching: LiveSession, tmp_path: Path) -> None:
     last = until(watching, lambda s: s.overhead.step_cost_share is not None)
     now_ns = last.now_ns
     watching.close()
@@ -126,7 +126,7 @@ def test_what_was_recorded_replays(watching: Watching, tmp_path: Path) -> None:
     replayed.close()
 
 
-def test_leaving_leaves_the_trainer_untraced(watching: Watching, trainer: Trainer) -> None:
+def test_leaving_leaves_the_trainer_untraced(watching: LiveSession, trainer: Trainer) -> None:
     until(watching, lambda s: s.estimate is not None)
     watching.continuous(True)
     time.sleep(0.5)
@@ -141,7 +141,7 @@ def test_leaving_leaves_the_trainer_untraced(watching: Watching, trainer: Traine
     assert after["kernels"] == before["kernels"]
 
 
-def test_the_trainers_death_ends_the_source(watching: Watching, trainer: Trainer) -> None:
+def test_the_trainers_death_ends_the_source(watching: LiveSession, trainer: Trainer) -> None:
     until(watching, lambda s: s.estimate is not None)
     trainer.process.kill()
     trainer.process.wait()
@@ -160,7 +160,7 @@ def test_what_is_undecided_about_graphs_holds_bursts_back_until_it_is_known(
     )
     client = connect(str(trainer.socket_path), pid=trainer.process.pid, uid=os.getuid())
     source = LiveSource(client, trainer.process.pid)
-    driver = Watching(Session(source), source)
+    driver = LiveSession(Session(source), source)
     try:
         waiting = until(driver, lambda s: s.source.tier == "nvml")
         assert any("waits to hear" in note for note in waiting.source.notes)

@@ -43,7 +43,7 @@ async def watch(pid: int) -> None:
     try:
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
-        heirs = restarted.Successors(read(pid), options, agent=True)
+        heirs = restarted.RestartedProcesses(read(pid), options, agent=True)
         source = open_live(attached.client, pid, options, "train.py")
         app = BrrrtopApp(followed(source, options, heirs), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:

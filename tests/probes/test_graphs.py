@@ -7,7 +7,7 @@ import types
 
 import pytest
 
-from collectors.agent.fault_guard import Fence
+from collectors.agent.fault_guard import FaultGuard
 from collectors.agent.probes.graphs import Graphs
 
 
@@ -63,7 +63,7 @@ def test_a_pool_of_its_own_is_a_graph(
 ) -> None:
     trainer_with(monkeypatch, segments)
     heard = Heard()
-    probe = Graphs(heard, Fence())  # type: ignore[arg-type]
+    probe = Graphs(heard, FaultGuard())  # type: ignore[arg-type]
     probe.install()
     probe.wake(0)
     probe.wake(1)
@@ -72,7 +72,7 @@ def test_a_pool_of_its_own_is_a_graph(
 
 def test_where_it_cannot_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer_with(monkeypatch, RuntimeError("no"))
-    heard, fence = Heard(), Fence()
+    heard, fence = Heard(), FaultGuard()
     probe = Graphs(heard, fence)  # type: ignore[arg-type]
     probe.install()
     fence.guard(probe.name, probe.wake)(0)
@@ -82,7 +82,7 @@ def test_where_it_cannot_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyP
 def test_a_capture_is_heard_of_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     graph_class = trainer_with(monkeypatch, [])
     heard = Heard()
-    probe = Graphs(heard, Fence())  # type: ignore[arg-type]
+    probe = Graphs(heard, FaultGuard())  # type: ignore[arg-type]
     original = vars(graph_class)["capture_begin"]
     probe.install()
     assert graph_class().capture_begin() == "captured"
@@ -98,7 +98,7 @@ def test_a_capture_is_heard_of_before_it_begins(monkeypatch: pytest.MonkeyPatch)
 def test_without_cuda_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer_with(monkeypatch, [], awake=False)
     heard = Heard()
-    probe = Graphs(heard, Fence())  # type: ignore[arg-type]
+    probe = Graphs(heard, FaultGuard())  # type: ignore[arg-type]
     probe.install()
     probe.wake(0)
     assert heard.told == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.model.tables import Span, Window
 from brrrtop.session.session import Session
 from brrrtop.sources.memory import MemorySource
@@ -26,7 +26,7 @@ def _read(trainer: Trainer) -> Timeline:
     return timeline
 
 
-def _judged(timeline: Timeline, span: Span | None = None) -> Judged:
+def _judged(timeline: Timeline, span: Span | None = None) -> Analysis:
     return estimate(timeline.window(span or Span(timeline.first_ns or 0, timeline.last_ns or 0), 0))
 
 

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from tests.tui.drivers import ALL, ListDriver
 
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -73,7 +73,7 @@ class Shown:
 async def shown(
     *snapshots: Snapshot,
     size: tuple[int, int] = (120, 40),
-    look: Look | None = None,
+    palette: Palette | None = None,
     can: frozenset[str] = ALL,
     fails: BaseException | None = None,
     interval_s: float = 5.0,
@@ -82,7 +82,7 @@ async def shown(
     """An app that has drawn the first snapshot, over a driver that hands out these in turn."""
     given: Sequence[Snapshot] = snapshots
     driver = ListDriver(given, can, fails)
-    app = BrrrtopApp(driver, interval_s=interval_s, look=look or Look())
+    app = BrrrtopApp(driver, interval_s=interval_s, palette=palette or Palette())
     async with app.run_test(size=size, notifications=notifications) as pilot:
         screen = Shown(app, driver, pilot)
         deadline = time.monotonic() + PATIENCE_S

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from brrrtop.model.comparison import Baseline, Change, Comparison, Experiment, Kept
+from brrrtop.model.comparison import Baseline, Change, Comparison, Experiment, PromiseResult
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.screens.compare import comparison_lines
 from brrrtop.views import comparison as compare_text
 from tests.tui import snapshots
@@ -32,7 +32,7 @@ FOUND = Comparison(
     ),
     families=(Change("elementwise", 6.0 * MS, 7.4 * MS), Change("gemm", 9.0 * MS, 9.1 * MS)),
     kernels=tuple(Change(row.name, row.share * 30 * MS, 0.0) for row in snapshots.KERNELS),
-    promises=(Kept("dataloader-stall", 0.42, 0.445), Kept("misleading-util", None, 0.445)),
+    promises=(PromiseResult("dataloader-stall", 0.42, 0.445), PromiseResult("misleading-util", None, 0.445)),
     changes=("shapes or batch: 2.00 times the blocks in the same kernels",),
     says="1.80x as fast: 45% of the step is gone",
     verdicts=("OVERHEAD-BOUND (input)", "COMPUTE-BOUND"),
@@ -69,22 +69,22 @@ async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -
 
 @pytest.mark.parametrize("width", [40, 60, 78, 100, 118, 160, 198])
 def test_no_line_is_wider_than_the_screen_and_columns_line_up(width: int) -> None:
-    lines = comparison_lines(FOUND, BASELINE.label, Look(), width)
+    lines = comparison_lines(FOUND, BASELINE.label, Palette(), width)
     assert max(line.cell_len for line in lines) <= width
     rows = [line.plain for line in lines if " ms" in line.plain and "a step" not in line.plain]
     assert len({row.index(" ms") for row in rows if row.split()[0] in "CM"}) == 1
 
 
-@pytest.mark.parametrize("look", [Look(colour=False), Look(colour=False, ascii=True)])
-async def test_without_colour_the_bars_still_tell_gone_from_new(look: Look) -> None:
-    async with shown(compared(), look=look) as screen:
+@pytest.mark.parametrize("look", [Palette(colour=False), Palette(colour=False, ascii=True)])
+async def test_without_colour_the_bars_still_tell_gone_from_new(palette: Palette) -> None:
+    async with shown(compared(), palette=palette) as screen:
         text = await screen.press("b")
-    gone, new = ("..." if look.ascii else "░░░"), "+"
+    gone, new = ("..." if palette.ascii else "░░░"), "+"
     (idle,) = [line for line in text.splitlines() if "idle: input" in line]
     assert gone in idle
     (memory,) = [line for line in text.splitlines() if " memory " in line and "ms" in line]
     assert new in memory
-    assert text.isascii() or not look.ascii
+    assert text.isascii() or not palette.ascii
 
 
 async def test_without_a_baseline_it_says_how_to_get_one() -> None:
@@ -136,10 +136,10 @@ async def test_it_looks_as_it_did(size: tuple[int, int]) -> None:
 
 
 def test_a_promise_that_was_beaten_says_that_more_changed() -> None:
-    assert "something else changed too" in compare_text.promise(Kept("a", 0.1, 0.3))
-    assert "nothing: it costs 10%" in compare_text.promise(Kept("a", 0.1, -0.1))
-    assert "won: nobody knows" in compare_text.promise(Kept("a", 0.1, None))
-    assert "80% of that" in compare_text.promise(Kept("a", 0.5, 0.4))
+    assert "something else changed too" in compare_text.promise(PromiseResult("a", 0.1, 0.3))
+    assert "nothing: it costs 10%" in compare_text.promise(PromiseResult("a", 0.1, -0.1))
+    assert "won: nobody knows" in compare_text.promise(PromiseResult("a", 0.1, None))
+    assert "80% of that" in compare_text.promise(PromiseResult("a", 0.5, 0.4))
 
 
 @pytest.mark.parametrize(

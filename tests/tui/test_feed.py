@@ -10,7 +10,7 @@ from textual.message import Message
 from brrrtop.errors import BrrrtopError
 from brrrtop.tui import feed as feed_module
 from brrrtop.tui.feed import Feed
-from brrrtop.tui.messages import Answered, FeedFailed, SnapshotReady
+from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
 from tests.tui import snapshots
 from tests.tui.drivers import ListDriver
 
@@ -53,7 +53,7 @@ def test_a_screen_that_has_not_drawn_gets_no_second_snapshot() -> None:
 def test_a_newer_snapshot_takes_the_place_of_an_older_one() -> None:
     older, newer = SnapshotReady(snapshots.snapshot()), SnapshotReady(snapshots.healthy())
     assert older.can_replace(newer)
-    assert not older.can_replace(Answered("no"))
+    assert not older.can_replace(RequestAnswered("no"))
 
 
 def test_requests_are_answered_long_before_the_interval() -> None:
@@ -62,7 +62,7 @@ def test_requests_are_answered_long_before_the_interval() -> None:
     feed.start()
     inbox.wait_for(SnapshotReady)
     feed.ask(lambda d: d.mark_baseline())
-    inbox.wait_for(Answered)
+    inbox.wait_for(RequestAnswered)
     inbox.wait_for(SnapshotReady, 2)
     feed.stop()
 
@@ -73,8 +73,8 @@ def test_a_failed_request_is_a_sentence_and_the_feed_goes_on() -> None:
     feed.start()
     inbox.wait_for(SnapshotReady)
     feed.ask(lambda d: d.save("taken.brrr"))
-    (answer,) = inbox.wait_for(Answered)
-    assert isinstance(answer, Answered)
+    (answer,) = inbox.wait_for(RequestAnswered)
+    assert isinstance(answer, RequestAnswered)
     assert answer.failed
     assert answer.says == "taken.brrr is there already – choose another name"
     inbox.wait_for(SnapshotReady, 2)

@@ -16,7 +16,7 @@ from rich.color import Color, ColorSystem
 from rich.style import Style
 
 from brrrtop.cli import colours
-from brrrtop.tui.palette import DARK, LIGHT, MARKS, Look
+from brrrtop.tui.palette import DARK, LIGHT, MARKS, Palette
 from brrrtop.tui.sixteen import mapped
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -44,9 +44,11 @@ def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("dark", [True, False])
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_regimes_differ(one: str, other: str, dark: bool, system: str) -> None:
-    look = Look(dark=dark)
-    assert _as_sent(look.style(one), dark, system) != _as_sent(look.style(other), dark, system)
-    first, second = (_as_sent(look.filled(name), dark, system) for name in (one, other))
+    palette = Palette(dark=dark)
+    assert _as_sent(palette.style(one), dark, system) != _as_sent(
+        palette.style(other), dark, system
+    )
+    first, second = (_as_sent(palette.filled(name), dark, system) for name in (one, other))
     assert first[1] != second[1], "the fields"
     assert first[0] != first[1], "text on its field"
 
@@ -55,17 +57,17 @@ def test_regimes_differ(one: str, other: str, dark: bool, system: str) -> None:
 @pytest.mark.parametrize("dark", [True, False])
 @pytest.mark.parametrize("hue", [*REGIMES, "text", "muted", "underfilled", "comm", "good", "alarm"])
 def test_every_meaning_stands_out_from_the_background(hue: str, dark: bool, system: str) -> None:
-    look = Look(dark=dark)
+    palette = Palette(dark=dark)
     for under in ("background", "raised"):
-        field = Style(bgcolor=look.palette[under])
-        assert _as_sent(look.style(hue), dark, system) != _as_sent(field, dark, system)
+        field = Style(bgcolor=palette.palette[under])
+        assert _as_sent(palette.style(hue), dark, system) != _as_sent(field, dark, system)
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_without_colour_letters_and_fills_differ(one: str, other: str, ascii_only: bool) -> None:
-    look = Look(colour=False, ascii=ascii_only)
-    assert look.fill(one) != look.fill(other)
+    palette = Palette(colour=False, ascii=ascii_only)
+    assert palette.fill(one) != palette.fill(other)
     assert MARKS[one].letter != MARKS[other].letter
 
 
@@ -77,7 +79,7 @@ async def test_the_screen_has_only_the_sixteen(
     monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
     palette = {value.lower() for value in (DARK if dark else LIGHT).values()}
     seen = set()
-    async with shown(snapshots.snapshot(), look=Look(dark=dark)) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette(dark=dark)) as screen:
         assert screen.app.console.color_system == "standard"
         await (screen.press(key) if key else screen.text())
         for segment in itertools.chain.from_iterable(screen.strips()):

@@ -17,7 +17,7 @@ import pytest
 import textual
 
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from tests.tui import snapshots
 from tests.tui.shown import shown
 
@@ -25,7 +25,7 @@ CONSTRAINTS = Path(__file__).resolve().parents[2] / "constraints.txt"
 PINNED = re.search(r"^textual==(\S+)$", CONSTRAINTS.read_text(), re.MULTILINE)[1]  # type: ignore[index]
 KEPT = Path(__file__).parent / "pictures"
 DRAW = os.environ.get("DRAW_PICTURES") == "1"
-ASCII = Look(colour=False, ascii=True)
+ASCII = Palette(colour=False, ascii=True)
 
 STATES = {
     "live": snapshots.snapshot(),
@@ -79,7 +79,7 @@ async def test_larger_terminals_look_as_they_did(size: tuple[int, int]) -> None:
 
 
 async def test_ascii_looks_as_it_did() -> None:
-    async with shown(snapshots.snapshot(), size=(80, 24), look=ASCII) as screen:
+    async with shown(snapshots.snapshot(), size=(80, 24), palette=ASCII) as screen:
         against("ascii-80x24", await screen.text())
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 
-ASCII = Look(colour=False, ascii=True)
+ASCII = Palette(colour=False, ascii=True)
 KEYS = ("", "question_mark", "r", "a", "l", "enter", "slash", "S")
 
 
 @pytest.mark.parametrize("key", KEYS)
 async def test_ascii_means_every_character_of_every_view(key: str) -> None:
-    async with shown(snapshots.snapshot(), look=ASCII, size=(120, 40)) as screen:
+    async with shown(snapshots.snapshot(), palette=ASCII, size=(120, 40)) as screen:
         text = await screen.press(key) if key else await screen.text()
         for line in screen.strips():
             assert all(segment.text.isascii() for segment in line)
@@ -24,14 +24,14 @@ async def test_ascii_means_every_character_of_every_view(key: str) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 async def test_ascii_lines_are_as_long_as_the_others(size: tuple[int, int]) -> None:
-    async with shown(snapshots.snapshot(), look=ASCII, size=size) as screen:
+    async with shown(snapshots.snapshot(), palette=ASCII, size=size) as screen:
         text = await screen.text()
     assert {len(line) for line in text.splitlines()} == {size[0]}
 
 
 @pytest.mark.parametrize("key", KEYS)
 async def test_no_colour_means_no_colour_at_all(key: str) -> None:
-    async with shown(snapshots.snapshot(), look=Look(colour=False)) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette(colour=False)) as screen:
         await (screen.press(key) if key else screen.text())
         for line in screen.strips():
             for segment in line:
@@ -41,7 +41,7 @@ async def test_no_colour_means_no_colour_at_all(key: str) -> None:
 
 
 async def test_without_colour_letters_carry_the_sides_and_bold_the_badge() -> None:
-    async with shown(snapshots.snapshot(), look=Look(colour=False)) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette(colour=False)) as screen:
         text = await screen.text()
         bold = "".join(
             segment.text
@@ -55,7 +55,7 @@ async def test_without_colour_letters_carry_the_sides_and_bold_the_badge() -> No
 
 
 async def test_without_colour_the_cursor_is_reversed() -> None:
-    async with shown(snapshots.snapshot(), look=Look(colour=False)) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette(colour=False)) as screen:
         await screen.press("down")
         reversed_text = "".join(
             segment.text
@@ -70,4 +70,4 @@ async def test_the_environment_can_ask_for_no_colour(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("NO_COLOR", "1")
     async with shown(snapshots.snapshot()) as screen:
         await screen.text()
-        assert not screen.app.look.colour
+        assert not screen.app.palette.colour

@@ -13,7 +13,7 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Roofs, Steps
 from brrrtop.model.tables import Span
 from brrrtop.text import units
-from brrrtop.tui.palette import DARK, LIGHT, MARKS, Look, to_ascii
+from brrrtop.tui.palette import DARK, LIGHT, MARKS, Palette, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
@@ -32,7 +32,7 @@ from tests.tui import snapshots
 from tests.tui.shown import shown
 
 WIDTHS = (20, 40, 80, 200)
-LOOKS = (Look(), Look(dark=False), Look(colour=False), Look(colour=False, ascii=True))
+LOOKS = (Palette(), Palette(dark=False), Palette(colour=False), Palette(colour=False, ascii=True))
 
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.integers(0, 60))
@@ -51,36 +51,36 @@ def test_nothing_that_is_there_vanishes_from_a_bar_with_room_for_all(shares: lis
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("look", LOOKS)
-def test_bars_fill_their_width_and_name_every_part(width: int, look: Look) -> None:
+def test_bars_fill_their_width_and_name_every_part(width: int, palette: Palette) -> None:
     parts = split_parts(snapshots.estimate().split)
-    text = bar(parts, look, width)
+    text = bar(parts, palette, width)
     assert text.cell_len == width
     for letter in "CMO?":
         assert letter in text.plain
 
 
 def test_a_bar_without_colour_tells_parts_apart_by_fill() -> None:
-    text = bar((("compute", 0.5), ("memory", 0.5)), Look(colour=False, ascii=True), 40).plain
+    text = bar((("compute", 0.5), ("memory", 0.5)), Palette(colour=False, ascii=True), 40).plain
     assert text == " C 50% ############# M 50% ============="
 
 
 def test_a_bar_of_nothing_is_dotted() -> None:
-    assert bar((), Look(colour=False, ascii=True), 6).plain == ". . . "
+    assert bar((), Palette(colour=False, ascii=True), 6).plain == ". . . "
 
 
 def test_a_meter_shows_unmeasured_as_dashes_and_never_as_empty() -> None:
-    look = Look(colour=False, ascii=True)
-    assert meter(None, look, 5).plain == "-----"
-    assert meter(0.0, look, 5).plain == "....."
-    assert meter(0.01, look, 5).plain == "#...."
-    assert meter(1.0, look, 5).plain == "#####"
+    palette = Palette(colour=False, ascii=True)
+    assert meter(None, palette, 5).plain == "-----"
+    assert meter(0.0, palette, 5).plain == "....."
+    assert meter(0.01, palette, 5).plain == "#...."
+    assert meter(1.0, palette, 5).plain == "#####"
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("look", LOOKS)
-def test_history_is_as_wide_and_high_as_asked(width: int, look: Look) -> None:
+def test_history_is_as_wide_and_high_as_asked(width: int, palette: Palette) -> None:
     for count in (1, 7, 300):
-        lines = stacked_area(snapshots.history(count), look, width, 5)
+        lines = stacked_area(snapshots.history(count), palette, width, 5)
         assert [line.cell_len for line in lines] == [width] * 5
 
 
@@ -96,15 +96,15 @@ def test_a_point_is_as_wide_as_the_time_it_stands_for() -> None:
 
 
 def test_history_stacks_compute_below_memory_below_overhead() -> None:
-    lines = stacked_area(snapshots.history(1), Look(colour=False, ascii=True), 1, 10)
+    lines = stacked_area(snapshots.history(1), Palette(colour=False, ascii=True), 1, 10)
     bottom_up = "".join(line.plain for line in reversed(lines))
     assert bottom_up == "######===."
 
 
 def test_sparklines_stand_at_the_right_edge() -> None:
-    assert sparkline((0.0, 0.5, 1.0), Look(), 5).plain == "  ▁▅█"
-    assert sparkline((), Look(), 4).plain == "    "
-    assert sparkline((0.0, 1.0), Look(ascii=True), 2).plain == ".#", "0 is a value too"
+    assert sparkline((0.0, 0.5, 1.0), Palette(), 5).plain == "  ▁▅█"
+    assert sparkline((), Palette(), 4).plain == "    "
+    assert sparkline((0.0, 1.0), Palette(ascii=True), 2).plain == ".#", "0 is a value too"
 
 
 @pytest.mark.parametrize("width", [0, 1, 2, 5, 20])
@@ -134,9 +134,10 @@ def test_words_are_wrapped_and_longer_words_broken() -> None:
 
 def test_a_rule_drops_its_note_before_its_title() -> None:
     assert (
-        rule("kernels", "by total", Look(ascii=True), 30).plain == "-- kernels ------- by total --"
+        rule("kernels", "by total", Palette(ascii=True), 30).plain
+        == "-- kernels ------- by total --"
     )
-    assert rule("kernels", "by total", Look(ascii=True), 16).plain.startswith("-- kernels -")
+    assert rule("kernels", "by total", Palette(ascii=True), 16).plain.startswith("-- kernels -")
 
 
 @pytest.mark.parametrize(
@@ -203,8 +204,8 @@ def test_how_sure_a_verdict_is_does_not_run_into_its_reason() -> None:
     found = snapshots.snapshot().estimate
     assert found is not None
     copying = replace(found, cause="exposed_copy", confidence=0.99)
-    assert headline(copying, Look(), 80).plain.endswith("beside them      99% sure")
-    assert headline(copying, Look(), 90).plain.endswith("  very sure 99%")
+    assert headline(copying, Palette(), 80).plain.endswith("beside them      99% sure")
+    assert headline(copying, Palette(), 90).plain.endswith("  very sure 99%")
 
 
 def test_launches_that_set_the_pace_beside_waits_are_not_told_alone() -> None:
@@ -213,11 +214,11 @@ def test_launches_that_set_the_pace_beside_waits_are_not_told_alone() -> None:
     assert found is not None
     both = replace(found, cause="launch", account=snapshots.account(launch=0.43, sync=0.13))
     said = "waiting for the next kernel launch, another 13% after syncs"
-    assert said in headline(both, Look(), 120).plain
-    assert "kernel launch  " in headline(both, Look(), 80).plain, "no room, and nothing cut"
+    assert said in headline(both, Palette(), 120).plain
+    assert "kernel launch  " in headline(both, Palette(), 80).plain, "no room, and nothing cut"
     few = replace(both, account=snapshots.account(launch=0.43, sync=0.04))
-    assert "syncs" not in headline(few, Look(), 120).plain
-    assert "syncs" not in headline(replace(both, cause="sync"), Look(), 120).plain
+    assert "syncs" not in headline(few, Palette(), 120).plain
+    assert "syncs" not in headline(replace(both, cause="sync"), Palette(), 120).plain
 
 
 @pytest.mark.parametrize(
@@ -227,23 +228,23 @@ def test_a_host_that_is_mostly_waited_for_does_not_run_ahead(waited: float, word
     found = snapshots.snapshot().estimate
     assert found is not None
     late = replace(found, account=snapshots.account(compute=1 - waited, input=waited))
-    assert launch_pieces(late, Look())[0].plain.startswith(words)
+    assert launch_pieces(late, Palette())[0].plain.startswith(words)
 
 
 def test_what_is_weighed_by_time_and_what_is_counted_say_so() -> None:
     found = snapshots.snapshot().estimate
     assert found is not None
-    pieces = [piece.plain for piece in launch_pieces(found, Look())]
+    pieces = [piece.plain for piece in launch_pieces(found, Palette())]
     assert pieces == ["host runs ahead (88% by time)", "lead 184 µs", "late 12% of launches"]
 
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("size", [(20, 6), (80, 20), (200, 50)])
 def test_the_roofline_fits_its_size_and_shows_every_known_kernel(
-    look: Look, size: tuple[int, int]
+    palette: Palette, size: tuple[int, int]
 ) -> None:
     width, height = size
-    lines = roofline(snapshots.KERNELS, snapshots.ROOFS, [(10.0, 1e13)], look, width, height)
+    lines = roofline(snapshots.KERNELS, snapshots.ROOFS, [(10.0, 1e13)], palette, width, height)
     assert len(lines) == max(5, height)
     if width >= 80:
         text = "\n".join(line.plain for line in lines)
@@ -256,14 +257,14 @@ def test_the_roofline_fits_its_size_and_shows_every_known_kernel(
 def test_all_kernels_together_stay_visible_where_one_is_nearly_all_of_them() -> None:
     kernel = next(k for k in snapshots.KERNELS if k.flop_per_s and k.bytes_per_s)
     point = (kernel.flop_per_s / kernel.bytes_per_s, kernel.flop_per_s)
-    lines = roofline([kernel], snapshots.ROOFS, [(1.0, 1e12), point], Look(), 80, 20)
+    lines = roofline([kernel], snapshots.ROOFS, [(1.0, 1e12), point], Palette(), 80, 20)
     assert "◆" in "\n".join(line.plain for line in lines)
 
 
 def test_roofs_of_the_same_height_share_a_line_and_their_names() -> None:
     kernels = [replace(snapshots.KERNELS[0], precision=name) for name in ("fp16", "bf16")]
     roofs = Roofs({"bf16": 989e12, "fp16": 989e12}, 4.8e12, "NVIDIA H200 datasheet")
-    lines = roofline(kernels, roofs, [], Look(), 80, 20)
+    lines = roofline(kernels, roofs, [], Palette(), 80, 20)
     text = "\n".join(line.plain for line in lines)
     assert "bf16, fp16 989 TFLOP/s" in text
 
@@ -272,7 +273,7 @@ def test_what_to_try_ends_in_an_ellipsis_where_the_rest_has_no_room() -> None:
     advisory = replace(snapshots.ADVISORIES[0], suggests="one two three four five " * 10)
     tried = wrapped(advisory.suggests, 48)
     for height in (2, 3, len(tried), len(tried) + 1):
-        lines = blocks((advisory,), Look(), 60, height)
+        lines = blocks((advisory,), Palette(), 60, height)
         assert len(lines) == height
         assert lines[-1].plain.endswith("…") == (height - 1 < len(tried))
         assert all(line.cell_len <= 60 for line in lines)
@@ -284,22 +285,22 @@ def test_advice_is_shown_unabridged_where_there_is_room_and_else_the_first_says_
     many = tuple(replace(one, says=f"{one.says} and so on" * 4) for one in snapshots.ADVISORIES)
     assert len(many) > MOST
     for height, count in ((3, 2), (4, 3), (60, len(many))):
-        assert fitting(many, Look(), 80, height) == count
-        text = [line.plain for line in blocks(many[:count], Look(), 80, height)]
+        assert fitting(many, Palette(), 80, height) == count
+        text = [line.plain for line in blocks(many[:count], Palette(), 80, height)]
         assert len(text) <= height
         assert sum(line.startswith(("saves", "to know")) for line in text) == count
         assert any(line.strip().startswith("try") for line in text)
     assert not any("…" in line for line in text), "nothing is cut where there is room"
-    assert fitting((), Look(), 80, 10) == 0
+    assert fitting((), Palette(), 80, 10) == 0
 
 
 def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsewhere() -> None:
     kernel = snapshots.KERNELS[0]
-    whole, part = (kernel_line(kernel, 80, Look(), steps).plain for steps in (None, 40.0))
+    whole, part = (kernel_line(kernel, 80, Palette(), steps).plain for steps in (None, 40.0))
     assert "27.9 ms" in whole and " 96 " in whole
     assert "698 µs" in part and " 2.4 " in part and "291 µs" in part
-    assert "a step▼" in header_line(80, "total", False, Look(), 40.0).plain
-    assert "total▼" in header_line(80, "total", False, Look()).plain
+    assert "a step▼" in header_line(80, "total", False, Palette(), 40.0).plain
+    assert "total▼" in header_line(80, "total", False, Palette()).plain
     estimate = snapshots.estimate()
     duration_ns, step_ns = estimate.account.duration_ns, estimate.steps.step_ns
     assert step_ns is not None
@@ -328,7 +329,7 @@ def test_the_account_is_shown_whole() -> None:
 def test_the_legend_keeps_to_its_lines_and_sums_up_what_has_no_room(width: int) -> None:
     shares = {"compute": 0.29, "memory": 0.47, "underfilled": 0.22, "launch": 0.018}
     parts = booked(snapshots.account(**shares, device=0.002))
-    lines = account_legend(parts, Look(), width, 2, 36_000_000)
+    lines = account_legend(parts, Palette(), width, 2, 36_000_000)
     assert len(lines) <= 2 and all(line.cell_len <= width for line in lines)
     text = " ".join(line.plain for line in lines)
     assert "memory 47%" in text and ("device" in text) != (" more " in text)
@@ -393,7 +394,7 @@ def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
     estimate = snapshots.snapshot().estimate
     assert estimate is not None
     bare = tuple(replace(row, flop_per_s=None, bytes_per_s=None) for row in estimate.kernels)
-    lines = legend(replace(estimate, kernels=bare), Look(), 60)
+    lines = legend(replace(estimate, kernels=bare), Palette(), 60)
     text = " ".join(line.plain for line in lines)
     assert "record_shapes=True." in text
     assert "0 of" not in text
@@ -401,16 +402,16 @@ def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
 
 
 def test_a_history_of_one_look_has_no_past() -> None:
-    look = Look()
-    assert " ago" in time_axis(snapshots.history(10), look, 80).plain
-    assert " ago" not in time_axis(snapshots.history(1), look, 80).plain
+    palette = Palette()
+    assert " ago" in time_axis(snapshots.history(10), palette, 80).plain
+    assert " ago" not in time_axis(snapshots.history(1), palette, 80).plain
 
 
 def test_the_title_names_the_script_and_not_where_python_lies() -> None:
     source = replace(
         snapshots.snapshot().source, cmdline="/opt/venv/bin/python3 -u runs/train.py --lr 1/8"
     )
-    says = subject(replace(snapshots.snapshot(), source=source), Look()).plain
+    says = subject(replace(snapshots.snapshot(), source=source), Palette()).plain
     assert says.endswith(" · python3 -u runs/train.py --lr 1/8")
 
 
@@ -432,7 +433,7 @@ def test_what_is_waited_for_takes_the_lines_there_are(width: int, shown_words: s
     )
     waiting = snapshots.waiting()
     waiting = replace(waiting, source=replace(waiting.source, notes=(note,)))
-    lines = nothing_yet(waiting, Look(), width, 2)
+    lines = nothing_yet(waiting, Palette(), width, 2)
     assert len(lines) == (1 if width == 200 else 2)
     assert all(line.cell_len <= width for line in lines)
     assert lines[-1].plain.endswith(shown_words)

@@ -12,7 +12,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, SourceInfo
 from brrrtop.model.tables import Device
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.pane import Pane
 from tests.tui import snapshots
@@ -414,9 +414,9 @@ async def test_an_unchanged_snapshot_draws_nothing() -> None:
 
 
 async def test_the_light_theme_is_one_key_away() -> None:
-    async with shown(snapshots.snapshot(), look=Look()) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette()) as screen:
         await screen.press("t")
-        assert screen.app.look == Look(dark=False)
+        assert screen.app.palette == Palette(dark=False)
         assert screen.app.theme == "brrrtop-light"
         await screen.press("t")
         assert screen.app.theme == "brrrtop-dark"

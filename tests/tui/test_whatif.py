@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.range_bar import range_bar
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
@@ -116,8 +116,8 @@ async def test_without_a_simulated_step_the_screen_says_why() -> None:
 
 @pytest.mark.parametrize("keys", [("w",), ("w", "enter")])
 async def test_nothing_is_cut_that_matters_on_a_narrow_ascii_screen(keys: tuple[str, ...]) -> None:
-    look = Look(colour=False, ascii=True)
-    async with shown(snapshots.snapshot(), size=(80, 24), look=look) as screen:
+    palette = Palette(colour=False, ascii=True)
+    async with shown(snapshots.snapshot(), size=(80, 24), palette=palette) as screen:
         text = await screen.press(*keys)
         assert text.isascii()
         assert "35-48%" in text
@@ -141,5 +141,5 @@ def test_the_bar_of_a_range_has_zero_both_ends_and_the_middle(
 ) -> None:
     scale = (-0.1, 0.1) if low < 0 else (0.0, 1.0)
     cells = len(bar) if len(bar) > 1 else 1
-    drawn = range_bar(low, middle, high, scale, "good", Look(), cells)
+    drawn = range_bar(low, middle, high, scale, "good", Palette(), cells)
     assert drawn.plain == bar

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from brrrtop.analysis.ceilings import ceilings_for
-from brrrtop.analysis.estimate import Judged
+from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import Role
 from brrrtop.model.tables import Device
 from brrrtop.model.vocabulary import CallClass, MarkClass
@@ -44,7 +44,7 @@ def stepped(scene: Scene) -> Step:
     return found
 
 
-def told(judged: Judged) -> Priced:
+def told(judged: Analysis) -> Priced:
     found = priced(judged)
     assert found is not None
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brrrtop.analysis.estimate import Judged, estimate
+from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.cli.commands import demo
 from brrrtop.model.tables import Span
 from brrrtop.session.whole import analyze
@@ -25,7 +25,7 @@ STEADY = sorted(
 CLOSE = 0.03
 
 
-def judged(name: str) -> Judged:
+def judged(name: str) -> Analysis:
     source = open_source(RECORDINGS / f"{name}.brrr")
     timeline = Timeline()
     for frame in source.frames():

@@ -8,7 +8,7 @@ from brrrtop.advisories.context import Context, advisory
 from brrrtop.analysis.account.steps import LOADING_SHARE
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Regime
-from brrrtop.model.tables import Turns
+from brrrtop.model.tables import TimeSlices
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
 
@@ -204,7 +204,7 @@ def shared_gpu(context: Context) -> Advisory | None:
     )
 
 
-def _in_turns(context: Context, turns: Turns) -> Advisory | None:
+def _in_turns(context: Context, turns: TimeSlices) -> Advisory | None:
     """Two processes on one GPU take turns; kernels stopped for them are recorded as running."""
     taken = context.idle("other_process")
     least = units.share(math.floor(100 * taken) / 100)

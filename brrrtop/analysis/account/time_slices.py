@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from brrrtop.kernel_names import families
 from brrrtop.model import intervals
-from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Turns, Window
+from brrrtop.model.tables import I8, Activities, ActivityType, Bool, TimeSlices, Window
 from brrrtop.model.vocabulary import Metric
 
 U8 = npt.NDArray[np.uint64]
@@ -79,7 +79,7 @@ def others_there(window: Window) -> tuple[I8, I8]:
     return intervals.merge(starts[there], ends[there])
 
 
-def without_turns(window: Window, uncut: Window) -> Window:
+def without_other_processes(window: Window, uncut: Window) -> Window:
     """The window with its kernels as long as they had the device, and what others had as `turns`.
 
     The same again where nobody else was counted, where MPS lets processes run side by side, and
@@ -102,7 +102,7 @@ def without_turns(window: Window, uncut: Window) -> Window:
     if not len(hit):
         return window
     taken = intervals.merge_unsorted(ends[hit], acts.ends_ns[hit])
-    turns = Turns(*taken, len(hit), found.turn_ns, found.alike)
+    turns = TimeSlices(*taken, len(hit), found.turn_ns, found.alike)
     return replace(window, activities=replace(acts, ends_ns=ends), turns=turns)
 
 

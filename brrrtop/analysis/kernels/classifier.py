@@ -13,7 +13,7 @@ from brrrtop.analysis.counters.readings import mean_reading
 from brrrtop.analysis.kernels import occupancy, roofline
 from brrrtop.analysis.kernels.amounts import BYTES, NAME, NOTHING, SHAPES, amounts
 from brrrtop.analysis.kernels.ops import work_of
-from brrrtop.analysis.kernels.roofline import Told
+from brrrtop.analysis.kernels.roofline import Bound
 from brrrtop.kernel_names import families
 from brrrtop.kernel_names.facts import NameFacts, name_facts
 from brrrtop.kernel_names.families import Family, family_of
@@ -63,7 +63,7 @@ class Group:
         return max(self.total_ns / self.count, 1.0)
 
 
-class Judge:
+class Classifier:
     """Decides group by group; holds what the decisions share.
 
     Args:
@@ -125,25 +125,25 @@ class Judge:
         level = NOTHING if told.side is Side.UNKNOWN else level
         return replace(group, side=told.side, certainty=told.certainty, level=level)
 
-    def _told(self, group: Group, cores: bool | None, is_score: bool) -> Told:
+    def _told(self, group: Group, cores: bool | None, is_score: bool) -> Bound:
         family, mean_ns = group.family, group.mean_ns
         if family.kind == families.COMM:
-            return Told(Side.COMM, 1.0)
+            return Bound(Side.COMM, 1.0)
         if family.kind == families.SPIN:
-            return Told(Side.UNDERFILLED, 1.0)
+            return Bound(Side.UNDERFILLED, 1.0)
         by_dram = None if self._is_cached(group.size_bytes) else group.memory_share_of_roof
         if roofline.is_launch_scale(mean_ns, group.waves, group.compute_share_of_roof, by_dram):
-            return Told(Side.UNDERFILLED, roofline.BY_GRID)
+            return Bound(Side.UNDERFILLED, roofline.BY_GRID)
         if family is families.OTHER and group.level < BYTES:
-            return Told(Side.UNKNOWN, 0.0)
-        told = Told(Side.MEMORY, roofline.BY_FAMILY)
+            return Bound(Side.UNKNOWN, 0.0)
+        told = Bound(Side.MEMORY, roofline.BY_FAMILY)
         if roofline.is_contraction(family):
             told = self._contraction(group, cores, is_score)
         if group.waves is None and mean_ns < roofline.LAUNCH_SCALE_NS:
-            told = Told(told.side, min(told.certainty, roofline.SHORT_UNPLACED))
+            told = Bound(told.side, min(told.certainty, roofline.SHORT_UNPLACED))
         return told
 
-    def _contraction(self, group: Group, cores: bool | None, is_score: bool) -> Told:
+    def _contraction(self, group: Group, cores: bool | None, is_score: bool) -> Bound:
         """A product, convolution or attention: by its shapes, else by its name, grid and duration."""
         ridge = None
         if self._ceilings and group.precision:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels.attention_matmuls import score_products
-from brrrtop.analysis.kernels.classifier import Group, Judge
+from brrrtop.analysis.kernels.classifier import Classifier, Group
 from brrrtop.model.estimate import Side
 from brrrtop.model.tables import Activities, Bool, Window
 
@@ -62,7 +62,7 @@ class _Grouping:
 def label(window: Window, ceilings: Ceilings | None) -> Labels:
     """Labels of all activities of the window."""
     grouping = _group(window)
-    judge = Judge(window, ceilings)
+    judge = Classifier(window, ceilings)
     scores = grouping.scores
     groups = tuple(
         judge.group(

@@ -61,7 +61,7 @@ _DEPTHWISE = re.compile(r"[dD]epthwise|dwconv")
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Bound:
     """A side and how sure it is, 0..1."""
 
     side: Side
@@ -107,7 +107,7 @@ def padding(facts: NameFacts, inner: tuple[int, ...], channels: int | None) -> f
     return more * min(-(-m // a) * a * (-(-n // b) * b) for a, b in ways) / (m * n)
 
 
-def by_intensity(flop: float, size_bytes: float, ridge: float, reached: float) -> Told:
+def by_intensity(flop: float, size_bytes: float, ridge: float, reached: float) -> Bound:
     """The side of a contraction whose shapes are known.
 
     Args:
@@ -118,12 +118,12 @@ def by_intensity(flop: float, size_bytes: float, ridge: float, reached: float) -
     certainty = 0.5 + (BY_SHAPES - 0.5) * min(1.0, abs(octaves))
     if octaves < 0 and reached < EXPLAINS:
         certainty = UNEXPLAINED
-    return Told(Side.COMPUTE if octaves >= 0 else Side.MEMORY, certainty)
+    return Bound(Side.COMPUTE if octaves >= 0 else Side.MEMORY, certainty)
 
 
 def by_name(
     name: str, family: Family, ridge: float | None, highest: float | None, is_score: bool
-) -> Told:
+) -> Bound:
     """The side of a contraction of which only name, grid and duration are known.
 
     Args:
@@ -131,12 +131,12 @@ def by_name(
         is_score: A product of attention written out, by its place in the sequence.
     """
     if family.name == "gemm-skinny" or _DEPTHWISE.search(name):
-        return Told(Side.MEMORY, BY_BOUND)
+        return Bound(Side.MEMORY, BY_BOUND)
     if ridge is None or highest is None:
-        return Told(Side.COMPUTE, BY_NAME)
+        return Bound(Side.COMPUTE, BY_NAME)
     if highest < ridge:
-        return Told(Side.MEMORY, BY_BOUND)
-    return Told(Side.COMPUTE, BY_NAME)
+        return Bound(Side.MEMORY, BY_BOUND)
+    return Bound(Side.COMPUTE, BY_NAME)
 
 
 def highest_intensity(

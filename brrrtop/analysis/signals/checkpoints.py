@@ -30,7 +30,7 @@ LEAST_STEPS = 3.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Saves:
+class Checkpoints:
     """Saves in the window."""
 
     count: int
@@ -53,7 +53,7 @@ class Saves:
     ends_ns: I8
 
 
-def saves(joined: Joined, steps: float | None) -> Saves | None:
+def saves(joined: Joined, steps: float | None) -> Checkpoints | None:
     """Saves of the window; None where nothing looks like one.
 
     Args:
@@ -87,7 +87,7 @@ def _looks_like(burst: I8, large: Bool, sizes: I8) -> Bool:
     return np.asarray((counts >= LEAST_COPIES) & (sums >= LEAST_BYTES))
 
 
-def _summed(joined: Joined, rows: Bool, burst: I8, marked: bool) -> Saves:
+def _summed(joined: Joined, rows: Bool, burst: I8, marked: bool) -> Checkpoints:
     activities, span = joined.window.activities, joined.window.span
     which = np.unique(burst[rows])
     reach = np.maximum.accumulate(np.where(joined.kernels, activities.ends_ns, span.t0_ns))
@@ -102,7 +102,7 @@ def _summed(joined: Joined, rows: Bool, burst: I8, marked: bool) -> Saves:
     idle = intervals.Cover(joined.gap_starts_ns, joined.gap_ends_ns).between(low, high)
     large = rows & (activities.size_bytes > READ_BACK_BYTES)
     _, times = np.unique(activities.size_bytes[large], return_counts=True)
-    return Saves(
+    return Checkpoints(
         count=len(which),
         marked=marked,
         repeated=bool(times[times > 1].sum() * 2 > times.sum()),

@@ -15,21 +15,21 @@ from brrrtop.analysis.account.pauses import Pauses, pauses
 from brrrtop.analysis.counters.readings import Readings, readings
 from brrrtop.analysis.kernels.traits import Role, used
 from brrrtop.analysis.signals.chains import Chains, chains
-from brrrtop.analysis.signals.checkpoints import Saves, saves
+from brrrtop.analysis.signals.checkpoints import Checkpoints, saves
 from brrrtop.analysis.signals.collectives import Collectives, collectives
 from brrrtop.analysis.signals.cpu_work import CpuWork, cpu_work
 from brrrtop.analysis.signals.embeddings import DenseGradients, dense_gradients
 from brrrtop.analysis.signals.host_activity import Hosts, hosts
-from brrrtop.analysis.signals.host_reads import ValueReads, value_reads
+from brrrtop.analysis.signals.host_reads import HostReads, value_reads
 from brrrtop.analysis.signals.joined import Joined, joined
 from brrrtop.analysis.signals.optimizers import Optimizer, optimizer
 from brrrtop.analysis.signals.precision import Precision, precision
 from brrrtop.analysis.signals.recomputation import recomputed_ns
 from brrrtop.analysis.signals.syncs import Syncs, syncs
 from brrrtop.analysis.signals.transfers import Transfers, transfers, wait_p50_ns
-from brrrtop.analysis.signals.written_attention import EagerAttention, eager_attention
+from brrrtop.analysis.signals.written_attention import WrittenAttention, eager_attention
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import I8, Turns, Window
+from brrrtop.model.tables import I8, TimeSlices, Window
 from brrrtop.model.vocabulary import MarkClass
 
 _BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
@@ -46,18 +46,18 @@ class Facts:
     dispatch_idle_ns: int
     """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
     chains: Chains | None
-    attention: EagerAttention | None
+    attention: WrittenAttention | None
     eager_norm_ns: int
     precision: Precision
     transfers: Transfers
     """Less the copies of `saves`."""
-    saves: Saves | None
+    saves: Checkpoints | None
     dense_gradients: DenseGradients | None
     wait_p50_ns: int | None
     """Half of the waits for input are shorter; None: none is marked."""
     syncs: Syncs | None
     cpu_work: CpuWork | None
-    value_reads: ValueReads | None
+    value_reads: HostReads | None
     optimizer: Optimizer | None
     hosts: Hosts
     saves_between: Pauses | None
@@ -70,7 +70,7 @@ class Facts:
     """Newest compute capability that kernel names say they were built for."""
     lost_share: float
     """Records lost over records there were."""
-    turns: Turns | None
+    turns: TimeSlices | None
     """What another process had of the time in which kernels were recorded; None: none is known."""
 
 

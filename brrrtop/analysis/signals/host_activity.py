@@ -15,7 +15,7 @@ from brrrtop.model.vocabulary import CallClass, MarkClass
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Occurrences:
     """Marks or calls of one class within the window."""
 
     count: int = 0
@@ -34,18 +34,18 @@ class Seen:
 class Hosts:
     """The host side of the window."""
 
-    allocs: Seen
+    allocs: Occurrences
     """Driver allocations and frees."""
     allocs_late: int
     """Those after half of the device's work began: none, where a cache was only filled."""
-    modules: Seen
+    modules: Occurrences
     loading_ns: int
     """Device idle while first launches of kernels loaded them (`launches.loading_ns`)."""
-    compiles: Seen
+    compiles: Occurrences
     recompiles: int
-    gc: Seen
-    checkpoint: Seen
-    logging: Seen
+    gc: Occurrences
+    checkpoint: Occurrences
+    logging: Occurrences
     retries: int
     """Caching-allocator retries."""
     launches: int
@@ -84,13 +84,13 @@ def _allocs_late(window: Window) -> int:
     return int(((window.calls.classes == CallClass.ALLOC) & late).sum())
 
 
-def _marks(window: Window, mark_class: int, idle: intervals.Cover) -> Seen:
+def _marks(window: Window, mark_class: int, idle: intervals.Cover) -> Occurrences:
     rows = np.asarray(window.marks.classes == mark_class)
     starts, ends = mark_spans(window, mark_class)
     low, high = intervals.clip(starts, ends, window.span.t0_ns, window.span.t1_ns)
     length = high - low
     values = window.marks.values[rows]
-    return Seen(
+    return Occurrences(
         count=int(rows.sum()),
         total_ns=int(length.sum()),
         largest_ns=int(length.max()) if len(length) else 0,
@@ -100,7 +100,7 @@ def _marks(window: Window, mark_class: int, idle: intervals.Cover) -> Seen:
     )
 
 
-def _calls(window: Window, call_class: int, idle: intervals.Cover) -> Seen:
+def _calls(window: Window, call_class: int, idle: intervals.Cover) -> Occurrences:
     calls = window.calls
     rows: Bool = np.asarray(calls.classes == call_class)
     low, high = intervals.clip(
@@ -108,7 +108,7 @@ def _calls(window: Window, call_class: int, idle: intervals.Cover) -> Seen:
     )
     low, high = low[high > low], high[high > low]
     starts, ends = intervals.merge(low, high)
-    return Seen(
+    return Occurrences(
         count=len(low),
         total_ns=intervals.total(starts, ends),
         largest_ns=int((high - low).max()) if len(low) else 0,

@@ -33,7 +33,7 @@ _WORK = (Role.GEMM, Role.CONV, Role.ATTENTION, Role.OPTIMIZER, Role.SKINNY)
 
 
 @dataclass(frozen=True, slots=True)
-class ValueReads:
+class HostReads:
     """Stretches of values read, and nothing else on the device."""
 
     reads: int
@@ -47,7 +47,7 @@ class ValueReads:
     """Of that, with nothing on the device."""
 
 
-def value_reads(joined: Joined, steps: Steps) -> ValueReads | None:
+def value_reads(joined: Joined, steps: Steps) -> HostReads | None:
     """Stretches of the window; None where nothing reads so many values in one go."""
     activities = joined.window.activities
     small = (activities.copy_kinds == CopyKind.DTOH) & ~joined.kernels
@@ -72,7 +72,7 @@ def value_reads(joined: Joined, steps: Steps) -> ValueReads | None:
     idle = np.zeros(1, np.int64)
     idle = np.append(idle, np.cumsum(joined.gap_ends_ns - joined.gap_starts_ns))
     inside = [np.searchsorted(joined.gap_rows, edge, "right") for edge in (low, high)]
-    return ValueReads(
+    return HostReads(
         reads=int(count.sum()),
         histograms=int((histograms[high] - histograms[low]).sum()),
         some_steps=_some_steps(activities.starts_ns[reads], steps),

@@ -15,7 +15,7 @@ import numpy as np
 
 from brrrtop.analysis.signals import stack_lines
 from brrrtop.model import intervals
-from brrrtop.model.stack_samples import Line, Looks
+from brrrtop.model.stack_samples import Line, StackSamples
 from brrrtop.model.tables import I8, Marks, Window
 from brrrtop.model.vocabulary import MarkClass
 
@@ -29,7 +29,7 @@ _Z = 1.96
 """Of the normal distribution, for 95 %."""
 
 
-def looks(window: Window, named: tuple[MarkClass, ...]) -> Looks | None:
+def looks(window: Window, named: tuple[MarkClass, ...]) -> StackSamples | None:
     """Samples outside marks of the classes `named`, which name a cause; None without any."""
     marks, rows = window.marks, _outside(window.marks, named)
     within = len(rows) >= LEAST_SAMPLES or window.watched is None
@@ -40,7 +40,7 @@ def looks(window: Window, named: tuple[MarkClass, ...]) -> Looks | None:
         return None
     found = stack_lines.shares(window.names, marks.name_ids[rows])
     at = marks.starts_ns[rows]
-    return Looks(
+    return StackSamples(
         count=len(rows),
         span_ns=int(at.max() - at.min()),
         within=within,
@@ -50,7 +50,7 @@ def looks(window: Window, named: tuple[MarkClass, ...]) -> Looks | None:
     )
 
 
-def io_part(found: Looks | None) -> float:
+def io_part(found: StackSamples | None) -> float:
     """Part of the host's unexplained idle time that is `io`: that of the samples whose line reads
     as file or network work. 0 where too few samples or too small a part would make it a guess.
 

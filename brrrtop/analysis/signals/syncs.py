@@ -8,7 +8,7 @@ import numpy as np
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.kernels.traits import used
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Saves
+from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Checkpoints
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Window
@@ -33,7 +33,7 @@ class Syncs:
     """Told from small copies to the host: the calls themselves were not recorded."""
 
 
-def syncs(joined: Joined, saved: Saves | None = None) -> Syncs | None:
+def syncs(joined: Joined, saved: Checkpoints | None = None) -> Syncs | None:
     """Waits in the window; None without call records or small values read back.
 
     Args:
@@ -66,7 +66,7 @@ def syncs(joined: Joined, saved: Saves | None = None) -> Syncs | None:
     )
 
 
-def _readbacks(joined: Joined, saved: Saves | None) -> Syncs | None:
+def _readbacks(joined: Joined, saved: Checkpoints | None) -> Syncs | None:
     """Waits told from small values copied to the host, where calls were not recorded.
 
     The host wants such a value at once: it waits for the copy, and launches again after it.

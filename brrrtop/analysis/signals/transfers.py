@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Saves
+from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Checkpoints
 from brrrtop.analysis.signals.joined import Joined, mark_spans
 from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
@@ -49,7 +49,7 @@ class Transfers:
     set_bytes: int
 
 
-def transfers(joined: Joined, saved: Saves | None = None) -> Transfers:
+def transfers(joined: Joined, saved: Checkpoints | None = None) -> Transfers:
     """Copies by direction and memory, less those of `saved`; all zero where none ran."""
     activities = joined.window.activities
     kernels = joined.kernels

@@ -28,7 +28,7 @@ _BETWEEN = (Role.POINTWISE, Role.SOFTMAX, Role.COPY, Role.SET, Role.FUSED, Role.
 
 
 @dataclass(frozen=True, slots=True)
-class EagerAttention:
+class WrittenAttention:
     """Unfused attention of the window."""
 
     count: int
@@ -52,7 +52,7 @@ class _Products:
     op_ids: I8
 
 
-def eager_attention(joined: Joined) -> EagerAttention | None:
+def eager_attention(joined: Joined) -> WrittenAttention | None:
     """Eager attention in the window; None when there is none."""
     softmax = joined.is_role(Role.SOFTMAX) | _named(joined, Role.FUSED, _fused_softmax)
     written = _named(joined, Role.POINTWISE, _exponential)
@@ -77,7 +77,7 @@ def eager_attention(joined: Joined) -> EagerAttention | None:
     return _gather(joined, order, found, at, before)
 
 
-def _gather(joined: Joined, order: I8, found: _Products, at: I8, before: I8) -> EagerAttention:
+def _gather(joined: Joined, order: I8, found: _Products, at: I8, before: I8) -> WrittenAttention:
     """What lies from the first to the last product around each softmax."""
     backward = joined.has(Trait.BACKWARD)[order][at]
     streams = joined.window.activities.stream_ids[order]
@@ -92,7 +92,7 @@ def _gather(joined: Joined, order: I8, found: _Products, at: I8, before: I8) -> 
     np.add.at(edge, low, 1)
     np.add.at(edge, high + 1, -1)
     rows = np.sort(order[np.cumsum(edge[:-1]) > 0])
-    return EagerAttention(
+    return WrittenAttention(
         count=len(at),
         total_ns=int(joined.durations_ns[rows].sum()),
         rows=rows,

@@ -38,12 +38,12 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         CollectorError: It cannot be attached to; says why and what would work.
     """
     live.refuse_taken_file(options)
-    from brrrtop.cli.restarted import Successors
+    from brrrtop.cli.restarted import RestartedProcesses
 
     attached = attach(process.pid, agent_files(), says=output.say)
     try:
         output.say(_how(attached))
-        successors = Successors(process, options, agent=True)
+        successors = RestartedProcesses(process, options, agent=True)
         try:
             cmdline = " ".join(process.cmdline)
             source = live.open_live(attached.client, process.pid, options, cmdline)

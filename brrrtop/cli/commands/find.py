@@ -12,7 +12,7 @@ from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output, show
 from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
-from brrrtop.cli.restarted import Successors
+from brrrtop.cli.restarted import RestartedProcesses
 from brrrtop.errors import NoTrainer, UsageError
 from collectors.errors import CollectorError
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
@@ -136,6 +136,6 @@ def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int
     elif not asking:
         output.say(f"the GPU's counters only; for kernels and causes: `brrrtop attach {one.pid}`")
     live.refuse_taken_file(options)
-    successors = Successors(one.process, options, agent=False)
+    successors = RestartedProcesses(one.process, options, agent=False)
     source = live.open_live(None, one.pid, options, one.command)
     return live.watch(source, options, gates, successors)

@@ -23,7 +23,7 @@ from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.watching import Watching
+from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.views.report import to_text
 from collectors.attach import agent_library
@@ -94,7 +94,7 @@ class _Beside:
         self._options = options
         self._gates = list(gates)
         self._source: LiveSource | None = None
-        self._driver: Watching | None = None
+        self._driver: LiveSession | None = None
         self._next_s = 0.0
         self._opened_s = 0.0
         self._latest: Snapshot | None = None

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from brrrtop.text import units
-from brrrtop.tui.palette import Look, letter
+from brrrtop.tui.palette import Palette, letter
 
 Part = tuple[str, float]
 """A bucket of `look.MARKS` and its share of the bar."""
@@ -35,7 +35,7 @@ def cells(shares: Sequence[float], width: int) -> list[int]:
     return counts
 
 
-def bar(parts: Sequence[Part], look: Look, width: int, labels: Sequence[str] = ()) -> Text:
+def bar(parts: Sequence[Part], palette: Palette, width: int, labels: Sequence[str] = ()) -> Text:
     """The parts side by side over `width` cells.
 
     Args:
@@ -48,30 +48,30 @@ def bar(parts: Sequence[Part], look: Look, width: int, labels: Sequence[str] = (
         if not count:
             continue
         wordy = labels[i] if i < len(labels) else ""
-        text.append(_segment(bucket, share, wordy, look, count), look.filled(bucket))
+        text.append(_segment(bucket, share, wordy, palette, count), palette.filled(bucket))
     if text.cell_len < width:
-        text.append((". " if look.ascii else "· ") * width, look.style("rule"))
+        text.append((". " if palette.ascii else "· ") * width, palette.style("rule"))
         text.truncate(width)
     return text
 
 
-def _segment(bucket: str, share: float, wordy: str, look: Look, count: int) -> str:
+def _segment(bucket: str, share: float, wordy: str, palette: Palette, count: int) -> str:
     sign = letter(bucket)
-    fill = " " if look.colour else look.fill(bucket)
+    fill = " " if palette.colour else palette.fill(bucket)
     for label in (f" {wordy} " if wordy else "", f" {sign} {units.share(share)} ", f" {sign} "):
         if label and cell_len(label) <= count:
             return label + fill * (count - cell_len(label))
     return sign + fill * (count - 1)
 
 
-def meter(share: float | None, look: Look, width: int, hue: str = "text") -> Text:
+def meter(share: float | None, palette: Palette, width: int, hue: str = "text") -> Text:
     """One value of 0..1 as a bar of fixed width; nothing measured is an empty, dashed one."""
     if width <= 0:
         return Text()
     if share is None:
-        return Text.styled(("-" if look.ascii else "╌") * width, look.style("rule"))
-    full = "#" if look.ascii else "━"
-    rest = "." if look.ascii else ("─" if look.colour else "╌")
+        return Text.styled(("-" if palette.ascii else "╌") * width, palette.style("rule"))
+    full = "#" if palette.ascii else "━"
+    rest = "." if palette.ascii else ("─" if palette.colour else "╌")
     filled = min(width, max(1 if share > 0 else 0, round(share * width)))
-    text = Text.styled(full * filled, look.style(hue))
-    return text.append(rest * (width - filled), look.style("rule"))
+    text = Text.styled(full * filled, palette.style(hue))
+    return text.append(rest * (width - filled), palette.style("rule"))

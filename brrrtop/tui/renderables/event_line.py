@@ -8,7 +8,7 @@ from rich.text import Text
 
 from brrrtop.model.snapshot import Event
 from brrrtop.text import units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import wrapped
 
 EPOCH_NS = 10**18
@@ -16,7 +16,7 @@ EPOCH_NS = 10**18
 HUES = {"stall": "overhead", "throttle": "alarm", "trainer": "memory", "regime": "text"}
 
 
-def event_lines(event: Event, now_ns: int, look: Look, width: int) -> list[Text]:
+def event_lines(event: Event, now_ns: int, palette: Palette, width: int) -> list[Text]:
     """Time of day where the source knows it, how long ago, the kind, and the sentence."""
     ago = units.duration(max(0, now_ns - event.t_ns))
     clock = ""
@@ -26,6 +26,6 @@ def event_lines(event: Event, now_ns: int, look: Look, width: int) -> list[Text]
     lines = []
     for i, words in enumerate(wrapped(event.says, max(10, width - len(lead)))):
         text = Text(no_wrap=True)
-        text.append(lead if not i else " " * len(lead), look.style("muted"))
-        lines.append(text.append(words, look.style(HUES.get(event.kind, "text"))))
+        text.append(lead if not i else " " * len(lead), palette.style("muted"))
+        lines.append(text.append(words, palette.style(HUES.get(event.kind, "text"))))
     return lines

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from brrrtop.model.account import Split
 from brrrtop.model.snapshot import HistoryPoint
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 
 LAYERS = ("compute", "memory", "overhead", "unknown")
 EIGHTHS = " ▁▂▃▄▅▆▇█"
@@ -39,7 +39,7 @@ def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
 
 
 def stacked_area(
-    history: Sequence[HistoryPoint], look: Look, width: int, height: int
+    history: Sequence[HistoryPoint], palette: Palette, width: int, height: int
 ) -> list[Text]:
     """`height` lines: compute at the bottom, then memory, overhead, unknown."""
     points = columns(history, width)
@@ -48,12 +48,12 @@ def stacked_area(
         line = Text(" " * (width - len(points)), no_wrap=True)
         low, high = (height - 1 - row) / height, (height - row) / height
         for point in points:
-            _cell(line, shares(point.split), low, high, look)
+            _cell(line, shares(point.split), low, high, palette)
         lines.append(line)
     return lines
 
 
-def _cell(line: Text, parts: Sequence[float], low: float, high: float, look: Look) -> None:
+def _cell(line: Text, parts: Sequence[float], low: float, high: float, palette: Palette) -> None:
     """One cell of a column: the layers of the stack between `low` and `high`."""
     inside: list[tuple[float, str]] = []
     edge = 0.0
@@ -65,17 +65,19 @@ def _cell(line: Text, parts: Sequence[float], low: float, high: float, look: Loo
     if not inside:
         line.append(" ")
         return
-    if not look.colour or len(inside) == 1:
+    if not palette.colour or len(inside) == 1:
         layer = max(inside)[1]
-        line.append(look.fill(layer) if not look.colour else "█", look.style(layer))
+        line.append(palette.fill(layer) if not palette.colour else "█", palette.style(layer))
         return
     below, above = _two_largest(inside)
     eighths = round(8 * below[0] / (below[0] + above[0]))
-    if look.ascii or eighths in (0, 8):
+    if palette.ascii or eighths in (0, 8):
         layer = max(below, above)[1]
-        line.append(" ", look.filled(layer)) if look.ascii else line.append("█", look.style(layer))
+        line.append(" ", palette.filled(layer)) if palette.ascii else line.append(
+            "█", palette.style(layer)
+        )
     else:
-        line.append(EIGHTHS[eighths], look.boundary(below[1], above[1]))
+        line.append(EIGHTHS[eighths], palette.boundary(below[1], above[1]))
 
 
 def _two_largest(inside: list[tuple[float, str]]) -> list[tuple[float, str]]:
@@ -84,10 +86,10 @@ def _two_largest(inside: list[tuple[float, str]]) -> list[tuple[float, str]]:
     return [entry for entry in inside if entry in largest][:2]
 
 
-def sparkline(values: Sequence[float], look: Look, width: int, hue: str = "text") -> Text:
+def sparkline(values: Sequence[float], palette: Palette, width: int, hue: str = "text") -> Text:
     """The newest values of 0..1, one a cell, at the right edge."""
     newest = values[-width:] if width > 0 else ()
-    levels = (ASCII_LEVELS if look.ascii else EIGHTHS)[1:]
+    levels = (ASCII_LEVELS if palette.ascii else EIGHTHS)[1:]
     top = len(levels) - 1
     glyphs = "".join(levels[min(top, max(0, round(value * top)))] for value in newest)
-    return Text.styled(glyphs.rjust(max(0, width)), look.style(hue))
+    return Text.styled(glyphs.rjust(max(0, width)), palette.style(hue))

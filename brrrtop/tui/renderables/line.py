@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 
 
 def fitted(text: str, width: int) -> str:
@@ -70,28 +70,28 @@ def rows(pieces: Iterable[Text], width: int, count: int, gap: str = "   ") -> li
     return lines
 
 
-def rule(title: str, note: str, look: Look, width: int) -> Text:
+def rule(title: str, note: str, palette: Palette, width: int) -> Text:
     """`── title ───────────── note ──`: what begins here."""
-    dash = "-" if look.ascii else "─"
+    dash = "-" if palette.ascii else "─"
     text = Text(no_wrap=True)
-    text.append(dash * 2 + " ", look.style("rule"))
-    text.append(title, look.style("text", bold=True))
+    text.append(dash * 2 + " ", palette.style("rule"))
+    text.append(title, palette.style("text", bold=True))
     text.append(" ")
     tail = f" {note} " if note else ""
     room = width - text.cell_len - cell_len(tail) - 2
     if room < 1:
         tail, room = "", max(0, width - text.cell_len - 2)
-    text.append(dash * room, look.style("rule"))
-    text.append(tail, look.style("muted"))
-    text.append(dash * 2, look.style("rule"))
+    text.append(dash * room, palette.style("rule"))
+    text.append(tail, palette.style("muted"))
+    text.append(dash * 2, palette.style("rule"))
     return clipped(text, width)
 
 
-def labelled(label: str, value: str, look: Look, hue: str = "text") -> Text:
+def labelled(label: str, value: str, palette: Palette, hue: str = "text") -> Text:
     """`label value`, the label muted."""
     text = Text(no_wrap=True)
-    text.append(f"{label} ", look.style("muted"))
-    return text.append(value, look.style(hue, bold=hue != "text"))
+    text.append(f"{label} ", palette.style("muted"))
+    return text.append(value, palette.style(hue, bold=hue != "text"))
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 
 ZERO, RANGE, MIDDLE, BOTH = "│", "━", "●", "┼"
 
@@ -15,7 +15,7 @@ def range_bar(
     high: float,
     scale: tuple[float, float],
     hue: str,
-    look: Look,
+    palette: Palette,
     cells: int,
 ) -> Text:
     """`cells` characters from the scale's least value to its largest."""
@@ -32,6 +32,6 @@ def range_bar(
     signs[place(middle)] = MIDDLE
     bar = Text(no_wrap=True)
     for at, sign in enumerate(signs):
-        style = look.style("rule" if sign == ZERO else hue, bold=at == place(middle))
+        style = palette.style("rule" if sign == ZERO else hue, bold=at == place(middle))
         bar.append(sign, style)
     return bar

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from brrrtop.model.estimate import KernelRow, Roofs
 from brrrtop.text import phrases, units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity
 
 X_LOW, X_HIGH = -2.0, 4.0
@@ -59,7 +59,7 @@ def roofline(
     kernels: Sequence[KernelRow],
     roofs: Roofs,
     trail: Sequence[tuple[float, float]],
-    look: Look,
+    palette: Palette,
     width: int,
     height: int,
 ) -> list[Text]:
@@ -71,18 +71,22 @@ def roofline(
     highest = max(roofs.flop_per_s.values(), default=1e15)
     frame = Frame(max(8, width - GUTTER), max(3, height - 2), math.log10(highest) + 0.3)
     canvas: Canvas = {}
-    _roofs(canvas, frame, roofs, used(kernels, roofs), look)
+    _roofs(canvas, frame, roofs, used(kernels, roofs), palette)
     for point in trail[:-1]:
-        _dot(canvas, frame, point, "·", look.style("text"))
+        _dot(canvas, frame, point, "·", palette.style("text"))
     for kernel in plotted(kernels):
         assert kernel.flop_per_s is not None
         point = (intensity(kernel) or 0.0, kernel.flop_per_s)
         _dot(
-            canvas, frame, point, phrases.SIDE_LETTERS[kernel.side], look.filled(kernel.side.value)
+            canvas,
+            frame,
+            point,
+            phrases.SIDE_LETTERS[kernel.side],
+            palette.filled(kernel.side.value),
         )
     for point in trail[-1:]:  # above all: where one kernel is most of the time, it is the whole
-        _dot(canvas, frame, point, "◆", look.style("text", bold=True))
-    return [*_grid(canvas, frame, look), *_axis(frame, look)]
+        _dot(canvas, frame, point, "◆", palette.style("text", bold=True))
+    return [*_grid(canvas, frame, palette), *_axis(frame, palette)]
 
 
 def used(kernels: Sequence[KernelRow], roofs: Roofs) -> list[str]:
@@ -94,8 +98,8 @@ def used(kernels: Sequence[KernelRow], roofs: Roofs) -> list[str]:
     return sorted((name for name in seen if name), key=lambda name: -rates[name])
 
 
-def _roofs(canvas: Canvas, frame: Frame, roofs: Roofs, names: list[str], look: Look) -> None:
-    compute, memory = look.style("compute"), look.style("memory")
+def _roofs(canvas: Canvas, frame: Frame, roofs: Roofs, names: list[str], palette: Palette) -> None:
+    compute, memory = palette.style("compute"), palette.style("memory")
     top = max((roofs.flop_per_s[name] for name in names), default=None)
     slope = roofs.bytes_per_s
     shared: dict[float, list[str]] = {}
@@ -140,7 +144,7 @@ def _dot(canvas: Canvas, frame: Frame, point: tuple[float, float], sign: str, st
     canvas[x, y] = (sign, style)
 
 
-def _grid(canvas: Canvas, frame: Frame, look: Look) -> list[Text]:
+def _grid(canvas: Canvas, frame: Frame, palette: Palette) -> list[Text]:
     marks = {
         frame.y(10.0**power): units.rate(10.0**power, "FLOP/s").replace(".00", "").replace(".0", "")
         for power in range(int(frame.y_high - DECADES), int(frame.y_high) + 1)
@@ -148,8 +152,8 @@ def _grid(canvas: Canvas, frame: Frame, look: Look) -> list[Text]:
     lines = []
     for y in range(frame.height):
         line = Text(no_wrap=True)
-        line.append(f"{marks.get(y, ''):>{GUTTER - 2}} ", look.style("muted"))
-        line.append("┤" if y in marks else "│", look.style("rule"))
+        line.append(f"{marks.get(y, ''):>{GUTTER - 2}} ", palette.style("muted"))
+        line.append("┤" if y in marks else "│", palette.style("rule"))
         for x in range(frame.width):
             character, style = canvas.get((x, y), (" ", Style.null()))
             line.append(character, style)
@@ -157,7 +161,7 @@ def _grid(canvas: Canvas, frame: Frame, look: Look) -> list[Text]:
     return lines
 
 
-def _axis(frame: Frame, look: Look) -> list[Text]:
+def _axis(frame: Frame, palette: Palette) -> list[Text]:
     edge = Text(no_wrap=True).append(" " * (GUTTER - 1))
     labels = [" "] * (GUTTER + frame.width)
     stroke = ["─"] * frame.width
@@ -167,7 +171,7 @@ def _axis(frame: Frame, look: Look) -> list[Text]:
         number = f"{10.0**power:g}"
         at = min(GUTTER + x, len(labels) - len(number))
         labels[at : at + len(number)] = number
-    edge.append("└" + "".join(stroke), look.style("rule"))
+    edge.append("└" + "".join(stroke), palette.style("rule"))
     title = "FLOP/byte"
     labels[: len(title)] = title
-    return [edge, Text.styled("".join(labels), look.style("muted"))]
+    return [edge, Text.styled("".join(labels), palette.style("muted"))]

@@ -11,7 +11,7 @@ from textual.message import Message
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.tui.screens.view import KEYS, SubView
 from brrrtop.tui.widgets.advice import evidence_pairs, why_none
@@ -52,14 +52,14 @@ class AllAdvice(Scrolled):
         self._places: dict[str, tuple[int, int]] = {}
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        muted = self.look.style("muted")
+        muted = self.palette.style("muted")
         self._places = {}
         self._advisories = {one.kind: one for one in (*snapshot.advisories, *snapshot.silenced)}
         if self._chosen not in self._advisories:
             self._chosen = next(iter(self._advisories), None)
         lines: list[Text] = []
         for advisory in snapshot.advisories:
-            self._put(lines, advisory.kind, advisory_lines(advisory, self.look, width - 2))
+            self._put(lines, advisory.kind, advisory_lines(advisory, self.palette, width - 2))
             lines.append(Text())
         if not lines:
             return [Text.styled(why_none(snapshot), muted), *self._silenced(snapshot, 2, width)]
@@ -72,7 +72,7 @@ class AllAdvice(Scrolled):
         quiet = snapshot.silenced
         if not quiet:
             return []
-        muted = self.look.style("muted")
+        muted = self.palette.style("muted")
         lines = [Text.styled(f"  Silenced: {len(quiet)}; x gives the chosen one again", muted)]
         for one in quiet:
             line = Text(no_wrap=True).append(f"{'':>10}{one.kind}: {one.says}", muted)
@@ -83,7 +83,7 @@ class AllAdvice(Scrolled):
         self._places[kind] = (above + len(lines), above + len(lines) + len(block))
         for i, line in enumerate(block):
             mark = "▸ " if kind == self._chosen and not i else "  "
-            text = Text(mark, self.look.style("text", bold=True), no_wrap=True)
+            text = Text(mark, self.palette.style("text", bold=True), no_wrap=True)
             lines.append(text.append_text(line))
 
     def action_choose(self, by: int) -> None:
@@ -107,21 +107,21 @@ class AllAdvice(Scrolled):
             self.post_message(self.Copied(self._advisories[self._chosen]))
 
 
-def advisory_lines(advisory: Advisory, look: Look, width: int) -> list[Text]:
+def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
     """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
-    gain = whatif.gain(advisory, "<=" if look.ascii else "≤")
+    gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     label = "to know" if gain is None else gain.split(" (")[0]
-    lines = _labelled(label, advisory.says, "good", look, width, bold=True)
+    lines = _labelled(label, advisory.says, "good", palette, width, bold=True)
     sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
-    lines += _labelled("how sure", sure, "muted", look, width)
-    lines += _labelled("try", advisory.suggests, "good", look, width)
+    lines += _labelled("how sure", sure, "muted", palette, width)
+    lines += _labelled("try", advisory.suggests, "good", palette, width)
     for i, (label, value) in enumerate(evidence_pairs(advisory.evidence)):
-        lines += _labelled("" if i else "evidence", f"{label}: {value}", "muted", look, width)
-    lines += _labelled("waste", advisory.waste, "muted", look, width)
+        lines += _labelled("" if i else "evidence", f"{label}: {value}", "muted", palette, width)
+    lines += _labelled("waste", advisory.waste, "muted", palette, width)
     if gain is not None:
-        lines += _labelled("gain", _gain(advisory), "muted", look, width)
+        lines += _labelled("gain", _gain(advisory), "muted", palette, width)
     silenced = f"{advisory.kind}; x silences it, or --silence {advisory.kind}"
-    return lines + _labelled("id", silenced, "muted", look, width)
+    return lines + _labelled("id", silenced, "muted", palette, width)
 
 
 def _gain(advisory: Advisory) -> str:
@@ -132,13 +132,13 @@ def _gain(advisory: Advisory) -> str:
 
 
 def _labelled(
-    label: str, words: str, hue: str, look: Look, width: int, *, bold: bool = False
+    label: str, words: str, hue: str, palette: Palette, width: int, *, bold: bool = False
 ) -> list[Text]:
     lines = []
     for i, line in enumerate(wrapped(words, max(10, width - 12))):
         text = Text(no_wrap=True)
-        text.append(f"{label if not i else '':>10}  ", look.style(hue, bold=bold))
-        lines.append(text.append(line, look.style("text", bold=bold)))
+        text.append(f"{label if not i else '':>10}  ", palette.style(hue, bold=bold))
+        lines.append(text.append(line, palette.style("text", bold=bold)))
     return lines
 
 

@@ -12,7 +12,7 @@ from brrrtop.kernel_names.readable import fitted
 from brrrtop.model.comparison import Change, Comparison
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.palette import MARKS, Look, letter
+from brrrtop.tui.palette import MARKS, Palette, letter
 from brrrtop.tui.renderables.line import fitted as in_cells
 from brrrtop.tui.renderables.line import stacked, wrapped
 from brrrtop.tui.screens.view import SubView
@@ -33,44 +33,46 @@ class BeforeAfter(Scrolled):
     topic = "before and after"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        base, found, look = snapshot.baseline, snapshot.comparison, self.look
+        base, found, palette = snapshot.baseline, snapshot.comparison, self.palette
         if base is None:
-            return [line for part in compare_text.NO_BASELINE for line in _said(part, look, width)]
+            return [
+                line for part in compare_text.NO_BASELINE for line in _said(part, palette, width)
+            ]
         if found is None:
-            return _said(compare_text.waiting(base), look, width)
-        return comparison_lines(found, base.label, look, width)
+            return _said(compare_text.waiting(base), palette, width)
+        return comparison_lines(found, base.label, palette, width)
 
 
-def comparison_lines(found: Comparison, label: str, look: Look, width: int) -> list[Text]:
+def comparison_lines(found: Comparison, label: str, palette: Palette, width: int) -> list[Text]:
     """The sentence, both sides, what changed and was promised, then the tables."""
-    lines = _headline(found, look, width)
-    lines += _sides(found, label, look, width)
+    lines = _headline(found, palette, width)
+    lines += _sides(found, label, palette, width)
     for kind in found.changes:
-        lines += _labelled("changed", kind, "text", look, width)
+        lines += _labelled("changed", kind, "text", palette, width)
     for one in found.experiments:
-        lines += _labelled("tried", phrases.experiment(one), "text", look, width)
+        lines += _labelled("tried", phrases.experiment(one), "text", palette, width)
     for sentence in compare_text.promises(found):
-        lines += _labelled("promise", sentence, "text", look, width)
+        lines += _labelled("promise", sentence, "text", palette, width)
     lines.append(Text())
     if width < TWO_COLUMNS:
-        lines += [*_buckets(found, look, width), Text(), *_kernels(found, look, width)]
+        lines += [*_buckets(found, palette, width), Text(), *_kernels(found, palette, width)]
         return stacked(lines, width)
     left = (width - GAP) // 2
-    kernels = _kernels(found, look, width - GAP - left)
-    return stacked(lines + _beside(_buckets(found, look, left), kernels, left), width)
+    kernels = _kernels(found, palette, width - GAP - left)
+    return stacked(lines + _beside(_buckets(found, palette, left), kernels, left), width)
 
 
-def _headline(found: Comparison, look: Look, width: int) -> list[Text]:
+def _headline(found: Comparison, palette: Palette, width: int) -> list[Text]:
     hue = "text"
     if found.speedup is not None and found.says[0].isdigit():
         hue = "good"
     elif found.says.startswith("slower"):
         hue = "alarm"
-    style = look.style(hue, bold=True)
+    style = palette.style(hue, bold=True)
     return [Text.styled(line, style) for line in wrapped(found.says, width)]
 
 
-def _sides(found: Comparison, label: str, look: Look, width: int) -> list[Text]:
+def _sides(found: Comparison, label: str, palette: Palette, width: int) -> list[Text]:
     lines = []
     per = "a step" if found.per_step else ""
     sides = (("before", found.before_ns, label), ("after", found.after_ns, "now"))
@@ -80,23 +82,23 @@ def _sides(found: Comparison, label: str, look: Look, width: int) -> list[Text]:
         pace = f"{units.duration(time_ns)} {per}" if per else ""
         regime = verdict.split("-", maxsplit=1)[0].split(" ")[0].lower()
         hue = regime if regime in MARKS else "text"
-        line = Text(no_wrap=True).append(f"{name:>8}  ", look.style("muted"))
-        line.append(f"{verdict:<26} ", look.style(hue, bold=True))
-        line.append(f"{pace:>15}  ", look.style("text", bold=True))
+        line = Text(no_wrap=True).append(f"{name:>8}  ", palette.style("muted"))
+        line.append(f"{verdict:<26} ", palette.style(hue, bold=True))
+        line.append(f"{pace:>15}  ", palette.style("text", bold=True))
         of = compare_text.averaged(steps) if per else ""
-        lines.append(line.append(where, look.style("muted")))
+        lines.append(line.append(where, palette.style("muted")))
         if of and line.cell_len + len(of) + 2 > width:
             line = Text(" " * 10, no_wrap=True)
-            lines.append(line.append(of, look.style("muted")))
+            lines.append(line.append(of, palette.style("muted")))
         elif of:
-            line.append(f", {of}", look.style("muted"))
+            line.append(f", {of}", palette.style("muted"))
     return lines
 
 
-def _buckets(found: Comparison, look: Look, width: int) -> list[Text]:
+def _buckets(found: Comparison, palette: Palette, width: int) -> list[Text]:
     whole = Change("the whole", found.before_ns, found.after_ns)
-    row = partial(change_row, whole=whole, least=BUCKET, look=look, width=width)
-    lines = [change_titles(compare_text.unit(found), BUCKET, look, width)]
+    row = partial(change_row, whole=whole, least=BUCKET, palette=palette, width=width)
+    lines = [change_titles(compare_text.unit(found), BUCKET, palette, width)]
     lines.append(row(whole))
     for change in found.buckets:
         key = change.name.replace(": ", "_").replace(" ", "_")
@@ -105,13 +107,13 @@ def _buckets(found: Comparison, look: Look, width: int) -> list[Text]:
     return lines
 
 
-def _kernels(found: Comparison, look: Look, width: int) -> list[Text]:
+def _kernels(found: Comparison, palette: Palette, width: int) -> list[Text]:
     whole = Change("", found.before_ns, found.after_ns)
-    row = partial(change_row, whole=whole, least=KERNEL, look=look, width=width)
-    lines = [change_titles("kernels by family", KERNEL, look, width)]
+    row = partial(change_row, whole=whole, least=KERNEL, palette=palette, width=width)
+    lines = [change_titles("kernels by family", KERNEL, palette, width)]
     families = found.families[: compare_text.FAMILIES_SHOWN]
     lines += [row(one) for one in families]
-    lines += [Text(), change_titles("kernels that changed most", KERNEL, look, width)]
+    lines += [Text(), change_titles("kernels that changed most", KERNEL, palette, width)]
     return lines + [row(one) for one in found.kernels]
 
 
@@ -127,30 +129,30 @@ def _columns(width: int, least: int) -> tuple[int, int]:
     return (room - bar, bar) if bar >= SHORTEST_BAR else (room, 0)
 
 
-def change_titles(title: str, least: int, look: Look, width: int) -> Text:
+def change_titles(title: str, least: int, palette: Palette, width: int) -> Text:
     """Titles of `change_row`s."""
     name, bar = _columns(width, least)
-    line = Text(no_wrap=True).append(title.ljust(name), look.style("text", bold=True))
-    line.append(f"{'before':>9}{'after':>10}{'won':>10}", look.style("muted"))
-    return line.append(f" {BAR_SAYS}", look.style("muted")) if bar >= len(BAR_SAYS) else line
+    line = Text(no_wrap=True).append(title.ljust(name), palette.style("text", bold=True))
+    line.append(f"{'before':>9}{'after':>10}{'won':>10}", palette.style("muted"))
+    return line.append(f" {BAR_SAYS}", palette.style("muted")) if bar >= len(BAR_SAYS) else line
 
 
 def change_row(
-    change: Change, mark: str = "", hue: str = "text", *, whole: Change, least: int, look: Look,
+    change: Change, mark: str = "", hue: str = "text", *, whole: Change, least: int, palette: Palette,
     width: int,
 ) -> Text:  # fmt: skip
     """Name, three figures, and a bar of what stayed, went and came."""
     names, bar_cells = _columns(width, least)
     line = Text(no_wrap=True)
     if mark:
-        line.append(mark, look.filled(hue)).append(" ")
+        line.append(mark, palette.filled(hue)).append(" ")
     room = max(1, names - line.cell_len - 1)
-    line.append(in_cells(fitted(change.name, room), room) + " ", look.style("text"))
+    line.append(in_cells(fitted(change.name, room), room) + " ", palette.style("text"))
     before, after, won = compare_text.figures(change)
-    line.append(f"{before:>9}{after:>10}", look.style("text"))
-    line.append(f"{won:>10}", look.style(_worth(change, whole), bold=True))
+    line.append(f"{before:>9}{after:>10}", palette.style("text"))
+    line.append(f"{won:>10}", palette.style(_worth(change, whole), bold=True))
     if bar_cells:
-        line.append(" ").append_text(_bar(change, hue, whole, look, bar_cells))
+        line.append(" ").append_text(_bar(change, hue, whole, palette, bar_cells))
     return line
 
 
@@ -161,16 +163,16 @@ def _worth(change: Change, whole: Change) -> str:
     return "good" if change.won_ns > 0 else "alarm"
 
 
-def _bar(change: Change, hue: str, whole: Change, look: Look, cells: int) -> Text:
+def _bar(change: Change, hue: str, whole: Change, palette: Palette, cells: int) -> Text:
     """What there is now, then what is gone (light) or what was not there before (a plus each)."""
     scale = cells / (max(whole.before_ns, whole.after_ns) or 1.0)
     before, after = (
         min(cells, round(value * scale)) for value in (change.before_ns, change.after_ns)
     )
-    bar = Text("█" * min(before, after), look.style(hue), no_wrap=True)
+    bar = Text("█" * min(before, after), palette.style(hue), no_wrap=True)
     if before > after:
-        bar.append("░" * (before - after), look.style("good"))
-    return bar.append("+" * (after - before), look.style("alarm")) if after > before else bar
+        bar.append("░" * (before - after), palette.style("good"))
+    return bar.append("+" * (after - before), palette.style("alarm")) if after > before else bar
 
 
 def _beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Text]:
@@ -182,16 +184,16 @@ def _beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Tex
     return lines
 
 
-def _labelled(label: str, words: str, hue: str, look: Look, width: int) -> list[Text]:
+def _labelled(label: str, words: str, hue: str, palette: Palette, width: int) -> list[Text]:
     lines = []
     for i, part in enumerate(wrapped(words, max(10, width - 10))):
-        line = Text(no_wrap=True).append(f"{label if not i else '':>8}  ", look.style("muted"))
-        lines.append(line.append(part, look.style(hue)))
+        line = Text(no_wrap=True).append(f"{label if not i else '':>8}  ", palette.style("muted"))
+        lines.append(line.append(part, palette.style(hue)))
     return lines
 
 
-def _said(sentence: str, look: Look, width: int) -> list[Text]:
-    return [Text.styled(line, look.style("text")) for line in wrapped(sentence, width)]
+def _said(sentence: str, palette: Palette, width: int) -> list[Text]:
+    return [Text.styled(line, palette.style("text")) for line in wrapped(sentence, width)]
 
 
 class CompareView(SubView):

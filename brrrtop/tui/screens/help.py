@@ -6,7 +6,7 @@ from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
-from brrrtop.tui.palette import MARKS, Look, letter
+from brrrtop.tui.palette import MARKS, Palette, letter
 from brrrtop.tui.renderables.line import wrapped
 from brrrtop.tui.screens.help_text import FACTS, KEYS, REGIME_TABLE, TERMS
 from brrrtop.tui.screens.view import SubView
@@ -17,54 +17,54 @@ class Help(Scrolled):
     topic = "help"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        look = self.look
+        palette = self.palette
         return [
-            *_heading("Keys", look, first=True),
-            *_entries(KEYS, look, width, 16),
-            *_heading("The three regimes: the fix for one does nothing for another", look),
-            *_regimes(look, width),
-            *_heading("Letters of kernels and of the account", look),
-            *_letters(look, width),
-            *_heading("Terms", look),
-            *_entries(TERMS, look, width, 16),
-            *_heading("Worth knowing", look),
-            *(line for fact in FACTS for line in _bullet(fact, look, width)),
+            *_heading("Keys", palette, first=True),
+            *_entries(KEYS, palette, width, 16),
+            *_heading("The three regimes: the fix for one does nothing for another", palette),
+            *_regimes(palette, width),
+            *_heading("Letters of kernels and of the account", palette),
+            *_letters(palette, width),
+            *_heading("Terms", palette),
+            *_entries(TERMS, palette, width, 16),
+            *_heading("Worth knowing", palette),
+            *(line for fact in FACTS for line in _bullet(fact, palette, width)),
         ]
 
 
-def _heading(title: str, look: Look, first: bool = False) -> list[Text]:
-    head = Text.styled(title, look.style("compute", bold=True))
+def _heading(title: str, palette: Palette, first: bool = False) -> list[Text]:
+    head = Text.styled(title, palette.style("compute", bold=True))
     return [head] if first else [Text(), head]
 
 
 def _entries(
-    entries: tuple[tuple[str, str], ...], look: Look, width: int, indent: int
+    entries: tuple[tuple[str, str], ...], palette: Palette, width: int, indent: int
 ) -> list[Text]:
     lines = []
     for term, meaning in entries:
         for i, line in enumerate(wrapped(meaning, max(10, width - indent))):
             text = Text(no_wrap=True)
-            text.append(f"{term if not i else '':<{indent}}", look.style("text", bold=True))
-            lines.append(text.append(line, look.style("text")))
+            text.append(f"{term if not i else '':<{indent}}", palette.style("text", bold=True))
+            lines.append(text.append(line, palette.style("text")))
     return lines
 
 
-def _regimes(look: Look, width: int) -> list[Text]:
+def _regimes(palette: Palette, width: int) -> list[Text]:
     lines = []
     for regime, means, helps, wastes in REGIME_TABLE:
-        head = Text(no_wrap=True).append(f" {letter(regime)} {regime} ", look.filled(regime))
-        lines.append(head.append(f"  {means}", look.style("text")))
-        lines += _entries((("  helps", helps), ("  waste", wastes)), look, width, 10)
+        head = Text(no_wrap=True).append(f" {letter(regime)} {regime} ", palette.filled(regime))
+        lines.append(head.append(f"  {means}", palette.style("text")))
+        lines += _entries((("  helps", helps), ("  waste", wastes)), palette, width, 10)
     return lines
 
 
-def _letters(look: Look, width: int) -> list[Text]:
+def _letters(palette: Palette, width: int) -> list[Text]:
     lines, line = [], Text(no_wrap=True)
     for bucket in MARKS:
         if bucket in ("overhead", "mixed", "comm", "copy"):
             continue
-        piece = Text(no_wrap=True).append(letter(bucket), look.filled(bucket))
-        piece.append(f" {phrases.bucket(bucket)}".ljust(24), look.style("text"))
+        piece = Text(no_wrap=True).append(letter(bucket), palette.filled(bucket))
+        piece.append(f" {phrases.bucket(bucket)}".ljust(24), palette.style("text"))
         if line.cell_len + piece.cell_len > width and line:
             lines.append(line)
             line = Text(no_wrap=True)
@@ -72,9 +72,9 @@ def _letters(look: Look, width: int) -> list[Text]:
     return [*lines, line]
 
 
-def _bullet(fact: str, look: Look, width: int) -> list[Text]:
+def _bullet(fact: str, palette: Palette, width: int) -> list[Text]:
     return [
-        Text.styled(("• " if not i else "  ") + line, look.style("text"))
+        Text.styled(("• " if not i else "  ") + line, palette.style("text"))
         for i, line in enumerate(wrapped(fact, max(10, width - 2)))
     ]
 

@@ -8,7 +8,7 @@ from brrrtop.kernel_names.readable import fitted
 from brrrtop.model.estimate import KernelRow, Roofs, Side
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity, memory_run, ridge, roof_of, sides_by_name
 from brrrtop.tui.renderables.line import wrapped
 from brrrtop.tui.screens.view import SubView
@@ -58,74 +58,78 @@ class KernelPane(Scrolled):
                 place = f"number {rank} of {len(kernels)} by time"
         if gone:
             place = "not in this window; as last seen"
-        return kernel_lines(self._kernel, snapshot, place, self.look, width)
+        return kernel_lines(self._kernel, snapshot, place, self.palette, width)
 
 
 def kernel_lines(
-    kernel: KernelRow, snapshot: Snapshot, place: str, look: Look, width: int
+    kernel: KernelRow, snapshot: Snapshot, place: str, palette: Palette, width: int
 ) -> list[Text]:
     """Everything known of one kernel."""
     lines = [
-        Text.styled(part, look.style(kernel.side.value, bold=True))
+        Text.styled(part, palette.style(kernel.side.value, bold=True))
         for part in wrapped(kernel.name, width)
     ]
     side = f"{phrases.SIDE_LETTERS[kernel.side]}  {SIDES[kernel.side]}"
     sure = f"{sureness(kernel.confidence)} {units.share(kernel.confidence)}"
     lines.append(Text())
-    lines += _fact("side", f"{side}, {sure}", look, width)
-    lines += _fact("evidence", f"{kernel.evidence}: {evidence(kernel.evidence)}", look, width)
-    lines += _fact("family", kernel.family, look, width)
+    lines += _fact("side", f"{side}, {sure}", palette, width)
+    lines += _fact("evidence", f"{kernel.evidence}: {evidence(kernel.evidence)}", palette, width)
+    lines += _fact("family", kernel.family, palette, width)
     times = f"{units.count(kernel.count)} × {units.duration(kernel.mean_ns)}"
-    lines += _fact("time", f"{times} = {units.duration(kernel.total_ns)}, {place}", look, width)
-    lines += _fact("share", f"{units.share(kernel.share, 1)} of kernel and copy time", look, width)
-    lines += _rates(kernel, snapshot, look, width)
-    lines += _surroundings(kernel, snapshot, look, width)
+    lines += _fact("time", f"{times} = {units.duration(kernel.total_ns)}, {place}", palette, width)
+    lines += _fact(
+        "share", f"{units.share(kernel.share, 1)} of kernel and copy time", palette, width
+    )
+    lines += _rates(kernel, snapshot, palette, width)
+    lines += _surroundings(kernel, snapshot, palette, width)
     helps, wastes = HELPS[kernel.side]
     lines.append(Text())
-    lines += _fact("helps", helps, look, width)
-    lines += _fact("waste", wastes, look, width)
+    lines += _fact("helps", helps, palette, width)
+    lines += _fact("waste", wastes, palette, width)
     return lines
 
 
-def _rates(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> list[Text]:
+def _rates(kernel: KernelRow, snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     """Achieved rates beside the roofs, and the intensity beside the ridge."""
     roofs = snapshot.estimate.roofs if snapshot.estimate else None
-    lines = _fact("roof", _roof_words(kernel), look, width)
+    lines = _fact("roof", _roof_words(kernel), palette, width)
     if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
-        lines += _achieved(kernel, roofs, look, width)
+        lines += _achieved(kernel, roofs, palette, width)
     blocks = units.count(kernel.blocks_p50)
     device = snapshot.estimate.device if snapshot.estimate else None
     blocks += f" on {device.sm_count} SMs" if device and device.sm_count else ""
-    lines += _fact("blocks", blocks, look, width)
+    lines += _fact("blocks", blocks, palette, width)
     if roofs:
-        lines += _fact("roofs from", roofs.source, look, width)
+        lines += _fact("roofs from", roofs.source, palette, width)
     return lines
 
 
-def _achieved(kernel: KernelRow, roofs: Roofs | None, look: Look, width: int) -> list[Text]:
+def _achieved(kernel: KernelRow, roofs: Roofs | None, palette: Palette, width: int) -> list[Text]:
     """FLOPs, bytes and the ratio of the two, each beside its ceiling."""
     precision = kernel.precision or "precision not known"
     top = roof_of(kernel, roofs)
     flops = f"{units.rate(kernel.flop_per_s, 'FLOP/s')} ({precision}"
     flops += f", roof {units.rate(top, 'FLOP/s')})" if top else ")"
-    lines = _fact("arithmetic", flops, look, width)
+    lines = _fact("arithmetic", flops, palette, width)
     moved = units.rate(kernel.bytes_per_s, "B/s")
     if roofs and roofs.bytes_per_s:
         moved += f" (roof {units.rate(roofs.bytes_per_s, 'B/s')})"
-    lines += _fact("traffic", moved, look, width)
+    lines += _fact("traffic", moved, palette, width)
     flop_per_byte, edge = intensity(kernel), ridge(kernel, roofs)
     ratio = (
         units.UNMEASURED if flop_per_byte is None else f"{ratio_text(flop_per_byte)} FLOP per byte"
     )
     ratio += f", ridge at {ratio_text(edge)}" if edge else ""
-    return lines + _fact("intensity", ratio, look, width)
+    return lines + _fact("intensity", ratio, palette, width)
 
 
 def ratio_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int) -> list[Text]:
+def _surroundings(
+    kernel: KernelRow, snapshot: Snapshot, palette: Palette, width: int
+) -> list[Text]:
     """What runs beside it on its stream, itself marked, and the run it could be fused in."""
     estimate = snapshot.estimate
     near = estimate.neighbours.get(kernel.name) if estimate else None
@@ -134,21 +138,21 @@ def _surroundings(kernel: KernelRow, snapshot: Snapshot, look: Look, width: int)
     place = "beside:"
     if near.step_place is not None:
         place = f"typically {units.share(near.step_place)} into the step, beside:"
-    lines = [Text(), *_fact("runs", place, look, width)]
+    lines = [Text(), *_fact("runs", place, palette, width)]
     sides = sides_by_name(estimate.kernels)
     for index, name in enumerate(near.names):
         side = sides.get(name, Side.UNKNOWN)
         line = Text(no_wrap=True)
-        line.append(f"{'▶' if index == near.at else '':>10}  ", look.style("good", bold=True))
-        line.append(phrases.SIDE_LETTERS[side], look.filled(side.value))
-        line.append(f" {fitted(name, max(10, width - 14))}", look.style(side.value))
+        line.append(f"{'▶' if index == near.at else '':>10}  ", palette.style("good", bold=True))
+        line.append(phrases.SIDE_LETTERS[side], palette.filled(side.value))
+        line.append(f" {fitted(name, max(10, width - 14))}", palette.style(side.value))
         lines.append(line)
     first, last = memory_run(near, sides)
     if last - first >= 2:
         says = (
             f"{last - first} of these in a row are on the memory side: fusing spares their traffic"
         )
-        lines += _fact("chain", says, look, width)
+        lines += _fact("chain", says, palette, width)
     return lines
 
 
@@ -159,11 +163,11 @@ def _roof_words(kernel: KernelRow) -> str:
     return f"{units.share(kernel.roof_share)} of the {ceiling}"
 
 
-def _fact(label: str, says: str, look: Look, width: int) -> list[Text]:
+def _fact(label: str, says: str, palette: Palette, width: int) -> list[Text]:
     lines = []
     for i, line in enumerate(wrapped(says, max(10, width - 12))):
-        text = Text(no_wrap=True).append(f"{label if not i else '':>10}  ", look.style("muted"))
-        lines.append(text.append(line, look.style("text")))
+        text = Text(no_wrap=True).append(f"{label if not i else '':>10}  ", palette.style("muted"))
+        lines.append(text.append(line, palette.style("text")))
     return lines
 
 

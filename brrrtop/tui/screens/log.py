@@ -15,11 +15,11 @@ class Log(Scrolled):
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         if not snapshot.events:
-            return [Text.styled("Nothing has changed so far.", self.look.style("muted"))]
+            return [Text.styled("Nothing has changed so far.", self.palette.style("muted"))]
         return [
             line
             for event in reversed(snapshot.events)
-            for line in event_lines(event, snapshot.now_ns, self.look, width)
+            for line in event_lines(event, snapshot.now_ns, self.palette, width)
         ]
 
 

@@ -10,7 +10,7 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import intensity, whole_step
 from brrrtop.tui.renderables.line import clipped, joined, rule, stacked, wrapped
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
@@ -36,23 +36,23 @@ class RooflinePane(Pane):
         super().show(snapshot)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        look = self.look
+        palette = self.palette
         estimate = snapshot.estimate
-        lines = [rule("roofline", "", look, width)]
+        lines = [rule("roofline", "", palette, width)]
         if estimate is None or estimate.roofs is None:
             words = "The ceilings of this GPU are not known, so there is no roof to draw."
             if estimate is None:
                 words = "Nothing to plot yet."
-            return [*lines, Text.styled(words, look.style("muted"))]
+            return [*lines, Text.styled(words, palette.style("muted"))]
         listed = min(6, len(plotted(estimate.kernels))) if height >= LISTED_FROM else 0
-        lines += legend(estimate, look, width)
+        lines += legend(estimate, palette, width)
         room = height - len(lines) - listed
-        lines += roofline(estimate.kernels, estimate.roofs, list(self._trail), look, width, room)
-        lines += largest(estimate, look, width, listed)
+        lines += roofline(estimate.kernels, estimate.roofs, list(self._trail), palette, width, room)
+        lines += largest(estimate, palette, width, listed)
         return stacked(lines[:height], width)
 
 
-def legend(estimate: Estimate, look: Look, width: int) -> list[Text]:
+def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
     """How much of the time is plotted, and where the roofs come from; or what it takes."""
     shown = plotted(estimate.kernels)
     if not shown:
@@ -60,30 +60,30 @@ def legend(estimate: Estimate, look: Look, width: int) -> list[Text]:
             "No kernel is plotted: their FLOPs come with op shapes. A live run records them once it "
             "is steady (not with --no-shapes), or at the key o; torch.profiler by record_shapes=True."
         )
-        return [Text.styled(line, look.style("muted")) for line in wrapped(words, width)]
+        return [Text.styled(line, palette.style("muted")) for line in wrapped(words, width)]
     share = sum(kernel.share for kernel in shown)
     pieces = [
         Text.styled(
             f"{len(shown)} of {len(estimate.kernels)} kernels, {units.share(share)} of the time, "
             "have known FLOPs and bytes",
-            look.style("text"),
+            palette.style("text"),
         ),
-        Text.styled("◆ all together", look.style("muted")),
-        Text.styled("· earlier", look.style("muted")),
+        Text.styled("◆ all together", palette.style("muted")),
+        Text.styled("· earlier", palette.style("muted")),
     ]
     if estimate.roofs:
-        pieces.append(Text.styled(f"roofs: {estimate.roofs.source}", look.style("muted")))
+        pieces.append(Text.styled(f"roofs: {estimate.roofs.source}", palette.style("muted")))
     return [joined(pieces, width)]
 
 
-def largest(estimate: Estimate, look: Look, width: int, count: int) -> list[Text]:
+def largest(estimate: Estimate, palette: Palette, width: int, count: int) -> list[Text]:
     lines = []
     for kernel in list(reversed(plotted(estimate.kernels)))[:count]:
         text = Text(no_wrap=True)
-        text.append(f"{units.share(kernel.share):>5} ", look.style("text", bold=True))
-        text.append(f"{ratio_text(intensity(kernel) or 0):>9} FLOP/B ", look.style("muted"))
-        text.append(f"{units.rate(kernel.flop_per_s, 'FLOP/s'):>14}  ", look.style("muted"))
-        text.append(short_name(kernel.name), look.style(kernel.side.value))
+        text.append(f"{units.share(kernel.share):>5} ", palette.style("text", bold=True))
+        text.append(f"{ratio_text(intensity(kernel) or 0):>9} FLOP/B ", palette.style("muted"))
+        text.append(f"{units.rate(kernel.flop_per_s, 'FLOP/s'):>14}  ", palette.style("muted"))
+        text.append(short_name(kernel.name), palette.style(kernel.side.value))
         lines.append(clipped(text, width))
     return lines
 

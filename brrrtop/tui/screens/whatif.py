@@ -13,7 +13,7 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.model.comparison import Change
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import fitted, stacked, wrapped
 from brrrtop.tui.renderables.range_bar import MIDDLE, RANGE, range_bar
 from brrrtop.tui.screens.compare import change_row, change_titles, name_cells
@@ -73,8 +73,8 @@ class EditTable(Scrolled):
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         self._rows = snapshot.whatif
         if not self._rows:
-            return [Text.styled(line, self.look.style("muted")) for line in wrapped(NONE, width)]
-        return table_lines(snapshot, self.at, self.look, width)
+            return [Text.styled(line, self.palette.style("muted")) for line in wrapped(NONE, width)]
+        return table_lines(snapshot, self.at, self.palette, width)
 
     def action_choose(self, by: int) -> None:
         """Another row, scrolled so far that it is seen."""
@@ -91,25 +91,25 @@ class EditTable(Scrolled):
             self.post_message(self.Opened(self._rows[self.at]))
 
 
-def table_lines(snapshot: Snapshot, at: int, look: Look, width: int) -> list[Text]:
+def table_lines(snapshot: Snapshot, at: int, palette: Palette, width: int) -> list[Text]:
     """Titles, a row an edit, then the chosen one's line of code and what the figures mean."""
     rows = snapshot.whatif
     bar, code = _columns(rows, width)
     scale = min(0.0, *(r.saves_low for r in rows)), max(r.saves_high for r in rows)
-    lines = [_titles(bar, code, look, width)]
+    lines = [_titles(bar, code, palette, width)]
     for place, row in enumerate(rows):
-        line = _row(row, "▸" if place == at else " ", scale, (bar, code), look, width)
+        line = _row(row, "▸" if place == at else " ", scale, (bar, code), palette, width)
         if place == at:
             line.append(" " * max(0, width - line.cell_len))
-            line.stylize(look.cursor)
+            line.stylize(palette.cursor)
         lines.append(line)
     lines.append(Text())
     if not code:
-        lines += _labelled("line", rows[at].line, "text", look, width)
+        lines += _labelled("line", rows[at].line, "text", palette, width)
     if at == 0 and snapshot.whatif_after:
-        lines += _labelled("then", _following(snapshot), "text", look, width)
+        lines += _labelled("then", _following(snapshot), "text", palette, width)
     terms = f"{whatif_text.TERMS} {RANGE}{MIDDLE}{RANGE} is the range, on one scale for all."
-    lines += [Text.styled(line, look.style("muted")) for line in wrapped(terms, width)]
+    lines += [Text.styled(line, palette.style("muted")) for line in wrapped(terms, width)]
     return stacked(lines, width)
 
 
@@ -122,7 +122,7 @@ def _columns(rows: Sequence[WhatIf], width: int) -> tuple[int, int]:
     return (min(LONGEST_BAR, room) if room >= SHORTEST_BAR else 0), 0
 
 
-def _titles(bar: int, code: int, look: Look, width: int) -> Text:
+def _titles(bar: int, code: int, palette: Palette, width: int) -> Text:
     title = f"{'':{MARK}}{'edit':<{EDIT}}"
     if width >= MARK + EDIT + TIMES + SAVES:
         title += f"{'now → then':>{TIMES}}"
@@ -131,7 +131,7 @@ def _titles(bar: int, code: int, look: Look, width: int) -> Text:
         title += f"  {'range':<{SPAN - 2}}" + " " * bar
     if code:
         title += "  line of code"
-    return Text.styled(title, look.style("muted"))
+    return Text.styled(title, palette.style("muted"))
 
 
 def _row(
@@ -139,24 +139,24 @@ def _row(
     mark: str,
     scale: tuple[float, float],
     columns: tuple[int, int],
-    look: Look,
+    palette: Palette,
     width: int,
 ) -> Text:
     bar, code = columns
     hue = hue_of(row)
-    line = Text(f"{mark:<{MARK}}", look.style("text", bold=True), no_wrap=True)
-    line.append(fitted(row.edit, EDIT), look.style("muted" if hue == "muted" else "text"))
+    line = Text(f"{mark:<{MARK}}", palette.style("text", bold=True), no_wrap=True)
+    line.append(fitted(row.edit, EDIT), palette.style("muted" if hue == "muted" else "text"))
     if width >= MARK + EDIT + TIMES + SAVES:
-        line.append(f"{whatif_text.times(row):>{TIMES}}", look.style("text"))
-    line.append(f"{whatif_text.percent(row.saves):>{SAVES}}", look.style(hue, bold=True))
+        line.append(f"{whatif_text.times(row):>{TIMES}}", palette.style("text"))
+    line.append(f"{whatif_text.percent(row.saves):>{SAVES}}", palette.style(hue, bold=True))
     if width >= line.cell_len + SPAN:
         span = whatif_text.span(row.saves_low, row.saves_high)
-        line.append(f"  {span:<{SPAN - 2}}", look.style(hue))
+        line.append(f"  {span:<{SPAN - 2}}", palette.style(hue))
     if bar:
         ends = row.saves_low, row.saves, row.saves_high
-        line.append_text(range_bar(*ends, scale, hue, look, bar))
+        line.append_text(range_bar(*ends, scale, hue, palette, bar))
     if code:
-        line.append(f"  {row.line}", look.style("muted" if hue == "muted" else "text"))
+        line.append(f"  {row.line}", palette.style("muted" if hue == "muted" else "text"))
     return line
 
 
@@ -182,66 +182,74 @@ class EditPane(Scrolled):
         self._row = rows.get(self._row.edit, self._row)
         first = not gone and snapshot.whatif[0] is self._row
         after = snapshot.whatif_after if first else ()
-        return edit_lines(self._row, after, gone, self.look, width)
+        return edit_lines(self._row, after, gone, self.palette, width)
 
 
 def edit_lines(
-    row: WhatIf, after: Sequence[WhatIf], gone: bool, look: Look, width: int
+    row: WhatIf, after: Sequence[WhatIf], gone: bool, palette: Palette, width: int
 ) -> list[Text]:
     """The edit, what a step is made of with it and without, and which edit comes best after it."""
     where = "   not in this window; as last seen" if gone else ""
-    head = Text(row.edit, look.style("text", bold=True), no_wrap=True)
-    lines = [head.append(where, look.style("muted"))]
-    lines += [Text.styled(f"  {part}", look.style("text")) for part in wrapped(row.line, width - 2)]
-    lines += [Text(), *_parts(row, look, width), Text()]
+    head = Text(row.edit, palette.style("text", bold=True), no_wrap=True)
+    lines = [head.append(where, palette.style("muted"))]
+    lines += [
+        Text.styled(f"  {part}", palette.style("text")) for part in wrapped(row.line, width - 2)
+    ]
+    lines += [Text(), *_parts(row, palette, width), Text()]
     says = f"{whatif_text.percent(row.saves)} of the step, four times of five "
     says += whatif_text.span(row.saves_low, row.saves_high)
     if row.saves > 0:
         says += f"; {1 / (1 - row.saves):.2f}× as fast"
-    lines += _labelled("saves", says, hue_of(row), look, width)
+    lines += _labelled("saves", says, hue_of(row), palette, width)
     if row.advisory is not None:
-        lines += _labelled("advice", f"{row.advisory}; a shows it", "text", look, width)
+        lines += _labelled("advice", f"{row.advisory}; a shows it", "text", palette, width)
     elif row.saves < whatif_text.WORTH_A_LINE:
-        lines += _labelled("advice", "none: it is not worth trying now", "muted", look, width)
+        lines += _labelled("advice", "none: it is not worth trying now", "muted", palette, width)
     for place, pair in enumerate(after):
         says = f"{whatif_text.last(pair)}: {whatif_text.more(pair, row)}, "
         says += f"{units.duration(pair.step_ns)} a step with both"
         says += f" (saves {whatif_text.span(pair.saves_low, pair.saves_high)})"
-        lines += _labelled("" if place else "then", says, "text", look, width)
+        lines += _labelled("" if place else "then", says, "text", palette, width)
     terms = wrapped(whatif_text.TERMS, width)
-    return stacked([*lines, Text(), *(Text.styled(t, look.style("muted")) for t in terms)], width)
+    return stacked(
+        [*lines, Text(), *(Text.styled(t, palette.style("muted")) for t in terms)], width
+    )
 
 
-def _parts(row: WhatIf, look: Look, width: int) -> list[Text]:
+def _parts(row: WhatIf, palette: Palette, width: int) -> list[Text]:
     """The step, the GPU's part and the host's in time, and the kernels in number."""
     step = Change("step", row.present_ns, row.step_ns)
-    lines = [change_titles("one step, simulated", PARTS, look, width)]
-    lines.append(change_row(step, whole=step, least=PARTS, look=look, width=width))
+    lines = [change_titles("one step, simulated", PARTS, palette, width)]
+    lines.append(change_row(step, whole=step, least=PARTS, palette=palette, width=width))
     now, then = row.now, row.then
     if now is None or then is None:
         return lines
     gpu = Change("GPU busy", now.device_ns, then.device_ns)
     host = Change("host, without GPU waits", now.host_ns, then.host_ns)
     lines.append(
-        change_row(gpu, mark="C", hue="compute", whole=step, least=PARTS, look=look, width=width)
+        change_row(
+            gpu, mark="C", hue="compute", whole=step, least=PARTS, palette=palette, width=width
+        )
     )
     lines.append(
-        change_row(host, mark="h", hue="idle_host", whole=step, least=PARTS, look=look, width=width)
+        change_row(
+            host, mark="h", hue="idle_host", whole=step, least=PARTS, palette=palette, width=width
+        )
     )
     counts = (now.kernels, then.kernels, now.kernels - then.kernels)
     before, after, won = (f"{round(count):,}" for count in counts)
     name = fitted("kernels and copies", name_cells(width, PARTS))
-    line = Text(name, look.style("text"), no_wrap=True)
-    line.append(f"{before:>9}{after:>10}", look.style("text"))
-    lines.append(line.append(f"{won:>10}", look.style("muted", bold=True)))
+    line = Text(name, palette.style("text"), no_wrap=True)
+    line.append(f"{before:>9}{after:>10}", palette.style("text"))
+    lines.append(line.append(f"{won:>10}", palette.style("muted", bold=True)))
     return lines
 
 
-def _labelled(label: str, words: str, hue: str, look: Look, width: int) -> list[Text]:
+def _labelled(label: str, words: str, hue: str, palette: Palette, width: int) -> list[Text]:
     lines = []
     for i, part in enumerate(wrapped(words, max(10, width - 8))):
-        line = Text(no_wrap=True).append(f"{label if not i else '':>6}  ", look.style("muted"))
-        lines.append(line.append(part, look.style(hue)))
+        line = Text(no_wrap=True).append(f"{label if not i else '':>6}  ", palette.style("muted"))
+        lines.append(line.append(part, palette.style(hue)))
     return lines
 
 

@@ -6,8 +6,8 @@ from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.palette import Look, letter
-from brrrtop.tui.parts import Booked, booked
+from brrrtop.tui.palette import Palette, letter
+from brrrtop.tui.parts import BucketTime, booked
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import rows, stacked
 from brrrtop.tui.widgets.pane import Pane
@@ -19,21 +19,21 @@ class AccountPane(Pane):
         if estimate is None:
             return []
         parts, step_ns = booked(estimate.account), estimate.steps.step_ns
-        lines = [account_bar(parts, self.look, width)]
-        lines += legend(parts, self.look, width, height - 1, step_ns)
+        lines = [account_bar(parts, self.palette, width)]
+        lines += legend(parts, self.palette, width, height - 1, step_ns)
         return stacked(lines[:height], width)
 
 
-def account_bar(parts: tuple[Booked, ...], look: Look, width: int) -> Text:
+def account_bar(parts: tuple[BucketTime, ...], palette: Palette, width: int) -> Text:
     labels = [
         f"{letter(p.bucket)} {phrases.bucket(p.bucket)} {units.share(p.share)}" for p in parts
     ]
-    return bar([(part.bucket, part.share) for part in parts], look, width, labels)
+    return bar([(part.bucket, part.share) for part in parts], palette, width, labels)
 
 
 def legend(
-    parts: tuple[Booked, ...],
-    look: Look,
+    parts: tuple[BucketTime, ...],
+    palette: Palette,
     width: int,
     count: int,
     step_ns: int | None = None,
@@ -46,26 +46,26 @@ def legend(
     largest = sorted(parts, key=lambda part: -part.share)
     for left_out in range(len(largest) + 1):
         shown = largest[: len(largest) - left_out]
-        pieces = [_entry(part, look, step_ns, not i) for i, part in enumerate(shown)]
+        pieces = [_entry(part, palette, step_ns, not i) for i, part in enumerate(shown)]
         if left_out:
-            pieces.append(_rest(largest[len(shown) :], look))
+            pieces.append(_rest(largest[len(shown) :], palette))
         lines = rows(pieces, width, len(pieces))
         if len(lines) <= count:
             return lines
     return []
 
 
-def _entry(part: Booked, look: Look, step_ns: int | None, first: bool) -> Text:
-    text = Text.styled(f"{letter(part.bucket)}", look.filled(part.bucket))
-    if not look.colour:
+def _entry(part: BucketTime, palette: Palette, step_ns: int | None, first: bool) -> Text:
+    text = Text.styled(f"{letter(part.bucket)}", palette.filled(part.bucket))
+    if not palette.colour:
         text = Text.styled(letter(part.bucket), "bold")
-    text.append(f" {phrases.bucket(part.bucket)} ", look.style("text"))
-    text.append(units.share(part.share), look.style(part.bucket, bold=True))
+    text.append(f" {phrases.bucket(part.bucket)} ", palette.style("text"))
+    text.append(units.share(part.share), palette.style(part.bucket, bold=True))
     spent = units.duration(part.spent_ns if step_ns is None else round(part.share * step_ns))
     of_what = "" if step_ns is None or not first else " a step"
-    return text.append(f" {spent}{of_what}", look.style("muted"))
+    return text.append(f" {spent}{of_what}", palette.style("muted"))
 
 
-def _rest(parts: list[Booked], look: Look) -> Text:
+def _rest(parts: list[BucketTime], palette: Palette) -> Text:
     share = units.share(sum(part.share for part in parts))
-    return Text.styled(f"{len(parts)} more {share}", look.style("muted"))
+    return Text.styled(f"{len(parts)} more {share}", palette.style("muted"))

@@ -14,7 +14,7 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.advice import Advisory
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.renderables.line import clipped, rule, sided, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane
@@ -35,17 +35,17 @@ class Advice(Pane, can_focus=True):
         """All advice is wanted."""
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        look = self.look
+        palette = self.palette
         total = len(snapshot.advisories)
-        count = fitting(snapshot.advisories, look, width, height - 1)
+        count = fitting(snapshot.advisories, palette, width, height - 1)
         note = f"{count} of {total}, a: all" if total > count else ""
         if snapshot.silenced:
             note = f"{note or 'a: all'}, {len(snapshot.silenced)} silenced"
-        lines = [rule("advice", note, look, width)]
+        lines = [rule("advice", note, palette, width)]
         if not total:
-            lines.append(Text.styled(why_none(snapshot), look.style("muted")))
-        lines += blocks(snapshot.advisories[:count], look, width, height - 1)
-        lines += log_tail(snapshot, look, width, height - len(lines))
+            lines.append(Text.styled(why_none(snapshot), palette.style("muted")))
+        lines += blocks(snapshot.advisories[:count], palette, width, height - 1)
+        lines += log_tail(snapshot, palette, width, height - len(lines))
         return stacked(lines[:height], width)
 
     def action_open(self) -> None:
@@ -66,32 +66,32 @@ def why_none(snapshot: Snapshot) -> str:
     return "No advice: no rule has enough evidence to speak."
 
 
-def fitting(advisories: Sequence[Advisory], look: Look, width: int, height: int) -> int:
+def fitting(advisories: Sequence[Advisory], palette: Palette, width: int, height: int) -> int:
     """How many are shown: all that fit unabridged; else `MOST`, or fewer for what to try first."""
     for count in range(len(advisories), MOST, -1):
-        if sum(len(whole(one, look, width)) for one in advisories[:count]) <= height:
+        if sum(len(whole(one, palette, width)) for one in advisories[:count]) <= height:
             return count
     first = len(wrapped(advisories[0].suggests, _room(width))) if advisories else 0
     return min(len(advisories), MOST, max(1, height - min(2, first)))
 
 
-def whole(advisory: Advisory, look: Look, width: int) -> list[Text]:
+def whole(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
     """One advisory, nothing cut."""
     return [
-        *headlines(advisory, look, width),
-        *detail_lines(advisory, look, width, cut=False),
+        *headlines(advisory, palette, width),
+        *detail_lines(advisory, palette, width, cut=False),
     ]
 
 
-def blocks(advisories: Sequence[Advisory], look: Look, width: int, height: int) -> list[Text]:
+def blocks(advisories: Sequence[Advisory], palette: Palette, width: int, height: int) -> list[Text]:
     """All of each advisory, or as much as fits: a line each, then what to try, then the rest."""
-    unabridged = [line for one in advisories for line in whole(one, look, width)]
+    unabridged = [line for one in advisories for line in whole(one, palette, width)]
     if len(unabridged) <= height or not advisories:
         return unabridged
-    heads = [[headline(advisory, look, width)] for advisory in advisories]
-    details = [detail_lines(advisory, look, width) for advisory in advisories]
+    heads = [[headline(advisory, palette, width)] for advisory in advisories]
+    details = [detail_lines(advisory, palette, width) for advisory in advisories]
     tries = [len(wrapped(advisory.suggests, _room(width))) for advisory in advisories]
-    flowed = [headlines(advisory, look, width) for advisory in advisories]
+    flowed = [headlines(advisory, palette, width) for advisory in advisories]
     if sum(map(len, flowed)) + sum(tries) <= height:
         heads = flowed
     kept: list[list[Text]] = [[] for _ in heads]
@@ -110,55 +110,57 @@ def blocks(advisories: Sequence[Advisory], look: Look, width: int, height: int) 
     return shown[: max(0, height)]
 
 
-def log_tail(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Text]:
+def log_tail(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
     """The newest events where advice leaves room for a few; nothing where it does not."""
     room = height - 2
     if room < 2 or not snapshot.events:
         return []
-    lines = [Text(), rule("log", "l: all", look, width)]
+    lines = [Text(), rule("log", "l: all", palette, width)]
     for event in reversed(snapshot.events[-room:]):
-        lines += event_lines(event, snapshot.now_ns, look, width)
+        lines += event_lines(event, snapshot.now_ns, palette, width)
     return lines[:height]
 
 
-def headline(advisory: Advisory, look: Look, width: int) -> Text:
+def headline(advisory: Advisory, palette: Palette, width: int) -> Text:
     """`saves ≤42%  the symptom      very sure 92%`, the symptom cut where it does not fit."""
-    text = _gain(advisory, look, width)
-    text.append(advisory.says, look.style("text", bold=True))
-    return sided(text, _sure(advisory, look, width), width)
+    text = _gain(advisory, palette, width)
+    text.append(advisory.says, palette.style("text", bold=True))
+    return sided(text, _sure(advisory, palette, width), width)
 
 
-def headlines(advisory: Advisory, look: Look, width: int) -> list[Text]:
+def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:
     """The same with all of the symptom, on as many lines as that takes."""
-    sure, text = _sure(advisory, look, width), _gain(advisory, look, width)
+    sure, text = _sure(advisory, palette, width), _gain(advisory, palette, width)
     first, *rest = wrapped(advisory.says, max(10, width - text.cell_len - sure.cell_len - 2)) or [
         ""
     ]
-    text.append(first, look.style("text", bold=True))
+    text.append(first, palette.style("text", bold=True))
     lines = [sided(text, sure, width)]
     for line in wrapped(" ".join(rest), _room(width)):
-        indented = Text(" " * 11, no_wrap=True).append(line, look.style("text", bold=True))
+        indented = Text(" " * 11, no_wrap=True).append(line, palette.style("text", bold=True))
         lines.append(clipped(indented, width))
     return lines
 
 
-def _gain(advisory: Advisory, look: Look, width: int) -> Text:
+def _gain(advisory: Advisory, palette: Palette, width: int) -> Text:
     """What it saves; the range of what was simulated where that leaves room for the sentence."""
-    gain = whatif.gain(advisory, "<=" if look.ascii else "≤")
+    gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     if gain is None:
-        return Text.styled("to know    ", look.style("muted"))
+        return Text.styled("to know    ", palette.style("muted"))
     if width < RANGED:
         gain = gain.split(" (")[0]
-    return Text.styled(f"{gain:<{10 + look.ascii}} ", look.style("good", bold=True))
+    return Text.styled(f"{gain:<{10 + palette.ascii}} ", palette.style("good", bold=True))
 
 
-def _sure(advisory: Advisory, look: Look, width: int) -> Text:
+def _sure(advisory: Advisory, palette: Palette, width: int) -> Text:
     percent = units.share(advisory.confidence)
     words = f"{sureness(advisory.confidence)} {percent}" if width >= WORDY else f"{percent} sure"
-    return Text.styled(words, look.style("muted"))
+    return Text.styled(words, palette.style("muted"))
 
 
-def detail_lines(advisory: Advisory, look: Look, width: int, *, cut: bool = True) -> list[Text]:
+def detail_lines(
+    advisory: Advisory, palette: Palette, width: int, *, cut: bool = True
+) -> list[Text]:
     """What to try, wrapped; the evidence and what would be a waste, each cut to a line or not."""
     pieces = (
         ("try", advisory.suggests, "good"),
@@ -169,8 +171,8 @@ def detail_lines(advisory: Advisory, look: Look, width: int, *, cut: bool = True
     for label, words, hue in pieces:
         flowed = [words] if cut and label != "try" else wrapped(words, _room(width))
         for i, line in enumerate(flowed):
-            text = Text.styled(f"{label if not i else '':>9}  ", look.style(hue))
-            text.append(line, look.style("text" if hue == "good" else hue))
+            text = Text.styled(f"{label if not i else '':>9}  ", palette.style(hue))
+            text.append(line, palette.style("text" if hue == "good" else hue))
             lines.append(clipped(text, width))
     return lines
 

@@ -7,7 +7,7 @@ from rich.text import Text
 from brrrtop.model.estimate import Estimate, Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import clipped, sided, stacked, wrapped
@@ -26,24 +26,24 @@ class Banner(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         estimate = snapshot.estimate
         if estimate is None:
-            return stacked(nothing_yet(snapshot, self.look, width, max(1, height)), width)
-        lines = [headline(estimate, self.look, width), split_bar(estimate, self.look, width)]
+            return stacked(nothing_yet(snapshot, self.palette, width, max(1, height)), width)
+        lines = [headline(estimate, self.palette, width), split_bar(estimate, self.palette, width)]
         return stacked(lines[:height], width)
 
 
-def headline(estimate: Estimate, look: Look, width: int) -> Text:
+def headline(estimate: Estimate, palette: Palette, width: int) -> Text:
     """The verdict, and how sure it is: the figure alone where the words would touch its reason,
     and what comes with it where there is room."""
-    said, sure = verdict(estimate, look), confidence(estimate, look, width)
+    said, sure = verdict(estimate, palette), confidence(estimate, palette, width)
     also = phrases.besides(estimate)
     if said.cell_len + len(also) + sure.cell_len + 2 <= width:
-        said.append(also, look.style("text"))
+        said.append(also, palette.style("text"))
     if said.cell_len + sure.cell_len + 2 > width:
-        sure = confidence(estimate, look, 0)
+        sure = confidence(estimate, palette, 0)
     return sided(said, sure, width)
 
 
-def nothing_yet(snapshot: Snapshot, look: Look, width: int, height: int) -> list[Text]:
+def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
     """What is waited for, stands in the way or came to an end: on as many lines as there are."""
     badge = "ENDED " if snapshot.freshness is Freshness.ENDED else "WAITING "
     says = next(iter(snapshot.source.notes), "for the first whole window of device activity")
@@ -54,8 +54,8 @@ def nothing_yet(snapshot: Snapshot, look: Look, width: int, height: int) -> list
     lines = []
     for i, line in enumerate(flowed):
         lead = badge if i == 0 else " " * len(badge)
-        text = Text.styled(lead, look.style("text", bold=True))
-        lines.append(clipped(text.append(line, look.style("muted")), width))
+        text = Text.styled(lead, palette.style("text", bold=True))
+        lines.append(clipped(text.append(line, palette.style("muted")), width))
     return lines
 
 
@@ -64,37 +64,37 @@ def tells_whole(note: str, width: int) -> bool:
     return len(wrapped(note.removeprefix(_WAITING), max(10, width - len("WAITING ")))) <= LINES
 
 
-def verdict(estimate: Estimate, look: Look) -> Text:
+def verdict(estimate: Estimate, palette: Palette) -> Text:
     """The regime as a badge, and its reason in words."""
     regime = estimate.regime
-    badge = look.filled(regime.value) if look.colour else look.style("text", bold=True)
-    if regime is Regime.MIXED and look.colour:
-        badge = look.style("text", bold=True)
+    badge = palette.filled(regime.value) if palette.colour else palette.style("text", bold=True)
+    if regime is Regime.MIXED and palette.colour:
+        badge = palette.style("text", bold=True)
     text = Text.styled(f" {phrases.HEADLINES[regime]} ", badge)
     text.stylize("bold")
     text.append("  ")
     cause = estimate.cause
     if cause and cause != regime.value and regime is not Regime.UNKNOWN:
-        text.append(cause.replace("_", " "), look.style("text", bold=True))
-        text.append(": ", look.style("muted"))
-    text.append(phrases.because(estimate), look.style("text"))
+        text.append(cause.replace("_", " "), palette.style("text", bold=True))
+        text.append(": ", palette.style("muted"))
+    text.append(phrases.because(estimate), palette.style("text"))
     if estimate.steps.warming_up:
-        text.append("  (warming up: shown, not judged)", look.style("muted"))
+        text.append("  (warming up: shown, not judged)", palette.style("muted"))
     return text
 
 
-def confidence(estimate: Estimate, look: Look, width: int) -> Text:
+def confidence(estimate: Estimate, palette: Palette, width: int) -> Text:
     """How sure, and what else it may be; where that would cost the reason, the figure alone."""
     word = f"{sureness(estimate.confidence)} " if width >= WORDY else ""
-    text = Text.styled(word, look.style("text"))
-    text.append(units.share(estimate.confidence), look.style("text", bold=True))
+    text = Text.styled(word, palette.style("text"))
+    text.append(units.share(estimate.confidence), palette.style("text", bold=True))
     if not word:
-        return text.append(" sure", look.style("muted"))
+        return text.append(" sure", palette.style("muted"))
     if estimate.runner_up is not None and estimate.confidence < 0.7:
-        text.append(f", or {estimate.runner_up.value}", look.style("muted"))
+        text.append(f", or {estimate.runner_up.value}", palette.style("muted"))
     return text
 
 
-def split_bar(estimate: Estimate, look: Look, width: int) -> Text:
+def split_bar(estimate: Estimate, palette: Palette, width: int) -> Text:
     parts = split_parts(estimate.split)
-    return bar(parts, look, width, [f"{name} {units.share(share)}" for name, share in parts])
+    return bar(parts, palette, width, [f"{name} {units.share(share)}" for name, share in parts])

@@ -9,7 +9,7 @@ from rich.text import Text
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.history import sparkline
 from brrrtop.tui.renderables.line import joined, rows, stacked
@@ -29,30 +29,30 @@ class Gauges(Pane):
         super().show(snapshot)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        look = self.look
+        palette = self.palette
         if not snapshot.gauges:
-            return stacked([absent(snapshot, look)], width)
+            return stacked([absent(snapshot, palette)], width)
         wide = width >= 110
         pieces = [
-            *activity(snapshot, look, 8 if wide else 0),
-            *state(snapshot.gauges, look, labels=wide),
+            *activity(snapshot, palette, 8 if wide else 0),
+            *state(snapshot.gauges, palette, labels=wide),
         ]
         if wide:
-            pieces.append(joined(trends(snapshot, look), width, "  "))
+            pieces.append(joined(trends(snapshot, palette), width, "  "))
         return stacked(rows(pieces, width, height, "  "), width)
 
 
-def absent(snapshot: Snapshot, look: Look) -> Text:
+def absent(snapshot: Snapshot, palette: Palette) -> Text:
     """Why there is nothing to show."""
-    text = Text.styled("gauges ", look.style("muted")).append(units.UNMEASURED)
+    text = Text.styled("gauges ", palette.style("muted")).append(units.UNMEASURED)
     kind = snapshot.source.kind
     why = "no counters in this source" if kind != "live" else "no counter has been read yet"
     if kind == "kineto":
         why = "a Kineto trace has no counters"
-    return text.append(f"  {why}", look.style("muted"))
+    return text.append(f"  {why}", palette.style("muted"))
 
 
-def activity(snapshot: Snapshot, look: Look, bar_width: int) -> list[Text]:
+def activity(snapshot: Snapshot, palette: Palette, bar_width: int) -> list[Text]:
     """SMs, tensor pipes and DRAM as they worked, and what nvidia-smi makes of it."""
     gauges = snapshot.gauges
     entries = (
@@ -64,14 +64,14 @@ def activity(snapshot: Snapshot, look: Look, bar_width: int) -> list[Text]:
     pieces = []
     for label, gauge, hue in entries:
         value = gauges.get(gauge)
-        text = Text.styled(f"{label} ", look.style("muted"))
+        text = Text.styled(f"{label} ", palette.style("muted"))
         if bar_width and gauge is not Metric.SMI_UTIL:
-            text.append_text(meter(value, look, bar_width, hue)).append(" ")
-        pieces.append(text.append(units.share(value), look.style(hue, bold=True)))
+            text.append_text(meter(value, palette, bar_width, hue)).append(" ")
+        pieces.append(text.append(units.share(value), palette.style(hue, bold=True)))
     return pieces
 
 
-def trends(snapshot: Snapshot, look: Look) -> list[Text]:
+def trends(snapshot: Snapshot, palette: Palette) -> list[Text]:
     """How the SMs, the tensor pipes and DRAM worked over the last readings, most telling first."""
     pieces = []
     for label, gauge, hue in (
@@ -81,20 +81,20 @@ def trends(snapshot: Snapshot, look: Look) -> list[Text]:
     ):
         trend = snapshot.gauge_history.get(gauge, ())
         if len(trend) > 1:
-            text = Text.styled(f"{label} ", look.style("muted"))
-            pieces.append(text.append_text(sparkline(trend, look, min(TREND, len(trend)), hue)))
+            text = Text.styled(f"{label} ", palette.style("muted"))
+            pieces.append(text.append_text(sparkline(trend, palette, min(TREND, len(trend)), hue)))
     return pieces
 
 
-def state(gauges: Readings, look: Look, labels: bool) -> list[Text]:
+def state(gauges: Readings, palette: Palette, labels: bool) -> list[Text]:
     """Memory, power, clock, temperature and what holds the clocks down."""
     pieces = []
     reason = throttle(gauges.get(Metric.CLOCK_EVENT_REASONS))
     if reason not in (None, "none"):
         hue = "memory" if reason in AT_LIMITS else "alarm"
-        pieces.append(_alarm(f"throttled: {reason}", look, hue))
+        pieces.append(_alarm(f"throttled: {reason}", palette, hue))
     if strangers := gauges.get(Metric.FOREIGN_PROCESS_COUNT):
-        pieces.append(_alarm(f"shared with {strangers:.0f}", look))
+        pieces.append(_alarm(f"shared with {strangers:.0f}", palette))
     for label, used, total, form in (
         ("mem", Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES, units.size),
         ("power", Metric.POWER_WATT, Metric.POWER_LIMIT_WATT, watts),
@@ -104,21 +104,21 @@ def state(gauges: Readings, look: Look, labels: bool) -> list[Text]:
         value = form(gauges.get(used))
         limit = form(gauges.get(total)) if total else units.UNMEASURED
         shown = label if labels or value == units.UNMEASURED else ""
-        pieces.append(_amount(shown, value, limit, look))
+        pieces.append(_amount(shown, value, limit, palette))
     return pieces
 
 
-def _alarm(words: str, look: Look, hue: str = "alarm") -> Text:
-    return Text.styled(f"⚠ {words}", look.style(hue, bold=True))
+def _alarm(words: str, palette: Palette, hue: str = "alarm") -> Text:
+    return Text.styled(f"⚠ {words}", palette.style(hue, bold=True))
 
 
-def _amount(label: str, value: str, limit: str, look: Look) -> Text:
+def _amount(label: str, value: str, limit: str, palette: Palette) -> Text:
     """`label used/total unit`, the unit once."""
     if value.split(" ")[-1] == limit.split(" ")[-1]:
         value = value.rsplit(" ", 1)[0]
-    text = Text.styled(f"{label} " if label else "", look.style("muted"))
-    text.append(value, look.style("text", bold=True))
-    return text.append(f"/{limit}" if limit != units.UNMEASURED else "", look.style("muted"))
+    text = Text.styled(f"{label} " if label else "", palette.style("muted"))
+    text.append(value, palette.style("text", bold=True))
+    return text.append(f"/{limit}" if limit != units.UNMEASURED else "", palette.style("muted"))
 
 
 def watts(value: float | None) -> str:

@@ -14,7 +14,7 @@ from textual.strip import Strip
 from brrrtop.model.estimate import KernelRow, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import rule, stacked, wrapped
 from brrrtop.tui.widgets.banner import tells_whole
 from brrrtop.tui.widgets.pane import Pane, strip_of
@@ -44,9 +44,9 @@ def key_of(kernel: KernelRow) -> Key:
     return (kernel.name, kernel.side)
 
 
-def why_none(snapshot: Snapshot, look: Look, width: int) -> list[Text]:
+def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     """In the place of the table, while nothing was judged: every reason in full that is not above."""
-    lines = [rule("no kernels", "", look, width)]
+    lines = [rule("no kernels", "", palette, width)]
     ended = snapshot.freshness is Freshness.ENDED
     says = phrases.unjudged(snapshot)
     notes = [note for note in snapshot.source.notes if not (ended and note.startswith("waiting"))]
@@ -54,10 +54,10 @@ def why_none(snapshot: Snapshot, look: Look, width: int) -> list[Text]:
         notes = notes[1:]
     for note in (f"{says[0].upper()}{says[1:]}.", *notes):
         for i, line in enumerate(wrapped(note, max(10, width - 4))):
-            text = Text("  " if i else ("* " if look.ascii else "• "), look.style("muted"))
-            lines.append(text.append(line, look.style("text")))
+            text = Text("  " if i else ("* " if palette.ascii else "• "), palette.style("muted"))
+            lines.append(text.append(line, palette.style("text")))
     if not ended and snapshot.source.tier not in (None, "nvml"):
-        lines.append(Text.styled(_ON_CPU, look.style("muted")))
+        lines.append(Text.styled(_ON_CPU, palette.style("muted")))
     return lines
 
 
@@ -124,14 +124,14 @@ class KernelTable(Pane, can_focus=True):
         self._first = max(0, min(self._first, len(self._kernels) - room))
         self._follow_cursor(room)
         if snapshot.estimate is None:
-            return stacked(why_none(snapshot, self.look, width), width)
-        lines = [rule("kernels", self._note(room), self.look, width)]
+            return stacked(why_none(snapshot, self.palette, width), width)
+        lines = [rule("kernels", self._note(room), self.palette, width)]
         steps = snapshot.estimate.steps_covered
-        lines.append(header_line(width, self.sort_key, self.reverse, self.look, steps))
+        lines.append(header_line(width, self.sort_key, self.reverse, self.palette, steps))
         inside = self._kernels[self._first : self._first + room]
-        lines += [kernel_line(kernel, width, self.look, steps) for kernel in inside]
+        lines += [kernel_line(kernel, width, self.palette, steps) for kernel in inside]
         if not self._kernels:
-            lines.append(Text.styled(self._nothing(), self.look.style("muted")))
+            lines.append(Text.styled(self._nothing(), self.palette.style("muted")))
         return lines
 
     def _follow_cursor(self, room: int) -> None:
@@ -156,8 +156,8 @@ class KernelTable(Pane, can_focus=True):
     def render_line(self, y: int) -> Strip:
         row = y - HEAD_LINES + self._first
         if self.has_focus and y >= HEAD_LINES and row == self.cursor and row < len(self._kernels):
-            look = self.look
-            base = self.rich_style + look.cursor
+            palette = self.palette
+            base = self.rich_style + palette.cursor
             return strip_of(self._lines[y], self.content_size.width, base)
         return super().render_line(y)
 

@@ -37,8 +37,8 @@ class KeyLine(Pane):
         pieces = []
         for shown, does, action in (*self._ahead, *self._keys, *self._behind, *self._last):
             click = Style(meta={"@click": action})
-            piece = Text.styled(f" {shown} ", self.look.style("text", bold=True) + click)
-            piece.append(f"{does} ", self.look.style("muted") + click)
+            piece = Text.styled(f" {shown} ", self.palette.style("text", bold=True) + click)
+            piece.append(f"{does} ", self.palette.style("muted") + click)
             pieces.append(piece)
         return joined(pieces, width, "")
 

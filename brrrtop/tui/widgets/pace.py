@@ -8,7 +8,7 @@ from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.estimate import Estimate, Steps
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import jitter, steps_per_s
 from brrrtop.tui.renderables.line import rows, stacked
 from brrrtop.tui.widgets.pane import Pane
@@ -32,32 +32,32 @@ class Pace(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         if snapshot.estimate is None:
             return []
-        estimate, look = snapshot.estimate, self.look
-        pieces = [step_piece(estimate, look)]
+        estimate, palette = snapshot.estimate, self.palette
+        pieces = [step_piece(estimate, palette)]
         slowest = jitter(estimate)
         if slowest is not None:
             more = f"+{units.share(max(0.0, slowest))}".replace("+<", "<+")
-            pieces.append(_pair("slowest", more, look))
-        pieces += launch_pieces(estimate, look)
+            pieces.append(_pair("slowest", more, palette))
+        pieces += launch_pieces(estimate, palette)
         if estimate.host_cause_known is not None:
-            pieces.append(_pair("idle explained", units.share(estimate.host_cause_known), look))
+            pieces.append(_pair("idle explained", units.share(estimate.host_cause_known), palette))
         if estimate.steps.step_ns is not None:
             found = f"steps {_provenance(estimate.steps)}"
-            pieces.append(Text.styled(found, look.style("muted")))
+            pieces.append(Text.styled(found, palette.style("muted")))
         return stacked(rows(pieces, width, height, "  "), width)
 
 
-def step_piece(estimate: Estimate, look: Look) -> Text:
+def step_piece(estimate: Estimate, palette: Palette) -> Text:
     steps = estimate.steps
     text = Text()
     if steps.warming_up:
-        text.append("warming up ", look.style("memory", bold=True))
-    text.append("step ", look.style("muted"))
+        text.append("warming up ", palette.style("memory", bold=True))
+    text.append("step ", palette.style("muted"))
     if steps.step_ns is None:
-        return text.append(units.UNMEASURED).append(" no steps seen", look.style("muted"))
-    text.append(units.duration(steps.step_ns), look.style("text", bold=True))
+        return text.append(units.UNMEASURED).append(" no steps seen", palette.style("muted"))
+    text.append(units.duration(steps.step_ns), palette.style("text", bold=True))
     rate = steps_per_s(estimate)
-    return text.append(f" ({units.figure(rate)}/s)" if rate else "", look.style("muted"))
+    return text.append(f" ({units.figure(rate)}/s)" if rate else "", palette.style("muted"))
 
 
 def _provenance(steps: Steps) -> str:
@@ -66,21 +66,21 @@ def _provenance(steps: Steps) -> str:
     return f"{where}{doubt}"
 
 
-def launch_pieces(estimate: Estimate, look: Look) -> list[Text]:
+def launch_pieces(estimate: Estimate, palette: Palette) -> list[Text]:
     """Who waits for whom, and for how much of the kernel time (rho); the lead, and how often it
     is too short: one weighs kernels by their time, the other counts them, and both say so."""
     launch = estimate.launch
     if launch.lead_p50_ns is None:
-        text = Text.styled("launch lead ", look.style("muted")).append(units.UNMEASURED)
-        return [text.append(" no launch records", look.style("muted"))]
-    lead = _pair("lead", units.duration(launch.lead_p50_ns), look)
-    late = _pair("late", f"{units.share(launch.share_under_10us)} of launches", look)
+        text = Text.styled("launch lead ", palette.style("muted")).append(units.UNMEASURED)
+        return [text.append(" no launch records", palette.style("muted"))]
+    lead = _pair("lead", units.duration(launch.lead_p50_ns), palette)
+    late = _pair("late", f"{units.share(launch.share_under_10us)} of launches", palette)
     if launch.rho is None:
         return [lead, late]
     words, hue = host_word(launch.lead_p50_ns, launch.rho, _waited(estimate))
-    host = Text.styled(words, look.style(hue, bold=True))
+    host = Text.styled(words, palette.style(hue, bold=True))
     ahead = "" if "ahead" in words else "ahead "
-    host.append(f" ({ahead}{units.share(launch.rho)} by time)", look.style("muted"))
+    host.append(f" ({ahead}{units.share(launch.rho)} by time)", palette.style("muted"))
     return [host, lead, late]
 
 
@@ -106,6 +106,6 @@ def host_word(lead_p50_ns: int, rho: float, waited: float = 0.0) -> tuple[str, s
     return "host is late", "overhead"
 
 
-def _pair(label: str, value: str, look: Look) -> Text:
-    text = Text.styled(f"{label} ", look.style("muted"))
-    return text.append(value, look.style("text", bold=True))
+def _pair(label: str, value: str, palette: Palette) -> Text:
+    text = Text.styled(f"{label} ", palette.style("muted"))
+    return text.append(value, palette.style("text", bold=True))

@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 
 _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows=False)
 """Only turns texts into segments; prints nothing."""
@@ -24,7 +24,7 @@ _CONSOLE = Console(color_system="truecolor", force_terminal=True, legacy_windows
 class Shown(Protocol):
     """What a pane knows of the program around it."""
 
-    look: Look
+    palette: Palette
     snapshot: Snapshot
 
 
@@ -50,8 +50,8 @@ class Pane(Widget):
         self._lines: list[Text] = []
 
     @property
-    def look(self) -> Look:
-        return cast("Shown", self.app).look
+    def palette(self) -> Palette:
+        return cast("Shown", self.app).palette
 
     @property
     def snapshot(self) -> Snapshot | None:

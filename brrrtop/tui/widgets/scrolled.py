@@ -42,7 +42,7 @@ class Scrolled(Pane, can_focus=True):
         note = ""
         if len(lines) > room:
             note = f"{self._top + 1}–{self._top + len(shown)} of {len(lines)}, ↑↓ to read on"
-        head = rule(self.topic, note, self.look, width)
+        head = rule(self.topic, note, self.palette, width)
         return [head, *(Text(" ").append_text(line) for line in shown)]
 
     def action_scroll_by(self, lines: int) -> None:

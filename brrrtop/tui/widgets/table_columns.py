@@ -11,7 +11,7 @@ from rich.text import Text
 from brrrtop.kernel_names import readable
 from brrrtop.model.estimate import KernelRow
 from brrrtop.text import phrases, units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import fitted
 
@@ -119,7 +119,7 @@ def of_a_step(kernel: KernelRow, key: str, steps: float) -> str:
 
 
 def header_line(
-    width: int, key: str, reverse: bool, look: Look, steps: float | None = None
+    width: int, key: str, reverse: bool, palette: Palette, steps: float | None = None
 ) -> Text:
     """Column titles, an arrow at the one that sorts. `steps`: those of the window."""
     text = Text(no_wrap=True)
@@ -127,32 +127,36 @@ def header_line(
         title = A_STEP.get(col.key, col.title) if steps else col.title
         sorts = col.key == key
         if sorts and cells > 1:
-            apart = " " if look.ascii and len(title) + 2 <= cells else ""
+            apart = " " if palette.ascii and len(title) + 2 <= cells else ""
             title += apart + ("▼" if col.descending != reverse else "▲")
-        style = look.style("text", bold=True) if sorts else look.style("muted")
+        style = palette.style("text", bold=True) if sorts else palette.style("muted")
         text.append(f"{title:>{cells}} " if col.right else fitted(title, cells) + " ", style)
     return text
 
 
-def kernel_line(kernel: KernelRow, width: int, look: Look, steps: float | None = None) -> Text:
+def kernel_line(
+    kernel: KernelRow, width: int, palette: Palette, steps: float | None = None
+) -> Text:
     """One kernel, its time and calls of one of the window's `steps`, else of the window."""
     text = Text(no_wrap=True)
     side = kernel.side.value
     for col, cells in fitting(width):
         if col.key == "side":
-            text.append(phrases.SIDE_LETTERS[kernel.side], look.filled(side))
+            text.append(phrases.SIDE_LETTERS[kernel.side], palette.filled(side))
         elif col.key == "bar":
-            text.append_text(meter(kernel.share, look, cells, side))
+            text.append_text(meter(kernel.share, palette, cells, side))
         elif col.key == "name":
-            text.append(fitted(readable.fitted(kernel.name, cells), cells), look.style(side))
+            text.append(fitted(readable.fitted(kernel.name, cells), cells), palette.style(side))
         elif col.key == "share":
-            text.append(f"{col.text(kernel):>{cells}}", look.style("text", bold=True))
+            text.append(f"{col.text(kernel):>{cells}}", palette.style("text", bold=True))
         else:
             value = col.text(kernel)
             if steps and col.key in A_STEP:
                 value = of_a_step(kernel, col.key, steps)
             hue = "muted" if value == units.UNMEASURED else "text"
-            text.append(f"{value:>{cells}}" if col.right else fitted(value, cells), look.style(hue))
+            text.append(
+                f"{value:>{cells}}" if col.right else fitted(value, cells), palette.style(hue)
+            )
         text.append(" ")
     return text
 

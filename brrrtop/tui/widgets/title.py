@@ -6,7 +6,7 @@ from rich.text import Text
 
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import units
-from brrrtop.tui.palette import Look
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import sided
 from brrrtop.tui.widgets.pane import Pane
 
@@ -20,14 +20,14 @@ STATES = {
 
 class Title(Pane):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
-        return [sided(subject(snapshot, self.look), state(snapshot, self.look), width)]
+        return [sided(subject(snapshot, self.palette), state(snapshot, self.palette), width)]
 
 
-def subject(snapshot: Snapshot, look: Look) -> Text:
+def subject(snapshot: Snapshot, palette: Palette) -> Text:
     """brrrtop, the source, its rank and its device."""
     source, estimate = snapshot.source, snapshot.estimate
-    text = Text.styled("brrrtop ", look.style("text", bold=True))
-    text.append(source.label, look.style("compute", bold=True))
+    text = Text.styled("brrrtop ", palette.style("text", bold=True))
+    text.append(source.label, palette.style("compute", bold=True))
     facts = []
     if source.rank is not None and (source.world or 1) > 1:
         facts.append(f"rank {source.rank} of {source.world}")
@@ -38,11 +38,11 @@ def subject(snapshot: Snapshot, look: Look) -> Text:
     if source.cmdline:
         program, space, rest = source.cmdline.partition(" ")
         facts.append(f"{program.rpartition('/')[2]}{space}{rest}")  # the script is what tells
-    text.append("".join(f" · {fact}" for fact in facts), look.style("muted"))
+    text.append("".join(f" · {fact}" for fact in facts), palette.style("muted"))
     return text
 
 
-def state(snapshot: Snapshot, look: Look) -> Text:
+def state(snapshot: Snapshot, palette: Palette) -> Text:
     """Freshness in a word, with the age where that matters; pause and position of a replay."""
     glyph, word, hue = STATES[snapshot.freshness]
     text = Text()
@@ -52,13 +52,13 @@ def state(snapshot: Snapshot, look: Look) -> Text:
     if gone and snapshot.age_ns is not None and snapshot.source.kind == "live":
         word = f"{word}, last seen {units.duration(snapshot.age_ns)} ago"
     if snapshot.paused:
-        badge = look.filled("memory") if look.colour else look.style("text", bold=True)
+        badge = palette.filled("memory") if palette.colour else palette.style("text", bold=True)
         text.append(" PAUSED ", badge)
         text.append(" ")
-    text.append(f"{glyph} {word}", look.style(hue, bold=True))
+    text.append(f"{glyph} {word}", palette.style(hue, bold=True))
     if snapshot.progress is not None:
-        text.append(f" {units.share(snapshot.progress)}", look.style("muted"))
-    text.append(pace(snapshot.speed), look.style("muted"))
+        text.append(f" {units.share(snapshot.progress)}", palette.style("muted"))
+    text.append(pace(snapshot.speed), palette.style("muted"))
     return text
 
 

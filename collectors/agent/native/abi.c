@@ -9,13 +9,13 @@
 
 #include "agent.h"
 #include "clock.h"
-#include "gate.h"
+#include "requests.h"
 #include "inbox.h"
 #include "marks.h"
-#include "meet.h"
+#include "safepoint.h"
 #include "names.h"
 #include "server.h"
-#include "takeout.h"
+#include "finalize.h"
 #include "trace.h"
 #include "wire.h"
 
@@ -57,7 +57,7 @@ int brrr_start(const char *socket_path, const char *hello_json, const char *opti
     pthread_once(&once, agent_once_per_process);
     if (agent_exiting())
         return agent_fail(BRRR_E_BUSY, "the process is exiting");
-    switch (gate_enter()) {
+    switch (requests_enter()) {
     case GATE_RUNNING:
         return BRRR_OK;
     case GATE_BUSY:
@@ -71,10 +71,10 @@ int brrr_start(const char *socket_path, const char *hello_json, const char *opti
 static int ask(int what, const char *who)
 {
     /* A caller that resumes goes on at once, perhaps into a capture: no place to switch on at. */
-    bool met = what != ASK_RESUME && meet_caller();
-    bool answered = gate_ask(what, who, ANSWER_MS);
+    bool met = what != ASK_RESUME && safepoint_caller();
+    bool answered = requests_ask(what, who, ANSWER_MS);
     if (met)
-        meet_caller_left();
+        safepoint_caller_left();
     return answered ? BRRR_OK
                     : agent_fail(BRRR_E_TIMEOUT, "the agent's thread is still inside CUPTI");
 }
@@ -85,11 +85,11 @@ int brrr_yield(const char *who) { return ask(ASK_YIELD, who != NULL ? who : "ano
 
 int brrr_resume(void) { return ask(ASK_RESUME, NULL); }
 
-void brrr_capture(int begins) { meet_capture(begins != 0); }
+void brrr_capture(int begins) { safepoint_capture(begins != 0); }
 
 void brrr_graphs(int may_exist)
 {
-    takeout_graphs(may_exist != 0);
+    finalize_graphs(may_exist != 0);
     if (may_exist && server_clients() != 0) {
         /* What is on goes off before the capture begins. */
         brrr_yield("a CUDA graph capture");
@@ -107,7 +107,7 @@ const char *brrr_last_error(void)
     return copy;
 }
 
-int brrr_wait(int timeout_ms) { return gate_wait(timeout_ms); }
+int brrr_wait(int timeout_ms) { return requests_wait(timeout_ms); }
 
 void brrr_mark(uint16_t mark_class, int64_t start_ns, int64_t end_ns, int64_t value, uint32_t name_id,
                uint32_t tid)

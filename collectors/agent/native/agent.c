@@ -14,13 +14,13 @@
 #include "brrrtop_agent.h"
 #include "calls.h"
 #include "clock.h"
-#include "gate.h"
+#include "requests.h"
 #include "inbox.h"
-#include "lanes.h"
+#include "frame_builder.h"
 #include "marks.h"
-#include "meet.h"
+#include "safepoint.h"
 #include "names.h"
-#include "observe.h"
+#include "coverage.h"
 #include "options.h"
 #include "outbox.h"
 #include "own_fd.h"
@@ -28,7 +28,7 @@
 #include "report.h"
 #include "server.h"
 #include "switch.h"
-#include "takeout.h"
+#include "finalize.h"
 #include "trace.h"
 #include "walk.h"
 
@@ -59,14 +59,14 @@ void agent_wake(void)
     errno = kept;
 }
 
-void agent_raise(int bits) { gate_raise(bits); }
+void agent_raise(int bits) { requests_raise(bits); }
 
 void agent_detach(void)
 {
     trace_detach(false);
     if (detach_ns == 0)
         detach_ns = mono_ns() + DETACH_PATIENCE_NS;
-    gate_raise(BRRR_EV_STOP);
+    requests_raise(BRRR_EV_STOP);
 }
 
 static void send_marks(void)
@@ -95,7 +95,7 @@ static void send_parcels(void)
         } else {
             if (parcel->kind == WIRE_DEVICE)
                 report_keep_device(parcel->payload, parcel->bytes);
-            lanes_flush(); /* in the order of their making */
+            frame_builder_flush(); /* in the order of their making */
             server_send(parcel->kind, parcel->payload, parcel->bytes, parcel->records, false);
         }
         free(parcel);
@@ -133,13 +133,13 @@ static bool heed_requests(void)
 {
     char who[128];
     uint64_t ticket;
-    int asked = gate_asked(who, sizeof who, &ticket);
+    int asked = requests_asked(who, sizeof who, &ticket);
     if (asked & ASK_YIELD)
         trace_yield(who);
     if (asked & ASK_RESUME)
         trace_resume();
     if (asked & ~ASK_STOP)
-        gate_answer(ticket);
+        requests_answer(ticket);
     return asked & ASK_STOP;
 }
 
@@ -236,7 +236,7 @@ static const char *work(void)
         if (!trace_is_on())
             due_ns = sooner(due_ns, idle_ns);
         send_marks();
-        lanes_flush();
+        frame_builder_flush();
         send_parcels();
         report_losses(now_ns);
         publish();
@@ -259,12 +259,12 @@ static void *run(void *unused)
     const char *reason = work();
     trace_detach(true);
     send_marks();
-    lanes_flush();
+    frame_builder_flush();
     server_close(reason, atomic_load(&exiting) ? 50 : 200);
     pool_trim();
     publish();
     atomic_store(&thread_lives, false);
-    gate_ended();
+    requests_ended();
     return NULL;
 }
 
@@ -278,7 +278,7 @@ static int begin_thread(void)
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    gate_started();
+    requests_started();
     atomic_store(&thread_lives, true);
     int fault = pthread_create(&thread, &attributes, run, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -308,7 +308,7 @@ static void in_child(void)
     own_fd_close(atomic_exchange(&woken_fd, -1), &woken_is);
     server_forked();
     outbox_forked();
-    lanes_forked();
+    frame_builder_forked();
     inbox_forked();
     names_forked();
     marks_forked();
@@ -316,10 +316,10 @@ static void in_child(void)
     switch_forked();
     cupti_forked();
     trace_forked();
-    meet_forked();
-    takeout_forked();
+    safepoint_forked();
+    finalize_forked();
     report_forked();
-    gate_forked();
+    requests_forked();
     atomic_store(&awake, false);
     atomic_store(&thread_lives, false);
 }
@@ -377,7 +377,7 @@ int agent_begin(const char *socket_path, const char *hello_json, const char *opt
     if (code == BRRR_OK && (code = begin_thread()) != BRRR_OK)
         server_close("no thread", 0);
     if (code != BRRR_OK)
-        gate_ended();
+        requests_ended();
     return code;
 }
 

@@ -6,7 +6,7 @@
 
 #include "brrrtop_agent.h"
 #include "clock.h"
-#include "lanes.h"
+#include "frame_builder.h"
 #include "marks.h"
 #include "names.h"
 #include "pool.h"
@@ -177,7 +177,7 @@ static struct losses losses_now(void)
     pool_count(&pool);
     return (struct losses){trace_dropped(),      walked.zero_timestamps, walked.wrong_clock,
                            walked.unknown_kinds, pool.refused,           pool.foreign,
-                           server_lost() + lanes_lost(), marks_lost(),   names_refused()};
+                           server_lost() + frame_builder_lost(), marks_lost(),   names_refused()};
 }
 
 uint64_t report_lost(void)

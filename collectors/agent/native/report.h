@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "apis.h"
+#include "api_filter.h"
 
 /* Takes over the text, made with malloc: one JSON object. */
 void report_hello(char *json);

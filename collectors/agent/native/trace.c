@@ -6,18 +6,18 @@
 #include <time.h>
 
 #include "agent.h"
-#include "apis.h"
+#include "api_filter.h"
 #include "brrrtop_agent.h"
 #include "clock.h"
-#include "lanes.h"
-#include "meet.h"
+#include "frame_builder.h"
+#include "safepoint.h"
 #include "names.h"
-#include "observe.h"
+#include "coverage.h"
 #include "pool.h"
 #include "report.h"
 #include "server.h"
 #include "switch.h"
-#include "takeout.h"
+#include "finalize.h"
 #include "walk.h"
 #include "wire.h"
 
@@ -58,9 +58,9 @@ void trace_init(const struct trace_options *given)
     wanted.continuous = wanted.burst = false;
     wanted.kinds = WANT_DEFAULT;
     own.look_ns = 0;
-    own.asks = own.takeout_due = own.leaving = false;
+    own.asks = own.finalize_due = own.leaving = false;
     own.blocked_times = silent_bursts = 0;
-    apis_forget();
+    api_filter_forget();
 }
 
 static bool silent(void)
@@ -85,23 +85,23 @@ static void begin(int64_t now_ns)
     pool_count(&pool);
     memset(&run, 0, sizeof run);
     run.requests = pool.requests;
-    run.holds.out_ns = meet_longest_ns(); /* of this one is known once it is over */
+    run.holds.out_ns = safepoint_longest_ns(); /* of this one is known once it is over */
     run.walked = walked;
     run.burst = wanted.burst;
     run.kinds = wanted.kinds;
     walk_forget_names();
-    observe_begin(real_ns());
+    coverage_begin(real_ns());
     walk_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
-    bool driver = apis_begin(wanted.kinds);
+    bool driver = api_filter_begin(wanted.kinds);
     bool on = switch_on(&own.cupti, wanted.kinds, driver, own.options.pool_limit, &code);
-    meet_over();
+    safepoint_over();
     if (!on) {
         wanted.burst = false;
         trace_refused(code);
         return;
     }
     agent_guard_exit();
-    apis_began(now_ns);
+    api_filter_began(now_ns);
     run.began_ns = now_ns;
     run.flush_ns = now_ns + own.options.flush_ms * NS_PER_MS;
     run.steps = atomic_load(&step_count);
@@ -120,25 +120,25 @@ static void begin(int64_t now_ns)
 static void finish(bool complete)
 {
     if (pool_lent_since_ns() < run.stopped_real_ns)
-        observe_taint();
+        coverage_taint();
     trace_ask_dropped();
-    lanes_flush();
-    observe_end(run.stopped_real_ns, complete);
+    frame_builder_flush();
+    coverage_end(run.stopped_real_ns, complete);
     bursts++;
     if (silent())
         silent_bursts++;
     else
         silent_bursts = 0;
-    if (observe_records() != 0)
+    if (coverage_records() != 0)
         own.blocked_times = 0;
-    own.takeout_due = complete && trace_was_asked(); /* else the callbacks may be somebody else's */
-    own.hidden = observe_dense();
-    run.holds.off_ns = meet_longest_ns();
+    own.finalize_due = complete && trace_was_asked(); /* else the callbacks may be somebody else's */
+    own.hidden = coverage_dense();
+    run.holds.off_ns = safepoint_longest_ns();
     report_traced(&(struct burst){
         .kernels = walked.kernels - run.walked.kernels,
         .steps = run.stopped_steps - run.steps,
         .whole = complete,
-        .launches = apis_ended(),
+        .launches = api_filter_ended(),
         .holds = run.holds,
     });
     agent_raise(BRRR_EV_TRACED);
@@ -156,9 +156,9 @@ static void end(int64_t now_ns)
     atomic_store(&step_target, UINT64_MAX);
     run.stopped_real_ns = real_ns();
     run.stopped_steps = atomic_load(&step_count);
-    run.holds.on_ns = meet_longest_ns();
+    run.holds.on_ns = safepoint_longest_ns();
     switch_off(&own.cupti);
-    meet_over();
+    safepoint_over();
     own.asks = false;
     int64_t launched_ns = trace_flush();
     own.state = TRACE_DRAINING;
@@ -186,8 +186,8 @@ static void flush_now_and_then(int64_t now_ns)
         return;
     int64_t launched_ns = trace_flush();
     trace_ask_dropped();
-    lanes_flush();
-    observe_advance(launched_ns);
+    frame_builder_flush();
+    coverage_advance(launched_ns);
     run.flush_ns = mono_ns() + own.options.flush_ms * NS_PER_MS;
 }
 
@@ -199,23 +199,23 @@ static void watch(int64_t now_ns)
                           : !wanted.continuous;
     run.pressed |= pool_pressed();
     if (walked.graph_kernels + walked.graph_launches != run.walked.graph_kernels + run.walked.graph_launches)
-        takeout_graphs(true);
+        finalize_graphs(true);
     bool ends = zeros || deaf || over || run.pressed || run.kinds != wanted.kinds;
-    bool turns = !ends && !run.burst && apis_turn(now_ns);
+    bool turns = !ends && !run.burst && api_filter_turn(now_ns);
     if (own.asks && !ends && !turns)
-        meet_over();
+        safepoint_over();
     own.asks = ends || turns;
-    if (!own.asks || meet_ask(now_ns) != MEET_HERE) {
+    if (!own.asks || safepoint_ask(now_ns) != MEET_HERE) {
         flush_now_and_then(now_ns);
         return;
     }
     if (turns) {
-        apis_switch(&own.cupti);
-        meet_over();
+        api_filter_switch(&own.cupti);
+        safepoint_over();
         return;
     }
     if (run.pressed)
-        observe_taint();
+        coverage_taint();
     end(now_ns);
     if (zeros || deaf)
         finish(false);
@@ -226,15 +226,15 @@ static void watch(int64_t now_ns)
         trace_block("no records arrive: another profiler owns the callbacks");
 }
 
-static bool must_clean(void) { return own.takeout_due || switch_changed(); }
+static bool must_clean(void) { return own.finalize_due || switch_changed(); }
 
 /* The trainer is met. CUPTI out of the launch path where that may be; attributes as they were found. */
 static void clean(bool restore)
 {
-    bool out = own.takeout_due && takeout(&own.cupti);
+    bool out = own.finalize_due && takeout(&own.cupti);
     if (restore && !out)
         switch_restore(&own.cupti);
-    own.takeout_due = false;
+    own.finalize_due = false;
 }
 
 /* With nothing on: tracing begins, or CUPTI is taken out, when the trainer can be met. Where kernels
@@ -245,23 +245,23 @@ static void stand_ready(int64_t now_ns)
     bool traces = (wanted.burst || wanted.continuous) && !trace_held_back(wanted.kinds);
     bool asked = own.asks;
     own.asks = own.state == TRACE_READY &&
-               (traces || (own.takeout_due && !own.hidden) || (own.leaving && must_clean()));
+               (traces || (own.finalize_due && !own.hidden) || (own.leaving && must_clean()));
     if (traces && !asked)
         prepare();
-    enum meet meet = own.asks ? meet_ask(now_ns) : MEET_LATER;
+    enum meet meet = own.asks ? safepoint_ask(now_ns) : MEET_LATER;
     if (meet == MEET_HERE && traces)
         begin(now_ns);
     else if (meet == MEET_HERE)
         clean(own.leaving);
     if (meet != MEET_LATER || (asked && !own.asks))
-        meet_over();
+        safepoint_over();
     if (meet == MEET_LATER)
         return;
-    own.asks = own.takeout_due = false;
+    own.asks = own.finalize_due = false;
     if (meet == MEET_NEVER && traces)
         trace_missed();
     if (own.state == TRACE_TRACING && run.burst)
-        meet_arm(atomic_load(&step_target));
+        safepoint_arm(atomic_load(&step_target));
 }
 
 int64_t trace_tick(int64_t now_ns)
@@ -288,14 +288,14 @@ int64_t trace_tick(int64_t now_ns)
         return own.retry_ns;
     case TRACE_TRACING:
         if (own.asks)
-            return meet_due(mono_ns());
+            return safepoint_due(mono_ns());
         return run.flush_ns < run.deadline_ns ? run.flush_ns : run.deadline_ns;
     case TRACE_DRAINING:
         return run.drain_ns;
     case TRACE_READY: /* held back, or done already: brrr_graphs wakes */
         if (own.asks)
-            return meet_due(now_ns);
-        if (own.takeout_due && !own.hidden)
+            return safepoint_due(now_ns);
+        if (own.finalize_due && !own.hidden)
             return now_ns;
         return (wanted.burst || wanted.continuous) && !trace_held_back(wanted.kinds) ? now_ns : NEVER;
     default:
@@ -307,13 +307,13 @@ int64_t trace_tick(int64_t now_ns)
 static void leave(bool must)
 {
     atomic_store(&step_target, UINT64_MAX);
-    meet_over();
+    safepoint_over();
     wanted.burst = own.asks = false;
     if (!own.found)
         return;
     if (own.state == TRACE_TRACING) {
         trace_flush();
-        if (meet_within(MEET_MS) != MEET_HERE && !must) {
+        if (safepoint_within(MEET_MS) != MEET_HERE && !must) {
             run.burst = own.leaving = true;
             run.deadline_ns = 0;
             return;
@@ -329,10 +329,10 @@ static void leave(bool must)
     }
     if (own.state == TRACE_DRAINING)
         drain(run.drain_ns = run.drain_end_ns = mono_ns());
-    if (must_clean() && meet_within(MEET_AGAIN_MS) == MEET_HERE)
+    if (must_clean() && safepoint_within(MEET_AGAIN_MS) == MEET_HERE)
         clean(true);
-    meet_over();
-    own.takeout_due = false;
+    safepoint_over();
+    own.finalize_due = false;
     pool_trim();
 }
 
@@ -354,7 +354,7 @@ void trace_detach(bool must)
 
 void trace_yield(const char *who)
 {
-    takeout_never(); /* as Kineto does */
+    finalize_never(); /* as Kineto does */
     leave(true);
     switch_forget();
     if (own.state == TRACE_OFF)
@@ -369,7 +369,7 @@ void trace_step(uint64_t count)
     atomic_store_explicit(&step_count, count, memory_order_relaxed);
     if (count == atomic_load_explicit(&step_target, memory_order_relaxed))
         agent_wake();
-    meet_step(count);
+    safepoint_step(count);
 }
 
 void trace_forked(void)
@@ -378,8 +378,8 @@ void trace_forked(void)
     own.found = false;
     atomic_store(&step_target, UINT64_MAX);
     atomic_store(&step_count, 0);
-    own.asks = own.takeout_due = own.leaving = false;
+    own.asks = own.finalize_due = own.leaving = false;
     memset(&run, 0, sizeof run);
     wanted.continuous = wanted.burst = false;
-    apis_forget();
+    api_filter_forget();
 }

@@ -1,10 +1,10 @@
 #include "trace_own.h"
 
 #include "clock.h"
-#include "observe.h"
+#include "coverage.h"
 #include "pool.h"
 #include "server.h"
-#include "takeout.h"
+#include "finalize.h"
 #include "walk.h"
 
 #define LONGEST_BURST_NS (60 * NS_PER_S)
@@ -50,7 +50,7 @@ void trace_ask_dropped(void)
     size_t count = 0;
     if (CUPTI_CALL(&own.cupti, dropped, NULL, 0, &count) == CUPTI_OK && count != 0) {
         dropped += count;
-        observe_taint();
+        coverage_taint();
     }
 }
 

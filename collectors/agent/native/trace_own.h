@@ -1,4 +1,4 @@
-/* What trace.c and trace_hurdles.c share: where tracing stands and why. Nobody else's. */
+/* What trace.c and trace_blockers.c share: where tracing stands and why. Nobody else's. */
 #ifndef BRRR_TRACE_OWN_H
 #define BRRR_TRACE_OWN_H
 
@@ -15,7 +15,7 @@ struct trace_own {
     int64_t look_ns, retry_ns; /* monotonic */
     uint32_t blocked_times;
     bool asks;        /* the trainer is asked to meet us */
-    bool takeout_due; /* CUPTI is in the launch path without need */
+    bool finalize_due; /* CUPTI is in the launch path without need */
     bool hidden;      /* where it costs nothing */
     bool leaving;     /* nobody watches any more, and something is still on */
 };

@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include "calls.h"
-#include "lanes.h"
+#include "frame_builder.h"
 #include "names.h"
-#include "observe.h"
-#include "pairs.h"
+#include "coverage.h"
+#include "correlation.h"
 #include "wire.h"
 
 #define NAME_CELLS 4096u
@@ -66,7 +66,7 @@ static inline bool times_good(int64_t start, int64_t end, uint32_t graph)
     } else {
         walked.wrong_clock++;
     }
-    observe_taint();
+    coverage_taint();
     return false;
 }
 
@@ -76,12 +76,12 @@ static inline void walk_kernel(const uint8_t *record)
     uint32_t graph = u32_at(record + KERNEL_GRAPH);
     walked.launched_kernels += graph == 0;
     walked.graph_kernels += graph != 0;
-    pairs_kernel(u32_at(record + KERNEL_CORRELATION));
+    correlation_kernel(u32_at(record + KERNEL_CORRELATION));
     if (!times_good(start, end, graph))
         return;
     uint32_t device = u32_at(record + KERNEL_DEVICE), stream = u32_at(record + KERNEL_STREAM);
     walked.kernels++;
-    observe_add(device, stream, start, end);
+    coverage_add(device, stream, start, end);
     uint32_t name_id = kernel_name(record);
     struct wire_kernel *out = lane_next(LANE_KERNELS, sizeof *out);
     if (out == NULL)
@@ -107,7 +107,7 @@ static void put_copy(struct wire_copy copy)
     if (!times_good(copy.start_ns, copy.end_ns, copy.graph))
         return;
     walked.copies++;
-    observe_add((uint32_t)copy.device, copy.stream, copy.start_ns, copy.end_ns);
+    coverage_add((uint32_t)copy.device, copy.stream, copy.start_ns, copy.end_ns);
     struct wire_copy *out = lane_next(LANE_COPIES, sizeof *out);
     if (out != NULL)
         *out = copy;
@@ -159,7 +159,7 @@ static inline void walk_call(const uint8_t *record, bool driver)
     walked.graph_launches += row->call_class == CALL_GRAPH_LAUNCH;
     uint32_t correlation = u32_at(record + API_CORRELATION);
     if (failed == 0)
-        pairs_call(correlation, driver,
+        correlation_call(correlation, driver,
                    row->call_class == CALL_LAUNCH         ? PAIRS_LAUNCH
                    : row->call_class == CALL_GRAPH_LAUNCH ? PAIRS_GRAPH
                                                           : PAIRS_OTHER);
@@ -183,7 +183,7 @@ static inline void walk_call(const uint8_t *record, bool driver)
 bool walk_arrived(const struct walk_counts *since, bool graphs)
 {
     if (!graphs)
-        return pairs_pending() == 0;
+        return correlation_pending() == 0;
     return walked.launched_kernels - since->launched_kernels >= walked.launches - since->launches;
 }
 
@@ -198,7 +198,7 @@ void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t va
             walked.unknown_bytes += valid - at;
             walked.unknown_kinds++;
             walked.last_unknown_kind = kind;
-            observe_taint();
+            coverage_taint();
             return;
         }
         switch (kind) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import time_ns
 from typing import Any, Callable
 
-from ..fault_guard import Fence
+from ..fault_guard import FaultGuard
 from ..library import EVALUATION, INPUT, Native, this_thread
 from .probe import Probe, imported
 from .steps import Steps
@@ -23,7 +23,7 @@ class Loader(Probe):
 
     name = "loader"
 
-    def __init__(self, native: Native, fence: Fence, steps: Steps) -> None:
+    def __init__(self, native: Native, fence: FaultGuard, steps: Steps) -> None:
         super().__init__(native, fence)
         self._steps = steps
         self._names: dict[int, int] = {}

@@ -51,7 +51,7 @@ def _met(theirs_ns: list[float], ours: Instants) -> tuple[float, int]:
     return at, middle - int(at)
 
 
-class Recorded:
+class OpRecording:
     """One recorded step.
 
     Args:

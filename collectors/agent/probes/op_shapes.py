@@ -14,10 +14,10 @@ from collections.abc import Callable
 from time import sleep, time_ns
 from typing import Any
 
-from ..fault_guard import Fence
+from ..fault_guard import FaultGuard
 from ..library import PERTURBED, SHAPES, STATUS, TRACING, Native, this_thread
 from .graphs import Graphs
-from .op_recorder import CLOCK, Instants, Recorded
+from .op_recorder import CLOCK, Instants, OpRecording
 from .probe import Probe, imported
 from .steps import Steps
 from .torch_profiler import Neighbour
@@ -77,7 +77,7 @@ class Shapes(Probe):
     name = "shapes"
 
     def __init__(
-        self, native: Native, fence: Fence, steps: Steps, neighbour: Neighbour, graphs: Graphs
+        self, native: Native, fence: FaultGuard, steps: Steps, neighbour: Neighbour, graphs: Graphs
     ) -> None:
         super().__init__(native, fence)
         self._steps, self._neighbour = steps, neighbour
@@ -89,7 +89,7 @@ class Shapes(Probe):
         self._wished_ns = self._until_ns = self._next_id = 0
         self._begun_ns = 0
         self._begun: Instants = []
-        self._taken: Recorded | None = None
+        self._taken: OpRecording | None = None
         # One function each: torch.compile may have seen the one, the interpreter may hold the other.
         self._beat = self.guard(self._stepped)
         self._pending = _Pending(self.guard(self._called_back))
@@ -227,7 +227,7 @@ class Shapes(Probe):
         if self._unwanted:
             self._drop()
 
-    def _end(self) -> Recorded | None:
+    def _end(self) -> OpRecording | None:
         """Off; what cannot be switched off this time is tried again in a second."""
         recorder = _recorder()
         if recorder is None:
@@ -237,7 +237,7 @@ class Shapes(Probe):
         self._thread = 0
         span = (self._begun_ns, time_ns())
         self.native.mark(PERTURBED, *span, 0, 0, this_thread())
-        return Recorded(threads, self._begun, ended, span, this_thread())
+        return OpRecording(threads, self._begun, ended, span, this_thread())
 
     def _drop(self) -> None:
         """Off, and what was recorded forgotten."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from time import time_ns
 from typing import Any
 
-from ..fault_guard import Fence
+from ..fault_guard import FaultGuard
 from ..library import Native
 
 
@@ -17,7 +17,7 @@ class Probe:
 
     name = ""
 
-    def __init__(self, native: Native, fence: Fence) -> None:
+    def __init__(self, native: Native, fence: FaultGuard) -> None:
         self.native, self.fence = native, fence
         self.live = 0
         """Which installation this is, 0 while removed: a wrapper left behind stays silent."""

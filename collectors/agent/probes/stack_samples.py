@@ -9,7 +9,7 @@ import threading
 import time
 from types import CodeType, FrameType
 
-from ..fault_guard import Fence
+from ..fault_guard import FaultGuard
 from ..library import STACK, Native, thread_number
 from .probe import Probe, imported
 from .steps import Steps
@@ -33,7 +33,7 @@ class Stacks(Probe):
 
     name = "stacks"
 
-    def __init__(self, native: Native, fence: Fence, steps: Steps) -> None:
+    def __init__(self, native: Native, fence: FaultGuard, steps: Steps) -> None:
         super().__init__(native, fence)
         self._steps = steps
         self.sampling = False

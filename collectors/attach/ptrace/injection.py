@@ -30,15 +30,15 @@ _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _RX, _PRIVATE_ANONYMOUS = 5, 0x22
 
 
-class VisitFailed(Exception):
+class InjectionFailed(Exception):
     """The thread could not be used; it runs on as before."""
 
 
-class CodeRefused(VisitFailed):
+class CodeRefused(InjectionFailed):
     """The trainer may have no code beyond what its files bring (SELinux, a hardened kernel)."""
 
 
-class Visit:
+class Injection:
     """A context manager around one stopped thread."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Visit:
         self.awaited_ns = 0
         """How long it went on before, from the interrupt: inside the kernel, or without a processor."""
 
-    def __enter__(self) -> Visit:
+    def __enter__(self) -> Injection:
         calls.request(calls.SEIZE, self._tid, 0, calls.O_TRACESYSGOOD)
         self._where = "running"
         self._began = time.perf_counter_ns()
@@ -75,7 +75,7 @@ class Visit:
                 calls.read_memory(self._pid, lowest, 1)
                 calls.write_memory(self._pid, self._frame.address, self._frame.content)
             except OSError as fault:
-                raise VisitFailed(f"the stack of thread {self._tid} has no room") from fault
+                raise InjectionFailed(f"the stack of thread {self._tid} has no room") from fault
         except BaseException:
             self._release()
             raise
@@ -103,7 +103,7 @@ class Visit:
             if where in ("event", "group"):
                 self._where = where
                 if where == "group" and not self._aimed:
-                    raise VisitFailed("the process is stopped by a signal")
+                    raise InjectionFailed("the process is stopped by a signal")
                 return
             self._where = where
             self._resume(calls.CONT)
@@ -134,7 +134,9 @@ class Visit:
                 return
             if self._held_signal in _FAULTS:
                 fault, self._held_signal = self._held_signal, 0
-                raise VisitFailed(f"a call in the trainer ended in {signal.Signals(fault).name}")
+                raise InjectionFailed(
+                    f"a call in the trainer ended in {signal.Signals(fault).name}"
+                )
             self._resume(calls.SYSCALL)
 
     def rehearse(self) -> None:
@@ -189,7 +191,7 @@ class Visit:
                     break
                 self._to_syscall(deadline)
         except calls.TimedOut as fault:
-            raise VisitFailed("a call in the trainer did not return in time") from fault
+            raise InjectionFailed("a call in the trainer did not return in time") from fault
         return int(arch.call_result(self._pid, tid, self._frame))
 
     def _skip_syscall(self) -> None:

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from collectors.attach.ptrace import calls, threads
-from collectors.attach.ptrace.injection import CodeRefused, Visit, VisitFailed
+from collectors.attach.ptrace.injection import CodeRefused, Injection, InjectionFailed
 from collectors.process import parent
 
 _PAGE = 4096
@@ -49,7 +49,7 @@ def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
     return bytes(code.ljust(_CODE_BYTES, b"\0") + b"".join(words))
 
 
-def _inject(visit: Visit, job: dict[str, Any], arch: ModuleType, page_bytes: int) -> None:
+def _inject(visit: Injection, job: dict[str, Any], arch: ModuleType, page_bytes: int) -> None:
     """Has a thread of our own started, which waits for the GIL, runs the text and ends.
 
     Either by a pending call, where the main thread next evaluates bytecode, or at once from the
@@ -58,16 +58,16 @@ def _inject(visit: Visit, job: dict[str, Any], arch: ModuleType, page_bytes: int
     """
     functions = job["functions"]
     if not visit.call(functions["Py_IsInitialized"]):
-        raise VisitFailed(_NO_INTERPRETER)
+        raise InjectionFailed(_NO_INTERPRETER)
     start = visit.map(-(-page_bytes // _PAGE) * _PAGE)
     visit.write_code(start, _page(job, arch, start))
     if job["do"] == "pending":
         if visit.call(functions["Py_AddPendingCall"], start, 0):
-            raise VisitFailed("the interpreter's queue of pending calls is full")
+            raise InjectionFailed("the interpreter's queue of pending calls is full")
         return
     failed = visit.call(functions["pthread_create"], visit.slot, 0, start + _STARTER_BYTES, 0)
     if failed:
-        raise VisitFailed(f"the trainer could not start a thread (error {failed})")
+        raise InjectionFailed(f"the trainer could not start a thread (error {failed})")
 
 
 def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
@@ -93,13 +93,13 @@ def _rehearse(job: dict[str, Any], arch: ModuleType) -> None:
         parent.end_with(ours)
         while True:
             time.sleep(1)
-    with contextlib.suppress(VisitFailed, calls.Gone, calls.TimedOut, OSError):
+    with contextlib.suppress(InjectionFailed, calls.Gone, calls.TimedOut, OSError):
         deadline = time.monotonic() + _REHEARSAL_LIMIT_S
         while not threads.parked(child, arch.PARKED_CALLS):
             if time.monotonic() > deadline:
                 raise calls.TimedOut
         for _ in range(_REHEARSALS):
-            with Visit(arch, child, child, job["gadgets"], _REHEARSAL_LIMIT_S) as visit:
+            with Injection(arch, child, child, job["gadgets"], _REHEARSAL_LIMIT_S) as visit:
                 visit.rehearse()
     with contextlib.suppress(OSError):
         os.kill(child, signal.SIGKILL)
@@ -130,7 +130,7 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
     for tid in _candidates(job, arch):
         if time.monotonic() > deadline or len(tries) >= 4:
             break
-        visit = Visit(arch, job["pid"], tid, job["gadgets"], deadline - time.monotonic())
+        visit = Injection(arch, job["pid"], tid, job["gadgets"], deadline - time.monotonic())
         report: dict[str, Any] = {"tid": tid, "says": "", "errno": 0}
         last = False
         try:
@@ -139,7 +139,7 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
         except CodeRefused as fault:  # by the process, whichever thread asks
             report["says"], report["action"] = str(fault), _RUN
             last = True
-        except (VisitFailed, calls.Gone) as fault:
+        except (InjectionFailed, calls.Gone) as fault:
             report["says"] = str(fault)
         except calls.TimedOut:
             # It would stop as soon as it can, for as long as this process lives: so end.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from brrrtop.protocol.frames import Decoder, Frame, Kind, WireError
 from collectors.gpu.counters.sampler import CounterThread
-from collectors.gpu.frame_queue import HeldFrames
+from collectors.gpu.frame_queue import FrameQueue
 from collectors.gpu.nvidia.processes import OURS
 
 _WORKER = (
@@ -61,7 +61,7 @@ class CounterProcess:
     def __init__(self, pid: int | None, command: Sequence[str] | None = None) -> None:
         self._command = list(command or worker_command(pid))
         self._process: subprocess.Popen[bytes] | None = None
-        self._held = HeldFrames()
+        self._held = FrameQueue()
         self._state: dict[str, Any] = {}
         self._began_s = time.monotonic()
         self._matched = False

@@ -22,7 +22,7 @@ from collectors.gpu.counters.bursts import Bursts
 from collectors.gpu.counters.coverage import Coverage
 from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters, sampling_module
 from collectors.gpu.counters.faults import said
-from collectors.gpu.frame_queue import HeldFrames
+from collectors.gpu.frame_queue import FrameQueue
 from collectors.gpu.nvidia.cuda_devices import cuda_ordinals
 from collectors.gpu.nvidia.devices import bare_uuid
 
@@ -82,7 +82,7 @@ class CounterThread:
         self._began_s = time.monotonic()
         self._known = threading.Event()
         self._stop = threading.Event()
-        self._held = HeldFrames()
+        self._held = FrameQueue()
         self._rest: dict[str, npt.NDArray[np.void]] = {}
         self._bursts = Bursts(time.time_ns())
         self._lock = threading.Lock()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brrrtop.protocol.frames import Frame, Kind
-from collectors.gpu.frame_queue import HeldFrames
+from collectors.gpu.frame_queue import FrameQueue
 from collectors.gpu.nvidia import gpm
 from collectors.gpu.nvidia.devices import (
     NvmlDevice,
@@ -44,7 +44,7 @@ class GaugeThread:
         self._pid = pid
         self._gpus = gpus
         self._uuids = dict(uuids or {})
-        self._held = HeldFrames()
+        self._held = FrameQueue()
         self._stop = threading.Event()
         self._rematch = threading.Event()
         self._alive_ns = time.monotonic_ns()

@@ -1,9 +1,9 @@
-#include "lanes.h"
+#include "frame_builder.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "observe.h"
+#include "coverage.h"
 #include "outbox.h"
 #include "server.h"
 
@@ -45,7 +45,7 @@ void *lane_open(enum lane_id id, uint32_t bytes)
     if (block == NULL) {
         atomic_fetch_add(&lost, 1);
         if (id != LANE_MARKS)
-            observe_taint();
+            coverage_taint();
         return NULL;
     }
     struct lane *lane = &lanes[id];
@@ -56,15 +56,15 @@ void *lane_open(enum lane_id id, uint32_t bytes)
     return place;
 }
 
-void lanes_flush(void)
+void frame_builder_flush(void)
 {
     for (int id = 0; id < LANE_COUNT; id++)
         lane_send((enum lane_id)id);
 }
 
-uint64_t lanes_lost(void) { return atomic_load(&lost); }
+uint64_t frame_builder_lost(void) { return atomic_load(&lost); }
 
-void lanes_forked(void)
+void frame_builder_forked(void)
 {
     for (int id = 0; id < LANE_COUNT; id++)
         lanes[id] = (struct lane){NULL, 0, NULL};

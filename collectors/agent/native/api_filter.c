@@ -1,9 +1,9 @@
-#include "apis.h"
+#include "api_filter.h"
 
 #include <string.h>
 
 #include "clock.h"
-#include "pairs.h"
+#include "correlation.h"
 #include "switch.h"
 #include "wire.h"
 
@@ -28,7 +28,7 @@ static struct {
     uint64_t unlaunched;
 } run;
 
-void apis_forget(void) { memset(&known, 0, sizeof known); }
+void api_filter_forget(void) { memset(&known, 0, sizeof known); }
 
 static bool choose(void)
 {
@@ -38,24 +38,24 @@ static bool choose(void)
     return true;
 }
 
-bool apis_begin(uint32_t want)
+bool api_filter_begin(uint32_t want)
 {
     if (want != known.want)
-        apis_forget();
+        api_filter_forget();
     known.want = want;
     memset(&run, 0, sizeof run);
-    pairs_begin();
+    correlation_begin();
     return choose();
 }
 
-void apis_began(int64_t now_ns)
+void api_filter_began(int64_t now_ns)
 {
     run.runtime = switch_takes(KIND_RUNTIME);
     run.driver = switch_takes(KIND_DRIVER);
     run.learn_ns = now_ns + LEARN_EVERY_NS;
 }
 
-static void learn(const struct pairs *found)
+static void learn(const struct correlation *found)
 {
     uint64_t kernels = found->kernels;
     run.unlaunched += found->unlaunched;
@@ -73,25 +73,25 @@ static void learn(const struct pairs *found)
     }
 }
 
-bool apis_turn(int64_t now_ns)
+bool api_filter_turn(int64_t now_ns)
 {
     if (!run.runtime || run.turns || now_ns < run.learn_ns)
         return run.turns;
     run.learn_ns = now_ns + LEARN_EVERY_NS;
-    struct pairs found = pairs_take(false);
+    struct correlation found = correlation_take(false);
     learn(&found);
     return run.turns = choose() != run.driver;
 }
 
-void apis_switch(const struct cupti *cupti)
+void api_filter_switch(const struct cupti *cupti)
 {
     run.driver = switch_driver(cupti, known.want, !run.driver);
     run.turns = false;
 }
 
-enum launches apis_ended(void)
+enum launches api_filter_ended(void)
 {
-    struct pairs found = pairs_take(true);
+    struct correlation found = correlation_take(true);
     learn(&found);
     if (!run.runtime || !(known.want & WANT_LAUNCHES))
         return LAUNCHES_UNASKED;

@@ -1,4 +1,4 @@
-#include "observe.h"
+#include "coverage.h"
 
 #include <string.h>
 
@@ -25,7 +25,7 @@ static struct {
     bool tainted;
 } span;
 
-void observe_begin(int64_t enabled_ns)
+void coverage_begin(int64_t enabled_ns)
 {
     memset(&span, 0, sizeof span);
     span.enabled_ns = enabled_ns;
@@ -48,7 +48,7 @@ static struct stream *stream_of(uint32_t device, uint32_t id)
     return &span.streams[span.recent];
 }
 
-void observe_add(uint32_t device, uint32_t stream, int64_t start_ns, int64_t end_ns)
+void coverage_add(uint32_t device, uint32_t stream, int64_t start_ns, int64_t end_ns)
 {
     span.records++;
     struct stream *row = stream_of(device, stream);
@@ -93,7 +93,7 @@ static void tell(uint32_t index, int64_t end_ns)
     server_observed(&observed);
 }
 
-void observe_advance(int64_t launched_ns)
+void coverage_advance(int64_t launched_ns)
 {
     for (uint32_t i = 0; i < span.count; i++)
         if (is_first_of_device(i))
@@ -102,7 +102,7 @@ void observe_advance(int64_t launched_ns)
         span.tainted = false;
 }
 
-void observe_end(int64_t stopped_ns, bool whole)
+void coverage_end(int64_t stopped_ns, bool whole)
 {
     for (uint32_t i = 0; i < span.count; i++) {
         if (!is_first_of_device(i))
@@ -113,10 +113,10 @@ void observe_end(int64_t stopped_ns, bool whole)
     span.tainted = false;
 }
 
-void observe_taint(void) { span.tainted = true; }
-uint64_t observe_records(void) { return span.records; }
+void coverage_taint(void) { span.tainted = true; }
+uint64_t coverage_records(void) { return span.records; }
 
-bool observe_dense(void)
+bool coverage_dense(void)
 {
     for (uint32_t i = 0; i < span.count; i++) {
         const struct stream *row = &span.streams[i];

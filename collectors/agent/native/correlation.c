@@ -1,4 +1,4 @@
-#include "pairs.h"
+#include "correlation.h"
 
 #include <string.h>
 
@@ -17,13 +17,13 @@ static uint8_t flags[CELLS];
 static struct {
     bool rows, kernels; /* any yet */
     uint32_t first_row, last_row, first_kernel;
-    struct pairs gone;  /* what lost its cell since it was last asked for */
+    struct correlation gone;  /* what lost its cell since it was last asked for */
     uint64_t pending;   /* the same, since the beginning */
 } seen;
 
 static bool before(uint32_t a, uint32_t b) { return (int32_t)(a - b) < 0; }
 
-void pairs_begin(void)
+void correlation_begin(void)
 {
     memset(flags, 0, sizeof flags);
     memset(&seen, 0, sizeof seen);
@@ -34,7 +34,7 @@ static bool pending(uint32_t id, uint8_t has)
     return (has & (LAUNCH | GRAPH | KERNEL)) == LAUNCH && seen.kernels && before(seen.first_kernel, id);
 }
 
-static void count(struct pairs *into, uint32_t id, uint8_t has)
+static void count(struct correlation *into, uint32_t id, uint8_t has)
 {
     if (has & COUNTED)
         return;
@@ -63,7 +63,7 @@ static void mark(uint32_t id, uint8_t what)
     flags[cell] |= what;
 }
 
-void pairs_kernel(uint32_t correlation)
+void correlation_kernel(uint32_t correlation)
 {
     if (!seen.kernels || before(correlation, seen.first_kernel))
         seen.first_kernel = correlation;
@@ -71,7 +71,7 @@ void pairs_kernel(uint32_t correlation)
     mark(correlation, KERNEL);
 }
 
-void pairs_call(uint32_t correlation, bool driver, enum pairs_call what)
+void correlation_call(uint32_t correlation, bool driver, enum correlation_call what)
 {
     uint8_t has = driver ? DRIVER : RUNTIME;
     if (what != PAIRS_OTHER) {
@@ -85,9 +85,9 @@ void pairs_call(uint32_t correlation, bool driver, enum pairs_call what)
     mark(correlation, has | (what == PAIRS_GRAPH ? GRAPH : 0));
 }
 
-struct pairs pairs_take(bool ended)
+struct correlation correlation_take(bool ended)
 {
-    struct pairs found = seen.gone;
+    struct correlation found = seen.gone;
     memset(&seen.gone, 0, sizeof seen.gone);
     for (uint32_t cell = 0; cell < CELLS; cell++) {
         if (flags[cell] == 0 || (!ended && !(seen.rows && before(ids[cell], seen.last_row - LAG))))
@@ -98,7 +98,7 @@ struct pairs pairs_take(bool ended)
     return found;
 }
 
-uint64_t pairs_pending(void)
+uint64_t correlation_pending(void)
 {
     uint64_t found = seen.pending;
     for (uint32_t cell = 0; cell < CELLS; cell++)

@@ -1,7 +1,7 @@
 /* Which API's rows are worth their cost, and whether a burst has the row of every launch. Agent's
  * thread only. */
-#ifndef BRRR_APIS_H
-#define BRRR_APIS_H
+#ifndef BRRR_API_FILTER_H
+#define BRRR_API_FILTER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -9,22 +9,22 @@
 #include "cupti.h"
 
 /* Nothing is known of this trainer. */
-void apis_forget(void);
+void api_filter_forget(void);
 
 /* Tracing will begin. True: it should take the rows of the driver's API too. */
-bool apis_begin(uint32_t want);
+bool api_filter_begin(uint32_t want);
 
 /* Everything is on. */
-void apis_began(int64_t now_ns);
+void api_filter_began(int64_t now_ns);
 
 /* While tracing goes on without an end. True: the driver's rows should be taken up or given up, by
- * apis_switch, when the trainer is met. */
-bool apis_turn(int64_t now_ns);
-void apis_switch(const struct cupti *cupti);
+ * api_filter_switch, when the trainer is met. */
+bool api_filter_turn(int64_t now_ns);
+void api_filter_switch(const struct cupti *cupti);
 
 /* Everything that came has been walked. LAUNCHES_UNASKED: nobody asked for launches, or this CUPTI
  * cannot tell them. LAUNCHES_SOME: a kernel launched meanwhile lacks the row of its launch. */
 enum launches { LAUNCHES_UNASKED, LAUNCHES_SOME, LAUNCHES_ALL };
-enum launches apis_ended(void);
+enum launches api_filter_ended(void);
 
 #endif

@@ -1,11 +1,11 @@
-#include "news.h"
+#include "condition.h"
 
 #include <time.h>
 
 #include "clock.h"
 
 /* No static initializer knows the clock: made with the lock held, before anybody can wait. */
-static void make(struct news *news)
+static void make(struct condition *news)
 {
     pthread_condattr_t kind;
     pthread_condattr_init(&kind);
@@ -15,25 +15,25 @@ static void make(struct news *news)
     news->made = true;
 }
 
-void news_hold(struct news *news)
+void condition_hold(struct condition *news)
 {
     pthread_mutex_lock(&news->lock);
     if (!news->made)
         make(news);
 }
 
-void news_release(struct news *news) { pthread_mutex_unlock(&news->lock); }
+void condition_release(struct condition *news) { pthread_mutex_unlock(&news->lock); }
 
-void news_tell(struct news *news) { pthread_cond_broadcast(&news->told); }
+void condition_tell(struct condition *news) { pthread_cond_broadcast(&news->told); }
 
-bool news_wait(struct news *news, int64_t until_ns)
+bool condition_wait(struct condition *news, int64_t until_ns)
 {
     struct timespec until = {until_ns / NS_PER_S, until_ns % NS_PER_S};
     return pthread_cond_timedwait(&news->told, &news->lock, &until) == 0;
 }
 
-void news_forked(struct news *news)
+void condition_forked(struct condition *news)
 {
-    static const struct news fresh = NEWS_INITIALIZER;
+    static const struct condition fresh = NEWS_INITIALIZER;
     *news = fresh;
 }

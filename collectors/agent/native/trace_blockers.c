@@ -7,7 +7,7 @@
 #include "pool.h"
 #include "report.h"
 #include "switch.h"
-#include "takeout.h"
+#include "finalize.h"
 #include "wire.h"
 
 #define LOOK_EVERY_NS (500 * NS_PER_MS)

@@ -1,4 +1,4 @@
-#include "meet.h"
+#include "safepoint.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 #include "agent.h"
 #include "clock.h"
-#include "news.h"
+#include "condition.h"
 
 #define CALL_NS (5 * NS_PER_MS)       /* the trainer waits so long for the agent to come */
 #define HELD_NS (300 * NS_PER_MS)     /* and so long for it to be done: CUPTI may hang */
@@ -21,7 +21,7 @@
 
 enum { APART, WAITING, HELD };
 
-static struct news news = NEWS_INITIALIZER;
+static struct condition news = NEWS_INITIALIZER;
 static int phase;
 static _Atomic uint64_t asked_at = NOBODY; /* a step's number; 0: at once */
 static _Atomic pthread_t stepper;
@@ -37,7 +37,7 @@ static bool on_main(void) { return syscall(SYS_gettid) == getpid(); }
 static bool wait_while(int that, int64_t until_ns)
 {
     while (phase == that)
-        if (!news_wait(&news, until_ns))
+        if (!condition_wait(&news, until_ns))
             return phase != that;
     return true;
 }
@@ -48,7 +48,7 @@ static void come(uint64_t step)
     int64_t now_ns = mono_ns(), captures_ns = atomic_load(&capture_ns);
     if (step < atomic_load(&asked_at) || (captures_ns && now_ns - captures_ns < CAPTURE_NS))
         return;
-    news_hold(&news);
+    condition_hold(&news);
     if (phase == APART && step >= atomic_load(&asked_at)) {
         phase = WAITING;
         agent_wake();
@@ -61,12 +61,12 @@ static void come(uint64_t step)
         if (held_ns > atomic_load(&longest_ns))
             atomic_store(&longest_ns, held_ns);
     }
-    news_release(&news);
+    condition_release(&news);
 }
 
-int64_t meet_longest_ns(void) { return atomic_exchange(&longest_ns, 0); }
+int64_t safepoint_longest_ns(void) { return atomic_exchange(&longest_ns, 0); }
 
-void meet_step(uint64_t count)
+void safepoint_step(uint64_t count)
 {
     pthread_t here = pthread_self();
     if (!atomic_load_explicit(&stepped, memory_order_relaxed) ||
@@ -105,19 +105,19 @@ static bool met(void)
 {
     if (atomic_load(&callers) != 0)
         return true;
-    news_hold(&news);
+    condition_hold(&news);
     bool here = phase != APART;
     if (phase == WAITING) {
         phase = HELD;
-        news_tell(&news);
+        condition_tell(&news);
     }
-    news_release(&news);
+    condition_release(&news);
     return here;
 }
 
 static int64_t step_wait(void) { return atomic_load(&stepped) ? STEP_WAIT_NS : 0; }
 
-enum meet meet_ask(int64_t now_ns)
+enum meet safepoint_ask(int64_t now_ns)
 {
     if (asked_ns == 0)
         asked_ns = now_ns;
@@ -129,36 +129,36 @@ enum meet meet_ask(int64_t now_ns)
     return now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
 }
 
-int64_t meet_due(int64_t now_ns)
+int64_t safepoint_due(int64_t now_ns)
 {
     int64_t first_ns = asked_ns + step_wait();
     return first_ns > now_ns ? first_ns : now_ns + LOOK_EVERY_NS;
 }
 
-void meet_arm(uint64_t step) { atomic_store(&asked_at, step); }
+void safepoint_arm(uint64_t step) { atomic_store(&asked_at, step); }
 
-void meet_over(void)
+void safepoint_over(void)
 {
     asked_ns = 0;
     atomic_store(&asked_at, NOBODY);
-    news_hold(&news);
+    condition_hold(&news);
     if (phase == HELD) {
         phase = APART;
-        news_tell(&news);
+        condition_tell(&news);
     }
-    news_release(&news);
+    condition_release(&news);
 }
 
-enum meet meet_within(int ms)
+enum meet safepoint_within(int ms)
 {
     int64_t until_ns = mono_ns() + ms * NS_PER_MS;
     enum meet meet;
-    while ((meet = meet_ask(mono_ns())) != MEET_HERE && mono_ns() < until_ns && !agent_exiting())
+    while ((meet = safepoint_ask(mono_ns())) != MEET_HERE && mono_ns() < until_ns && !agent_exiting())
         nanosleep(&(struct timespec){0, NS_PER_MS / 10}, NULL);
     return meet;
 }
 
-bool meet_caller(void)
+bool safepoint_caller(void)
 {
     bool trains = on_main() ||
                   (atomic_load(&stepped) && pthread_equal(pthread_self(), atomic_load(&stepper)));
@@ -166,13 +166,13 @@ bool meet_caller(void)
     return trains;
 }
 
-void meet_caller_left(void) { atomic_fetch_sub(&callers, 1); }
+void safepoint_caller_left(void) { atomic_fetch_sub(&callers, 1); }
 
-void meet_capture(bool begins) { atomic_store(&capture_ns, begins ? mono_ns() : 0); }
+void safepoint_capture(bool begins) { atomic_store(&capture_ns, begins ? mono_ns() : 0); }
 
-void meet_forked(void)
+void safepoint_forked(void)
 {
-    news_forked(&news);
+    condition_forked(&news);
     phase = APART;
     asked_ns = 0;
     atomic_store(&longest_ns, 0);

@@ -1,6 +1,6 @@
 /* Taking CUPTI out of the launch path between bursts, where that is safe. */
-#ifndef BRRR_TAKEOUT_H
-#define BRRR_TAKEOUT_H
+#ifndef BRRR_FINALIZE_H
+#define BRRR_FINALIZE_H
 
 #include <stdbool.h>
 
@@ -8,10 +8,10 @@
 
 /* Whether the trainer may hold CUDA graphs (any thread). True is for good, and comes back only when
  * no take-out is under way any more; false counts until somebody says true. */
-void takeout_graphs(bool may_exist);
+void finalize_graphs(bool may_exist);
 
 /* Another profiler has set CUPTI up for the life of the process: it is not ours to take out any more. */
-void takeout_never(void);
+void finalize_never(void);
 
 /* Somebody looked and found none, and none was heard of since. */
 bool graphs_ruled_out(void);
@@ -21,6 +21,6 @@ bool graphs_possible(void);
 /* Agent's thread, everything off and drained: finalizes CUPTI if no graph can exist. True: it is out. */
 bool takeout(const struct cupti *cupti);
 
-void takeout_forked(void);
+void finalize_forked(void);
 
 #endif

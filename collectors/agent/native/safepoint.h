@@ -5,43 +5,43 @@
  * So everything but flushing waits for one of these places: between two
  * steps, in the optimizer's hook; between two bytecodes of the main thread, by a pending call of the
  * interpreter, where no step ends for a while; or inside brrr_yield and brrr_stop. */
-#ifndef BRRR_MEET_H
-#define BRRR_MEET_H
+#ifndef BRRR_SAFEPOINT_H
+#define BRRR_SAFEPOINT_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Agent's thread, as all but the last six. HERE: the trainer is held until meet_over. LATER: ask again
- * when meet_due says or agent_wake woke. NEVER: it has not come for ten seconds. */
+/* Agent's thread, as all but the last six. HERE: the trainer is held until safepoint_over. LATER: ask again
+ * when safepoint_due says or agent_wake woke. NEVER: it has not come for ten seconds. */
 enum meet { MEET_HERE, MEET_LATER, MEET_NEVER };
-enum meet meet_ask(int64_t now_ns);
+enum meet safepoint_ask(int64_t now_ns);
 
 /* When to ask again at the latest, monotonic. */
-int64_t meet_due(int64_t now_ns);
+int64_t safepoint_due(int64_t now_ns);
 
-/* The number of the step to meet at, known ahead; meet_ask follows. */
-void meet_arm(uint64_t step);
+/* The number of the step to meet at, known ahead; safepoint_ask follows. */
+void safepoint_arm(uint64_t step);
 
 /* Lets the trainer go on; nobody is asked for any more. */
-void meet_over(void);
+void safepoint_over(void);
 
-/* For whoever has to go on, at most after `ms`. meet_over must follow in any case. */
-enum meet meet_within(int ms);
+/* For whoever has to go on, at most after `ms`. safepoint_over must follow in any case. */
+enum meet safepoint_within(int ms);
 
 /* A step ended: waits here if the agent asks for it. */
-void meet_step(uint64_t count);
+void safepoint_step(uint64_t count);
 
 /* The calling thread waits for the agent from the first to the second; if it is the one that steps, or
  * the main one, it counts as met. True: it is. */
-bool meet_caller(void);
-void meet_caller_left(void);
+bool safepoint_caller(void);
+void safepoint_caller_left(void);
 
 /* How long the trainer was held at the longest since the call before; any thread. */
-int64_t meet_longest_ns(void);
+int64_t safepoint_longest_ns(void);
 
 /* A stream of the trainer is being captured: no place to meet. */
-void meet_capture(bool begins);
+void safepoint_capture(bool begins);
 
-void meet_forked(void);
+void safepoint_forked(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* Records become frames: one lane a kind, filled in place and broadcast when full. Agent's thread only. */
-#ifndef BRRR_LANES_H
-#define BRRR_LANES_H
+#ifndef BRRR_FRAME_BUILDER_H
+#define BRRR_FRAME_BUILDER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,10 +31,10 @@ static inline void *lane_next(enum lane_id id, uint32_t bytes)
 }
 
 /* Sends what the lanes hold. */
-void lanes_flush(void);
+void frame_builder_flush(void);
 
 /* Records that found no room in the outbox at all. */
-uint64_t lanes_lost(void);
-void lanes_forked(void);
+uint64_t frame_builder_lost(void);
+void frame_builder_forked(void);
 
 #endif

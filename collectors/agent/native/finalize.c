@@ -1,9 +1,9 @@
-#include "takeout.h"
+#include "finalize.h"
 
 #include <stdatomic.h>
 
 #include "clock.h"
-#include "news.h"
+#include "condition.h"
 #include "pool.h"
 #include "switch.h"
 #include "walk.h"
@@ -14,11 +14,11 @@
 enum graphs { UNASKED, NONE, POSSIBLE };
 static _Atomic int graphs = UNASKED;
 static atomic_bool never;
-static struct news news = NEWS_INITIALIZER;
+static struct condition news = NEWS_INITIALIZER;
 static bool finalizing;
 
 /* Finalizing takes 1.5-3 ms on an H200; a capture that begins meanwhile waits for it. */
-void takeout_graphs(bool may_exist)
+void finalize_graphs(bool may_exist)
 {
     if (!may_exist) {
         int unasked = UNASKED;
@@ -27,13 +27,13 @@ void takeout_graphs(bool may_exist)
     }
     atomic_store(&graphs, POSSIBLE);
     int64_t until_ns = mono_ns() + PATIENCE_MS * NS_PER_MS;
-    news_hold(&news);
-    while (finalizing && news_wait(&news, until_ns))
+    condition_hold(&news);
+    while (finalizing && condition_wait(&news, until_ns))
         continue;
-    news_release(&news);
+    condition_release(&news);
 }
 
-void takeout_never(void) { atomic_store(&never, true); }
+void finalize_never(void) { atomic_store(&never, true); }
 bool graphs_ruled_out(void) { return atomic_load(&graphs) == NONE; }
 bool graphs_possible(void) { return atomic_load(&graphs) == POSSIBLE; }
 
@@ -45,21 +45,21 @@ bool takeout(const struct cupti *cupti)
     pool_count(&pool);
     if (pool.lent != 0 || cupti->finalize == NULL || atomic_load(&never))
         return false;
-    news_hold(&news);
+    condition_hold(&news);
     finalizing = atomic_load(&graphs) == NONE;
-    news_release(&news);
+    condition_release(&news);
     if (!finalizing)
         return false;
     bool out = switch_finalize(cupti);
-    news_hold(&news);
+    condition_hold(&news);
     finalizing = false;
-    news_tell(&news);
-    news_release(&news);
+    condition_tell(&news);
+    condition_release(&news);
     return out;
 }
 
-void takeout_forked(void)
+void finalize_forked(void)
 {
-    news_forked(&news);
+    condition_forked(&news);
     finalizing = false;
 }
