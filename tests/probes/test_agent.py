@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from collectors.agent.facts import VERSION
+
 from .conftest import AGENT, HERE, Script, clean_environment, other_python
 
 CHILD = f"""
@@ -97,7 +99,9 @@ def trainer(tmp_path: Path, library: Path) -> Iterator[Trainer]:
 
 
 def test_starting_twice_starts_once_and_another_version_is_refused(trainer: Trainer) -> None:
-    assert trainer.started.startswith("['', ''] brrrtop 0.1.0 is loaded in this process already")
+    assert trainer.started.startswith(
+        f"['', ''] brrrtop {VERSION} is loaded in this process already"
+    )
     assert trainer.log.read_text().count("start ") == 1
 
 
