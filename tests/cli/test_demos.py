@@ -1,4 +1,4 @@
-"""The shipped demos: minutes of real runs, each with the verdict and the advice planted in it."""
+"""The shipped demos: half a minute or more of real runs, each with the verdict and the advice planted in it."""
 
 from __future__ import annotations
 
@@ -150,15 +150,15 @@ def test_whoever_watches_a_demo_never_sees_another_verdict(name: str) -> None:
         settled = at_s > SETTLING_S and len(windows) >= APPEARS_AFTER
         check(TRUTHS[name], snapshot, settled)
         seen += settled
-    assert seen > 40
+    assert seen > 20
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_demo_is_a_minute_of_a_live_run_with_steps_and_the_gpus_own_counters(name: str) -> None:
+def test_a_demo_is_half_a_minute_of_a_live_run_with_steps_and_the_gpus_own_counters(name: str) -> None:
     source = open_source(str(scenarios()[name]))
     span = source.span
     assert span is not None
-    assert span.duration_ns > 59_700_000_000
+    assert span.duration_ns > 29_700_000_000
     frames = list(source.frames())
     source.close()
     hello = next(frame.body for frame in frames if frame.kind == Kind.HELLO)
@@ -171,7 +171,7 @@ def test_a_demo_is_a_minute_of_a_live_run_with_steps_and_the_gpus_own_counters(n
 
 def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from() -> None:
     paths = scenarios().values()
-    assert sum(path.stat().st_size for path in paths) < 8 << 20
+    assert sum(path.stat().st_size for path in paths) < 5 << 20
     for path in paths:
         source = open_source(str(path))
         said = [text for frame in source.frames() for text in _texts(frame.body)]
