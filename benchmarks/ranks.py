@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,10 @@ class Job:
     def losses(self, rank: int) -> Path:
         return self.folder / f"rank{rank}.f4"
 
+    def has_losses(self) -> bool:
+        files = [self.losses(rank) for rank in range(RANKS)]
+        return all(file.exists() and file.stat().st_size > 4 * soak.LEAST_LOSSES for file in files)
+
     def alive(self) -> bool:
         return self.process.poll() is None
 
@@ -114,62 +119,73 @@ def torment(pid: int, count: int, limit_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def cycles(args: argparse.Namespace, jobs: tuple[Job, Job]) -> dict[str, Any]:
-    """Both ranks of the second job; the first one is left alone."""
-    alone, watched = jobs
-    alone.go()
-    pids = watched.go()
-    end = time.monotonic() + START_LIMIT_S
-    while not all(job.losses(r).exists() and job.losses(r).stat().st_size > 400 for job in jobs
-                  for r in range(RANKS)):  # fmt: skip
-        if time.monotonic() > end or not (alone.alive() and watched.alive()):
-            raise RuntimeError(f"no losses: {alone.tail()} {watched.tail()}")
-        time.sleep(0.05)
-    with multiprocessing.get_context("fork").Pool(RANKS) as pool:
-        found = pool.starmap(torment, [(pid, args.cycles, args.limit) for pid in pids])
-    sizes = [watched.losses(rank).stat().st_size for rank in range(RANKS)]
-    time.sleep(1)
-    moving = all(watched.losses(r).stat().st_size > size for r, size in enumerate(sizes))
-    alive = alone.alive() and watched.alive()
-    for job in jobs:
-        job.kill()
+def cycles(args: argparse.Namespace) -> dict[str, Any]:
+    """Both ranks of one job; its twin is left alone."""
+    alone, watched = jobs = Job("unwatched", ["exact"], args), Job("watched", ["exact"], args)
+    try:
+        alone.go()
+        pids = watched.go()
+        end = time.monotonic() + START_LIMIT_S
+        while not all(job.has_losses() for job in jobs):
+            if time.monotonic() > end or not (alone.alive() and watched.alive()):
+                raise RuntimeError(f"no losses: {alone.tail()} {watched.tail()}")
+            time.sleep(0.05)
+        with multiprocessing.get_context("fork").Pool(RANKS) as pool:
+            found = pool.starmap(torment, [(pid, args.cycles, args.limit) for pid in pids])
+        sizes = [watched.losses(rank).stat().st_size for rank in range(RANKS)]
+        time.sleep(1)
+        moving = all(watched.losses(r).stat().st_size > size for r, size in enumerate(sizes))
+        alive = alone.alive() and watched.alive()
+    finally:
+        for job in jobs:
+            job.kill()
     same = [soak_compare.losses(alone.losses(r), watched.losses(r)) for r in range(RANKS)]
     good = alive and moving and all(one["identical"] for one in same)
     good = good and not any(rank["failures"] for rank in found)
     return {"ranks": found, "losses": same, "alive": alive, "still_training": moving, "good": good}
 
 
-def record(job: Job, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Both ranks at once, by the command line."""
-    pids = job.go()
-    time.sleep(1.5)
-    running = []
-    for rank, pid in enumerate(pids):
-        file = args.out / f"{job.name}-rank{rank}.brrr"
-        command = [sys.executable, "-m", "brrrtop", "attach", str(pid), "--yes", "--json", "--interval", "1",
-                   "--no-shapes", "--record", str(file.resolve())]  # fmt: skip
-        running.append((file, subprocess.Popen(
-            command, cwd=ROOT, env=monitor_environment(args.site), text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )))  # fmt: skip
-    time.sleep(args.record)
-    for _, monitor in running:
-        monitor.send_signal(signal.SIGINT)
-    found = []
-    for file, monitor in running:
-        try:
-            out, said = monitor.communicate(timeout=15)
-        except subprocess.TimeoutExpired:
-            monitor.kill()
-            out, said = monitor.communicate()
-        last = json.loads(out.splitlines()[-1]) if out else {}
-        kept = {key: last.get(key) for key in ("window", "split", "regime", "confidence", "cost")}
-        found.append({"exit": monitor.returncode, "said": said[-300:], "report": kept,
-                      "bytes": file.stat().st_size if file.exists() else 0})  # fmt: skip
-    if not job.alive():
-        found.append({"failed": job.tail()})
-    job.kill()
-    return found
+def record(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Both ranks at once, by the command line; no other job is there."""
+    job = Job(name, JOBS[name], args)
+    try:
+        pids = job.go()
+        time.sleep(1.5)
+        running = [_monitor(job, rank, pid, args) for rank, pid in enumerate(pids)]
+        time.sleep(args.record)
+        for monitor in running:
+            monitor.send_signal(signal.SIGINT)
+        found = []
+        for rank, monitor in enumerate(running):
+            try:
+                monitor.wait(15)
+            except subprocess.TimeoutExpired:
+                monitor.kill()
+                monitor.wait()
+            lines = (job.folder / f"report{rank}").read_text().splitlines()
+            last = json.loads(lines[-1]) if lines else {}
+            kept = {key: last.get(key) for key in ("window", "split", "regime", "confidence")}
+            said = (job.folder / f"monitor{rank}").read_text()[-300:]
+            found.append({"exit": monitor.returncode, "said": said, "report": kept,
+                          "reports": len(lines)})  # fmt: skip
+        if not job.alive():
+            found.append({"failed": job.tail()})
+        return found
+    finally:
+        job.kill()
+
+
+def _monitor(job: Job, rank: int, pid: int, args: argparse.Namespace) -> subprocess.Popen[bytes]:
+    file = (args.out / f"{job.name}-rank{rank}.brrr").resolve()
+    command = [sys.executable, "-m", "brrrtop", "attach", str(pid), "--yes", "--json", "--interval", "1",
+               "--no-shapes", "--record", str(file)]  # fmt: skip
+    with (
+        (job.folder / f"report{rank}").open("wb") as out,
+        (job.folder / f"monitor{rank}").open("wb") as said,
+    ):
+        return subprocess.Popen(
+            command, cwd=ROOT, env=monitor_environment(args.site), stdout=out, stderr=said
+        )  # fmt: skip
 
 
 def main() -> int:
@@ -183,24 +199,19 @@ def main() -> int:
     from collectors import native
 
     native.agent_files()  # built once
-    exact = Job("unwatched", ["exact"], args), Job("watched", ["exact"], args)
-    others = [Job(name, words, args) for name, words in JOBS.items() if args.record]
     found: dict[str, Any] = {}
-    try:
-        for name, does in [
-            ("cycles", lambda: cycles(args, exact)),
-            *((job.name, lambda job=job: record(job, args)) for job in others),
-        ]:
-            try:
-                found[name] = does()
-            except Exception as fault:
-                found[name] = {"error": f"{type(fault).__name__}: {fault}", "good": False}
-            print(f"{name}: {json.dumps(found[name])}", flush=True)
-            (args.out / "ranks.json").write_text(json.dumps(found, indent=1))
-    finally:
-        for job in (*exact, *others):
-            job.kill()
-    return 0 if found["cycles"]["good"] else 1
+    parts: dict[str, Callable[[], Any]] = {"cycles": lambda: cycles(args)} if args.cycles else {}
+    if args.record:
+        parts |= {name: lambda name=name: record(name, args) for name in JOBS}
+    for name, does in parts.items():
+        try:
+            found[name] = does()
+        except Exception as fault:
+            found[name] = {"error": f"{type(fault).__name__}: {fault}", "good": False}
+        print(f"{name}: {json.dumps(found[name])}", flush=True)
+        (args.out / "ranks.json").write_text(json.dumps(found, indent=1))
+    good = all(isinstance(one, list) or one["good"] for one in found.values())
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
