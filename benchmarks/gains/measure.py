@@ -231,7 +231,8 @@ def wanted(model: Public, args: argparse.Namespace, done: set[tuple[str, str]]) 
     if args.live is not None and model.name not in args.live.split(","):
         seen = [p for p in seen if p != "live"]
     # The trace last: a profiler that was in the process once makes each launch dearer from then on.
-    return ["base", "base-again", *gains, *seen] if "gains" in what and gains else seen
+    bases = ["base", "base-again"] if any("compile" not in e for e in gains) else []
+    return [*bases, *gains, *seen] if "gains" in what and gains else seen
 
 
 def pack(kept: Path, out: Path) -> list[str]:

@@ -66,6 +66,7 @@ class Measured:
     drift: float | None = None
     """How far the base loop's second measurement is from its first; where it was measured around each
     edit, the farthest of those that count."""
+    paired: bool = False
     unsteady: dict[str, float] = field(default_factory=dict)
     """Edits around which the base loop was not steady, and how far apart it was."""
 
@@ -84,7 +85,8 @@ def measured(files: Iterable[Path]) -> dict[str, Measured]:
         for wanted in ("base-again", "base"):  # the second stands in where the first was lost
             base |= {row["model"]: row for row in good if row["part"] == wanted}
         paired = {row["model"] for row in good if "base_ms" in row}
-        found |= {name: Measured() for name in paired}
+        found |= {name: Measured(paired=True) for name in paired if not found[name].paired}
+        again = {row["model"]: row for row in good if row["part"] == "base-again"}
         for row in rows:
             name, part = row.get("model"), row["part"]
             if name is None or part in ("trace", "live", "all", "pack"):
@@ -99,21 +101,30 @@ def measured(files: Iterable[Path]) -> dict[str, Measured]:
                 model.step_ms = typical_ms(base[name])
                 if name not in paired:
                     model.drift = typical_ms(row) / typical_ms(base[name]) - 1
+            elif "base_ms" in row:
+                if "compile" in part and "own_process" not in row and name in again:
+                    moved = row["base_ms"] / typical_ms(again[name]) - 1
+                    row["drift"] = max(row["drift"], moved, key=abs)
+                _take(model, row, base.get(name))
             elif name in base:
                 _take(model, row, base[name])
     return dict(found)
 
 
-def _take(model: Measured, row: dict[str, Any], base: dict[str, Any]) -> None:
+def _take(model: Measured, row: dict[str, Any], base: dict[str, Any] | None) -> None:
     """What an edit saved, by the time per sample."""
-    edit, base_ms = row["part"], row.get("base_ms", typical_ms(base))
+    edit = row["part"]
     model.failed.pop(edit, None)
-    if "drift" in row:
-        if abs(row["drift"]) > STEADY:
+    if abs(row.get("drift", 0.0)) > STEADY:
+        if edit not in model.saves:
             model.unsteady[edit] = row["drift"]
-            return
+        return
+    if "drift" in row:
         model.drift = max(model.drift or 0.0, abs(row["drift"]))
-    model.saves[edit] = 1 - typical_ms(row) / row["batch"] / (base_ms / base["batch"])
+    batch = row.get("base_batch") or (base or row)["batch"]
+    base_ms = row["base_ms"] if "base_ms" in row else typical_ms(base or row)
+    model.unsteady.pop(edit, None)
+    model.saves[edit] = 1 - typical_ms(row) / row["batch"] / (base_ms / batch)
 
 
 def predict(file: Path) -> Prediction:

@@ -137,7 +137,11 @@ def in_turns(base: Timed, loops: list[Timed]) -> Iterator[tuple[str, dict[str, A
                 after = base.measured()
                 around = typical_ms(before), typical_ms(after)
                 drift = around[1] / around[0] - 1
-                row = {"base_ms": round(sum(around) / 2, 4), "drift": round(drift, 4)}
+                row = {
+                    "base_ms": round(sum(around) / 2, 4),
+                    "base_batch": before.get("batch"),
+                    "drift": round(drift, 4),
+                }
                 before = after
                 if best is None or abs(drift) < abs(best["drift"]):
                     best = found | row

@@ -4,7 +4,8 @@
 
 Started by `measure`, which it asks for the GPU: a JSON line `{"ask": …}` on stdout is answered by a line on
 stdin, and from then until its next line no other process of that GPU runs. The loops with the cheap edits lie
-ready beside the base loop and are measured in turns with it; then one compiled one after the other is.
+ready beside the base loop and are measured in turns with it. Compiled ones are made by a process of their own
+(`--serve`) and measured in turns with the base loop of this one, where nothing was ever compiled.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ FEW = 6
 class Parent:
     """The two ends of the pipe to `measure`; what libraries print goes to stderr instead."""
 
-    def __init__(self) -> None:
+    def __init__(self, serves: bool = False) -> None:
+        self.serves = serves
         self._out = os.fdopen(os.dup(1), "w", buffering=1)
         os.dup2(2, 1)
 
@@ -82,7 +84,68 @@ class Loop:
         return timing.measured(self.step, seconds, public.period, settle_s) | self.facts
 
 
-def in_turns(parent: Parent, base: Loop, loops: list[Loop], args: argparse.Namespace) -> list[Any]:
+class Compiled:
+    """Loops of compiled edits, one after the other, in a process of this one's group."""
+
+    def __init__(self, edits: list[str], args: argparse.Namespace) -> None:
+        self.edit = ""
+        command = [sys.executable, "-m", "benchmarks.gains.worker", *sys.argv[1:], "--serve",
+                   "--parts", ",".join(edits)]  # fmt: skip
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def _next(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        found = self._process.stdout.readline()
+        if not found:
+            raise RuntimeError(f"the process ended with {self._process.wait()}")
+        facts: dict[str, Any] = json.loads(found)
+        if "failed" in facts:
+            raise RuntimeError(facts["failed"])
+        return facts
+
+    def ready(self, edit: str) -> Compiled:
+        """Once the loop with the next edit is warm."""
+        self.edit = edit
+        self._next()
+        return self
+
+    def _say(self, word: str) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(word + "\n")
+            self._process.stdin.flush()
+
+    def measured(self) -> dict[str, Any]:
+        self._say("measure")
+        return self._next()
+
+    def drop(self) -> None:
+        self._say("drop")
+
+
+def serve(parent: Parent, args: argparse.Namespace) -> None:
+    """The other end of `Compiled`."""
+    for edit in args.parts.split(","):
+        loop = attempted(parent, lambda edit=edit: Loop(edit, args))
+        if not isinstance(loop, Loop):
+            parent.tell(**loop)
+            clean()
+            continue
+        parent.tell(ready=edit)
+        while sys.stdin.readline() == "measure\n":
+            gc.collect()
+            gc.freeze()
+            with few_cpus(args.cpus):
+                found = attempted(parent, loop.measured)
+            parent.tell(**found, own_process=True)
+        del loop
+        gc.unfreeze()
+        clean()
+
+
+def in_turns(parent: Parent, base: Loop, loops: list[Any], args: argparse.Namespace) -> list[Any]:
     """(part, what was found) each, of one turn on the GPU."""
     from benchmarks.gains import timing
 
@@ -211,7 +274,8 @@ def attempted(parent: Parent, what: Callable[[], Any]) -> Any:
             return what()
         except Exception as fault:
             reason = f"{type(fault).__name__}: {str(fault)[:600]}"
-        parent.tell(release=True)
+        if not parent.serves:
+            parent.tell(release=True)
         if "out of memory" not in reason.lower() or not left:
             return {"failed": reason}
         clean()
@@ -244,8 +308,12 @@ class Worker:
                 loops.append(loop)
             else:
                 self.row(edit, loop)
-        if not loops and not wanted:
-            return
+        if loops or wanted:
+            self.turn(loops, wanted)
+        clean()
+
+    def turn(self, loops: list[Any], wanted: set[str]) -> None:
+        """One turn on the GPU, and what came of it."""
         self.parent.tell(begin=loops[0].edit if loops else "base")
         found = attempted(self.parent, lambda: in_turns(self.parent, self.base, loops, self.args))
         if isinstance(found, dict):
@@ -254,21 +322,33 @@ class Worker:
         for part, row in found:
             if part in wanted or not part.startswith("base"):
                 self.row(part, row)
-        clean()
 
     def go(self, parts: list[str]) -> None:
+        bases = {part for part in parts if part.startswith("base")}
+        edits = [part for part in parts if part not in {*bases, *SEEN}]
+        compiled = [edit for edit in edits if "compile" in edit]
+        plain = [edit for edit in edits if edit not in compiled]
+        # While this process measures nothing that one may compile; it is of the same group.
+        other = Compiled(compiled, self.args) if compiled and not plain and not bases else None
         self.parent.tell(begin="base")
         self.base = self.build("")
         if not isinstance(self.base, Loop):
             for part in parts:
                 self.row(part, {"failed": f"the base loop fails: {self.base['failed']}"})
             return
-        bases = {part for part in parts if part.startswith("base")}
-        edits = [part for part in parts if part not in {*bases, *SEEN}]
-        self.measure([edit for edit in edits if "compile" not in edit], bases)
-        for edit in edits:
-            if "compile" in edit:
-                self.measure([edit], set())
+        if plain or bases:
+            self.measure(plain, bases)
+        other = other or (Compiled(compiled, self.args) if compiled else None)
+        for edit in compiled:
+            assert other is not None
+            self.parent.tell(begin=edit)
+            try:
+                loop = other.ready(edit)
+            except RuntimeError as fault:
+                self.row(edit, {"failed": str(fault)})
+                continue
+            self.turn([loop], set())
+            other.drop()
         for part in parts:
             if part in SEEN:
                 self.parent.tell(begin=part)
@@ -291,14 +371,18 @@ def main() -> None:
     parser.add_argument("--live-s", type=float, default=8.0)
     parser.add_argument("--attach", default="")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--serve", action="store_true", help="loops to a worker")
     args = parser.parse_args()
-    parent = Parent()
+    parent = Parent(args.serve)
     if args.cpus:
         os.sched_setaffinity(0, args.cpus)
     import torch
 
     args.device = torch.device("cuda" if torch.cuda.is_available() and not args.tiny else "cpu")
-    Worker(parent, args).go(args.parts.split(","))
+    if args.serve:
+        serve(parent, args)
+    else:
+        Worker(parent, args).go(args.parts.split(","))
 
 
 if __name__ == "__main__":
