@@ -3,7 +3,8 @@
     python benchmarks/soak.py --out DIR [--parts cycles,graphs,kills,exact] [--cycles 300]
         [--kills 100] [--limit 240] [--site DIR] [--device cuda|cpu]
 
-cycles  attach, trace, detach, again and again, on a trainer that allocates, loads and compiles
+cycles  attach, trace, detach, again and again, on a trainer that allocates, loads and compiles;
+        every so often torch.profiler has a turn in it
 graphs  the same on one that also replays CUDA graphs
 kills   `kill -9` of the monitor at random moments; the losses must be those of an unwatched run
 exact   kernels of whole steps in a burst against torch.profiler's, by name, and their durations
@@ -43,6 +44,8 @@ KILL_LATEST_S = 1.2
 BURST_STEPS = 24
 STAGES = ("attaching", "watching", "tracing")
 LEAST_LOSSES = 20
+PROFILES, PROFILED_STEPS = 10, 20
+"""torch.profiler's turns among the cycles, and steps of each."""
 
 
 # --- attach and detach ---------------------------------------------------------------------------
@@ -84,10 +87,13 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
 
     words = ["busy", "--device", args.device, *(["--graphs"] if graphs else [])]
     words += ["--foreign-hook"] if args.foreign_hook else []
+    order = (args.out / f"order-{'graphs' if graphs else 'cycles'}.json").resolve()
+    order.unlink(missing_ok=True)
+    words += ["--order", str(order)]
     trainer = Tormented(args.out, "graphs" if graphs else "cycles", words)
     failures: Counter[str] = Counter()
     held: list[int] = []
-    done = kernels = by_command = 0
+    done = kernels = by_command = profiles = 0
     try:
         trainer.wait_for(100, START_LIMIT_S)
         end = time.monotonic() + args.limit
@@ -103,7 +109,10 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
                     stopped_ns, seen = one_cycle(trainer.pid, done)
                     held.append(stopped_ns)
                     kernels += seen
-            except (CollectorError, WireError, OSError) as fault:
+                if done % max(args.cycles // PROFILES, 1) == 0:
+                    profile(order, PROFILED_STEPS).unlink()
+                    profiles += 1
+            except (CollectorError, WireError, OSError, RuntimeError) as fault:
                 failures[f"{type(fault).__name__}: {fault}"] += 1
             wrong = trainer.look()
             if wrong is not None:
@@ -116,9 +125,11 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
     finally:
         trainer.kill()
     return {
-        "cycles": done, "wanted": args.cycles, "by_command_line": by_command, "failures": dict(failures),
+        "cycles": done, "wanted": args.cycles, "by_command_line": by_command, "profiles": profiles,
+        "failures": dict(failures),
         "kernels": kernels, "longest_silence_s": trainer.silence_s,
         "held_ms": statistics.median(held) / 1e6 if held else None,
+        "held_p95_ms": sorted(held)[int(0.95 * len(held))] / 1e6 if held else None,
         "held_most_ms": max(held) / 1e6 if held else None, "good": done > 0 and not failures,
     }  # fmt: skip
 

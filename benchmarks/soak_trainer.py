@@ -1,6 +1,6 @@
 """What `soak.py` torments: a busy trainer, or a deterministic one that writes down every loss.
 
-    python benchmarks/soak_trainer.py busy [--graphs] [--foreign-hook] [--device cpu]
+    python benchmarks/soak_trainer.py busy [--graphs] [--foreign-hook] [--order FILE] [--device cpu]
     python benchmarks/soak_trainer.py exact --losses FILE [--order FILE] [--device cpu]
 
 `busy` allocates tensors of random sizes, loads data in two workers, runs a torch.compile'd block and,
@@ -84,7 +84,9 @@ def busy(args: argparse.Namespace, device: torch.device) -> None:
         register_optimizer_step_post_hook(lambda *_: time.sleep(0.001))
     held: list[torch.Tensor] = []
     told = time.monotonic()
+    profiling: tuple[Any, int, Path] | None = None
     for step, rows in enumerate(loader):
+        profiling = next_of_profile(args.order, profiling, step, device)
         x = rows.to(device, non_blocking=True)
         held += [torch.empty(random.randrange(1, 1 << 22), device=device) for _ in range(8)]
         random.shuffle(held)
@@ -105,6 +107,31 @@ def busy(args: argparse.Namespace, device: torch.device) -> None:
                 sys.exit("the loss is no number")
             print(f"step={step} loss={value:.4f}", flush=True)
             told = time.monotonic()
+
+
+def next_of_profile(
+    order: Path | None, under_way: tuple[Any, int, Path] | None, step: int, device: torch.device
+) -> tuple[Any, int, Path] | None:
+    """Begins and ends torch.profiler's profiles of a busy loop: (profiler, last step, trace)."""
+    if under_way is not None and step >= under_way[1]:
+        profiler, _, out = under_way
+        profiler.__exit__(None, None, None)
+        half_made = f"{out}.part.json"
+        profiler.export_chrome_trace(half_made)
+        Path(half_made).rename(out)
+        return None
+    if under_way is None and order is not None and order.exists():
+        wanted = json.loads(order.read_text())
+        order.unlink()
+        profiler = torch.profiler.profile(activities=kinds(device))
+        profiler.__enter__()
+        return profiler, step + int(wanted["steps"]), Path(wanted["out"])
+    return under_way
+
+
+def kinds(device: torch.device) -> list[torch.profiler.ProfilerActivity]:
+    cpu, cuda = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
+    return [cpu, *([cuda] if device.type == "cuda" else [])]
 
 
 class Exact:
@@ -135,13 +162,12 @@ class Exact:
 
 def traced(loop: Exact, order: dict[str, Any], device: torch.device) -> list[float]:
     """The losses of the steps that were traced."""
-    from torch.profiler import ProfilerActivity, profile
+    from torch.profiler import profile
 
-    kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.type == "cuda" else [])]
-    with profile(activities=kinds) as warm_up:
+    with profile(activities=kinds(device)) as warm_up:
         found = [loop.step()]
     del warm_up
-    with profile(activities=kinds) as profiler:
+    with profile(activities=kinds(device)) as profiler:
         found += [loop.step() for _ in range(int(order["steps"]))]
     half_made = f"{order['out']}.part.json"
     profiler.export_chrome_trace(half_made)

@@ -183,6 +183,10 @@ class Tools:
         scales = public.precision == "fp16" and device.type == "cuda"
         self.scaler = torch.amp.GradScaler("cuda") if scales else None
         torch.manual_seed(0)
+        self.set_precision()
+
+    def set_precision(self) -> None:
+        """Of float32 products, which torch keeps for the whole process: before steps of this loop."""
         torch.set_float32_matmul_precision("high" if "tf32" in self.edits else "highest")
 
     def pick(self, full: Any, tiny: Any) -> Any:

@@ -1,11 +1,14 @@
 """Measures every edit on every model, on all GPUs of this machine, in one command.
 
-    python -m benchmarks.gains.measure --out DIR [--deadline 540] [--processes 5] [--what gains,trace,live]
+    python -m benchmarks.gains.measure --out DIR [--deadline 540] [--processes 5] [--what gains,live,trace]
+        [--models NAME,…] [--live NAME,…] [--pairs]
 
 Several processes a GPU build, compile and warm up side by side, one model each. When one measures, all
-others of that GPU, with their compilers and loaders, are stopped (SIGSTOP) and go on afterwards. Results
-are appended to DIR/results.jsonl as they come; traces and recordings are packed into DIR/gains-N.tar.
-`--skip FILE` leaves out what an earlier results.jsonl has. `--smoke` measures three models.
+others of that GPU, with their compilers and loaders, are stopped (SIGSTOP) and go on afterwards. The base loop
+is measured before and after each edit. Results are appended to DIR/results.jsonl as they come; recordings and
+traces are packed into DIR/gains-N.tar. Models are taken in the order of `--models`; `--live` names those that
+are recorded; `--pairs` makes two edits at once, too. `--skip FILE` leaves out what an earlier results.jsonl has.
+`--smoke` measures three models.
 """
 
 from __future__ import annotations
@@ -112,7 +115,7 @@ class Child:
         env.pop("PYTHONPATH", None)
         command = [sys.executable, "-m", "benchmarks.gains.worker", name, "--parts", ",".join(parts),
                    "--cpus", gpu.cpus, "--out", str(work / "kept"), "--seconds", str(args.seconds),
-                   f"--attach={args.attach}", *(["--tiny"] if args.tiny else [])]  # fmt: skip
+                   "--live-s", str(args.live_s), f"--attach={args.attach}", *(["--tiny"] if args.tiny else [])]  # fmt: skip
         with gpu.turn:
             self.process = subprocess.Popen(
                 command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
@@ -207,7 +210,8 @@ def model_on(
         finally:
             child.end()
         if reason and left and (at or len(left) == before):
-            part = left.pop(0)
+            part = at if at in left else left[0]
+            left.remove(part)
             tail = (
                 (work / "logs" / f"{model.name}.log").read_bytes()[-400:].decode("utf-8", "replace")
             )
@@ -218,13 +222,17 @@ def model_on(
 
 
 def wanted(model: Public, args: argparse.Namespace, done: set[tuple[str, str]]) -> list[str]:
-    """Parts still to be done, the base loop first and, to see what drifted, last."""
+    """Parts still to be done."""
     what = args.what.split(",")
-    gains = [e for e in model.edits if not args.edits or e in args.edits.split(",")]
+    edits = args.edits.split(",") if args.edits else model.edits
+    gains = [e for e in model.edits if e in edits and (args.pairs or "+" not in e)]
     gains = [e for e in gains if (model.name, e) not in done]
-    seen = [p for p in ("trace", "live") if p in what and (model.name, p) not in done]
+    seen = [p for p in ("live", "trace") if p in what and (model.name, p) not in done]
+    if args.live is not None and model.name not in args.live.split(","):
+        seen = [p for p in seen if p != "live"]
     # The trace last: a profiler that was in the process once makes each launch dearer from then on.
-    return ["base", *gains, "base-again", *seen] if "gains" in what and gains else seen
+    bases = ["base", "base-again"] if any("compile" not in e for e in gains) else []
+    return [*bases, *gains, *seen] if "gains" in what and gains else seen
 
 
 def pack(kept: Path, out: Path) -> list[str]:
@@ -255,8 +263,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--deadline", type=float, default=540.0, help="seconds from now")
     parser.add_argument("--processes", type=int, default=5, help="a GPU")
     parser.add_argument("--gpus", type=int, help="default: all")
-    parser.add_argument("--seconds", type=float, default=0.8, help="measured of each edit")
-    parser.add_argument("--what", default="gains,trace,live")
+    parser.add_argument("--seconds", type=float, default=0.35, help="measured of each loop")
+    parser.add_argument("--live-s", type=float, default=8.0, help="of a recording")
+    parser.add_argument("--live", help="only these are recorded")
+    parser.add_argument("--pairs", action="store_true", help="two edits at once, too")
+    parser.add_argument("--what", default="gains,live,trace")
     parser.add_argument("--edits", help="only these")
     parser.add_argument("--models", help="only these")
     parser.add_argument("--skip", type=Path, action="append", default=[], help="results of before")
@@ -271,18 +282,18 @@ def main() -> None:
     args.until = time.monotonic() + (min(args.deadline, 80.0) if args.smoke else args.deadline)
     args.out.mkdir(parents=True, exist_ok=True)
     log = Log(args.out / "results.jsonl")
-    import benchmarks.gains  # noqa: F401  registers the models
+    from benchmarks.gains import MODELS
 
     names = SMOKE if args.smoke else args.models.split(",") if args.models else None
+    models = [MODELS[name] for name in names] if names else in_turn()
     rows = [json.loads(line) for file in args.skip for line in file.read_text().splitlines()]
     done = {(r["model"], r["part"]) for r in rows if r.get("failed") != "time was up"}
     work = Path(tempfile.mkdtemp(prefix="gains-"))
     for folder in ("kept", "logs", "cache"):
         (work / folder).mkdir()
     todo: queue.SimpleQueue[tuple[Public, list[str]]] = queue.SimpleQueue()
-    for model in in_turn():
-        parts = wanted(model, args, done) if names is None or model.name in names else []
-        if parts:
+    for model in models:
+        if parts := wanted(model, args, done):
             todo.put((model, parts))
     gpus = _gpus(args.gpus)
     if "live" in args.what:  # once, before anybody could be stopped while it builds

@@ -21,6 +21,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from benchmarks.gains.loops import half_of
+from benchmarks.gains.timing import STEADY, typical_ms
 
 LIMITS = {
     "median": 0.05,
@@ -30,9 +31,6 @@ LIMITS = {
     "healthy": 0.10,
     "waste": 0.05,
 }
-STEADY = 0.03
-"""How far the second measurement of a base loop may be from its first. Beyond, the host was disturbed, and
-what an edit saved there nobody knows: such models are listed and not judged."""
 DEVICE_BOUND = 0.95
 """Busy share of the recorded loop from which a disturbed host does not matter, where the base loop was not
 measured twice."""
@@ -66,14 +64,19 @@ class Measured:
     failed: dict[str, str] = field(default_factory=dict)
     step_ms: float = 0.0
     drift: float | None = None
-    """How far the base loop's second measurement is from its first."""
+    """How far the base loop's second measurement is from its first; where it was measured around each
+    edit, the farthest of those that count."""
+    paired: bool = False
+    unsteady: dict[str, float] = field(default_factory=dict)
+    """Edits around which the base loop was not steady, and how far apart it was."""
 
 
 Pairs = dict[str, tuple[Measured, Prediction]]
 
 
 def measured(files: Iterable[Path]) -> dict[str, Measured]:
-    """Savings by model and edit. Later rows win; each is compared with the base loop of its own file."""
+    """Savings by model and edit. Later rows win; each is compared with the base loop of its own file: where
+    that was measured around each edit with those two, and then with nothing of other files."""
     found: dict[str, Measured] = defaultdict(Measured)
     for file in files:
         base: dict[str, dict[str, Any]] = {}
@@ -81,6 +84,9 @@ def measured(files: Iterable[Path]) -> dict[str, Measured]:
         good = [row for row in rows if "failed" not in row]
         for wanted in ("base-again", "base"):  # the second stands in where the first was lost
             base |= {row["model"]: row for row in good if row["part"] == wanted}
+        paired = {row["model"] for row in good if "base_ms" in row}
+        found |= {name: Measured(paired=True) for name in paired if not found[name].paired}
+        again = {row["model"]: row for row in good if row["part"] == "base-again"}
         for row in rows:
             name, part = row.get("model"), row["part"]
             if name is None or part in ("trace", "live", "all", "pack"):
@@ -90,21 +96,35 @@ def measured(files: Iterable[Path]) -> dict[str, Measured]:
                 if part not in model.saves:
                     model.failed[part] = row["failed"]
             elif part == "base":
-                model.step_ms = _ms(row)
+                model.step_ms = typical_ms(row)
             elif part == "base-again":
-                model.drift = _ms(row) / _ms(base[name]) - 1
-                model.step_ms = _ms(base[name])
+                model.step_ms = typical_ms(base[name])
+                if name not in paired:
+                    model.drift = typical_ms(row) / typical_ms(base[name]) - 1
+            elif "base_ms" in row:
+                if "compile" in part and "own_process" not in row and name in again:
+                    moved = row["base_ms"] / typical_ms(again[name]) - 1
+                    row["drift"] = max(row["drift"], moved, key=abs)
+                _take(model, row, base.get(name))
             elif name in base:
-                per_sample = _ms(row) / row["batch"]
-                model.saves[part] = 1 - per_sample / (_ms(base[name]) / base[name]["batch"])
-                model.failed.pop(part, None)
+                _take(model, row, base[name])
     return dict(found)
 
 
-def _ms(row: dict[str, Any]) -> float:
-    """The median; the mean where steps come in bursts (loaders) and a median would miss the waits."""
-    uneven = row["p90_ms"] > 1.5 * row["p10_ms"]
-    return float(row["mean_ms"] if uneven else row["ms"])
+def _take(model: Measured, row: dict[str, Any], base: dict[str, Any] | None) -> None:
+    """What an edit saved, by the time per sample."""
+    edit = row["part"]
+    model.failed.pop(edit, None)
+    if abs(row.get("drift", 0.0)) > STEADY:
+        if edit not in model.saves:
+            model.unsteady[edit] = row["drift"]
+        return
+    if "drift" in row:
+        model.drift = max(model.drift or 0.0, abs(row["drift"]))
+    batch = row.get("base_batch") or (base or row)["batch"]
+    base_ms = row["base_ms"] if "base_ms" in row else typical_ms(base or row)
+    model.unsteady.pop(edit, None)
+    model.saves[edit] = 1 - typical_ms(row) / row["batch"] / (base_ms / batch)
 
 
 def predict(file: Path) -> Prediction:
@@ -141,6 +161,8 @@ def prediction(report: dict[str, Any]) -> Prediction:
 
 def is_steady(model: Measured, said: Prediction) -> bool:
     """Whether what an edit saved can be told."""
+    if not model.saves:
+        return False
     if model.drift is None:
         return said.busy >= DEVICE_BOUND
     return abs(model.drift) <= STEADY
@@ -251,6 +273,10 @@ def misses(pairs: Pairs) -> str:
     ]
     for name, (model, _) in sorted(pairs.items()):
         lines += [f"- {name}, {edit} failed: {why[:120]}" for edit, why in model.failed.items()]
+        lines += [
+            f"- {name}, {edit} is not judged: around it the base loop drifted by {100 * drift:+.0f} %"
+            for edit, drift in model.unsteady.items()
+        ]
         if model.drift is not None and abs(model.drift) > STEADY:
             lines.append(
                 f"- {name} is not judged: the base loop drifted by {100 * model.drift:+.0f} %"

@@ -1,0 +1,147 @@
+"""A rank of a distributed job that `ranks.py` torments and records; started by torchrun.
+
+    torchrun --standalone --nproc-per-node 2 benchmarks/ranks_trainer.py exact --folder DIR
+    torchrun --standalone --nproc-per-node 2 benchmarks/ranks_trainer.py ddp|fsdp --folder DIR [--slow 1]
+
+`exact` trains a small model under DDP from a fixed seed with deterministic algorithms and appends each
+loss as four bytes to DIR/rankN.f4. `ddp` and `fsdp` train a transformer in bf16; the rank of --slow waits for
+24 ms on the host in each step. Each rank writes its process id to DIR/rankN.pid once it is warm, and trains on
+once DIR/go exists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import struct
+import time
+from pathlib import Path
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+SLOW_S = 0.024
+
+
+class Block(nn.Module):
+    """Causal attention and an MLP, both on a residual stream."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        parts = self.qkv(self.norms[0](x)).view(batch, length, 3, self.heads, -1)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)
+        seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
+        found: torch.Tensor = x + self.mlp(self.norms[1](x))
+        return found
+
+
+class Transformer(nn.Module):
+    def __init__(self, words: int, width: int, depth: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.blocks = nn.ModuleList(Block(width, max(1, width // 64)) for _ in range(depth))
+        self.head = nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.words(tokens[:, :-1])
+        for block in self.blocks:
+            x = block(x)
+        return functional.cross_entropy(self.head(x).flatten(0, 1).float(), tokens[:, 1:].flatten())
+
+
+def language(args: argparse.Namespace, device: torch.device) -> None:
+    """Steps of the transformer, under DDP or FSDP."""
+    cuda = device.type == "cuda"
+    words, width, depth, batch, length = (16384, 1024, 12, 16, 1025) if cuda else (64, 32, 2, 2, 17)
+    model: nn.Module = Transformer(words, width, depth).to(device)
+    if args.job == "fsdp":
+        for block in model.blocks:
+            fully_shard(block)
+        fully_shard(model)
+    else:
+        model = DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=cuda)
+    tokens = torch.randint(words, (batch, length), device=device)
+
+    def step() -> None:
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = model(tokens)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    for _ in range(5):
+        step()
+    if cuda:
+        torch.cuda.synchronize()
+    wait_to_go(args.folder)
+    while True:
+        step()
+        if args.slow == dist.get_rank():
+            time.sleep(SLOW_S)
+
+
+def exact(args: argparse.Namespace, device: torch.device) -> None:
+    """Dropout, Python's own generator and the gradients of both ranks show whether anything was disturbed."""
+    torch.manual_seed(7 + dist.get_rank())
+    random.seed(7)
+    torch.use_deterministic_algorithms(True)
+    width = 1024 if device.type == "cuda" else 32
+    layers = [nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Dropout(0.1)) for _ in range(4)]
+    model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(width, 64)).to(device))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    wait_to_go(args.folder)
+    with (args.folder / f"rank{dist.get_rank()}.f4").open("ab", buffering=0) as file:
+        while True:
+            x = torch.randn(256, width, device=device)
+            loss = model(x * random.random()).square().mean() + 0.01
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            file.write(struct.pack("<f", float(loss.detach())))
+
+
+def wait_to_go(folder: Path) -> None:
+    (folder / f"rank{dist.get_rank()}.pid").write_text(str(os.getpid()))
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+    dist.barrier()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("job", choices=("exact", "ddp", "fsdp"))
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--slow", type=int)
+    parser.add_argument("--device", default="cuda")
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    if args.device == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        torch.set_num_threads(1)
+        dist.init_process_group("gloo")
+    (exact if args.job == "exact" else language)(args, device)
+
+
+if __name__ == "__main__":
+    main()
