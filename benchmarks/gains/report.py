@@ -364,12 +364,20 @@ HEAD = """# How right the predicted gains are
 Written by `python -m benchmarks.gains.report --page docs/gains.md --svg docs/gains.svg`; do not edit.
 
 Public models in the loops that their users write, each edit really made on an NVIDIA H200 (driver 580.159.04,
-torch 2.11.0+cu130, 2026-11-22), beside what `brrrtop analyze` predicts from a torch.profiler trace of the
-base loop. Figures are per cent of the time per sample saved, measured → predicted. Models whose base loop took
-another time when it was measured again (more than 3 %) are left out: a disturbed host says nothing of an
-edit. In the second and third of the three runs the profiler was in the process before the edits, and its cost stays
-there: most launch-bound models are among those left out. {left_out} models were left out for that, or because no trace of theirs came back; what was measured of
-them is in `benchmarks/gains/measured/`.
+torch 2.11.0+cu130, 2026-11-22), beside what `brrrtop analyze` predicts from a record of the base loop: a torch.profiler
+trace, or, for seven models (example_wlm_transformer, hf_segformer_b0, hf_whisper_tiny, nanogpt_laptop,
+pyg_gin_molecules, table_mlp, timm_ghostnet), what `brrrtop attach` recorded live. Figures are per cent of the time per sample
+saved, measured → predicted.
+
+The host that they were measured on is shared, and launch-bound loops took up to a third longer at times. In the first three
+runs (`h200-1` to `h200-3`) a model counts if its base loop took the same time at the end, within 3 %; in the second and
+third of them the profiler was in the process before the edits, so that most launch-bound models were lost. In the last two
+(`h200-paired-*`) the base loop was measured right before and right after each edit, up to three times, and an edit counts
+if these two agree within 3 %; they replace what was known of a model before. Compiled loops of `h200-paired-2` ran in a
+process of their own; those of `h200-paired-1` count only if the base loop took what it had taken before anything was
+compiled beside it: it took 4 % longer in the median. An empty cell is an edit that does not apply, was not made, or does not count: the last are
+named below. {left_out} models are left out because nothing of theirs counts or no record of theirs was kept (recordings here
+are kept small); what was measured of them is in `benchmarks/gains/measured/`.
 
 The constants of `brrrtop/whatif/assumptions.py` were set with the half *tune* in view. The half *test* was
 looked at when they were set.
@@ -382,8 +390,11 @@ looked at when they were set.
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     ours = Path(__file__).with_name("measured")
-    # Later files win: the first run, whose host was the quietest, comes last.
-    known = sorted(ours.glob("*.jsonl"), reverse=True)
+    # Later files win. Of the unpaired runs the first, whose host was the quietest, comes last.
+    known = [
+        *sorted(ours.glob("h200-[0-9].jsonl"), reverse=True),
+        *sorted(ours.glob("h200-paired-*.jsonl")),
+    ]
     parser.add_argument("results", nargs="*", type=Path, default=known)
     parser.add_argument("--recordings", type=Path, default=ours)
     parser.add_argument("--of", choices=("trace", "brrr"), default="trace")

@@ -16,7 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.gains import MODELS, measure, report
+from benchmarks.gains import MODELS, measure, report, timing
 from benchmarks.gains.loops import half_of, in_turn
 
 SPIN = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
@@ -116,3 +116,61 @@ def test_savings_are_of_the_time_per_sample(tmp_path: Path) -> None:
     assert found.saves == pytest.approx({"compile": 0.4, "double-batch": 0.25})
     assert found.failed == {"bf16": "out of memory"}
     assert found.drift == pytest.approx(0.1)
+
+
+class Loop:
+    """Takes the given times in turn; the last one from then on."""
+
+    def __init__(self, edit: str, *times_ms: float) -> None:
+        self.edit, self._times = edit, list(times_ms)
+
+    def measured(self) -> dict[str, Any]:
+        ms = self._times.pop(0) if len(self._times) > 1 else self._times[0]
+        return {"ms": ms, "mean_ms": ms, "p10_ms": ms, "p90_ms": ms, "batch": 4}
+
+
+def test_an_edit_is_compared_with_the_base_loop_right_beside_it() -> None:
+    base = Loop("", 100, 100, 150, 150, 151)
+    rows = dict(timing.in_turns(base, [Loop("bf16", 50), Loop("tf32", 90)]))
+    assert [*rows] == ["base", "bf16", "tf32", "base-again"]
+    assert (rows["bf16"]["base_ms"], rows["bf16"]["drift"]) == (100, 0)
+    # Before and after the first try lie 100 and 150: it is made again.
+    assert rows["tf32"]["base_ms"] == 150
+    assert rows["tf32"]["drift"] == 0
+
+
+def test_an_edit_that_breaks_does_not_take_the_others_along() -> None:
+    class Broken(Loop):
+        def measured(self) -> dict[str, Any]:
+            raise RuntimeError("out of memory")
+
+    rows = dict(timing.in_turns(Loop("", 100), [Broken("sdpa", 1), Loop("tf32", 90)]))
+    assert rows["sdpa"] == {"failed": "RuntimeError: out of memory"}
+    assert rows["tf32"]["ms"] == 90
+
+
+def paired(part: str, ms: float, base_ms: float, drift: float, **more: Any) -> dict[str, Any]:
+    facts = {"model": "m", "part": part, "ms": ms, "mean_ms": ms, "p10_ms": ms, "p90_ms": ms}
+    return {**facts, "batch": 8, "base_ms": base_ms, "base_batch": 8, "drift": drift, **more}
+
+
+def test_edits_count_where_the_base_loop_around_them_was_steady(tmp_path: Path) -> None:
+    def base(part: str, ms: float) -> dict[str, Any]:
+        row = paired(part, ms, 0, 0)
+        return {key: row[key] for key in row if key not in ("base_ms", "base_batch", "drift")}
+
+    old, new, newest = (tmp_path / name for name in ("1", "2", "3"))
+    for file, rows in (
+        (old, [base("base", 100), base("sdpa", 40), base("base-again", 101)]),
+        (new, [base("base", 100), paired("bf16", 60, 120, 0.02), paired("tf32", 60, 120, -0.2),
+               paired("compile", 50, 130, 0.0), base("base-again", 100)]),
+        (newest, [paired("compile", 80, 100, 0.01, own_process=True), paired("tf32", 9, 9, 0.5)]),
+    ):  # fmt: skip
+        file.write_text("\n".join(map(json.dumps, rows)))
+    found = report.measured([old, new])["m"]
+    assert found.saves == {"bf16": 0.5}, "what was not paired no longer counts"
+    assert found.unsteady == pytest.approx({"tf32": -0.2, "compile": 0.3})
+    assert found.drift == pytest.approx(0.02)
+    found = report.measured([old, new, newest])["m"]
+    assert found.saves == pytest.approx({"bf16": 0.5, "compile": 0.2})
+    assert found.unsteady == {"tf32": 0.5}
