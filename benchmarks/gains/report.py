@@ -192,7 +192,9 @@ def bars(pairs: Pairs) -> dict[str, float | None]:
         best = max(wins.values(), default=0.0)
         if best >= WORTH:
             near = {edit for edit, saves in wins.items() if saves >= best - NEAR}
-            advised.append(bool(near & set(said.advised[:2])))
+            # What could not be measured, for want of time or of a steady host, says nothing of the order.
+            tried = [edit for edit in said.advised if edit in wins or model.failed.get(edit, "time was up") != "time was up"]
+            advised.append(bool(near & set(tried[:2])))
             healthy += said.healthy
         waste += sum(model.saves.get(edit, 0.0) >= LIMITS["waste"] for edit in said.waste)
     return {

@@ -51,7 +51,7 @@ ENTRIES: tuple[Entry, ...] = (
     _edit(_OVER, "dataloader-stall", "The next batch is late", "loader-ready",
          "; or 5 % of the time idle with the main thread in a loader by its stack, where no wait is marked",
          "a wait that the GPU does not feel, because work is still queued"),
-    _edit(_OVER, "launch-bound-compile", "Launching sets the pace", "compile",
+    _edit(_OVER, "launch-bound-compile", "Launching sets the pace", "compile compile-reduce-overhead",
          ", and the GPU stands idle for a quarter of the step",
          "a full launch queue (back-pressure); a loop that waits for its workers; milliseconds in "
          "which the host is elsewhere; nodes of CUDA graphs; a run that is compiled already"),

@@ -20,11 +20,12 @@ from brrrtop.analysis.kernels.labels import WORK
 from brrrtop.analysis.kernels.traits import Role, Trait, used
 from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
 from brrrtop.analysis.signals.joined import Joined, joined
-from brrrtop.analysis.signals.precision import of_sequences
+from brrrtop.analysis.signals.precision import of_sequences, rows_of_ops
 from brrrtop.analysis.signals.written_attention import eager_attention
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Activities, Bool, Window
 from brrrtop.model.vocabulary import CopyKind, MarkClass
+from brrrtop.whatif.convolutions import keeps_layout
 from brrrtop.whatif.host import (
     Nodes,
     batch_ns,
@@ -82,6 +83,8 @@ class Kernels:
     """Nodes of CUDA graphs."""
     sequences: Bool
     """Of ops on tensors that are no batch of images, as far as shapes say."""
+    keeps_layout: Bool
+    """Convolutions for whose sake a compiler leaves images as they lie."""
 
     def take(self, kept: Bool | I8) -> Kernels:
         return Kernels(*(getattr(self, f.name)[kept] for f in fields(self)))
@@ -302,6 +305,7 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
         eager_attention=launch & _written_out(seen)[place],
         captured=launch & (acts.graph_ids != 0)[place],
         sequences=launch & of_sequences(seen)[place],
+        keeps_layout=launch & rows_of_ops(seen, keeps_layout)[place],
     )
 
 

@@ -60,7 +60,7 @@ def small_kernels_that_the_host_keeps_ahead_of() -> Scene:
     return looped(lambda s: [s.kernel(ADD, 8.0) for _ in range(400)])
 
 
-@calls_for("cuda-graphs")
+@calls_for("launch-bound-compile")
 def small_products_that_no_compiler_fuses() -> Scene:
     return looped(lambda s: small(s, name=GEMM))
 

@@ -154,7 +154,9 @@ def test_whoever_watches_a_demo_never_sees_another_verdict(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_demo_is_half_a_minute_of_a_live_run_with_steps_and_the_gpus_own_counters(name: str) -> None:
+def test_a_demo_is_half_a_minute_of_a_live_run_with_steps_and_the_gpus_own_counters(
+    name: str,
+) -> None:
     source = open_source(str(scenarios()[name]))
     span = source.span
     assert span is not None

@@ -117,11 +117,14 @@ def _graphs(context: Context, row: WhatIf) -> Words | None:
     compiled = context.price("compile")
     if compiled is not None and row.saves - compiled.saves < BEYOND:
         return None
-    says = _launching(context)
-    if context.compiled:
-        says = f"the model is compiled, and still {says}"
     line = 'model = torch.compile(model, mode="reduce-overhead")'
-    return Words("cuda-graphs", says, line, _launches(context))
+    if context.compiled:
+        says = f"the model is compiled, and still {_launching(context)}"
+        return Words("cuda-graphs", says, line, _launches(context))
+    # Compiled code launches about as slowly: where that wins little, graphs are what compiling is for.
+    alone = compiled is not None and context.worth(compiled.saves)
+    kind = "launch-bound-compile" if context.host_sets_the_pace and not alone else "cuda-graphs"
+    return Words(kind, _launching(context), line, _launches(context))
 
 
 def _launching(context: Context) -> str:

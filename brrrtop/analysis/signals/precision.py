@@ -86,7 +86,7 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
     copying = moving & ~cast
     sequences = of_sequences(joined)
     first = kernels & joined.has(Trait.NCHW) & ~sequences
-    fp64 = _given(joined, lambda op: "double" in op.types)
+    fp64 = rows_of_ops(joined, lambda op: "double" in op.types)
     double = (kernels & joined.has(Trait.DOUBLE)) | (moving & fp64)
     total = joined.total_ns
     return Precision(
@@ -144,10 +144,10 @@ def _is_no_image(op: OpSignature) -> bool:
 
 def of_sequences(joined: Joined) -> Bool:
     """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
-    return _given(joined, _is_no_image)
+    return rows_of_ops(joined, _is_no_image)
 
 
-def _given(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
+def rows_of_ops(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
     """Rows whose framework op is as wanted; none where ops were not recorded."""
     window = joined.window
     found = np.zeros(len(window.activities), np.bool_)

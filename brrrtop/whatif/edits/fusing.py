@@ -29,7 +29,8 @@ def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     region = model_nodes(step)
     if not region.any() or is_compiled(step) or is_captured(step) or not roofs.has_triton:
         return None
-    laid = channels_last(step, roofs, guess)
+    fixed = (region & step.kernels.keeps_layout).any()
+    laid = None if fixed else channels_last(step, roofs, guess)
     return _launched(step, _fused(laid or step, roofs, guess), guess)
 
 
