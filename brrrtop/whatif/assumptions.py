@@ -31,7 +31,7 @@ class Assumptions:
     """Host time of a launch from generated code, over that of an eager one of the same model."""
     compiled_entry_ns: float = 300_000.0
     """Guards and the autograd function of a compiled graph, once forward and once backward."""
-    graph_entry_ns: float = 150_000.0
+    graph_entry_ns: float = 300_000.0
     """The same of a replayed CUDA graph."""
     graph_node_ns: float = 900.0
     """From one node of a CUDA graph to the next on the device."""
@@ -80,7 +80,7 @@ CAUTIOUS = replace(
     loss_inside=False,
     compiled_launch=2.2,
     compiled_entry_ns=600_000.0,
-    graph_entry_ns=400_000.0,
+    graph_entry_ns=600_000.0,
     graph_node_ns=1_300.0,
     kernel_floor_ns=2_500.0,
     layout_conv=1.0,

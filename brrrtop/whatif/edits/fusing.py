@@ -181,13 +181,14 @@ def _usual_call_ns(step: Step) -> float:
 
 
 def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
-    """First nodes of the forward pass, before which the loop's own Python ran, and of the backward."""
+    """First nodes of compiled code: of the forward pass, and of each part of it after a value that the loop
+    reads (Dynamo breaks the graph there); and of the backward pass."""
     backward = step.kernels.backward
     at = np.flatnonzero(region)
     opens, turns = np.zeros(len(step), np.bool_), np.zeros(len(step), np.bool_)
     if not len(at):
         return opens, turns
-    # A wait or a copy in the middle of a pass does not begin another one, an update does.
+    # A copy in the middle of a pass does not begin another one, an update does.
     updates = np.cumsum(step.kernels.optimizer)[at]
     later = np.concatenate(([True], updates[1:] != updates[:-1]))
     opens[at] = later
@@ -195,7 +196,7 @@ def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
     turns[at] = first & (
         np.cumsum(first) - np.maximum.accumulate(np.where(later, np.cumsum(first), 0)) <= 1
     )
-    return opens, turns
+    return opens | (region & _after_wait(step)), turns
 
 
 def _after_wait(step: Step) -> Bool:
