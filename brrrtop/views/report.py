@@ -101,6 +101,7 @@ def _of_device(
         "losses": {
             "records": snapshot.lost_records,
             "zero_timestamps": snapshot.zero_timestamps,
+            "graph_nodes_ns": int(account.unrecorded_ns) if account else None,
         },
     }
 

@@ -287,6 +287,9 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
         notes.append(f"{_records(snapshot.lost_records, 'was', 'were')} lost on the way.")
     if snapshot.zero_timestamps:
         notes.append(f"{_records(snapshot.zero_timestamps, 'carried', 'carried')} no time.")
+    if estimate is not None and estimate.account.unrecorded_ns:
+        why = phrases.unrecorded(estimate.account)
+        notes.append(f"{why[0].upper()}{why[1:]}: that time is booked as unknown, not as idle.")
     if estimate is not None and estimate.observed_share < 1:
         notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
     if estimate is not None and estimate.sampled is not None:

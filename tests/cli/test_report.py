@@ -44,7 +44,7 @@ def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
         "evidence", "try", "waste",
     }  # fmt: skip
     assert report["whatif"] == []
-    assert report["losses"].keys() == {"records", "zero_timestamps"}
+    assert report["losses"].keys() == {"records", "zero_timestamps", "graph_nodes_ns"}
 
 
 def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> None:
