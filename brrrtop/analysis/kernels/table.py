@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.ceilings import Ceilings, highest
 from brrrtop.analysis.kernels.amounts import EVIDENCE, SHAPES
 from brrrtop.analysis.kernels.classifier import Group
 from brrrtop.analysis.kernels.labels import COMM, TRANSFER, Labels
@@ -72,8 +72,15 @@ def _row(
         if measured
         else None,
         roof_share_why=None if measured else why_no_share(main, ceilings),
-        flop_per_s=_rate([g.flop for g in groups], counts, total),
-        bytes_per_s=_rate([g.size_bytes for g in groups], counts, total),
+        flop_per_s=_rate(
+            [g.flop for g in groups], counts, total, _highest_flop_per_s(main, ceilings)
+        ),
+        bytes_per_s=_rate(
+            [g.size_bytes for g in groups],
+            counts,
+            total,
+            (ceilings and ceilings.bytes_per_s) or highest().bytes_per_s,
+        ),
         precision=main.precision,
         blocks_p50=int(np.median([g.blocks for g in groups])) or None,
     )
@@ -118,11 +125,24 @@ def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
     return "without shapes nothing tells its bytes"
 
 
-def _rate(amounts: Sequence[float | None], counts: np.ndarray, total_ns: float) -> float | None:
+def _highest_flop_per_s(group: Group, ceilings: Ceilings | None) -> float:
+    """What the units of a group's precision do at most; of any precision where it is not known."""
+    known = ceilings or highest()
+    told = known.rate(group.precision, group.facts.tensor_cores) if group.precision else None
+    rates = known.flop_per_s or highest().flop_per_s
+    return told or max(rates.values())
+
+
+def _rate(
+    amounts: Sequence[float | None], counts: np.ndarray, total_ns: float, peak: float | None
+) -> float | None:
+    """Amount a second; None where one is not known, or where no GPU of the kind can do as much: caches
+    served what the shapes count, or another algorithm spared it."""
     if not total_ns or any(amount is None for amount in amounts):
         return None
     each = np.array([amount or 0.0 for amount in amounts])
-    return float(each @ counts) / (total_ns * 1e-9)
+    rate = float(each @ counts) / (total_ns * 1e-9)
+    return None if peak is not None and rate > peak else rate
 
 
 def doubts(labels: Labels, durations_ns: I8) -> dict[Side, float]:
