@@ -14,6 +14,7 @@ from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels.attention_matmuls import score_products
 from brrrtop.analysis.kernels.classifier import Classifier, Group
+from brrrtop.analysis.kernels.twins import inherited
 from brrrtop.model.estimate import Side
 from brrrtop.model.tables import Activities, Bool, Window
 
@@ -115,7 +116,10 @@ def _group(window: Window) -> _Grouping:
         # All nodes of a CUDA graph carry its launch's id: the op around that is not what a node does.
         op_ids[acts.graph_ids > 0] = -1
     scores = score_products(window)
-    key = _key(acts, scores) * _MIX + op_ids.view(np.uint64)
+    key = _key(acts, scores)
+    if len(window.links):
+        op_ids = inherited(window, key, op_ids)
+    key = key * _MIX + op_ids.view(np.uint64)
     _, first, inverse, counts = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
     )
