@@ -109,6 +109,9 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
     if estimate is not None:
         name = estimate.device.name or "GPU of unknown model"
         facts.append(f"{name} (GPU {estimate.device.device_id})")
+        if estimate.capability_at_least is not None:
+            number = ".".join(map(str, estimate.capability_at_least))
+            facts.append(f"by its kernels' names of compute capability {number} or later")
     if source.rank is not None:
         facts.append(f"rank {source.rank}" + (f" of {source.world}" if source.world else ""))
     yield from _wrapped(" · ".join(facts), "")

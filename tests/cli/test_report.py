@@ -20,6 +20,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.report import document, to_json, to_text
+from tests.session.handmade import kernel, text_of, written
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
@@ -326,3 +327,19 @@ def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
     assert "the host was late for, 94% has a known cause" in to_text(known)
     assert document(make_snapshot())["host_cause_known"] is None
     assert "known cause" not in to_text(make_snapshot())
+
+
+def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_path: Path) -> None:
+    events = [
+        kernel(i * 20, 10, 0, "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_nn") for i in range(9)
+    ]
+    path = written(tmp_path, text_of(events, deviceProperties=[]))
+    found = analyze(open_source(path))
+    assert "by its kernels' names of compute capability 8.0 or later" in " ".join(
+        to_text(found).split()
+    )
+    source = document(found)["source"]
+    assert (source["device"], source["capability"]) == (None, [8, 0])
+    assert source["capability_by_kernel_names"] is True
+    known = document(analyze(open_source(written(tmp_path, text_of(events)))))["source"]
+    assert (known["capability"], known["capability_by_kernel_names"]) == ([9, 0], False)
