@@ -120,6 +120,11 @@ class Collected:
         self.losses: dict[str, int] = {}
         self._codes = _Codes(_CATEGORIES)
 
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categories that events had, used or not."""
+        return tuple(self._codes)
+
     def lose(self, place: str, count: int) -> None:
         if count:
             self.losses[place] = self.losses.get(place, 0) + count
