@@ -41,10 +41,12 @@ class Account:
     duration_ns: int
     compute_ns: int
     memory_ns: int
+    """Kernels that move elements, copies from device to device, and fills."""
     underfilled_ns: int
     exposed_comm_ns: int
     """A collective was resident and no compute kernel was."""
     exposed_copy_ns: int
+    """A copy from or to the host or another device was, and no compute kernel."""
     idle_ns: Mapping[str, int]
     """By cause, keys `IDLE_CAUSES`."""
     unknown_ns: int

@@ -22,6 +22,7 @@ class Side(StrEnum):
     UNDERFILLED = "underfilled"
     COMM = "comm"
     COPY = "copy"
+    """From or to the host or another device; a copy within the device is `MEMORY`."""
     UNKNOWN = "unknown"
 
 

@@ -214,8 +214,9 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
     rest = estimate.kernels[_KERNELS_SHOWN:]
     if rest:
         yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
-    yield "  C compute, M memory, U underfilled, X collective, x copy. by: evidence level;"
-    yield "  roof: its rate over its side's ceiling of the datasheet. share: of kernel time"
+    yield "  C compute, M memory, U underfilled, X collective, x copy from or to the host;"
+    yield "  by: evidence level; roof: its rate over its side's ceiling of the datasheet;"
+    yield "  share: of kernel time"
 
 
 def _kernel(row: KernelRow) -> str:

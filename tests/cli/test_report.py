@@ -20,7 +20,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.report import document, to_json, to_text
-from tests.session.handmade import kernel, text_of, written
+from tests.session.handmade import copy, kernel, text_of, written
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
@@ -343,3 +343,15 @@ def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_p
     assert source["capability_by_kernel_names"] is True
     known = document(analyze(open_source(written(tmp_path, text_of(events)))))["source"]
     assert (known["capability"], known["capability_by_kernel_names"]) == ([9, 0], False)
+
+
+def test_copies_within_the_device_are_memory_work(tmp_path: Path) -> None:
+    ways = {"DtoD (Device -> Device)": "memory", "HtoD (Pageable -> Device)": "copy"}
+    for way, side in ways.items():
+        path = written(
+            tmp_path, text_of([copy(i * 60, 50, 0, f"Memcpy {way}", 1 << 24) for i in range(9)])
+        )
+        report = document(analyze(open_source(path)))
+        assert [row["side"] for row in report["kernels"]] == [side]
+        booked = {"memory": "memory_ns", "copy": "exposed_copy_ns"}[side]
+        assert report["account"][booked] == 9 * 50_000
