@@ -52,7 +52,8 @@ def test_two_optimizers_of_one_class_update_in_one_step() -> None:
 
 def test_the_rarest_optimizer_ends_the_step() -> None:
     often = [update(i * STEP // 4 - US, "Optimizer.step#SGD.step") for i in range(1, 25)]
-    marks = [*often, *(update((i + 1) * STEP - US) for i in range(6))]
+    once = [update(i * STEP - US, "Optimizer.step#Averaged.step") for i in (2, 5)]
+    marks = [*often, *once, *(update((i + 1) * STEP - US) for i in range(6))]
     assert steps_of(loop(6, marks)).step_ns == STEP
 
 
@@ -78,8 +79,11 @@ def test_ranges_that_hold_a_part_of_the_launches_are_no_steps() -> None:
 
 def test_layers_within_one_range_are_no_steps() -> None:
     assert steps_of(loop(1, [])).source == "period"
-    one = M(0, STEP, MarkClass.ANNOTATION, "forward of the model")
-    assert steps_of(loop(1, [one])).count is None
+    for one in (
+        M(0, STEP, MarkClass.ANNOTATION, "forward of the model"),
+        update(STEP, length=STEP),
+    ):
+        assert steps_of(loop(1, [one])).count is None
     known = M(0, STEP, MarkClass.ANNOTATION, "execute_context_1(8_78)_generation_0(0)")
     assert steps_of(loop(1, [known])).count == 1
 

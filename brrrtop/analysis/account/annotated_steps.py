@@ -72,9 +72,8 @@ def host_steps(window: Window, call_rows: I8) -> HostSteps:
 def lies_within_ranges(window: Window, times: I8) -> bool:
     """Whether most of what recurs at these host times does so within single named ranges: layers do."""
     marks = window.marks
-    rows = np.flatnonzero(
-        (marks.starts_ns < marks.ends_ns) & (marks.classes == MarkClass.ANNOTATION)
-    )
+    named = np.isin(marks.classes, (MarkClass.ANNOTATION, MarkClass.OPTIMIZER))
+    rows = np.flatnonzero((marks.starts_ns < marks.ends_ns) & named)
     outer = _outermost(marks, rows)
     times = np.sort(times)
     low, high = (np.searchsorted(times, t[outer]) for t in (marks.starts_ns, marks.ends_ns))
@@ -88,12 +87,14 @@ def _between_updates(marks: Marks, rows: I8, launches: I8) -> HostSteps:
     What came before the first update is a part of a step, or a run's warm-up.
     """
     names = [rows[marks.name_ids[rows] == name] for name in np.unique(marks.name_ids[rows])]
-    for own in sorted(names, key=len):
+    for own in sorted(
+        names, key=len
+    ):  # one alone may have two updates; among several they are seldom
         ends = np.sort(marks.ends_ns[own])
         for each in range(1, _MOST_OPTIMIZERS + 1):
             times = ends[each - 1 :: each]
             counts = np.diff(np.searchsorted(launches, times))
-            if len(counts) and _are_alike(counts):
+            if len(counts) >= min(2, len(names)) and _are_alike(counts):
                 return HostSteps(times[:-1], times[1:], 0.95)
     return NONE
 
