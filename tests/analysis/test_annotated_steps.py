@@ -70,6 +70,17 @@ def test_ranges_of_one_name_that_hold_all_launches_are_the_steps(name: str) -> N
     assert (found.source, found.count, found.step_ns) == ("annotations", 6, STEP)
 
 
+def test_the_first_iteration_of_a_run_is_warm_up() -> None:
+    slow = 3 * STEP
+    begun = [0, *(slow + i * STEP for i in range(1, 6))]
+    ranges = [
+        M(a, b - US, MarkClass.ANNOTATION, f"iteration {i}")
+        for i, (a, b) in enumerate(zip(begun, [*begun[1:], slow + 6 * STEP], strict=True))
+    ]
+    found = steps_of(loop(6, ranges, first=slow))
+    assert (found.count, found.step_ns) == (5, STEP)
+
+
 def test_ranges_that_hold_a_part_of_the_launches_are_no_steps() -> None:
     inner = [
         M(i * STEP, i * STEP + 190 * US, MarkClass.ANNOTATION, "## forward ##") for i in range(6)

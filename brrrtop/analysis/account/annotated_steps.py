@@ -84,12 +84,11 @@ def lies_within_ranges(window: Window, times: I8) -> bool:
 def _between_updates(marks: Marks, rows: I8, launches: I8) -> HostSteps:
     """From update to update of the rarest optimizer whose updates are as much work apart.
 
-    What came before the first update is a part of a step, or a run's warm-up.
+    What came before the first update is a part of a step, or a run's warm-up. Beside other optimizers two
+    updates are too few to tell a step.
     """
     names = [rows[marks.name_ids[rows] == name] for name in np.unique(marks.name_ids[rows])]
-    for own in sorted(
-        names, key=len
-    ):  # one alone may have two updates; among several they are seldom
+    for own in sorted(names, key=len):
         ends = np.sort(marks.ends_ns[own])
         for each in range(1, _MOST_OPTIMIZERS + 1):
             times = ends[each - 1 :: each]
