@@ -58,15 +58,19 @@ def host_steps(window: Window, call_rows: I8) -> HostSteps:
     if len(profiler):
         order = profiler[np.argsort(marks.starts_ns[profiler], kind="stable")]
         return HostSteps(marks.starts_ns[order], marks.ends_ns[order], 1.0)
-    launches = np.sort(window.calls.starts_ns[np.unique(call_rows[call_rows >= 0])])
+    optimizer = np.flatnonzero(long & (marks.classes == MarkClass.OPTIMIZER))
+    named = np.flatnonzero(long & (marks.classes == MarkClass.ANNOTATION))
+    if not len(optimizer) and not len(named):
+        return NONE
+    ran = np.zeros(len(window.calls), np.bool_)
+    ran[call_rows[call_rows >= 0]] = True
+    launches = window.calls.starts_ns[ran]
     if not len(launches):
         return NONE
-    optimizer = np.flatnonzero(long & (marks.classes == MarkClass.OPTIMIZER))
     by_optimizer = _between_updates(marks, optimizer, launches)
     if len(by_optimizer):
         return by_optimizer
-    outer = _outermost(marks, np.flatnonzero(long & (marks.classes == MarkClass.ANNOTATION)))
-    return _of_one_name(window, outer, launches)
+    return _of_one_name(window, _outermost(marks, named), launches)
 
 
 def lies_within_ranges(window: Window, times: I8) -> bool:

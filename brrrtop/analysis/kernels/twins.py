@@ -10,47 +10,38 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.analysis.kernels.ops import work_of
-from brrrtop.model.tables import I8, ActivityType, Window
+from brrrtop.model.tables import F8, I8, Bool, Window
 
 AS_LONG = 1.5
 """Ratio of mean durations up to which two groups of kernels may do the same work: libraries give products
 of any size one grid where each block goes through many tiles."""
 
 
-def inherited(window: Window, key: npt.NDArray[np.uint64], op_ids: I8) -> I8:
-    """The op of each activity, with those of twins where all of them agree.
+def twin_groups(
+    window: Window, key: npt.NDArray[np.uint64], op_ids: I8, means_ns: F8, bare: Bool
+) -> I8:
+    """For each group of kernels the one whose op is its own: of a group without one that of its twins,
+    where all of them agree; else itself. All shapes (groups,).
 
     Args:
-        key: Equal for activities of one name and geometry.
+        key: Equal for groups of one name and geometry.
         op_ids: -1: no op known.
+        means_ns: Mean durations.
+        bare: Groups that may inherit an op.
     """
-    acts = window.activities
-    linked = op_ids >= 0
-    bare = ~linked & (acts.types == ActivityType.KERNEL) & (acts.graph_ids == 0)
-    if not bare.any() or not linked.any():
-        return op_ids
-    _, twin_of = np.unique(key, return_inverse=True)
-    count = int(twin_of.max()) + 1
-    both = np.flatnonzero(
-        (np.bincount(twin_of[bare], minlength=count) > 0)
-        & (np.bincount(twin_of[linked], minlength=count) > 0)
-    )
-    lengths = (acts.ends_ns - acts.starts_ns).astype(np.float64)
-    means = [
-        np.bincount(twin_of[some], lengths[some], count)[both]
-        / np.bincount(twin_of[some], minlength=count)[both]
-        for some in (linked, bare)
-    ]
-    ratio = np.maximum(means[0], 1.0) / np.maximum(means[1], 1.0)
-    alike = both[(ratio <= AS_LONG) & (ratio >= 1 / AS_LONG)]
-    shared = np.full(count, -1, np.int64)
-    pairs = np.unique(np.stack((twin_of[linked], op_ids[linked])), axis=1)
-    for twin in alike.tolist():
-        shared[twin] = _agreed(window, pairs[1][pairs[0] == twin].tolist())
-    return np.where(bare, shared[twin_of], op_ids)
+    targets = np.arange(len(key))
+    linked = np.flatnonzero(op_ids >= 0)
+    order = linked[np.argsort(key[linked], kind="stable")]
+    for group in np.flatnonzero(bare).tolist():
+        low, high = (np.searchsorted(key[order], key[group], side) for side in ("left", "right"))
+        twins = order[low:high]
+        if not len(twins) or not _agree(window, op_ids[twins].tolist()):
+            continue
+        ratios = np.maximum(means_ns[twins], 1.0) / max(means_ns[group], 1.0)
+        if ratios.max() <= AS_LONG and ratios.min() >= 1 / AS_LONG:
+            targets[group] = twins[0]
+    return targets
 
 
-def _agreed(window: Window, op_ids: list[int]) -> int:
-    """One of these ops if all of them are as much work; -1 if not."""
-    works = {work_of(window.ops[op_id]) for op_id in op_ids} if len(op_ids) > 1 else {None}
-    return op_ids[0] if len(works) == 1 else -1
+def _agree(window: Window, op_ids: list[int]) -> bool:
+    return len(op_ids) == 1 or len({work_of(window.ops[op_id]) for op_id in op_ids}) == 1
