@@ -197,7 +197,8 @@ ENTRIES: tuple[Entry, ...] = (
        "said",
        "a short compile before six steps or more; a recompile, which has its own advice"),
     _e(_TRUST, "records-lost", "Too many records are missing",
-       "over 1 % of the records were lost: nothing else is said",
+       "over 1 % of the records were lost, or nodes of CUDA graphs that nobody recorded ran for over "
+       "10 % of the time: nothing else is said",
        "–"),
     _e(_TRUST, "misleading-util", "GPU-Util says full, the GPU is not",
        "nvidia-smi says 90 % or more and less than 40 % of the roofs is used",

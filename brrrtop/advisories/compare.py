@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from brrrtop.advisories.experiments import experiments
+from brrrtop.kernel_names.readable import function_name
 from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
 from brrrtop.model.comparison import Change, Comparison, PromiseResult
@@ -115,11 +116,31 @@ def _rows(
     before: Estimate, after: Estimate, scales: tuple[float, float], by: str
 ) -> tuple[Change, ...]:
     old, new = _sums(before.kernels, by), _sums(after.kernels, by)
+    if by == "name":
+        old, new = _paired(old, new)
     found = [
         Change(name, old.get(name, 0) * scales[0], new.get(name, 0) * scales[1])
         for name in dict.fromkeys([*old, *new])
     ]
     return tuple(sorted(found, key=lambda change: -abs(change.won_ns)))
+
+
+def _paired(old: dict[str, int], new: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Kernels that only one side has under one name where both have the function: another release or
+    type writes other template arguments. The longest of the new ones gives its name."""
+    left = [{name for name in old if name not in new}, {name for name in new if name not in old}]
+    functions = [{function_name(name) for name in names} for names in left]
+    renamed = functions[0] & functions[1]
+    names: dict[str, str] = {}
+    for name in sorted(left[1], key=lambda name: new[name]):
+        names[function_name(name)] = name
+    sums: list[dict[str, int]] = [{}, {}]
+    for side, (times, own) in enumerate(zip((old, new), left, strict=True)):
+        for name, time_ns in times.items():
+            function = function_name(name) if name in own else ""
+            key = names[function] if function in renamed else name
+            sums[side][key] = sums[side].get(key, 0) + time_ns
+    return sums[0], sums[1]
 
 
 def changes_in_kind(before: Estimate, after: Estimate) -> tuple[str, ...]:

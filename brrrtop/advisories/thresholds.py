@@ -23,6 +23,8 @@ class Thresholds:
     """Below even odds advice costs more trust than it brings."""
     lost_share: float = 0.01
     """With more than 1 % of the records lost no rule about kernels can be trusted."""
+    unrecorded_share: float = 0.1
+    """Time in nodes of CUDA graphs that were not recorded, from which on nothing is advised."""
     launch_idle: float = 0.15
     """Idle before launches below 15 % is the price of an eager loop, not its limit."""
     host_idle: float = 0.1

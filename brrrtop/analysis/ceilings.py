@@ -164,6 +164,25 @@ def table() -> tuple[tuple[re.Pattern[str], Ceilings], ...]:
     )
 
 
+@lru_cache(maxsize=1)
+def highest() -> Ceilings:
+    """The highest figure of any shipped part: what no GPU does more of, for one that nobody knows."""
+    parts = [ceilings for _, ceilings in table()]
+    return Ceilings(
+        part="any",
+        flop_per_s={
+            precision: max(part.flop_per_s.get(precision, 0.0) for part in parts)
+            for precision in PRECISIONS
+        },
+        bytes_per_s=max(part.bytes_per_s or 0.0 for part in parts),
+        sm_count=None,
+        capability=None,
+        tensor_clock_hz=None,
+        source="the highest of all parts",
+        confidence="low",
+    )
+
+
 def by_formula(device: Device) -> Ceilings | None:
     """SMs × rate × clock, and 2 × memory clock × bus width / 8; None without SMs or clock."""
     same = _SAME_SM.get(device.capability, device.capability) if device.capability else None

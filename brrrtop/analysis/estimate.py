@@ -14,7 +14,9 @@ from brrrtop.analysis.counters import rates
 from brrrtop.analysis.kernels import labels, table
 from brrrtop.analysis.kernels.labels import Labels
 from brrrtop.analysis.kernels.neighbours import find_neighbours
+from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals import stack_samples
+from brrrtop.kernel_names.architecture import least_capability
 from brrrtop.model.estimate import Estimate, Roofs
 from brrrtop.model.tables import I8, Window
 from brrrtop.model.vocabulary import NAMED
@@ -69,11 +71,18 @@ def estimate(window: Window) -> Analysis:
         if window.span.duration_ns
         else 1.0,
         roofs=_roofs(ceilings),
+        capability_at_least=_named_capability(window),
         neighbours=find_neighbours(window, [row.name for row in rows], stepped),
         sampled=rates.summary(window),
         looks=stack_samples.looks(window, NAMED),
     )
     return Analysis(found, window, labelled, call_rows, ceilings)
+
+
+def _named_capability(window: Window) -> tuple[int, int] | None:
+    if window.device.capability is not None or window.device.name is not None:
+        return None
+    return least_capability(window.names[i] for i in used(window.activities.name_ids))
 
 
 def _roofs(ceilings: Ceilings | None) -> Roofs | None:

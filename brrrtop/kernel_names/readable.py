@@ -54,6 +54,15 @@ def short_name(name: str) -> str:
     return f"{inner} · {last}" if inner else last
 
 
+def function_name(name: str) -> str:
+    """The function without the template arguments that change with types and releases.
+
+    Where its name is but a frame around the work, and nothing says what work, the whole name.
+    """
+    short = short_name(name)
+    return name if _GENERIC.match(short) else short
+
+
 def _unmangled(name: str) -> str:
     """`_ZN7cutlass6KernelINS_4conv…` → `ImplicitGemmConvolution · Kernel`, or by the pass it is of;
     a name in which nothing can be read stays as it is."""

@@ -41,14 +41,16 @@ class Account:
     duration_ns: int
     compute_ns: int
     memory_ns: int
+    """Kernels that move elements, copies from device to device, and fills."""
     underfilled_ns: int
     exposed_comm_ns: int
     """A collective was resident and no compute kernel was."""
     exposed_copy_ns: int
+    """A copy from or to the host or another device was, and no compute kernel."""
     idle_ns: Mapping[str, int]
     """By cause, keys `IDLE_CAUSES`."""
     unknown_ns: int
-    """Kernels nobody can class, and spans whose records were lost."""
+    """Kernels nobody can class, and time whose records were lost or never made."""
     mechanical_ns: Mapping[str, int]
     """The idle time again, by how it came about; adds up to the idle total."""
     busy_ns: int
@@ -56,6 +58,8 @@ class Account:
     taken_ns: int = 0
     """Of `busy_ns`, what another process had: recorded kernels were stopped for its turns. Booked
     as idle `other_process`, so that busy and idle overlap by it."""
+    unrecorded_ns: int = 0
+    """Of `unknown_ns`, when nodes of CUDA graphs ran that nobody recorded; not in `busy_ns`."""
 
     @property
     def worked_ns(self) -> int:

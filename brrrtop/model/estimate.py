@@ -22,6 +22,7 @@ class Side(StrEnum):
     UNDERFILLED = "underfilled"
     COMM = "comm"
     COPY = "copy"
+    """From or to the host or another device; a copy within the device is `MEMORY`."""
     UNKNOWN = "unknown"
 
 
@@ -153,6 +154,8 @@ class Estimate:
     """Covered part of the idle time the host was late for."""
     observed_share: float = 1.0
     roofs: Roofs | None = None
+    capability_at_least: tuple[int, int] | None = None
+    """Compute capability as kernels' names tell it; None where the device is known, or no name tells."""
     neighbours: Mapping[str, Neighbours] = field(default_factory=dict)
     """By kernel name; of the names with the most time only."""
     sampled: CounterSamples | None = None

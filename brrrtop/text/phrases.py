@@ -7,6 +7,7 @@ from brrrtop.model.comparison import Experiment
 from brrrtop.model.estimate import Estimate, Regime, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.stack_samples import Line
+from brrrtop.text import units
 
 TOLD = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
@@ -113,7 +114,15 @@ def because(estimate: Estimate) -> str:
             return f"another process has the GPU at least {part}% of the time"
         line = away_at(estimate, estimate.cause)
         return CAUSES[estimate.cause] if line is None else _seen_at(estimate, line)
+    if estimate.regime is Regime.UNKNOWN and 2 * account.unrecorded_ns > account.unknown_ns:
+        return unrecorded(account)
     return REGIMES[estimate.regime]
+
+
+def unrecorded(account: Account) -> str:
+    """Why part of the time is unknown although the device looks idle, as a clause."""
+    share = units.share(account.unrecorded_ns / max(account.duration_ns, 1))
+    return f"for {share} of the time nodes of CUDA graphs ran that were not recorded"
 
 
 def besides(estimate: Estimate) -> str:

@@ -83,6 +83,8 @@ def _of_device(
             "kind": snapshot.source.kind,
             "device": estimate.device.name if estimate else None,
             "device_id": estimate.device.device_id if estimate else None,
+            "capability": _plain(_capability(estimate)),
+            "capability_by_kernel_names": bool(estimate and estimate.capability_at_least),
             "pid": snapshot.source.pid,
             "rank": snapshot.source.rank,
         },
@@ -101,8 +103,16 @@ def _of_device(
         "losses": {
             "records": snapshot.lost_records,
             "zero_timestamps": snapshot.zero_timestamps,
+            "graph_nodes_ns": int(account.unrecorded_ns) if account else None,
         },
     }
+
+
+def _capability(estimate: Estimate | None) -> tuple[int, int] | None:
+    """Of the device; at least, where only its kernels' names tell it."""
+    if estimate is None:
+        return None
+    return estimate.device.capability or estimate.capability_at_least
 
 
 def _samples(estimate: Estimate | None) -> dict[str, Any] | None:

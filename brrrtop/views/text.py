@@ -109,6 +109,9 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
     if estimate is not None:
         name = estimate.device.name or "GPU of unknown model"
         facts.append(f"{name} (GPU {estimate.device.device_id})")
+        if estimate.capability_at_least is not None:
+            number = ".".join(map(str, estimate.capability_at_least))
+            facts.append(f"by its kernels' names of compute capability {number} or later")
     if source.rank is not None:
         facts.append(f"rank {source.rank}" + (f" of {source.world}" if source.world else ""))
     yield from _wrapped(" · ".join(facts), "")
@@ -211,8 +214,9 @@ def _kernels(estimate: Estimate) -> Iterator[str]:
     rest = estimate.kernels[_KERNELS_SHOWN:]
     if rest:
         yield f"  and {len(rest)} more with {units.share(sum(row.share for row in rest))}"
-    yield "  C compute, M memory, U underfilled, X collective, x copy. by: evidence level;"
-    yield "  roof: its rate over its side's ceiling of the datasheet. share: of kernel time"
+    yield "  C compute, M memory, U underfilled, X collective, x copy from or to the host;"
+    yield "  by: evidence level; roof: its rate over its side's ceiling of the datasheet;"
+    yield "  share: of kernel time"
 
 
 def _kernel(row: KernelRow) -> str:
@@ -287,6 +291,9 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
         notes.append(f"{_records(snapshot.lost_records, 'was', 'were')} lost on the way.")
     if snapshot.zero_timestamps:
         notes.append(f"{_records(snapshot.zero_timestamps, 'carried', 'carried')} no time.")
+    if estimate is not None and estimate.account.unrecorded_ns:
+        why = phrases.unrecorded(estimate.account)
+        notes.append(f"{why[0].upper()}{why[1:]}: that time is booked as unknown, not as idle.")
     if estimate is not None and estimate.observed_share < 1:
         notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
     if estimate is not None and estimate.sampled is not None:

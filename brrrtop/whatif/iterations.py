@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from brrrtop.analysis.account.annotated_steps import host_steps
 from brrrtop.model.estimate import Steps
 from brrrtop.model.tables import I8, Bool, Window
 from brrrtop.model.vocabulary import MarkClass
@@ -117,12 +118,11 @@ def _bounds(window: Window, call_rows: I8, steps: Steps) -> list[tuple[int, int]
         times = np.sort(ends[begins == ends])
         return _traced(window, call_rows, _pairs(times[:-1], times[1:]))
     if steps.source == "annotations":
-        long = begins != ends
-        order = np.argsort(begins[long], kind="stable")
-        begins, ends = begins[long][order], ends[long][order]
-        if not len(begins):
+        told = host_steps(window, call_rows)
+        if not len(told):
             return []
-        return _traced(window, call_rows, _pairs(begins, np.append(begins[1:], ends[-1])))
+        ends = np.append(told.starts_ns[1:], told.ends_ns[-1])
+        return _traced(window, call_rows, _pairs(told.starts_ns, ends))
     times = _period_times(window, call_rows, steps)
     return _traced(window, call_rows, _pairs(times[:-1], times[1:]))
 

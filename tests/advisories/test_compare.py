@@ -120,3 +120,31 @@ def test_the_precision_test_reads_its_three_outcomes() -> None:
     assert "no gain" in precision_test(none.speedup, "fp32")
     some = compare(of(run(SGEMM, 700.0)), of(run(GEMM, 300.0)))
     assert "halved bytes" in precision_test(some.speedup, "tf32")
+
+
+ADD_BEFORE = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+    "at::detail::Array<char*, 3> >(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)"
+)
+
+
+def test_kernels_whose_template_signature_changed_are_one_row() -> None:
+    assert ADD != ADD_BEFORE
+    pair = (of(run(pointwise=ADD_BEFORE)), of(run(pointwise=ADD)))
+    rows = {row.name: row for row in compare(*pair).kernels}
+    adds = [row for name, row in rows.items() if "CUDAFunctor" in name]
+    assert len(adds) == 3  # one functor each
+    for row in adds:
+        assert row.before_ns == pytest.approx(row.after_ns, rel=0.01)
+    back = compare(*reversed(pair)).kernels
+    assert sum(row.before_ns for row in back) == pytest.approx(
+        sum(r.after_ns for r in rows.values())
+    )
+
+
+def test_frames_that_do_not_say_what_they_compute_are_not_taken_for_another() -> None:
+    """Only the arguments tell what such a kernel does, and those are lambdas here."""
+    frame = "void at::native::vectorized_elementwise_kernel<4, {}, std::array<char*, 2ul> >"
+    pair = [of(run(pointwise=frame.format(lambda_))) for lambda_ in ("$_0", "$_1")]
+    rows = [row for row in compare(*pair).kernels if "vectorized" in row.name]
+    assert len(rows) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brrrtop.kernel_names.architecture import least_capability
 from brrrtop.kernel_names.facts import name_facts
 from brrrtop.kernel_names.families import FAMILIES, OTHER, Family, family_of
 
@@ -155,3 +156,25 @@ def test_embeddings_of_a_library_named_for_products_are_none(name: str) -> None:
 
 def test_products_of_that_library_are_products() -> None:
     assert family_of("void fbgemm_gpu::f8f8bf16_rowwise_gemm_kernel<int>").name == "gemm"
+
+
+@pytest.mark.parametrize(
+    ("names", "least"),
+    [
+        (["volta_sgemm_64x64_nn"], (7, 0)),
+        (["turing_fp16_s1688cudnn_fp16_256x64_ldg8_relu_f2f_exp_small_nhwc_tn_v1"], (7, 5)),
+        (["volta_sgemm_64x64_nn", "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_nn"], (8, 0)),
+        (["cutlass_80_tensorop_s16816gemm_f16_64x64_32x6_nn_align8"], (8, 0)),
+        (
+            ["void cub::DeviceScanKernel<cub::DeviceScanPolicy<int, std::plus<int> >::Policy900>"],
+            (9, 0),
+        ),
+        (["nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"], (9, 0)),
+        (["fmhaSm100aKernel_QkvE4m3OBfloat16HQk64HV64SlidingOrChunkedCausal"], (10, 0)),
+        (["my_small_kernel", "sm_wide_100_kernel", "void at::native::fill<float>"], None),
+    ],
+)
+def test_names_tell_the_architecture_a_kernel_was_built_for(
+    names: list[str], least: tuple[int, int] | None
+) -> None:
+    assert least_capability(names) == least

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from brrrtop.advisories.advise import advise
 from brrrtop.analysis.account.unrecorded import call_times
+from brrrtop.analysis.estimate import estimate
 from brrrtop.model.account import Account
+from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import Span, Window
 from brrrtop.model.vocabulary import CallClass
+from brrrtop.text import phrases
 from brrrtop.timeline import correlation
 from tests.analysis.build import D2H, C, K, window
 from tests.analysis.test_account import booked
@@ -89,3 +93,60 @@ def test_an_id_that_every_burst_gives_anew_belongs_to_the_call_before_the_kernel
     w = window(kernels, calls)
     assert correlation.call_of(w.activities, w.calls, spans).tolist() == list(range(30))
     assert correlation.call_of(w.activities, w.calls).tolist() == list(range(30))
+
+
+def kernels_of(w: Window) -> list[K]:
+    acts = w.activities
+    columns = (acts.starts_ns, acts.ends_ns, acts.correlations, acts.stream_ids)
+    return [
+        K(a, b, corr=c, stream=s) for a, b, c, s in zip(*(x.tolist() for x in columns), strict=True)
+    ]
+
+
+def calls_of(w: Window) -> list[C]:
+    columns = (w.calls.starts_ns, w.calls.ends_ns, w.calls.correlations, w.calls.classes)
+    return [
+        C(a, b, c, CallClass(k)) for a, b, c, k in zip(*(x.tolist() for x in columns), strict=True)
+    ]
+
+
+def graph(*nodes: tuple[int, int], called: int = -100) -> Window:
+    """One launch of a CUDA graph, of which these nodes were recorded, between two plain kernels; in us."""
+    end = nodes[-1][1]
+    kernels = [(-50, 0, 1), *((a, b, 2) for a, b in nodes), (end, end + 10, 3)]
+    calls = [C(-120 * US, -110 * US, 1)]
+    calls.append(C(called * US, (called + 10) * US, 2, CallClass.GRAPH_LAUNCH))
+    calls.append(C((called + 11) * US, (called + 12) * US, 3))
+    return window([K(a * US, b * US, corr=c) for a, b, c in kernels], calls)
+
+
+def test_a_hole_within_one_graph_launch_is_unknown_and_not_idle() -> None:
+    found = booked(graph((0, 10), (50, 60), (80, 90), (300, 310)))
+    assert found.unrecorded_ns == found.unknown_ns == (40 + 210) * US  # 20 us are no hole
+    assert found.idle_ns["device"] == 20 * US == found.idle_total_ns
+
+
+def test_a_hole_before_the_first_recorded_node_is_unknown() -> None:
+    assert booked(graph((500, 510))).unrecorded_ns == 500 * US
+    late = booked(graph((500, 510), called=100))  # the host's part is the host's
+    assert late.unrecorded_ns == 390 * US
+    assert late.idle_total_ns == 110 * US
+
+
+def test_a_hole_that_another_stream_fills_is_no_idle_time() -> None:
+    w = graph((0, 10), (300, 310))
+    filled = window([K(0, 320 * US, corr=9, stream=8), *kernels_of(w)], calls_of(w))
+    assert booked(filled).unrecorded_ns == 0
+
+
+def test_the_same_hole_between_plain_launches_is_the_device() -> None:
+    kernels = [K(0, 10 * US, corr=1), K(300 * US, 310 * US, corr=2)]
+    found = booked(window(kernels, [C(-90 * US, -80 * US, 1), C(-70 * US, -60 * US, 2)]))
+    assert (found.unrecorded_ns, found.idle_ns["device"]) == (0, 290 * US)
+
+
+def test_a_run_that_is_mostly_unrecorded_gets_the_reason_and_no_verdict() -> None:
+    judged = estimate(graph(*((i * 1_000, i * 1_000 + 300) for i in range(20))))
+    assert judged.estimate.regime is Regime.UNKNOWN
+    assert "nodes of CUDA graphs" in phrases.because(judged.estimate)
+    assert [one.kind for one in advise(judged).given] == ["records-lost"]

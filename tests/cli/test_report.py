@@ -20,6 +20,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.report import document, to_json, to_text
+from tests.session.handmade import copy, kernel, text_of, written
 
 MakeSnapshot = Callable[..., Snapshot]
 KEYS = {
@@ -44,7 +45,7 @@ def test_every_promised_key_is_there(make_snapshot: MakeSnapshot) -> None:
         "evidence", "try", "waste",
     }  # fmt: skip
     assert report["whatif"] == []
-    assert report["losses"].keys() == {"records", "zero_timestamps"}
+    assert report["losses"].keys() == {"records", "zero_timestamps", "graph_nodes_ns"}
 
 
 def test_every_edit_that_was_simulated_is_a_row(make_snapshot: MakeSnapshot) -> None:
@@ -326,3 +327,31 @@ def test_how_much_of_the_hosts_lateness_is_explained_is_a_figure(
     assert "the host was late for, 94% has a known cause" in to_text(known)
     assert document(make_snapshot())["host_cause_known"] is None
     assert "known cause" not in to_text(make_snapshot())
+
+
+def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_path: Path) -> None:
+    events = [
+        kernel(i * 20, 10, 0, "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_nn") for i in range(9)
+    ]
+    path = written(tmp_path, text_of(events, deviceProperties=[]))
+    found = analyze(open_source(path))
+    assert "by its kernels' names of compute capability 8.0 or later" in " ".join(
+        to_text(found).split()
+    )
+    source = document(found)["source"]
+    assert (source["device"], source["capability"]) == (None, [8, 0])
+    assert source["capability_by_kernel_names"] is True
+    known = document(analyze(open_source(written(tmp_path, text_of(events)))))["source"]
+    assert (known["capability"], known["capability_by_kernel_names"]) == ([9, 0], False)
+
+
+def test_copies_within_the_device_are_memory_work(tmp_path: Path) -> None:
+    ways = {"DtoD (Device -> Device)": "memory", "HtoD (Pageable -> Device)": "copy"}
+    for way, side in ways.items():
+        path = written(
+            tmp_path, text_of([copy(i * 60, 50, 0, f"Memcpy {way}", 1 << 24) for i in range(9)])
+        )
+        report = document(analyze(open_source(path)))
+        assert [row["side"] for row in report["kernels"]] == [side]
+        booked = {"memory": "memory_ns", "copy": "exposed_copy_ns"}[side]
+        assert report["account"][booked] == 9 * 50_000

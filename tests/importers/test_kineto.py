@@ -253,6 +253,45 @@ def test_a_correlation_used_twice_goes_to_the_nearest_launch_before(tmp_path: Pa
     assert said.kernels["correlation"].tolist() == said.calls["correlation"].tolist()
 
 
+def _rank(pid: int, late: float, shape: int, device: int) -> list[dict[str, Any]]:
+    """Twenty products of one process, whose ids begin at 1 and whose thread is numbered 10."""
+    events = []
+    for i in range(20):
+        at = i * 100 + late
+        inputs = {"Input Dims": [[shape, 4], [4, 2]], "Input type": ["float"] * 2}
+        events += [op(at, 20, "aten::mm", **inputs, **{"External id": i + 1})]
+        events += [launch(at + 5, 5, i + 1, **{"External id": i + 1})]
+        events += [kernel(at + 60, 5, i + 1, f"gemm_of_{pid}", device=device)]
+    for event in events:
+        if event["cat"] != "kernel":
+            event["pid"] = pid
+    return events
+
+
+def test_processes_of_a_merged_file_keep_their_own_ids(tmp_path: Path) -> None:
+    # Rank 1 launches 30 us later: its calls are the nearest before the kernels of rank 0.
+    said = _said(tmp_path, [*_rank(41, 0, 8, 0), *_rank(42, 30, 16, 1)])
+    assert len(set(said.calls["correlation"].tolist())) == 40
+    calls = {int(c["correlation"]): c for c in said.calls}
+    for row in said.kernels:
+        call = calls[int(row["correlation"])]
+        assert row["start_ns"] - call["start_ns"] == 55_000
+        links = said.links[said.links["correlation"] == row["correlation"]]
+        shape = said.ops[int(links["op_id"][0])][1][0]
+        assert shape == [(8, 16)[int(row["device"])], 4]
+    assert len(set(said.calls["tid"].tolist())) == 2
+    assert set(said.calls["tid"].tolist()) == set(
+        said.marks[said.marks["mark_class"] == MarkClass.OP]["tid"].tolist()
+    )
+
+
+def test_processes_that_share_a_device_number_are_joined_by_time(tmp_path: Path) -> None:
+    said = _said(tmp_path, [*_rank(41, 0, 8, 0), *_rank(42, 5_000, 16, 0)])
+    calls = {int(c["correlation"]): c for c in said.calls}
+    for row in said.kernels:
+        assert row["start_ns"] - calls[int(row["correlation"])]["start_ns"] == 55_000
+
+
 def test_one_launch_of_many_kernels_keeps_them_all(tmp_path: Path) -> None:
     events = [launch(0, 5, 3, "cudaGraphLaunch"), *(kernel(10 + i, 1, 3) for i in range(5))]
     assert _said(tmp_path, events).kernels["correlation"].tolist() == [3] * 5

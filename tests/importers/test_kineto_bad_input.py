@@ -112,6 +112,15 @@ def test_an_amd_trace_is_named_as_such(tmp_path: Path) -> None:
         assert "AMD" in _refused(written(tmp_path, text, f"{number}.json")).message
 
 
+@pytest.mark.parametrize(("category", "says"), [("mtia_runtime", "MTIA"), ("xpu_driver", "Intel")])
+def test_a_trace_of_another_accelerator_is_named_as_such(
+    tmp_path: Path, category: str, says: str
+) -> None:
+    call = {**launch(0, 1, 1, "runFunction - job_prep"), "cat": category}
+    fault = _refused(written(tmp_path, text_of([op(0, 3, "aten::mm"), call])))
+    assert says in fault.message and "NVIDIA" in fault.action
+
+
 def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path: Path) -> None:
     text = text_of(EVENTS[:6])
     end = text.rindex(b"]")

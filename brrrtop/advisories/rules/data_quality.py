@@ -10,7 +10,7 @@ from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import TimeSlices
 from brrrtop.model.vocabulary import Metric
-from brrrtop.text import units
+from brrrtop.text import phrases, units
 
 PROFILED_OP_NS = 9_000
 """Host time that torch.profiler takes for an outermost op with its shapes, what it calls and launches, at
@@ -66,6 +66,18 @@ def _uploaded(context: Context) -> str:
 
 def records_lost(context: Context) -> Advisory | None:
     """Too many records are missing to judge kernels."""
+    hidden = context.share(context.estimate.account.unrecorded_ns)
+    if hidden > context.limits.unrecorded_share:
+        return advisory(
+            context,
+            "records-lost",
+            says=f"{phrases.unrecorded(context.estimate.account)}: where the time goes is open, and "
+            "nothing else is advised",
+            suggests="record without CUDA graphs: torch.compile's mode='default', or enforce_eager",
+            waste="tuning by a trace that lacks most of what ran",
+            confidence=0.9,
+            unrecorded_share=hidden,
+        )
     if context.facts.lost_share <= context.limits.lost_share:
         return None
     return advisory(

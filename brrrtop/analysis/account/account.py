@@ -80,10 +80,11 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         exposed_comm_ns=buckets["comm"],
         exposed_copy_ns=buckets["copy"],
         idle_ns=causes,
-        unknown_ns=unknown_ns,
+        unknown_ns=unknown_ns + gaps.unrecorded_ns,
         mechanical_ns=mechanical,
         busy_ns=intervals.total(*busy),
         taken_ns=taken_ns,
+        unrecorded_ns=gaps.unrecorded_ns,
     )
 
 

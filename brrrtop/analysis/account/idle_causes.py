@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from brrrtop.analysis.account.launches import AHEAD_NS
 from brrrtop.analysis.account.unrecorded import call_times
+from brrrtop.analysis.account.unrecorded_nodes import unrecorded_from
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES
 from brrrtop.model.intervals import Cover
@@ -47,12 +48,15 @@ NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """The gaps of a window, booked twice: by cause and by mechanics. Both add up to the idle time."""
+    """The gaps of a window, booked twice: by cause and by mechanics. Both add up to the idle time but
+    for what ran and was not recorded."""
 
     causes_ns: dict[str, int]
     mechanical_ns: dict[str, int]
     host_late_ns: int
     """Idle time the host was late for, whatever the cause."""
+    unrecorded_ns: int = 0
+    """Time of the gaps in which nodes of CUDA graphs ran that nobody recorded."""
 
 
 def _ranges(marks: Marks, classes: tuple[MarkClass, ...]) -> tuple[I8, I8]:
@@ -121,6 +125,9 @@ def book(
     if not len(starts):
         return Idle(causes, mechanical, 0)
     call_starts, call_ends, known = _next_call(activities, calls, call_rows, starts, ends)
+    full_ends = ends
+    ends = unrecorded_from(activities, calls, call_rows, (starts, full_ends), (call_ends, known))
+    ends = np.where(Cover(*others).between(ends, full_ends) > 0, full_ends, ends)
     late = known & (call_starts > starts)
     host_ends = np.where(late, np.minimum(ends, call_starts), starts)
     inside = known & (call_ends > starts) & ~(late & (host_ends == ends))
@@ -148,7 +155,7 @@ def book(
     _unnamed(causes, marks, (host_starts, host_ends), rest, known)
     causes["io"] = int(causes["host"] * io_part)
     causes["host"] -= causes["io"]
-    return Idle(causes, mechanical, mechanical["host_late"])
+    return Idle(causes, mechanical, mechanical["host_late"], int((full_ends - ends).sum()))
 
 
 def _next_call(

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.analysis.account.annotated_steps import HostSteps, host_steps, lies_within_ranges
 from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.model.estimate import Steps
 from brrrtop.model.tables import Activities, ActivityType, Calls, Marks, Span, Window
@@ -40,14 +41,13 @@ def find_steps(window: Window, call_rows: I8) -> Steps:
 
 def _found(window: Window, call_rows: I8) -> Steps:
     marks = window.marks
+    told = host_steps(window, call_rows)
+    if len(told):
+        return _from_ranges(told, window, call_rows)
     rows = np.flatnonzero(marks.classes == MarkClass.STEP)
-    if len(rows) >= 1:
-        points = marks.starts_ns[rows] == marks.ends_ns[rows]
-        if not points.all():
-            return _from_ranges(marks, rows[~points], window, call_rows)
-        if len(rows) >= 2:
-            return _from_points(marks, rows, window)
-    return _from_period(window.activities)
+    if len(rows) >= 2:
+        return _from_points(marks, rows, window)
+    return _from_period(window, call_rows)
 
 
 def _warming_up(window: Window, found: Steps, call_rows: I8) -> bool:
@@ -100,11 +100,11 @@ def between_steps(steps: Steps) -> Span | None:
     return Span(steps.spans[0].t0_ns, steps.spans[-1].t0_ns)
 
 
-def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8) -> Steps:
-    rows = _whole(marks, rows, window, call_rows)
+def _from_ranges(told: HostSteps, window: Window, call_rows: I8) -> Steps:
+    rows = _whole(told, window, call_rows)
     if not len(rows):
         return Steps()
-    starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
+    starts, ends = told.starts_ns[rows], told.ends_ns[rows]
     gpu = _gpu_boundaries(window.activities, window.calls, call_rows, starts)
     last = _gpu_end(window, call_rows, int(ends[-1]))
     spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
@@ -113,25 +113,26 @@ def _from_ranges(marks: Marks, rows: I8, window: Window, call_rows: I8) -> Steps
         count=len(rows),
         step_ns=int(np.median(durations)),
         source="annotations",
-        confidence=1.0 if len(rows) > 1 else 0.8,
+        confidence=told.confidence if len(rows) > 1 else 0.8,
         spans=tuple(spans),
     )
 
 
-def _whole(marks: Marks, rows: I8, window: Window, call_rows: I8) -> I8:
+def _whole(told: HostSteps, window: Window, call_rows: I8) -> I8:
     """The ranges without those at either end whose launches did not all run in the window.
 
     The host is ahead: a step that it has left may just have begun on the device.
     """
     calls = window.calls
     launches = np.flatnonzero(np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)))
+    rows = np.arange(len(told))
     if not len(launches):
         return rows
     ran = np.zeros(len(calls), np.bool_)
     ran[call_rows[call_rows >= 0]] = True
     done = np.concatenate([[0], np.cumsum(ran[launches])])
     times = calls.starts_ns[launches]
-    low, high = (np.searchsorted(times, t[rows]) for t in (marks.starts_ns, marks.ends_ns))
+    low, high = (np.searchsorted(times, t) for t in (told.starts_ns, told.ends_ns))
     count = high - low
     cut = (count == 0) | (done[high] - done[low] < _RAN * count)
     kept = np.flatnonzero(~cut)
@@ -188,13 +189,14 @@ def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
     return Steps(len(spans), step_ns, "marks", 1.0, spans)
 
 
-def _from_period(activities: Activities) -> Steps:
+def _from_period(window: Window, call_rows: I8) -> Steps:
     """Steps from a kernel that comes once an iteration.
 
     Kernels are tried from the rarest name on: the first whose distances in the sequence are all
     alike, and whose distance maps the whole sequence onto itself, marks the step. Repeated layers
-    have shorter periods, but never as rare a name.
+    have shorter periods, but never as rare a name; what recurs within one named range is no step.
     """
+    activities = window.activities
     rows = np.flatnonzero(activities.types == ActivityType.KERNEL)
     if len(rows) < _LEAST_KERNELS:
         return Steps()
@@ -211,6 +213,9 @@ def _from_period(activities: Activities) -> Steps:
         match = float(np.mean(inverse[:-period] == inverse[period:]))
         if match < _MATCH_SHARE:
             continue
+        begun = call_rows[rows[at]]
+        if lies_within_ranges(window, window.calls.starts_ns[begun[begun >= 0]]):
+            return Steps()
         times = activities.starts_ns[rows[at]]
         spans = tuple(Span(int(a), int(b)) for a, b in pairwise(times))
         return Steps(

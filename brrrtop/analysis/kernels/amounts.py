@@ -30,7 +30,9 @@ def amounts(
     if each and facts.element_bytes and facts.tensor_count:
         size = float(blocks * each * facts.tensor_count * facts.element_bytes)
         if work is not None and work.families is STREAMING:
-            least = work.size_bytes
+            # One op may have several launches: none does more than its grid has room for.
+            part = min(1.0, blocks * each / work.flop) if work.exact and work.flop else 1.0
+            least = work.size_bytes * part
             told = least if work.exact else min(size, least or size)
             return None, told, facts.precision, SHAPES
         return None, size, facts.precision, BYTES

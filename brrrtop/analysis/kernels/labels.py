@@ -5,7 +5,7 @@ Kernels are judged in groups of one name, geometry and op.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels.attention_matmuls import score_products
 from brrrtop.analysis.kernels.classifier import Classifier, Group
+from brrrtop.analysis.kernels.twins import twin_groups
 from brrrtop.model.estimate import Side
-from brrrtop.model.tables import Activities, Bool, Window
+from brrrtop.model.tables import Activities, ActivityType, Bool, Window
 
 I8 = npt.NDArray[np.int64]
 F8 = npt.NDArray[np.float64]
@@ -115,12 +116,35 @@ def _group(window: Window) -> _Grouping:
         # All nodes of a CUDA graph carry its launch's id: the op around that is not what a node does.
         op_ids[acts.graph_ids > 0] = -1
     scores = score_products(window)
-    key = _key(acts, scores) * _MIX + op_ids.view(np.uint64)
+    key = _key(acts, scores)
     _, first, inverse, counts = np.unique(
-        key, return_index=True, return_inverse=True, return_counts=True
+        key * _MIX + op_ids.view(np.uint64),
+        return_index=True,
+        return_inverse=True,
+        return_counts=True,
     )
     totals = np.bincount(inverse, _at_work(acts).astype(np.float64), len(first)).astype(np.int64)
-    return _Grouping(inverse.astype(np.int64), first, counts, totals, op_ids, scores)
+    grouping = _Grouping(inverse.astype(np.int64), first, counts, totals, op_ids, scores)
+    return _with_twins(window, grouping, key[first]) if len(window.links) else grouping
+
+
+def _with_twins(window: Window, found: _Grouping, key: npt.NDArray[np.uint64]) -> _Grouping:
+    """Kernels without an op put to those of the group that they are the same as."""
+    acts, first = window.activities, found.first
+    bare = (acts.types[first] == ActivityType.KERNEL) & (acts.graph_ids[first] == 0)
+    bare &= found.op_ids[first] < 0
+    means = found.totals_ns / found.counts
+    targets = twin_groups(window, key, found.op_ids[first], means, bare)
+    kept, place = np.unique(targets, return_inverse=True)
+    if len(kept) == len(targets):
+        return found
+    counts, totals = (
+        np.bincount(place, column.astype(np.float64), len(kept)).astype(np.int64)
+        for column in (found.counts, found.totals_ns)
+    )
+    return replace(
+        found, group_of=place[found.group_of], first=first[kept], counts=counts, totals_ns=totals
+    )
 
 
 def _key(acts: Activities, scores: Bool | None) -> npt.NDArray[np.uint64]:

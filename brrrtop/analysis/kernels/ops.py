@@ -156,7 +156,7 @@ def _conv(op: OpSignature) -> Work | None:
         if spatial is None:
             return None
         out = (image[0], weight[0], *spatial)
-    if len(out) != len(image):
+    if len(out) != len(image) or not (transposed or out[1] == weight[0]):
         return None
     precision, element = _first_type(op)
     taps = math.prod(weight[2:])
@@ -216,8 +216,7 @@ def _conv_output(
         return op.out[2:]
     lists = _spatial(op, image)
     if len(lists) < 3:
-        # Without the constants: same padding, stride one.
-        return tuple(image[2:])
+        return None  # a stride of two makes it a quarter
     stride, padding, dilation = lists[:3]
     if op.name in ("aten::cudnn_convolution", "aten::miopen_convolution"):
         padding, stride = stride, padding
@@ -285,6 +284,8 @@ def _streaming(op: OpSignature) -> Work | None:
     if not tensors:
         return None
     largest, element = max(tensors)
+    if not largest:
+        return None  # an output that the op has yet to make as large as it will be
     read = sum(n * s for n, s in tensors)
     name = op.name.rsplit("::", 1)[-1]
     if name.startswith(("sum", "mean", "amax", "max", "norm", "argmax", "var", "std", "nll")):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.ceilings import Ceilings, highest
 from brrrtop.analysis.kernels.amounts import EVIDENCE, SHAPES
 from brrrtop.analysis.kernels.classifier import Group
 from brrrtop.analysis.kernels.labels import COMM, TRANSFER, Labels
@@ -17,6 +17,8 @@ from brrrtop.model.tables import I8
 
 NOT_MOVED = 1.2
 """Above the ceiling by more than the ceiling is uncertain: caches served what the shapes count."""
+MOSTLY = 0.9
+"""Part of a row's time whose shapes are known from which on they speak for the row."""
 _NO_ROOF = {
     Side.COMM: "the links' rates are no roof of the GPU",
     Side.COPY: "the host link's rate is no roof of the GPU",
@@ -58,6 +60,7 @@ def _row(
     shares = times / total if total else np.full(len(groups), 1 / len(groups))
     main = groups[int(np.argmax(times))]
     roofs = [share_of_roof(g) for g in groups]
+    level, told = _told(groups, shares)
     measured = [(s, r) for s, r in zip(shares, roofs, strict=True) if r is not None and s > 0]
     return KernelRow(
         name=main.name,
@@ -66,14 +69,26 @@ def _row(
         count=int(counts.sum()),
         total_ns=round(total),
         share=total / whole,
-        evidence=EVIDENCE[main.level],
+        evidence=EVIDENCE[level],
         confidence=round(float(shares @ np.array([g.certainty for g in groups])), 3),
         roof_share=sum(s * r for s, r in measured) / sum(s for s, _ in measured)
         if measured
         else None,
         roof_share_why=None if measured else why_no_share(main, ceilings),
-        flop_per_s=_rate([g.flop for g in groups], counts, total),
-        bytes_per_s=_rate([g.size_bytes for g in groups], counts, total),
+        flop_per_s=_rate(
+            [g.flop for g in groups],
+            counts,
+            times,
+            told,
+            _highest_flop_per_s(main, ceilings),
+        ),
+        bytes_per_s=_rate(
+            [g.size_bytes for g in groups],
+            counts,
+            times,
+            told,
+            (ceilings and ceilings.bytes_per_s) or highest().bytes_per_s,
+        ),
         precision=main.precision,
         blocks_p50=int(np.median([g.blocks for g in groups])) or None,
     )
@@ -118,11 +133,44 @@ def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
     return "without shapes nothing tells its bytes"
 
 
-def _rate(amounts: Sequence[float | None], counts: np.ndarray, total_ns: float) -> float | None:
-    if not total_ns or any(amount is None for amount in amounts):
+def _highest_flop_per_s(group: Group, ceilings: Ceilings | None) -> float:
+    """What the units of a group's precision do at most; of any precision where it is not known."""
+    known = ceilings or highest()
+    told = known.rate(group.precision, group.facts.tensor_cores) if group.precision else None
+    rates = known.flop_per_s or highest().flop_per_s
+    return told or max(rates.values())
+
+
+def _told(groups: Sequence[Group], shares: np.ndarray) -> tuple[int, np.ndarray]:
+    """The level of a row's evidence, and which groups its rates are of.
+
+    Shapes of nearly all speak for the row, and its rates are theirs: no guess is mixed in. Shapes of a part
+    do not.
+    """
+    levels = np.array([g.level for g in groups])
+    shaped = levels >= SHAPES
+    if not shaped.any() or shaped.all():
+        return groups[int(np.argmax(shares))].level, np.ones(len(groups), np.bool_)
+    if shares[shaped].sum() >= MOSTLY:
+        return int(levels[shaped][np.argmax(shares[shaped])]), shaped
+    return int(levels[~shaped][np.argmax(shares[~shaped])]), np.zeros(len(groups), np.bool_)
+
+
+def _rate(
+    amounts: Sequence[float | None],
+    counts: np.ndarray,
+    times: np.ndarray,
+    told: np.ndarray,
+    peak: float | None,
+) -> float | None:
+    """Amount a second of the groups that are `told`; None where one is not known, or where no GPU of the
+    kind can do as much: caches served what the shapes count, or another algorithm spared it."""
+    each = [amount for amount, known in zip(amounts, told, strict=True) if known]
+    total_ns = float(times[told].sum())
+    if not total_ns or any(amount is None for amount in each):
         return None
-    each = np.array([amount or 0.0 for amount in amounts])
-    return float(each @ counts) / (total_ns * 1e-9)
+    rate = float(np.array(each, np.float64) @ counts[told]) / (total_ns * 1e-9)
+    return None if peak is not None and rate > peak else rate
 
 
 def doubts(labels: Labels, durations_ns: I8) -> dict[Side, float]:

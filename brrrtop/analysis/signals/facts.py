@@ -5,7 +5,6 @@ Nothing is judged here, and nothing here knows an advisory.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,11 +27,10 @@ from brrrtop.analysis.signals.recomputation import recomputed_ns
 from brrrtop.analysis.signals.syncs import Syncs, syncs
 from brrrtop.analysis.signals.transfers import Transfers, transfers, wait_p50_ns
 from brrrtop.analysis.signals.written_attention import WrittenAttention, eager_attention
+from brrrtop.kernel_names.architecture import least_capability
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import I8, TimeSlices, Window
 from brrrtop.model.vocabulary import MarkClass
-
-_BUILT_FOR = re.compile(r"(?:\bnvjet_|\b|_)sm_?(7\d|8\d|9\d|1[012]\d)(?!\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +114,10 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         readings=readings(window),
         recomputed_ns=recomputed_ns(seen, estimate.steps_covered),
         graph_kernels=int((window.activities.graph_ids[kernels] != 0).sum()),
-        architecture=_architecture(window),
+        architecture=least_capability(window.names[i] for i in used(window.activities.name_ids)),
         lost_share=window.lost_records / records if records else 0.0,
         turns=window.turns,
     )
-
-
-def _architecture(window: Window) -> tuple[int, int] | None:
-    ids = used(window.activities.name_ids)
-    tags = [int(tag) for i in ids for tag in _BUILT_FOR.findall(window.names[i])]
-    return divmod(max(tags), 10) if tags else None
 
 
 def _eager_norm_ns(seen: Joined) -> int:

@@ -41,7 +41,7 @@ _CATEGORIES = {
 _MOST_CATEGORIES = 1_000
 
 _cat, _name, _tid, _ts, _dur = (attrgetter(a) for a in ("cat", "name", "tid", "ts_us", "dur_us"))
-_args = attrgetter("args")
+_args, _pid = attrgetter("args"), attrgetter("pid")
 
 
 class _Codes(dict[str, int]):
@@ -112,11 +112,18 @@ class Collected:
         self.signatures = Interned()
         """(name, dims, types, concrete, strides), the last four as JSON text."""
         self.pids = Interned()
+        self.processes = Interned()
+        """Process → number in the columns `pid`."""
         self.kernels, self.copies, self.calls = Table(), Table(), Table()
         self.ops, self.ranges, self.overheads = Table(), Table(), Table()
         self.event_count = 0
         self.losses: dict[str, int] = {}
         self._codes = _Codes(_CATEGORIES)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The categories that events had, used or not."""
+        return tuple(self._codes)
 
     def lose(self, place: str, count: int) -> None:
         if count:
@@ -181,6 +188,14 @@ class Collected:
     def _tids(self, events: Sequence[Event]) -> I8:
         return np.fromiter(map(self.threads.__getitem__, map(_tid, events)), np.int64, len(events))
 
+    def _processes(self, events: Sequence[Event]) -> I8:
+        several = set(map(_pid, events))
+        if len(several) == 1:
+            return np.full(len(events), self.processes[several.pop()], np.int64)
+        return np.fromiter(
+            map(self.processes.__getitem__, map(_pid, events)), np.int64, len(events)
+        )
+
     def _externals(self, args: Sequence[Args]) -> I8:
         return _column(args, "external") | _column(args, "old_external")
 
@@ -220,6 +235,7 @@ class Collected:
         return {
             "name_id": self._name_ids(events),
             "tid": self._tids(events),
+            "pid": self._processes(events),
             "correlation": _column(args, "correlation"),
             "external": self._externals(args),
         }
@@ -237,12 +253,17 @@ class Collected:
         return {
             "name_id": self._name_ids(events),
             "tid": self._tids(events),
+            "pid": self._processes(events),
             "external": self._externals(args),
             "signature": np.fromiter(map(self.signatures.__getitem__, keys), np.int64, len(keys)),
         }
 
     def _ranges(self, events: list[Event]) -> dict[str, Array]:
-        return {"name_id": self._name_ids(events), "tid": self._tids(events)}
+        return {
+            "name_id": self._name_ids(events),
+            "tid": self._tids(events),
+            "pid": self._processes(events),
+        }
 
     def split_ranges(self, ops: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         """Ops that are ops, and ranges that old traces file under ops."""
@@ -252,7 +273,7 @@ class Collected:
         named = flags[ops["name_id"]]
         if not named.any():
             return ops, {}
-        ranges = {key: ops[key][named] for key in ("name_id", "tid", "start_ns", "end_ns")}
+        ranges = {key: ops[key][named] for key in ("name_id", "tid", "pid", "start_ns", "end_ns")}
         return {key: column[~named] for key, column in ops.items()}, ranges
 
 

@@ -20,6 +20,7 @@ from brrrtop.sources.importers.kineto import names as kineto_names
 from brrrtop.sources.importers.kineto.columns import Collected
 from brrrtop.sources.importers.kineto.joins import in_u32, op_of_launch, told_apart
 from brrrtop.sources.importers.kineto.marks import filled, rows_of
+from brrrtop.sources.importers.kineto.processes import part_processes
 from brrrtop.sources.importers.kineto.strides import told
 
 Array = npt.NDArray[Any]
@@ -62,6 +63,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     kernels, copies, calls, ops, old_ranges, ranges, overheads = _on_one_clock(
         collected, tables, base_ns
     )
+    part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads])
     names = list(collected.names)
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
@@ -114,7 +116,7 @@ def _silent(signatures: I8, positions: I8) -> int:
 
 
 def _empty() -> Columns:
-    ids = ("name_id", "tid", "device", "stream", "correlation", "external", "graph", "registers",
+    ids = ("name_id", "tid", "pid", "device", "stream", "correlation", "external", "graph", "registers",
            "shared_bytes", "graph_node", "channel", "size_bytes", "signature", "start_ns",
            "end_ns")  # fmt: skip
     columns: Columns = {key: np.zeros(0, np.int64) for key in ids}

@@ -48,6 +48,13 @@ _DEVICE_FIELDS = {
     "regsPerMultiprocessor": "registers_per_sm",
     "sharedMemPerMultiprocessor": "shared_bytes_per_sm",
 }
+_OTHER_ACCELERATORS = {
+    "mtia_": "Meta's MTIA",
+    "xpu_": "an Intel GPU (XPU)",
+    "hpu_": "Intel's Gaudi (HPU)",
+    "privateuse1_": "an accelerator with a PyTorch backend of its own",
+}
+"""By the categories that Kineto gives their events (libkineto's ActivityType)."""
 _MISSING = "is missing"
 _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
@@ -298,6 +305,12 @@ def _refuse_without_gpu_work(
             f"{label} is from an AMD GPU (ROCm), which brrrtop does not support yet",
             "give a trace of an NVIDIA GPU",
         )
+    for prefix, maker in _OTHER_ACCELERATORS.items():
+        if any(category.startswith(prefix) for category in collected.categories):
+            raise BadInput(
+                f"{label} is from {maker}, which brrrtop does not support",
+                "give a trace of an NVIDIA GPU",
+            )
     if not len(collected.kernels) and not len(collected.copies):
         if any(note.endswith(_MISSING) for note in notes):
             raise BadInput(

@@ -1,0 +1,132 @@
+"""Training steps on the host, told by the ranges that somebody named.
+
+The profiler's own (`ProfilerStep#7`) first; else from the end of one optimizer step to that of the next;
+else the outermost ranges of one name that hold nearly all launches (`execute_context_…` of vLLM, NVTX
+ranges, those of `record_function`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.model.intervals import EMPTY
+from brrrtop.model.nesting import Nest
+from brrrtop.model.tables import I8, Marks, Window
+from brrrtop.model.vocabulary import MarkClass
+
+HELD = 0.9
+"""Part of the launches that ranges must hold to be the steps."""
+ALIKE = 0.1
+"""By how much the launches of a step may differ from the median's, in four of five steps."""
+_MOST_OPTIMIZERS = 4
+"""Optimizers of one class in a step: their ranges share a name."""
+WARM_UP = 2.0
+"""Times the median step that the first one of a run lasts at least."""
+_ONE_FORWARD = re.compile(r"^execute_(model|context)")
+"""vLLM's and SGLang's range of one forward: a step even where there is but one."""
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostSteps:
+    """Steps in order, shape (n,)."""
+
+    starts_ns: I8
+    ends_ns: I8
+    confidence: float
+
+    def __len__(self) -> int:
+        return len(self.starts_ns)
+
+
+NONE = HostSteps(EMPTY, EMPTY, 0.0)
+
+
+def host_steps(window: Window, call_rows: I8) -> HostSteps:
+    """The steps that ranges tell; none where no range does.
+
+    Args:
+        call_rows: Launching call of each activity, -1 unknown.
+    """
+    marks = window.marks
+    long = marks.starts_ns < marks.ends_ns
+    profiler = np.flatnonzero(long & (marks.classes == MarkClass.STEP))
+    if len(profiler):
+        order = profiler[np.argsort(marks.starts_ns[profiler], kind="stable")]
+        return HostSteps(marks.starts_ns[order], marks.ends_ns[order], 1.0)
+    optimizer = np.flatnonzero(long & (marks.classes == MarkClass.OPTIMIZER))
+    named = np.flatnonzero(long & (marks.classes == MarkClass.ANNOTATION))
+    if not len(optimizer) and not len(named):
+        return NONE
+    ran = np.zeros(len(window.calls), np.bool_)
+    ran[call_rows[call_rows >= 0]] = True
+    launches = window.calls.starts_ns[ran]
+    if not len(launches):
+        return NONE
+    by_optimizer = _between_updates(marks, optimizer, launches)
+    if len(by_optimizer):
+        return by_optimizer
+    return _of_one_name(window, _outermost(marks, named), launches)
+
+
+def lies_within_ranges(window: Window, times: I8) -> bool:
+    """Whether most of what recurs at these host times does so within single named ranges: layers do."""
+    marks = window.marks
+    named = np.isin(marks.classes, (MarkClass.ANNOTATION, MarkClass.OPTIMIZER))
+    rows = np.flatnonzero((marks.starts_ns < marks.ends_ns) & named)
+    outer = _outermost(marks, rows)
+    times = np.sort(times)
+    low, high = (np.searchsorted(times, t[outer]) for t in (marks.starts_ns, marks.ends_ns))
+    within = high - low
+    return bool(2 * within[within > 2].sum() > len(times))
+
+
+def _between_updates(marks: Marks, rows: I8, launches: I8) -> HostSteps:
+    """From update to update of the rarest optimizer whose updates are as much work apart.
+
+    What came before the first update is a part of a step, or a run's warm-up. Beside other optimizers two
+    updates are too few to tell a step.
+    """
+    names = [rows[marks.name_ids[rows] == name] for name in np.unique(marks.name_ids[rows])]
+    for own in sorted(names, key=len):
+        ends = np.sort(marks.ends_ns[own])
+        for each in range(1, _MOST_OPTIMIZERS + 1):
+            times = ends[each - 1 :: each]
+            counts = np.diff(np.searchsorted(launches, times))
+            if len(counts) >= min(2, len(names)) and _are_alike(counts):
+                return HostSteps(times[:-1], times[1:], 0.95)
+    return NONE
+
+
+def _are_alike(counts: I8) -> bool:
+    usual = float(np.median(counts))
+    return usual > 0 and float(np.mean(np.abs(counts - usual) <= ALIKE * usual)) >= 0.8
+
+
+def _of_one_name(window: Window, rows: I8, launches: I8) -> HostSteps:
+    """Ranges of one name but for its numbers, one after another, that hold nearly all launches."""
+    marks = window.marks
+    named: dict[str, list[int]] = defaultdict(list)
+    for row in rows[np.argsort(marks.starts_ns[rows], kind="stable")].tolist():
+        named[_DIGITS.sub("#", window.names[int(marks.name_ids[row])])].append(row)
+    for name, own in named.items():
+        if len(own) < 2 and not _ONE_FORWARD.match(name):
+            continue
+        starts, ends = marks.starts_ns[own], marks.ends_ns[own]
+        held = np.searchsorted(launches, ends) - np.searchsorted(launches, starts)
+        if (starts[1:] < ends[:-1]).any() or held.sum() < HELD * len(launches):
+            continue
+        lengths = ends - starts
+        first = int(len(own) > 2 and lengths[0] >= WARM_UP * np.median(lengths[1:]))
+        return HostSteps(starts[first:], ends[first:], 0.9)
+    return NONE
+
+
+def _outermost(marks: Marks, rows: I8) -> I8:
+    """The ranges that no other one of their thread holds."""
+    nest = Nest(marks.tids[rows], marks.starts_ns[rows], marks.ends_ns[rows])
+    return rows[nest.order[nest.parents < 0]]

@@ -1,0 +1,95 @@
+"""No rate is printed that the GPU cannot reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brrrtop.analysis.ceilings import PRECISIONS, Ceilings, ceilings_for, table
+from brrrtop.analysis.estimate import estimate
+from brrrtop.analysis.kernels.amounts import SHAPES, amounts
+from brrrtop.analysis.kernels.ops import work_of
+from brrrtop.kernel_names.facts import name_facts
+from brrrtop.kernel_names.families import family_of
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.tables import Device, OpSignature, Span, Window
+from brrrtop.sources.registry import open_source
+from brrrtop.timeline.timeline import Timeline
+
+ROOT = Path(__file__).parents[2]
+RECORDINGS = sorted(
+    [*(ROOT / "tests/recordings").rglob("*.brrr"), *ROOT.rglob("data/demos/*.brrr")]
+)
+PUBLIC = ["peers/hta-v100-resnet-ns.json.gz", "peers/kineto-v100-resnet50-workers0.json.gz"]
+TO_BF16 = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(at::TensorIterator"
+    "Base&)::{lambda(float)#1}, std::array<char*, 2ul> >(int, at::native::bfloat16_copy_kernel_cuda("
+    "at::TensorIteratorBase&)::{lambda(float)#1}, std::array<char*, 2ul>)"
+)
+
+
+def windows(path: Path) -> list[Window]:
+    timeline = Timeline()
+    for frame in open_source(path).frames():
+        timeline.add(frame)
+    span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
+    return [timeline.window(span, device) for device in timeline.active_devices(span)]
+
+
+def check(found: Estimate, known: Ceilings | None) -> None:
+    """Every row against its device's datasheet; against the whole table's where that is not known."""
+    parts = [known] if known else [part for _, part in table()]
+    bandwidth = max(part.bytes_per_s or 0.0 for part in parts)
+    for row in found.kernels:
+        wanted = [row.precision] if row.precision else list(PRECISIONS)
+        rates = [part.rate(p, cores) for part in parts for p in wanted for cores in (True, False)]
+        peak = max((rate for rate in rates if rate), default=0.0)
+        peak = peak or max(max(part.flop_per_s.values()) for part in parts)
+        assert row.bytes_per_s is None or 0 < row.bytes_per_s <= bandwidth, row.name
+        assert row.flop_per_s is None or 0 < row.flop_per_s <= peak, row.name
+        assert row.roof_share is None or 0 <= row.roof_share <= 1, row.name
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_no_recording_has_a_rate_above_the_datasheet(path: Path) -> None:
+    for window in windows(path):
+        check(estimate(window).estimate, ceilings_for(window.device))
+        check(estimate(replace(window, device=Device(0))).estimate, None)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_no_public_trace_has_one_either(traces: Path, name: str) -> None:
+    for window in windows(traces / name):
+        check(estimate(window).estimate, ceilings_for(window.device))
+
+
+@pytest.mark.parametrize(("launches", "expected"), [(1, 6 << 20), (4, 6 << 18)])
+def test_a_copy_in_several_kernels_moves_its_bytes_once(launches: int, expected: int) -> None:
+    shape = (1 << 20,)
+    work = work_of(OpSignature("aten::copy_", (shape, shape, ()), ("c10::BFloat16", "float", "")))
+    facts = name_facts(TO_BF16)
+    blocks = (1 << 20) // (128 * (facts.elements_per_thread or 0)) // launches
+    _, size, _, level = amounts(family_of(TO_BF16), facts, work, blocks, 128)
+    assert (size, level) == (expected, SHAPES)
+
+
+def test_a_convolution_of_unknown_stride_has_no_known_flops() -> None:
+    shapes = ((32, 1024, 14, 14), (2048, 1024, 1, 1))
+    call = OpSignature("aten::cudnn_convolution", shapes, ("float", "float"))
+    assert work_of(call) is None
+    told = work_of(replace(call, out=(32, 2048, 7, 7)))
+    assert told is not None and told.flop == 2 * 32 * 2048 * 49 * 1024
+
+
+def test_recordings_do_have_rates() -> None:
+    rows = [
+        row
+        for path in RECORDINGS[-4:]
+        for w in windows(path)
+        for row in estimate(w).estimate.kernels
+    ]
+    rates = [row.bytes_per_s for row in rows if row.bytes_per_s is not None]
+    assert len(rates) > 20 and np.isfinite(rates).all()
