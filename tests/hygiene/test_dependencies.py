@@ -24,7 +24,7 @@ IMPORTED = {
     "psutil": ("psutil", r"collectors/process/load\.py|brrrtop/sources/budget\.py"),
     "platformdirs": (
         "platformdirs",
-        r"brrrtop/(analysis/calibrated|cli/colours)\.py|collectors/attach/agent_library\.py",
+        r"brrrtop/(analysis/calibrated|cli/colours)\.py|collectors/attach/c_library\.py",
     ),
     "shtab": ("shtab", r"brrrtop/cli/completion\.py"),
     "cupti": ("cupti-python", r"collectors/gpu/counters/.*"),
