@@ -61,6 +61,18 @@ _TABLES: dict[int, dict[str, int]] = {
 }
 
 
+_SMALL = {"name_id", "tid", "signature", "correlation", "external", "grid", "block", "registers"}
+"""What has more than 32 bits in few traces, and in none of the others anywhere."""
+
+
+def _narrowed(column: Array) -> Array:
+    """The same numbers in half the memory, where they fit."""
+    small = np.iinfo(np.int32)
+    if len(column) and (column.min() < small.min or column.max() > small.max):
+        return column
+    return column.astype(np.int32)
+
+
 class _Numbers:
     """A column of numbers the scanner gave → numbers of ours, for those that were asked for."""
 
@@ -150,6 +162,8 @@ class Scanned:
         elif table == OP:
             batch["signature"] = self._of_signatures(rows["signature"])
         batch["start_ns"], batch["end_ns"] = starts, starts + spans
+        for key in _SMALL & batch.keys():
+            batch[key] = _narrowed(batch[key])
         self._collected.add_batch(table, batch, (spans >= 0) & (spans <= LONGEST_NS))
 
     def _ids(self, numbers: _Numbers, column: I8, interned: dict[Any, int]) -> I8:

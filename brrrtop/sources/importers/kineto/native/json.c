@@ -3,7 +3,39 @@
 #include <stddef.h>
 #include <string.h>
 
+#if defined(__SSE2__) && !defined(BRRR_WITHOUT_SSE2)
+#include <emmintrin.h>
+
+#define STRIDE 16
+
+/* How many of the next STRIDE bytes are plain: no quote, backslash, control, or byte of a longer
+ * character, all of which but the first two are below 0x20 as signed numbers. */
+static inline int plain_bytes(const char *at) {
+    __m128i bytes = _mm_loadu_si128((const __m128i *)at);
+    __m128i hits = _mm_or_si128(_mm_cmplt_epi8(bytes, _mm_set1_epi8(0x20)),
+                                _mm_or_si128(_mm_cmpeq_epi8(bytes, _mm_set1_epi8('"')),
+                                             _mm_cmpeq_epi8(bytes, _mm_set1_epi8('\\'))));
+    unsigned mask = (unsigned)_mm_movemask_epi8(hits);
+    return mask ? __builtin_ctz(mask) : STRIDE;
+}
+#else
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the first byte of a word has to be its lowest"
+#endif
+
+#define STRIDE 8
 #define EACH(byte) (0x0101010101010101ULL * (byte))
+
+static inline int plain_bytes(const char *at) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+    uint64_t quote = word ^ EACH('"'), slash = word ^ EACH('\\');
+    uint64_t hits = ((quote - EACH(1)) & ~quote) | ((slash - EACH(1)) & ~slash) |
+                    ((word - EACH(0x20)) & ~word) | word;
+    hits &= EACH(0x80);
+    return hits ? __builtin_ctzll(hits) >> 3 : STRIDE;
+}
+#endif
 
 static bool is_digit(char byte) {
     return byte >= '0' && byte <= '9';
@@ -47,18 +79,10 @@ static const char *escape(const char *at) {
 
 const char *json_string(const char *at, const char *end, bool *escaped) {
     for (;;) {
-        while (end - at >= 8) {
-            uint64_t word;
-            memcpy(&word, at, 8);
-            uint64_t quote = word ^ EACH('"'), slash = word ^ EACH('\\');
-            uint64_t hit = ((quote - EACH(1)) & ~quote) | ((slash - EACH(1)) & ~slash) |
-                           ((word - EACH(0x20)) & ~word) | word;
-            hit &= EACH(0x80);
-            if (hit) {
-                at += __builtin_ctzll(hit) >> 3;
-                break;
-            }
-            at += 8;
+        while (end - at >= STRIDE) {
+            int plain = plain_bytes(at);
+            at += plain;
+            if (plain < STRIDE) break;
         }
         unsigned char byte = (unsigned char)*at;
         if (byte == '"') return at + 1;

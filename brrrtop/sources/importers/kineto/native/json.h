@@ -2,8 +2,8 @@
  *
  * Each function takes the place where a value starts and returns the place behind it, or NULL: not
  * JSON, or JSON of a kind that the slow way has to read (lone surrogates, values nested deeper than
- * DEEPEST). The NUL stops every loop, since no value may hold one; only loads of eight bytes look
- * at `end`.
+ * DEEPEST). The NUL stops every loop, since no value may hold one; only loads of several bytes
+ * look at `end`.
  */
 #ifndef BRRR_JSON_H
 #define BRRR_JSON_H

@@ -167,22 +167,36 @@ const char *brrr_scan_text(const struct brrr_scan *scan, int which, size_t numbe
     return interned_text(texts(scan, which), number, length);
 }
 
-/* --- reading ---------------------------------------------------------------------- */
-
-static bool integer_of(const struct number *number, int64_t *value) {
-    if (!number->whole || number->integer_digits > 19) return false;
-    uint64_t sum = 0;
-    for (int i = 0; i < number->integer_digits; i++)
-        sum = sum * 10 + (uint64_t)(number->digits[i] - '0');
-    if (sum > INT64_MAX) return false;
-    *value = number->negative ? -(int64_t)sum : (int64_t)sum;
+/* `memcmp` for texts as short as keys, without a call. */
+static inline bool same(const char *one, const char *other, size_t length) {
+    uint64_t a, b;
+    if (length > 16) return memcmp(one, other, length) == 0;
+    if (length >= 8) {
+        memcpy(&a, one, 8), memcpy(&b, other, 8);
+        if (a != b) return false;
+        memcpy(&a, one + length - 8, 8), memcpy(&b, other + length - 8, 8);
+        return a == b;
+    }
+    for (size_t i = 0; i < length; i++)
+        if (one[i] != other[i]) return false;
     return true;
 }
 
+/* --- reading ---------------------------------------------------------------------- */
+
+/* Without a look at single values: most of a trace is integers. */
 static bool read_integer(struct cursor *cursor, int64_t *value) {
-    struct number number;
-    cursor->at = json_number(cursor->at, &number);
-    return cursor->at && integer_of(&number, value);
+    const char *at = cursor->at;
+    bool negative = *at == '-';
+    at += negative;
+    const char *digits = at;
+    uint64_t sum = 0;
+    while (*at >= '0' && *at <= '9' && at - digits < 19) sum = sum * 10 + (uint64_t)(*at++ - '0');
+    if (at == digits || (*digits == '0' && at - digits > 1) || sum > INT64_MAX) return false;
+    if ((*at >= '0' && *at <= '9') || *at == '.' || (*at | 0x20) == 'e') return false;
+    *value = negative ? -(int64_t)sum : (int64_t)sum;
+    cursor->at = at;
+    return true;
 }
 
 static bool read_three(struct cursor *cursor, int64_t *values) {
@@ -254,7 +268,7 @@ static const struct key *key_of(const struct brrr_scan *scan, struct span text) 
     unsigned bucket = key_bucket(text.text, text.length);
     for (; scan->key_buckets[bucket]; bucket = (bucket + 1) % KEY_BUCKETS) {
         const struct key *key = &scan->keys[scan->key_buckets[bucket] - 1];
-        if (key->length == text.length && memcmp(key->text, text.text, text.length) == 0) return key;
+        if (key->length == text.length && same(key->text, text.text, text.length)) return key;
     }
     return NULL;
 }
@@ -294,8 +308,8 @@ static bool read_arguments(const struct brrr_scan *scan, struct cursor *cursor,
     return closed;
 }
 
-static bool is(struct span text, const char *word, size_t length) {
-    return text.length == length && memcmp(text.text, word, length) == 0;
+static inline bool is(struct span text, const char *word, size_t length) {
+    return text.length == length && same(text.text, word, length);
 }
 
 static bool read_category(const struct brrr_scan *scan, struct cursor *cursor, int *table) {
@@ -366,7 +380,7 @@ static bool more_room(struct table *table) {
 
 static int64_t token_number(struct brrr_scan *scan, struct span token, int slot) {
     struct recent *recent = &scan->recent[slot];
-    if (recent->length == token.length && memcmp(recent->text, token.text, token.length) == 0)
+    if (recent->length == token.length && same(recent->text, token.text, token.length))
         return recent->number;
     int64_t number = interned_number(&scan->tokens, token.text, token.length);
     if (number >= 0 && token.length <= sizeof recent->text) {
