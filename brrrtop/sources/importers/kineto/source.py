@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.errors import BadInput
+from brrrtop.freed import give_back
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.model.vocabulary import CallClass
@@ -118,6 +119,7 @@ class KinetoSource:
     def _read(self) -> list[Frame]:
         collected, facts, notes = read(self._path, self._force)
         _refuse_without_gpu_work(self._path.name, collected, facts, notes)
+        give_back()
         records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
         if not len(records.kernels) and not len(records.copies):
             raise BadInput(
