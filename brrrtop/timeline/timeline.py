@@ -128,8 +128,9 @@ class Timeline:
 
     def settle(self) -> None:
         """To be called where no more frames will come, before large windows are asked for."""
-        for track in (self._activities, self._calls, self._marks, self._links):
-            track.settle()
+        for track in (self._activities, self._calls, self._marks):
+            track.settle("starts_ns")
+        self._links.settle("correlations")
 
     def _forget(self, before_ns: int) -> None:
         for track in (

@@ -30,13 +30,16 @@ class Track:
         return columns.joined([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
 
 
-    def settle(self) -> None:
-        """Makes one chunk of all, since nothing will be added and `between` then copies nothing."""
-        if len(self.chunks) > 1:
+    def settle(self, key: str) -> None:
+        """Makes one chunk of all, in the order of a column: nothing will be added, and whoever asks for
+        all of it in that order gets it without a copy."""
+        if self.chunks:
             first, last = min(c[0] for c in self.chunks), max(c[1] for c in self.chunks)
             tables = [table for _, _, table in self.chunks]
             self.chunks = []
-            self.chunks = [(first, last, columns.joined(tables, self.kind))]
+            table = columns.joined(tables, self.kind)
+            tables.clear()
+            self.chunks = [(first, last, in_order(table, slice(None), getattr(table, key)))]
 
 
 def in_order(table: Any, keep: Any, key: I8) -> Any:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.freed import give_back
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.model.vocabulary import CallClass, MarkClass
@@ -58,6 +59,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     calls = collected.calls.joined()
     ops, old_ranges = collected.split_ranges(collected.ops.joined())
     tables = [kernels, copies, calls, ops, old_ranges]
+    give_back()  # the batches lay between each other
     tables += [collected.ranges.joined(), collected.overheads.joined()]
     kernels, copies, calls, ops, old_ranges, ranges, overheads = _on_one_clock(
         collected, tables, base_ns

@@ -61,7 +61,8 @@ _TABLES: dict[int, dict[str, int]] = {
 }
 
 
-_SMALL = {"name_id", "tid", "signature", "correlation", "external", "grid", "block", "registers"}
+_SMALL = {"name_id", "tid", "signature", "correlation", "external", "device", "stream", "graph",
+          "grid", "block", "registers"}  # fmt: skip
 """What has more than 32 bits in few traces, and in none of the others anywhere."""
 
 
