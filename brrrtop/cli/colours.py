@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import platformdirs
-
 MODERN = frozenset(
     "alacritty contour foot ghostty iterm2 kitty konsole mlterm rio st tmux vte wezterm".split()
 )
@@ -30,6 +28,8 @@ def has_light_background(environment: Mapping[str, str]) -> bool:
 
 
 def _path() -> Path:
+    import platformdirs  # takes 10 ms that a report does not need
+
     return Path(platformdirs.user_state_dir("brrrtop")) / "background"
 
 

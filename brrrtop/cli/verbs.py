@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 from importlib import import_module
 from types import FrameType
@@ -26,7 +27,10 @@ MODULES = {
 def run_verb(options: Options) -> int:
     """Runs the verb's module and returns the exit code."""
     with uninterrupted():
+        gc.disable()  # what is imported stays: nobody need look for garbage in it, now or later
         module = import_module(f"brrrtop.cli.commands.{MODULES[options.verb]}")
+        gc.freeze()
+        gc.enable()
     ended_by = _end_as_by_interrupt()
     code = 0
     try:

@@ -45,7 +45,7 @@ class Nest:
             return np.full(len(tids), -1, np.int64)
         merged = np.lexsort(
             (
-                np.concatenate([np.zeros(len(self.order)), np.ones(len(tids))]),
+                np.arange(len(self.order) + len(tids)) >= len(self.order),
                 np.concatenate([self._starts, starts]),
                 np.concatenate([self._tids, tids]),
             )

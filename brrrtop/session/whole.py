@@ -10,6 +10,7 @@ from brrrtop.advisories.steady import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.errors import BadInput
+from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span
@@ -28,7 +29,7 @@ def analyze(
     """One snapshot from the first device activity's start to the last one's end.
 
     Args:
-        source: Read to its end.
+        source: Read to its end, and closed.
         steps: First and last step to judge, counted from 1; None: all of the file.
         device: The GPU to speak of; None: the busiest.
         trimmed: From the first step's start to the last one's, where steps are known and chosen by
@@ -41,6 +42,9 @@ def analyze(
     timeline = Timeline()
     for frame in source.frames():
         timeline.add(frame)
+    source.close()  # the timeline has it all, and large traces twice are too much
+    timeline.settle()
+    give_back()
     span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
     ids = timeline.active_devices(span)
     if not ids:

@@ -126,6 +126,12 @@ class Timeline:
         if self._keep_ns and self.newest_ns:
             self._forget(self.newest_ns - self._keep_ns)
 
+    def settle(self) -> None:
+        """To be called where no more frames will come, before large windows are asked for."""
+        for track in (self._activities, self._calls, self._marks):
+            track.settle("starts_ns")
+        self._links.settle("correlations")
+
     def _forget(self, before_ns: int) -> None:
         for track in (
             self._activities, self._calls, self._marks, self._links, self._gauges, self._samples,

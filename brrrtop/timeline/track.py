@@ -30,10 +30,22 @@ class Track:
         return columns.joined([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
 
 
+    def settle(self, key: str) -> None:
+        """Makes one chunk of all, in the order of a column: nothing will be added, and whoever asks for
+        all of it in that order gets it without a copy."""
+        if self.chunks:
+            first, last = min(c[0] for c in self.chunks), max(c[1] for c in self.chunks)
+            tables = [table for _, _, table in self.chunks]
+            self.chunks = []
+            table = columns.joined(tables, self.kind)
+            tables.clear()
+            self.chunks = [(first, last, in_order(table, slice(None), getattr(table, key)))]
+
+
 def in_order(table: Any, keep: Any, key: I8) -> Any:
-    """The rows to keep, by their key."""
-    picked = table.take(keep)
-    order_key = key[keep]
+    """The rows to keep, by their key; the table itself where that is all of it, as it is."""
+    whole = isinstance(keep, slice) or bool(keep.all())
+    picked, order_key = (table, key) if whole else (table.take(keep), key[keep])
     if len(order_key) > 1 and (order_key[1:] < order_key[:-1]).any():
         return picked.take(np.argsort(order_key, kind="stable"))
     return picked

@@ -20,11 +20,12 @@ IMPORTED = {
     "numpy": ("numpy", r"brrrtop/.*|collectors/(process|gpu|attach)/.*"),
     "msgspec": ("msgspec", r"brrrtop/(protocol|sources|text)/.*"),
     "zstandard": ("zstandard", r"brrrtop/(protocol|sources)/.*"),
+    "zlib_ng": ("zlib-ng", r"brrrtop/sources/importers/kineto/reader\.py"),
     "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),
     "psutil": ("psutil", r"collectors/process/load\.py|brrrtop/sources/budget\.py"),
     "platformdirs": (
         "platformdirs",
-        r"brrrtop/(analysis/calibrated|cli/colours)\.py|collectors/attach/agent_library\.py",
+        r"brrrtop/(analysis/calibrated|cli/colours)\.py|collectors/attach/c_library\.py",
     ),
     "shtab": ("shtab", r"brrrtop/cli/completion\.py"),
     "cupti": ("cupti-python", r"collectors/gpu/counters/.*"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import output
-from brrrtop.cli.commands import replay
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.whole import analyze
@@ -22,6 +21,8 @@ def read(path: str, options: Options, *, trimmed: bool = False) -> Snapshot:
     source = open_source(path, options.force)
     try:
         if options.record:
+            from brrrtop.cli.commands import replay  # and with it the screen
+
             replay.convert(source, options.record)
         return analyze(
             source, options.steps, options.gpu, trimmed=trimmed, silenced=options.silenced

@@ -19,7 +19,7 @@ from brrrtop.sources.importers.kineto.events import ABSENT, Args, Event
 Array = npt.NDArray[Any]
 
 KERNEL, COPY, CALL, OP, RANGE, OVERHEAD = 1, 2, 3, 4, 5, 6
-_CATEGORIES = {
+CATEGORIES = {
     "kernel": KERNEL,
     "Kernel": KERNEL,
     "gpu_memcpy": COPY,
@@ -116,9 +116,15 @@ class Collected:
         """Process → number in the columns `pid`."""
         self.kernels, self.copies, self.calls = Table(), Table(), Table()
         self.ops, self.ranges, self.overheads = Table(), Table(), Table()
+        self._tables = {
+            KERNEL: self.kernels, COPY: self.copies, CALL: self.calls,
+            OP: self.ops, RANGE: self.ranges, OVERHEAD: self.overheads,
+        }  # fmt: skip
+        self.scan: Callable[[bytes], bool] | None = None
+        """Takes in a run without typed events; False: it did not. None: nothing can."""
         self.event_count = 0
         self.losses: dict[str, int] = {}
-        self._codes = _Codes(_CATEGORIES)
+        self._codes = _Codes(CATEGORIES)
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -139,13 +145,13 @@ class Collected:
         codes = np.fromiter(map(self._codes.__getitem__, map(_cat, events)), np.int8, count)
         starts, spans = self._times(events, exact)
         batches = []
-        for code, table, columns in (
-            (KERNEL, self.kernels, self._kernels),
-            (COPY, self.copies, self._copies),
-            (CALL, self.calls, self._calls),
-            (OP, self.ops, self._ops),
-            (RANGE, self.ranges, self._ranges),
-            (OVERHEAD, self.overheads, self._ranges),
+        for code, columns in (
+            (KERNEL, self._kernels),
+            (COPY, self._copies),
+            (CALL, self._calls),
+            (OP, self._ops),
+            (RANGE, self._ranges),
+            (OVERHEAD, self._ranges),
         ):
             rows = np.flatnonzero(codes == code)
             if not len(rows):
@@ -154,19 +160,20 @@ class Collected:
             batch["start_ns"] = starts[rows]
             batch["end_ns"] = starts[rows] + spans[rows]
             good = (spans[rows] >= 0) & (spans[rows] <= LONGEST_NS) & (starts[rows] != times.BAD)
-            batches.append((table, batch, good))
+            batches.append((code, batch, good))
         self.event_count += count
-        for table, batch, good in batches:
-            if not good.all():
-                self._lose_bad(table, events, batch, good)
-                batch = {key: column[good] for key, column in batch.items()}
-            table.add(batch)
+        for code, batch, good in batches:
+            self.add_batch(code, batch, good)
 
-    def _lose_bad(self, table: Table, events: list[Event], batch: Any, good: Bool) -> None:
-        bad = int((~good).sum())
-        self.lose("impossible time or duration", bad)
-        if table is self.kernels or table is self.copies:
-            self.lose("records", bad)
+    def add_batch(self, code: int, batch: dict[str, Array], good: Bool) -> None:
+        """Rows of one kind of event; those that are not `good` have times that cannot be."""
+        if not good.all():
+            bad = int((~good).sum())
+            self.lose("impossible time or duration", bad)
+            if code in (KERNEL, COPY):
+                self.lose("records", bad)
+            batch = {key: column[good] for key, column in batch.items()}
+        self._tables[code].add(batch)
 
     def _times(
         self, events: list[Event], exact: Callable[[], tuple[list[Raw], list[Raw]]]

@@ -21,6 +21,11 @@ import zstandard
 
 from brrrtop.errors import BadInput
 
+try:
+    from zlib_ng import zlib_ng as inflating  # three times as fast
+except ImportError:
+    inflating = zlib
+
 BLOCK_BYTES = 1 << 19
 """Of text. The events of one block stay in the cache while they are turned into columns."""
 MOST_HEAD_BYTES = 64 << 20
@@ -57,7 +62,7 @@ class Inflater:
                 yield block
 
     def _gzip(self) -> Iterator[bytes]:
-        inflate = zlib.decompressobj(31)
+        inflate = inflating.decompressobj(31)
         data = b""
         try:
             while True:
@@ -73,8 +78,8 @@ class Inflater:
                     data = inflate.unused_data or self._file.read(BLOCK_BYTES >> 2)
                     if data[:2] != b"\x1f\x8b":
                         return
-                    inflate = zlib.decompressobj(31)
-        except zlib.error:
+                    inflate = inflating.decompressobj(31)
+        except (zlib.error, inflating.error):
             self.fault = f"the gzip data is damaged near byte {self._file.tell()}"
             return
         self.fault = f"the gzip data ends early, after {self._size_bytes} bytes"

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.freed import give_back
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.model.vocabulary import CallClass, MarkClass
@@ -59,6 +60,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     calls = collected.calls.joined()
     ops, old_ranges = collected.split_ranges(collected.ops.joined())
     tables = [kernels, copies, calls, ops, old_ranges]
+    give_back()  # the batches lay between each other
     tables += [collected.ranges.joined(), collected.overheads.joined()]
     kernels, copies, calls, ops, old_ranges, ranges, overheads = _on_one_clock(
         collected, tables, base_ns
@@ -71,11 +73,15 @@ def build(collected: Collected, base_ns: int) -> Records:
     shaped, signatures, strides = _signatures(collected)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)
-    positions = op_of_launch(nest, ops["external"], launches)
-    by_position = ops["signature"][nest.order]
+    kernel_records = _by_end(_kernels(kernels))
+    kernels.clear()  # columns of millions of rows go as soon as they are not needed
+    positions = op_of_launch(nest, ops.pop("external"), launches)
+    by_position = ops.pop("signature")[nest.order]
     described = nest.innermost(positions, shaped[by_position])
     described = np.where(described >= 0, described, positions)
     links, link_times, sent = _links(launches, described, by_position)
+    silent = _silent(by_position, positions)
+    del launches, described, positions, by_position
     marks = [
         kineto_marks.ranges(ranges, names),
         kineto_marks.ranges(old_ranges, names),
@@ -84,8 +90,10 @@ def build(collected: Collected, base_ns: int) -> Records:
         kineto_marks.outermost(ops, nest),
         kineto_marks.waits(nest, ops, calls, call_classes, copies, names),
     ]
+    ops.clear()
+    del nest
     return Records(
-        kernels=_by_end(_kernels(kernels)),
+        kernels=kernel_records,
         copies=_by_end(_copies(copies, names)),
         calls=_by_end(_calls(calls, call_classes)),
         marks=_by_end(np.concatenate(marks)),
@@ -96,7 +104,7 @@ def build(collected: Collected, base_ns: int) -> Records:
             _sendable([s + 1, *signatures[s], *told(signatures[s][1], strides[s])])
             for s in sent.tolist()
         ],
-        silent=_silent(by_position, positions),
+        silent=silent,
     )
 
 
@@ -109,7 +117,9 @@ def _silent(signatures: I8, positions: I8) -> int:
     """
     found, size = positions[positions >= 0], int(signatures.max(initial=-1)) + 1
     launches = np.bincount(signatures[found], minlength=size)
-    loud = np.bincount(signatures[np.unique(found)], minlength=size)
+    launching = np.zeros(len(signatures), np.bool_)
+    launching[found] = True
+    loud = np.bincount(signatures[launching], minlength=size)
     bare = np.bincount(signatures, minlength=size) - loud
     each = launches / np.maximum(loud, 1)
     return round(float((bare * each).sum()))
@@ -199,7 +209,7 @@ def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[Array, I8,
     links = np.zeros(len(order), LINK)
     links["correlation"] = launches["correlation"][found][order]
     links["op_id"] = used + 1
-    return links, launches["end_ns"][found][order], np.unique(used)
+    return links, launches["end_ns"][found][order], np.flatnonzero(np.bincount(used))
 
 
 def _signatures(collected: Collected) -> tuple[Bool, list[list[Any]], list[bytes]]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.errors import BadInput
+from brrrtop.freed import give_back
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.model.vocabulary import CallClass
@@ -25,6 +26,8 @@ from brrrtop.sources.importers.kineto import reader
 from brrrtop.sources.importers.kineto.columns import Collected
 from brrrtop.sources.importers.kineto.events import Torn
 from brrrtop.sources.importers.kineto.records import Records, build
+from brrrtop.sources.importers.kineto.scanned import Scanned
+from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.memory import informed
 from brrrtop.text.printable import printable, printable_data
 
@@ -123,6 +126,7 @@ class KinetoSource:
     def _read(self) -> list[Frame]:
         collected, facts, notes = read(self._path, self._force)
         _refuse_without_gpu_work(self._path.name, collected, facts, notes)
+        give_back()
         records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
         if not len(records.kernels) and not len(records.copies):
             raise BadInput(
@@ -178,6 +182,8 @@ def _read_runs(
     runs: reader.Runs, inflater: reader.Inflater, label: str
 ) -> tuple[Collected, dict[str, Any], list[str]]:
     collected = Collected()
+    library = scanner_library()
+    scanned = Scanned(library, collected) if library is not None else None
     facts: dict[str, Any] = {}
     try:
         runs.start()
@@ -208,6 +214,8 @@ def _read_runs(
             else:
                 runs.refuse(run)
     notes = _read_rest(runs, collected, facts, inflater.fault)
+    if scanned is not None:
+        scanned.finish()
     if not collected.event_count:
         if notes:
             raise BadInput(f"{label} breaks off before its first whole event", "record it again")
@@ -230,6 +238,8 @@ def take(collected: Collected, run: bytes) -> None:
     Raises:
         Torn: It is no list of whole events.
     """
+    if collected.scan is not None and collected.scan(run):
+        return
     events, odd = kineto_events.decode_run(run)
     try:
         collected.add(events, lambda: kineto_events.decode_times(run))

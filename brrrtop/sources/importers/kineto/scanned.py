@@ -1,0 +1,199 @@
+"""What the native scanner read → the same columns that `columns.py` makes of typed events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from brrrtop.model.tables import I8
+from brrrtop.protocol.columns import LONGEST_NS
+from brrrtop.sources.importers.kineto import scanner
+from brrrtop.sources.importers.kineto.columns import (
+    CALL,
+    CATEGORIES,
+    COPY,
+    KERNEL,
+    OP,
+    OVERHEAD,
+    RANGE,
+    Array,
+    Collected,
+)
+
+_TIMES = {"start": scanner.START, "span": scanner.SPAN, "name": scanner.NAME}
+_MOST_ROWS = 1 << 15
+"""Of one table, before they are taken out of the scanner: few enough to stay in the cache."""
+_INTEGERS = {
+    "External id": 0,
+    "external id": 0,
+    "device": -1,
+    "stream": 0,
+    "correlation": 0,
+    "registers per thread": 0,
+    "shared memory": 0,
+    "bytes": 0,
+    "graph id": 0,
+    "graph node id": 0,
+    "channel": 0,
+}
+_THREES = ("grid", "block")
+_RAW = ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")
+_ACTIVITY = {"process": scanner.PROCESS, **dict.fromkeys(
+    ("device", "stream", "correlation", "External id", "external id", "graph id"), -1
+)}  # fmt: skip
+"""Slots by name; -1: the one of the argument of that name."""
+_KERNEL = dict.fromkeys(("registers per thread", "shared memory", "graph node id", "channel"), -1)
+_EXTERNAL = {"thread": scanner.THREAD, "External id": -1, "external id": -1}
+_TABLES: dict[int, dict[str, int]] = {
+    KERNEL: {**_TIMES, **_ACTIVITY, **_KERNEL},
+    COPY: {**_TIMES, **_ACTIVITY, "bytes": -1},
+    CALL: {**_TIMES, **_EXTERNAL, "process": scanner.PROCESS, "correlation": -1},
+    OP: {
+        **_TIMES,
+        **_EXTERNAL,
+        "process": scanner.PROCESS,
+        "signature": scanner.SIGNATURE,
+    },
+    RANGE: {**_TIMES, "thread": scanner.THREAD},
+    OVERHEAD: {**_TIMES, "thread": scanner.THREAD},
+}
+
+
+_SMALL = {"name_id", "tid", "signature", "correlation", "external", "device", "stream", "graph",
+          "grid", "block", "registers"}  # fmt: skip
+"""What has more than 32 bits in few traces, and in none of the others anywhere."""
+
+
+def _narrowed(column: Array) -> Array:
+    """The same numbers in half the memory, where they fit."""
+    small = np.iinfo(np.int32)
+    if len(column) and (column.min() < small.min or column.max() > small.max):
+        return column
+    return column.astype(np.int32)
+
+
+class _Numbers:
+    """A column of numbers the scanner gave → numbers of ours, for those that were asked for."""
+
+    def __init__(self) -> None:
+        self._known = np.full(0, -1, np.int64)
+
+    def of(self, column: I8, size: int, number_of: Any) -> I8:
+        """`number_of(n)` for each `n` of the column, all below `size`; called once for each."""
+        if size > len(self._known):
+            more = np.full(max(size, 2 * len(self._known)) - len(self._known), -1, np.int64)
+            self._known = np.concatenate([self._known, more])
+        found: I8 = self._known[column]
+        if (found < 0).any():
+            missing, first = np.unique(column[found < 0], return_index=True)
+            for n in missing[np.argsort(first)].tolist():
+                self._known[n] = number_of(n)
+            found = self._known[column]
+        return found
+
+
+class Scanned:
+    """Runs of events, read by the scanner, into what was collected."""
+
+    def __init__(self, library: Any, collected: Collected) -> None:
+        self._scanner = scanner.Scanner(library, _INTEGERS, _THREES, _RAW)
+        self._collected = collected
+        self._tokens: list[Any] = []
+        self._signatures: list[tuple[Any, ...]] = []
+        self._names, self._threads, self._calls = _Numbers(), _Numbers(), _Numbers()
+        for table, columns in _TABLES.items():
+            names = [name for name, code in CATEGORIES.items() if code == table]
+            slots = [
+                self._scanner.slots[key] if slot < 0 else slot for key, slot in columns.items()
+            ]
+            if table == KERNEL:
+                for key in _THREES:
+                    slots += range(self._scanner.slots[key], self._scanner.slots[key] + 3)
+            self._scanner.keep(table, names, slots)
+        collected.scan = self.take
+
+    def take(self, run: bytes) -> bool:
+        """Whether the scanner read the run; else nothing of it was taken in."""
+        count = self._scanner.read(run)
+        if count is None:
+            self.flush()
+            return False
+        self._collected.event_count += count
+        if any(self._scanner.rows(table) > _MOST_ROWS for table in _TABLES):
+            self.flush()
+        return True
+
+    def flush(self) -> None:
+        """Hands over what was read. Before anybody else adds events."""
+        self._tokens += map(msgspec.json.decode, self._scanner.tokens(len(self._tokens)))
+        for name, (dims, types, concrete, strides) in self._scanner.signatures(
+            len(self._signatures)
+        ):
+            key = (dims, types, concrete, strides) if dims or types else (b"",) * 4
+            self._signatures.append((self._tokens[name], *key))
+        for table in _TABLES:
+            columns = self._scanner.taken(table)
+            if columns:
+                self._add(table, columns)
+
+    def finish(self) -> None:
+        """Hands over the rest; nothing can be read from here on."""
+        self.flush()
+        self._collected.scan = None
+
+    def _add(self, table: int, columns: list[I8]) -> None:
+        rows = dict(zip(_TABLES[table], columns, strict=False))
+        starts, spans = rows["start"], rows["span"]
+        batch: dict[str, Array] = {"name_id": self._ids(self._names, rows["name"], self._collected.names)}
+        if "thread" in rows:
+            batch["tid"] = self._ids(self._threads, rows["thread"], self._collected.threads)
+        if table in (KERNEL, COPY):
+            batch |= self._activity(rows)
+        if table in (CALL, OP):
+            self._collected.pids[self._tokens[int(rows["process"][0])]]
+            batch["external"] = rows["External id"] | rows["external id"]
+        if table == KERNEL:
+            batch |= _kernel(rows, columns[len(rows) :])
+        elif table == COPY:
+            batch["size_bytes"] = rows["bytes"]
+        elif table == CALL:
+            batch["correlation"] = rows["correlation"]
+        elif table == OP:
+            batch["signature"] = self._of_signatures(rows["signature"])
+        batch["start_ns"], batch["end_ns"] = starts, starts + spans
+        for key in _SMALL & batch.keys():
+            batch[key] = _narrowed(batch[key])
+        self._collected.add_batch(table, batch, (spans >= 0) & (spans <= LONGEST_NS))
+
+    def _ids(self, numbers: _Numbers, column: I8, interned: dict[Any, int]) -> I8:
+        return numbers.of(column, len(self._tokens), lambda n: interned[self._tokens[n]])
+
+    def _of_signatures(self, column: I8) -> I8:
+        known = self._collected.signatures
+        return self._calls.of(column, len(self._signatures), lambda n: known[self._signatures[n]])
+
+    def _activity(self, rows: dict[str, I8]) -> dict[str, Array]:
+        devices = rows["device"]
+        if (devices < 0).any():
+            pids = [t if isinstance(t, int) and 0 <= t < 1024 else 0 for t in self._tokens]
+            devices = np.where(devices < 0, np.array(pids, np.int64)[rows["process"]], devices)
+        return {
+            "device": devices,
+            "stream": rows["stream"],
+            "correlation": rows["correlation"],
+            "external": rows["External id"] | rows["external id"],
+            "graph": rows["graph id"],
+        }
+
+
+def _kernel(rows: dict[str, I8], sizes: list[I8]) -> dict[str, Array]:
+    return {
+        "grid": np.stack(sizes[:3], axis=1),
+        "block": np.stack(sizes[3:], axis=1),
+        "registers": rows["registers per thread"],
+        "shared_bytes": rows["shared memory"],
+        "graph_node": rows["graph node id"],
+        "channel": rows["channel"],
+    }
