@@ -208,9 +208,12 @@ def history(count: int = 60, end_ns: int = T0_NS) -> tuple[HistoryPoint, ...]:
         waits = 0.05 + 0.5 * (i / count) ** 2 + (0.08 if i % 7 == 0 else 0.0)
         unknown = 0.02
         rest = 1 - waits - unknown
-        split = Split(rest * 0.66, rest * 0.34, waits, unknown)
-        regime = Regime.OVERHEAD if waits > 0.4 else Regime.COMPUTE
-        points.append(HistoryPoint(end_ns - (count - i) * 500 * MS, split, regime))
+        acc = account(
+            500, compute=rest * 0.66, memory=rest * 0.34, unknown=unknown, input=waits * 0.8,
+            launch=waits * 0.15, sync=waits * 0.05,
+        )  # fmt: skip
+        steps = tuple(round(25 * MS * (1 + waits + 0.1 * (j % 5 == i % 5))) for j in range(10))
+        points.append(HistoryPoint(end_ns - (count - i) * 500 * MS, split_of(acc), acc, steps))
     return tuple(points)
 
 
