@@ -48,10 +48,10 @@ _LAYERS = ("annotation", "launching", "optimizer")
 
 
 def step_picture(judged: Analysis, until_ns: int | None = None) -> StepPicture | None:
-    """The newest step of usual length; None for a window without activity.
+    """A step of usual length; None for a window without activity.
 
     Args:
-        until_ns: Steps that end later are not shown; None: all of the window is.
+        until_ns: The last step that ended by then, however long, else the first.
     """
     window = judged.window
     if not len(window.activities):
@@ -77,21 +77,23 @@ def step_picture(judged: Analysis, until_ns: int | None = None) -> StepPicture |
 def _chosen(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
     """The newest of the steps that are about as long as the median one, and its number."""
     spans = judged.estimate.steps.spans
-    ended = [i for i, one in enumerate(spans) if until_ns is None or one.t1_ns <= until_ns]
     usual = judged.estimate.steps.step_ns or 0
-    if ended:
-        near = min(abs(spans[i].duration_ns - usual) for i in ended)
-        alike = [i for i in ended if abs(spans[i].duration_ns - usual) <= near + usual // 20]
-        best = max(alike, key=lambda i: (_host_is_seen(judged.window, spans[i]), i))
+    if spans and until_ns is not None:
+        passed = max(1, sum(one.t1_ns <= until_ns for one in spans))
+        return spans[passed - 1], passed
+    if spans:
+        near = min(abs(one.duration_ns - usual) for one in spans) + usual // 20
+        alike = [i for i, one in enumerate(spans) if abs(one.duration_ns - usual) <= near]
+        best = max(alike, key=lambda i: (_calls_seen(judged.window, spans[i]), i))
         return spans[best], best + 1
     whole = _observed(judged.window, judged.window.span.t1_ns - 1)
     end_ns = min(whole.t1_ns, int(judged.window.activities.ends_ns.max()))
     return Span(max(whole.t0_ns, end_ns - STRETCH_NS), max(end_ns, whole.t0_ns + 1)), None
 
 
-def _host_is_seen(window: Window, span: Span) -> bool:
-    """A host that is far ahead makes its last calls of a burst before the last steps run."""
-    return bool(len(_touching(window.calls, span)))
+def _calls_seen(window: Window, span: Span) -> int:
+    """Calls while a step ran: a host that is far ahead makes its last ones before the last steps."""
+    return len(_touching(window.calls, span))
 
 
 def _observed(window: Window, at_ns: int) -> Span:

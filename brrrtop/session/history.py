@@ -16,6 +16,8 @@ from brrrtop.model.tables import I8, Span
 from brrrtop.text import phrases
 
 POINTS = 600
+PATIENCE_NS = 10_000_000_000
+"""So long whole steps are waited for."""
 
 
 class History:
@@ -24,6 +26,8 @@ class History:
     def __init__(self) -> None:
         self._points: deque[HistoryPoint] = deque(maxlen=POINTS)
         self._duration_ns = 0
+        self._to_ns = 0
+        """What is before it is in the points."""
         self._buckets_ns: dict[str, float] = defaultdict(float)
 
     @property
@@ -44,20 +48,24 @@ class History:
     def clear_points(self) -> None:
         """After a clock was set back, points of the future would be in the way; sums stay."""
         self._points.clear()
+        self._to_ns = 0
 
-    def add(self, judged: Analysis, since_ns: int) -> None:
-        """One more window, of which what came after `since_ns` is new."""
+    def add(self, judged: Analysis) -> None:
+        """One more window: the part of it that is new, once that says something."""
         span = judged.estimate.span
-        fresh = Span(min(max(span.t0_ns, since_ns), span.t1_ns), span.t1_ns)
-        part = judged.estimate.account if fresh == span else _booked(judged, fresh)
-        if not part.duration_ns:
-            return
-        split = account.split_of(part)
+        fresh = Span(min(max(span.t0_ns, self._to_ns), span.t1_ns), span.t1_ns)
         steps = tuple(
             one.duration_ns for one in judged.estimate.steps.spans
             if fresh.t0_ns < one.t1_ns <= fresh.t1_ns
         )  # fmt: skip
+        if judged.window.observed is not None and not steps and fresh.duration_ns < PATIENCE_NS:
+            return  # the beginning of a burst: it shows a part of a step alone
+        part = judged.estimate.account if fresh == span else _booked(judged, fresh)
+        if not part.duration_ns:
+            return
+        split = account.split_of(part)
         self._points.append(HistoryPoint(fresh.t1_ns, split, part, steps))
+        self._to_ns = fresh.t1_ns
         self._duration_ns += fresh.duration_ns
         for bucket, spent_ns in phrases.buckets(part):
             if spent_ns:

@@ -76,6 +76,11 @@ class Session:
             self._judged_to_ns = 0
 
     @property
+    def device_id(self) -> int | None:
+        """The device that was asked for; None: the busiest."""
+        return self._device_id
+
+    @property
     def baseline(self) -> Baseline | None:
         """What is compared with."""
         return self._marking.baseline
@@ -192,7 +197,7 @@ class Session:
             return
         self.judged = everyone[shown]
         self._others = tuple(everyone[i].estimate for i in ids)
-        self._history.add(self.judged, self._judged_to_ns)
+        self._history.add(self.judged)
         self._picture = step_picture(self.judged)
         self._advice = advise(self.judged)
         again = span.t1_ns <= self._judged_to_ns

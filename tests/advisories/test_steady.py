@@ -173,13 +173,13 @@ def test_two_of_like_gain_do_not_swap_places_with_every_window() -> None:
 
 
 def test_a_line_that_was_seen_stays_with_its_age() -> None:
-    seen = replace(advice("sync-point", 0.9), evidence={"lines": ["train.py:41 step"]})
+    seen = replace(advice("sync-point", 0.9), evidence={"lines": ["train.py:41 step | loss.item()"]})
     bare = replace(seen, evidence={"lines": []})
     steady = Steady()
     steady.look([seen], t_ns=10_000_000_000)
     steady.look([bare], t_ns=24_000_000_000)
     now = steady.current[0]
-    assert now.says == "says, 14.0 s ago most at train.py:41 step"
-    assert now.evidence["lines"] == ["train.py:41 step"]
+    assert now.says == "says, 14.0 s ago most in train.py:41 (`loss.item()`)"
+    assert now.evidence["lines"] == ["train.py:41 step | loss.item()"]
     steady.look([seen], t_ns=25_000_000_000)
     assert steady.current[0] == seen
