@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -76,6 +77,8 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         settings=kept,
         remember=settings.save,
     )
+    gc.freeze()  # modules and the file stay: nothing to look through again and again
+    gc.enable()
     with _told_of_interrupts(app.interrupt):
         app.run()
     if app.fault is not None:
@@ -138,6 +141,7 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
         whole = analyze(source, device=options.gpu, trimmed=trimmed, silenced=options.silenced)
         output.report(baseline.compared(whole, before), options)
         return 0
+    gc.disable()  # until the first frame: a tenth of the start went into looking for garbage
     with uninterrupted():
         from brrrtop.cli.opening_view import FromFirstActivity
         from brrrtop.session.replay import Replay

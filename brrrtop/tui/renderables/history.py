@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
+from rich.style import Style
 from rich.text import Text
 
 from brrrtop.model.account import IDLE_CAUSES, Account
@@ -69,22 +70,38 @@ def stacked_area(
     shares: Sequence[Layers | None], palette: Palette, height: int, order: Sequence[str] = LAYERS
 ) -> list[Text]:
     """`height` lines of a cell a column; what is None stays empty."""
+    runs = [(one, sum(1 for _ in same)) for one, same in groupby(shares, key=_Same)]
     lines = []
     for row in range(height):
         line = Text(no_wrap=True)
         low, high = (height - 1 - row) / height, (height - row) / height
-        for one in shares:
-            if one is None:
-                line.append(" ")
+        for same, count in runs:
+            if same.value is None:
+                line.append(" " * count)
             else:
-                _cell(line, one, low, high, palette, order)
+                sign, style = _cell(same.value, low, high, palette, order)
+                line.append(sign * count, style)
         lines.append(line)
     return lines
 
 
+class _Same:
+    """Equal where it is the very same object: columns of one point need be drawn once."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Layers | None) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 def _cell(
-    line: Text, parts: Layers, low: float, high: float, palette: Palette, order: Sequence[str]
-) -> None:
+    parts: Layers, low: float, high: float, palette: Palette, order: Sequence[str]
+) -> tuple[str, Style]:
     """One cell of a column: the layers of the stack between `low` and `high`."""
     inside: list[tuple[float, str]] = []
     edge = 0.0
@@ -95,24 +112,22 @@ def _cell(
             inside.append((covered, layer))
         edge += part
     if not inside:
-        line.append(" ")
-    elif not palette.colour or len(inside) == 1:
+        return " ", Style.null()
+    if not palette.colour or len(inside) == 1:
         layer = max(inside)[1]
-        line.append(palette.fill(layer) if not palette.colour else "█", palette.style(layer))
-    else:
-        _boundary(line, inside, palette)
+        return (palette.fill(layer) if not palette.colour else "█"), palette.style(layer)
+    return _boundary(inside, palette)
 
 
-def _boundary(line: Text, inside: list[tuple[float, str]], palette: Palette) -> None:
+def _boundary(inside: list[tuple[float, str]], palette: Palette) -> tuple[str, Style]:
     below, above = _two_largest(inside)
     eighths = round(8 * below[0] / (below[0] + above[0]))
     layer = max(below, above)[1]
     if palette.ascii:
-        line.append(" ", palette.filled(layer))
-    elif eighths in (0, 8):
-        line.append("█", palette.style(layer))
-    else:
-        line.append(EIGHTHS[eighths], palette.boundary(below[1], above[1]))
+        return " ", palette.filled(layer)
+    if eighths in (0, 8):
+        return "█", palette.style(layer)
+    return EIGHTHS[eighths], palette.boundary(below[1], above[1])
 
 
 def _two_largest(inside: list[tuple[float, str]]) -> list[tuple[float, str]]:
