@@ -17,7 +17,7 @@ from pathlib import Path
 
 import platformdirs
 
-from brrrtop.model.settings import PANES, Settings
+from brrrtop.model.settings import PANES, ZOOMED, Settings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -40,7 +40,7 @@ def load() -> Settings:
     return Settings(
         theme=theme if isinstance(theme, str) else None,
         hidden=tuple(name for name in PANES if name in names),
-        zoomed=zoomed if isinstance(zoomed, str) and zoomed in PANES else "",
+        zoomed=zoomed if isinstance(zoomed, str) and zoomed in ZOOMED else "",
         sort=sort if isinstance(sort, str) else Settings().sort,
     )
 

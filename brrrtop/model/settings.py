@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PANES = ("history", "step", "account", "advice", "kernels", "side", "pace", "gauges")
-"""Parts of the main screen that can be hidden and zoomed, by name."""
+"""Parts of the main screen that can be hidden, by name."""
+ZOOMED = ("kernels", "advice", "history", "step", "side")
+"""Those that can have the screen for themselves, in the order of the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,6 @@ class Settings:
     hidden: tuple[str, ...] = ()
     """Of `PANES`."""
     zoomed: str = ""
-    """The one of `PANES` that has the screen for itself; empty: none."""
+    """The one of `ZOOMED` that has the screen for itself; empty: none."""
     sort: str = "total"
     """Column of the kernel table."""

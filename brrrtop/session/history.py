@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -67,10 +68,21 @@ class History:
         self._points.append(HistoryPoint(fresh.t1_ns, split, part, steps))
         self._to_ns = fresh.t1_ns
         self._duration_ns += fresh.duration_ns
-        for bucket, spent_ns in phrases.buckets(part):
-            if spent_ns:
-                share = spent_ns / part.duration_ns
-                self._buckets_ns[bucket] += share * fresh.duration_ns
+        for bucket, spent_ns in _extrapolated(part, fresh):
+            self._buckets_ns[bucket] += spent_ns
+
+
+def since_attach(judged: Analysis) -> SinceAttach:
+    """The sums of a source that is one window."""
+    span, part = judged.estimate.span, judged.estimate.account
+    return SinceAttach(span.duration_ns, dict(_extrapolated(part, span)))
+
+
+def _extrapolated(part: Account, span: Span) -> Iterator[tuple[str, float]]:
+    """The buckets of an account, over all of the span that it stands for."""
+    for bucket, spent_ns in phrases.buckets(part):
+        if spent_ns:
+            yield bucket, spent_ns / part.duration_ns * span.duration_ns
 
 
 def _booked(judged: Analysis, fresh: Span) -> Account:

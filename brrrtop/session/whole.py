@@ -14,6 +14,7 @@ from brrrtop.errors import BadInput
 from brrrtop.model.estimate import Steps
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span
+from brrrtop.session.history import since_attach
 from brrrtop.sources.source import Source
 from brrrtop.timeline.timeline import Timeline
 
@@ -128,6 +129,7 @@ class WholeFile:
             whatif=advice.whatif,
             whatif_after=advice.after,
             picture=step_picture(shown, at.now_ns),
+            since_attach=since_attach(shown),
             lost_records=self._timeline.losses.get("records", 0),
             zero_timestamps=self._timeline.losses.get("zero_timestamps", 0),
         )
@@ -176,4 +178,5 @@ def _snapshot(
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
         picture=step_picture(shown),
+        since_attach=since_attach(shown),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brrrtop.model.settings import PANES, Settings
+from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.tui.palette import THEMES
 from brrrtop.tui.screens.commands import Command
 
@@ -39,6 +39,7 @@ def commands(settings: Settings) -> tuple[Command, ...]:
     for name in PANES:
         does = "show" if name in settings.hidden else "hide"
         panes.append((f"{does} pane: {name}", "", f"screen.hide('{name}')"))
-        panes.append((f"zoom pane: {name}", "z", f"screen.zoom_pane('{name}')"))
+        if name in ZOOMED:
+            panes.append((f"zoom pane: {name}", "z", f"screen.zoom_pane('{name}')"))
     themes = [(f"theme: {name}", "t", f"app.theme('{name}')") for name in THEMES]
     return (*_FIXED, *panes, *themes)

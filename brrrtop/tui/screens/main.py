@@ -10,7 +10,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import Input, Label
 
-from brrrtop.model.settings import PANES, Settings
+from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.tui.screens.view import TooSmall, View
 from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import Advice
@@ -48,10 +48,6 @@ LAST: tuple[Key, ...] = (
     ("y", "copy", "app.copy"),
     ("s", "sort", "screen.sort(1)"),
 )
-
-
-ZOOMED = ("kernels", "advice", "history", "step", "side")
-"""The panes that `z` zooms, in this order."""
 
 
 class Configured(Protocol):

@@ -9,10 +9,10 @@ from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import BucketTime, booked
 from brrrtop.tui.renderables.line import rows, stacked
-from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.pane import Fitted
 
 
-class AccountPane(Pane):
+class AccountPane(Fitted):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         estimate = snapshot.estimate
         if estimate is None:

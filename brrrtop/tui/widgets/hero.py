@@ -7,10 +7,10 @@ from rich.text import Text
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text.hero import cost, hero
 from brrrtop.tui.renderables.line import stacked, wrapped
-from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.pane import Fitted
 
 
-class Hero(Pane):
+class Hero(Fitted):
     """Takes no room while nothing is judged."""
 
     def show(self, snapshot: Snapshot) -> None:
