@@ -11,7 +11,6 @@ from brrrtop.session.session import Session
 from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 
-
 SHORT = Path(__file__).parents[1] / "recordings" / "promises" / "dataloader-stall.brrr"
 
 
