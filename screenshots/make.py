@@ -27,7 +27,7 @@ from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.palette import Palette
 
-DARK, LIGHT = Palette(), Palette(dark=False)
+DARK, LIGHT = Palette(), Palette("light")
 NO_COLOUR, ASCII = Palette(colour=False), Palette(colour=False, ascii=True)
 LOOKS = {"dark": DARK, "light": LIGHT, "no-color": NO_COLOUR, "ascii": ASCII}
 VIEWS = {

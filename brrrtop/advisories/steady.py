@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from brrrtop.model.advice import Advisory
+from brrrtop.text import units
 
 APPEARS_AFTER = 2
 """Windows in a row; windows overlap, so one odd step fills one or two."""
@@ -18,6 +19,13 @@ DISAPPEARS_AFTER = 3
 ALONE = frozenset({"warming-up", "records-lost"})
 """These silence everything else at once: what was advised before no longer stands on facts."""
 HEALTHY = "none-healthy"
+NEWEST = 0.25
+"""Weight of the newest window in what advice is ordered by: two of like gain do not swap places with
+every window."""
+OVERTAKES = 1.15
+"""So much more must it be worth than what is before it."""
+LINES = "lines"
+"""Evidence that comes with a sample now and then: it stays, with its age."""
 
 
 @dataclass(slots=True)
@@ -26,6 +34,12 @@ class _Seen:
     positives: int = 0
     negatives: int = 0
     shown: bool = False
+    worth: float | None = None
+    """What it is ordered by, over the last windows."""
+    lines: tuple[str, ...] = ()
+    """The newest that were known."""
+    lines_ns: int = 0
+    """When that was."""
 
 
 class Steady:
@@ -36,6 +50,7 @@ class Steady:
         self._seen: dict[str, _Seen] = {}
         self._before: dict[str, _Seen] = {}
         """Before the newest window."""
+        self._order: list[str] = []
         self._windows = 0
 
     @property
@@ -55,9 +70,10 @@ class Steady:
         """Drop all history, as after a seek or a restart of the trainer; silence stays."""
         self._seen.clear()
         self._before.clear()
+        self._order = []
         self._windows = 0
 
-    def look(self, given: Iterable[Advisory], again: bool = False) -> None:
+    def look(self, given: Iterable[Advisory], again: bool = False, t_ns: int = 0) -> None:
         """What one more window says, best first.
 
         All that the first one says is shown: there is nothing that it could flicker against, and the
@@ -65,6 +81,7 @@ class Steady:
 
         Args:
             again: It is the newest window once more, judged anew: counted once, by this verdict.
+            t_ns: Its end.
         """
         if again:
             self._take_back()
@@ -76,7 +93,9 @@ class Steady:
             self._seen = {kind: s for kind, s in self._seen.items() if kind in ALONE}
         for kind, advisory in latest.items():
             seen = self._seen.setdefault(kind, _Seen(advisory))
-            seen.advisory = advisory
+            seen.advisory = _with_lines(advisory, seen, t_ns)
+            won = worth(advisory)
+            seen.worth = won if seen.worth is None else seen.worth + NEWEST * (won - seen.worth)
             seen.positives += 1
             seen.negatives = 0
             sure = advisory.confidence >= SURE or self._windows == 1
@@ -86,6 +105,24 @@ class Steady:
             seen.positives = 0
             seen.negatives += 1
         self._seen = {kind: s for kind, s in self._seen.items() if s.negatives < DISAPPEARS_AFTER}
+        self._put_in_order()
+
+    def _put_in_order(self) -> None:
+        """What is shown, best first; what was before another stays there at about the same worth."""
+        shown = [kind for kind, seen in self._seen.items() if seen.shown]
+        order = [kind for kind in self._order if kind in shown]
+        order += sorted(set(shown) - set(order), key=lambda kind: rank(self._seen[kind].advisory))
+        fresh = set(order) - set(self._order)
+        for end in range(1, len(order)):
+            for at in range(end, 0, -1):
+                before, mine = self._worth(order[at - 1]), self._worth(order[at])
+                if mine <= before * (1.0 if order[at] in fresh else OVERTAKES):
+                    break
+                order[at - 1], order[at] = order[at], order[at - 1]
+        self._order = order
+
+    def _worth(self, kind: str) -> float:
+        return self._seen[kind].worth or 0.0
 
     def _take_back(self) -> None:
         """Uncounts the newest window; what is shown since is shown, or it would flicker."""
@@ -100,18 +137,42 @@ class Steady:
     @property
     def current(self) -> tuple[Advisory, ...]:
         """What to show now: largest bound times confidence first; healthy only when alone."""
-        return parted(self._shown(), self._silenced)[0]
+        return tuple(one for one in self._shown() if one.kind not in self._silenced)
 
     @property
     def quiet(self) -> tuple[Advisory, ...]:
         """What would be shown, had nobody silenced it."""
-        return parted(self._shown(), self._silenced)[1]
+        return tuple(one for one in self._shown() if one.kind in self._silenced)
 
     def _shown(self) -> list[Advisory]:
-        shown = [seen.advisory for seen in self._seen.values() if seen.shown]
+        shown = [self._seen[kind].advisory for kind in self._order]
         if any(a.saves_at_most for a in shown):
             shown = [a for a in shown if a.kind != HEALTHY]
         return shown
+
+
+def _with_lines(advisory: Advisory, seen: _Seen, t_ns: int) -> Advisory:
+    """The same, with the lines of an earlier window where this one happens to name none."""
+    if LINES not in advisory.evidence:
+        return advisory
+    if advisory.evidence[LINES]:
+        seen.lines, seen.lines_ns = tuple(advisory.evidence[LINES]), t_ns
+        return advisory
+    if not seen.lines:
+        return advisory
+    age = units.duration(max(0, t_ns - seen.lines_ns))
+    return replace(
+        advisory,
+        says=f"{advisory.says}, {age} ago most in {_place(seen.lines[0])}",
+        evidence={**advisory.evidence, LINES: list(seen.lines), "lines_seen": f"{age} ago"},
+    )
+
+
+def _place(line: str) -> str:
+    """`train.py:8 main | loss.item()` → its place and the source in it."""
+    where, _, source = line.partition(" | ")
+    place = where.split(" ")[0]
+    return f"{place} (`{source}`)" if source else place
 
 
 def _copied(seen: dict[str, _Seen]) -> dict[str, _Seen]:
@@ -129,6 +190,10 @@ def parted(
 
 def rank(advisory: Advisory) -> tuple[float, float, str]:
     """Order of advice: largest predicted gain first, else bound times confidence; what saves nothing last."""
+    return (-worth(advisory), -advisory.confidence, advisory.kind)
+
+
+def worth(advisory: Advisory) -> float:
+    """The predicted gain, else the bound times the confidence."""
     bound = (advisory.saves_at_most or 0.0) * advisory.confidence
-    won = bound if advisory.saves is None else advisory.saves
-    return (-won, -advisory.confidence, advisory.kind)
+    return bound if advisory.saves is None else advisory.saves

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 
 MODERN = frozenset(
     "alacritty contour foot ghostty iterm2 kitty konsole mlterm rio st tmux vte wezterm".split()
 )
 """Terminals that name themselves without their number of colours, which is 256 at least."""
-_WORDS = {"dark": True, "light": False}
 
 
 def colour_system(environment: Mapping[str, str]) -> str | None:
@@ -27,23 +24,8 @@ def has_light_background(environment: Mapping[str, str]) -> bool:
     return background.isdecimal() and (background == "7" or 9 <= int(background) <= 15)
 
 
-def _path() -> Path:
-    import platformdirs  # takes 10 ms that a report does not need
-
-    return Path(platformdirs.user_state_dir("brrrtop")) / "background"
-
-
-def is_dark(environment: Mapping[str, str]) -> bool:
-    """Whether the screen is to be dark."""
-    with suppress(OSError, UnicodeDecodeError):
-        kept = _WORDS.get(_path().read_text("ascii").strip())
-        if kept is not None:
-            return kept
-    return not has_light_background(environment)
-
-
-def remember(dark: bool) -> None:
-    """For the next time; where nothing can be written, not."""
-    with suppress(OSError):
-        _path().parent.mkdir(parents=True, exist_ok=True)
-        _path().write_text("dark\n" if dark else "light\n", "ascii")
+def theme(environment: Mapping[str, str], chosen: str | None) -> str:
+    """The theme somebody chose, else `dark` or `light` as the terminal is."""
+    if chosen is not None:
+        return chosen
+    return "light" if has_light_background(environment) else "dark"

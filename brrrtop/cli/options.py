@@ -19,6 +19,8 @@ class Options:
     gpu: int | None = None
     no_color: bool = False
     ascii: bool = False
+    theme: str | None = None
+    """Of the screen; None: the one chosen before."""
     yes: bool = False
     max_overhead: float = 0.01
     """Share of step time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -11,10 +12,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from brrrtop.cli import baseline, colours, output
+from brrrtop.cli import baseline, colours, output, settings
 from brrrtop.cli.options import Options
 from brrrtop.cli.signals import uninterrupted
 from brrrtop.errors import UsageError
+from brrrtop.text import phrases
+from brrrtop.text.hero import cost, hero
 from brrrtop.text.printable import printable
 
 FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
@@ -25,6 +28,7 @@ DEMO_STEPS = 2
 """Whole steps a demo opens on: within one, what waits between steps is not seen yet."""
 
 if TYPE_CHECKING:
+    from brrrtop.model.snapshot import Snapshot
     from brrrtop.session.replay import Replay
     from brrrtop.sources.source import Source
     from brrrtop.tui.driver import Driver
@@ -58,23 +62,50 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with uninterrupted():
         from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
-        from brrrtop.tui.palette import Palette
+        from brrrtop.tui.palette import THEMES, Palette
 
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
     ascii_only = options.ascii or not output.speaks_unicode()
-    palette = Palette(colours.is_dark(os.environ), colour, ascii_only)
+    kept = settings.load()
+    chosen = options.theme or (kept.theme if kept.theme in THEMES else None)
+    palette = Palette(colours.theme(os.environ, chosen), colour, ascii_only)
     app = BrrrtopApp(
         driver,
         interval_s=options.interval,
         palette=palette,
         label=printable(label),
-        remember=colours.remember,
+        settings=kept,
+        remember=settings.save,
     )
+    gc.freeze()  # modules and the file stay: nothing to look through again and again
+    gc.enable()
     with _told_of_interrupts(app.interrupt):
         app.run()
     if app.fault is not None:
         raise app.fault
+    for line in parting_lines(app.snapshot, options):
+        output.say(line)
     return INTERRUPTED if app.return_code is None else app.return_code
+
+
+def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
+    """What stays in the terminal when the screen has gone: the verdict, what to try, how to go on."""
+    estimate = snapshot.estimate
+    if estimate is None:
+        return []
+    lines = [f"{snapshot.source.label}: {phrases.verdict(estimate)}, {hero(snapshot)}".rstrip(", ")]
+    spent = cost(snapshot)
+    lines += [f"  {spent}"] if spent else []
+    for advisory in snapshot.advisories[:1]:
+        lines.append(f"  try: {advisory.suggests}")
+    again = (
+        f"brrrtop replay {options.file or options.record}" if options.file or options.record else ""
+    )
+    if options.verb == "demo":
+        again = f"brrrtop demo {options.scenario}" if options.scenario else "brrrtop demo"
+    if not again and snapshot.source.pid is not None:
+        again = f"brrrtop attach {snapshot.source.pid}; --record FILE keeps it for a replay"
+    return [*lines, f"  again: {again}"] if again else lines
 
 
 @contextmanager
@@ -110,6 +141,7 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
         whole = analyze(source, device=options.gpu, trimmed=trimmed, silenced=options.silenced)
         output.report(baseline.compared(whole, before), options)
         return 0
+    gc.disable()  # until the first frame: a tenth of the start went into looking for garbage
     with uninterrupted():
         from brrrtop.cli.opening_view import FromFirstActivity
         from brrrtop.session.replay import Replay

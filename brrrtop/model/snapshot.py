@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from brrrtop.model.account import Split
+from brrrtop.model.account import Account, Split
 from brrrtop.model.advice import Advisory, WhatIf
-from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import StrEnum
 
 if TYPE_CHECKING:
     from brrrtop.model.comparison import Baseline, Comparison
+    from brrrtop.model.step_picture import StepPicture
 
 
 class Freshness(StrEnum):
@@ -28,11 +29,33 @@ class Freshness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """The split at one earlier time, for the graph."""
+    """What was new in one earlier window, for the graph."""
 
     t_ns: int
     split: Split
-    regime: Regime
+    account: Account | None = None
+    """Of the part that was new; None where only the split is known."""
+    steps_ns: tuple[int, ...] = ()
+    """Durations of the steps that ended in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinceAttach:
+    """Where the device's time went since watching began, as far as it was judged.
+
+    What was not traced is taken to have been as the traced part around it.
+    """
+
+    duration_ns: int = 0
+    buckets_ns: Mapping[str, float] = field(default_factory=dict)
+    """Fields of the account without `_ns`, idle causes as `idle_` and their name; what is 0 is left
+    out. They add up to the duration."""
+
+    @property
+    def lost_ns(self) -> float:
+        """Time in neither arithmetic nor memory traffic; what nobody can class is not in it."""
+        useful = ("compute", "memory", "unknown")
+        return sum(ns for bucket, ns in self.buckets_ns.items() if bucket not in useful)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +124,12 @@ class Snapshot:
     """Newest reading of each `Metric` of the device shown."""
     gauge_history: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     history: tuple[HistoryPoint, ...] = ()
+    since_attach: SinceAttach = field(default_factory=SinceAttach)
+    """Of the device shown."""
+    picture: StepPicture | None = None
+    """One step of the device shown; None until there is activity."""
+    whole_ns: int | None = None
+    """Length of a finished source; None for one that goes on."""
     events: tuple[Event, ...] = ()
     lost_records: int = 0
     zero_timestamps: int = 0

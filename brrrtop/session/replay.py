@@ -1,7 +1,8 @@
 """Plays a finished source into snapshots: pause, step, seek, speed.
 
 A trace of a few steps lasts milliseconds, so unless a speed is asked for, short sources are
-slowed down until somebody can watch them; the speed shown is the true one.
+slowed down until somebody can watch them; the speed shown is the true one. A source no longer than
+a window is judged as a whole, whatever the playhead has passed: all that it can say is known.
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from dataclasses import replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Span
+from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.session import Session
+from brrrtop.session.whole import WholeFile
+from brrrtop.timeline.windows import WINDOW_NS
 
 WATCHABLE_S = 30.0
 """A source shorter than this is stretched to it where no speed is asked for."""
@@ -42,6 +46,11 @@ class Replay:
         self._speed = watchable if speed is None else speed
         # The first picture shows something: a twentieth of the source, at most a window.
         self._head_ns = float(span.t0_ns + min(span.duration_ns // 20, 10**10))
+        self._device_id: int | None = session.device_id
+        self._whole: WholeFile | None = None
+        if span.duration_ns <= WINDOW_NS:
+            self._whole = WholeFile(session.source)
+            session.source.seek(span.t0_ns)
         self._last_s = clock()
         self._paused = False
 
@@ -71,7 +80,18 @@ class Replay:
         done = self._head_ns >= float(self._span.t1_ns)
         head = self._span.t1_ns if done else int(self._head_ns)
         snapshot = self._session.advance(head)
+        if self._whole is not None:
+            snapshot = self._judged_whole(self._whole, snapshot)
         return replace(snapshot, paused=self._paused, speed=self._speed)
+
+    def _judged_whole(self, whole: WholeFile, at: Snapshot) -> Snapshot:
+        found = whole.verdict(at, self._device_id, self._session.silenced)
+        base = self._session.baseline
+        if base is None or base.here or found.estimate is None:
+            return found
+        tracker = BaselineTracker(base)
+        tracker.look_at_whole(found.estimate)
+        return replace(found, comparison=tracker.comparison)
 
     def pause(self) -> None:
         self._paused = True
@@ -98,6 +118,7 @@ class Replay:
         self._speed /= 2
 
     def select_device(self, device_id: int) -> None:
+        self._device_id = device_id
         self._session.select_device(device_id)
 
     def mark_baseline(self) -> str:

@@ -6,7 +6,6 @@ trace go through the same lines.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,20 +13,22 @@ import numpy as np
 from brrrtop.advisories.advise import Advice, advise
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.snapshot import Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
+from brrrtop.model.snapshot import Event, Freshness, Overhead, Snapshot, SourceInfo
+from brrrtop.model.step_picture import StepPicture
 from brrrtop.model.tables import Gauges, Span
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
 from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.events import EventLog
+from brrrtop.session.history import History
 from brrrtop.sources.source import Source
 from brrrtop.timeline import watched, windows
 from brrrtop.timeline.timeline import Timeline
 
-HISTORY_POINTS = 600
 GAUGE_POINTS = 120
 STALE_NS = 5_000_000_000
 MATTERS = 0.02
@@ -55,7 +56,8 @@ class Session:
 
     def _begin(self) -> None:
         self.timeline = Timeline(self._keep_ns)
-        self._history: deque[HistoryPoint] = deque(maxlen=HISTORY_POINTS)
+        self._history = History()
+        self._picture: StepPicture | None = None
         self._log = EventLog()
         self._steady = Steady(self._silenced)
         self._judged_to_ns = 0
@@ -69,9 +71,14 @@ class Session:
         """The device that the next snapshots speak of; None: the busiest."""
         if device_id != self._device_id:
             self._device_id = device_id
-            self._history.clear()
+            self._history = History()
             self._steady.forget()
             self._judged_to_ns = 0
+
+    @property
+    def device_id(self) -> int | None:
+        """The device that was asked for; None: the busiest."""
+        return self._device_id
 
     @property
     def baseline(self) -> Baseline | None:
@@ -86,7 +93,7 @@ class Session:
             baseline=self._marking.baseline,
         )  # fmt: skip
         heir._log = EventLog(self._log.events)
-        heir._history.extend(self._history)
+        heir._history.go_on_from(self._history)
         return heir
 
     @property
@@ -176,7 +183,7 @@ class Session:
         """The clock of a live source was set back: what was seen lies in a future that is none."""
         self.timeline.begin_anew()
         self._judged_to_ns = 0
-        self._history.clear()
+        self._history.clear_points()
         self._log.clock_fell(now_ns)
 
     def _judge(self, span: Span) -> None:
@@ -190,9 +197,11 @@ class Session:
             return
         self.judged = everyone[shown]
         self._others = tuple(everyone[i].estimate for i in ids)
-        self._remember(span, shown)
+        self._history.add(self.judged)
+        self._picture = step_picture(self.judged)
         self._advice = advise(self.judged)
-        self._steady.look(self._advice.given, again=span.t1_ns <= self._judged_to_ns)
+        again = span.t1_ns <= self._judged_to_ns
+        self._steady.look(self._advice.given, again=again, t_ns=span.t1_ns)
         self._marking.look(self.judged.estimate, self._part)
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)
@@ -211,16 +220,6 @@ class Session:
 
     def _part(self, span: Span, device_id: int) -> Estimate:
         return estimate(self.timeline.window(span, device_id)).estimate
-
-    def _remember(self, span: Span, device_id: int) -> None:
-        """One more point of the split's history: the part of the span that is new."""
-        assert self.judged is not None
-        fresh = Span(max(span.t0_ns, self._judged_to_ns), span.t1_ns)
-        part = self.judged.estimate
-        if fresh.t0_ns > span.t0_ns:
-            part = estimate(self.timeline.window(fresh, device_id)).estimate
-        if part.account.duration_ns:
-            self._history.append(HistoryPoint(span.t1_ns, part.split, part.regime))
 
     def _snapshot(self, now: int, wall_ns: int | None) -> Snapshot:
         gauges = self._gauges(now)
@@ -242,7 +241,10 @@ class Session:
             silenced=self._steady.quiet if self.judged else (),
             gauges=latest,
             gauge_history=_history(gauges),
-            history=tuple(self._history),
+            history=self._history.points,
+            since_attach=self._history.since_attach,
+            picture=self._picture,
+            whole_ns=None if span is None else span.duration_ns,
             events=self._log.events,
             lost_records=self.timeline.losses.get("records", 0),
             zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from brrrtop.advisories.advise import advise
+from brrrtop.advisories.advise import Advice, advise
 from brrrtop.advisories.steady import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.step_picture import step_picture
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span
+from brrrtop.session.history import since_attach
 from brrrtop.sources.source import Source
 from brrrtop.timeline.timeline import Timeline
 
@@ -39,13 +41,11 @@ def analyze(
     Raises:
         BadInput: No device activity, no such device, or no such steps.
     """
-    timeline = Timeline()
-    for frame in source.frames():
-        timeline.add(frame)
+    timeline = read(source)
     source.close()  # the timeline has it all, and large traces twice are too much
     timeline.settle()
     give_back()
-    span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
+    span = _span(timeline)
     ids = timeline.active_devices(span)
     if not ids:
         helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
@@ -79,6 +79,64 @@ def analyze(
         whatif=advice.whatif,
         whatif_after=advice.after,
     )
+
+
+def read(source: Source) -> Timeline:
+    """All of a source from where it stands."""
+    timeline = Timeline()
+    for frame in source.frames():
+        timeline.add(frame)
+    return timeline
+
+
+def _span(timeline: Timeline) -> Span:
+    return Span(timeline.first_ns or 0, timeline.last_ns or 0)
+
+
+class WholeFile:
+    """A finished source judged as a whole, for a screen whose playhead is a cursor on it.
+
+    Args:
+        source: Read to its end; rewind it before it is read again.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._timeline = read(source)
+        self._ids = self._timeline.active_devices(_span(self._timeline))
+        self._judged: list[Analysis] = []
+        self._advice: dict[int, Advice] = {}
+
+    def verdict(self, at: Snapshot, device_id: int | None, silenced: frozenset[str]) -> Snapshot:
+        """What a snapshot of the playhead shows, with the verdict and the advice of the whole.
+
+        The picture is of the last step that the playhead has passed. Where no device did anything
+        the snapshot stays as it is.
+        """
+        if not self._ids:
+            return at
+        if not self._judged:
+            span = _span(self._timeline)
+            self._judged = [estimate(self._timeline.window(span, i)) for i in self._ids]
+        number = self._ids.index(device_id) if device_id in self._ids else 0
+        shown = self._judged[number]
+        if number not in self._advice:
+            self._advice[number] = advise(shown)
+        advice = self._advice[number]
+        heard, quiet = parted(advice.given, silenced)
+        return replace(
+            at,
+            estimate=shown.estimate,
+            devices=tuple(one.estimate for one in self._judged),
+            advisories=heard,
+            silenced=quiet,
+            whatif=advice.whatif,
+            whatif_after=advice.after,
+            picture=step_picture(shown, at.now_ns),
+            since_attach=since_attach(shown),
+            lost_records=self._timeline.losses.get("records", 0),
+            zero_timestamps=self._timeline.losses.get("zero_timestamps", 0),
+        )
 
 
 def _trimmed(timeline: Timeline, judged: Analysis) -> Analysis:
@@ -123,4 +181,6 @@ def _snapshot(
         devices=tuple(j.estimate for j in judged),
         lost_records=timeline.losses.get("records", 0),
         zero_timestamps=timeline.losses.get("zero_timestamps", 0),
+        picture=step_picture(shown),
+        since_attach=since_attach(shown),
     )

@@ -14,13 +14,14 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
 from brrrtop.model.advice import Advisory
+from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.tui import driver as abilities
 from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
 from brrrtop.tui.filters import Asciified, Colourless, Printable
 from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
-from brrrtop.tui.palette import Palette
+from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
@@ -57,7 +58,8 @@ class BrrrtopApp(App[int]):
     Args:
         interval_s: Between two snapshots.
         label: What is being opened, shown until the first snapshot is there.
-        remember: Told what was chosen each time somebody turns dark into light or back.
+        settings: What was chosen before; the theme is the palette's.
+        remember: Told the settings each time somebody changes them.
 
     `fault` is what ended it early, None after an ordinary quit.
     """
@@ -92,6 +94,9 @@ class BrrrtopApp(App[int]):
         Binding("4,l", "log", show=False),
         Binding("5,b", "compare", show=False),
         Binding("6,w", "whatif", show=False),
+        Binding("p", "step_picture", show=False),
+        Binding("C", "code", show=False),
+        Binding("colon,ctrl+p", "commands", show=False),
     ]
 
     def __init__(
@@ -101,14 +106,15 @@ class BrrrtopApp(App[int]):
         interval_s: float = 0.5,
         palette: Palette | None = None,
         label: str = "",
-        remember: Callable[[bool], None] | None = None,
+        settings: Settings | None = None,
+        remember: Callable[[Settings], None] | None = None,
     ) -> None:
         super().__init__(driver_class=Terminal)
         self.palette = palette or Palette()
         if self.no_color:
             self.palette = replace(self.palette, colour=False)
         self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
-        self._sixteen = {dark: Sixteen(dark) for dark in (True, False)}
+        self.settings = settings or Settings()
         self.fault: BaseException | None = None
         self._complete = self._interrupted = self._hung_up = False
         self.snapshot = Snapshot(
@@ -130,7 +136,7 @@ class BrrrtopApp(App[int]):
         if not self.palette.colour:
             filters.append(self._colourless)
         elif self.console.color_system == "standard":
-            filters.append(self._sixteen[self.palette.dark])
+            filters.append(Sixteen(self.palette.theme))
         if self.palette.ascii:
             filters.append(self._asciified)
         return filters
@@ -139,8 +145,8 @@ class BrrrtopApp(App[int]):
         return MainView(id="main")
 
     def on_mount(self) -> None:
-        self.register_theme(theme("brrrtop-dark", True))
-        self.register_theme(theme("brrrtop-light", False))
+        for name in THEMES:
+            self.register_theme(theme(name))
         self._apply_theme()
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
@@ -156,7 +162,7 @@ class BrrrtopApp(App[int]):
         self._feed.stop()
 
     def _apply_theme(self) -> None:
-        self.theme = "brrrtop-dark" if self.palette.dark else "brrrtop-light"
+        self.theme = f"brrrtop-{self.palette.theme}"
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         newest = message.snapshot
@@ -327,14 +333,38 @@ class BrrrtopApp(App[int]):
         if path:
             self._feed.ask(lambda d: d.save(path))
 
-    def action_theme(self) -> None:
-        self.palette = Palette(not self.palette.dark, self.palette.colour, self.palette.ascii)
+    def action_theme(self, name: str = "") -> None:
+        """The theme of that name, else the next."""
+        self.palette = Palette(
+            name or self.palette.next_theme, self.palette.colour, self.palette.ascii
+        )
         self._apply_theme()
-        if self._remember is not None:
-            self._remember(self.palette.dark)
+        self.choose(replace(self.settings, theme=self.palette.theme))
+        self.say(f"theme: {self.palette.theme}")
         for screen in self.screen_stack:
             if isinstance(screen, View):
                 screen.redraw()
+
+    def choose(self, settings: Settings) -> None:
+        """Keeps what somebody chose, for the next time too."""
+        self.settings = settings
+        if self._remember is not None:
+            self._remember(settings)
+
+    def action_commands(self) -> None:
+        """All that can be done, by name."""
+        from brrrtop.tui.commands import commands
+        from brrrtop.tui.screens.commands import CommandDialog
+
+        self.clear_notifications()
+        self.push_screen(CommandDialog(commands(self.settings)), self._run_command)
+
+    async def _run_command(self, action: str | None) -> None:
+        if action is None:
+            return
+        if action.startswith("screen."):
+            self.action_main()
+        await self.run_action(action)
 
     def action_main(self) -> None:
         while len(self.screen_stack) > 1:
@@ -363,6 +393,19 @@ class BrrrtopApp(App[int]):
         from brrrtop.tui.screens.log import LogView
 
         self._open(LogView())
+
+    def action_step_picture(self) -> None:
+        from brrrtop.tui.screens.step import StepView
+
+        self._open(StepView())
+
+    def on_step_strip_opened(self) -> None:
+        self.action_step_picture()
+
+    def action_code(self) -> None:
+        from brrrtop.tui.screens.code import CodeView
+
+        self._open(CodeView())
 
     def action_compare(self) -> None:
         from brrrtop.tui.screens.compare import CompareView

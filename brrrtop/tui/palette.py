@@ -34,20 +34,24 @@ MARKS: Mapping[str, BucketStyle] = MappingProxyType(
         "exposed_copy": _COPY,
         "idle_input": BucketStyle("i", "i", "i", "idle1"),
         "idle_launch": BucketStyle("l", "l", "l", "idle2"),
-        "idle_sync": BucketStyle("s", "s", "s", "idle1"),
-        "idle_allocator": BucketStyle("a", "a", "a", "idle2"),
-        "idle_compile": BucketStyle("j", "j", "j", "idle1"),
-        "idle_gc": BucketStyle("g", "g", "g", "idle2"),
-        "idle_checkpoint": BucketStyle("k", "k", "k", "idle1"),
-        "idle_logging": BucketStyle("o", "o", "o", "idle2"),
-        "idle_evaluation": BucketStyle("e", "e", "e", "idle1"),
+        "idle_sync": BucketStyle("s", "s", "s", "idle4"),
+        "idle_allocator": BucketStyle("a", "a", "a", "idle3"),
+        "idle_compile": BucketStyle("j", "j", "j", "idle3"),
+        "idle_gc": BucketStyle("g", "g", "g", "idle3"),
+        "idle_checkpoint": BucketStyle("k", "k", "k", "idle3"),
+        "idle_logging": BucketStyle("o", "o", "o", "idle3"),
+        "idle_evaluation": BucketStyle("e", "e", "e", "idle3"),
         "idle_io": BucketStyle("f", "f", "f", "idle1"),
-        "idle_host": BucketStyle("h", "h", "h", "idle2"),
-        "idle_device": BucketStyle("d", "d", "d", "idle1"),
-        "idle_other_process": BucketStyle("p", "p", "p", "idle2"),
+        "idle_host": BucketStyle("h", "h", "h", "idle5"),
+        "idle_device": BucketStyle("d", "d", "d", "idle3"),
+        "idle_other_process": BucketStyle("p", "p", "p", "idle3"),
         "idle_unknown": BucketStyle("n", "n", "n", "idle3"),
         "unknown": BucketStyle("?", "·", "?", "unknown"),
         "mixed": BucketStyle("+", "▒", "+", "text"),
+        "launching": BucketStyle("L", "▄", "l", "launching"),
+        "optimizer": BucketStyle("A", "▚", "a", "underfilled"),
+        "annotation": BucketStyle("r", "▁", "_", "rule"),
+        "host": BucketStyle("H", "▄", "h", "muted"),
     }
 )
 
@@ -69,8 +73,11 @@ DARK: Mapping[str, str] = MappingProxyType(
         "comm": "#e8d44d",
         "copy": "#c3b23a",
         "idle1": "#f079a8",
-        "idle2": "#d65c8c",
+        "idle2": "#d0588f",
         "idle3": "#b5718f",
+        "idle4": "#f7bfd8",
+        "idle5": "#b56d98",
+        "launching": "#7fb3a6",
         "unknown": "#8a94a0",
         "good": "#3fc59d",
         "alarm": "#ff6b5e",
@@ -92,8 +99,11 @@ LIGHT: Mapping[str, str] = MappingProxyType(
         "comm": "#6d6200",
         "copy": "#7b6f14",
         "idle1": "#b3175f",
-        "idle2": "#922055",
+        "idle2": "#7d1546",
         "idle3": "#8c4667",
+        "idle4": "#c0407c",
+        "idle5": "#6b3a5a",
+        "launching": "#2c6b5c",
         "unknown": "#626b75",
         "good": "#00734f",
         "alarm": "#c1121f",
@@ -102,12 +112,61 @@ LIGHT: Mapping[str, str] = MappingProxyType(
 """Hues after Okabe and Ito, which the common colour-blindnesses tell apart; each has at least 4.5:1
 on its background, and `on_fill` at least 4.5:1 on it (WCAG 2.1, 1.4.3)."""
 
+HIGH_CONTRAST: Mapping[str, str] = MappingProxyType(
+    {
+        **DARK,
+        "background": "#000000",
+        "raised": "#000000",
+        "cursor": "#00457a",
+        "text": "#ffffff",
+        "muted": "#d0d0d0",
+        "rule": "#a0a0a0",
+        "on_fill": "#000000",
+        "compute": "#5cd6ff",
+        "memory": "#ffb700",
+        "overhead": "#ff8fc7",
+        "idle1": "#ff8fc7",
+        "idle2": "#f05ba6",
+        "idle3": "#e0a0c0",
+        "idle5": "#d98cc0",
+        "unknown": "#c0c0c0",
+        "good": "#4dffb8",
+        "alarm": "#ff8a80",
+    }
+)
+COLOUR_BLIND: Mapping[str, str] = MappingProxyType(
+    {
+        **DARK,
+        "compute": "#7a9dff",
+        "memory": "#ffb000",
+        "overhead": "#f2619f",
+        "underfilled": "#a390f5",
+        "comm": "#e0e0e0",
+        "copy": "#b4b4b4",
+        "idle1": "#f2619f",
+        "idle2": "#d4559a",
+        "idle4": "#ffc4de",
+        "good": "#7a9dff",
+        "alarm": "#fe7a1f",
+    }
+)
+"""Blue, yellow, magenta and greys after IBM's palette: nothing hangs on red against green."""
+THEMES: Mapping[str, tuple[Mapping[str, str], bool]] = MappingProxyType(
+    {
+        "dark": (DARK, True),
+        "light": (LIGHT, False),
+        "high-contrast": (HIGH_CONTRAST, True),
+        "colour-blind": (COLOUR_BLIND, True),
+    }
+)
+"""By name: the palette, and whether its background is dark."""
+
 ASCII_FOR = str.maketrans(
     {
         **dict.fromkeys("–—─━╌┄╴╶▔▁‐‑−", "-"),
         **dict.fromkeys("│┃▏▎▍▌▐▕┆", "|"),
         **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯", "+"),
-        **dict.fromkeys("█▉▊▋▇▆▅▄▃▂", "#"),
+        **dict.fromkeys("█▉▊▋▇▆▅▄▃▂▚", "#"),
         **dict.fromkeys("•●◆■▪○◇□", "*"),
         **dict.fromkeys("’‘", "'"),
         **dict.fromkeys("“”", '"'),
@@ -143,16 +202,21 @@ ASCII_FOR = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """One way of drawing: dark or light, in colour or not, all of Unicode or ASCII."""
+    """One way of drawing: in which theme, in colour or not, all of Unicode or ASCII."""
 
-    dark: bool = True
+    theme: str = "dark"
     colour: bool = True
     ascii: bool = False
     _styles: dict[str, Style] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def palette(self) -> Mapping[str, str]:
-        return DARK if self.dark else LIGHT
+        return THEMES[self.theme][0]
+
+    @property
+    def next_theme(self) -> str:
+        names = tuple(THEMES)
+        return names[(names.index(self.theme) + 1) % len(names)]
 
     def style(self, hue: str, *, bold: bool = False) -> Style:
         """Text in the hue of a bucket or role; without colour only the weight stays."""

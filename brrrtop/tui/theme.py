@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from textual.theme import Theme
 
-from brrrtop.tui.palette import DARK, LIGHT
+from brrrtop.tui.palette import THEMES
 
 
-def theme(name: str, dark: bool) -> Theme:
-    palette = DARK if dark else LIGHT
+def theme(name: str) -> Theme:
+    palette, dark = THEMES[name]
     return Theme(
-        name=name,
+        name=f"brrrtop-{name}",
         dark=dark,
         primary=palette["compute"],
         secondary=palette["memory"],

@@ -36,9 +36,7 @@ COUNTERS_ALONE = "watch the GPU's counters alone: brrrtop --gpu 0"
 
 
 def _library() -> CLibrary:
-    return CLibrary(
-        LIBRARY_NAME, "agent", AGENT_DIR, SOURCE_DIR, FLAGS, LINK_FLAGS, COUNTERS_ALONE
-    )
+    return CLibrary(LIBRARY_NAME, "agent", AGENT_DIR, SOURCE_DIR, FLAGS, LINK_FLAGS, COUNTERS_ALONE)
 
 
 def library_path() -> Path:

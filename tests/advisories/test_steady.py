@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -159,3 +160,28 @@ def test_advice_never_flickers(windows: list[bool]) -> None:
     for place in range(1, len(states)):
         if states[place - 1] and not states[place]:
             assert not any(windows[place - DISAPPEARS_AFTER + 1 : place + 1])
+
+
+def test_two_of_like_gain_do_not_swap_places_with_every_window() -> None:
+    steady = after([advice("sync-point", 0.9, 0.30), advice("gc-pause", 0.9, 0.29)])
+    for first, second in ((0.29, 0.31), (0.30, 0.29), (0.29, 0.31)):
+        steady.look([advice("sync-point", 0.9, first), advice("gc-pause", 0.9, second)])
+        assert shown(steady)[0] == "sync-point"
+    for _ in range(6):
+        steady.look([advice("sync-point", 0.9, 0.1), advice("gc-pause", 0.9, 0.4)])
+    assert shown(steady)[0] == "gc-pause"
+
+
+def test_a_line_that_was_seen_stays_with_its_age() -> None:
+    seen = replace(
+        advice("sync-point", 0.9), evidence={"lines": ["train.py:41 step | loss.item()"]}
+    )
+    bare = replace(seen, evidence={"lines": []})
+    steady = Steady()
+    steady.look([seen], t_ns=10_000_000_000)
+    steady.look([bare], t_ns=24_000_000_000)
+    now = steady.current[0]
+    assert now.says == "says, 14.0 s ago most in train.py:41 (`loss.item()`)"
+    assert now.evidence["lines"] == ["train.py:41 step | loss.item()"]
+    steady.look([seen], t_ns=25_000_000_000)
+    assert steady.current[0] == seen

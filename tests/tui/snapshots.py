@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account, Split
 from brrrtop.model.advice import Advisory, StepWork, WhatIf
 from brrrtop.model.estimate import (
@@ -17,7 +19,16 @@ from brrrtop.model.estimate import (
     Side,
     Steps,
 )
-from brrrtop.model.snapshot import Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
+from brrrtop.model.snapshot import (
+    Event,
+    Freshness,
+    HistoryPoint,
+    Overhead,
+    SinceAttach,
+    Snapshot,
+    SourceInfo,
+)
+from brrrtop.model.step_picture import Bars, Lane, StepPicture
 from brrrtop.model.tables import Device, Span
 
 T0_NS = 1_760_000_000_000_000_000
@@ -201,6 +212,59 @@ def _steps(acc: Account) -> tuple[Span, ...]:
     return tuple(spans)
 
 
+def picture() -> StepPicture:
+    """A step of 24.5 ms: a wait of 10 ms for the loader, then kernels of all sides, one of them late."""
+    names = (
+        "DataLoader(num_workers=0)",
+        "cudaLaunchKernel",
+        "nvjet_tst",
+        "flash_fwd_kernel",
+        "Memcpy HtoD",
+        "nccl",
+    )
+    kinds = ("compute", "memory", "copy", "comm", "idle_input", "idle_launch", "launching")
+
+    def lane(name: str, *bars: tuple[float, float, str, int, float | None]) -> Lane:
+        starts, ends, kind, named, launched = zip(*bars, strict=True)
+        return Lane(
+            name,
+            Bars(
+                np.array([T0_NS + round(ms * MS) for ms in starts], np.int64),
+                np.array([T0_NS + round(ms * MS) for ms in ends], np.int64),
+                np.array([kinds.index(one) for one in kind], np.uint8),
+                np.array(named, np.int32),
+                np.array(
+                    [-1 if ms is None else T0_NS + round(ms * MS) for ms in launched], np.int64
+                ),
+            ),
+        )
+
+    return StepPicture(
+        span=Span(T0_NS, T0_NS + round(24.5 * MS)),
+        lanes=(
+            lane("Python", (0, 10.1, "idle_input", 0, None)),
+            lane("calls", (10.2, 10.4, "launching", 1, None), (18.1, 18.4, "launching", 1, None)),
+            lane(
+                "kernels", (10.4, 14.4, "compute", 2, 10.2), (14.4, 18.0, "memory", 3, 10.3),
+                (18.5, 22.5, "compute", 2, 18.1),
+            ),
+            lane("communication", (22.5, 24.5, "comm", 5, 18.3)),
+            lane("copies", (10.2, 10.4, "copy", 4, 10.2)),
+            lane("gaps", (0, 10.2, "idle_input", -1, None), (18.0, 18.5, "idle_launch", -1, None)),
+        ),
+        kinds=kinds,
+        names=names,
+        step=3,
+        steps=4,
+    )  # fmt: skip
+
+
+SINCE_ATTACH = SinceAttach(
+    3 * 3600 * 10**9,
+    {"compute": 1.1 * 3600e9, "memory": 0.4 * 3600e9, "idle_input": 1.4 * 3600e9, "underfilled": 0.1 * 3600e9},
+)  # fmt: skip
+
+
 def history(count: int = 60, end_ns: int = T0_NS) -> tuple[HistoryPoint, ...]:
     """A run that turns from compute-bound to input-bound."""
     points = []
@@ -208,9 +272,12 @@ def history(count: int = 60, end_ns: int = T0_NS) -> tuple[HistoryPoint, ...]:
         waits = 0.05 + 0.5 * (i / count) ** 2 + (0.08 if i % 7 == 0 else 0.0)
         unknown = 0.02
         rest = 1 - waits - unknown
-        split = Split(rest * 0.66, rest * 0.34, waits, unknown)
-        regime = Regime.OVERHEAD if waits > 0.4 else Regime.COMPUTE
-        points.append(HistoryPoint(end_ns - (count - i) * 500 * MS, split, regime))
+        acc = account(
+            500, compute=rest * 0.66, memory=rest * 0.34, unknown=unknown, input=waits * 0.79,
+            launch=waits * 0.15, sync=waits * 0.05,
+        )  # fmt: skip
+        steps = tuple(round(25 * MS * (1 + waits + 0.1 * (j % 5 == i % 5))) for j in range(10))
+        points.append(HistoryPoint(end_ns - (count - i) * 500 * MS, split_of(acc), acc, steps))
     return tuple(points)
 
 
@@ -242,6 +309,8 @@ def snapshot(**more: Any) -> Snapshot:
             23: tuple(0.9 - 0.8 * (i % 7) / 7 for i in range(60)),
         },
         "history": history(),
+        "picture": picture(),
+        "since_attach": SINCE_ATTACH,
         "events": EVENTS,
         "overhead": Overhead(0.004, 0.002, 0.031, 94 * 2**20),
         **more,
@@ -253,7 +322,8 @@ def snapshot(**more: Any) -> Snapshot:
 def waiting() -> Snapshot:
     return snapshot(
         freshness=Freshness.WAITING, age_ns=None, estimate=None, advisories=(), whatif=(), whatif_after=(), gauges={},
-        gauge_history={}, history=(), events=(), overhead=Overhead(),
+        gauge_history={}, history=(), events=(), overhead=Overhead(), picture=None,
+        since_attach=SinceAttach(),
     )  # fmt: skip
 
 
@@ -298,6 +368,6 @@ def unmeasured() -> Snapshot:
     )  # fmt: skip
     return snapshot(
         estimate=est, advisories=(), whatif=(), whatif_after=(), gauges={}, gauge_history={},
-        lost_records=1204,
+        lost_records=1204, picture=None, since_attach=SinceAttach(),
         overhead=Overhead(), history=(),
     )  # fmt: skip

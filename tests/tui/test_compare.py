@@ -75,7 +75,7 @@ def test_no_line_is_wider_than_the_screen_and_columns_line_up(width: int) -> Non
     assert len({row.index(" ms") for row in rows if row.split()[0] in "CM"}) == 1
 
 
-@pytest.mark.parametrize("look", [Palette(colour=False), Palette(colour=False, ascii=True)])
+@pytest.mark.parametrize("palette", [Palette(colour=False), Palette(colour=False, ascii=True)])
 async def test_without_colour_the_bars_still_tell_gone_from_new(palette: Palette) -> None:
     async with shown(compared(), palette=palette) as screen:
         text = await screen.press("b")

@@ -15,7 +15,8 @@ import textual.constants
 from rich.color import Color, ColorSystem
 from rich.style import Style
 
-from brrrtop.cli import colours
+from brrrtop.cli import colours, settings
+from brrrtop.model.settings import Settings
 from brrrtop.tui.palette import DARK, LIGHT, MARKS, Palette
 from brrrtop.tui.sixteen import mapped
 from tests.tui import snapshots
@@ -28,7 +29,7 @@ PAIRS = tuple(itertools.combinations(REGIMES, 2))
 def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
     """The codes of the style's own colours, text and field, on such a terminal."""
     if system in ("16", "8"):
-        style = mapped(style, dark)
+        style = mapped(style, "dark" if dark else "light")
     numbered = ColorSystem.EIGHT_BIT if system == "256" else ColorSystem.STANDARD
     codes = []
     for colour in (style.color, style.bgcolor):
@@ -44,7 +45,7 @@ def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("dark", [True, False])
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_regimes_differ(one: str, other: str, dark: bool, system: str) -> None:
-    palette = Palette(dark=dark)
+    palette = Palette("dark" if dark else "light")
     assert _as_sent(palette.style(one), dark, system) != _as_sent(
         palette.style(other), dark, system
     )
@@ -57,7 +58,7 @@ def test_regimes_differ(one: str, other: str, dark: bool, system: str) -> None:
 @pytest.mark.parametrize("dark", [True, False])
 @pytest.mark.parametrize("hue", [*REGIMES, "text", "muted", "underfilled", "comm", "good", "alarm"])
 def test_every_meaning_stands_out_from_the_background(hue: str, dark: bool, system: str) -> None:
-    palette = Palette(dark=dark)
+    palette = Palette("dark" if dark else "light")
     for under in ("background", "raised"):
         field = Style(bgcolor=palette.palette[under])
         assert _as_sent(palette.style(hue), dark, system) != _as_sent(field, dark, system)
@@ -79,7 +80,7 @@ async def test_the_screen_has_only_the_sixteen(
     monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
     palette = {value.lower() for value in (DARK if dark else LIGHT).values()}
     seen = set()
-    async with shown(snapshots.snapshot(), palette=Palette(dark=dark)) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette("dark" if dark else "light")) as screen:
         assert screen.app.console.color_system == "standard"
         await (screen.press(key) if key else screen.text())
         for segment in itertools.chain.from_iterable(screen.strips()):
@@ -146,23 +147,35 @@ def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | 
     [("15;0", True), ("0;15", False), ("0;default;15", False), ("7;8", True), ("0;7", False), ("", True), ("x", True)],
 )  # fmt: skip
 def test_the_background_is_what_the_terminal_says(said: str, dark: bool) -> None:
-    assert colours.is_dark({"COLORFGBG": said}) is dark
+    assert colours.theme({"COLORFGBG": said}, None) == ("dark" if dark else "light")
+    assert colours.theme({"COLORFGBG": said}, "colour-blind") == "colour-blind"
 
 
-async def test_a_choice_is_remembered_and_wins(
+async def test_choices_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert settings.load() == Settings()
+    app = None
+    async with shown(snapshots.snapshot()) as screen:
+        app = screen.app
+        app._remember = settings.save
+        await screen.press("t", "t", "z", "s")
+        await screen.press("colon", *"hide pane: gauges", "enter")
+    kept = settings.load()
+    assert kept == Settings("high-contrast", ("gauges",), "kernels", "mean")
+    assert app.settings == kept
+
+
+def test_a_settings_file_that_makes_no_sense_is_as_if_it_were_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    light = {"COLORFGBG": "0;15"}
-    assert not colours.is_dark(light)
-    colours.remember(True)
-    assert colours.is_dark(light)
-    colours.remember(False)
-    assert not colours.is_dark({})
-    (tmp_path / "brrrtop" / "background").write_text("pink")
-    assert colours.is_dark({})
-    chosen: list[bool] = []
-    async with shown(snapshots.snapshot()) as screen:
-        screen.app._remember = chosen.append
-        await screen.press("t", "t")
-    assert chosen == [False, True]
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = settings.path()
+    path.parent.mkdir(parents=True)
+    for text in ("theme = ", "hidden = 3\nzoomed = 'roof'", "\x00"):
+        path.write_text(text)
+        assert settings.load() == Settings()
+    path.write_text('theme = "light"\nhidden = ["gauges", "nonsense", "history"]')
+    assert settings.load() == Settings("light", ("history", "gauges"))
+    path.unlink()
+    path.mkdir()
+    settings.save(Settings("dark"))

@@ -31,7 +31,7 @@ async def test_the_verdict_says_at_which_line_the_host_is(read: Snapshot) -> Non
 async def test_at_80_columns_the_line_is_not_cut(read: Snapshot) -> None:
     async with shown(read, size=(80, 24)) as screen:
         text = await screen.text()
-    assert text.count("nb/reader.py:30") == 2, "in the verdict and in the advice"
+    assert text.count("nb/reader.py:30") == 3, "in the verdict, in its sentence and in the advice"
 
 
 async def test_advice_names_the_line_and_what_to_do_with_it(read: Snapshot) -> None:

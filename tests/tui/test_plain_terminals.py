@@ -41,7 +41,7 @@ async def test_no_colour_means_no_colour_at_all(key: str) -> None:
 
 
 async def test_without_colour_letters_carry_the_sides_and_bold_the_badge() -> None:
-    async with shown(snapshots.snapshot(), palette=Palette(colour=False)) as screen:
+    async with shown(snapshots.snapshot(), palette=Palette(colour=False), size=(120, 45)) as screen:
         text = await screen.text()
         bold = "".join(
             segment.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -13,17 +15,17 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Roofs, Steps
 from brrrtop.model.tables import Span
 from brrrtop.text import units
-from brrrtop.tui.palette import DARK, LIGHT, MARKS, Palette, to_ascii
+from brrrtop.tui.palette import MARKS, THEMES, Palette, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
-from brrrtop.tui.renderables.history import columns, sparkline, stacked_area
+from brrrtop.tui.renderables.history import columns, layers, sparkline, stacked_area
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.account_pane import legend as account_legend
 from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_text, fitting
 from brrrtop.tui.widgets.banner import headline, nothing_yet
-from brrrtop.tui.widgets.history_graph import time_axis
+from brrrtop.tui.widgets.history_graph import column_edges, step_line, time_axis
 from brrrtop.tui.widgets.pace import launch_pieces
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
 from brrrtop.tui.widgets.title import pace, subject
@@ -32,7 +34,7 @@ from tests.tui import snapshots
 from tests.tui.shown import shown
 
 WIDTHS = (20, 40, 80, 200)
-LOOKS = (Palette(), Palette(dark=False), Palette(colour=False), Palette(colour=False, ascii=True))
+LOOKS = (Palette(), Palette("light"), Palette(colour=False), Palette(colour=False, ascii=True))
 
 
 @given(st.lists(st.floats(0, 1), max_size=12), st.integers(0, 60))
@@ -50,7 +52,7 @@ def test_nothing_that_is_there_vanishes_from_a_bar_with_room_for_all(shares: lis
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("palette", LOOKS)
 def test_bars_fill_their_width_and_name_every_part(width: int, palette: Palette) -> None:
     parts = split_parts(snapshots.estimate().split)
     text = bar(parts, palette, width)
@@ -77,28 +79,37 @@ def test_a_meter_shows_unmeasured_as_dashes_and_never_as_empty() -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("palette", LOOKS)
 def test_history_is_as_wide_and_high_as_asked(width: int, palette: Palette) -> None:
     for count in (1, 7, 300):
-        lines = stacked_area(snapshots.history(count), palette, width, 5)
+        history = snapshots.history(count)
+        edges = [history[-1].t_ns - 10**9 * (width - x) for x in range(width + 1)]
+        shown = columns(history, edges, history[-1].t_ns)
+        lines = stacked_area([point and layers(point) for point in shown], palette, 5)
         assert [line.cell_len for line in lines] == [width] * 5
 
 
 def test_history_keeps_the_newest_points_when_there_are_too_many() -> None:
     history = snapshots.history(100)
-    assert columns(history, 10) == list(history[-10:])
+    edges = [point.t_ns for point in history[-11:]]
+    assert columns(history, edges, edges[-1]) == list(history[-10:])
 
 
 def test_a_point_is_as_wide_as_the_time_it_stands_for() -> None:
     first, second, third = snapshots.history(3)
     late = replace(third, t_ns=second.t_ns + 2 * (second.t_ns - first.t_ns))
-    assert columns((first, second, late), 8) == [first] * 2 + [second] * 2 + [late] * 4
+    each = (second.t_ns - first.t_ns) // 2
+    edges = [second.t_ns + each * x for x in range(-6, 7)]
+    shown = columns((first, second, late), edges, late.t_ns)
+    assert shown == [None] * 2 + [first] * 2 + [second] * 2 + [late] * 4 + [None] * 2
 
 
 def test_history_stacks_compute_below_memory_below_overhead() -> None:
-    lines = stacked_area(snapshots.history(1), Palette(colour=False, ascii=True), 1, 10)
-    bottom_up = "".join(line.plain for line in reversed(lines))
-    assert bottom_up == "######===."
+    shares = {"compute": 0.6, "memory": 0.2, "idle_input": 0.1, "idle_sync": 0.1}
+    lines = stacked_area([shares, None], Palette(colour=False, ascii=True), 10)
+    bottom_up = "".join(line.plain[0] for line in reversed(lines))
+    assert bottom_up == "######==is", "each cause has a layer of its own"
+    assert {line.plain[1] for line in lines} == {" "}
 
 
 def test_sparklines_stand_at_the_right_edge() -> None:
@@ -238,7 +249,7 @@ def test_what_is_weighed_by_time_and_what_is_counted_say_so() -> None:
     assert pieces == ["host runs ahead (88% by time)", "lead 184 µs", "late 12% of launches"]
 
 
-@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("palette", LOOKS)
 @pytest.mark.parametrize("size", [(20, 6), (80, 20), (200, 50)])
 def test_the_roofline_fits_its_size_and_shows_every_known_kernel(
     palette: Palette, size: tuple[int, int]
@@ -364,7 +375,7 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("palette", [DARK, LIGHT])
+@pytest.mark.parametrize("palette", [palette for palette, _ in THEMES.values()])
 def test_every_hue_can_be_read_on_its_background(palette: dict[str, str]) -> None:
     grounds = ("background", "raised", "cursor", "on_fill", "rule")
     for name, colour in palette.items():
@@ -401,10 +412,34 @@ def test_a_roofline_without_a_kernel_says_what_it_lacks() -> None:
     assert all(line.cell_len <= 60 for line in lines)
 
 
-def test_a_history_of_one_look_has_no_past() -> None:
-    palette = Palette()
-    assert " ago" in time_axis(snapshots.history(10), palette, 80).plain
-    assert " ago" not in time_axis(snapshots.history(1), palette, 80).plain
+def test_a_column_of_a_live_history_is_a_second_and_of_a_file_a_part_of_it() -> None:
+    live = snapshots.snapshot()
+    edges = column_edges(live, 80)
+    assert {late - early for early, late in itertools.pairwise(edges)} == {10**9}
+    assert edges[-1] >= live.now_ns > edges[-2]
+    half = replace(live, whole_ns=60 * 10**9, progress=0.5)
+    edges = column_edges(half, 80)
+    assert edges[0] == half.now_ns - 30 * 10**9
+    assert edges[-1] >= edges[0] + 60 * 10**9
+
+
+def test_what_happened_is_marked_on_the_axis_at_its_time() -> None:
+    live = snapshots.snapshot()
+    edges = column_edges(live, 80)
+    line = time_axis(live, edges, Palette()).plain
+    assert len(line) == 80
+    for event, sign in zip(snapshots.EVENTS, "t◆s", strict=True):
+        assert line[bisect.bisect_right(edges, event.t_ns) - 1] == sign
+    assert " history " in line and "1 s a column" in line
+
+
+def test_the_slowest_step_of_a_column_is_its_height() -> None:
+    usual, slow = (
+        replace(point, steps_ns=(ns, 10**7))
+        for point, ns in zip(snapshots.history(2), (10**7, 8 * 10**7), strict=True)
+    )
+    edges = [usual.t_ns - 1, usual.t_ns, slow.t_ns]
+    assert step_line((usual, slow), edges, Palette()).plain == "▂█"
 
 
 def test_the_title_names_the_script_and_not_where_python_lies() -> None:

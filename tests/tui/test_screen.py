@@ -148,11 +148,11 @@ async def test_the_filter_narrows_as_it_is_typed_and_escape_clears_it() -> None:
     async with shown(snapshots.snapshot()) as screen:
         text = await screen.press("slash", *"gemm")
         assert '"gemm" 2 of 8' in text
-        assert "flash_fwd" not in text
+        assert "ncclDev" not in text
         text = await screen.press("enter", "down")
         assert "splitKreduce" in text
         text = await screen.press("escape")
-        assert "flash_fwd" in text
+        assert "ncclDev" in text
 
 
 async def test_words_that_arrive_together_with_the_slash_are_not_lost() -> None:
@@ -416,10 +416,11 @@ async def test_an_unchanged_snapshot_draws_nothing() -> None:
 async def test_the_light_theme_is_one_key_away() -> None:
     async with shown(snapshots.snapshot(), palette=Palette()) as screen:
         await screen.press("t")
-        assert screen.app.palette == Palette(dark=False)
+        assert screen.app.palette == Palette("light")
         assert screen.app.theme == "brrrtop-light"
-        await screen.press("t")
-        assert screen.app.theme == "brrrtop-dark"
+        for name in ("high-contrast", "colour-blind", "dark"):
+            assert f"theme: {name}" in await screen.press("t")
+            assert screen.app.theme == f"brrrtop-{name}"
 
 
 @pytest.mark.parametrize("size", [(120, 40), (200, 60)])

@@ -1,83 +1,133 @@
-"""The split over time as a stacked area, newest at the right; and sparklines."""
+"""Where the time went over time, by cause, as a stacked area: newest at the right; and sparklines."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import groupby, pairwise
 
+from rich.style import Style
 from rich.text import Text
 
-from brrrtop.model.account import Split
+from brrrtop.model.account import IDLE_CAUSES, Account
 from brrrtop.model.snapshot import HistoryPoint
+from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
 
-LAYERS = ("compute", "memory", "overhead", "unknown")
+LAYERS = (
+    "compute", "memory", "underfilled", "exposed_comm", "exposed_copy",
+    *(f"idle_{cause}" for cause in IDLE_CAUSES), "overhead", "unknown",
+)  # fmt: skip
+"""From the bottom. `overhead` is of points of which only the split is known."""
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 ASCII_LEVELS = " .:-=+*#"
+LIVE_NS = 1_000_000_000
+"""Time of a column of a source that goes on."""
+
+Layers = Mapping[str, float]
 
 
-def shares(split: Split) -> tuple[float, float, float, float]:
-    """In the order of `LAYERS`."""
-    return (split.compute, split.memory, split.overhead, split.unknown)
+def layers(point: HistoryPoint) -> Layers:
+    """The shares of a point by bucket; they add up to 1."""
+    account: Account | None = point.account
+    if account is not None and account.duration_ns:
+        return {key: ns / account.duration_ns for key, ns in phrases.buckets(account) if ns}
+    split = point.split
+    return {
+        "compute": split.compute, "memory": split.memory, "overhead": split.overhead,
+        "unknown": split.unknown,
+    }  # fmt: skip
 
 
-def columns(history: Sequence[HistoryPoint], width: int) -> list[HistoryPoint]:
-    """One point a column, columns being equal times: the newest `width` points over the width.
+def column_ns(whole_ns: int | None, width: int) -> int:
+    """Time of one column: a second where a source goes on; else so that all of it fills the width."""
+    return LIVE_NS if whole_ns is None else max(1, -(-whole_ns // max(1, width)))
 
-    A point stands for the time since the one before it; the first, whose beginning nobody noted,
-    for as long as the shortest.
+
+def columns(
+    history: Sequence[HistoryPoint], edges_ns: Sequence[int], end_ns: int
+) -> list[HistoryPoint | None]:
+    """One point for each column between two edges; None before the first and after `end_ns`.
+
+    A point stands for the time since the one before it, the first for as long as the next one. The
+    last one stands until there is a newer one.
     """
-    if not history or width <= 0:
-        return []
-    newest = history[-width:]
-    ends = [point.t_ns for point in newest]
-    begin = ends[0] - min((late - early for early, late in pairwise(ends)), default=1)
-    length = ends[-1] - begin
-    moments = (begin + length * (2 * x + 1) // (2 * width) for x in range(width))
-    return [newest[min(bisect_left(ends, moment), len(ends) - 1)] for moment in moments]
+    if not history:
+        return [None] * max(0, len(edges_ns) - 1)
+    ends = [point.t_ns for point in history]
+    first_ns = ends[0] - (ends[1] - ends[0] if len(ends) > 1 else edges_ns[1] - edges_ns[0])
+    shown: list[HistoryPoint | None] = []
+    for left, right in pairwise(edges_ns):
+        middle = (left + right) // 2
+        if right <= first_ns or left >= end_ns:
+            shown.append(None)
+        else:
+            shown.append(history[min(bisect_left(ends, middle), len(ends) - 1)])
+    return shown
 
 
 def stacked_area(
-    history: Sequence[HistoryPoint], palette: Palette, width: int, height: int
+    shares: Sequence[Layers | None], palette: Palette, height: int, order: Sequence[str] = LAYERS
 ) -> list[Text]:
-    """`height` lines: compute at the bottom, then memory, overhead, unknown."""
-    points = columns(history, width)
+    """`height` lines of a cell a column; what is None stays empty."""
+    runs = [(one, sum(1 for _ in same)) for one, same in groupby(shares, key=_Same)]
     lines = []
     for row in range(height):
-        line = Text(" " * (width - len(points)), no_wrap=True)
+        line = Text(no_wrap=True)
         low, high = (height - 1 - row) / height, (height - row) / height
-        for point in points:
-            _cell(line, shares(point.split), low, high, palette)
+        for same, count in runs:
+            if same.value is None:
+                line.append(" " * count)
+            else:
+                sign, style = _cell(same.value, low, high, palette, order)
+                line.append(sign * count, style)
         lines.append(line)
     return lines
 
 
-def _cell(line: Text, parts: Sequence[float], low: float, high: float, palette: Palette) -> None:
+class _Same:
+    """Equal where it is the very same object: columns of one point need be drawn once."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Layers | None) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _cell(
+    parts: Layers, low: float, high: float, palette: Palette, order: Sequence[str]
+) -> tuple[str, Style]:
     """One cell of a column: the layers of the stack between `low` and `high`."""
     inside: list[tuple[float, str]] = []
     edge = 0.0
-    for layer, part in zip(LAYERS, parts, strict=True):
+    for layer in order:
+        part = parts.get(layer, 0.0)
         covered = min(edge + part, high) - max(edge, low)
-        if covered > 0:
+        if covered > 1e-9:
             inside.append((covered, layer))
         edge += part
     if not inside:
-        line.append(" ")
-        return
+        return " ", Style.null()
     if not palette.colour or len(inside) == 1:
         layer = max(inside)[1]
-        line.append(palette.fill(layer) if not palette.colour else "█", palette.style(layer))
-        return
+        return (palette.fill(layer) if not palette.colour else "█"), palette.style(layer)
+    return _boundary(inside, palette)
+
+
+def _boundary(inside: list[tuple[float, str]], palette: Palette) -> tuple[str, Style]:
     below, above = _two_largest(inside)
     eighths = round(8 * below[0] / (below[0] + above[0]))
-    if palette.ascii or eighths in (0, 8):
-        layer = max(below, above)[1]
-        line.append(" ", palette.filled(layer)) if palette.ascii else line.append(
-            "█", palette.style(layer)
-        )
-    else:
-        line.append(EIGHTHS[eighths], palette.boundary(below[1], above[1]))
+    layer = max(below, above)[1]
+    if palette.ascii:
+        return " ", palette.filled(layer)
+    if eighths in (0, 8):
+        return "█", palette.style(layer)
+    return EIGHTHS[eighths], palette.boundary(below[1], above[1])
 
 
 def _two_largest(inside: list[tuple[float, str]]) -> list[tuple[float, str]]:
@@ -89,7 +139,12 @@ def _two_largest(inside: list[tuple[float, str]]) -> list[tuple[float, str]]:
 def sparkline(values: Sequence[float], palette: Palette, width: int, hue: str = "text") -> Text:
     """The newest values of 0..1, one a cell, at the right edge."""
     newest = values[-width:] if width > 0 else ()
+    glyphs = "".join(level(value, palette) for value in newest)
+    return Text.styled(glyphs.rjust(max(0, width)), palette.style(hue))
+
+
+def level(value: float, palette: Palette) -> str:
+    """0..1 as the height of one cell; what is there is seen."""
     levels = (ASCII_LEVELS if palette.ascii else EIGHTHS)[1:]
     top = len(levels) - 1
-    glyphs = "".join(levels[min(top, max(0, round(value * top)))] for value in newest)
-    return Text.styled(glyphs.rjust(max(0, width)), palette.style(hue))
+    return levels[min(top, max(0, round(value * top)))]

@@ -83,7 +83,7 @@ class AllAdvice(Scrolled):
         self._places[kind] = (above + len(lines), above + len(lines) + len(block))
         for i, line in enumerate(block):
             mark = "▸ " if kind == self._chosen and not i else "  "
-            text = Text(mark, self.palette.style("text", bold=True), no_wrap=True)
+            text = Text(no_wrap=True).append(mark, self.palette.style("text", bold=True))
             lines.append(text.append_text(line))
 
     def action_choose(self, by: int) -> None:

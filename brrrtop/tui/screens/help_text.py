@@ -17,7 +17,19 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("enter", "the chosen kernel in depth; once a trainer has ended: watch its successor"),
     ("s  < >", "sort by the next or previous column; a click on a title does too"),
     ("I", "reverse the order"),
-    ("/", "show only kernels with these words in name, family or side; Esc clears"),
+    (
+        "/",
+        "show only kernels with these words in name, family or side; Esc clears. In help, log, advice "
+        "and code: search; N and P go to the next and the previous place",
+    ),
+    (
+        "p",
+        "one step as a picture. There: ←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g G the next "
+        "and the previous longest gap, 0 all of the step, f follow the run again",
+    ),
+    ("C", "code: where the main thread is while the GPU idles"),
+    (":  Ctrl-P", "all commands by name; panes are hidden and shown there"),
+    ("z Z", "the next pane alone; all panes again"),
     (
         "1 2 3 4 5 6",
         "main screen, roofline, all advice, log, before/after, what-if (also r, a, l, b, w)",
@@ -35,7 +47,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("n", "trace a few steps now, without waiting for the pause to end"),
     ("o", "record the op shapes of one step, slower than the others: the evidence becomes L2"),
     ("S", "save what was seen so far as a recording"),
-    ("t", "dark or light"),
+    ("t", "the next theme: dark, light, high-contrast, colour-blind; kept for the next time"),
     ("Ctrl-L  F5", "draw the screen anew; Ctrl-Z suspends, `fg` comes back"),
 )
 
@@ -68,6 +80,14 @@ TERMS: tuple[tuple[str, str], ...] = (
      "traffic: idle, underfilled, exposed collectives and copies"),
     ("side", "compute: products, convolutions and attention with more FLOPs a byte than the GPU's ridge. "
      "Memory: what moves elements, however slowly, and products below the ridge"),
+    ("history", "where the time went, by cause: live a second a column, newest at the right; a file "
+     "fills the width. Below it the slowest step of each column. Marks: ◆ the verdict changed, m baseline, "
+     "k checkpoint, e evaluation, j compile, s stall, ! clocks held down, c a change, t trainer"),
+    ("one step", "what Python and its CUDA calls did, and below it the GPU: kernels by side and, where there "
+     "are none, why. A bar is as high as the part of the time that it covers"),
+    ("GPU watched, lost", "time since attach, and the part of it that went neither into arithmetic nor into "
+     "moving tensors; time between bursts is taken to be as the bursts around it"),
+    ("p50, p99", "the median step of the history, and the one that a hundredth of them exceed"),
     ("account", "every nanosecond of the window booked exactly once; the buckets add up to it"),
     ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "
      "another bucket"),

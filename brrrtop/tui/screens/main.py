@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import replace
+from typing import ClassVar, Protocol, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import Input, Label
 
+from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.tui.screens.view import TooSmall, View
 from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import Advice
 from brrrtop.tui.widgets.banner import Banner
 from brrrtop.tui.widgets.device_strip import DeviceStrip
 from brrrtop.tui.widgets.gauges import Gauges
+from brrrtop.tui.widgets.hero import Hero
 from brrrtop.tui.widgets.history_graph import HistoryGraph
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.key_line import Key, KeyLine
 from brrrtop.tui.widgets.pace import Pace
+from brrrtop.tui.widgets.side import Side
 from brrrtop.tui.widgets.status import Status
+from brrrtop.tui.widgets.step_strip import StepStrip
+from brrrtop.tui.widgets.table_columns import SORTABLE
 from brrrtop.tui.widgets.title import Title
 
 KEYS: tuple[Key, ...] = (
@@ -28,17 +34,29 @@ KEYS: tuple[Key, ...] = (
     ("space", "pause", "app.pause"),
     ("/", "filter", "screen.filter"),
     ("enter", "kernel", "screen.open"),
+    ("p", "one step", "app.step_picture"),
     ("a", "advice", "app.advice"),
     ("w", "what-if", "app.whatif"),
-    ("r", "roofline", "app.roofline"),
-    ("l", "log", "app.log"),
 )
 LAST: tuple[Key, ...] = (
     ("m", "mark", "app.baseline"),
+    (":", "commands", "app.commands"),
+    ("z", "zoom", "screen.zoom(1)"),
+    ("r", "roofline", "app.roofline"),
+    ("l", "log", "app.log"),
     ("b", "before/after", "app.compare"),
     ("y", "copy", "app.copy"),
     ("s", "sort", "screen.sort(1)"),
 )
+
+
+class Configured(Protocol):
+    """What the main screen knows of the program around it."""
+
+    settings: Settings
+
+    def choose(self, settings: Settings) -> None:
+        """Keeps them, now and for the next time."""
 
 
 class MainView(View):
@@ -49,6 +67,8 @@ class MainView(View):
         Binding("less_than_sign", "sort(-1)", show=False),
         Binding("I", "reverse", show=False),
         Binding("y", "app.copy", show=False),
+        Binding("z", "zoom(1)", show=False),
+        Binding("Z", "zoom(0)", show=False),
     ]
 
     def compose(self) -> ComposeResult:
@@ -56,13 +76,16 @@ class MainView(View):
         yield Title()
         yield DeviceStrip()
         yield Banner()
-        yield Pace()
-        yield HistoryGraph()
-        yield Gauges()
+        yield Hero()
         yield AccountPane()
-        with Container(id="body"):
-            yield KernelTable()
+        yield HistoryGraph()
+        yield StepStrip()
+        yield Pace()
+        yield Gauges()
+        with Container(id="counsel"):
             yield Advice()
+            yield Side()
+        yield KernelTable()
         with Container(id="filter"):
             yield Label("filter ")
             yield Input(placeholder="words in a kernel's name, family or side", id="words")
@@ -70,7 +93,39 @@ class MainView(View):
         yield KeyLine(KEYS, LAST)
 
     def on_mount(self) -> None:
+        self.table.sort_by(self._settings.sort if self._settings.sort in SORTABLE else "total")
         self.table.focus()
+        self._arrange()
+
+    @property
+    def _settings(self) -> Settings:
+        return cast("Configured", self.app).settings
+
+    def _arrange(self) -> None:
+        """Hides and zooms panes as the settings say."""
+        chosen = self._settings
+        for name in PANES:
+            self.set_class(name in chosen.hidden, f"-no-{name}")
+            self.set_class(name == chosen.zoomed, f"-zoom-{name}")
+        self.set_class(bool(chosen.zoomed), "-zoom")
+
+    def _choose(self, settings: Settings) -> None:
+        cast("Configured", self.app).choose(settings)
+        self._arrange()
+
+    def action_zoom(self, by: int) -> None:
+        """The next pane alone, after the last one all of them again; with 0 all of them."""
+        names = ["", *(name for name in ZOOMED if name not in self._settings.hidden)]
+        at = names.index(self._settings.zoomed) if self._settings.zoomed in names else 0
+        self.action_zoom_pane(names[(at + by) % len(names)] if by else "")
+
+    def action_zoom_pane(self, name: str) -> None:
+        self._choose(replace(self._settings, zoomed=name))
+
+    def action_hide(self, name: str) -> None:
+        """Hides a pane, or shows it again."""
+        hidden = set(self._settings.hidden) ^ {name}
+        self._choose(replace(self._settings, hidden=tuple(one for one in PANES if one in hidden)))
 
     @property
     def table(self) -> KernelTable:
@@ -97,6 +152,7 @@ class MainView(View):
 
     def action_sort(self, by: int) -> None:
         self.table.cycle_sort(by)
+        cast("Configured", self.app).choose(replace(self._settings, sort=self.table.sort_key))
 
     def action_reverse(self) -> None:
         self.table.sort_by(self.table.sort_key, not self.table.reverse)

@@ -7,7 +7,9 @@ from typing import ClassVar
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import Container
 from textual.screen import Screen
+from textual.widgets import Input, Label
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
@@ -29,6 +31,7 @@ KEYS: tuple[Key, ...] = (
     ("5", "before/after", "app.compare"),
     ("?", "help", "app.help"),
     ("6", "what-if", "app.whatif"),
+    ("p", "one step", "app.step_picture"),
 )
 
 FOLLOW: Key = ("enter", "watch its successor", "app.follow")
@@ -57,8 +60,9 @@ class View(Screen[None]):
     ]
     VERTICAL_BREAKPOINTS = [  # noqa: RUF012 - as above
         (0, "-tiny-height"),
-        (LEAST_HEIGHT, "-low"),
-        (20, "-short"),
+        (LEAST_HEIGHT, "-flat"),
+        (14, "-low"),
+        (24, "-short"),
         (34, "-tall"),
         (50, "-grand"),
     ]
@@ -79,10 +83,12 @@ class View(Screen[None]):
 
 
 class SubView(View):
-    """A view opened from the main one; Esc leads back."""
+    """A view opened from the main one; Esc leads back. `/` searches in what can be scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,backspace", "app.main", show=False),
+        Binding("escape", "back", show=False),
+        Binding("backspace", "app.main", show=False),
+        Binding("slash,f3", "search", show=False),
     ]
     KEYS: ClassVar[tuple[Key, ...]] = KEYS
 
@@ -94,9 +100,40 @@ class SubView(View):
         yield TooSmall()
         yield Title()
         yield self.body()
+        with Container(id="filter"):
+            yield Label("search ")
+            yield Input(placeholder="words; Enter keeps them, Esc ends", id="words", disabled=True)
         yield Status()
         yield KeyLine(self.KEYS)
 
     def on_mount(self) -> None:
+        for pane in self.query(Scrolled):
+            pane.focus()
+
+    def action_search(self) -> None:
+        if self.query(Scrolled):
+            box = self.query_one("#words", Input)
+            self.query_one("#filter").display, box.disabled = True, False
+            self.set_focus(box)
+
+    def action_back(self) -> None:
+        """Ends a search first, then leads back."""
+        box = self.query_one("#filter")
+        searching = box.display or any(pane.wanted for pane in self.query(Scrolled))
+        if not searching:
+            self.app.action_main()  # type: ignore[attr-defined]
+            return
+        self.query_one("#words", Input).value = ""
+        box.display = False
+        for pane in self.query(Scrolled):
+            pane.search("")
+            pane.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        for pane in self.query(Scrolled):
+            pane.search(event.value)
+
+    def on_input_submitted(self) -> None:
+        self.query_one("#filter").display = False
         for pane in self.query(Scrolled):
             pane.focus()

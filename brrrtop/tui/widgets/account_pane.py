@@ -1,4 +1,4 @@
-"""Where the window's time went: one bar, and every bucket in % and, of a step, in ms."""
+"""Where the window's time went: every bucket in % and, of a step, in ms."""
 
 from __future__ import annotations
 
@@ -8,27 +8,17 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette, letter
 from brrrtop.tui.parts import BucketTime, booked
-from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import rows, stacked
-from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.pane import Fitted
 
 
-class AccountPane(Pane):
+class AccountPane(Fitted):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         estimate = snapshot.estimate
         if estimate is None:
             return []
         parts, step_ns = booked(estimate.account), estimate.steps.step_ns
-        lines = [account_bar(parts, self.palette, width)]
-        lines += legend(parts, self.palette, width, height - 1, step_ns)
-        return stacked(lines[:height], width)
-
-
-def account_bar(parts: tuple[BucketTime, ...], palette: Palette, width: int) -> Text:
-    labels = [
-        f"{letter(p.bucket)} {phrases.bucket(p.bucket)} {units.share(p.share)}" for p in parts
-    ]
-    return bar([(part.bucket, part.share) for part in parts], palette, width, labels)
+        return stacked(legend(parts, self.palette, width, height, step_ns), width)
 
 
 def legend(

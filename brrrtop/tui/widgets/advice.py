@@ -45,7 +45,8 @@ class Advice(Pane, can_focus=True):
         if not total:
             lines.append(Text.styled(why_none(snapshot), palette.style("muted")))
         lines += blocks(snapshot.advisories[:count], palette, width, height - 1)
-        lines += log_tail(snapshot, palette, width, height - len(lines))
+        if not self.screen.has_class("-huge"):  # there the log has a place of its own
+            lines += log_tail(snapshot, palette, width, height - len(lines))
         return stacked(lines[:height], width)
 
     def action_open(self) -> None:

@@ -9,7 +9,7 @@ from brrrtop.model.estimate import Estimate, Steps
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import jitter, steps_per_s
+from brrrtop.tui.parts import jitter, percentile, steps_per_s
 from brrrtop.tui.renderables.line import rows, stacked
 from brrrtop.tui.widgets.pane import Pane
 
@@ -20,6 +20,8 @@ SOURCES = {
 }
 
 
+LEAST_STEPS = 20
+"""Of fewer the slowest hundredth says nothing."""
 IN_TIME_NS = 10_000
 """A launch this long before its kernel starts hides its own cost (`model.Launch`)."""
 
@@ -33,18 +35,29 @@ class Pace(Pane):
         if snapshot.estimate is None:
             return []
         estimate, palette = snapshot.estimate, self.palette
-        pieces = [step_piece(estimate, palette)]
+        host, *leads = launch_pieces(estimate, palette)
+        pieces = [step_piece(estimate, palette), host, *leads, *tail_pieces(snapshot, palette)]
         slowest = jitter(estimate)
         if slowest is not None:
             more = f"+{units.share(max(0.0, slowest))}".replace("+<", "<+")
             pieces.append(_pair("slowest", more, palette))
-        pieces += launch_pieces(estimate, palette)
         if estimate.host_cause_known is not None:
             pieces.append(_pair("idle explained", units.share(estimate.host_cause_known), palette))
         if estimate.steps.step_ns is not None:
             found = f"steps {_provenance(estimate.steps)}"
             pieces.append(Text.styled(found, palette.style("muted")))
         return stacked(rows(pieces, width, height, "  "), width)
+
+
+def tail_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
+    """The median and the slow ones of all steps in the history; nothing of too few."""
+    steps = [ns for point in snapshot.history for ns in point.steps_ns]
+    if len(steps) < LEAST_STEPS:
+        return []
+    return [
+        _pair(name, units.duration(percentile(steps, share)), palette)
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    ]
 
 
 def step_piece(estimate: Estimate, palette: Palette) -> Text:

@@ -90,3 +90,17 @@ class Pane(Widget):
         if y >= len(self._lines):
             return Strip.blank(width, base)
         return strip_of(self._lines[y], width, base)
+
+
+class Fitted(Pane):
+    """A pane as high as what it has to say, at most `most` lines."""
+
+    most = 2
+
+    def redraw(self) -> None:
+        if self._snapshot is not None and self.display and self.content_size.width:
+            lines = self.draw(self._snapshot, self.content_size.width, self.most)
+            wanted = min(self.most, max(1, len(lines)))
+            if self.styles.height is None or self.styles.height.value != wanted:
+                self.styles.height = wanted
+        super().redraw()

@@ -23,12 +23,50 @@ class Scrolled(Pane, can_focus=True):
         Binding("pagedown", "scroll_pages(1)", show=False),
         Binding("home,g", "scroll_by(-1000000)", show=False),
         Binding("end,G", "scroll_by(1000000)", show=False),
+        Binding("N", "next_hit(1)", show=False),
+        Binding("P", "next_hit(-1)", show=False),
     ]
     topic = ""
 
     def __init__(self) -> None:
         super().__init__()
         self._top = 0
+        self.wanted = ""
+        """Words that are searched for; empty: none."""
+        self._hits: list[int] = []
+        self._hit = 0
+        self._go = False
+        """The next drawing scrolls to the hit."""
+
+    def search(self, words: str) -> None:
+        """Marks the lines that have these words, and scrolls to the first from here on."""
+        self.wanted, self._hit, self._go = words, 0, True
+        self.redraw()
+
+    def action_next_hit(self, by: int) -> None:
+        if self._hits:
+            self._hit = (self._hit + by) % len(self._hits)
+            self._go = True
+            self.redraw()
+
+    def _found(self, lines: list[Text], room: int) -> list[Text]:
+        """The lines with what is searched for marked."""
+        if not self.wanted:
+            self._hits = []
+            return lines
+        words = self.wanted.lower()
+        self._hits = [y for y, line in enumerate(lines) if words in line.plain.lower()]
+        self._hit = min(self._hit, max(0, len(self._hits) - 1))
+        if self._go and self._hits:
+            self._top = max(0, min(self._hits[self._hit] - room // 3, len(lines) - room))
+        self._go = False
+        marked = list(lines)
+        for y in self._hits:
+            marked[y] = lines[y].copy()
+            style = "reverse bold" if y == self._hits[self._hit] else "reverse"
+            begin = marked[y].plain.lower().find(words)
+            marked[y].stylize(style, begin, begin + len(words))
+        return marked
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         """All lines, however many."""
@@ -38,10 +76,15 @@ class Scrolled(Pane, can_focus=True):
         lines = self.content(snapshot, width - 2)
         room = max(1, height - 1)
         self._top = max(0, min(self._top, len(lines) - room))
+        lines = self._found(lines, room)
         shown = lines[self._top : self._top + room]
         note = ""
         if len(lines) > room:
             note = f"{self._top + 1}–{self._top + len(shown)} of {len(lines)}, ↑↓ to read on"
+        if self.wanted:
+            count = len(self._hits)
+            which = f"{self._hit + 1} of {count}" if count else "nowhere"
+            note = f'"{self.wanted}" {which}{", N: next" if count > 1 else ""}'
         head = rule(self.topic, note, self.palette, width)
         return [head, *(Text(" ").append_text(line) for line in shown)]
 

@@ -98,14 +98,11 @@ class Scanner:
         """The columns of a table, which is empty afterwards."""
         count = self.rows(table)
         columns = [
-            np.array(
-                np.frombuffer(
-                    (ctypes.c_int64 * count).from_address(
-                        self._library.brrr_scan_values(self._scan, table, column)
-                    ),
-                    np.int64,
+            np.ctypeslib.as_array(
+                (ctypes.c_int64 * count).from_address(
+                    self._library.brrr_scan_values(self._scan, table, column)
                 )
-            )
+            ).copy()
             for column in range(self._column_counts[table] if count else 0)
         ]
         self._library.brrr_scan_clear(self._scan, table)

@@ -1,0 +1,22 @@
+"""What a person chose for the screen, kept from one time to the next. Computes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PANES = ("history", "step", "account", "advice", "kernels", "side", "pace", "gauges")
+"""Parts of the main screen that can be hidden, by name."""
+ZOOMED = ("kernels", "advice", "history", "step", "side")
+"""Those that can have the screen for themselves, in the order of the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    theme: str | None = None
+    """None: as dark or light as the terminal."""
+    hidden: tuple[str, ...] = ()
+    """Of `PANES`."""
+    zoomed: str = ""
+    """The one of `ZOOMED` that has the screen for itself; empty: none."""
+    sort: str = "total"
+    """Column of the kernel table."""

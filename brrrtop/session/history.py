@@ -1,0 +1,113 @@
+"""What each window added: points of the graph, and the sums since watching began."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from brrrtop.analysis.account import account
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.kernels.labels import Labels
+from brrrtop.model.account import Account
+from brrrtop.model.snapshot import HistoryPoint, SinceAttach
+from brrrtop.model.tables import I8, Span
+from brrrtop.text import phrases
+
+POINTS = 600
+PATIENCE_NS = 10_000_000_000
+"""So long whole steps are waited for."""
+
+
+class History:
+    """Fed with judged windows in order of time, which may overlap."""
+
+    def __init__(self) -> None:
+        self._points: deque[HistoryPoint] = deque(maxlen=POINTS)
+        self._duration_ns = 0
+        self._to_ns = 0
+        """What is before it is in the points."""
+        self._buckets_ns: dict[str, float] = defaultdict(float)
+
+    @property
+    def points(self) -> tuple[HistoryPoint, ...]:
+        """Oldest first."""
+        return tuple(self._points)
+
+    @property
+    def since_attach(self) -> SinceAttach:
+        return SinceAttach(self._duration_ns, dict(self._buckets_ns))
+
+    def go_on_from(self, before: History) -> None:
+        """Takes over what the trainer before this one did."""
+        self._points.extend(before._points)
+        self._duration_ns = before._duration_ns
+        self._buckets_ns = before._buckets_ns.copy()
+
+    def clear_points(self) -> None:
+        """After a clock was set back, points of the future would be in the way; sums stay."""
+        self._points.clear()
+        self._to_ns = 0
+
+    def add(self, judged: Analysis) -> None:
+        """One more window: the part of it that is new, once that says something."""
+        span = judged.estimate.span
+        fresh = Span(min(max(span.t0_ns, self._to_ns), span.t1_ns), span.t1_ns)
+        steps = tuple(
+            one.duration_ns for one in judged.estimate.steps.spans
+            if fresh.t0_ns < one.t1_ns <= fresh.t1_ns
+        )  # fmt: skip
+        if judged.window.observed is not None and not steps and fresh.duration_ns < PATIENCE_NS:
+            return  # the beginning of a burst: it shows a part of a step alone
+        part = judged.estimate.account if fresh == span else _booked(judged, fresh)
+        if not part.duration_ns:
+            return
+        split = account.split_of(part)
+        self._points.append(HistoryPoint(fresh.t1_ns, split, part, steps))
+        self._to_ns = fresh.t1_ns
+        self._duration_ns += fresh.duration_ns
+        for bucket, spent_ns in _extrapolated(part, fresh):
+            self._buckets_ns[bucket] += spent_ns
+
+
+def since_attach(judged: Analysis) -> SinceAttach:
+    """The sums of a source that is one window."""
+    span, part = judged.estimate.span, judged.estimate.account
+    return SinceAttach(span.duration_ns, dict(_extrapolated(part, span)))
+
+
+def _extrapolated(part: Account, span: Span) -> Iterator[tuple[str, float]]:
+    """The buckets of an account, over all of the span that it stands for."""
+    for bucket, spent_ns in phrases.buckets(part):
+        if spent_ns:
+            yield bucket, spent_ns / part.duration_ns * span.duration_ns
+
+
+def _booked(judged: Analysis, fresh: Span) -> Account:
+    """The account of a part of a window, whose activities are labelled already."""
+    window = judged.window
+    acts = window.activities
+    rows = np.flatnonzero((acts.ends_ns > fresh.t0_ns) & (acts.starts_ns < fresh.t1_ns))
+    observed = None
+    if window.observed is not None:
+        cut = (
+            Span(max(one.t0_ns, fresh.t0_ns), min(one.t1_ns, fresh.t1_ns))
+            for one in window.observed
+        )
+        observed = tuple(one for one in cut if one.duration_ns > 0)
+    part = replace(window, span=fresh, activities=acts.take(rows), observed=observed)
+    return account.book(part, _labels(judged.labels, rows), judged.call_rows[rows])
+
+
+def _labels(labels: Labels, rows: I8) -> Labels:
+    return replace(
+        labels,
+        group_of=labels.group_of[rows],
+        classes=labels.classes[rows],
+        compute=labels.compute[rows],
+        unknown=labels.unknown[rows],
+        underfilled=labels.underfilled[rows],
+        weights=labels.weights[rows],
+    )

@@ -1,0 +1,60 @@
+"""Where the training thread is while the GPU idles, line by line, and what the waits are called."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import letter
+from brrrtop.tui.parts import booked
+from brrrtop.tui.renderables.code_lines import code_lines
+from brrrtop.tui.renderables.line import wrapped
+from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.widgets.scrolled import Scrolled
+
+NONE = (
+    "No line stands out. The agent samples the main thread's stack now and then while a trainer is "
+    "watched live; a trace has no such samples, and waits that have a name of their own are below."
+)
+
+
+class Code(Scrolled):
+    topic = "code while the GPU idles"
+
+    def content(self, snapshot: Snapshot, width: int) -> list[Text]:
+        palette = self.palette
+        if snapshot.estimate is None:
+            return [Text.styled("Nothing is judged yet.", palette.style("muted"))]
+        lines = code_lines(snapshot, palette, width)
+        if not lines:
+            lines = [Text.styled(one, palette.style("muted")) for one in wrapped(NONE, width)]
+        lines += [
+            Text(),
+            Text.styled("What the GPU waits for", palette.style("compute", bold=True)),
+        ]
+        for part in booked(snapshot.estimate.account):
+            if part.bucket.startswith("idle_"):
+                text = Text.styled(letter(part.bucket), palette.filled(part.bucket))
+                text.append(f" {units.share(part.share):>4}  ", palette.style("text", bold=True))
+                text.append(
+                    f"{phrases.bucket(part.bucket)}: ", palette.style(part.bucket, bold=True)
+                )
+                lines.append(text.append(phrases.meaning(part.bucket), palette.style("text")))
+        for place in sync_lines(snapshot):
+            lines.append(Text.styled(f"       {place}", palette.style("text")))
+        return lines
+
+
+def sync_lines(snapshot: Snapshot) -> list[str]:
+    """Lines that advice names as waiting for the GPU."""
+    return [
+        str(line)
+        for advisory in (*snapshot.advisories, *snapshot.silenced)
+        for line in advisory.evidence.get("lines") or ()
+    ]
+
+
+class CodeView(SubView):
+    def body(self) -> Code:
+        return Code()

@@ -1,0 +1,306 @@
+"""One step as a picture, large: zoom, pan, a cursor that reads the bars, and the step after an edit."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+
+from brrrtop.kernel_names.readable import short_name
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.step_picture import Lane, StepPicture
+from brrrtop.model.tables import Span
+from brrrtop.text import phrases, units
+from brrrtop.tui.palette import MARKS, Palette, letter
+from brrrtop.tui.renderables.edit_bars import edit_bars
+from brrrtop.tui.renderables.line import rows as flowed
+from brrrtop.tui.renderables.line import rule, stacked
+from brrrtop.tui.renderables.swim_lanes import GUTTER, HOST_LANES, axis, drawn, kinds_shown, lanes
+from brrrtop.tui.screens.view import KEYS, SubView
+from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.step_strip import title
+
+CLOSEST_NS = 200
+"""A picture is not zoomed in further than to this time a cell."""
+EDITS = 4
+MOST_GAPS = 6
+LEAST_LANES = 14
+"""Lines that the picture has before gaps are listed below it."""
+EDITS_FROM = 20
+"""Height from which the step after an edit is shown too."""
+WORDS = {
+    "launching": "launching",
+    "optimizer": "optimizer",
+    "annotation": "named range",
+    "host": "CUDA call",
+}
+
+
+class StepPane(Pane, can_focus=True):
+    """Draws the newest picture until a key is pressed: then that one stands still, to be read."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,h", "move(-1)", show=False),
+        Binding("right", "move(1)", show=False),
+        Binding("shift+left,H", "pan(-0.5)", show=False),
+        Binding("shift+right", "pan(0.5)", show=False),
+        Binding("plus,equals_sign,up,k", "zoom(0.5)", show=False),
+        Binding("minus,down,j", "zoom(2.0)", show=False),
+        Binding("g", "gap(1)", show=False),
+        Binding("G", "gap(-1)", show=False),
+        Binding("0,home", "whole", show=False),
+        Binding("f", "follow", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: StepPicture | None = None
+        """The picture that stands still; None: the newest is shown."""
+        self._view: Span | None = None
+        self._at_ns: int | None = None
+        """Where the cursor is."""
+
+    @property
+    def picture(self) -> StepPicture | None:
+        return self._kept or (self.snapshot.picture if self.snapshot else None)
+
+    @property
+    def view(self) -> Span:
+        """The part of the step that is drawn."""
+        assert self.picture is not None
+        return self._view or self.picture.span
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        palette, picture = self.palette, self.picture
+        if picture is None:
+            words = "No GPU activity has been traced yet, so there is no step to draw."
+            return [
+                rule("one step", "", palette, width),
+                Text.styled(words, palette.style("muted")),
+            ]
+        view = self.view
+        note = "stands still, f: follow" if self._kept is not None else ""
+        if view != picture.span:
+            note = f"{units.duration(view.duration_ns)} of it{', ' if note else ''}{note}"
+        edits = edit_bars(snapshot, palette, width, EDITS) if height >= EDITS_FROM else []
+        if edits:
+            edits = [
+                Text(),
+                rule("the step before and after an edit", "w: all", palette, width),
+                *edits,
+            ]
+        below = [self._cursor_line(width), axis(view, picture.span.t0_ns, palette, width)]
+        below += [*self._legend(picture, width), *edits, Text(), *self._told(picture, width)]
+        lines = [rule(title(picture), note, palette, width)]
+        room = max(3, height - 1 - len(below))
+        free = 0 if self._at_ns is not None else max(0, min(MOST_GAPS + 1, room - LEAST_LANES))
+        listed = longest_gaps(picture, palette, free)
+        lines += drawn(picture, view, palette, width, room - len(listed))
+        return stacked([*lines, *below, *listed][:height], width)
+
+    def _cursor_line(self, width: int) -> Text:
+        if self._at_ns is None:
+            return Text()
+        cell = self._cell(width)
+        return Text(" " * (GUTTER + cell)).append("▲", self.palette.style("text", bold=True))
+
+    def _room(self, width: int) -> int:
+        return max(1, width - GUTTER)
+
+    def _cell(self, width: int) -> int:
+        assert self._at_ns is not None
+        part = (self._at_ns - self.view.t0_ns) / self.view.duration_ns
+        return min(self._room(width) - 1, max(0, int(part * self._room(width))))
+
+    def _legend(self, picture: StepPicture, width: int) -> list[Text]:
+        palette = self.palette
+        pieces = []
+        for kind in kinds_shown(lanes(picture, self.view, self._room(width))):
+            if kind not in MARKS:
+                continue
+            sign = Text.styled(
+                letter(kind) if palette.colour else palette.fill(kind), palette.filled(kind)
+            )
+            words = WORDS.get(kind) or phrases.bucket(kind)
+            pieces.append(sign.append(f" {words}", palette.style("text")))
+        return flowed(pieces, width, 2)
+
+    def _told(self, picture: StepPicture, width: int) -> list[Text]:
+        """What lies under the cursor, lane by lane; how to read on where there is none."""
+        muted = self.palette.style("muted")
+        if self._at_ns is None:
+            keys = "←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g next gap, 0 all of it"
+            return [Text.styled(keys, muted)]
+        at_ns = self._at_ns
+        head = f"at {units.duration(at_ns - picture.span.t0_ns)} of the step"
+        lines = [Text.styled(head, muted)]
+        reach_ns = self.view.duration_ns // (2 * self._room(width)) + 1
+        for lane in picture.lanes:
+            told = self._bar_at(picture, lane, at_ns, reach_ns)
+            if told is not None:
+                lines.append(told)
+        return lines
+
+    def _bar_at(self, picture: StepPicture, lane: Lane, at_ns: int, reach_ns: int) -> Text | None:
+        """The longest bar of a lane in the cell of the cursor."""
+        bars = lane.bars
+        near = np.flatnonzero(
+            (bars.starts_ns <= at_ns + reach_ns) & (bars.ends_ns > at_ns - reach_ns)
+        )
+        if not len(near):
+            return None
+        lengths = bars.ends_ns[near] - bars.starts_ns[near]
+        row = int(near[lengths.argmax()])
+        kind = picture.kinds[int(bars.kinds[row])]
+        number = int(bars.name_ids[row])
+        name = picture.names[number] if number >= 0 else phrases.meaning(kind)
+        if lane.name not in HOST_LANES:
+            name = short_name(name)
+        text = Text.styled(f"{lane.name:<14}", self.palette.style("muted"))
+        text.append(
+            f"{units.duration(int(lengths.max())):>9}  ", self.palette.style("text", bold=True)
+        )
+        text.append(
+            f"{WORDS.get(kind) or phrases.bucket(kind)}  ", self.palette.style(kind, bold=True)
+        )
+        text.append(name, self.palette.style("text"))
+        launched = int(bars.launched_ns[row])
+        if launched >= 0:
+            early = units.duration(int(bars.starts_ns[row]) - launched)
+            text.append(f"  launched {early} earlier", self.palette.style("muted"))
+        if len(near) > 1:
+            text.append(f"  and {len(near) - 1} more here", self.palette.style("muted"))
+        return text
+
+    def _hold(self) -> StepPicture | None:
+        if self._kept is None:
+            self._kept = self.picture
+        return self._kept
+
+    def action_move(self, by: int) -> None:
+        """The cursor to the next cell; at an edge the view goes on."""
+        if self._hold() is None:
+            return
+        view, room = self.view, self._room(self.content_size.width)
+        if self._at_ns is None:
+            self._at_ns = (view.t0_ns + view.t1_ns) // 2
+        else:
+            each_ns = max(1, view.duration_ns // room)
+            self._put_cursor(self._at_ns + by * each_ns)
+        self.redraw()
+
+    def _put_cursor(self, at_ns: int) -> None:
+        assert self.picture is not None
+        span = self.picture.span
+        self._at_ns = min(max(at_ns, span.t0_ns), span.t1_ns - 1)
+        if not self.view.t0_ns <= self._at_ns < self.view.t1_ns:
+            self._show(self._at_ns - self.view.duration_ns // 2, self.view.duration_ns)
+
+    def _show(self, begin_ns: int, length_ns: int) -> None:
+        """A part of the step, moved so that it lies in it."""
+        assert self.picture is not None
+        span = self.picture.span
+        least = min(span.duration_ns, CLOSEST_NS * self._room(self.content_size.width))
+        length = min(max(length_ns, least), span.duration_ns)
+        begin = min(max(begin_ns, span.t0_ns), span.t1_ns - length)
+        self._view = Span(begin, begin + length)
+
+    def action_pan(self, by: float) -> None:
+        if self._hold() is not None:
+            view = self.view
+            self._show(view.t0_ns + round(by * view.duration_ns), view.duration_ns)
+            if self._at_ns is not None:
+                self._at_ns = min(max(self._at_ns, self.view.t0_ns), self.view.t1_ns - 1)
+            self.redraw()
+
+    def action_zoom(self, by: float) -> None:
+        """In and out around the cursor, else around the middle."""
+        if self._hold() is None:
+            return
+        view = self.view
+        centre = (view.t0_ns + view.t1_ns) // 2 if self._at_ns is None else self._at_ns
+        length = round(view.duration_ns * by)
+        self._show(round(centre - (centre - view.t0_ns) * by), length)
+        self.redraw()
+
+    def action_gap(self, by: int) -> None:
+        """The cursor into the next longest gap, or back to one that is longer; the view around it."""
+        picture = self._hold()
+        lane = picture.lane("gaps") if picture else None
+        if lane is None:
+            return
+        starts, ends = lane.bars.starts_ns, lane.bars.ends_ns
+        order = np.argsort(starts - ends, kind="stable")
+        place = -1 if by > 0 else 1
+        if self._at_ns is not None:
+            inside = np.flatnonzero((starts[order] <= self._at_ns) & (ends[order] > self._at_ns))
+            place = int(inside[0]) if len(inside) else place
+        chosen = int(order[min(max(place + by, 0), len(order) - 1)])
+        self._put_cursor(int(starts[chosen] + ends[chosen]) // 2)
+        self.redraw()
+
+    def action_whole(self) -> None:
+        self._view = None
+        self.redraw()
+
+    def action_follow(self) -> None:
+        """The newest picture again."""
+        self._kept = self._view = self._at_ns = None
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        if self._hold() is not None and event.x >= GUTTER:
+            part = (event.x - GUTTER + 0.5) / self._room(self.content_size.width)
+            self._put_cursor(self.view.t0_ns + round(part * self.view.duration_ns))
+            self.redraw()
+
+    def on_mouse_scroll_up(self, _event: events.MouseScrollUp) -> None:
+        self.action_zoom(0.5)
+
+    def on_mouse_scroll_down(self, _event: events.MouseScrollDown) -> None:
+        self.action_zoom(2.0)
+
+
+def longest_gaps(picture: StepPicture, palette: Palette, height: int) -> list[Text]:
+    """Where the GPU idles longest, why, and what ran before and after; at most `height` lines."""
+    lane, kernels = picture.lane("gaps"), picture.lane("kernels")
+    if lane is None or kernels is None or height < 2:
+        return []
+    bars, work = lane.bars, kernels.bars
+    lines = [Text.styled("longest gaps", palette.style("text", bold=True))]
+    for row in np.argsort(bars.starts_ns - bars.ends_ns, kind="stable")[: height - 1].tolist():
+        start, end = int(bars.starts_ns[row]), int(bars.ends_ns[row])
+        kind = picture.kinds[int(bars.kinds[row])]
+        text = Text.styled(f"{units.duration(end - start):>9}  ", palette.style("text", bold=True))
+        text.append(f"{phrases.bucket(kind):<20}", palette.style(kind, bold=True))
+        at = units.duration(max(0, start - picture.span.t0_ns))
+        text.append(f"at {at:<9}", palette.style("muted"))
+        before = np.flatnonzero(work.ends_ns <= start)
+        after = np.flatnonzero(work.starts_ns >= end)
+        if len(before) and len(after):
+            last = before[work.ends_ns[before].argmax()]
+            names = [picture.names[int(work.name_ids[i])] for i in (last, after[0])]
+            between = "  →  ".join(short_name(name) for name in names)
+            text.append(f" {between}", palette.style("muted"))
+        lines.append(text)
+    return lines
+
+
+class StepView(SubView):
+    KEYS = (
+        ("←→", "cursor", "focused.move(1)"),
+        ("+ -", "zoom", "focused.zoom(0.5)"),
+        ("g", "next gap", "focused.gap(1)"),
+        ("0", "whole step", "focused.whole"),
+        ("f", "follow", "focused.follow"),
+        *KEYS,
+    )
+
+    def body(self) -> StepPane:
+        return StepPane()
+
+    def on_mount(self) -> None:
+        self.query_one(StepPane).focus()

@@ -1,0 +1,56 @@
+"""One step as a picture, small: the lanes of host and GPU on the main screen."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.events import Click
+from textual.message import Message
+
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.step_picture import StepPicture
+from brrrtop.text import units
+from brrrtop.tui.renderables.line import rule, stacked
+from brrrtop.tui.renderables.swim_lanes import axis, drawn
+from brrrtop.tui.widgets.pane import Pane
+
+AXIS_FROM = 8
+"""Height from which a line is spent on the time."""
+
+
+class StepStrip(Pane):
+    class Opened(Message):
+        """The picture is wanted large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: tuple[object, ...] = ()
+        self._kept: list[Text] = []
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.picture is None, "-bare")
+        super().show(snapshot)
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        picture, palette = snapshot.picture, self.palette
+        if picture is None:
+            return []
+        key = (picture, width, height, palette)
+        if self._drawn != key:
+            lines = [rule(title(picture), "p: larger", palette, width)]
+            scale = height >= AXIS_FROM
+            lines += drawn(picture, picture.span, palette, width, height - 1 - scale)
+            if scale:
+                lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
+            self._drawn, self._kept = key, stacked(lines[:height], width)
+        return self._kept
+
+    def on_click(self, _event: Click) -> None:
+        self.post_message(self.Opened())
+
+
+def title(picture: StepPicture) -> str:
+    """`one step, 24.5 ms (3 of 4 in the window)`."""
+    length = units.duration(picture.span.duration_ns)
+    if picture.step is None:
+        return f"{length} (no steps are known)"
+    return f"one step, {length} ({picture.step} of {picture.steps} in the window)"

@@ -1,0 +1,202 @@
+"""Commands by name, panes that are hidden and zoomed, themes, search, and what stays after leaving."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from textual.widgets import Input
+
+from brrrtop.cli.options import Options
+from brrrtop.cli.show import parting_lines
+from brrrtop.model.settings import PANES, ZOOMED, Settings
+from brrrtop.model.stack_samples import Line, StackSamples
+from brrrtop.tui.app import BrrrtopApp
+from brrrtop.tui.commands import commands
+from brrrtop.tui.palette import THEMES
+from brrrtop.tui.screens.commands import matching
+from brrrtop.tui.screens.main import MainView
+from brrrtop.tui.widgets.advice import Advice
+from brrrtop.tui.widgets.gauges import Gauges
+from brrrtop.tui.widgets.hero import Hero
+from brrrtop.tui.widgets.history_graph import HistoryGraph
+from brrrtop.tui.widgets.kernel_table import KernelTable
+from tests.tui import snapshots
+from tests.tui.shown import SIZES, Shown, shown
+
+SAMPLES = StackSamples(
+    40, 8_000_000_000, True, (Line("train.py:88", "loss.item()", 30, "sync"),), {"sync": 0.75}
+)
+
+
+def visible(screen: Shown, pane: type) -> bool:
+    found = screen.app.query_one(pane)
+    return bool(found.display and found.size.height)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_verdict_hero_and_first_advice_stand_above_the_kernels(size: tuple[int, int]) -> None:
+    async with shown(snapshots.snapshot(), size=size) as screen:
+        text = await screen.text()
+    places = [
+        text.index(words)
+        for words in ("OVERHEAD-BOUND", "GPU idle 47%", "saves ≤42%", "── kernels", "nvjet")
+    ]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 20)])
+async def test_small_screens_keep_verdict_hero_and_kernels(size: tuple[int, int]) -> None:
+    async with shown(snapshots.snapshot(), size=size) as screen:
+        text = await screen.text()
+    assert "OVERHEAD-BOUND" in text and "GPU idle 47%" in text and "nvjet" in text
+    assert ("saves ≤42%" in text) is (size[1] >= 14)
+
+
+async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:
+    async with shown(snapshots.snapshot(), size=(200, 60)) as screen:
+        for name in ZOOMED:
+            await screen.press("z")
+            assert screen.app.settings.zoomed == name
+        await screen.press("z")
+        assert screen.app.settings.zoomed == "" and visible(screen, Gauges)
+        await screen.press("z", "z")
+        assert visible(screen, Advice)
+        assert not visible(screen, KernelTable) and not visible(screen, HistoryGraph)
+        assert visible(screen, Hero), "the sentence stays"
+        await screen.press("Z")
+        assert visible(screen, KernelTable)
+
+
+async def test_a_command_is_chosen_by_a_part_of_its_name() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        assert "a command, or a part of its name" in await screen.press("colon")
+        text = await screen.press(*"roof")
+        assert "roofline" in text and "all advice" not in text
+        await screen.press("enter")
+        assert "FLOP/byte" in await screen.text()
+        await screen.press("ctrl+p", *"hide pane: gau", "enter")
+        assert isinstance(screen.app.screen, MainView)
+        assert not visible(screen, Gauges)
+        await screen.press("ctrl+p", *"show pane: gau", "enter")
+        assert visible(screen, Gauges)
+        await screen.press("colon", "down", "down", "up", "enter")
+        assert "advice, most worth" in await screen.text()
+
+
+async def test_the_dialog_is_left_without_doing_anything() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        assert "no command has these words" in await screen.press("colon", *"xyzzy")
+        await screen.press("enter", "colon", "q", "escape")
+        assert isinstance(screen.app.screen, MainView)
+
+
+async def test_every_command_does_something_and_nothing_fails() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        for name, _, action in commands(Settings()):
+            if action == "app.quit":
+                continue
+            await screen.press("escape", "1", "colon")
+            screen.app.screen.query_one("#command", Input).value = name
+            await screen.settle()
+            assert matching(commands(screen.app.settings), name)[0][0] == name
+            await screen.press("enter")
+            assert screen.app.fault is None and screen.app.is_running, name
+
+
+async def test_every_pane_can_be_hidden() -> None:
+    everything = Settings(hidden=PANES)
+    async with shown(snapshots.snapshot(), size=(200, 60)) as screen:
+        view = screen.app.screen
+        assert isinstance(view, MainView)
+        view._choose(everything)
+        text = await screen.text()
+    assert "GPU idle 47%" in text
+    for words in ("── kernels", "── advice", "── history", "── one step", "lead 184", "nvidia-smi"):
+        assert words not in text
+
+
+async def test_settings_are_taken_up_at_the_start() -> None:
+    from tests.tui.drivers import ListDriver
+
+    chosen: list[Settings] = []
+    app = BrrrtopApp(
+        ListDriver([snapshots.snapshot()]),
+        settings=Settings(hidden=("gauges",), sort="mean"),
+        remember=chosen.append,
+    )
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        assert not app.query_one(Gauges).display
+        assert app.query_one(KernelTable).sort_key == "mean"
+        await pilot.press("t")
+    assert chosen == [Settings("light", ("gauges",), "", "mean")]
+
+
+async def test_a_search_scrolls_to_its_words_and_on_to_the_next() -> None:
+    async with shown(snapshots.snapshot(), size=(80, 24)) as screen:
+        text = await screen.press("question_mark", "slash", *"kernels")
+        assert '"kernels" 1 of' in text
+        first = await screen.press("enter")
+        assert "kernels" in first
+        text = await screen.press("N")
+        assert '"kernels" 2 of' in text
+        assert '"kernels" 1 of' in await screen.press("P")
+        assert '"kernels" ' not in await screen.press("escape"), "the search first"
+        assert "OVERHEAD-BOUND" in await screen.press("escape")
+
+
+@pytest.mark.parametrize("key", ["l", "a", "C"])
+async def test_log_advice_and_code_can_be_searched(key: str) -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        assert '"xyzzy" nowhere' in await screen.press(key, "slash", *"xyzzy")
+
+
+async def test_code_shows_the_lines_that_samples_found() -> None:
+    estimate = replace(snapshots.estimate(), looks=SAMPLES)
+    async with shown(snapshots.snapshot(estimate=estimate), size=(200, 60)) as screen:
+        text = await screen.text()
+        assert "code while the GPU idles" in text and "75%" in text
+        text = await screen.press("C")
+        assert "train.py:88  loss.item()" in text and "40 stack samples in 8.00 s" in text
+        assert "idle: input: waiting for the next batch" in text
+    async with shown(snapshots.snapshot()) as screen:
+        assert "No line stands out" in await screen.press("C")
+
+
+async def test_only_the_first_words_of_advice_are_bold() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        await screen.press("a")
+        bold = plain = ""
+        for line in screen.strips():
+            for segment in line:
+                if segment.style and segment.style.bold:
+                    bold += segment.text
+                else:
+                    plain += segment.text
+    assert "GPU waits for the next batch" in bold
+    assert "or keep decoded samples" in plain
+
+
+@pytest.mark.parametrize("name", THEMES)
+async def test_a_theme_is_chosen_by_name(name: str) -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        screen.app.action_theme(name)
+        await screen.settle()
+        assert screen.app.palette.theme == name
+        assert screen.app.theme == f"brrrtop-{name}"
+        background = screen.app.screen.styles.background.hex.lower()
+        assert background == THEMES[name][0]["background"]
+
+
+def test_what_stays_after_leaving_says_what_to_do() -> None:
+    live = snapshots.snapshot()
+    lines = parting_lines(live, Options(verb="attach"))
+    assert lines[0].startswith("pid 4711: OVERHEAD-BOUND (input), GPU idle 47%")
+    assert "  try: Raise num_workers of the DataLoader (now 0), or keep decoded samples" in lines
+    assert lines[-1] == "  again: brrrtop attach 4711; --record FILE keeps it for a replay"
+    assert parting_lines(live, Options(verb="attach", record="a.brrr"))[-1].endswith(
+        "replay a.brrr"
+    )
+    assert parting_lines(live, Options(verb="demo"))[-1] == "  again: brrrtop demo"
+    assert parting_lines(snapshots.waiting(), Options()) == []
