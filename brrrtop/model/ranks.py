@@ -128,6 +128,8 @@ class WaitedFor:
     """Collectives."""
     place: str | None = None
     """The line of its program that most stack samples found, for causes of the host."""
+    per_step: bool = True
+    """The times above are of one step."""
     collective: str = "collectives"
     """Where the others wait most."""
     gain: float | None = None

@@ -1,0 +1,116 @@
+"""The files of a job's ranks: which a person meant, and each of them opened and read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from brrrtop.cli import output
+from brrrtop.cli.options import Options
+from brrrtop.errors import BadInput, UsageError
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
+from brrrtop.session.whole import analyze_rank
+from brrrtop.sources.registry import open_source
+from brrrtop.sources.source import Source
+
+ENDINGS = (".brrr", ".json", ".json.gz")
+
+
+def files_of(options: Options) -> tuple[str, ...]:
+    """The files that were named, and those in folders that were.
+
+    Raises:
+        BadInput: A folder has none.
+        UsageError: Several are named, and one recording is to be made of them.
+    """
+    files: list[str] = []
+    for name in options.files:
+        folder = Path(name)
+        files += _in_folder(folder) if folder.is_dir() else [name]
+    if len(files) > 1 and options.record:
+        raise UsageError(
+            "--record writes one recording, and several files were named", "convert one at a time"
+        )
+    return tuple(dict.fromkeys(files))
+
+
+def _in_folder(folder: Path) -> list[str]:
+    try:
+        listed = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS))
+    except OSError as fault:
+        raise BadInput(
+            f"{folder} cannot be read: {fault.strerror}", "check its permissions"
+        ) from fault
+    if not listed:
+        raise BadInput(
+            f"{folder} has no recording or trace in it", f"their names end in {', '.join(ENDINGS)}"
+        )
+    return [str(path) for path in listed]
+
+
+def labels_of(files: Sequence[str]) -> list[str]:
+    """What the files are called beside each other: their names, with folders where those are alike."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else list(files)
+
+
+def read_all(files: Sequence[str], options: Options) -> Snapshot:
+    """All ranks as one snapshot, which speaks of the rank that the others wait for.
+
+    Raises:
+        BadInput: None of them can be used, or they are of several jobs.
+    """
+    views: list[RankView] = []
+    first: BadInput | None = None
+    for file, label in zip(files, labels_of(files), strict=True):
+        try:
+            views.append(_read(file, label, options))
+        except BadInput as fault:
+            first = first or fault
+            number = rank_of(None, label)
+            if number is None and file not in options.files:
+                output.say(f"brrrtop: left out: {fault}")
+                continue
+            views.append(RankView(file, label, number, why=str(fault)))
+    require_one_job(views)
+    job = job_of(views, options.silenced)
+    shown = odd_one(job, views)
+    if shown is None or shown.snapshot is None:
+        raise first or BadInput("none of these files has a rank of a job in it")
+    return shown.snapshot if len(views) == 1 else with_job(shown.snapshot, job, shown.key)
+
+
+def _read(file: str, label: str, options: Options) -> RankView:
+    source = open_source(file, options.force)
+    try:
+        snapshot, window = analyze_rank(
+            source, options.steps, options.gpu, silenced=options.silenced
+        )
+    finally:
+        source.close()
+    return RankView(file, label, rank_of(snapshot, label), snapshot, window)
+
+
+def open_all(files: Sequence[str], options: Options) -> list[tuple[str, str, Source | None, str]]:
+    """Key, label and source of each; no source but a reason where it cannot be opened or has no times.
+
+    Raises:
+        BadInput: None can be opened.
+    """
+    opened: list[tuple[str, str, Source | None, str]] = []
+    first: BadInput | None = None
+    for file, label in zip(files, labels_of(files), strict=True):
+        try:
+            source = open_source(file, options.force)
+            source.span  # noqa: B018 - reads a trace now, where a fault is a sentence
+            opened.append((file, label, source, ""))
+        except BadInput as fault:
+            first = first or fault
+            if rank_of(None, label) is None and file not in options.files:
+                output.say(f"brrrtop: left out: {fault}")
+                continue
+            opened.append((file, label, None, str(fault)))
+    if first is not None and all(source is None for _, _, source, _ in opened):
+        raise first
+    return opened
