@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from brrrtop.cli import output
+from brrrtop.cli import output, show
+from brrrtop.cli.opening_view import FromFirstActivity
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
+from brrrtop.session.job_session import JobFiles, JobReplay, JobSession, Member
+from brrrtop.session.session import Session
 from brrrtop.session.whole import analyze_rank
 from brrrtop.sources.registry import open_source
-from brrrtop.sources.source import Source
 
 ENDINGS = (".brrr", ".json", ".json.gz")
 
@@ -92,25 +94,48 @@ def _read(file: str, label: str, options: Options) -> RankView:
     return RankView(file, label, rank_of(snapshot, label), snapshot, window)
 
 
-def open_all(files: Sequence[str], options: Options) -> list[tuple[str, str, Source | None, str]]:
-    """Key, label and source of each; no source but a reason where it cannot be opened or has no times.
+def replay(files: Sequence[str], options: Options) -> int:
+    """All ranks on the screen, or off a terminal one report of the whole.
 
     Raises:
-        BadInput: None can be opened.
+        BadInput: None of them can be used, or they are of several jobs.
+        UsageError: Lines of JSON are wanted: those are of one rank.
     """
-    opened: list[tuple[str, str, Source | None, str]] = []
+    if options.once or not show.on_a_terminal():
+        if options.json and not options.once:
+            raise UsageError(
+                "lines of JSON over time are of one rank", "name one file, or add --once for all"
+            )
+        output.report(read_all(files, options), options)
+        return 0
+    driver = open_job(files, options)
+    show.to_first_verdict(driver)
+    return show.screen(driver, options, f"{len(files)} ranks")
+
+
+def open_job(files: Sequence[str], options: Options) -> JobReplay:
+    """All ranks under one playhead.
+
+    Raises:
+        BadInput: None of them can be opened, or they are of several jobs.
+    """
+    members: list[Member] = []
     first: BadInput | None = None
     for file, label in zip(files, labels_of(files), strict=True):
         try:
-            source = open_source(file, options.force)
-            source.span  # noqa: B018 - reads a trace now, where a fault is a sentence
-            opened.append((file, label, source, ""))
+            source = FromFirstActivity(open_source(file, options.force))
+            number = source.info.rank
         except BadInput as fault:
             first = first or fault
             if rank_of(None, label) is None and file not in options.files:
                 output.say(f"brrrtop: left out: {fault}")
                 continue
-            opened.append((file, label, None, str(fault)))
-    if first is not None and all(source is None for _, _, source, _ in opened):
+            members.append(Member(file, label, rank_of(None, label), None, str(fault)))
+            continue
+        number = rank_of(None, label) if number is None else number
+        session = Session(source, keep_ns=None, silenced=options.silenced)
+        members.append(Member(file, label, number, session))
+    if first is not None and all(one.session is None for one in members):
         raise first
-    return opened
+    require_one_job([RankView(one.key, one.label, one.rank) for one in members])
+    return JobReplay(JobFiles(JobSession(members, options.silenced)), speed=options.speed)

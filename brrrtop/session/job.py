@@ -66,14 +66,17 @@ def _is_whole(view: RankView) -> bool:
 def with_job(snapshot: Snapshot, job: JobSnapshot, key: str) -> Snapshot:
     """A rank's snapshot with the job that it belongs to: the job's advice comes first."""
     shown = replace(job, shown=key)
-    rows = sorted((*job.whatif, *snapshot.whatif), key=lambda row: -row.saves)
+    waits = job.waited_for is not None and job.waited_for.is_slow
+    # A collective that waits for a late peer would wait as long beside compute.
+    own = [row for row in snapshot.whatif if not (waits and row.edit == "overlap-communication")]
+    rows = sorted((*job.whatif, *own), key=lambda row: -row.saves)
     return replace(
         snapshot,
         job=shown,
         advisories=(*job.advisories, *beside_peers(snapshot.advisories, job)),
-        whatif=tuple(rows) if job.whatif else snapshot.whatif,
+        whatif=tuple(rows),
         # Pairs go on from the first edit: none was simulated after another first one.
-        whatif_after=snapshot.whatif_after if not job.whatif or rows[0] not in job.whatif else (),
+        whatif_after=snapshot.whatif_after if rows and rows[0] not in job.whatif else (),
     )
 
 

@@ -18,7 +18,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
-from brrrtop.model.tables import Gauges, Span
+from brrrtop.model.tables import Gauges, Span, Window
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
 from brrrtop.session.baseline import BaselineTracker
@@ -72,6 +72,19 @@ class Session:
             self._history.clear()
             self._steady.forget()
             self._judged_to_ns = 0
+
+    @property
+    def judged_to_ns(self) -> int:
+        """End of what was judged last, in the source's time; 0 before that."""
+        return self._judged_to_ns
+
+    def recorded(self, reach_ns: int) -> Window | None:
+        """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
+        last = self.timeline.last_ns
+        if self.judged is None or last is None:
+            return None
+        first = max(self.timeline.first_ns or 0, last - reach_ns)
+        return self.timeline.window(Span(first, last), self.judged.estimate.device.device_id)
 
     @property
     def baseline(self) -> Baseline | None:

@@ -8,6 +8,7 @@ from brrrtop.model.estimate import Estimate, Regime, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.stack_samples import Line
 
+NOTHING_YET = "nothing to judge yet"
 TOLD = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
 

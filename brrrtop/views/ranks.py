@@ -136,7 +136,7 @@ def _headline(job: JobSnapshot) -> str:
 
 
 def _ranks(job: JobSnapshot) -> Iterator[str]:
-    yield "  rank gpu      step  comp  mem over    waits     late  in coll.   wait last in"
+    yield "  rank gpu      step  comp  mem over    waits     late in coll.     wait last in"
     for row in job.ranks:
         yield rank_line(row)
     yield "  waits: of the time, for peers with no kernel beside it. late: by its own work,"
@@ -154,7 +154,7 @@ def rank_line(row: RankRow) -> str:
     return (
         f"  {number:>4}{row.estimate.device.device_id:>4}{units.duration(row.step_ns):>10} {shares}"
         f"{units.share(row.waits_for_peers):>9}{units.duration(row.late_ns):>9}"
-        f"{units.duration(row.collective_ns):>10}{units.duration(row.wait_ns):>9} {last:>7}"
+        f"{units.duration(row.collective_ns):>9}{units.duration(row.wait_ns):>9} {last:>7}"
     )
 
 
@@ -162,13 +162,13 @@ def _collectives(job: JobSnapshot) -> Iterator[str]:
     if not job.collectives:
         return
     yield ""
-    yield "Collectives by time        ranks count     size transfer     wait       bus  of link"
+    yield "Collectives by time       ranks count     size transfer     wait       bus  link"
     for row in job.collectives[:_COLLECTIVES_SHOWN]:
         name = f"{row.name}" + (f" ({row.algorithm})" if row.algorithm else "")
         yield (
-            f"  {name:<25}{len(row.ranks):>5}{row.count:>6}{units.size(row.size_bytes):>9}"
+            f"  {name:<25}{len(row.ranks):>4}{row.count:>6}{units.size(row.size_bytes):>9}"
             f"{units.duration(row.transfer_ns):>9}{units.duration(row.wait_ns):>9}"
-            f"{units.rate(row.bus_bytes_per_s, 'B/s'):>10}{units.share(row.link_share):>9}"
+            f"{units.rate(row.bus_bytes_per_s, 'B/s'):>10}{units.share(row.link_share):>6}"
         )
     rest = job.collectives[_COLLECTIVES_SHOWN:]
     if rest:

@@ -98,7 +98,7 @@ def judge_job(inputs: Sequence[RankInput], world: int | None = None) -> JobSnaps
 def _together(inputs: Sequence[RankInput]) -> Together:
     windows = [one.window for one in inputs if one.window is not None]
     every = [collectives_of(window) for window in windows]
-    offsets = alignment.offsets(every)
+    offsets = alignment.offsets(every, [_host(window) for window in windows])
     matched = matching.match(every, offsets)
     lengths = [one.row.step_ns for one in inputs if one.row.step_ns]
     step_ns = float(np.median(lengths)) if lengths else None
@@ -114,6 +114,12 @@ def _together(inputs: Sequence[RankInput]) -> Together:
     return Together(
         inputs, every, offsets, matched, spans, deeds, steps, together_ns, inside, stays
     )
+
+
+def _host(window: Window) -> str | None:
+    """Whose clock the times are of; None where nobody says."""
+    name = window.hello.get("hostname")
+    return str(name) if name else None
 
 
 def _inside(matched: Matched, spans: Sequence[Span], column: I8) -> F8:
