@@ -189,6 +189,11 @@ ENTRIES: tuple[Entry, ...] = (
     _edit(_DIST, "exposed-communication", "Collectives that nothing hides", "overlap-communication",
          "",
          "one rank cannot tell a slow link from a late peer: the advice says so"),
+    _e(_DIST, "straggler", "One rank arrives last",
+       "over two ranks or more: its own work takes 3 % of a step longer than its peers', in most steps, "
+       "and most of all waits in collectives are for it",
+       "one rank alone; ranks that were not recorded together; a rank that only began late; pipeline "
+       "stages, whose roles differ"),
     _e(_DIST, "tiny-collectives", "Many collectives that are all latency",
        "at least 50 collectives a step under 50 us",
        "collectives hidden behind compute"),
@@ -223,10 +228,6 @@ ENTRIES: tuple[Entry, ...] = (
     _e(_TRUST, "intensity-tie-breaker", "Compute or memory, names cannot say",
        "a mixed regime, and names are the only evidence for 10 % of the time",
        "shapes or counters were recorded"),
-    _e(NOT_YET, "straggler", "One rank arrives last",
-       "never so far: brrrtop watches one rank at a time. To be given when, over two ranks, one waits "
-       "5 % of the time less in collectives than the others",
-       "one rank alone; pipeline stages, whose roles differ"),
 )  # fmt: skip
 
 

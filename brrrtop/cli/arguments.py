@@ -63,6 +63,7 @@ examples:
     "replay": """\
 examples:
   brrrtop replay run.brrr
+  brrrtop replay rank0.brrr rank1.brrr
   brrrtop replay trace.json.gz --once
   brrrtop replay after.brrr --baseline before.brrr""",
     "analyze": """\
@@ -71,6 +72,7 @@ of the file, from the first device activity's start to the last one's end.
 
 examples:
   brrrtop analyze trace.json.gz
+  brrrtop analyze traces/              every rank of a job, one report
   brrrtop analyze run.brrr --steps 2-4 --gpu 1
   brrrtop analyze run.brrr --json | jq .regime
   brrrtop analyze run.brrr --fail-if 'idle.input > 20%'""",
@@ -274,8 +276,17 @@ def _force_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="read a file however large it is")
 
 
+def _files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="a file, or the files or the folder of a job's ranks",
+    )
+
+
 def _add_replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE")
+    _files(parser)
     _view_options(parser)
     _speed_option(parser)
     _record_option(parser)
@@ -285,7 +296,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_analyze(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE")
+    _files(parser)
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
     _silent_view_options(parser)
     _record_option(parser)

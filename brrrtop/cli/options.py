@@ -34,7 +34,8 @@ class Options:
     pid: int | None = None
     command: tuple[str, ...] = ()
     screen: bool = False
-    file: str = ""
+    files: tuple[str, ...] | list[str] = ()
+    """Recordings, traces, or folders of them: one a rank."""
     baseline: str | None = None
     silence: tuple[tuple[str, ...], ...] | list[tuple[str, ...]] = ()
     """Ids of advice, as often as the option was given."""
@@ -48,6 +49,11 @@ class Options:
     force: bool = False
     """Files are read however large they are."""
     steps: tuple[int, int] | None = None
+
+    @property
+    def file(self) -> str:
+        """The first of `files`."""
+        return self.files[0] if self.files else ""
 
     @property
     def silenced(self) -> frozenset[str]:

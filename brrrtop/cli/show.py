@@ -152,11 +152,11 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
         baseline=baseline.loaded(options), silenced=options.silenced,
     )  # fmt: skip
     replay = Replay(session, speed=options.speed, loop=loop)
-    _to_first_verdict(replay, steps=DEMO_STEPS if loop else 0)
+    to_first_verdict(replay, steps=DEMO_STEPS if loop else 0)
     return screen(replay, options, source.info.label)
 
 
-def _to_first_verdict(replay: Replay, steps: int) -> None:
+def to_first_verdict(replay: Replay, steps: int = 0) -> None:
     """Moves the playhead to where at least `steps` were judged, so that the screen opens on that."""
     for share in FIRST_LOOKS:
         replay.seek(share)

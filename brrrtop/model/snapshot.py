@@ -17,6 +17,7 @@ from brrrtop.model.tables import StrEnum
 
 if TYPE_CHECKING:
     from brrrtop.model.comparison import Baseline, Comparison
+    from brrrtop.model.ranks import JobSnapshot
     from brrrtop.model.step_picture import StepPicture
 
 
@@ -142,5 +143,7 @@ class Snapshot:
     """With the baseline; None until enough came after it."""
     notice: str | None = None
     """What a person must know before all figures: that the trainer ended, and who follows it."""
+    job: JobSnapshot | None = None
+    """All ranks of the job, this one among them; None for a rank by itself."""
     successor: int | None = None
     """The process that would take an ended trainer's place, waiting for somebody's yes."""

@@ -72,6 +72,8 @@ class Governor:
         self._continuous_sent = False
         self._able = True
         self._beginning = FirstBurst(self.limits, self.cost)
+        self.follows = False
+        """Another rank's governor says when: bursts come only as they are asked for."""
 
     # --- in -------------------------------------------------------------------
 
@@ -237,6 +239,11 @@ class Governor:
         return self._continuous
 
     @property
+    def burst_count(self) -> int:
+        """Bursts that were ordered so far."""
+        return self._bursts
+
+    @property
     def has_traced(self) -> bool:
         """At least one burst was asked for."""
         return self._bursts > 0
@@ -363,6 +370,8 @@ class Governor:
         """Why a burst is due now; None while it is not."""
         if self._asked_by_hand:
             return self._wanted
+        if self.follows:
+            return None
         if self._ended_ns is None:
             return None if self._awaits_steps(now_ns) else "the first look"
         rested_ns = now_ns - self._ended_ns

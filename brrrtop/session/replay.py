@@ -121,6 +121,9 @@ class Replay:
         self._device_id = device_id
         self._session.select_device(device_id)
 
+    def select_rank(self, key: str) -> None:
+        raise BrrrtopError("this is one rank by itself", "name the files of all ranks")
+
     def mark_baseline(self) -> str:
         return self._session.mark()
 

@@ -19,7 +19,7 @@ from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Event, Freshness, Overhead, Snapshot, SourceInfo
 from brrrtop.model.step_picture import StepPicture
-from brrrtop.model.tables import Gauges, Span
+from brrrtop.model.tables import Gauges, Span, Window
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
 from brrrtop.session.baseline import BaselineTracker
@@ -79,6 +79,19 @@ class Session:
     def device_id(self) -> int | None:
         """The device that was asked for; None: the busiest."""
         return self._device_id
+
+    @property
+    def judged_to_ns(self) -> int:
+        """End of what was judged last, in the source's time; 0 before that."""
+        return self._judged_to_ns
+
+    def recorded(self, reach_ns: int) -> Window | None:
+        """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
+        last = self.timeline.last_ns
+        if self.judged is None or last is None:
+            return None
+        first = max(self.timeline.first_ns or 0, last - reach_ns)
+        return self.timeline.window(Span(first, last), self.judged.estimate.device.device_id)
 
     @property
     def baseline(self) -> Baseline | None:

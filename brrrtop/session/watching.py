@@ -101,6 +101,9 @@ class LiveSession:
     def select_device(self, device_id: int) -> None:
         self._session.select_device(device_id)
 
+    def select_rank(self, key: str) -> None:
+        raise BrrrtopError("one rank is watched here", "attach to the launcher of the job")
+
     def mark_baseline(self) -> str:
         return self._session.mark(self._frozen)
 

@@ -14,7 +14,7 @@ from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.model.tables import Span
+from brrrtop.model.tables import Span, Window
 from brrrtop.session.history import since_attach
 from brrrtop.sources.source import Source
 from brrrtop.timeline.timeline import Timeline
@@ -40,6 +40,22 @@ def analyze(
 
     Raises:
         BadInput: No device activity, no such device, or no such steps.
+    """
+    return analyze_rank(source, steps, device, trimmed=trimmed, silenced=silenced)[0]
+
+
+def analyze_rank(
+    source: Source,
+    steps: tuple[int, int] | None = None,
+    device: int | None = None,
+    *,
+    trimmed: bool = False,
+    silenced: frozenset[str] = frozenset(),
+) -> tuple[Snapshot, Window]:
+    """The same with all that was recorded of its GPU, to be put beside other ranks.
+
+    Raises:
+        BadInput: As `analyze`.
     """
     timeline = read(source)
     source.close()  # the timeline has it all, and large traces twice are too much
@@ -72,13 +88,14 @@ def analyze(
     advice = advise(shown)
     heard, quiet = parted(advice.given, silenced)
     found = _snapshot(source, timeline, shown, judged)
-    return replace(
+    snapshot = replace(
         found,
         advisories=heard,
         silenced=quiet,
         whatif=advice.whatif,
         whatif_after=advice.after,
     )
+    return snapshot, timeline.window(span, shown.estimate.device.device_id)
 
 
 def read(source: Source) -> Timeline:

@@ -184,6 +184,11 @@ class LiveSource:
         self._load.tell_end(says)
         self._second_ns = 0
 
+    def poll(self) -> None:
+        """Takes in what has arrived and gives the orders that are due, without letting anything out."""
+        if not self._closed and self._ended is None:
+            self._gather()
+
     # --- gathering ------------------------------------------------------------------
 
     def _gather(self) -> None:

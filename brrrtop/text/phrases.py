@@ -9,6 +9,7 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.stack_samples import Line
 from brrrtop.text import units
 
+NOTHING_YET = "nothing to judge yet"
 TOLD = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
 

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
 
+    from brrrtop.model.ranks import RankRow
     from brrrtop.tui.screens.advice import AllAdvice
+    from brrrtop.tui.screens.ranks import RankTable
     from brrrtop.tui.screens.whatif import EditTable
 
 SAYS_S = 5.0
@@ -50,6 +52,11 @@ def _outcome(snapshot: Snapshot) -> Event | None:
     """What the log says last of recording shapes."""
     told = [event for event in snapshot.events if event.kind == "shapes"]
     return told[-1] if told else None
+
+
+def number(row: RankRow) -> tuple[int, str]:
+    """The order in which keys step through ranks."""
+    return (row.rank if row.rank is not None else 1 << 30, row.key)
 
 
 class BrrrtopApp(App[int]):
@@ -97,6 +104,9 @@ class BrrrtopApp(App[int]):
         Binding("p", "step_picture", show=False),
         Binding("C", "code", show=False),
         Binding("colon,ctrl+p", "commands", show=False),
+        Binding("7,R", "ranks", show=False),
+        Binding("right_curly_bracket", "rank(1)", show=False),
+        Binding("left_curly_bracket", "rank(-1)", show=False),
     ]
 
     def __init__(
@@ -127,6 +137,7 @@ class BrrrtopApp(App[int]):
         """The last sentence over the status line, and until when it is there."""
         self._frozen = False
         self._continuous = False
+        self._ranks_opened = False
         self._shapes_told: Event | None = None
         """While an outcome is waited for: the one before."""
         self.animation_level = "none"
@@ -174,6 +185,9 @@ class BrrrtopApp(App[int]):
             )
         self.snapshot = newest
         self._show()
+        if newest.job is not None and not self._ranks_opened:
+            self._ranks_opened = True
+            self.action_ranks()
         self._tell_shapes()
         self._feed.seen()
 
@@ -265,6 +279,9 @@ class BrrrtopApp(App[int]):
     def action_device(self, by: int) -> None:
         """The next device with activity, or the one before."""
         ids = sorted(e.device.device_id for e in self.snapshot.devices)
+        if len(ids) < 2 and self.snapshot.job is not None:
+            self.action_rank(by)
+            return
         if self.snapshot.estimate is None or len(ids) < 2:
             self.say("only one GPU has activity here", failed=True)
             return
@@ -275,6 +292,33 @@ class BrrrtopApp(App[int]):
         self.ask(
             abilities.DEVICE, lambda d: d.select_device(device_id), "this source has one GPU only"
         )
+
+    def action_ranks(self) -> None:
+        """All ranks of the job."""
+        if self.snapshot.job is None:
+            self.say("one rank by itself: name or attach to all ranks of the job", failed=True)
+            return
+        from brrrtop.tui.screens.ranks import RanksView
+
+        self._open(RanksView())
+
+    def action_rank(self, by: int) -> None:
+        """The next rank by number, or the one before."""
+        job = self.snapshot.job
+        if job is None:
+            self.action_ranks()
+            return
+        keys = [row.key for row in sorted(job.ranks, key=number) if row.estimate is not None]
+        if keys:
+            at = keys.index(job.shown) if job.shown in keys else -by
+            self.action_show_rank(keys[(at + by) % len(keys)])
+
+    def action_show_rank(self, key: str) -> None:
+        self.ask(abilities.RANKS, lambda d: d.select_rank(key), "this source has one rank only")
+
+    def on_rank_table_opened(self, message: RankTable.Opened) -> None:
+        self.action_show_rank(message.key)
+        self.action_main()
 
     def action_baseline(self) -> None:
         self.ask(abilities.BASELINE, lambda d: d.mark_baseline(), "this source takes no baseline")

@@ -12,7 +12,7 @@ from brrrtop.model.snapshot import Snapshot
 
 PAUSE, STEP, SEEK, SPEED = "pause", "step", "seek", "speed"
 DEVICE, BASELINE, CONTINUOUS, SAVE = "device", "baseline", "continuous", "save"
-FOLLOW, SILENCE = "follow", "silence"
+FOLLOW, SILENCE, RANKS = "follow", "silence", "ranks"
 """What a driver may be able to do."""
 
 
@@ -47,6 +47,13 @@ class Driver(Protocol):
 
     def select_device(self, device_id: int) -> None:
         """The next snapshots speak of this device."""
+
+    def select_rank(self, key: str) -> None:
+        """The next snapshots are of this rank of the job (`RankRow.key`).
+
+        Raises:
+            BrrrtopError: Nothing is known of it; says why.
+        """
 
     def mark_baseline(self) -> str:
         """Remembers the present estimate to compare with; returns what was done, as a sentence."""

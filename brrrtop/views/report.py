@@ -17,6 +17,7 @@ from brrrtop.model.estimate import Estimate, KernelRow, Launch, Regime, Steps
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.views import comparison as compare_text
+from brrrtop.views import ranks as ranks_view
 from brrrtop.views.text import to_text as to_text
 
 SCHEMA = "brrrtop.report/1"
@@ -64,6 +65,8 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         found = snapshot.comparison
         whole["baseline"] = snapshot.baseline.label
         whole["comparison"] = None if found is None else _plain(compare_text.document(found))
+    if snapshot.job is not None:
+        whole |= _plain(ranks_view.document(snapshot.job))
     if len(snapshot.devices) > 1:
         whole["devices"] = [
             _of_device(snapshot, one, snapshot.advisories if one is snapshot.estimate else None)

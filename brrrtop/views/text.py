@@ -14,6 +14,7 @@ from brrrtop.model.stack_samples import StackSamples
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
+from brrrtop.views import ranks as ranks_text
 from brrrtop.views import whatif as whatif_text
 
 WIDTH = 80
@@ -52,6 +53,10 @@ def in_ascii(text: str) -> str:
 
 def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
     estimate = snapshot.estimate
+    if snapshot.job is not None:
+        yield from ranks_text.lines(snapshot.job)
+        yield ""
+        yield "By itself"
     yield from _heading(snapshot)
     if estimate is None:
         yield ""

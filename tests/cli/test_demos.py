@@ -97,7 +97,7 @@ def watched(path: Path, interval_s: float = 1.0) -> Iterator[tuple[float, Snapsh
     ticks = count()
     source = FromFirstActivity(open_source(str(path)))
     replay = Replay(Session(source, keep_ns=None), clock=lambda: next(ticks) * interval_s)
-    show._to_first_verdict(replay, show.DEMO_STEPS)
+    show.to_first_verdict(replay, show.DEMO_STEPS)
     opened_s = None
     try:
         while True:

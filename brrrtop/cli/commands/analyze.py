@@ -1,9 +1,9 @@
-"""`brrrtop analyze FILE`: one report of a recording or a trace."""
+"""`brrrtop analyze FILE …`: one report of a recording or a trace, or of all ranks of a job."""
 
 from __future__ import annotations
 
 from brrrtop.cli import fail_if as gate
-from brrrtop.cli import output
+from brrrtop.cli import output, rank_files
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.whole import analyze
@@ -33,7 +33,11 @@ def read(path: str, options: Options, *, trimmed: bool = False) -> Snapshot:
 
 def run(options: Options) -> int:
     gates = gate.parse_all(options.fail_if)
-    snapshot = read(options.file, options)
+    files = rank_files.files_of(options)
+    if len(files) == 1:
+        snapshot = read(files[0], options)
+    else:
+        snapshot = rank_files.read_all(files, options)
     output.report(snapshot, options)
     gate.check(gates, snapshot)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output
@@ -14,7 +15,8 @@ from collectors.attach.attach import Attached, attach
 from collectors.attach.files import AgentFiles
 from collectors.errors import CollectorError
 from collectors.process import process as processes
-from collectors.process.candidates import check_trains
+from collectors.process.candidates import Candidate, check_trains
+from collectors.process.jobs import ranks_of
 from collectors.process.process import Process, mapped_bytes
 
 _CUPTI = "libcupti.so"
@@ -24,11 +26,30 @@ def run(options: Options) -> int:
     assert options.pid is not None
     gates = gate.parse_all(options.fail_if, options.hold_s)
     process = processes.read(options.pid)
-    if not options.yes:
+    found = ranks_of(options.pid)
+    if not options.yes and len(found) < 2:
         check_trains(process)
     if not _agreed(process, options):
         return 0
-    return watch(process, options, gates)
+    return watch_job(process, found, options, gates)
+
+
+def watch_job(
+    process: Process,
+    found: Sequence[Candidate],
+    options: Options,
+    gates: tuple[gate.Gate, ...] = (),
+) -> int:
+    """The job with all of these ranks, or the one process where it is no job.
+
+    Raises:
+        CollectorError: It cannot be attached to; says why and what would work.
+    """
+    if len(found) < 2:
+        return watch(process, options, gates)
+    from brrrtop.cli import live_job
+
+    return live_job.watch(process.pid, found, options, gates, agent_files())
 
 
 def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:

@@ -17,6 +17,7 @@ from brrrtop.errors import NoTrainer, UsageError
 from collectors.errors import CollectorError
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
 from collectors.process.candidates import Candidate, candidates
+from collectors.process.jobs import ranks_of
 
 LIST_WIDTH = 75
 """With the number before it, a line of the list fits into 80 columns."""
@@ -30,8 +31,16 @@ def run(options: Options) -> int:
     trainers = [one for one in found if not one.not_because]
     if not trainers:
         return _nobody(found, options, gates)
-    chosen = trainers[0] if len(trainers) == 1 else _picked(trainers)
+    chosen = trainers[0] if _is_one_job(trainers) else _picked(trainers)
     return _open(chosen, options, gates)
+
+
+def _is_one_job(trainers: Sequence[Candidate]) -> bool:
+    """One trainer, or all of them ranks of one job, which are shown together."""
+    if len(trainers) == 1:
+        return True
+    ranks = {one.pid for one in ranks_of(trainers[0].pid)}
+    return all(one.pid in ranks for one in trainers)
 
 
 def compute_pids() -> set[int]:
@@ -128,7 +137,7 @@ def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int
     question = "load the agent into it? (no: the GPU's counters only)"
     if options.yes or (asking and output.confirmed(question)):
         try:
-            return attach.watch(one.process, options, gates)
+            return attach.watch_job(one.process, ranks_of(one.pid), options, gates)
         except CollectorError as fault:
             output.say(f"{fault.message}: the GPU's counters only")
             if fault.action:

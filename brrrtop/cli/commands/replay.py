@@ -1,15 +1,18 @@
-"""`brrrtop replay FILE`: the screen over a recording or a trace."""
+"""`brrrtop replay FILE …`: the screen over a recording or a trace, or over all ranks of a job."""
 
 from __future__ import annotations
 
-from brrrtop.cli import output, show
+from brrrtop.cli import output, rank_files, show
 from brrrtop.cli.options import Options
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
 
 
 def run(options: Options) -> int:
-    source = open_source(options.file, options.force)
+    files = rank_files.files_of(options)
+    if len(files) > 1:
+        return rank_files.replay(files, options)
+    source = open_source(files[0], options.force)
     try:
         if options.record:
             convert(source, options.record)

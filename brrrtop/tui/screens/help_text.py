@@ -41,6 +41,11 @@ KEYS: tuple[tuple[str, str], ...] = (
         "over SSH too, where it takes OSC 52 (tmux: `set -g set-clipboard on`). Shift and the mouse "
         "select other text",
     ),
+    (
+        "7 R  { }",
+        "of a job with several ranks: all of them, the odd one on top (Enter opens one, Esc leads "
+        "back); the rank before and the next one",
+    ),
     ("d D", "the next GPU, the one before; a click on a GPU shows it"),
     ("m", "mark a baseline; b compares with it what comes after, m again marks anew"),
     ("c", "trace without pauses, or in bursts again; costs the trainer more"),

@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.widgets import Input, Label
 
 from brrrtop.model.settings import PANES, ZOOMED, Settings
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.screens.view import TooSmall, View
 from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import Advice
@@ -128,6 +129,10 @@ class MainView(View):
         self._choose(replace(self._settings, hidden=tuple(one for one in PANES if one in hidden)))
 
     @property
+    def snapshot_shown(self) -> Snapshot | None:
+        return self.table.snapshot
+
+    @property
     def table(self) -> KernelTable:
         return self.query_one(KernelTable)
 
@@ -145,6 +150,10 @@ class MainView(View):
         return action != "filter" or self.focused is not self.words
 
     def action_clear_filter(self) -> None:
+        job = self.snapshot_shown.job if self.snapshot_shown else None
+        if job is not None and not self.query_one("#filter").display:
+            self.app.action_ranks()  # type: ignore[attr-defined]
+            return
         self.words.value = ""
         self.query_one("#filter").display = False
         self.table.filter("")

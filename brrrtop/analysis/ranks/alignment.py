@@ -1,0 +1,126 @@
+"""Puts the clocks of several ranks on one, by the ends of their collectives.
+
+A collective ends on all of its ranks at once, to within tens of microseconds, whoever came late to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from brrrtop.analysis.ranks.collectives import Collectives
+from brrrtop.model.tables import I8, Bool
+
+NEAR_NS = 200_000
+"""Ends of one collective on two ranks lie closer, once the clocks are compared: 40 us were seen."""
+VOTE_NS = 100_000
+PROBES = 64
+MOST_VOTERS = 5_000
+ENOUGH = 0.5
+"""Part of the collectives of the time that both were recorded in which must find their like."""
+SAME_CLOCK = 0.7
+"""Ranks of one host have one clock: another offset must explain so much more to be preferred."""
+
+
+def nearest(types: I8, ends: I8, of_types: I8, of_ends: I8, within_ns: int = NEAR_NS) -> I8:
+    """For each collective the one of the other rank that is it, -1 without one; shape of `ends`.
+
+    Both are the nearest of their type to each other, on one clock. Ends are sorted.
+    """
+    partner = np.full(len(ends), -1, np.int64)
+    for kind in np.intersect1d(types, of_types).tolist():
+        mine, theirs = np.flatnonzero(types == kind), np.flatnonzero(of_types == kind)
+        there = _nearest_place(ends[mine], of_ends[theirs])
+        back = _nearest_place(of_ends[theirs], ends[mine])
+        mutual = back[there] == np.arange(len(mine))
+        close = np.abs(of_ends[theirs[there]] - ends[mine]) <= within_ns
+        good = mutual & close
+        partner[mine[good]] = theirs[there[good]]
+    return partner
+
+
+def _nearest_place(times: I8, among: I8) -> I8:
+    at = np.clip(np.searchsorted(among, times), 1, max(len(among) - 1, 1))
+    before = np.minimum(at - 1, len(among) - 1)
+    after = np.minimum(at, len(among) - 1)
+    nearer = np.abs(among[before] - times) <= np.abs(among[after] - times)
+    return np.where(nearer, before, after)
+
+
+def offsets(
+    ranks: Sequence[Collectives], hosts: Sequence[str | None] | None = None
+) -> list[int | None]:
+    """What to add to each rank's times, in ns; None where no collective places it beside another.
+
+    Args:
+        hosts: Whose clock each rank has; None: nobody says. Steps repeat, so that any two recordings of
+            a job match with some offset: on one host's clock only a small one is believed.
+    """
+    clocks = hosts or [None] * len(ranks)
+    placed: list[int | None] = [None] * len(ranks)
+    some = [i for i, one in enumerate(ranks) if len(one)]
+    for first in some:
+        placed[first] = 0
+        order = [first]
+        waiting = [i for i in some if i != first]
+        for anchor in order:
+            for one in list(waiting):
+                same = clocks[one] is not None and clocks[one] == clocks[anchor]
+                offset = offset_of(ranks[one], ranks[anchor], same)
+                if offset is not None:
+                    placed[one] = offset + (placed[anchor] or 0)
+                    order.append(one)
+                    waiting.remove(one)
+        if len(order) > 1:
+            return placed
+        placed[first] = None
+    return placed
+
+
+def offset_of(one: Collectives, other: Collectives, same_clock: bool = False) -> int | None:
+    """What to add to the first one's times to have the other's clock; None where nothing matches."""
+    best: tuple[float, int] | None = None
+    for guess in [0] if same_clock else _guesses(one, other):
+        scored = _scored(one, other, guess)
+        if scored is not None and (best is None or scored[0] * SAME_CLOCK > best[0]):
+            best = scored
+    return None if best is None else best[1]
+
+
+def _guesses(one: Collectives, other: Collectives) -> list[int]:
+    """Offsets to try: none, then the one that most pairs of ends agree on."""
+    probes = np.unique(np.linspace(0, len(one) - 1, min(PROBES, len(one))).astype(np.int64))
+    voters = np.unique(
+        np.linspace(0, len(other) - 1, min(MOST_VOTERS, len(other))).astype(np.int64)
+    )
+    same = one.types[probes][:, None] == other.types[voters][None, :]
+    votes = np.sort((other.ends_ns[voters][None, :] - one.ends_ns[probes][:, None])[same])
+    if not len(votes):
+        return []
+    counts = np.searchsorted(votes, votes + VOTE_NS, "right") - np.arange(len(votes))
+    best = np.flatnonzero(counts == counts.max())
+    at = int(best[np.argmin(np.abs(votes[best]))])
+    return [0, int(np.median(votes[at : at + int(counts[at])]))]
+
+
+def _scored(one: Collectives, other: Collectives, guess: int) -> tuple[float, int] | None:
+    """Part that matches with this offset, and the offset made finer; None where too little does."""
+    offset = guess
+    for _ in range(2):
+        partner = nearest(one.types, one.ends_ns + offset, other.types, other.ends_ns)
+        hit = partner >= 0
+        if not hit.any():
+            return None
+        offset += int(np.median(other.ends_ns[partner[hit]] - one.ends_ns[hit] - offset))
+    shared = min(
+        int(_within(one.ends_ns + offset, other.ends_ns).sum()),
+        int(_within(other.ends_ns, one.ends_ns + offset).sum()),
+    )
+    share = int(hit.sum()) / max(shared, 1)
+    return (share, offset) if share >= ENOUGH else None
+
+
+def _within(times: I8, others: I8) -> Bool:
+    inside: Bool = (times >= others[0] - NEAR_NS) & (times <= others[-1] + NEAR_NS)
+    return inside

@@ -1,0 +1,236 @@
+"""The ranks of a job beside each other: windows in, one frozen picture of who waits for whom out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from brrrtop.analysis.ranks import accounts, alignment, lateness, links, matching
+from brrrtop.analysis.ranks.accounts import Deeds
+from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows
+from brrrtop.analysis.ranks.collectives import Collectives, collectives_of
+from brrrtop.analysis.ranks.matching import Matched
+from brrrtop.analysis.ranks.waited_for import rank_waited_for
+from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow
+from brrrtop.model.tables import F8, I8, Span, Window
+from brrrtop.model.vocabulary import MarkClass
+
+NOT_TOGETHER = "no two ranks were recorded in the same collective: who waits for whom is not known"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankInput:
+    """One rank as its own session sees it."""
+
+    row: RankRow
+    """With rank, label, pid, estimate and gauges; the rest is filled in here."""
+    window: Window | None
+    """All that was recorded of its GPU; None where nothing was."""
+    whole_trace: bool = False
+    """It was recorded from a moment on that the others' recordings share, as a profiler's trace is: its
+    beginning says how late it began."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Together:
+    """What the ranks have in common."""
+
+    inputs: Sequence[RankInput]
+    every: Sequence[Collectives]
+    offsets: Sequence[int | None]
+    matched: Matched
+    spans: tuple[Span, ...]
+    deeds: Sequence[Deeds | None]
+    steps: float | None
+    """In `spans`."""
+    together_ns: int
+    inside: F8
+    """Per matched row: its exposed wait where the collective ends in `spans`, else 0."""
+    stays: F8
+    """The same of its whole exposed stay: ranks are as much later than others as these are shorter."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The rank of each place; the place itself where none is known."""
+        return [
+            place if one.row.rank is None else one.row.rank for place, one in enumerate(self.inputs)
+        ]
+
+
+def judge_job(inputs: Sequence[RankInput], world: int | None = None) -> JobSnapshot:
+    """All ranks of one job, the odd one first.
+
+    Args:
+        inputs: One each; those without a window are shown with their reason.
+        world: Number of ranks that the job has; None where nobody says.
+    """
+    some = [one for one in inputs if one.window is not None]
+    others = [one.row for one in inputs if one.window is None]
+    both = _together(some)
+    rows = _rows(both)
+    collectives = collective_rows(both)
+    waited = rank_waited_for(both, rows)
+    if waited is not None:
+        rows = [
+            replace(row, cause=waited.cause) if row.rank == waited.rank else row for row in rows
+        ]
+    divided = links.parallelism(
+        collectives, both.steps or _steps_in_all(some), len(inputs), alone_share(both)
+    )
+    return JobSnapshot(
+        ranks=(*_odd_first(rows, waited.rank if waited else None), *others),
+        world=world,
+        together=Span(both.spans[0].t0_ns, both.spans[-1].t1_ns) if both.spans else None,
+        together_ns=both.together_ns or None,
+        steps=both.steps,
+        collectives=collectives,
+        matched=len(both.matched),
+        transfer_ns=int(both.matched.transfer_ns.sum()) if len(both.matched) else None,
+        waited_for=waited,
+        parallelism=divided,
+        bubble=_bubble(both) if Parallelism.PIPELINE in divided else None,
+        notes=tuple(_notes(both, inputs, world)),
+    )
+
+
+def _together(inputs: Sequence[RankInput]) -> Together:
+    windows = [one.window for one in inputs if one.window is not None]
+    every = [collectives_of(window) for window in windows]
+    offsets = alignment.offsets(every, [_host(window) for window in windows])
+    matched = matching.match(every, offsets)
+    lengths = [one.row.step_ns for one in inputs if one.row.step_ns]
+    step_ns = float(np.median(lengths)) if lengths else None
+    spans, steps = accounts.shared_spans(windows, offsets, matched, step_ns)
+    deeds = [
+        accounts.deeds(window, spans, offset) if spans and offset is not None else None
+        for window, offset in zip(windows, offsets, strict=True)
+    ]
+    together_ns = sum(span.duration_ns for span in spans)
+    inside, stays = (
+        _inside(matched, spans, column) for column in (matched.alone_ns, matched.stay_alone_ns)
+    )
+    return Together(
+        inputs, every, offsets, matched, spans, deeds, steps, together_ns, inside, stays
+    )
+
+
+def _host(window: Window) -> str | None:
+    """Whose clock the times are of; None where nobody says."""
+    name = window.hello.get("hostname")
+    return str(name) if name else None
+
+
+def _inside(matched: Matched, spans: Sequence[Span], column: I8) -> F8:
+    """A column, 0 where a collective ends in no span, or opens one."""
+    ends = matched.ends_ns
+    counted = np.zeros(len(ends), np.bool_)
+    for span in spans:
+        counted |= (ends > span.t0_ns) & (ends <= span.t1_ns)
+    return np.where(counted[matched.collective], column, 0).astype(np.float64)
+
+
+def _rows(both: Together) -> list[RankRow]:
+    count, matched, numbers = len(both.inputs), both.matched, both.numbers
+    stay = matched.sums(matched.durations_ns, count)
+    wait = matched.sums(matched.wait_ns, count)
+    alone = matched.sums(matched.alone_ns, count)
+    inside = np.bincount(matched.rank, both.inside, count) if len(matched) else np.zeros(count)
+    stays = np.bincount(matched.rank, both.stays, count) if len(matched) else np.zeros(count)
+    seen = np.bincount(matched.rank, minlength=count)
+    last = np.bincount(matched.last, minlength=count)
+    per = both.steps if both.steps and both.steps >= 1 else 1.0
+    known = np.array([offset is not None for offset in both.offsets])
+    late = lateness.later_than_peers(np.where(known, stays, np.nan)) / per
+    began = _began(both)
+    rows = []
+    for place, one in enumerate(both.inputs):
+        if not seen[place]:
+            rows.append(replace(one.row, clock_offset_ns=both.offsets[place]))
+            continue
+        more = lateness.grown(both.deeds, place) if both.spans else {}
+        mine = matched.rank == place
+        blame = np.bincount(matched.last[matched.collective[mine]], matched.wait_ns[mine], count)
+        rows.append(
+            replace(
+                one.row,
+                matched=int(seen[place]),
+                last_in=int(last[place]),
+                collective_ns=int(stay[place]),
+                transfer_ns=int(stay[place] - wait[place]),
+                wait_ns=int(wait[place]),
+                exposed_wait_ns=int(alone[place]),
+                waits_for_peers=inside[place] / both.together_ns if both.together_ns else None,
+                waits_for={numbers[p]: int(ns) for p, ns in enumerate(blame) if ns and p != place},
+                late_ns=max(float(late[place]), 0.0) if both.spans else None,
+                carried_in_ns=began[place],
+                grown={bucket: ns / per for bucket, ns in more.items() if ns},
+                clock_offset_ns=both.offsets[place],
+            )
+        )
+    return rows
+
+
+def _began(both: Together) -> list[int | None]:
+    """How much later than the first each rank began; None where one of them is no whole trace."""
+    if not all(one.whole_trace for one in both.inputs) or None in both.offsets:
+        return [None] * len(both.inputs)
+    begins = []
+    for one, offset in zip(both.inputs, both.offsets, strict=True):
+        assert one.window is not None and offset is not None
+        marks = one.window.marks
+        steps = marks.starts_ns[
+            (marks.classes == MarkClass.STEP) & (marks.ends_ns > marks.starts_ns)
+        ]
+        times = [steps, one.window.calls.starts_ns, one.window.activities.starts_ns]
+        begins.append(int(next(t for t in times if len(t)).min()) + offset)
+    first = min(begins, default=0)
+    return [begin - first for begin in begins]
+
+
+def _steps_in_all(inputs: Sequence[RankInput]) -> float | None:
+    counts = [one.row.estimate.steps.count for one in inputs if one.row.estimate]
+    known = [count for count in counts if count]
+    return float(np.median(known)) if known else None
+
+
+def _bubble(both: Together) -> float | None:
+    """Share of the time in which the median rank neither computes nor moves anything."""
+    idle = []
+    for account in [deed.account for deed in both.deeds if deed is not None]:
+        if account.duration_ns:
+            lost = account.idle_total_ns + account.exposed_comm_ns
+            idle.append(lost / account.duration_ns)
+    return float(np.median(idle)) if idle else None
+
+
+def _odd_first(rows: Sequence[RankRow], waited: int | None) -> list[RankRow]:
+    """The rank that the others wait for, then by number."""
+    return sorted(rows, key=lambda row: (row.rank is None or row.rank != waited, row.rank or 0))
+
+
+def _notes(
+    both: Together, inputs: Sequence[RankInput], world: int | None
+) -> list[str]:  # fmt: skip
+    notes = []
+    numbers = [row.rank for row in (one.row for one in inputs) if row.rank is not None]
+    if world is not None and len(set(numbers)) < world:
+        missing = sorted(set(range(world)) - set(numbers))
+        named = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
+        notes.append(f"{len(missing)} of {world} ranks are not here: {named}")
+    if len(both.inputs) > 1 and not len(both.matched):
+        with_any = sum(bool(len(one)) for one in both.every)
+        if with_any < 2:
+            notes.append("fewer than two ranks have any collective in what was recorded")
+        else:
+            notes.append(NOT_TOGETHER)
+    elif len(both.inputs) > 1:
+        apart = [
+            str(number)
+            for number, offset in zip(both.numbers, both.offsets, strict=True)
+            if offset is None
+        ]
+        if apart:
+            notes.append(f"no collective places rank {', '.join(apart)} beside the others")
+    return notes

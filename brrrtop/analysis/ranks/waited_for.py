@@ -1,0 +1,133 @@
+"""Names the rank that the others wait for, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from brrrtop.analysis.ranks import lateness
+from brrrtop.analysis.ranks.collectives import name_of
+from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
+from brrrtop.model.tables import F8
+from brrrtop.text import phrases
+
+if TYPE_CHECKING:
+    from brrrtop.analysis.ranks.job import Together
+
+LEAST_SHARE = 0.03
+"""Of a step, that a rank must be late to be named."""
+LEAST_NS = 100_000
+MOST_OF_IT = 0.5
+"""Of all waits, that must be for the rank that is named."""
+BEGAN_SHARE = 0.1
+"""Of the whole, that the others must have waited for one that only began late."""
+STEADY = 0.6
+"""Of the steps, in which it must be late."""
+PARTLY = 0.3
+"""Of its usual lateness, that counts as late in one step."""
+
+
+def rank_waited_for(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
+    """The rank that the others wait for in every step, else one that only began late, else None."""
+    if len(rows) < 2 or not len(both.matched):
+        return None
+    return _slow(both, rows) or _began_late(both, rows)
+
+
+def _slow(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
+    late = [row.late_ns or 0.0 for row in rows]
+    place = int(np.argmax(late))
+    per = both.steps if both.steps and both.steps >= 1 else 1.0
+    long_ns = both.together_ns / per if both.together_ns else 0.0
+    if not long_ns or late[place] < max(LEAST_SHARE * long_ns, LEAST_NS):
+        return None
+    blame = _blame(both, both.inside, len(rows))
+    if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(both, place, late[place], per):
+        return None
+    gauges = [row.gauges for row in rows]
+    cause = lateness.cause_of(rows[place].grown, both.deeds, place, gauges)
+    estimate = rows[place].estimate
+    line = phrases.away_at(estimate, cause) if estimate else None
+    others = np.delete(np.bincount(both.matched.rank, both.inside, len(rows)), place) / per
+    return WaitedFor(
+        rank=both.numbers[place],
+        late_ns=late[place],
+        others_wait_ns=float(np.median(others)),
+        cause=cause,
+        is_slow=True,
+        per_step=both.steps is not None and both.steps >= 1,
+        last_in=rows[place].last_in,
+        of=rows[place].matched,
+        place=str(line) if line else None,
+        collective=_where(both, both.inside, place),
+        gain=min((late[place] - _next_latest(late, place)) / long_ns, 0.99),
+    )
+
+
+def _next_latest(late: Sequence[float], place: int) -> float:
+    return max((ns for at, ns in enumerate(late) if at != place), default=0.0)
+
+
+def _began_late(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
+    """The one of the ranks that most waits are for, where it brought its lateness along."""
+    waits = both.matched.wait_ns.astype(np.float64)
+    blame = _blame(both, waits, len(rows))
+    place = int(np.argmax(blame))
+    carried = rows[place].carried_in_ns
+    if carried is None or blame[place] < MOST_OF_IT * blame.sum():
+        return None
+    to_it = waits * (both.matched.last[both.matched.collective] == place)
+    others = np.delete(np.bincount(both.matched.rank, to_it, len(rows)), place)
+    whole = max((w.span.duration_ns for w in (one.window for one in both.inputs) if w), default=0)
+    wait_ns = float(np.median(others))
+    if carried < LEAST_NS or wait_ns < BEGAN_SHARE * whole:
+        return None
+    return WaitedFor(
+        rank=both.numbers[place],
+        late_ns=float(carried),
+        others_wait_ns=wait_ns,
+        cause=Lateness.BEGAN_LATE.value,
+        is_slow=False,
+        per_step=False,
+        last_in=rows[place].last_in,
+        of=rows[place].matched,
+        collective=_where(both, waits, place),
+    )
+
+
+def _blame(both: Together, waits: F8, count: int) -> F8:
+    """Of all ranks' waits, those for each rank."""
+    return np.bincount(both.matched.last[both.matched.collective], waits, count).astype(np.float64)
+
+
+def _is_steady(both: Together, place: int, late_ns: float, per: float) -> bool:
+    """Whether it is late in most steps: one hiccup is no slow rank."""
+    parts = round(per)
+    if parts < 3:
+        return True
+    matched, low = both.matched, both.spans[0].t0_ns
+    length = max(both.spans[-1].t1_ns - low, 1)
+    part = np.clip((matched.ends_ns - low) * parts // length, 0, parts - 1)[matched.collective]
+    there = np.unique(part)
+    count = len(both.inputs)
+    late = 0
+    for one in there.tolist():
+        rows = part == one
+        stays = np.bincount(matched.rank[rows], both.stays[rows], count).astype(np.float64)
+        late += bool(lateness.later_than_peers(stays)[place] >= PARTLY * late_ns)
+    return late >= STEADY * len(there)
+
+
+def _where(both: Together, waits: F8, place: int) -> str:
+    """The collectives that most of the wait for this rank is in."""
+    matched = both.matched
+    mine = matched.last[matched.collective] == place
+    by_type = np.bincount(matched.types[matched.collective[mine]], waits[mine])
+    if not len(by_type):
+        return "collectives"
+    code = int(np.argmax(by_type))
+    at = np.flatnonzero(mine & (matched.types[matched.collective] == code))[0]
+    one = both.every[int(matched.rank[at])]
+    return name_of(code, one.op_names[int(matched.record[at])])

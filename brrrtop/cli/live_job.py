@@ -1,0 +1,163 @@
+"""All ranks of a running job: an agent in each, one screen or one report over them."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from brrrtop.cli import fail_if as gate
+from brrrtop.cli import live, output, show
+from brrrtop.cli.options import Options
+from brrrtop.errors import BrrrtopError, NoTrainer
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.job_session import Member
+from brrrtop.session.live_job import LiveJob, LiveRank
+from brrrtop.session.session import Session
+from brrrtop.session.watching import LiveSession
+from collectors.attach.attach import Attached, attach
+from collectors.attach.files import AgentFiles
+from collectors.errors import CollectorError
+from collectors.process.candidates import Candidate
+from collectors.process.jobs import ranks_of
+
+
+def rank_options(options: Options, rank: int | None, pid: int) -> Options:
+    """The options of one rank: a recording of its own."""
+    own = copy.copy(options)
+    if options.record is not None:
+        path = Path(options.record)
+        whose = f"rank{rank}" if rank is not None else f"pid{pid}"
+        own.record = str(path.with_name(f"{path.stem}-{whose}{path.suffix}"))
+    return own
+
+
+class JobProcesses:
+    """The ranks of one job on this host, and the agents that were put into them."""
+
+    def __init__(self, pid: int, options: Options, files: AgentFiles) -> None:
+        self._pid = pid
+        self._options = options
+        self._files = files
+        self._attached: list[Attached] = []
+        self._known: set[int] = set()
+
+    def open(self, found: Sequence[Candidate]) -> list[LiveRank]:
+        """Each of them watched, or with the reason why it is not."""
+        self._known |= {one.pid for one in found}
+        return [self._open(one) for one in found]
+
+    def newcomers(self) -> list[LiveRank]:
+        """Ranks that started since."""
+        fresh = [one for one in ranks_of(self._pid) if one.pid not in self._known and one.on_gpu]
+        return self.open(fresh)
+
+    def _open(self, one: Candidate) -> LiveRank:
+        label = f"pid {one.pid}"
+        member = Member(str(one.pid), label, one.rank, None)
+        own = rank_options(self._options, one.rank, one.pid)
+        try:
+            attached = attach(one.pid, self._files)
+            self._attached.append(attached)
+            source = live.open_live(attached.client, one.pid, own, one.command)
+        except (CollectorError, BrrrtopError) as fault:
+            member.why = fault.message
+            return LiveRank(member)
+        session = Session(source, silenced=self._options.silenced)
+        member.session = session
+        return LiveRank(member, LiveSession(session, source), source)
+
+    def leave(self) -> None:
+        """Takes the agents out again, all at once."""
+        with ThreadPoolExecutor(max(len(self._attached), 1)) as pool:
+            list(pool.map(lambda one: one.leave(), self._attached))
+        self._attached.clear()
+
+
+def watch(
+    pid: int, found: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...],
+    files: AgentFiles,
+) -> int:  # fmt: skip
+    """Attaches to all ranks and shows them; detaches at the end.
+
+    Raises:
+        BrrrtopError: None of them can be attached to; says why.
+        GateTripped: A gate held for long enough.
+    """
+    for one in found:
+        live.refuse_taken_file(rank_options(options, one.rank, one.pid))
+    processes = JobProcesses(pid, options, files)
+    try:
+        ranks = processes.open(found)
+        seen = [one for one in ranks if one.driver is not None]
+        for rank in ranks:
+            if rank.member.why is not None:
+                output.say(f"brrrtop: {rank.member.label}: {rank.member.why}")
+        if not seen:
+            raise BrrrtopError(
+                f"none of the {len(ranks)} ranks can be attached to: {ranks[0].member.why}"
+            )
+        output.say(f"watching {len(seen)} of {len(ranks)} ranks of the job on this host")
+        return shown(LiveJob(ranks, processes.newcomers, options.silenced), options, gates)
+    finally:
+        processes.leave()
+
+
+def shown(job: LiveJob, options: Options, gates: tuple[gate.Gate, ...]) -> int:
+    """The job in the way the options and the terminal ask for; closed at the end.
+
+    Raises:
+        GateTripped: A gate held for long enough.
+        NoTrainer: All ranks ended, and no gate was to be passed by that.
+    """
+    lines = not options.once and (options.json or bool(gates))
+    try:
+        if not (options.once or lines) and show.on_a_terminal():
+            return show.screen(job, options, "all ranks of the job")
+        if lines:
+            return _lines(job, options, gates)
+        snapshot = _once(job, options)
+        output.report(snapshot, options)
+        gate.check(gates, snapshot)
+        return 0
+    finally:
+        with suppress(KeyboardInterrupt):
+            job.close()
+            if job.recording_stopped is not None:
+                output.say(f"brrrtop: {job.recording_stopped}")
+
+
+def _once(job: LiveJob, options: Options) -> Snapshot:
+    """The first snapshot in which ranks are compared, or the last one before patience ends."""
+    deadline_s = time.monotonic() + live.FIRST_VERDICT_S
+    while True:
+        snapshot = job.advance()
+        if snapshot.job is not None and snapshot.job.together_ns:
+            return snapshot
+        if time.monotonic() > deadline_s:
+            return snapshot
+        if snapshot.freshness is Freshness.ENDED:
+            raise NoTrainer("all ranks ended before they could be judged")
+        time.sleep(min(options.interval, 0.1))
+
+
+def _lines(job: LiveJob, options: Options, gates: tuple[gate.Gate, ...]) -> int:
+    next_s = time.monotonic()
+    while True:
+        snapshot = job.advance()
+        if options.json:
+            output.report(snapshot, options)
+        for one in gates:
+            if one.trips(snapshot):
+                raise gate.tripped(one)
+        if snapshot.freshness is Freshness.ENDED:
+            break
+        next_s = max(next_s + options.interval, time.monotonic())
+        time.sleep(max(0.0, next_s - time.monotonic()))
+    gate.finish(gates)
+    if not gates:
+        raise NoTrainer(job.ended or "the ranks ended")
+    return 0

@@ -1,0 +1,141 @@
+"""The files of a job's ranks: which a person meant, and each of them opened and read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from brrrtop.cli import output, show
+from brrrtop.cli.opening_view import FromFirstActivity
+from brrrtop.cli.options import Options
+from brrrtop.errors import BadInput, UsageError
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
+from brrrtop.session.job_session import JobFiles, JobReplay, JobSession, Member
+from brrrtop.session.session import Session
+from brrrtop.session.whole import analyze_rank
+from brrrtop.sources.registry import open_source
+
+ENDINGS = (".brrr", ".json", ".json.gz")
+
+
+def files_of(options: Options) -> tuple[str, ...]:
+    """The files that were named, and those in folders that were.
+
+    Raises:
+        BadInput: A folder has none.
+        UsageError: Several are named, and one recording is to be made of them.
+    """
+    files: list[str] = []
+    for name in options.files:
+        folder = Path(name)
+        files += _in_folder(folder) if folder.is_dir() else [name]
+    if len(files) > 1 and options.record:
+        raise UsageError(
+            "--record writes one recording, and several files were named", "convert one at a time"
+        )
+    return tuple(dict.fromkeys(files))
+
+
+def _in_folder(folder: Path) -> list[str]:
+    try:
+        listed = sorted(path for path in folder.iterdir() if path.name.endswith(ENDINGS))
+    except OSError as fault:
+        raise BadInput(
+            f"{folder} cannot be read: {fault.strerror}", "check its permissions"
+        ) from fault
+    if not listed:
+        raise BadInput(
+            f"{folder} has no recording or trace in it", f"their names end in {', '.join(ENDINGS)}"
+        )
+    return [str(path) for path in listed]
+
+
+def labels_of(files: Sequence[str]) -> list[str]:
+    """What the files are called beside each other: their names, with folders where those are alike."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else list(files)
+
+
+def read_all(files: Sequence[str], options: Options) -> Snapshot:
+    """All ranks as one snapshot, which speaks of the rank that the others wait for.
+
+    Raises:
+        BadInput: None of them can be used, or they are of several jobs.
+    """
+    views: list[RankView] = []
+    first: BadInput | None = None
+    for file, label in zip(files, labels_of(files), strict=True):
+        try:
+            views.append(_read(file, label, options))
+        except BadInput as fault:
+            first = first or fault
+            number = rank_of(None, label)
+            if number is None and file not in options.files:
+                output.say(f"brrrtop: left out: {fault}")
+                continue
+            views.append(RankView(file, label, number, why=str(fault)))
+    require_one_job(views)
+    job = job_of(views, options.silenced)
+    shown = odd_one(job, views)
+    if shown is None or shown.snapshot is None:
+        raise first or BadInput("none of these files has a rank of a job in it")
+    return shown.snapshot if len(views) == 1 else with_job(shown.snapshot, job, shown.key)
+
+
+def _read(file: str, label: str, options: Options) -> RankView:
+    source = open_source(file, options.force)
+    try:
+        snapshot, window = analyze_rank(
+            source, options.steps, options.gpu, silenced=options.silenced
+        )
+    finally:
+        source.close()
+    return RankView(file, label, rank_of(snapshot, label), snapshot, window)
+
+
+def replay(files: Sequence[str], options: Options) -> int:
+    """All ranks on the screen, or off a terminal one report of the whole.
+
+    Raises:
+        BadInput: None of them can be used, or they are of several jobs.
+        UsageError: Lines of JSON are wanted: those are of one rank.
+    """
+    if options.once or not show.on_a_terminal():
+        if options.json and not options.once:
+            raise UsageError(
+                "lines of JSON over time are of one rank", "name one file, or add --once for all"
+            )
+        output.report(read_all(files, options), options)
+        return 0
+    driver = open_job(files, options)
+    show.to_first_verdict(driver)
+    return show.screen(driver, options, f"{len(files)} ranks")
+
+
+def open_job(files: Sequence[str], options: Options) -> JobReplay:
+    """All ranks under one playhead.
+
+    Raises:
+        BadInput: None of them can be opened, or they are of several jobs.
+    """
+    members: list[Member] = []
+    first: BadInput | None = None
+    for file, label in zip(files, labels_of(files), strict=True):
+        try:
+            source = FromFirstActivity(open_source(file, options.force))
+            number = source.info.rank
+        except BadInput as fault:
+            first = first or fault
+            if rank_of(None, label) is None and file not in options.files:
+                output.say(f"brrrtop: left out: {fault}")
+                continue
+            members.append(Member(file, label, rank_of(None, label), None, str(fault)))
+            continue
+        number = rank_of(None, label) if number is None else number
+        session = Session(source, keep_ns=None, silenced=options.silenced)
+        members.append(Member(file, label, number, session))
+    if first is not None and all(one.session is None for one in members):
+        raise first
+    require_one_job([RankView(one.key, one.label, one.rank) for one in members])
+    return JobReplay(JobFiles(JobSession(members, options.silenced)), speed=options.speed)

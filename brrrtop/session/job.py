@@ -1,0 +1,108 @@
+"""Several sessions of one job's ranks, shown as one: each rank's own picture, and all of them together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from brrrtop.advisories.job import advise_job, beside_peers
+from brrrtop.analysis.ranks.job import RankInput, judge_job
+from brrrtop.errors import BadInput
+from brrrtop.model.ranks import JobSnapshot, RankRow
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.tables import Window
+
+_IN_NAME = re.compile(r"(?:rank|worker|gpu)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankView:
+    """What is known of one rank at one time."""
+
+    key: str
+    label: str
+    rank: int | None
+    snapshot: Snapshot | None = None
+    window: Window | None = None
+    """All that is kept of its GPU's timeline; None where there is none to judge."""
+    why: str | None = None
+    """Why it cannot be watched or read, as a clause."""
+
+
+def rank_of(snapshot: Snapshot | None, label: str) -> int | None:
+    """What a source says its rank is, else what its file is called."""
+    if snapshot is not None and snapshot.source.rank is not None:
+        return snapshot.source.rank
+    match = _IN_NAME.search(label)
+    return int(match[1]) if match else None
+
+
+def job_of(views: Sequence[RankView], silenced: frozenset[str] = frozenset()) -> JobSnapshot:
+    """All ranks beside each other, with what they advise together."""
+    inputs = [RankInput(_row(one), one.window, _is_whole(one)) for one in views]
+    worlds = [one.snapshot.source.world for one in views if one.snapshot is not None]
+    job = judge_job(inputs, max((world for world in worlds if world), default=None))
+    return advise_job(job, silenced)
+
+
+def _row(view: RankView) -> RankRow:
+    snapshot = view.snapshot
+    return RankRow(
+        rank=view.rank,
+        label=view.label,
+        key=view.key,
+        pid=snapshot.source.pid if snapshot else None,
+        estimate=snapshot.estimate if snapshot else None,
+        why=view.why,
+        gauges=snapshot.gauges if snapshot else {},
+    )
+
+
+def _is_whole(view: RankView) -> bool:
+    return view.snapshot is not None and view.snapshot.source.kind == "kineto"
+
+
+def with_job(snapshot: Snapshot, job: JobSnapshot, key: str) -> Snapshot:
+    """A rank's snapshot with the job that it belongs to: the job's advice comes first."""
+    shown = replace(job, shown=key)
+    waits = job.waited_for is not None and job.waited_for.is_slow
+    # A collective that waits for a late peer would wait as long beside compute.
+    own = [row for row in snapshot.whatif if not (waits and row.edit == "overlap-communication")]
+    rows = sorted((*job.whatif, *own), key=lambda row: -row.saves)
+    return replace(
+        snapshot,
+        job=shown,
+        advisories=(*job.advisories, *beside_peers(snapshot.advisories, job)),
+        whatif=tuple(rows),
+        # Pairs go on from the first edit: none was simulated after another first one.
+        whatif_after=snapshot.whatif_after if rows and rows[0] not in job.whatif else (),
+    )
+
+
+def odd_one(job: JobSnapshot, views: Sequence[RankView]) -> RankView | None:
+    """The rank to speak of first: the one that the others wait for, else the first with a verdict."""
+    by_key = {view.key: view for view in views}
+    for row in job.ranks:
+        view = by_key.get(row.key)
+        if view is not None and view.snapshot is not None and view.snapshot.estimate is not None:
+            return view
+    return None
+
+
+def require_one_job(views: Sequence[RankView]) -> None:
+    """Refuses files of several jobs.
+
+    Raises:
+        BadInput: Two of them are of one rank.
+    """
+    seen: dict[int, str] = {}
+    for view in views:
+        if view.rank is None:
+            continue
+        if view.rank in seen:
+            raise BadInput(
+                f"rank {view.rank} is there twice: {seen[view.rank]} and {view.label}",
+                "name the files of one run of one job, one a rank",
+            )
+        seen[view.rank] = view.label

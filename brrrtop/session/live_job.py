@@ -1,0 +1,213 @@
+"""Live trainers of one job: a session each, bursts of all of them at once, shown as one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from brrrtop.errors import BrrrtopError
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.job_session import JobSession, Member
+from brrrtop.session.watching import LiveSession
+from brrrtop.sources.live import LiveSource
+
+LOOK_S = 5.0
+"""Between two searches for ranks that came, or came back."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LiveRank:
+    """A rank, with what watches it; without where it cannot be watched."""
+
+    member: Member
+    driver: LiveSession | None = None
+    source: LiveSource | None = None
+
+
+class LiveJob:
+    """Implements what the screens ask of a driver, for all ranks of a job on this host.
+
+    Args:
+        ranks: Those that run now.
+        newcomers: Ranks that were not there before; asked now and then.
+    """
+
+    def __init__(
+        self,
+        ranks: Sequence[LiveRank],
+        newcomers: Callable[[], Sequence[LiveRank]] | None = None,
+        silenced: frozenset[str] = frozenset(),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ranks = {one.member.key: one for one in ranks}
+        self._newcomers = newcomers
+        self._clock = clock
+        self._looked_s = clock()
+        self.job = JobSession([one.member for one in ranks], silenced)
+        self._bursts = 0
+        self._leader: str | None = None
+        self._frozen: Snapshot | None = None
+
+    @property
+    def _live(self) -> list[tuple[str, LiveSession, LiveSource]]:
+        return [
+            (key, one.driver, one.source)
+            for key, one in self._ranks.items()
+            if one.driver is not None and one.source is not None and one.member.session is not None
+        ]
+
+    @property
+    def _shown(self) -> LiveSession:
+        driver = self._ranks[self.job.shown.key].driver
+        assert driver is not None
+        return driver
+
+    @property
+    def can(self) -> frozenset[str]:
+        return self._shown.can | {"ranks"}
+
+    @property
+    def ended(self) -> str | None:
+        """Why nothing more comes of any rank; None while something may."""
+        reasons = [driver.ended for _, driver, _ in self._live]
+        return reasons[0] if reasons and all(reasons) else None
+
+    @property
+    def recording_stopped(self) -> str | None:
+        """Why a file of `--record` ends early; None while none does."""
+        stopped = (driver.recording_stopped for _, driver, _ in self._live)
+        return next((why for why in stopped if why is not None), None)
+
+    def advance(self) -> Snapshot:
+        """The rank shown as of now, with all others beside it."""
+        self._take_newcomers()
+        self._burst_together()
+        snapshots: dict[str, Snapshot] = {}
+        for key, driver, _ in self._live:
+            try:
+                snapshots[key] = driver.advance()
+            except BrrrtopError as fault:  # one rank's end is not that of the others
+                if len(self._live) == 1:
+                    raise
+                self._lose(key, fault.message)
+        whole = self.job.combine(snapshots)
+        if self.ended is None and whole.freshness is Freshness.ENDED:
+            whole = replace(whole, freshness=Freshness.LIVE)
+        if self._frozen is None:
+            return whole
+        return replace(self._frozen, freshness=whole.freshness, paused=True)
+
+    def _lose(self, key: str, why: str) -> None:
+        one = self._ranks[key]
+        one.member.session, one.member.why = None, why
+        if one.driver is not None:
+            one.driver.close()
+
+    def _burst_together(self) -> None:
+        """Orders the others' bursts in the moment in which the first rank's governor orders its own.
+
+        One decides for all, so that all are traced in the same steps; who decides pays for its own.
+        """
+        able = [(key, source) for key, _, source in self._live if source.tier == "bursts"]
+        if not able:
+            return
+        key, leader = able[0]
+        if key != self._leader:
+            self._leader, self._bursts = key, leader.governor.burst_count
+        for _, source in able:
+            source.governor.follows = source is not leader
+        leader.poll()
+        if leader.governor.burst_count != self._bursts:
+            self._bursts = leader.governor.burst_count
+            for _, source in able[1:]:
+                source.governor.want_burst()
+                source.poll()
+
+    def _take_newcomers(self) -> None:
+        if self._newcomers is None or self._clock() - self._looked_s < LOOK_S:
+            return
+        self._looked_s = self._clock()
+        for one in self._newcomers():
+            self._replace_ended(one.member)
+            self._ranks[one.member.key] = one
+            self.job.members.append(one.member)
+
+    def _replace_ended(self, newcomer: Member) -> None:
+        """A rank that came back takes the row of the one that ended."""
+        for old in list(self.job.members):
+            before = self._ranks[old.key]
+            over = before.driver is None or before.driver.ended is not None or old.session is None
+            if over and old.rank is not None and old.rank == newcomer.rank:
+                self.job.members.remove(old)
+                del self._ranks[old.key]
+                if before.driver is not None:
+                    before.driver.close()
+
+    def select_rank(self, key: str) -> None:
+        self.job.select_rank(key)
+        if self._frozen is not None:
+            self._frozen = None
+            self._frozen = self.advance()
+
+    def pause(self) -> None:
+        """The picture stands still; watching goes on behind it."""
+        if self._frozen is None:
+            self._frozen = self.advance()
+
+    def resume(self) -> None:
+        self._frozen = None
+
+    def step(self, count: int) -> None:
+        """The present has no next picture but now."""
+        self._frozen = None
+        self._frozen = self.advance()
+
+    def seek(self, share: float) -> None:
+        self._shown.seek(share)
+
+    def faster(self) -> None:
+        self._shown.faster()
+
+    def slower(self) -> None:
+        self._shown.slower()
+
+    def select_device(self, device_id: int) -> None:
+        self._shown.select_device(device_id)
+
+    def mark_baseline(self) -> str:
+        return self._shown.mark_baseline()
+
+    def silence(self, kind: str) -> str:
+        return self.job.silence(kind)
+
+    def continuous(self, on: bool) -> str:
+        """Traces every step of all ranks, or in bursts again: one alone would slow the others unseen."""
+        says = [driver.continuous(on) for _, driver, source in self._live if source.tier != "nvml"]
+        return f"{says[0]}, on {len(says)} ranks" if says else self._shown.continuous(on)
+
+    def burst(self) -> str:
+        """Has a few steps of all ranks traced now; says so."""
+        says = [driver.burst() for _, driver, source in self._live if source.tier != "nvml"]
+        return f"{says[0]}, on {len(says)} ranks" if says else self._shown.burst()
+
+    def shapes(self) -> str:
+        return self._shown.shapes()
+
+    def follow(self) -> str:
+        return self._shown.follow()
+
+    def save(self, path: str) -> str:
+        """Writes the last minutes of the rank shown."""
+        return self._shown.save(path)
+
+    def close(self) -> None:
+        """Lets go of every rank, whatever happens to one of them."""
+        fault: BrrrtopError | OSError | None = None
+        for _, driver, _ in self._live:
+            try:
+                driver.close()
+            except (BrrrtopError, OSError) as one:
+                fault = fault or one
+        if fault is not None:
+            raise fault

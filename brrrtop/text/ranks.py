@@ -1,0 +1,93 @@
+"""Sentences about the ranks of a job: who waits for whom, and why. No colour, no layout."""
+
+from __future__ import annotations
+
+from brrrtop.model.ranks import JobSnapshot, Lateness, Parallelism, RankRow, WaitedFor
+from brrrtop.text import units
+
+_CAUSES = {
+    "input": "it waits for its next batch",
+    "launch": "its host launches kernels too late",
+    "sync": "its host waits for its GPU, then its GPU for the host",
+    "allocator": "its memory allocator went to the driver",
+    "compile": "torch.compile is at work in it",
+    "gc": "Python's garbage collector runs in it",
+    "checkpoint": "it writes a checkpoint",
+    "logging": "it is logging",
+    "evaluation": "it runs an evaluation",
+    "io": "its loop is in file or network work",
+    "host": "its host is elsewhere between launches",
+    "device": "its queued work waits on its GPU",
+    "other_process": "another process is on its GPU",
+    Lateness.MORE_WORK.value: "it has more work than the others",
+    Lateness.SLOWER_GPU.value: "the same kernels take longer on its GPU",
+    Lateness.THROTTLED.value: "its GPU's clocks are held down",
+    Lateness.COPIES.value: "it copies more to and from its host",
+    Lateness.BEGAN_LATE.value: "it began late",
+}
+_FIXES = {
+    "input": "more or faster loader workers on that rank's host, and evenly sized shards: "
+    "DataLoader(..., num_workers=8, persistent_workers=True)",
+    "host": "do on every rank, or on none, what only this rank does between steps",
+    "launch": "pin each rank to its own cores (numactl, taskset), or torch.compile the step",
+    "gc": "gc.freeze() after the first steps and gc.collect() every N steps on all ranks together",
+    "checkpoint": "save from a thread, or on all ranks at once (torch.distributed.checkpoint)",
+    "logging": "log every N steps, from a thread",
+    "evaluation": "evaluate on all ranks, each a part",
+    "other_process": "nvidia-smi --query-compute-apps=pid,used_memory --format=csv, then move one of them",
+    Lateness.MORE_WORK.value: "equal batches on all ranks: drop_last=True, length-bucketed or padded samples",
+    Lateness.SLOWER_GPU.value: "nvidia-smi -q -d CLOCK,PERFORMANCE,ECC on that GPU, or take its host out",
+    Lateness.THROTTLED.value: "nvidia-smi -q -d POWER,TEMPERATURE on that GPU: cooling or its power limit",
+    Lateness.COPIES.value: "pin_memory=True and non_blocking copies on that rank",
+}
+PARALLEL = {
+    Parallelism.DDP: "data parallel (DDP)",
+    Parallelism.FSDP: "sharded data parallel (FSDP, ZeRO-3)",
+    Parallelism.ZERO: "sharded optimizer (ZeRO-1 or 2)",
+    Parallelism.TENSOR: "tensor parallel",
+    Parallelism.PIPELINE: "pipeline parallel",
+    Parallelism.EXCHANGE: "all-to-all (experts or embeddings)",
+}
+
+
+def because(waited: WaitedFor) -> str:
+    """Why a rank is late, as a clause."""
+    if waited.place:
+        return f"its main thread is at {waited.place}"
+    return _CAUSES.get(waited.cause, "the cause is not known")
+
+
+def fix(waited: WaitedFor) -> str:
+    """What to try for a slow rank."""
+    return _FIXES.get(
+        waited.cause, f"look at that rank by itself: {waited.cause.replace('_', ' ')}"
+    )
+
+
+def sentence(job: JobSnapshot) -> str:
+    """Who waits for whom in one sentence, without its full stop."""
+    waited = job.waited_for
+    if waited is None:
+        if job.together_ns:
+            return "no rank is waited for: the ranks keep pace with each other"
+        return job.notes[-1] if job.notes else "one rank alone: nobody to compare it with"
+    wait = f"the others wait {units.duration(waited.others_wait_ns)} in {waited.collective}"
+    if not waited.is_slow:
+        return (
+            f"rank {waited.rank} is last in {waited.last_in} of {waited.of} collectives, yet not slow: "
+            f"it began {units.duration(waited.late_ns)} after the first rank; {wait}"
+        )
+    when = "each step" if waited.per_step else "in what was recorded"
+    late = units.duration(waited.late_ns)
+    return f"rank {waited.rank} is {late} late {when}: {because(waited)}; {wait}"
+
+
+def parallel(job: JobSnapshot) -> str:
+    """How the work is divided; empty where nothing tells."""
+    names = " + ".join(PARALLEL[one] for one in job.parallelism)
+    return names + (f", bubble {units.share(job.bubble)}" if job.bubble is not None else "")
+
+
+def name(row: RankRow) -> str:
+    """`rank 3`, or what it is called where nobody says its number."""
+    return f"rank {row.rank}" if row.rank is not None else row.label

@@ -1,0 +1,231 @@
+"""All ranks of a job, a row each, the odd one on top: who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from brrrtop.model.ranks import JobSnapshot, RankRow
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.vocabulary import Metric
+from brrrtop.text import phrases, units
+from brrrtop.text import ranks as words
+from brrrtop.tui.palette import Palette
+from brrrtop.tui.parts import split_parts
+from brrrtop.tui.renderables.bar import bar
+from brrrtop.tui.renderables.line import fitted, stacked, wrapped
+from brrrtop.tui.screens.view import KEYS, SubView
+from brrrtop.tui.widgets.scrolled import Scrolled
+
+MARK, RANK, GPU, STEP, WAITS, LATE, LAST = 2, 5, 5, 10, 8, 10, 9
+SHORTEST_BAR, LONGEST_BAR = 12, 40
+VERDICT = 26
+GAUGES: tuple[tuple[str, Metric, int], ...] = (
+    ("memory", Metric.MEMORY_USED_BYTES, 10),
+    ("power", Metric.POWER_WATT, 8),
+    ("temp", Metric.TEMPERATURE_C, 6),
+)
+NONE = "One rank by itself. Name the files of all ranks, or attach to the launcher of the job."
+TERMS = (
+    "waits: of the time, in collectives for peers with no kernel of its own beside it. late: how much "
+    "longer its own work takes than its peers', a step. last: in how many collectives it came last."
+)
+
+
+class RankTable(Scrolled):
+    """One rank is chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "choose(-1)", show=False),
+        Binding("down,j", "choose(1)", show=False),
+        Binding("pageup", "choose(-10)", show=False),
+        Binding("pagedown", "choose(10)", show=False),
+        Binding("home,g", "choose(-100000)", show=False),
+        Binding("end,G", "choose(100000)", show=False),
+        Binding("enter", "open", show=False),
+    ]
+    topic = "ranks of the job, the odd one first"
+
+    class Opened(Message):
+        """This rank's own screen is wanted."""
+
+        def __init__(self, key: str) -> None:
+            super().__init__()
+            self.key = key
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: tuple[RankRow, ...] = ()
+        self._head = 0
+        self._chosen: str | None = None
+
+    @property
+    def at(self) -> int:
+        """Place of the chosen row; of the first one where none was chosen or it has gone."""
+        keys = [row.key for row in self._rows]
+        return keys.index(self._chosen) if self._chosen in keys else 0
+
+    def content(self, snapshot: Snapshot, width: int) -> list[Text]:
+        job = snapshot.job
+        self._rows = job.ranks if job is not None else ()
+        if job is None:
+            return [Text.styled(line, self.palette.style("muted")) for line in wrapped(NONE, width)]
+        head = head_lines(job, self.palette, width)
+        self._head = len(head)
+        return head + table_lines(job, self.at, self.palette, width)
+
+    def action_choose(self, by: int) -> None:
+        """Another row, scrolled so far that it is seen."""
+        if not self._rows:
+            return
+        at = min(max(self.at + by, 0), len(self._rows) - 1)
+        self._chosen = self._rows[at].key
+        room = max(1, self.content_size.height - 1)
+        line = self._head + 1 + at
+        self._top = min(max(self._top, line + 1 - room), line) if at else 0
+        self.redraw()
+
+    def action_open(self) -> None:
+        if self._rows:
+            self.post_message(self.Opened(self._rows[self.at].key))
+
+
+def head_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
+    """Who waits for whom, and what the job is."""
+    waited = job.waited_for
+    hue = "alarm" if waited is not None and waited.is_slow else "text"
+    says = words.sentence(job)
+    lines = [
+        Text.styled(line, palette.style(hue, bold=True))
+        for line in wrapped(says[0].upper() + says[1:], width)
+    ]
+    facts = [f"{len(job.ranks)} ranks" + (f" of {job.world}" if job.world else "")]
+    facts += [words.parallel(job)] if job.parallelism else []
+    facts.append(f"{units.count(job.matched)} collectives matched")
+    if job.transfer_ns is not None:
+        facts.append(f"transfer {units.duration(job.transfer_ns)} in all")
+    for row in job.whatif:
+        facts.append(f"with peers in step {units.duration(row.step_ns)} a step")
+    notes = [note for note in job.notes if note != says]
+    muted = palette.style("muted")
+    lines += [Text.styled(line, muted) for line in wrapped(" · ".join([*facts, *notes]), width)]
+    return [*lines, Text()]
+
+
+def table_lines(job: JobSnapshot, at: int, palette: Palette, width: int) -> list[Text]:
+    """Titles, a row a rank, and what the figures mean."""
+    columns = _columns(job.ranks, width)
+    lines = [_titles(columns, palette)]
+    for place, row in enumerate(job.ranks):
+        line = _row(row, job, place == at, columns, palette, width)
+        if place == at:
+            line.append(" " * max(0, width - line.cell_len))
+            line.stylize(palette.cursor)
+        lines.append(line)
+    lines.append(Text())
+    lines += [Text.styled(line, palette.style("muted")) for line in wrapped(TERMS, width)]
+    return stacked(lines, width)
+
+
+class Columns:
+    """Which columns there is room for, and how wide the bar is."""
+
+    def __init__(self, width: int) -> None:
+        room = width - MARK - RANK - STEP
+        self.waits = room >= WAITS + LATE
+        room -= (WAITS + LATE) * self.waits
+        self.gpu = room >= GPU + SHORTEST_BAR
+        room -= GPU * self.gpu
+        self.bar = SHORTEST_BAR if room >= SHORTEST_BAR + 1 else 0
+        room -= (self.bar + 1) * bool(self.bar)
+        self.last = room >= LAST
+        room -= LAST * self.last
+        self.verdict = VERDICT if room >= VERDICT else 0
+        room -= self.verdict
+        self.gauges = 0
+        for _, _, cells in GAUGES:
+            if room < cells:
+                break
+            self.gauges += 1
+            room -= cells
+        if self.bar:
+            self.bar += min(max(room, 0), LONGEST_BAR - self.bar)
+
+
+def _columns(rows: Sequence[RankRow], width: int) -> Columns:
+    columns = Columns(width)
+    known = [metric for _, metric, _ in GAUGES if any(metric in row.gauges for row in rows)]
+    columns.gauges = columns.gauges if known else 0
+    return columns
+
+
+def _titles(columns: Columns, palette: Palette) -> Text:
+    title = " " * MARK + f"{'rank':<{RANK}}" + (f"{'GPU':>{GPU - 1}} " if columns.gpu else "")
+    title += f"{'step':>{STEP - 1}} "
+    if columns.bar:
+        title += f"{'split':<{columns.bar}} "
+    if columns.waits:
+        title += f"{'waits':>{WAITS}}{'late':>{LATE}}"
+    title += f"{'last':>{LAST}}" if columns.last else ""
+    for name, _, cells in GAUGES[: columns.gauges]:
+        title += f"{name:>{cells}}"
+    title += f"  {'verdict'}" if columns.verdict else ""
+    return Text.styled(title, palette.style("muted"))
+
+
+def _row(
+    row: RankRow, job: JobSnapshot, chosen: bool, columns: Columns, palette: Palette, width: int
+) -> Text:
+    waited = job.waited_for
+    odd = waited is not None and row.rank == waited.rank
+    hue = "alarm" if odd and waited is not None and waited.is_slow else "text"
+    line = Text("▸ " if chosen else "  ", palette.style("text", bold=True), no_wrap=True)
+    number = "–" if row.rank is None else str(row.rank)
+    line.append(f"{number:<{RANK}}", palette.style(hue, bold=odd))
+    if row.estimate is None:
+        why = f"{row.label}: {row.why or phrases.NOTHING_YET}"
+        return line.append(fitted(why, max(1, width - line.cell_len)), palette.style("muted"))
+    if columns.gpu:
+        line.append(f"{row.estimate.device.device_id:>{GPU - 1}} ", palette.style("text"))
+    line.append(f"{units.duration(row.step_ns):>{STEP - 1}} ", palette.style("text"))
+    if columns.bar:
+        line.append_text(bar(split_parts(row.estimate.split), palette, columns.bar)).append(" ")
+    if columns.waits:
+        line.append(f"{units.share(row.waits_for_peers):>{WAITS}}", palette.style("comm"))
+        line.append(f"{units.duration(row.late_ns):>{LATE}}", palette.style(hue, bold=odd))
+    if columns.last:
+        last = f"{row.last_in}/{row.matched}" if row.matched else units.UNMEASURED
+        line.append(f"{last:>{LAST}}", palette.style("text"))
+    for _, metric, cells in GAUGES[: columns.gauges]:
+        line.append(f"{gauge(row, metric):>{cells}}", palette.style("text"))
+    if columns.verdict:
+        verdict = row.why or phrases.verdict(row.estimate)
+        line.append(
+            f"  {fitted(verdict, max(1, width - line.cell_len - 2))}", palette.style("text")
+        )
+    return line
+
+
+def gauge(row: RankRow, metric: Metric) -> str:
+    """A reading in its unit."""
+    value = row.gauges.get(metric)
+    if value is None:
+        return units.UNMEASURED
+    if metric is Metric.MEMORY_USED_BYTES:
+        return units.size(value)
+    return f"{value:.0f} W" if metric is Metric.POWER_WATT else f"{value:.0f} °C"
+
+
+class RanksView(SubView):
+    KEYS = (
+        ("↑↓", "choose", "focused.choose(1)"),
+        ("enter", "open this rank", "focused.open"),
+        *(key for key in KEYS if key[0] not in ("esc",)),
+    )
+
+    def body(self) -> RankTable:
+        return RankTable()

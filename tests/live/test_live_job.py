@@ -1,0 +1,220 @@
+"""Several live ranks as one job: bursts at once, the late rank named, ends and returns, real children."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from brrrtop.cli.commands import attach as verb
+from brrrtop.cli.live_job import JobProcesses
+from brrrtop.cli.options import Options
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.protocol.frames import KERNEL, OBSERVED, Frame, Kind
+from brrrtop.protocol.requests import Op
+from brrrtop.scheduling.governor import Governor
+from brrrtop.scheduling.policy import Limits
+from brrrtop.session.job_session import Member
+from brrrtop.session.live_job import LOOK_S, LiveJob, LiveRank
+from brrrtop.session.session import Session
+from brrrtop.session.watching import LiveSession
+from brrrtop.sources.live import LiveSource
+from collectors.attach.attach import find_agent
+from collectors.process.jobs import ranks_of
+from collectors.process.process import read
+from tests.agent.conftest import built
+from tests.attach.children import child
+from tests.attach.conftest import tracing
+from tests.live.agents import SECOND, STEP_NS, FakeAgent, FakeFeed, FakeLoad
+
+__all__ = ["built", "tracing"]
+
+HERE = Path(__file__).parent
+START_NS = 1_700_000_000 * SECOND
+TICK_NS = SECOND // 4
+MS = 1_000_000
+PATIENCE_S = 40.0
+
+
+class RankAgent(FakeAgent):
+    """One rank of a data-parallel job: products, then an all-reduce that ends on all ranks at once."""
+
+    def __init__(self, now_ns: int, rank: int, late_ns: int) -> None:
+        super().__init__(now_ns, pid=4000 + rank)
+        self.hello |= {"rank": rank, "world": 3, "hostname": "node"}
+        self._late_ns = late_ns
+        self.say(Frame(Kind.NAMES, {3: "ncclDevKernel_AllReduce_Sum_f32_RING_LL"}, now_ns))
+
+    def _report(self, start_ns: int, end_ns: int) -> None:
+        steps = np.arange(start_ns // STEP_NS + 1, end_ns // STEP_NS) * STEP_NS
+        products, reduces = np.zeros(len(steps), KERNEL), np.zeros(len(steps), KERNEL)
+        products["start_ns"] = steps + MS // 2 + self._late_ns
+        products["end_ns"] = products["start_ns"] + 6 * MS
+        products["name_id"] = 1
+        reduces["start_ns"], reduces["end_ns"] = products["end_ns"], steps + 19 * MS
+        reduces["name_id"] = 3
+        rows = np.sort(np.concatenate((products, reduces)), order="start_ns")
+        rows["grid"], rows["block"], rows["stream"] = (256, 1, 1), (128, 1, 1), 7
+        self._out.append(Frame(Kind.KERNELS, rows, self._now_ns))
+        spans = np.array([(start_ns, end_ns, 0, 0)], OBSERVED)
+        self._out.append(Frame(Kind.OBSERVED, spans, self._now_ns))
+
+
+class Bench:
+    """Live ranks on one clock, which the test moves."""
+
+    def __init__(self, *late_ns: int) -> None:
+        self.now_ns = START_NS
+        self.agents: list[RankAgent] = []
+        self.loads: list[FakeLoad] = []
+        self.fresh: list[LiveRank] = []
+        ranks = [self.rank(number, late) for number, late in enumerate(late_ns)]
+        broken = Member("9", "pid 9", len(late_ns), None, "traced by gdb already")
+        self.job = LiveJob(
+            [*ranks, LiveRank(broken)], self._newcomers, clock=lambda: self.now_ns / SECOND
+        )
+
+    def rank(self, number: int, late_ns: int) -> LiveRank:
+        agent, load = RankAgent(self.now_ns, number, late_ns), FakeLoad()
+        self.agents.append(agent)
+        self.loads.append(load)
+        source = LiveSource(
+            agent, agent.hello["pid"], [FakeFeed()], load,  # type: ignore[arg-type]
+            Governor(Limits(max_overhead=0.01 / (1 + number))), None, lambda: self.now_ns,
+        )  # fmt: skip
+        session = Session(source)
+        key = f"{len(self.agents)}"
+        driver = LiveSession(session, source, lambda: self.now_ns)
+        return LiveRank(Member(key, f"pid {key}", number, session), driver, source)
+
+    def _newcomers(self) -> list[LiveRank]:
+        fresh, self.fresh = self.fresh, []
+        return fresh
+
+    def watch(self, seconds: float) -> Snapshot:
+        for _ in range(max(1, int(seconds * SECOND / TICK_NS))):
+            self.now_ns += TICK_NS
+            for agent in self.agents:
+                if not agent.closed:
+                    agent.move_to(self.now_ns)
+            snapshot = self.job.advance()
+        return snapshot
+
+
+@pytest.fixture
+def late() -> Iterator[Bench]:
+    bench = Bench(0, 8 * MS)
+    yield bench
+    bench.job.close()
+
+
+@pytest.fixture
+def balanced() -> Iterator[Bench]:
+    bench = Bench(0, 0)
+    yield bench
+    bench.job.close()
+
+
+def test_the_late_rank_is_named_and_the_one_that_cannot_be_watched_says_why(late: Bench) -> None:
+    shown = late.watch(12)
+    assert shown.job is not None
+    waited = shown.job.waited_for
+    assert waited is not None and waited.rank == 1 and waited.is_slow
+    assert waited.late_ns == pytest.approx(8 * MS, rel=0.05)
+    assert shown.source.rank == 1  # the odd one is shown first
+    assert [row.rank for row in shown.job.ranks] == [1, 0, 2]
+    assert shown.job.ranks[2].why == "traced by gdb already"
+    assert "straggler" in [one.kind for one in shown.advisories]
+
+
+def test_nobody_is_named_where_all_keep_pace(balanced: Bench) -> None:
+    shown = balanced.watch(12)
+    assert shown.job is not None and shown.job.together_ns
+    assert shown.job.waited_for is None
+
+
+def test_all_ranks_are_traced_at_the_same_time_and_no_oftener(late: Bench) -> None:
+    counts = []
+    for _ in range(240):
+        late.watch(0.25)
+        counts.append(tuple(agent.count(Op.BURST) for agent in late.agents))
+    assert all(one == other for one, other in counts)
+    assert counts[-1][0] >= 2
+
+
+def test_a_rank_that_ends_leaves_the_others_and_its_row_goes_to_the_one_that_comes_back(
+    late: Bench,
+) -> None:
+    late.watch(8)
+    late.loads[1].tell_end("the trainer (pid 4001) exited: exit code 1")
+    late.agents[1].close()
+    shown = late.watch(3)
+    assert shown.freshness is not Freshness.ENDED
+    assert shown.job is not None
+    row = next(row for row in shown.job.ranks if row.rank == 1)
+    assert row.why is not None
+    late.fresh = [late.rank(1, 0)]
+    shown = late.watch(LOOK_S + 8)
+    assert shown.job is not None
+    assert [row.rank for row in shown.job.ranks].count(1) == 1
+    row = next(row for row in shown.job.ranks if row.rank == 1)
+    assert row.why is None and row.estimate is not None
+
+
+def test_a_rank_is_opened_and_paused(late: Bench) -> None:
+    shown = late.watch(10)
+    assert shown.job is not None
+    other = next(row.key for row in shown.job.ranks if row.rank == 0)
+    late.job.select_rank(other)
+    assert late.watch(0.25).source.rank == 0
+    late.job.pause()
+    assert late.watch(1).paused
+    late.job.resume()
+    assert not late.watch(0.25).paused
+
+
+@pytest.mark.timeout(150)
+def test_two_real_ranks_are_found_attached_to_and_left(
+    tracing: None, built: dict[str, Path]
+) -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, str(HERE / "training.py"), str(built["cuda"]), str(built["cupti"])]
+    meets = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
+    with ExitStack() as stack:
+        trainers = []
+        for rank in (0, 1):
+            ranks = meets | {"RANK": str(rank), "WORLD_SIZE": "2"}
+            trainers.append(stack.enter_context(child(command, env=os.environ | ranks)))
+        for trainer in trainers:
+            assert trainer.hears(b"step 3", 40), trainer.said.decode()
+        pids = [trainer.pid for trainer in trainers]
+        found = ranks_of(pids[1])
+        assert [(one.pid, one.rank) for one in found] == list(zip(pids, (0, 1), strict=True))
+        # torch never touches the stand-in GPU, so it cannot rule graphs out.
+        options = Options(interval=0.25, trace_graphs=True)
+        processes = JobProcesses(pids[1], options, verb.agent_files())
+        job = LiveJob(processes.open(found))
+        try:
+            end_s = time.monotonic() + PATIENCE_S
+            while True:
+                shown = job.advance()
+                assert shown.job is not None
+                if all(row.estimate is not None for row in shown.job.ranks):
+                    break
+                assert time.monotonic() < end_s, [row.why for row in shown.job.ranks]
+                time.sleep(0.1)
+            assert {row.rank for row in shown.job.ranks} == {0, 1}
+            assert shown.job.waited_for is None
+        finally:
+            job.close()
+            processes.leave()
+        for trainer in trainers:
+            trainer.said = b""
+            assert trainer.hears(b"step"), "the training goes on"
+            assert find_agent(read(trainer.pid)) is None

@@ -1,0 +1,118 @@
+"""Who waits for whom: eight real DLRM ranks, and planted stragglers on two H200s.
+
+`dlrm` is cut from facebookresearch/param (et_replay/tests/inputs/dlrm_kineto.tar.gz, MIT licence). The others were
+recorded with torch.profiler: DDP and FSDP of 8 layers of 4096x4096 on two H200s, balanced, with `time.sleep(0.024)` in
+every step of rank 1, and with three times the batch on rank 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from brrrtop.analysis.ranks.job import NOT_TOGETHER
+from brrrtop.model.ranks import Parallelism
+from brrrtop.session.job import job_of
+from tests.ranks.reads import job, moved, row, views
+
+JOBS = ("dlrm", "ddp", "ddp-sleep", "ddp-work", "fsdp-sleep")
+BALANCED_STEP_NS = 11.15e6
+"""Of `ddp`, which `ddp-sleep` is without the sleep."""
+
+
+def test_eight_dlrm_ranks_wait_for_one_that_only_began_late() -> None:
+    judged = job("dlrm")
+    assert judged.matched == 8
+    assert judged.transfer_ns == 217_000
+    one = row(judged, 1)
+    assert (one.wait_ns, one.collective_ns) == (11_119_000, 11_336_000)
+    waited = judged.waited_for
+    assert waited is not None
+    assert (waited.rank, waited.last_in, waited.of) == (7, 5, 8)
+    assert (waited.cause, waited.is_slow) == ("began-late", False)
+    assert waited.late_ns == pytest.approx(7.5e6, abs=0.05e6)
+    assert not judged.advisories
+    assert Parallelism.EXCHANGE in judged.parallelism
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"), [("ddp-sleep", "host"), ("ddp-work", "more-work"), ("fsdp-sleep", "host")]
+)
+def test_a_planted_straggler_is_named_with_its_cause(name: str, cause: str) -> None:
+    judged = job(name)
+    waited = judged.waited_for
+    assert waited is not None and waited.is_slow
+    assert (waited.rank, waited.cause) == (1, cause)
+    assert judged.ranks[0].rank == 1  # the odd one on top
+    [advice] = judged.advisories
+    assert advice.kind == "straggler"
+    assert advice.says.startswith("rank 1 is ") and " late each step: " in advice.says
+
+
+def test_a_sleep_of_24_ms_makes_a_rank_24_ms_late() -> None:
+    judged = job("ddp-sleep")
+    assert judged.waited_for is not None
+    assert judged.waited_for.late_ns == pytest.approx(24e6, rel=0.05)
+    [row] = judged.whatif
+    assert row.edit == "peers-in-step"
+    assert row.present_ns * (1 - row.saves_high) < BALANCED_STEP_NS < row.present_ns
+    assert row.present_ns * (1 - row.saves_low) > BALANCED_STEP_NS
+
+
+def test_a_balanced_job_waits_for_nobody() -> None:
+    judged = job("ddp")
+    assert judged.together_ns
+    assert judged.waited_for is None and not judged.advisories
+    assert judged.parallelism == (Parallelism.DDP,)
+    [row] = judged.whatif
+    assert -0.02 < row.saves < 0.03
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_stays_are_transfer_and_wait_and_lateness_is_what_the_accounts_differ_by(name: str) -> None:
+    judged = job(name)
+    for one in judged.ranks:
+        assert one.transfer_ns is not None and one.wait_ns is not None
+        assert one.transfer_ns + one.wait_ns == one.collective_ns
+        assert sum(one.waits_for.values()) == one.wait_ns
+        assert one.late_ns is not None and judged.together_ns
+        if len(judged.ranks) == 2:  # medians of eight do not add up
+            more = max(sum(one.grown.values()), 0.0)
+            assert one.late_ns == pytest.approx(more, abs=0.01 * judged.together_ns)
+    for collective in judged.collectives:
+        assert collective.link_share is None or 0 < collective.link_share < 1
+
+
+@pytest.mark.parametrize("by_ns", [37_000, -2_500_000, 3_700_000_000, -86_400_000_000_000])
+def test_a_rank_on_another_clock_is_aligned(by_ns: int) -> None:
+    one, two = views("ddp-sleep")
+    assert two.window is not None
+    judged = job_of([one, replace(two, window=moved(two.window, by_ns))])
+    assert judged.matched == job("ddp-sleep").matched
+    assert judged.waited_for is not None and judged.waited_for.rank == 1
+    assert judged.waited_for.late_ns == pytest.approx(job("ddp-sleep").waited_for.late_ns, rel=0.01)  # type: ignore[union-attr]
+    offset = row(judged, 1).clock_offset_ns
+    assert offset is not None and abs(offset + by_ns) < 100_000
+
+
+def test_recordings_of_one_host_at_different_times_are_not_compared() -> None:
+    one, two = views("ddp-sleep")
+    assert one.window is not None and two.window is not None
+    hello = {"hostname": "node7"}
+    judged = job_of(
+        [
+            replace(one, window=replace(one.window, hello=hello)),
+            replace(two, window=replace(moved(two.window, 1_000_000_000), hello=hello)),
+        ]
+    )
+    assert judged.matched == 0 and judged.waited_for is None
+    assert NOT_TOGETHER in judged.notes
+
+
+def test_a_rank_that_cannot_be_read_has_a_row_that_says_why() -> None:
+    one, two = views("ddp-sleep")
+    judged = job_of([one, replace(two, snapshot=None, window=None, why="it exited")])
+    assert row(judged, 1).why == "it exited"
+    assert row(judged, 0).estimate is not None
+    assert judged.waited_for is None

@@ -1,0 +1,84 @@
+"""`analyze` over several files: one report, as JSON and text; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from brrrtop.cli.main import main
+from tests.ranks.reads import TRACES, files
+
+CONTRACT = {"rank", "pid", "device_id", "step_ms", "split", "waits_for_peers", "late_by_ms"}
+
+
+def test_json_of_a_folder_has_what_the_contract_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(TRACES / "ddp-sleep"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == "brrrtop.report/1"
+    assert [row["rank"] for row in report["ranks"]] == [1, 0]
+    late, waits = report["ranks"]
+    assert set(late) >= CONTRACT
+    assert sum(late["split"].values()) == pytest.approx(1)
+    assert 0.5 < waits["waits_for_peers"] < 0.7 and late["waits_for_peers"] < 0.01
+    assert late["late_by_ms"] == pytest.approx(24, rel=0.05) and waits["late_by_ms"] == 0
+    assert report["peers_waited_for"]["rank"] == 1
+    assert report["peers_waited_for"]["cause"] == "host"
+    assert report["source"]["rank"] == 1  # the top speaks of the odd one
+    assert report["advisories"][0]["id"] == "straggler"
+    assert "peers-in-step" in [row["edit"] for row in report["whatif"]]
+
+
+def test_a_balanced_job_has_no_rank_that_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", *map(str, files("ddp")), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["peers_waited_for"] is None
+    assert len(report["ranks"]) == 2
+
+
+def test_text_has_eighty_columns_and_the_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", *map(str, files("dlrm"))]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    flowed = " ".join(text.split())
+    assert "Rank 7 is last in 5 of 8 collectives, yet not slow: it began 7.51 ms after" in flowed
+    assert "transfer 217 µs in all" in flowed
+
+
+def test_gates_see_the_straggler() -> None:
+    assert main(["analyze", str(TRACES / "ddp-sleep"), "--fail-if", "advisory == straggler"]) == 5
+    assert main(["analyze", str(TRACES / "ddp"), "--fail-if", "advisory == straggler"]) == 0
+
+
+def test_a_broken_rank_has_a_row_and_other_files_are_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, _ = files("ddp-sleep")
+    shutil.copy(first, tmp_path / "rank0.json.gz")
+    (tmp_path / "rank1.json.gz").write_bytes(b"")
+    (tmp_path / "settings.json").write_text('{"lr": 1}')
+    assert main(["analyze", str(tmp_path), "--json"]) == 0
+    out = capsys.readouterr()
+    rows = {row["rank"]: row for row in json.loads(out.out)["ranks"]}
+    assert rows[1]["split"]["compute"] is None and "is empty" in rows[1]["why"]
+    assert rows[0]["why"] is None
+    assert "settings.json" in out.err
+
+
+def test_two_files_of_one_rank_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, _ = files("ddp-sleep")
+    shutil.copy(first, tmp_path / "a.json.gz")
+    shutil.copy(first, tmp_path / "b.json.gz")
+    assert main(["analyze", str(tmp_path)]) == 1
+    assert "rank 0 is there twice: a.json.gz and b.json.gz" in capsys.readouterr().err
+
+
+def test_an_empty_folder_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", str(tmp_path)]) == 1
+    assert "has no recording or trace in it" in capsys.readouterr().err
