@@ -62,6 +62,9 @@ enum find_state {
 /* Looks for CUDA and CUPTI in this process and resolves the calls. `says` gets one sentence. */
 enum find_state cupti_find(struct cupti *out, bool need_context, char *says, size_t room);
 
+/* The calling thread's own calls break no capture of a CUDA graph that is under way elsewhere. */
+void cupti_relax_capture(void);
+
 /* One call inside the fence: evaluates to its code, CUPTI_GONE when it may not be made. */
 #define CUPTI_CALL(cupti, member, ...)                                                             \
     ((cupti)->member == NULL || !cupti_enter()                                                     \

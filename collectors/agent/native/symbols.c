@@ -206,3 +206,17 @@ enum find_state cupti_find(struct cupti *out, bool need_context, char *says, siz
     free(seen);
     return state;
 }
+
+void cupti_relax_capture(void)
+{
+    static _Thread_local bool relaxed;
+    int (*exchange)(int *);
+    void *cuda = relaxed ? NULL : mapped("libcuda.so.1");
+    if (cuda == NULL)
+        return;
+    relaxed = true;
+    int mode = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
+    *(void **)&exchange = dlsym(cuda, "cuThreadExchangeStreamCaptureMode");
+    if (exchange != NULL)
+        exchange(&mode);
+}

@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "pool.h"
 #include "report.h"
+#include "safepoint.h"
 #include "switch.h"
 #include "finalize.h"
 #include "wire.h"
@@ -29,7 +30,8 @@ const char *trace_state_name(enum trace_state which)
     return NAMES[which];
 }
 
-/* In a trainer without torch nobody can tell which threads launch, and when none does. */
+/* In a trainer without torch nobody tells which threads launch, and when none does: all of it is held
+ * for the switch then, which a person has to allow. */
 bool trace_held_back(uint32_t kinds)
 {
     if (graphs_ruled_out() || graphs_possible() || kinds & WANT_GRAPHS)
@@ -113,5 +115,12 @@ void trace_missed(void)
 {
     wanted.burst = false;
     own.says[0] = '\0';
+    if (safepoint_world_says() != NULL) {
+        char text[320];
+        snprintf(text, sizeof text, "kernel tracing begins while no thread of the trainer is inside CUDA, and %s",
+                 safepoint_world_says());
+        trace_enter(TRACE_READY, text);
+        return;
+    }
     trace_enter(TRACE_READY, "kernel tracing begins between two training steps, and none has ended for a while");
 }
