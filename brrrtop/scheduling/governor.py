@@ -18,7 +18,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.agent_overhead import AgentOverhead
 from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
 from brrrtop.scheduling.first_burst import FirstBurst
-from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits
+from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits, Stage
 from brrrtop.scheduling.step_cost import CostEstimate, StepCost
 from brrrtop.text import units
 
@@ -72,6 +72,7 @@ class Governor:
         self._continuous_sent = False
         self._able = True
         self._beginning = FirstBurst(self.limits, self.cost)
+        self._stage: Stage | None = None
 
     # --- in -------------------------------------------------------------------
 
@@ -174,6 +175,9 @@ class Governor:
         if not self._able or (self._asked_ns is not None and not self._is_over(now_ns)):
             return None
         self._settle(now_ns)
+        before, self._stage = self._stage, self.stage(now_ns)
+        if self._bursts and before is not None and self._stage is None:
+            self._want("the trainer has begun its work")
         if self._bursts and step_moved(self.cost.untraced(48)):
             self._want("the step time changed")
         why = self._reason(now_ns)
@@ -198,7 +202,15 @@ class Governor:
         off = self._bursts or self._continuous or self.forbidden is not None
         if off or not self._awaits_steps(self._clock_ns or 0):
             return None
-        return "waiting for the first training steps: what comes before them is not judged"
+        return "waiting for the first training steps, 3 s at most"
+
+    def stage(self, now_ns: int) -> Stage | None:
+        """What the trainer does before it trains; None: it trains, or infers."""
+        return self._beginning.stage(now_ns)
+
+    def add_compiling(self, on: bool) -> None:
+        """torch.compile is at work, or no more."""
+        self._beginning.compiling = on
 
     def says(self, now_ns: int) -> str:
         """One sentence: what is being done, and why."""

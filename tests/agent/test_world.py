@@ -31,7 +31,12 @@ def allowed(trainer: Trainer, connect: Connect) -> Monitor:
     ids=["one thread", "four threads", "one is nearly always inside"],
 )
 def test_many_threads_launch_and_none_while_cupti_is_switched(
-    trainer: Trainer, connect: Connect, threads: int, inside_us: int, outside_us: int, longest_us: int
+    trainer: Trainer,
+    connect: Connect,
+    threads: int,
+    inside_us: int,
+    outside_us: int,
+    longest_us: int,
 ) -> None:
     monitor = allowed(trainer, connect)
     trainer.do(
