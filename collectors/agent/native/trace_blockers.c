@@ -46,7 +46,8 @@ void trace_look(int64_t now_ns)
     char sentence[768] = "";
     own.look_ns = now_ns + LOOK_EVERY_NS;
     own.found = false;
-    switch (cupti_find(&own.cupti, own.options.need_context, sentence, sizeof sentence)) {
+    const char *file = wanted.kinds & WANT_GRAPHS ? own.options.cupti : NULL;
+    switch (cupti_find(&own.cupti, own.options.need_context, file, sentence, sizeof sentence)) {
     case FOUND:
         own.found = true;
         pool_allow_null(own.cupti.version >= 27);

@@ -173,6 +173,28 @@ BARE static bool any_in_cuda(const struct world_tracer *all, long count)
     return false;
 }
 
+/* Behind a call, as its bytes tell: of 5 (E8), or of 2 to 7 (FF /2). Programs keep addresses of CUDA's
+ * functions on their stacks too. */
+BARE static bool is_return(uint64_t address)
+{
+    const uint8_t *at = (const uint8_t *)address;
+    if (at[-5] == 0xe8)
+        return true;
+    for (int bytes = 2; bytes <= 7; bytes++)
+        if (at[-bytes] == 0xff && (at[1 - bytes] & 0x38) == 0x10)
+            return true;
+    return false;
+}
+
+BARE static bool returns_to_cuda(const struct world_tracer *all, long count)
+{
+    for (long i = 0; i < count; i++)
+        if (code_in(&all->layout.cuda, all->words[i]) && code_in(&all->layout.cuda, all->words[i] - 7) &&
+            is_return(all->words[i]))
+            return true;
+    return false;
+}
+
 /* Calls in which a thread waits for something, with no lock of the C library's. */
 BARE static bool is_wait(uint64_t number)
 {
@@ -212,7 +234,7 @@ BARE static enum place place_of(struct world_tracer *all, int tid)
         uint64_t top = registers.rsp & ~UINT64_C(7), words = library ? FAR_WORDS : NEAR_WORDS;
         if (registers.fs_base > top && (registers.fs_base - top) / sizeof top < words)
             words = (registers.fs_base - top) / sizeof top; /* the stack of a thread ends there */
-        inside = any_in_cuda(all, read_words(all, top, (uint32_t)words));
+        inside = returns_to_cuda(all, read_words(all, top, (uint32_t)words));
     }
     if (inside) {
         long count = read_words(all, registers.fs_base + CONTROL_BLOCK_AT, CONTROL_BLOCK_WORDS);

@@ -130,7 +130,7 @@ int main(int argc, char **argv)
     *(void **)&beside = dlsym(cupti, "fake_beside");
     if (init(0) != 0)
         return 3;
-    launchers_begin(api, 3, 20, 20, 20);
+    launchers_begin(api, 2, 20, 200, 20);
     sleep((unsigned)atoi(argv[3]));
     uint64_t calls = launchers_calls();
     int wrong = launchers_end();
