@@ -94,8 +94,9 @@ def verdict(pid: int) -> dict[str, Any]:
     from collectors.attach import agent_library
     from collectors.attach.attach import attach
 
+    files = agent_library.agent_files()
     began = time.perf_counter()
-    attached = attach(pid, agent_library.agent_files())
+    attached = attach(pid, files)
     try:
         source = live.open_live(attached.client, pid, Options(trace_graphs=True), "")
         driver = live.plain(source, Options())

@@ -23,6 +23,8 @@ class FirstBurst:
         """How much of the time the SMs worked of late, 0 to 1; None: not known."""
         self.stepped_ns: int | None = None
         """When the first step ended."""
+        self.hooked = True
+        """Steps may be told by a hook."""
         self.compiling = False
         """A compile has been under way for a second or more."""
         self._able_ns: int | None = None
@@ -38,7 +40,8 @@ class FirstBurst:
     def awaits_steps(self, now_ns: int) -> bool:
         """Whether the first burst is to wait for steps of a trainer that can be traced."""
         self._able_ns = self._able_ns or now_ns
-        if not self.just_begun or self._cost.step_count >= self._limits.steps_first:
+        awaited = self.just_begun and self.hooked
+        if not awaited or self._cost.step_count >= self._limits.steps_first:
             return False
         return now_ns - self._able_ns < self._limits.steps_first_ns
 

@@ -125,9 +125,13 @@ class Governor:
         if jump.moved(value):
             self._want(f"{Metric(metric).name.lower().replace('_', ' ')} jumped")
 
-    def await_steps(self) -> None:
-        """The trainer was started a moment ago: loading a model is nothing to judge it by."""
-        self._beginning.just_begun = True
+    def await_steps(self, may_come: bool = True) -> None:
+        """The trainer was started a moment ago: loading a model is nothing to judge it by.
+
+        Args:
+            may_come: Steps may be told by a hook; else the first burst waits for none.
+        """
+        self._beginning.just_begun, self._beginning.hooked = True, may_come
 
     def want_burst(self) -> None:
         """Somebody pressed the key: the next decision is a burst, whatever the credit."""
@@ -202,7 +206,7 @@ class Governor:
         off = self._bursts or self._continuous or self.forbidden is not None
         if off or not self._awaits_steps(self._clock_ns or 0):
             return None
-        return "waiting for the first training steps, 3 s at most"
+        return "waiting for the first training steps, 2 s at most"
 
     def stage(self, now_ns: int) -> Stage | None:
         """What the trainer does before it trains; None: it trains, or infers."""

@@ -33,7 +33,7 @@ class Limits:
     """So many steps of a trainer that has just begun are waited for: `analysis.account.steps` tells why."""
     steps_first_slow_ns: int = 4 * SECOND
     """So long after the first of them it is no beginning any more: slower steps are no warm-up."""
-    steps_first_ns: int = 2_500_000_000
+    steps_first_ns: int = 2 * SECOND
     """And so long at most: nobody watches a screen that says nothing. What is traced before the
     steps is shown as what it is (`Stage`)."""
     begins_ns: int = 60 * SECOND

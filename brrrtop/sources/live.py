@@ -93,7 +93,7 @@ class LiveSource:
         self._closed = False
         self._opened_ns = now_ns()
         if (self._load.trainer_age_s or OLD_S) < OLD_S:
-            self.governor.await_steps()
+            self.governor.await_steps(bool(self._hello.get("torch")))
         self._put_opening(self._opened_ns)
         self._pulse = Heartbeat(self._beat) if agent is not None else None
         if self._pulse is not None:

@@ -17,13 +17,15 @@ _FILE = "libcupti.so.1[23]*"
 
 
 def option(process: Process | None) -> str:
-    """The agent's option that names a libcupti; empty: the program has one, or none is known.
+    """The agent's option that names a libcupti; empty: the program has one, or will, or none is known.
 
     Args:
         process: Where it is to be loaded; None: a program that is still to start.
     """
-    if process is not None and any("/libcupti.so" in path for path in process.files):
-        return ""
+    if process is not None:
+        mapped = any("/libcupti.so" in path for path in process.files)
+        if mapped or process.has_torch or not process.has_cuda_driver:
+            return ""
     for file in _candidates(process):
         if process is None or attach_files.reachable(process, file):
             return f"cupti={file}"

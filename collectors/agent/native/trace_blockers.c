@@ -37,7 +37,8 @@ bool trace_held_back(uint32_t kinds)
     if (graphs_ruled_out() || graphs_possible() || kinds & WANT_GRAPHS)
         return false;
     trace_enter(TRACE_READY, "kernel tracing waits to hear whether the trainer has CUDA graphs; "
-                             "without torch nobody can tell (--trace-graphs takes the risk)");
+                             "without torch nobody can tell (--trace-graphs takes the risk: all its "
+                             "threads are held outside CUDA for some ms at each switch)");
     return true;
 }
 
