@@ -89,17 +89,23 @@ def compiled(out: Path) -> Path | None:
 
 def verdict(pid: int) -> dict[str, Any]:
     """How long the first verdict took from before the attach, and what it was."""
-    from brrrtop.cli import live
-    from brrrtop.cli.options import Options
+    from brrrtop.protocol import requests
+    from brrrtop.session.session import Session
+    from brrrtop.session.watching import LiveSession
+    from brrrtop.sources.live import LiveSource
     from collectors.attach import agent_library
     from collectors.attach.attach import attach
+    from collectors.gpu.nvidia.sampler_thread import GaugeThread
 
     files = agent_library.agent_files()
     began = time.perf_counter()
     attached = attach(pid, files)
     try:
-        source = live.open_live(attached.client, pid, Options(trace_graphs=True), "")
-        driver = live.plain(source, Options())
+        attached.client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+        gauges = GaugeThread(pid)
+        gauges.start()
+        source = LiveSource(attached.client, pid, feeds=[gauges])
+        driver = LiveSession(Session(source), source)
         snapshot = driver.advance()
         while snapshot.estimate is None and time.perf_counter() - began < VERDICT_S:
             time.sleep(0.05)

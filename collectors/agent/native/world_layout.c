@@ -5,7 +5,7 @@
 
 /* A runtime linked into a program cannot be told from the program: so nothing of the runtime's API is
  * switched where the world is held (trace.c), and the driver's library is what counts. */
-static const char *const CUDA[] = {"libcuda.so", "libcudart", "libcupti", "libnvidia-", "libnvperf"};
+static const char *const CUDA[] = {"libcuda.so", "libcudart", "libcudadebugger", "libcupti", "libnvidia-", "libnvperf"};
 static const char *const SYSTEM[] = {"libc.so",     "libc-",      "ld-linux",  "ld-2",         "ld-musl",
                                      "libpthread",  "libdl",      "librt",     "libstdc++",    "libgcc_s",
                                      "libjemalloc", "libtcmalloc", "libmimalloc", "linux-vdso", "libasan",

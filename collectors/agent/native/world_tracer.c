@@ -28,8 +28,8 @@
 #define SHORT_NS 30000
 #define NEAR_WORDS 256           /* of the stack of a thread in code that may be called by CUDA */
 #define FAR_WORDS 4096           /* of one in the C library: its frames may be large */
-#define CONTROL_BLOCK_AT 0x400   /* glibc: between these lies where the thread started (struct pthread) */
-#define CONTROL_BLOCK_WORDS 160
+#define CONTROL_BLOCK_AT 0x200   /* glibc: between these lies where the thread started (struct pthread) */
+#define CONTROL_BLOCK_WORDS 256
 
 /* No sanitizer, no library: this runs in a process of its own on our memory, with our thread's errno. */
 #define BARE __attribute__((no_sanitize("address", "undefined", "thread"), no_stack_protector))
