@@ -229,7 +229,8 @@ def _live_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--trace-graphs",
         action="store_true",
-        help="trace kernels although nobody can tell where the trainer launches (no torch): at your risk",
+        help="trace a program without torch too (JAX, CuPy, C++), or one that cannot be met between two "
+        "steps: all its threads are held, outside CUDA, for some ms at each switch; at your risk",
     )
     _record_option(group)  # type: ignore[arg-type]
     _baseline_option(group)  # type: ignore[arg-type]

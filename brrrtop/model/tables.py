@@ -234,6 +234,8 @@ class Window:
     """Activities that a file lacks because it breaks off, by the calls that it has."""
     mps: bool = False
     """MPS lets processes run side by side on the device."""
+    stage: str | None = None
+    """What the process does before it trains, as `loading`; None: it trains, infers, or nobody knows."""
     turns: TimeSlices | None = None
     """Other processes' part of recorded kernels, whose ends are moved up by it; None: none is known."""
     watched: Marks | None = None

@@ -1,13 +1,14 @@
-"""The first looks at a trainer: when the first is worth its cost, and whether it showed enough."""
+"""The first looks at a trainer: what it does meanwhile, when the first is worth its cost, and whether
+it showed enough."""
 
 from __future__ import annotations
 
-from brrrtop.scheduling.policy import Limits
+from brrrtop.scheduling.policy import Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 
-BUSY = 0.3
-"""With the SMs active for so much of the time and no steps, a trainer that has just begun does not
-load or build any more: it may be inference."""
+BUSY = 0.05
+"""With the SMs active for so much of the time a trainer without steps does not load any more: it may
+be inference, or update its parameters by hand."""
 
 
 class FirstBurst:
@@ -22,6 +23,10 @@ class FirstBurst:
         """How much of the time the SMs worked of late, 0 to 1; None: not known."""
         self.stepped_ns: int | None = None
         """When the first step ended."""
+        self.hooked = True
+        """Steps may be told by a hook."""
+        self.compiling = False
+        """A compile has been under way for a second or more."""
         self._able_ns: int | None = None
         self._first: tuple[int, int] | None = None
         self._looks = 0
@@ -29,19 +34,30 @@ class FirstBurst:
     def see_look(self, start_ns: int, end_ns: int) -> None:
         """A burst is over: what it traced, or where nothing ran, when it was on."""
         self._looks += 1
-        self._first = (start_ns, end_ns) if self._looks == 1 else None
+        alone = self._looks == 1 or self.stepped_ns is None
+        self._first = (start_ns, end_ns) if alone else None
 
     def awaits_steps(self, now_ns: int) -> bool:
         """Whether the first burst is to wait for steps of a trainer that can be traced."""
-        limits, count = self._limits, self._cost.step_count
-        if not self.just_begun or count >= limits.steps_first:
-            return False
         self._able_ns = self._able_ns or now_ns
-        if self.stepped_ns is not None and now_ns - self.stepped_ns > limits.steps_first_slow_ns:
+        awaited = self.just_begun and self.hooked
+        if not awaited or self._cost.step_count >= self._limits.steps_first:
             return False
-        busy = self.active is not None and self.active >= BUSY and not count
-        patience_ns = limits.steps_first_busy_ns if busy else limits.steps_first_ns
-        return now_ns - self._able_ns < patience_ns
+        return now_ns - self._able_ns < self._limits.steps_first_ns
+
+    def stage(self, now_ns: int) -> Stage | None:
+        """What a trainer that has just begun does before it trains; None: it trains, or infers."""
+        limits, count = self._limits, self._cost.step_count
+        if self.compiling:
+            return Stage.COMPILING
+        if not self.just_begun or count >= limits.steps_first:
+            return None
+        if self.stepped_ns is not None:
+            early = now_ns - self.stepped_ns <= limits.steps_first_slow_ns
+            return Stage.WARMING_UP if early else None
+        self._able_ns = self._able_ns or now_ns
+        idle = self.active is not None and self.active < BUSY
+        return Stage.LOADING if idle and now_ns - self._able_ns < limits.begins_ns else None
 
     def lacks_a_step(self, now_ns: int, owed_ns: float) -> bool:
         """Whether the only look so far held no whole step, and a second one can hold one.

@@ -18,7 +18,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.agent_overhead import AgentOverhead
 from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
 from brrrtop.scheduling.first_burst import FirstBurst
-from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits
+from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits, Stage
 from brrrtop.scheduling.step_cost import CostEstimate, StepCost
 from brrrtop.text import units
 
@@ -74,6 +74,7 @@ class Governor:
         self._beginning = FirstBurst(self.limits, self.cost)
         self.follows = False
         """Another rank's governor says when: bursts come only as they are asked for."""
+        self._stage: Stage | None = None
 
     # --- in -------------------------------------------------------------------
 
@@ -126,9 +127,13 @@ class Governor:
         if jump.moved(value):
             self._want(f"{Metric(metric).name.lower().replace('_', ' ')} jumped")
 
-    def await_steps(self) -> None:
-        """The trainer was started a moment ago: loading a model is nothing to judge it by."""
-        self._beginning.just_begun = True
+    def await_steps(self, may_come: bool = True) -> None:
+        """The trainer was started a moment ago: loading a model is nothing to judge it by.
+
+        Args:
+            may_come: Steps may be told by a hook; else the first burst waits for none.
+        """
+        self._beginning.just_begun, self._beginning.hooked = True, may_come
 
     def want_burst(self) -> None:
         """Somebody pressed the key: the next decision is a burst, whatever the credit."""
@@ -176,6 +181,9 @@ class Governor:
         if not self._able or (self._asked_ns is not None and not self._is_over(now_ns)):
             return None
         self._settle(now_ns)
+        before, self._stage = self._stage, self.stage(now_ns)
+        if self._bursts and before is not None and self._stage is None:
+            self._want("the trainer has begun its work")
         if self._bursts and step_moved(self.cost.untraced(48)):
             self._want("the step time changed")
         why = self._reason(now_ns)
@@ -200,7 +208,15 @@ class Governor:
         off = self._bursts or self._continuous or self.forbidden is not None
         if off or not self._awaits_steps(self._clock_ns or 0):
             return None
-        return "waiting for the first training steps: what comes before them is not judged"
+        return "waiting for the first training steps, 2 s at most"
+
+    def stage(self, now_ns: int) -> Stage | None:
+        """What the trainer does before it trains; None: it trains, or infers."""
+        return self._beginning.stage(now_ns)
+
+    def add_compiling(self, on: bool) -> None:
+        """torch.compile is at work, or no more."""
+        self._beginning.compiling = on
 
     def says(self, now_ns: int) -> str:
         """One sentence: what is being done, and why."""

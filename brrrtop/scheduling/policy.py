@@ -32,12 +32,13 @@ class Limits:
     steps_first: int = 3
     """So many steps of a trainer that has just begun are waited for: `analysis.account.steps` tells why."""
     steps_first_slow_ns: int = 4 * SECOND
-    """So long after the first of them at most: what is slower than that is no warm-up."""
-    steps_first_ns: int = 60 * SECOND
-    """And so long at most, where none come: it may be no training."""
-    steps_first_busy_ns: int = 10 * SECOND
-    """Where the GPU works meanwhile."""
-    second_look_ns: int = 10 * SECOND
+    """So long after the first of them it is no beginning any more: slower steps are no warm-up."""
+    steps_first_ns: int = 2 * SECOND
+    """And so long at most: nobody watches a screen that says nothing. What is traced before the
+    steps is shown as what it is (`Stage`)."""
+    begins_ns: int = 60 * SECOND
+    """So long, without a step, an idle GPU means that a trainer loads or prepares."""
+    second_look_ns: int = 60 * SECOND
     """So long after a first look without a whole step, one that holds some comes before its time."""
     steps_gone_ns: int = 20 * SECOND
     """Without a step for this long (and ten times its length), bursts go by time."""
@@ -53,6 +54,14 @@ class Limits:
     def credit_rate(self) -> float:
         """What bursts and upkeep may cost, per unit of time."""
         return self.max_overhead * self.metered
+
+
+class Stage(Enum):
+    """What a trainer does before it trains; the value goes over the wire of statuses."""
+
+    LOADING = "loading"
+    COMPILING = "compiling"
+    WARMING_UP = "warming-up"
 
 
 class Act(Enum):

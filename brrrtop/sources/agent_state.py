@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from brrrtop.scheduling.policy import UNABLE
+from brrrtop.scheduling.policy import UNABLE, Stage
 from brrrtop.sources.blockers import with_help, without_gpu
 
 CANNOT = UNABLE - {"waiting"}
@@ -26,6 +26,18 @@ UNHEARD = "kernel tracing waits to hear"
 """How a sentence begins by which a ready agent says that it holds every burst back."""
 
 
+_STAGES = {
+    Stage.LOADING.value: "loading: its GPU has next to nothing to do yet; what is traced now is not judged",
+    Stage.COMPILING.value: "compiling: torch.compile is at work; what is traced now is not judged",
+    Stage.WARMING_UP.value: "warming up: the first three steps load and tune; they are not judged",
+}
+
+
+def stage_line(stage: str | None) -> str | None:
+    """The sentence for the value of a `Stage`."""
+    return _STAGES.get(stage or "")
+
+
 class AgentState:
     """Follows the statuses of an agent in process `pid`."""
 
@@ -41,6 +53,11 @@ class AgentState:
     def cannot_trace(self) -> bool:
         """And will not soon."""
         return self.state in CANNOT
+
+    @property
+    def stage(self) -> Stage | None:
+        """It loads: it has not touched its GPU yet."""
+        return Stage.LOADING if self.state == "waiting" and not self._gpuless else None
 
     @property
     def refuses(self) -> str | None:

@@ -24,7 +24,7 @@ from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Act
 from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import AgentLink
-from brrrtop.sources.agent_state import AgentState
+from brrrtop.sources.agent_state import AgentState, stage_line
 from brrrtop.sources.disturbances import disturbances
 from brrrtop.sources.heartbeat import Heartbeat
 from brrrtop.sources.memory import live_info
@@ -92,8 +92,8 @@ class LiveSource:
         self.wishes = Requests(self._link.order, shapes)
         self._closed = False
         self._opened_ns = now_ns()
-        if self._hello.get("torch") and (self._load.trainer_age_s or OLD_S) < OLD_S:
-            self.governor.await_steps()
+        if (self._load.trainer_age_s or OLD_S) < OLD_S:
+            self.governor.await_steps(bool(self._hello.get("torch")))
         self._put_opening(self._opened_ns)
         self._pulse = Heartbeat(self._beat) if agent is not None else None
         if self._pulse is not None:
@@ -270,6 +270,8 @@ class LiveSource:
         elif "shapes" in status:  # with its time: the same reason may come twice
             status = {"shapes": [frame.sent_ns, str(status.get("says"))]}
         else:  # one part of the agent: its tier and state are not those of the whole
+            if "compiling" in status:
+                self.governor.add_compiling(bool(status.pop("compiling")))
             status = {k: v for k, v in status.items() if k not in ("tier", "state") and v != ""}
         self._put_status(status, frame.sent_ns or self._now_ns())
 
@@ -344,6 +346,8 @@ class LiveSource:
         status: dict[str, Any] = {"tier": self.tier, "gauges": self._notes(), **self._load.status}
         if self._link.there:
             status["sampling"] = self.governor.says(now_ns)
+            stage = self._agent_state.stage or self.governor.stage(now_ns)
+            status["stage"] = None if stage is None else stage.value
             if estimate is not None and estimate.worst_step_ns is not None:
                 status["worst_step_ns"] = estimate.worst_step_ns
             self.wishes.see_time(now_ns, self._opened_ns, self.governor)
@@ -358,7 +362,9 @@ class LiveSource:
             self._put_status({"recording": self.tee.stopped, "says": self.tee.stopped}, now_ns)
 
     def _notes(self) -> list[str]:
-        waits = self.governor.waiting if self._link.there else None
+        waits = None
+        if self._link.there and self._agent_state.hurdle is None:
+            waits = stage_line(self._status.get("stage")) or self.governor.waiting
         agent = (
             self._ended or self._link.lost,
             self._agent_state.hurdle,

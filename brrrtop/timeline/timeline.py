@@ -310,6 +310,7 @@ class Timeline:
             self.names, self.ops, observed, self.losses.get("records", 0),
             self.losses.get("zero_timestamps", 0), self.hello,
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
+            stage=self.status.get("stage"),
             mps=any(THROUGH_MPS in str(line) for line in self.status.get("gauges") or ()),
             watched=self._watched(span),
         )  # fmt: skip

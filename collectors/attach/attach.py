@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 from brrrtop.protocol.frames import WireError
 from brrrtop.protocol.requests import detach
 from brrrtop.text.printable import printable
-from collectors.attach import bootstrap, by_ptrace, client, preflight
+from collectors.attach import bootstrap, by_ptrace, client, cupti_file, preflight
 from collectors.attach import files as attach_files
-from collectors.attach.by_ptrace import ParkedThread, PendingCall
+from collectors.attach.by_ptrace import LoadedLibrary, ParkedThread, PendingCall
 from collectors.attach.by_remote_exec import RemoteExec
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles, Place
@@ -34,6 +34,8 @@ from collectors.process import process as processes
 from collectors.process.process import Process
 
 METHODS: tuple[Method, ...] = (PendingCall(), ParkedThread(), RemoteExec())
+NATIVE_METHODS: tuple[Method, ...] = (LoadedLibrary(),)
+"""Into a program that is not Python."""
 _MAIN_PATIENCE_S = 0.5
 _LOOK_EVERY_S = 0.1
 _OTHERS_LIMIT_S, _OTHERS_EVERY_S = 3.0, 0.02
@@ -127,7 +129,7 @@ def attach(
     limit_s: float = 20.0,
     handshake_s: float | None = None,
     need_torch: bool = True,
-    methods: Sequence[Method] = METHODS,
+    methods: Sequence[Method] | None = None,
     says: Callable[[str], None] = lambda _: None,
 ) -> Attached:
     """A connection to the agent in process `pid`, which is put there unless it is there already.
@@ -138,8 +140,8 @@ def attach(
         options: For the agent, `key=value;key=value`.
         limit_s: For everything together.
         handshake_s: How long each way may take from entering to the agent's hello; None: its own.
-        need_torch: Refuse a Python that has not loaded torch.
-        methods: Ways to try, in order.
+        need_torch: Refuse a Python that has loaded neither torch nor CUDA's driver.
+        methods: Ways to try, in order; None: those for such a program.
         says: Hears what is being done, for a status line.
 
     Raises:
@@ -163,8 +165,10 @@ def attach(
             if there is not None:
                 return shared(there)
             place = attach_files.prepare(process, files)
-            entry = _Entry(process, place, options, handshake_s, deadline, says)
-            connection, attempts = entry.connect(methods)
+            told = ";".join(filter(None, (options, cupti_file.option(process))))
+            entry = _Entry(process, place, told, handshake_s, deadline, says)
+            ways = methods or (METHODS if process.python is not None else NATIVE_METHODS)
+            connection, attempts = entry.connect(ways)
             took_ns = time.perf_counter_ns() - began
             return Attached(connection, process, attempts[-1].method, attempts, place, took_ns)
         except NoSuchProcess:
@@ -218,7 +222,10 @@ class _Entry:
         place, own_pid = self._place, self._process.pids_inside[-1]
         paths = (place.agent_inside, place.library_inside, place.socket_inside)
         try:
-            self._text = bootstrap.payload(*paths, self._options, own_pid)
+            if self._process.python is None:
+                self._text = f"{place.socket_inside}\n{self._options}"
+            else:
+                self._text = bootstrap.payload(*paths, self._options, own_pid)
             return self._by_any(methods), tuple(self._attempts)
         except ValueError as fault:
             place.remove()

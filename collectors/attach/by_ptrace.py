@@ -34,6 +34,10 @@ _WANTED = frozenset(
         *("pthread_create", "pthread_self", "pthread_detach", "symlink"),
     )
 )
+_NATIVE = frozenset(
+    ("dlopen", "dlsym", "pthread_create", "pthread_self", "pthread_detach", "symlink")
+)
+"""For a program that is not Python."""
 _BINDS = ("_PyThreadState_Init", "_PyThreadState_SetCurrent")
 _HANDING = frozenset(
     (
@@ -42,7 +46,7 @@ _HANDING = frozenset(
     )
 )
 _MACHINES = ("x86_64", "aarch64")
-_C_LIBRARIES = ("libc.so", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
+_C_LIBRARIES = ("libc.so", "libdl", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
 _CHECKED_BYTES = 16
 _GRACE_S = 5.0
 _WORKER = (
@@ -72,32 +76,35 @@ def make_plan(process: Process) -> Plan:
     """
     machine = platform.machine()
     python = process.python
-    if python is None:
-        raise Unsupported(f"process {process.pid} is not Python")
     if machine not in _MACHINES:
         raise Unsupported(f"entering a running process is not built for {machine}", _RUN)
     if process.shadow_stack:
         raise Unsupported("the trainer runs with hardware shadow stacks", _RUN)
     arch = import_module(f"collectors.attach.ptrace.{machine}")
     found = _Search(process, machine, arch.GADGET_ALIGN)
-    for path in _in_order(process, python.path):
-        found.look(path, _WANTED | _HANDING | {*_BINDS}, arch.GADGETS)
+    if python is None and not hasattr(arch, "library_code"):
+        raise Unsupported(f"a program that is not Python cannot be entered on {machine}", _RUN)
+    wanted = _NATIVE if python is None else _WANTED
+    for path in _in_order(process, process.exe if python is None else python.path):
+        found.look(path, wanted | _HANDING | {*_BINDS}, arch.GADGETS)
     for path in _others(process):
         if arch.GADGETS.keys() <= found.gadgets.keys():
             break
         found.look(path, frozenset(), arch.GADGETS)
     found.look_at_vdso(arch.GADGETS)
-    missing = sorted(_WANTED - found.functions.keys())
+    missing = sorted(wanted - found.functions.keys())
     if missing:
+        whose = "the C library" if python is None else python.says
         raise Unsupported(
-            f"{python.says} of this trainer does not show {missing[0]}: stripped, or replaced on "
+            f"{whose} of this trainer does not show {missing[0]}: stripped, or replaced on "
             "disk since it started",
             _RUN,
         )
     lacking = sorted(arch.GADGETS.keys() - found.gadgets.keys())
     if lacking:
         raise Unsupported(f"the trainer's C library is unknown to us (no {lacking[0]} code)", _RUN)
-    functions = found.functions | _bind(python.version, found.functions)
+    version = None if python is None else python.version
+    functions = found.functions | _bind(version, found.functions)
     return Plan(machine, functions, found.gadgets, found.expected)
 
 
@@ -229,7 +236,7 @@ def run_worker(job: dict[str, Any], limit_s: float) -> dict[str, Any]:
 def make_job(
     process: Process, plan: Plan, do: str, text: str, place: Place | None
 ) -> dict[str, Any]:
-    """What the worker is to know: `do` is `pending` or `thread`."""
+    """What the worker is to know: `do` is `pending`, `thread` or `library`."""
     suffix = bootstrap.REFUSED_SUFFIX
     return {
         "do": do,
@@ -237,6 +244,7 @@ def make_job(
         "own_pid": process.pids_inside[-1],
         "text": text,
         "refusal": f"{place.socket_inside}{suffix}" if place is not None else "",
+        "library": place.library_inside if place is not None else "",
         "machine": plan.machine,
         "functions": plan.functions,
         "gadgets": plan.gadgets,
@@ -342,3 +350,10 @@ class ParkedThread(_Ptrace):
     name = "parked thread"
     job = "thread"
     nobody = "no thread of the trainer sleeps in a system call from which one could be started"
+
+
+class LoadedLibrary(ParkedThread):
+    """Into a program that is not Python: a thread of ours loads the library and starts the agent."""
+
+    name = "loaded library"
+    job = "library"

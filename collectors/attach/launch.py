@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.attach import bootstrap, client, launch_site, run_folders
+from collectors.attach import bootstrap, client, cupti_file, launch_site, run_folders
 from collectors.attach import files as attach_files
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
@@ -34,6 +34,10 @@ PASSED_ON = (
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
 """What a terminal sends to its whole foreground process group, the command included."""
 _LOOK_EVERY_S = 0.2
+INJECTION = "CUDA_INJECTION64_PATH"
+"""The driver loads this library before a process can use anything of CUDA."""
+_STAYS = "idle_retract_ms=0"
+"""Nobody could bring back an agent that ended because nobody watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +168,14 @@ def environment(
 ) -> dict[str, str]:
     """`base` with the agent in it; writes the start-up file into `folder`.
 
+    Python programs find it by that file. Others have it from CUDA, which loads a library that the
+    environment names, unless another tool is named there already.
+
     Raises:
         NotWritable: The file cannot be written.
     """
     socket_path = str(folder / f"{launch_site.PID}.{attach_files.SOCKET_NAME}")
+    options = ";".join(filter(None, (options, cupti_file.option(None))))
     payload = bootstrap.payload(str(files.folder), str(files.library), socket_path, options)
     text = launch_site.site_text(str(folder), payload, when)
     try:
@@ -177,7 +185,11 @@ def environment(
             f"{folder} cannot be written: {fault.strerror}", "free some space"
         ) from fault
     ahead = base.get("PYTHONPATH")
-    return dict(base, PYTHONPATH=f"{folder}{os.pathsep}{ahead}" if ahead else str(folder))
+    full = dict(base, PYTHONPATH=f"{folder}{os.pathsep}{ahead}" if ahead else str(folder))
+    if INJECTION not in base:
+        full[INJECTION] = str(files.library)
+        full["BRRRTOP_INJECT"] = f"{socket_path}\n{';'.join(filter(None, (_STAYS, options)))}"
+    return full
 
 
 def launch(

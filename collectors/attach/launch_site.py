@@ -1,7 +1,8 @@
 """The `sitecustomize.py` that `brrrtop run` puts before the trainer's own, as a text.
 
 It acts late and little: the interpreter's own sitecustomize runs as if this one did not exist, and
-only a process that imports torch and then makes a CUDA context gets an agent. So launchers such as
+only a process that imports torch and then makes a CUDA context gets an agent, or one that imports
+another library for GPUs and has loaded the driver. So launchers such as
 torchrun, loader workers, compile workers and other helpers stay as they are, and each rank gets
 its own agent.
 """
@@ -28,9 +29,21 @@ def _chain(folder):
 def _watch(payload, when):
     import os, sys, time, _thread
 
+    def driver():
+        if not others & sys.modules.keys():
+            return False
+        try:
+            import _ctypes
+            _ctypes.dlopen("libcuda.so.1", os.RTLD_NOLOAD | os.RTLD_LAZY)
+        except (ImportError, OSError):
+            return False
+        return True
+
     def ready():
         torch = sys.modules.get("torch")
-        if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):
+        if torch is None:
+            return driver()
+        if getattr(getattr(torch, "__spec__", None), "_initializing", False):
             return False
         return when == "torch" or getattr(getattr(torch, "cuda", None), "_initialized", False)
 
@@ -45,13 +58,16 @@ def _watch(payload, when):
         except BaseException:
             pass
 
+    others = {"jax", "jaxlib", "cupy", "tensorflow", "paddle", "mxnet", "numba.cuda", "pycuda", "cuda",
+              "warp", "tinygrad", "onnxruntime", "tensorrt"}
+
     class Torch:
         """Sees torch being imported and finds nothing, so that the import goes its usual way."""
         seen = False
 
         @classmethod
         def find_spec(cls, name, path=None, target=None):
-            if name == "torch" and not cls.seen:
+            if (name == "torch" or name in others) and not cls.seen:
                 cls.seen = True
                 try:
                     _thread.start_new_thread(follow, ())

@@ -47,6 +47,8 @@ def _tracer(process: Process) -> CollectorError | None:
 
 def _python(process: Process, need_torch: bool) -> CollectorError | None:
     python, pid = process.python, process.pid
+    if python is None and process.has_cuda_driver:
+        return None
     if python is None:
         shown = process.name or process.exe
         return NotPython(
@@ -59,9 +61,9 @@ def _python(process: Process, need_torch: bool) -> CollectorError | None:
             f"process {pid} runs Python {number}, and the agent needs 3.9 or newer",
             "brrrtop alone still shows the GPU's own counters",
         )
-    if need_torch and not process.has_torch:
+    if need_torch and not process.has_torch and not process.has_cuda_driver:
         return NoTorch(
-            f"process {pid} is Python and has not loaded torch",
+            f"process {pid} is Python and has loaded neither torch nor CUDA's driver",
             "attach again once it has, or name the process that trains",
         )
     return None

@@ -42,6 +42,12 @@ def checks(process: Process) -> Iterator[Check]:
 def _torch(process: Process) -> Check:
     if process.has_torch:
         return fine("torch", "torch is loaded")
+    if process.has_cuda_driver:
+        return wait(
+            "torch",
+            "torch is not loaded: kernels of other programs are traced only where that is allowed",
+            "brrrtop attach --trace-graphs PID",
+        )
     return wait(
         "torch",
         "torch is not loaded (yet), and without it nobody trains here",

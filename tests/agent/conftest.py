@@ -48,6 +48,7 @@ def build_few(folder: Path, *flags: str) -> dict[str, Path]:
         "agent": agent,
         "cupti": build(folder / "libcupti.so.13", CUPTI, *flags),
         "cuda": build(folder / "libcuda.so.1", CUDA, *flags),
+        "launchers": build(folder / "liblaunchers.so", FAKES / "launchers.c", *flags),
     }
 
 

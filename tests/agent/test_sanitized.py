@@ -63,8 +63,10 @@ def test_a_whole_life_raises_no_alarm(tmp_path: Path, watchdog: str) -> None:
     try:
         trainer.load(version=24).do(f"folder = {str(tmp_path)!r}")
         for life in range(2):
-            trainer.start("flush_ms=20;max_buffers=4;buffer_bytes=65536")
+            trainer.start("flush_ms=20;max_buffers=4;buffer_bytes=65536", graphs=life == 0)
             monitors = [Monitor(trainer.socket_path) for _ in range(2)]
+            if life == 0:  # all threads are held for the switch
+                monitors[0].send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
             monitors[0].in_state("ready", 30)
             trainer.do(LAUNCHES)
             monitors[1].send(requests.continuous(True))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.changes import GaugeJump, step_moved
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Act, Limits
+from brrrtop.scheduling.policy import Act, Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 from tests.live.loop import SECOND, START_NS, Loop, run
 
@@ -236,39 +236,68 @@ def first_look(governor: Governor, until_s: float, gauge: float | None = None) -
 START = 1_700_000_000 * SECOND
 
 
-def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> None:
-    """The first look at `brrrtop run` fell into the loading of the model, and judged it."""
+def just_begun() -> Governor:
     governor = Governor()
     governor.await_steps()
-    assert first_look(governor, 5) is None
-    assert "not judged" in governor.says(START + 5 * SECOND)
-    assert governor.waiting == governor.says(START + 5 * SECOND)
-    governor.add_steps(np.array([5, 6, 7]) * SECOND + START)
-    assert governor.decide(START + 8 * SECOND) is None, "two whole steps"
-    governor.add_steps(np.array([8]) * SECOND + START)
-    decision = governor.decide(START + 9 * SECOND)
+    return governor
+
+
+def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> None:
+    governor = just_begun()
+    assert first_look(governor, 0.5) is None
+    assert governor.waiting == governor.says(START + SECOND // 2)
+    ends = START + np.arange(2, 7) * SECOND // 4
+    governor.add_steps(ends[:3])
+    assert governor.decide(START + SECOND) is None, "two whole steps"
+    governor.add_steps(ends[3:])
+    decision = governor.decide(START + 7 * SECOND // 4)
     assert decision is not None and decision.steps > 0
     assert governor.waiting is None
 
 
-def test_steps_of_several_seconds_are_not_waited_for_three_times() -> None:
-    """A loader that stalls for four seconds a step is what somebody wants to see."""
-    governor = Governor()
-    governor.await_steps()
-    assert first_look(governor, 3) is None
-    governor.add_steps(np.array([3]) * SECOND + START)
-    assert governor.decide(START + 6 * SECOND) is None
-    assert governor.decide(START + 8 * SECOND) is not None
+def test_whatever_it_does_the_first_burst_comes_within_three_seconds() -> None:
+    """No optimizer, a step of a minute, loading: nothing was said for a minute of it."""
+    for gauge in (None, 0.0, 0.5):
+        assert first_look(just_begun(), 90, gauge=gauge) == 2
+    slow = just_begun()
+    slow.add_steps(np.array([1]) * SECOND + START)
+    assert first_look(slow, 90) == 2
+    assert first_look(Governor(), 1) == 0
+    without_torch = Governor()
+    without_torch.await_steps(may_come=False)
+    assert first_look(without_torch, 1) == 0
 
 
-def test_the_first_step_counts_from_its_end_though_nobody_decided_then() -> None:
-    """While counters are switched on nothing is decided."""
-    governor = Governor()
-    governor.await_steps()
-    assert governor.decide(START) is None
-    governor.add_steps(np.array([6]) * SECOND + START)
-    assert governor.decide(START + 7 * SECOND) is None
-    assert governor.decide(START + 11 * SECOND) is not None
+def test_what_comes_before_the_steps_is_named_and_ends() -> None:
+    governor = just_begun()
+    assert governor.stage(START) is None, "nobody knows what its GPU does"
+    governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.0)
+    assert governor.stage(START + SECOND) is Stage.LOADING
+    governor.add_compiling(True)
+    assert governor.stage(START + SECOND) is Stage.COMPILING
+    governor.add_compiling(False)
+    governor.add_steps(START + np.array([2]) * SECOND)
+    assert governor.stage(START + 3 * SECOND) is Stage.WARMING_UP
+    assert governor.stage(START + 9 * SECOND) is None, "steps of several seconds are no warm-up"
+    governor.add_steps(START + np.array([10, 11]) * SECOND)
+    assert governor.stage(START + 11 * SECOND) is None
+
+
+def test_a_gpu_at_work_without_steps_is_no_loading() -> None:
+    governor = just_begun()
+    governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.4)
+    assert governor.stage(START + SECOND) is None
+
+
+def test_what_was_traced_while_it_loaded_is_traced_again_once_it_works() -> None:
+    governor = just_begun()
+    assert first_look(governor, 5, gauge=0.0) == 2
+    governor.add_traced()
+    for quarter in range(12, 24):
+        assert governor.decide(START + quarter * SECOND // 4) is None
+    governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.6)
+    decision = governor.decide(START + 6 * SECOND)
+    assert decision is not None and decision.says == "the trainer has begun its work"
 
 
 def test_a_burst_too_dear_for_once_a_minute_is_told_by_what_bursts_may_take() -> None:
@@ -278,18 +307,6 @@ def test_a_burst_too_dear_for_once_a_minute_is_told_by_what_bursts_may_take() ->
     governor.add_traced()
     governor.decide(START + SECOND)
     assert "more than bursts may take once a minute under 0.03%" in governor.says(START + SECOND)
-
-
-def test_one_without_steps_is_traced_after_all_and_sooner_where_the_gpu_works() -> None:
-    def begun() -> Governor:
-        governor = Governor()
-        governor.await_steps()
-        return governor
-
-    assert first_look(begun(), 90) == 60
-    assert first_look(begun(), 90, gauge=0.02) == 60
-    assert first_look(begun(), 90, gauge=0.5) == 10
-    assert first_look(Governor(), 1) == 0
 
 
 def looked_for_2_ms(governor: Governor, step_s: float = 0.12) -> None:

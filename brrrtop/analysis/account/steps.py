@@ -51,9 +51,9 @@ def _found(window: Window, call_rows: I8) -> Steps:
 
 
 def _warming_up(window: Window, found: Steps, call_rows: I8) -> bool:
-    """A compile ran, loading kernels shaped the window, or of a few steps only the first ones loaded
-    any, as CUDA does at each one's first launch."""
-    if (window.marks.classes == MarkClass.COMPILE).any():
+    """It has not begun to train yet, a compile ran, loading kernels shaped the window, or of a few
+    steps only the first ones loaded any, as CUDA does at each one's first launch."""
+    if window.stage or (window.marks.classes == MarkClass.COMPILE).any():
         return True
     traced = (window.span,) if window.observed is None else window.observed
     traced_ns = sum(span.duration_ns for span in traced)

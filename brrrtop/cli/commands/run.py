@@ -179,7 +179,7 @@ class _Beside:
 
 def _saw_nothing(options: Options) -> str:
     lacks = f": {options.record} was not written" if options.record else ""
-    return f"brrrtop: the program ended without having used CUDA through torch{lacks}"
+    return f"brrrtop: the program ended without having used CUDA{lacks}"
 
 
 def _first_rank_first(sockets: dict[int, str]) -> list[int]:

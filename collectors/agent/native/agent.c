@@ -365,7 +365,7 @@ static int prepare(const char *socket_path, const char *hello_json)
     pool_configure(&(struct pool_options){options.buffer_bytes, options.max_buffers});
     outbox_limit(options.outbox_bytes);
     trace_init(&(struct trace_options){options.pool_limit, options.drain_ms, options.flush_ms,
-                                       options.require_context != 0});
+                                       options.require_context != 0, options.cupti});
     return BRRR_OK;
 }
 

@@ -49,6 +49,15 @@ enum brrr_event {
  * Running already: 0 again, whatever the arguments. */
 BRRR_API int brrr_start(const char *socket_path, const char *hello_json, const char *options);
 
+/* brrr_start for a program that is not Python: `text` is the socket's path and the options, apart by a
+ * line's end; the hello is made here. `@PID@` in the path stands for the process. Where it fails, a
+ * link beside the socket says why. */
+BRRR_API int brrr_inject(const char *text);
+
+/* What CUDA calls in a library that CUDA_INJECTION64_PATH names, before anything else of it can be used;
+ * BRRRTOP_INJECT holds the text for brrr_inject. Leaves Python alone: that has a way of its own. */
+BRRR_API int InitializeInjection(void);
+
 /* Flushes, disables the kinds this agent enabled, closes the socket, ends the thread.
  * The library stays mapped and its callbacks stay registered. At most 2 s. */
 BRRR_API int brrr_stop(void);

@@ -59,8 +59,12 @@ enum find_state {
     FIND_REFUSED      /* for good; the sentence says why */
 };
 
-/* Looks for CUDA and CUPTI in this process and resolves the calls. `says` gets one sentence. */
-enum find_state cupti_find(struct cupti *out, bool need_context, char *says, size_t room);
+/* Looks for CUDA and CUPTI in this process and resolves the calls. `says` gets one sentence. Where no
+ * CUPTI is mapped, `file` is loaded, unless it is NULL or empty. */
+enum find_state cupti_find(struct cupti *out, bool need_context, const char *file, char *says, size_t room);
+
+/* The calling thread's own calls break no capture of a CUDA graph that is under way elsewhere. */
+void cupti_relax_capture(void);
 
 /* One call inside the fence: evaluates to its code, CUPTI_GONE when it may not be made. */
 #define CUPTI_CALL(cupti, member, ...)                                                             \

@@ -27,6 +27,15 @@ static const struct {
 static int set(struct options *out, const char *name, size_t bytes, const char *value)
 {
     char *rest;
+    if (bytes == 5 && memcmp(name, "cupti", bytes) == 0) {
+        size_t length = strcspn(value, ";");
+        if (length >= sizeof out->cupti || *value != '/')
+            return agent_fail(BRRR_E_ARGUMENT, "option cupti must be an absolute path of less than %zu bytes",
+                              sizeof out->cupti);
+        memcpy(out->cupti, value, length);
+        out->cupti[length] = '\0';
+        return BRRR_OK;
+    }
     unsigned long long number = strtoull(value, &rest, 10);
     for (size_t i = 0; i < sizeof KNOWN / sizeof KNOWN[0]; i++) {
         if (strlen(KNOWN[i].name) != bytes || memcmp(KNOWN[i].name, name, bytes) != 0)

@@ -10,6 +10,7 @@
 #include "agent.h"
 #include "clock.h"
 #include "condition.h"
+#include "world.h"
 
 #define CALL_NS (5 * NS_PER_MS)       /* the trainer waits so long for the agent to come */
 #define HELD_NS (300 * NS_PER_MS)     /* and so long for it to be done: CUPTI may hang */
@@ -17,6 +18,9 @@
 #define LOOK_EVERY_NS (20 * NS_PER_MS)
 #define PATIENCE_NS (10 * NS_PER_S)
 #define CAPTURE_NS (60 * NS_PER_S) /* one that failed may never be heard to end */
+#define WORLD_LAST_NS (1500 * NS_PER_MS) /* so long somebody may come by himself */
+#define WORLD_MS 300                     /* a try */
+#define WORLD_PAUSE_NS (50 * NS_PER_MS)
 #define NOBODY UINT64_MAX
 
 enum { APART, WAITING, HELD };
@@ -30,6 +34,10 @@ static _Atomic int64_t capture_ns; /* when it began, monotonic; 0: none */
 static atomic_int callers;
 static int64_t asked_ns;
 static _Atomic int64_t longest_ns; /* that the trainer was held, since it was last asked */
+static enum safepoint_world world_use;
+static bool world_held, world_failed;
+static int64_t world_next_ns, world_since_ns;
+static const char *world_says;
 
 static bool on_main(void) { return syscall(SYS_gettid) == getpid(); }
 
@@ -115,22 +123,63 @@ static bool met(void)
     return here;
 }
 
+void safepoint_world(enum safepoint_world when) { world_use = when; }
+bool safepoint_has_world(void) { return world_held; }
+bool safepoint_world_failed(void) { return world_failed; }
+const char *safepoint_world_says(void) { return world_says; }
+
+static enum meet ask_world(int64_t now_ns)
+{
+    if (world_held)
+        return MEET_HERE;
+    if (now_ns < world_next_ns)
+        return now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
+    enum world world = world_hold(WORLD_MS);
+    world_since_ns = mono_ns();
+    world_next_ns = world_since_ns + WORLD_PAUSE_NS;
+    world_held = world == WORLD_HELD;
+    world_says = world == WORLD_HELD   ? NULL
+                 : world == WORLD_BUSY ? "some thread of it has been inside CUDA at every try for 10 s"
+                                       : "the kernel does not let its threads be held (ptrace is forbidden "
+                                         "here, a debugger holds them, or this is not x86-64)";
+    if (world_held)
+        return MEET_HERE;
+    return world == WORLD_BUSY && now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
+}
+
+static void leave_world(void)
+{
+    if (!world_held)
+        return;
+    world_held = false;
+    world_failed |= !world_resume();
+    int64_t held_ns = mono_ns() - world_since_ns;
+    if (held_ns > atomic_load(&longest_ns))
+        atomic_store(&longest_ns, held_ns);
+}
+
 static int64_t step_wait(void) { return atomic_load(&stepped) ? STEP_WAIT_NS : 0; }
 
 enum meet safepoint_ask(int64_t now_ns)
 {
     if (asked_ns == 0)
         asked_ns = now_ns;
+    if (world_use == WORLD_ONLY || world_held)
+        return ask_world(now_ns);
     if (met())
         return MEET_HERE;
     atomic_store(&asked_at, 0);
     if (now_ns - asked_ns >= step_wait())
         call_interpreter();
+    if (world_use == WORLD_LAST && now_ns - asked_ns >= WORLD_LAST_NS)
+        return ask_world(now_ns);
     return now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
 }
 
 int64_t safepoint_due(int64_t now_ns)
 {
+    if (world_use == WORLD_ONLY)
+        return world_next_ns > now_ns ? world_next_ns : now_ns;
     int64_t first_ns = asked_ns + step_wait();
     return first_ns > now_ns ? first_ns : now_ns + LOOK_EVERY_NS;
 }
@@ -140,6 +189,7 @@ void safepoint_arm(uint64_t step) { atomic_store(&asked_at, step); }
 void safepoint_over(void)
 {
     asked_ns = 0;
+    leave_world();
     atomic_store(&asked_at, NOBODY);
     condition_hold(&news);
     if (phase == HELD) {
@@ -173,6 +223,8 @@ void safepoint_capture(bool begins) { atomic_store(&capture_ns, begins ? mono_ns
 void safepoint_forked(void)
 {
     condition_forked(&news);
+    world_forked();
+    world_held = false;
     phase = APART;
     asked_ns = 0;
     atomic_store(&longest_ns, 0);

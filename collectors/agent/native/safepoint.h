@@ -4,12 +4,27 @@
  * times, with and without CUDA graphs, and never in 18,000 times between steps (H200, torch 2.11).
  * So everything but flushing waits for one of these places: between two
  * steps, in the optimizer's hook; between two bytecodes of the main thread, by a pending call of the
- * interpreter, where no step ends for a while; or inside brrr_yield and brrr_stop. */
+ * interpreter, where no step ends for a while; or inside brrr_yield and brrr_stop. A process of whose
+ * threads nobody knows which launch is held as a whole, each thread outside CUDA (world.h). */
 #ifndef BRRR_SAFEPOINT_H
 #define BRRR_SAFEPOINT_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+/* Whether the world may be held: never, where nobody comes by himself for a while, or always, as a
+ * thread that comes by tells nothing of the others. */
+enum safepoint_world { WORLD_NEVER, WORLD_LAST, WORLD_ONLY };
+void safepoint_world(enum safepoint_world when);
+
+/* The present meeting is one with the world. */
+bool safepoint_has_world(void);
+
+/* The world was once let go before we were done: nothing is to begin there any more. */
+bool safepoint_world_failed(void);
+
+/* Why it was not held at the last try; NULL: it was, or nobody tried. */
+const char *safepoint_world_says(void);
 
 /* Agent's thread, as all but the last six. HERE: the trainer is held until safepoint_over. LATER: ask again
  * when safepoint_due says or agent_wake woke. NEVER: it has not come for ten seconds. */

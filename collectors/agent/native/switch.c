@@ -128,9 +128,10 @@ bool switch_driver(const struct cupti *cupti, uint32_t want, bool take)
     return switch_takes(KIND_DRIVER);
 }
 
-bool switch_on(const struct cupti *cupti, uint32_t want, bool driver, uint32_t pool_limit, int *code)
+bool switch_on(const struct cupti *cupti, const struct switches *what, int *code)
 {
-    limit_device_memory(cupti, pool_limit);
+    uint32_t want = what->want;
+    limit_device_memory(cupti, what->pool_limit);
     buffer_each_thread(cupti);
     right_clock(cupti);
     *code = CUPTI_OK;
@@ -150,8 +151,9 @@ bool switch_on(const struct cupti *cupti, uint32_t want, bool driver, uint32_t p
         return false;
     }
     if (want & WANT_CALLS && cupti->enable_runtime != NULL && cupti->enable_driver != NULL) {
-        enable_calls(cupti, false, want);
-        if (driver)
+        if (what->runtime)
+            enable_calls(cupti, false, want);
+        if (what->driver)
             enable_calls(cupti, true, want);
     }
     return true;

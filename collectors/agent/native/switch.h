@@ -8,9 +8,14 @@
 
 #include "cupti.h"
 
-/* True: what `want` asks for is on, calls of the driver's API only with `driver`. False: nothing of
+/* True: what `want` asks for is on, calls of each API only where it says so. False: nothing of
  * ours is; the code is that of the call that failed. */
-bool switch_on(const struct cupti *cupti, uint32_t want, bool driver, uint32_t pool_limit, int *code);
+struct switches {
+    uint32_t want;
+    bool runtime, driver;
+    uint32_t pool_limit;
+};
+bool switch_on(const struct cupti *cupti, const struct switches *what, int *code);
 
 /* Takes or leaves the calls of the driver's API while the rest is on; whether they are taken then. */
 bool switch_driver(const struct cupti *cupti, uint32_t want, bool take);

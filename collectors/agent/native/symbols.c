@@ -171,7 +171,21 @@ static bool resolve(struct cupti *out, void *library)
     return true;
 }
 
-enum find_state cupti_find(struct cupti *out, bool need_context, char *says, size_t room)
+/* A program without torch seldom maps CUPTI. Its own copy, once loaded, is never unloaded. */
+static void *load(const char *file, struct seen *seen, char *path, size_t path_room, char *says, size_t room)
+{
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (library == NULL) {
+        const char *why = dlerror();
+        snprintf(says, room, "%.300s cannot be loaded (%.300s): counters only", file, why ? why : "no reason given");
+        return NULL;
+    }
+    seen->count = 1;
+    snprintf(path, path_room, "%s", file);
+    return library;
+}
+
+enum find_state cupti_find(struct cupti *out, bool need_context, const char *file, char *says, size_t room)
 {
     if (!cuda_awake(need_context)) {
         snprintf(says, room, "waiting for the trainer to touch its GPU");
@@ -190,7 +204,9 @@ enum find_state cupti_find(struct cupti *out, bool need_context, char *says, siz
         snprintf(says, room, "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
                  base_name(seen->other));
     } else {
-        void *library = choose(seen, out->path, sizeof out->path, says, room);
+        bool loads = seen->count == 0 && seen->torch[0] == '\0' && file != NULL && *file != '\0';
+        void *library = loads ? load(file, seen, out->path, sizeof out->path, says, room)
+                              : choose(seen, out->path, sizeof out->path, says, room);
         if (library == NULL)
             state = seen->count > 1 ? FIND_REFUSED : FIND_NO_CUPTI;
         else if (!resolve(out, library))
@@ -205,4 +221,18 @@ enum find_state cupti_find(struct cupti *out, bool need_context, char *says, siz
     }
     free(seen);
     return state;
+}
+
+void cupti_relax_capture(void)
+{
+    static _Thread_local bool relaxed;
+    int (*exchange)(int *);
+    void *cuda = relaxed ? NULL : mapped("libcuda.so.1");
+    if (cuda == NULL)
+        return;
+    relaxed = true;
+    int mode = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
+    *(void **)&exchange = dlsym(cuda, "cuThreadExchangeStreamCaptureMode");
+    if (exchange != NULL)
+        exchange(&mode);
 }

@@ -68,9 +68,21 @@ static bool silent(void)
     return !trace_was_asked() && walked.kernels == run.walked.kernels && atomic_load(&step_count) > run.steps;
 }
 
+/* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
+ * under way goes off at such a place only. */
+static void choose_place(void)
+{
+    bool may = wanted.kinds & WANT_GRAPHS && !(own.state == TRACE_TRACING && !run.world);
+    if (!may)
+        safepoint_world(WORLD_NEVER);
+    else
+        safepoint_world(graphs_ruled_out() || graphs_possible() ? WORLD_LAST : WORLD_ONLY);
+}
+
 /* What takes time, before the trainer is met. */
 static void prepare(void)
 {
+    cupti_relax_capture();
     pool_warm(4);
     names_find_demangler();
     pool_attended(true);
@@ -93,7 +105,9 @@ static void begin(int64_t now_ns)
     coverage_begin(real_ns());
     walk_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
     bool driver = api_filter_begin(wanted.kinds);
-    bool on = switch_on(&own.cupti, wanted.kinds, driver, own.options.pool_limit, &code);
+    run.world = safepoint_has_world();
+    struct switches what = {wanted.kinds, !run.world, driver || run.world, own.options.pool_limit};
+    bool on = switch_on(&own.cupti, &what, &code);
     safepoint_over();
     if (!on) {
         wanted.burst = false;
@@ -246,6 +260,12 @@ static void stand_ready(int64_t now_ns)
     bool asked = own.asks;
     own.asks = own.state == TRACE_READY &&
                (traces || (own.finalize_due && !own.hidden) || (own.leaving && must_clean()));
+    if (traces && safepoint_world_failed()) {
+        own.asks = false;
+        trace_enter(TRACE_OFF, "CUPTI took longer than the trainer's threads may be held: kernel tracing is "
+                               "off for the rest of this run");
+        return;
+    }
     if (traces && !asked)
         prepare();
     enum meet meet = own.asks ? safepoint_ask(now_ns) : MEET_LATER;
@@ -266,6 +286,7 @@ static void stand_ready(int64_t now_ns)
 
 int64_t trace_tick(int64_t now_ns)
 {
+    choose_place();
     own.leaving = own.leaving && server_clients() == 0 &&
                   (own.state == TRACE_TRACING || own.state == TRACE_DRAINING || must_clean());
     if (server_clients() == 0 && !own.leaving)
@@ -311,6 +332,7 @@ static void leave(bool must)
     wanted.burst = own.asks = false;
     if (!own.found)
         return;
+    choose_place();
     if (own.state == TRACE_TRACING) {
         trace_flush();
         if (safepoint_within(MEET_MS) != MEET_HERE && !must) {

@@ -22,6 +22,7 @@ enum trace_state {
 struct trace_options {
     uint32_t pool_limit, drain_ms, flush_ms;
     bool need_context;
+    const char *cupti; /* to be loaded where none is mapped and a person allowed it; empty: none */
 };
 
 void trace_init(const struct trace_options *options);

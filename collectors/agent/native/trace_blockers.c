@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "pool.h"
 #include "report.h"
+#include "safepoint.h"
 #include "switch.h"
 #include "finalize.h"
 #include "wire.h"
@@ -29,13 +30,15 @@ const char *trace_state_name(enum trace_state which)
     return NAMES[which];
 }
 
-/* In a trainer without torch nobody can tell which threads launch, and when none does. */
+/* In a trainer without torch nobody tells which threads launch, and when none does: all of it is held
+ * for the switch then, which a person has to allow. */
 bool trace_held_back(uint32_t kinds)
 {
     if (graphs_ruled_out() || graphs_possible() || kinds & WANT_GRAPHS)
         return false;
     trace_enter(TRACE_READY, "kernel tracing waits to hear whether the trainer has CUDA graphs; "
-                             "without torch nobody can tell (--trace-graphs takes the risk)");
+                             "without torch nobody can tell (--trace-graphs takes the risk: all its "
+                             "threads are held outside CUDA for some ms at each switch)");
     return true;
 }
 
@@ -44,7 +47,8 @@ void trace_look(int64_t now_ns)
     char sentence[768] = "";
     own.look_ns = now_ns + LOOK_EVERY_NS;
     own.found = false;
-    switch (cupti_find(&own.cupti, own.options.need_context, sentence, sizeof sentence)) {
+    const char *file = wanted.kinds & WANT_GRAPHS ? own.options.cupti : NULL;
+    switch (cupti_find(&own.cupti, own.options.need_context, file, sentence, sizeof sentence)) {
     case FOUND:
         own.found = true;
         pool_allow_null(own.cupti.version >= 27);
@@ -113,5 +117,12 @@ void trace_missed(void)
 {
     wanted.burst = false;
     own.says[0] = '\0';
+    if (safepoint_world_says() != NULL) {
+        char text[320];
+        snprintf(text, sizeof text, "kernel tracing begins while no thread of the trainer is inside CUDA, and %s",
+                 safepoint_world_says());
+        trace_enter(TRACE_READY, text);
+        return;
+    }
     trace_enter(TRACE_READY, "kernel tracing begins between two training steps, and none has ended for a while");
 }

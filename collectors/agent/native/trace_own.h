@@ -32,6 +32,7 @@ extern struct trace_wanted wanted;
 struct trace_run {
     bool burst;              /* a burst rather than continuous tracing */
     bool pressed;            /* the pool ran dry */
+    bool world;              /* begun with the world held */
     uint32_t kinds;
     int64_t began_ns;        /* monotonic, as the next four */
     int64_t deadline_ns, flush_ns, drain_end_ns, drain_ns;

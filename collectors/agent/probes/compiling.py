@@ -66,7 +66,10 @@ class Compiling(Probe):
             if now_ns - start_ns > 1_000_000_000 and start_ns != self._told_ns:
                 self._told_ns = start_ns
                 says = f"torch.compile is at work ({trigger} {compile_id})"
-                self.native.frame(STATUS, {"says": says})
+                self.native.frame(STATUS, {"says": says, "compiling": True})
+        if self._told_ns and not any(one[0] == self._told_ns for one in list(self._open.values())):
+            self._told_ns = 0
+            self.native.frame(STATUS, {"compiling": False})
 
     def _places(self) -> list[tuple[list[Any], Any]]:
         handler = imported("torch._dynamo.callback", "callback_handler")

@@ -32,15 +32,26 @@ _LOOK_LIMIT_S, _LOOK_EVERY_S = 0.7, 0.02
 _NO_THREAD = "the trainer could not start a thread: no memory or too many threads"
 _REFUSED = "its Python refused to run the agent: an audit hook, or no memory"
 _RUN = "start the training with: brrrtop run -- CMD"
+_NOT_LOADED = "its C library could not load the agent's library"
 _NO_INTERPRETER = "Python does not run in it: it has not started yet, or it is exiting"
 
 
 def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
     """What lies at `start` in the trainer: the starter, the thread's code, and what they name."""
-    words = [w.encode() + b"\0" for w in (job["refusal"], _NO_THREAD, _REFUSED, job["text"])]
+    loads = job["do"] == "library"
+    told = _NOT_LOADED if loads else _REFUSED
+    words = [w.encode() + b"\0" for w in (job["refusal"], _NO_THREAD, told, job["text"])]
     at = start + _CODE_BYTES
     refusal, no_thread, refused, text = (at + sum(map(len, words[:k])) for k in range(4))
     functions, thread = job["functions"], start + _STARTER_BYTES
+    if loads:
+        library = at + sum(map(len, words))
+        words += [job["library"].encode() + b"\0", b"brrr_inject\0"]
+        symbol = library + len(words[-2])
+        code = arch.library_code(functions, library, symbol, text, refused, refusal)
+        return b"\0" * _STARTER_BYTES + bytes(
+            code.ljust(_CODE_BYTES - _STARTER_BYTES, b"\0") + b"".join(words)
+        )
     handed = job["do"] == "pending" and "bind" in functions
     own_pid = job["own_pid"]
     code = arch.starter_code(functions, own_pid, thread, no_thread, refusal, handed)
@@ -57,7 +68,7 @@ def _inject(visit: Injection, job: dict[str, Any], arch: ModuleType, page_bytes:
     user's own signal handlers, would end up in the middle of the user's code.
     """
     functions = job["functions"]
-    if not visit.call(functions["Py_IsInitialized"]):
+    if job["do"] != "library" and not visit.call(functions["Py_IsInitialized"]):
         raise InjectionFailed(_NO_INTERPRETER)
     start = visit.map(-(-page_bytes // _PAGE) * _PAGE)
     visit.write_code(start, _page(job, arch, start))

@@ -346,3 +346,42 @@ def thread_code(
             b"\x31\xc0\x48\x83\xc4\x08\x5d\x5b\xc3",  # xor eax, eax; add rsp, 8; pops; ret
         )
     )
+
+
+def library_code(
+    functions: dict[str, int], library: int, symbol: int, argument: int, reason: int, refusal: int
+) -> bytes:
+    """Machine code of a thread that nobody joins, which loads a library and calls `symbol` of it.
+
+    Where that cannot be, `reason` becomes the target of a link at `refusal`.
+    """
+    refuse = _refuse(functions, reason, refusal)
+    start = b"\x48\xbf" + struct.pack("<Q", argument)  # mov rdi, argument
+    start += b"\xff\xd3\xe9" + struct.pack("<I", len(refuse))  # call rbx; jmp past the refusal
+    find = b"".join(
+        (
+            b"\x48\x89\xc7",  # mov rdi, rax
+            b"\x48\xbe" + struct.pack("<Q", symbol),  # mov rsi, symbol
+            _call(functions["dlsym"]),
+            b"\x48\x89\xc3",  # mov rbx, rax
+            # test rax, rax; jz to the refusal
+            b"\x48\x85\xc0\x0f\x84" + struct.pack("<I", len(start)),
+        )
+    )
+    return b"".join(
+        (
+            b"\x53",  # push rbx
+            _call(functions["pthread_self"]),
+            b"\x48\x89\xc7",  # mov rdi, rax
+            _call(functions["pthread_detach"]),
+            b"\x48\xbf" + struct.pack("<Q", library),  # mov rdi, library
+            b"\xbe\x02\x00\x00\x00",  # mov esi, RTLD_NOW
+            _call(functions["dlopen"]),
+            # test rax, rax; jz to the refusal
+            b"\x48\x85\xc0\x0f\x84" + struct.pack("<I", len(find) + len(start)),
+            find,
+            start,
+            refuse,
+            b"\x31\xc0\x5b\xc3",  # xor eax, eax; pop rbx; ret
+        )
+    )

@@ -1,5 +1,7 @@
 /* A libcuda.so.1 with one device, whose context a test wakes. */
+#include <dlfcn.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -15,4 +17,23 @@ EXPORT int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
         return 101; /* CUDA_ERROR_INVALID_DEVICE */
     *active = atomic_load(&awake);
     return 0;
+}
+
+static atomic_int capture_mode;
+EXPORT int cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    *mode = atomic_exchange(&capture_mode, *mode);
+    return 0;
+}
+
+/* As the driver does: the library that the environment names is loaded, and told so, before all else. */
+EXPORT int cuInit(unsigned flags)
+{
+    static atomic_int done;
+    const char *path = getenv("CUDA_INJECTION64_PATH");
+    void *library = flags || path == NULL || atomic_exchange(&done, 1) ? NULL : dlopen(path, RTLD_NOW);
+    int (*begin)(void) = NULL;
+    if (library != NULL)
+        *(void **)&begin = dlsym(library, "InitializeInjection");
+    return begin != NULL && begin() == 0 ? 999 : 0;
 }

@@ -67,7 +67,7 @@ static int zero_left;
 static size_t dropped;
 static bool worker_runs, learnable = true, driver_inside;
 static atomic_int flush_takes_ms;
-static atomic_bool working;
+static atomic_int working, switch_takes_us;
 static atomic_int beside; /* calls that may only be made while nothing is launched */
 
 static int64_t now_ns(void)
@@ -77,13 +77,21 @@ static int64_t now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+static void nap(long us)
+{
+    if (us > 0)
+        nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
+}
+
 /* With the lock held: true when the script wants this call to fail. */
 static bool fails(enum call which, int *code)
 {
     calls[which]++;
     switch (which) {
     case C_REGISTER: case C_ENABLE: case C_DISABLE: case C_RUNTIME: case C_DRIVER: case C_SET_ATTRIBUTE: case C_FINALIZE:
-        atomic_fetch_add(&beside, atomic_load(&working));
+        atomic_fetch_add(&beside, atomic_load(&working) != 0);
+        nap(atomic_load(&switch_takes_us));
+        atomic_fetch_add(&beside, atomic_load(&working) != 0);
     default:
     }
     if (fail_times[which] == 0)
@@ -321,13 +329,32 @@ EXPORT void fake_launch(const char *name, int count, int64_t ns, int64_t lag_ns,
 EXPORT void fake_work(const char *name, int ms)
 {
     int64_t until = now_ns() + ms * 1000000LL;
-    atomic_store(&working, true);
+    atomic_fetch_add(&working, 1);
     while (now_ns() < until) {
         fake_launch(name, 5, 100, 0, 7);
         nanosleep(&(struct timespec){0, 50000}, NULL);
     }
-    atomic_store(&working, false);
+    atomic_fetch_sub(&working, 1);
 }
+
+/* One call of an API on any thread, which launches a kernel and is under way for `us`: it waits in the
+ * kernel (2), in the C library (1), or computes. */
+EXPORT void fake_api(int us, int how)
+{
+    static const char name[] = "api_kernel";
+    int64_t until = now_ns() + us * 1000LL;
+    atomic_fetch_add(&working, 1);
+    fake_launch(name, 1, 100, 0, 7);
+    if (how == 2)
+        nap(us);
+    for (volatile int spent = 0; now_ns() < until; spent++) {
+        void *block = how == 1 ? malloc(64) : NULL;
+        free(block);
+    }
+    atomic_fetch_sub(&working, 1);
+}
+
+EXPORT void fake_slow_switch(int us) { atomic_store(&switch_takes_us, us); }
 
 EXPORT int fake_beside(void) { return atomic_load(&beside); }
 

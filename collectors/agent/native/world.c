@@ -1,0 +1,125 @@
+#include "world.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "world_tracer.h"
+
+#define STACK_BYTES (128u << 10)
+#define SURE_NS (100 * NS_PER_MS) /* longer than the child takes to see that its time is over */
+
+/* Static, as the child uses it after a thread of ours may have ended. */
+static struct world_tracer shared;
+static char *stack;
+static pid_t child = -1;
+static bool named; /* as the one that may trace us */
+
+static void wake(void)
+{
+    syscall(SYS_futex, &shared.phase, FUTEX_WAKE, 1, NULL, NULL, 0);
+}
+
+static int wait_while(int phase, int64_t until_ns)
+{
+    int now;
+    while ((now = atomic_load(&shared.phase)) == phase && mono_ns() < until_ns) {
+        struct timespec most = {0, NS_PER_MS};
+        syscall(SYS_futex, &shared.phase, FUTEX_WAIT, phase, &most, NULL, 0);
+    }
+    return now;
+}
+
+/* Where only ancestors may trace (yama, 1), a process may name one more. */
+static bool asks_leave(void)
+{
+    char scope = '0';
+    int fd = open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        if (read(fd, &scope, 1) != 1)
+            scope = '0';
+        close(fd);
+    }
+    return scope == '1';
+}
+
+static pid_t begin_child(void)
+{
+    if (stack == NULL) {
+        stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+        if (stack == MAP_FAILED) {
+            stack = NULL;
+            return -1;
+        }
+    }
+    /* No signal at its end: the trainer's own waits never see it. */
+    return world_tracer_clone(stack + STACK_BYTES, &shared);
+}
+
+enum world world_hold(int patience_ms)
+{
+    memset(&shared, 0, sizeof shared);
+    if (!world_layout_read(&shared.layout))
+        return WORLD_REFUSED;
+    shared.process = getpid();
+    shared.agent = (int)syscall(SYS_gettid);
+    shared.patience_ns = patience_ms * NS_PER_MS;
+    atomic_store(&shared.phase, TRACER_STARTS);
+    child = begin_child();
+    if (child < 0)
+        return WORLD_REFUSED;
+    named = asks_leave();
+    if (named)
+        prctl(PR_SET_PTRACER, child, 0, 0, 0);
+    atomic_store(&shared.phase, TRACER_WORKS);
+    wake();
+    int64_t until_ns = mono_ns() + shared.patience_ns + SURE_NS;
+    if (wait_while(TRACER_WORKS, until_ns) == TRACER_HOLDS)
+        return WORLD_HELD;
+    world_resume();
+    return shared.why == TRACER_NOT_PERMITTED ? WORLD_REFUSED : WORLD_BUSY;
+}
+
+bool world_resume(void)
+{
+    if (child < 0)
+        return true;
+    int holds = TRACER_HOLDS;
+    bool held = atomic_compare_exchange_strong(&shared.phase, &holds, TRACER_RELEASES);
+    if (!held)
+        atomic_store(&shared.phase, TRACER_RELEASES);
+    wake();
+    /* It ends by itself: it has a limit of its own. */
+    while (syscall(SYS_wait4, child, NULL, __WALL, NULL) < 0 && errno == EINTR)
+        continue;
+    child = -1;
+    if (named)
+        prctl(PR_SET_PTRACER, 0, 0, 0, 0);
+    return held;
+}
+
+void world_forked(void) { child = -1; }
+
+#else
+
+enum world world_hold(int patience_ms)
+{
+    (void)patience_ms;
+    return WORLD_REFUSED;
+}
+
+bool world_resume(void) { return true; }
+
+void world_forked(void) {}
+
+#endif

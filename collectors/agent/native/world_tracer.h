@@ -1,0 +1,47 @@
+/* The child that traces the trainer's threads for world.c, in the trainer's memory. */
+#ifndef BRRR_WORLD_TRACER_H
+#define BRRR_WORLD_TRACER_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "world_layout.h"
+
+enum tracer_phase {
+    TRACER_STARTS,   /* until it may trace us */
+    TRACER_WORKS,
+    TRACER_HOLDS,    /* by the child */
+    TRACER_FAILED,   /* by the child; `why` says it */
+    TRACER_EXPIRED,  /* by the child: all were let go before we said so */
+    TRACER_RELEASES, /* by us */
+};
+enum tracer_why { TRACER_BUSY, TRACER_NOT_PERMITTED };
+
+#define TRACED_THREADS 4096
+
+struct traced_thread {
+    int tid;
+    uint8_t state;
+    bool asked;    /* to stop, and does not stand yet */
+    int64_t in_ns; /* inside ever since, at each try; 0: outside at the last */
+};
+
+struct world_tracer {
+    atomic_int phase; /* a futex */
+    int why;
+    int process, agent;
+    int64_t patience_ns;
+    struct world_layout layout;
+    uint32_t random, tries;
+    uint32_t count;
+    struct traced_thread threads[TRACED_THREADS];
+    uint64_t words[4096]; /* of a stack */
+    char entries[8192];   /* of a folder */
+};
+
+/* Begins the child on a stack of its own; negative: the kernel refuses. */
+pid_t world_tracer_clone(void *stack_end, struct world_tracer *shared);
+
+#endif

@@ -1,0 +1,64 @@
+"""A process that tells nobody when it launches nothing is switched while all of it is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Kind
+from tests.agent.rig import Monitor, Trainer
+
+Connect = Callable[[Trainer], Monitor]
+ON = "answer = sum(cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10))"
+BESIDE = "answer = cupti.fake_beside()"
+
+
+def allowed(trainer: Trainer, connect: Connect) -> Monitor:
+    """An agent of which nobody has said that the trainer has torch, and which may trace all the same."""
+    trainer.load().start("flush_ms=20", graphs=True)
+    trainer.do(f"launchers = load({str(trainer.built['launchers'])!r}); cupti.fake_slow_switch(30)")
+    monitor = connect(trainer)
+    monitor.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    monitor.in_state("ready")
+    return monitor
+
+
+@pytest.mark.parametrize(
+    ("threads", "inside_us", "outside_us", "longest_us"),
+    [(1, 20, 20, 20), (4, 20, 200, 20), (2, 50, 200, 20_000)],
+    ids=["one thread", "four threads", "one is nearly always inside"],
+)
+def test_many_threads_launch_and_none_while_cupti_is_switched(
+    trainer: Trainer,
+    connect: Connect,
+    threads: int,
+    inside_us: int,
+    outside_us: int,
+    longest_us: int,
+) -> None:
+    monitor = allowed(trainer, connect)
+    trainer.do(
+        f"launchers.launchers_begin(cupti.fake_api, {threads}, {inside_us}, {outside_us}, {longest_us})"
+    )
+    for turn in range(12):
+        monitor.burst(longest_s=0.02)
+        monitor.traced(turn + 1)
+    assert trainer.do("answer = launchers.launchers_end()") == 0, "disturbed"
+    assert trainer.do(BESIDE) == 0
+    assert trainer.do(ON) == 0
+    assert monitor.count(Kind.KERNELS) > 100
+    assert all(burst["held_us"]["on"] > 0 for burst in monitor.bursts)
+
+
+def test_leaving_holds_the_world_too(trainer: Trainer, connect: Connect) -> None:
+    monitor = allowed(trainer, connect)
+    trainer.do("launchers.launchers_begin(cupti.fake_api, 3, 20, 20, 20)")
+    monitor.send(requests.continuous(True))
+    monitor.in_state("tracing")
+    monitor.send(requests.detach())
+    monitor.until(lambda m: m.ended)
+    assert trainer.do(ON) == 0
+    assert trainer.do("answer = launchers.launchers_end()") == 0
+    assert trainer.do(BESIDE) == 0

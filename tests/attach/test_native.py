@@ -1,0 +1,124 @@
+"""A program that is not Python: CUDA brings the agent at its start, or a thread that is put there."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from brrrtop.protocol import requests
+from brrrtop.protocol.frames import Frame, Kind
+from collectors.attach import agent_library, launch
+from collectors.attach.attach import attach
+from collectors.attach.client import Client
+from collectors.attach.files import AgentFiles
+from collectors.process import process as processes
+from tests.agent.conftest import FAKES, build_few
+
+pytestmark = [
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86-64 only"),
+]
+PATIENCE_S = 20.0
+ALLOWED = requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The agent, stand-ins of CUDA and CUPTI, and a program that launches from three threads."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    folder = tmp_path_factory.mktemp("native")
+    built = build_few(folder)
+    built["program"] = folder / "program"
+    source = str(FAKES / "launchers.c")
+    words = [compiler, "-O1", "-DPROGRAM", "-o", str(built["program"]), source, "-lpthread", "-ldl"]
+    subprocess.run(words, check=True, timeout=60)
+    return built
+
+
+def command(built: dict[str, Path], seconds: int) -> list[str]:
+    return [str(built["program"]), str(built["cuda"]), str(built["cupti"]), str(seconds)]
+
+
+@pytest.fixture
+def started(built: dict[str, Path]) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    under_way: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        one = subprocess.Popen(command(built, 8), stdout=subprocess.PIPE, text=True)
+        under_way.append(one)
+        return one
+
+    yield start
+    for one in under_way:
+        one.kill()
+        one.wait()
+
+
+def until(client: Client, good: Callable[[list[Frame]], Any]) -> Any:
+    frames: list[Frame] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := good(frames)):
+        told = [frame.body for frame in frames if frame.kind == Kind.STATUS]
+        assert time.monotonic() < deadline, f"never came: {told}"
+        select.select([client], [], [], 0.05)
+        frames += client.frames()
+    return found
+
+
+def traced(frames: list[Frame]) -> int:
+    """Kernels of a burst that has ended."""
+    over = any("traced" in frame.body for frame in frames if frame.kind == Kind.STATUS)
+    return over and sum(len(frame.body) for frame in frames if frame.kind == Kind.KERNELS)
+
+
+def undisturbed(said: str) -> None:
+    found = re.search(r"calls (\d+) wrong (\d+) beside (\d+)", said)
+    assert found is not None, said
+    calls, wrong, beside = map(int, found.groups())
+    assert calls > 0 and wrong == 0 and beside == 0
+
+
+def test_cuda_brings_the_agent_into_a_program_that_run_starts(
+    built: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
+    launched = launch.launch(command(built, 8), files)
+    client = launched.first_agent(PATIENCE_S)
+    assert client is not None
+    assert client.hello["cmdline"] == command(built, 8) and client.hello["pid"] == launched.pid
+    client.send(ALLOWED)
+    client.send(requests.burst(0, 50_000_000))
+    assert until(client, traced) > 10
+    client.close()
+    assert launched.process.wait(PATIENCE_S) == 0
+    launched.remove()
+    undisturbed(capfd.readouterr().out)
+
+
+def test_a_running_program_is_entered_and_left(
+    built: dict[str, Path], started: Callable[[], subprocess.Popen[str]]
+) -> None:
+    one = started()
+    deadline = time.monotonic() + PATIENCE_S
+    while not processes.read(one.pid).has_cuda_driver and time.monotonic() < deadline:
+        time.sleep(0.02)
+    files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
+    attached = attach(one.pid, files)
+    assert attached.method == "loaded library"
+    attached.client.send(ALLOWED)
+    attached.client.send(requests.burst(0, 50_000_000))
+    assert until(attached.client, traced) > 10
+    assert attached.leave(5.0)
+    said, _ = one.communicate(timeout=PATIENCE_S)
+    undisturbed(said)
