@@ -1,4 +1,4 @@
-"""Compiles the C libraries, the agent's and the scanner's, into the wheel, and tags the wheel with the machine it is for."""
+"""Compiles the C libraries into the wheel, and tags the wheel with the machine it is for."""
 
 from __future__ import annotations
 

@@ -112,7 +112,8 @@ MOVED = re.compile(
 
 def repeat(trace: Path, times: int, target: Path) -> None:
     """Writes a trace several times over, as if its run had gone on."""
-    text = gzip.open(trace).read() if trace.suffix == ".gz" else trace.read_bytes()
+    text = trace.read_bytes()
+    text = gzip.decompress(text) if trace.suffix == ".gz" else text
     start = text.index(b"[", text.index(b'"traceEvents"')) + 1
     end = text.rindex(b"]")
     parts = MOVED.split(text[start:end].strip())
