@@ -17,6 +17,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol import requests
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
+from brrrtop.session.live_job import LiveJob
 from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
 from brrrtop.session.watching import LiveSession
@@ -144,7 +145,7 @@ def watch(
             left(driver)
 
 
-def left(driver: LiveSession) -> None:
+def left(driver: LiveSession | LiveJob) -> None:
     """Lets go of the trainer, and says so where the recording is not whole."""
     driver.close()
     if driver.recording_stopped is not None:

@@ -30,7 +30,7 @@ class LiveJob:
 
     Args:
         ranks: Those that run now.
-        newcomers: Ranks that were not there before; asked now and then.
+        newcomers: Ranks that were not there before; asked every `look_s` seconds.
     """
 
     def __init__(
@@ -39,11 +39,13 @@ class LiveJob:
         newcomers: Callable[[], Sequence[LiveRank]] | None = None,
         silenced: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
+        look_s: float = LOOK_S,
     ) -> None:
         self._ranks = {one.member.key: one for one in ranks}
         self._newcomers = newcomers
         self._clock = clock
         self._looked_s = clock()
+        self._look_s = look_s
         self.job = JobSession([one.member for one in ranks], silenced)
         self._bursts = 0
         self._leader: str | None = None
@@ -125,7 +127,7 @@ class LiveJob:
                 source.poll()
 
     def _take_newcomers(self) -> None:
-        if self._newcomers is None or self._clock() - self._looked_s < LOOK_S:
+        if self._newcomers is None or self._clock() - self._looked_s < self._look_s:
             return
         self._looked_s = self._clock()
         for one in self._newcomers():
@@ -143,6 +145,11 @@ class LiveJob:
                 del self._ranks[old.key]
                 if before.driver is not None:
                     before.driver.close()
+
+    def exited(self, says: str) -> None:
+        """Takes the word of whoever waited for the job; what its ranks sent before is read first."""
+        for _, _, source in self._live:
+            source.exited(says)
 
     def select_rank(self, key: str) -> None:
         self.job.select_rank(key)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from brrrtop.cli.commands import attach as verb
+from brrrtop.cli.launched_ranks import LaunchedRanks
 from brrrtop.cli.live_job import JobProcesses
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Freshness, Snapshot
@@ -26,6 +27,7 @@ from brrrtop.session.session import Session
 from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from collectors.attach.attach import find_agent
+from collectors.attach.launch import launch
 from collectors.process.jobs import ranks_of
 from collectors.process.process import read
 from tests.agent.conftest import built
@@ -218,3 +220,48 @@ def test_two_real_ranks_are_found_attached_to_and_left(
             trainer.said = b""
             assert trainer.hears(b"step"), "the training goes on"
             assert find_agent(read(trainer.pid)) is None
+
+
+RANK = """
+import os, runpy, sys, threading, torch
+torch.cuda._initialized = True
+threading.Timer(14, os._exit, (0,)).start()
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+LAUNCHER = """
+import os, subprocess, sys
+ranks = [
+    subprocess.Popen([sys.executable, *sys.argv[1:]], env=dict(os.environ, RANK=str(n), WORLD_SIZE="2"))
+    for n in (0, 1)
+]
+for one in ranks: one.wait()
+"""
+
+
+@pytest.mark.timeout(150)
+def test_a_launched_job_is_one_report(tracing: None, built: dict[str, Path]) -> None:
+    pytest.importorskip("torch")
+    trains = [str(HERE / "training.py"), str(built["cuda"]), str(built["cupti"])]
+    launched = (sys.executable, "-c", LAUNCHER, "-c", RANK, *trains)
+    options = Options(command=launched, trace_graphs=True, interval=0.5)
+    one = launch(launched, verb.agent_files())
+    try:
+        first = one.first_agent(PATIENCE_S, rank=0)
+        assert first is not None
+        job = LaunchedRanks(one, options).job(first, int(first.hello["pid"]))
+        end_s = time.monotonic() + PATIENCE_S
+        while True:
+            shown = job.advance()
+            assert shown.job is not None
+            rows = shown.job.ranks
+            if len(rows) == 2 and all(row.estimate is not None for row in rows):
+                break
+            assert time.monotonic() < end_s, [row.why for row in rows]
+            time.sleep(0.1)
+        assert sorted(row.rank or 0 for row in rows) == [0, 1]
+        job.close()
+    finally:
+        one.process.kill()
+        one.process.wait(10)
+        one.remove()

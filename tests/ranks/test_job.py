@@ -2,7 +2,9 @@
 
 `dlrm` is cut from facebookresearch/param (et_replay/tests/inputs/dlrm_kineto.tar.gz, MIT licence). The others were
 recorded with torch.profiler: DDP and FSDP of 8 layers of 4096x4096 on two H200s, balanced, with `time.sleep(0.024)` in
-every step of rank 1, and with three times the batch on rank 1.
+every step of rank 1, and with three times the batch on rank 1. `ddp-hidden` are recordings of a live
+language model on two H200s whose rank 1 sleeps as long: its host is far ahead, so that the GPU idles for 11 ms of it,
+and rank 0 waits beside its own backward pass, which that slows down.
 """
 
 from __future__ import annotations
@@ -37,7 +39,13 @@ def test_eight_dlrm_ranks_wait_for_one_that_only_began_late() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cause"), [("ddp-sleep", "host"), ("ddp-work", "more-work"), ("fsdp-sleep", "host")]
+    ("name", "cause"),
+    [
+        ("ddp-sleep", "host"),
+        ("ddp-work", "more-work"),
+        ("fsdp-sleep", "host"),
+        ("ddp-hidden", "host"),
+    ],
 )
 def test_a_planted_straggler_is_named_with_its_cause(name: str, cause: str) -> None:
     judged = job(name)

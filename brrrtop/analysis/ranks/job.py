@@ -13,8 +13,8 @@ from brrrtop.analysis.ranks.collective_rows import alone_share, collective_rows
 from brrrtop.analysis.ranks.collectives import Collectives, collectives_of
 from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.analysis.ranks.waited_for import rank_waited_for
-from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow
-from brrrtop.model.tables import F8, I8, Span, Window
+from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow, WaitedFor
+from brrrtop.model.tables import F8, Bool, Span, Window
 from brrrtop.model.vocabulary import MarkClass
 
 NOT_TOGETHER = "no two ranks were recorded in the same collective: who waits for whom is not known"
@@ -48,6 +48,8 @@ class Together:
     together_ns: int
     inside: F8
     """Per matched row: its exposed wait where the collective ends in `spans`, else 0."""
+    counted: Bool
+    """Per collective: it ends in `spans`, and opens none."""
     stays: F8
     """The same of its whole exposed stay: ranks are as much later than others as these are shorter."""
 
@@ -73,9 +75,7 @@ def judge_job(inputs: Sequence[RankInput], world: int | None = None) -> JobSnaps
     collectives = collective_rows(both)
     waited = rank_waited_for(both, rows)
     if waited is not None:
-        rows = [
-            replace(row, cause=waited.cause) if row.rank == waited.rank else row for row in rows
-        ]
+        rows = [_with_cause(row, waited) if row.rank == waited.rank else row for row in rows]
     divided = links.parallelism(
         collectives, both.steps or _steps_in_all(some), len(inputs), alone_share(both)
     )
@@ -108,11 +108,13 @@ def _together(inputs: Sequence[RankInput]) -> Together:
         for window, offset in zip(windows, offsets, strict=True)
     ]
     together_ns = sum(span.duration_ns for span in spans)
+    counted = _counted(matched, spans)
     inside, stays = (
-        _inside(matched, spans, column) for column in (matched.alone_ns, matched.stay_alone_ns)
+        np.where(counted[matched.collective], column, 0).astype(np.float64)
+        for column in (matched.alone_ns, matched.stay_alone_ns)
     )
     return Together(
-        inputs, every, offsets, matched, spans, deeds, steps, together_ns, inside, stays
+        inputs, every, offsets, matched, spans, deeds, steps, together_ns, inside, counted, stays
     )
 
 
@@ -122,13 +124,13 @@ def _host(window: Window) -> str | None:
     return str(name) if name else None
 
 
-def _inside(matched: Matched, spans: Sequence[Span], column: I8) -> F8:
-    """A column, 0 where a collective ends in no span, or opens one."""
+def _counted(matched: Matched, spans: Sequence[Span]) -> Bool:
+    """Whether each collective ends in a span and opens none; shape (collectives,)."""
     ends = matched.ends_ns
     counted = np.zeros(len(ends), np.bool_)
     for span in spans:
         counted |= (ends > span.t0_ns) & (ends <= span.t1_ns)
-    return np.where(counted[matched.collective], column, 0).astype(np.float64)
+    return counted
 
 
 def _rows(both: Together) -> list[RankRow]:
@@ -203,6 +205,11 @@ def _bubble(both: Together) -> float | None:
             lost = account.idle_total_ns + account.exposed_comm_ns
             idle.append(lost / account.duration_ns)
     return float(np.median(idle)) if idle else None
+
+
+def _with_cause(row: RankRow, waited: WaitedFor) -> RankRow:
+    late_ns = waited.late_ns if waited.is_slow else row.late_ns
+    return replace(row, cause=waited.cause, late_ns=late_ns)
 
 
 def _odd_first(rows: Sequence[RankRow], waited: int | None) -> list[RankRow]:

@@ -9,8 +9,9 @@ import numpy as np
 
 from brrrtop.analysis.ranks import lateness
 from brrrtop.analysis.ranks.collectives import name_of
+from brrrtop.model.estimate import Estimate
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
-from brrrtop.model.tables import F8
+from brrrtop.model.tables import F8, I8
 from brrrtop.text import phrases
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ MOST_OF_IT = 0.5
 """Of all waits, that must be for the rank that is named."""
 BEGAN_SHARE = 0.1
 """Of the whole, that the others must have waited for one that only began late."""
+NEARLY_ALWAYS = 0.8
+"""Of the collectives, that one is last in whose lateness the others hide beside compute."""
+HIDDEN_SHARE = 0.05
+"""Of a step, that it must take more of one thing than its peers."""
+LEAST_SAMPLES = 3
+"""Of the stack, that must agree on a line, and half of all of them."""
 STEADY = 0.6
 """Of the steps, in which it must be late."""
 PARTLY = 0.3
@@ -33,37 +40,85 @@ def rank_waited_for(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None
     """The rank that the others wait for in every step, else one that only began late, else None."""
     if len(rows) < 2 or not len(both.matched):
         return None
-    return _slow(both, rows) or _began_late(both, rows)
+    return _slow(both, rows) or _hidden(both, rows) or _began_late(both, rows)
 
 
 def _slow(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
     late = [row.late_ns or 0.0 for row in rows]
     place = int(np.argmax(late))
-    per = both.steps if both.steps and both.steps >= 1 else 1.0
-    long_ns = both.together_ns / per if both.together_ns else 0.0
-    if not long_ns or late[place] < max(LEAST_SHARE * long_ns, LEAST_NS):
+    per, step_ns = _step(both)
+    if not step_ns or late[place] < max(LEAST_SHARE * step_ns, LEAST_NS):
         return None
     blame = _blame(both, both.inside, len(rows))
     if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(both, place, late[place], per):
         return None
-    gauges = [row.gauges for row in rows]
-    cause = lateness.cause_of(rows[place].grown, both.deeds, place, gauges)
-    estimate = rows[place].estimate
-    line = phrases.away_at(estimate, cause) if estimate else None
-    others = np.delete(np.bincount(both.matched.rank, both.inside, len(rows)), place) / per
+    gain = min((late[place] - _next_latest(late, place)) / step_ns, 0.99)
+    return _named(both, rows, place, late[place], both.inside, gain)
+
+
+def _hidden(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
+    """One whose lateness the others spend beside compute, which their waiting collectives slow down.
+
+    It comes last nearly always, the others wait for it in every step, and its own account says why.
+    """
+    per, step_ns = _step(both)
+    place = int(np.argmax([row.last_in for row in rows]))
+    row = rows[place]
+    more = max(row.grown.values(), default=0.0)
+    if not step_ns or row.last_in < NEARLY_ALWAYS * row.matched:
+        return None
+    if more < HIDDEN_SHARE * step_ns:
+        return None
+    counted = both.counted[both.matched.collective]
+    waits = np.where(counted, both.matched.wait_ns, 0).astype(np.float64)
+    longest = _longest_waits(both, waits, place, per)
+    late_ns = float(np.median(longest))
+    if late_ns < LEAST_SHARE * step_ns or late_ns < LEAST_NS:
+        return None
+    return _named(both, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
+
+
+def _step(both: Together) -> tuple[float, float]:
+    """Steps in the time that all were seen, at least 1, and what each took."""
+    per = both.steps if both.steps and both.steps >= 1 else 1.0
+    return per, both.together_ns / per
+
+
+def _longest_waits(both: Together, waits: F8, place: int, per: float) -> list[float]:
+    """The longest wait for a rank in each step, of the rank that waited longest."""
+    part = _part(both, max(round(per), 1))
+    mine = both.matched.last[both.matched.collective] == place
+    return [float(waits[mine & (part == one)].max(initial=0.0)) for one in np.unique(part).tolist()]
+
+
+def _named(
+    both: Together, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float
+) -> WaitedFor:
+    per, _ = _step(both)
+    cause = lateness.cause_of(rows[place].grown, both.deeds, place, [row.gauges for row in rows])
+    others = np.delete(np.bincount(both.matched.rank, waits, len(rows)), place) / per
     return WaitedFor(
         rank=both.numbers[place],
-        late_ns=late[place],
+        late_ns=late_ns,
         others_wait_ns=float(np.median(others)),
         cause=cause,
         is_slow=True,
         per_step=both.steps is not None and both.steps >= 1,
         last_in=rows[place].last_in,
         of=rows[place].matched,
-        place=str(line) if line else None,
-        collective=_where(both, both.inside, place),
-        gain=min((late[place] - _next_latest(late, place)) / long_ns, 0.99),
+        place=_line_of(rows[place].estimate, cause),
+        collective=_where(both, waits, place),
+        gain=gain,
     )
+
+
+def _line_of(estimate: Estimate | None, cause: str) -> str | None:
+    """The line at which most stack samples found a late host; None where too few agree."""
+    line = phrases.away_at(estimate, cause) if estimate else None
+    if line is None or estimate is None or estimate.looks is None:
+        return None
+    sure = line.count >= LEAST_SAMPLES and 2 * line.count >= estimate.looks.count
+    return str(line) if sure else None
 
 
 def _next_latest(late: Sequence[float], place: int) -> float:
@@ -107,9 +162,7 @@ def _is_steady(both: Together, place: int, late_ns: float, per: float) -> bool:
     parts = round(per)
     if parts < 3:
         return True
-    matched, low = both.matched, both.spans[0].t0_ns
-    length = max(both.spans[-1].t1_ns - low, 1)
-    part = np.clip((matched.ends_ns - low) * parts // length, 0, parts - 1)[matched.collective]
+    matched, part = both.matched, _part(both, parts)
     there = np.unique(part)
     count = len(both.inputs)
     late = 0
@@ -118,6 +171,14 @@ def _is_steady(both: Together, place: int, late_ns: float, per: float) -> bool:
         stays = np.bincount(matched.rank[rows], both.stays[rows], count).astype(np.float64)
         late += bool(lateness.later_than_peers(stays)[place] >= PARTLY * late_ns)
     return late >= STEADY * len(there)
+
+
+def _part(both: Together, parts: int) -> I8:
+    """In which of so many equal parts of the time each matched row's collective ends."""
+    low = both.spans[0].t0_ns
+    length = max(both.spans[-1].t1_ns - low, 1)
+    at = np.clip((both.matched.ends_ns - low) * parts // length, 0, parts - 1)
+    return np.asarray(at[both.matched.collective])
 
 
 def _where(both: Together, waits: F8, place: int) -> str:

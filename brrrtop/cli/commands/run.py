@@ -16,13 +16,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output, show
 from brrrtop.cli.commands import attach
+from brrrtop.cli.launched_ranks import LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.live_job import LiveJob
 from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.views.report import to_text
@@ -33,6 +36,9 @@ from collectors.attach.launch import Launched, launch
 from collectors.errors import CollectorError, NotWritable
 from collectors.process import process as processes
 from collectors.process.end import worded
+
+if TYPE_CHECKING:
+    from brrrtop.tui.driver import Driver
 
 FIRST_AGENT_S = 600.0
 TAIL_LINES = 20
@@ -94,7 +100,7 @@ class _Beside:
         self._options = options
         self._gates = list(gates)
         self._source: LiveSource | None = None
-        self._driver: LiveSession | None = None
+        self._driver: LiveSession | LiveJob | None = None
         self._next_s = 0.0
         self._opened_s = 0.0
         self._latest: Snapshot | None = None
@@ -121,6 +127,8 @@ class _Beside:
         for _ in range(1 if self._driver is not None else 2):  # the first one may have to open it
             if self._source is not None:
                 self._source.exited(self._end())
+            elif isinstance(self._driver, LiveJob):
+                self._driver.exited(self._end())
             self._next_s = 0.0
             self.look()
         if self._driver is not None:
@@ -144,7 +152,11 @@ class _Beside:
         for pid in _first_rank_first(self._launched.sockets()):
             with suppress(CollectorError):
                 client = self._launched.connect(pid)
-                self._watch(_opened(client, pid, self._options))
+                if (client.hello.get("world") or 1) > 1:
+                    ranks = LaunchedRanks(self._launched, self._options)
+                    self._driver = ranks.job(client, pid)
+                else:
+                    self._watch(_opened(client, pid, self._options))
                 output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
                 return
 
@@ -216,31 +228,33 @@ def _under_the_screen(options: Options, files: AgentFiles | None) -> int:
             Path(log.name).unlink(missing_ok=True)
             raise
     try:
-        source = _first_source(launched, options, log.name)
-        if source is not None:
-            driver = live.followed(source, options)
+        driver = _first_driver(launched, options, log.name)
+        if driver is not None:
             show.screen(driver, options, " ".join(options.command))
         if launched.exit_code is None:
             output.say(f"the program goes on, writing to {log.name}; ^C interrupts it")
         code = launched.wait()
         _tell_the_end(Path(log.name), code)
-        if source is None:
+        if driver is None:
             output.say(_saw_nothing(options))
         return code
     finally:
         launched.remove()
 
 
-def _first_source(launched: Launched, options: Options, log: str) -> LiveSource | None:
+def _first_driver(launched: Launched, options: Options, log: str) -> Driver | None:
     """What the screen shows; None: the program ended before there was anything."""
     if launched.folder is None:
         output.say(f"the program writes to {log}")
-        return _counters(launched, options)
+        return live.followed(_counters(launched, options), options)
     output.say(f"the program writes to {log}; waiting until it uses its GPU")
     client = launched.first_agent(FIRST_AGENT_S)
     if client is None:
         return None
-    return _opened(client, int(client.hello.get("pid") or launched.pid), options)
+    pid = int(client.hello.get("pid") or launched.pid)
+    if (client.hello.get("world") or 1) > 1:
+        return LaunchedRanks(launched, options).job(client, pid)
+    return live.followed(_opened(client, pid, options), options)
 
 
 def _tell_the_end(log: Path, code: int) -> None:
