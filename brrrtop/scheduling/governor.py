@@ -101,9 +101,15 @@ class Governor:
         """Kernels and copies that arrived."""
         self._arrived += count
 
-    def add_traced(self) -> None:
-        """The agent says that the burst is over and all of it is reported."""
+    def add_traced(self, held_ns: int = 0) -> None:
+        """The agent says that the burst is over and all of it is reported.
+
+        Args:
+            held_ns: So long the trainer was held for it; without steps nothing else tells that.
+        """
         self._traced = self._asked_ns is not None
+        if self.cost.step_ns is None:
+            self._credit_ns -= max(0, held_ns - _PRIOR_STALL_NS)
 
     def add_upkeep(self, spent_ns: int, at_ns: int) -> None:
         """What the agent has taken from the training thread in all, bursts aside: paid for too."""

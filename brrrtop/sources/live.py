@@ -263,7 +263,8 @@ class LiveSource:
             status = self._agent_state.hear(status, self._hello)
             self.governor.add_state(self._agent_state.state)
             if "traced" in status:
-                self.governor.add_traced()
+                held_us = dict(status["traced"] or {}).get("held_us") or {}
+                self.governor.add_traced(1000 * sum(map(int, held_us.values())))
         elif "upkeep_ns" in status:
             self.governor.add_upkeep(int(status["upkeep_ns"]), frame.sent_ns or self._now_ns())
             return

@@ -69,6 +69,8 @@ def _watch(payload, when):
         def find_spec(cls, name, path=None, target=None):
             if (name == "torch" or name in others) and not cls.seen:
                 cls.seen = True
+                if os.environ.pop("BRRRTOP_INJECT", None):  # that way is for programs without Python
+                    os.environ.pop("CUDA_INJECTION64_PATH", None)
                 try:
                     _thread.start_new_thread(follow, ())
                 except BaseException:

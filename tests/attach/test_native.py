@@ -7,6 +7,7 @@ import re
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -122,3 +123,62 @@ def test_a_running_program_is_entered_and_left(
     assert attached.leave(5.0)
     said, _ = one.communicate(timeout=PATIENCE_S)
     undisturbed(said)
+
+
+_LAUNCHES = """\
+import ctypes, sys, time
+cuda, cupti, launchers = (ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in sys.argv[1:4])
+launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)
+print("begun", flush=True)
+end = time.monotonic() + 8
+while time.monotonic() < end:
+    time.sleep(0.01)
+print("calls", 1, "wrong", launchers.launchers_end(), "beside", cupti.fake_beside(), flush=True)
+"""
+
+
+def python_words(built: dict[str, Path], text: str) -> list[str]:
+    paths = [str(built[name]) for name in ("cuda", "cupti", "launchers")]
+    return [sys.executable, "-c", text, *paths]
+
+
+def test_a_python_without_torch_is_entered_once_it_has_loaded_the_driver(
+    built: dict[str, Path],
+) -> None:
+    """As JAX: threads of its own launch, and the interpreter knows nothing of it."""
+    words = python_words(built, _LAUNCHES)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdout is not None and one.stdout.readline() == "begun\n"
+        attached = attach(one.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
+        attached.client.send(requests.burst(0, 50_000_000))
+        says = until(attached.client, lambda frames: _says(frames, "--trace-graphs"))
+        assert "without torch" in says
+        attached.client.send(ALLOWED)
+        attached.client.send(requests.burst(0, 50_000_000))
+        assert until(attached.client, traced) > 10
+        assert attached.leave(5.0)
+        said, _ = one.communicate(timeout=PATIENCE_S)
+    undisturbed(said)
+
+
+def _says(frames: list[Frame], part: str) -> str:
+    told = [str(f.body.get("says")) for f in frames if f.kind == Kind.STATUS]
+    return next((line for line in told if part in line), "")
+
+
+def test_run_brings_the_agent_into_a_python_that_imports_another_library_for_gpus(
+    built: dict[str, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "cupy.py").write_text("")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
+    text = "import os, cupy; assert 'CUDA_INJECTION64_PATH' not in os.environ\n" + _LAUNCHES
+    launched = launch.launch(python_words(built, text), files, env=env)
+    try:
+        client = launched.first_agent(PATIENCE_S)
+        assert client is not None and client.hello["python"]
+        client.close()
+        assert launched.process.wait(PATIENCE_S) == 0
+    finally:
+        launched.process.kill()
+        launched.remove()

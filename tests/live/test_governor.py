@@ -283,6 +283,19 @@ def test_what_comes_before_the_steps_is_named_and_ends() -> None:
     assert governor.stage(START + 11 * SECOND) is None
 
 
+def test_without_steps_a_trainer_that_was_held_for_long_has_longer_pauses() -> None:
+    def pause_ns(held_ns: int) -> int:
+        governor = Governor()
+        assert governor.decide(START) is not None
+        governor.add_traced(held_ns)
+        governor.decide(START + SECOND)
+        return governor.pause_ns
+
+    usual_ns = pause_ns(0)
+    assert pause_ns(15_000_000) == usual_ns
+    assert pause_ns(115_000_000) == pytest.approx(usual_ns + 0.1e9 / Limits().credit_rate)
+
+
 def test_a_gpu_at_work_without_steps_is_no_loading() -> None:
     governor = just_begun()
     governor.add_gauge(0, int(Metric.SM_ACTIVE), 0.4)
