@@ -34,6 +34,8 @@ class Options:
     pid: int | None = None
     command: tuple[str, ...] = ()
     screen: bool = False
+    from_home: bool = False
+    """Chosen from the list of all trainers, to which Escape leads back."""
     file: str = ""
     baseline: str | None = None
     silence: tuple[tuple[str, ...], ...] | list[tuple[str, ...]] = ()

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 KEYS: tuple[tuple[str, str], ...] = (
     ("?  h  F1", "this help"),
-    ("q  Ctrl-C", "quit; the trainer goes on"),
+    (
+        "q  Ctrl-C",
+        "quit; the trainer goes on. Esc leads back, from here to the list of all trainers",
+    ),
     ("space", "pause and go on: a replay stands still, a live screen is frozen"),
     ("← →", "step a replay back and forth"),
     ("[ ]", "jump a tenth of a replay back and forth"),
@@ -82,11 +85,11 @@ TERMS: tuple[tuple[str, str], ...] = (
      "Memory: what moves elements, however slowly, and products below the ridge"),
     ("history", "where the time went, by cause: in a live run a second a column, newest at the right; a file "
      "fills the width. Below it the slowest step of each column. Marks: ◆ the verdict changed, m baseline, "
-     "k checkpoint, e evaluation, j compile, s stall, ! clocks held down, c something was changed, t trainer"),
+     "k checkpoint, e evaluation, j compile, s stall, ! clocks held down, c a change, t trainer"),
     ("one step", "what Python and its CUDA calls did, and below it the GPU: kernels by side and, where there "
      "are none, why. A bar is as high as the part of the time that it covers"),
-    ("GPU watched, lost", "time since attach, and the part of it that went into neither arithmetic nor moving "
-     "tensors; time between bursts is taken to be as the bursts around it"),
+    ("GPU watched, lost", "time since attach, and the part of it that went into neither arithmetic nor "
+     "moving tensors; time between bursts is taken to be as the bursts around it"),
     ("p50, p99", "the median step of the history, and the one that a hundredth of them exceed"),
     ("account", "every nanosecond of the window booked exactly once; the buckets add up to it"),
     ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "

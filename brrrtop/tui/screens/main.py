@@ -55,6 +55,9 @@ class Configured(Protocol):
 
     settings: Settings
 
+    def action_home(self) -> None:
+        """To where it came from."""
+
     def choose(self, settings: Settings) -> None:
         """Keeps them, now and for the next time."""
 
@@ -145,6 +148,9 @@ class MainView(View):
         return action != "filter" or self.focused is not self.words
 
     def action_clear_filter(self) -> None:
+        if not self.table.wanted and self.focused is not self.words:
+            cast("Configured", self.app).action_home()
+            return
         self.words.value = ""
         self.query_one("#filter").display = False
         self.table.filter("")
