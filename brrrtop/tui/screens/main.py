@@ -11,6 +11,7 @@ from textual.containers import Container
 from textual.widgets import Input, Label
 
 from brrrtop.model.settings import PANES, ZOOMED, Settings
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.screens.view import TooSmall, View
 from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import Advice
@@ -94,6 +95,11 @@ class MainView(View):
             yield Input(placeholder="words in a kernel's name, family or side", id="words")
         yield Status()
         yield KeyLine(KEYS, LAST)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.estimate is None, "-unjudged")
+        self.set_class(not snapshot.history, "-no-past")
+        super().show(snapshot)
 
     def on_mount(self) -> None:
         self.table.sort_by(self._settings.sort if self._settings.sort in SORTABLE else "total")
