@@ -3,8 +3,8 @@
     python benchmarks/tui_cost.py [SCENARIO] [--seconds 20] [--size 120x40]
 
 Runs `python -m brrrtop demo SCENARIO` in a pseudo-terminal of that size, as a person would. The
-first frame counts as drawn once the verdict's bar is on the terminal. Targets: first frame within
-1 s of process start, under 10 % of a core at two snapshots a second.
+first frame counts as drawn once the verdict is on the terminal. Targets: 0.6 s of CPU from the start of
+the process to the first frame, 5 % of a core at two snapshots a second.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import time
 
 import psutil
 
-FIRST_FRAME_S, CPU_SHARE = 1.0, 0.10
+FIRST_FRAME_CPU_S, CPU_SHARE = 0.6, 0.05
 READY = (b"-BOUND", b"MIXED", b"UNKNOWN")
 
 
@@ -56,8 +56,8 @@ def read_for(ours: int, until_s: float) -> bytes:
         return b""
 
 
-def first_frame_s(scenario: str, columns: int, rows: int) -> float:
-    """From the start of the process to the verdict on the terminal.
+def first_frame_s(scenario: str, columns: int, rows: int) -> tuple[float, float]:
+    """From the start of the process to the verdict on the terminal: wall, and CPU time.
 
     Raises:
         SystemExit: It did not come up within 20 s.
@@ -69,7 +69,8 @@ def first_frame_s(scenario: str, columns: int, rows: int) -> float:
         while time.perf_counter() - begun < 20:
             written += read_for(ours, begun + 20)
             if any(word in written for word in READY):
-                return time.perf_counter() - begun
+                used = psutil.Process(program.pid).cpu_times()
+                return time.perf_counter() - begun, used.user + used.system
     finally:
         ended(program, ours)
     raise SystemExit(f"no frame within 20 s; it wrote {written[-300:]!r}")
@@ -115,17 +116,20 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=5)
     given = parser.parse_args()
     columns, rows = (int(part) for part in given.size.split("x"))
-    starts = sorted(first_frame_s(given.scenario, columns, rows) for _ in range(given.repeat))
+    starts = [first_frame_s(given.scenario, columns, rows) for _ in range(given.repeat)]
+    walls, used = (sorted(times) for times in zip(*starts, strict=True))
+    middle = len(starts) // 2
     share, bytes_per_s = cpu_share(given.scenario, columns, rows, given.seconds)
     print(
         json.dumps(
             {
                 "scenario": given.scenario,
                 "size": given.size,
-                "first_frame_s": {"best": starts[0], "median": starts[len(starts) // 2]},
+                "first_frame_s": {"best": walls[0], "median": walls[middle]},
+                "first_frame_cpu_s": {"best": used[0], "median": used[middle]},
                 "cpu_share": share,
                 "terminal_bytes_per_s": round(bytes_per_s),
-                "within": starts[len(starts) // 2] <= FIRST_FRAME_S and share <= CPU_SHARE,
+                "within": used[middle] <= FIRST_FRAME_CPU_S and share <= CPU_SHARE,
             }
         )
     )

@@ -29,7 +29,10 @@ from brrrtop.tui.palette import Palette
 
 DARK, LIGHT = Palette(), Palette("light")
 NO_COLOUR, ASCII = Palette(colour=False), Palette(colour=False, ascii=True)
-LOOKS = {"dark": DARK, "light": LIGHT, "no-color": NO_COLOUR, "ascii": ASCII}
+LOOKS = {
+    "dark": DARK, "light": LIGHT, "high-contrast": Palette("high-contrast"),
+    "colour-blind": Palette("colour-blind"), "no-color": NO_COLOUR, "ascii": ASCII,
+}  # fmt: skip
 VIEWS = {
     "help": ("f1",),
     "roofline": ("r",),
@@ -39,6 +42,9 @@ VIEWS = {
     "whatif": ("w",),
     "edit": ("w", "enter"),
     "kernel": ("enter",),
+    "step": ("p", "g"),
+    "code": ("C",),
+    "commands": ("colon",),
     "filter": ("slash", "g"),
 }
 SIZES = ((80, 24), (120, 40), (200, 60))
@@ -65,6 +71,8 @@ PICTURES = (
     Picture("healthy-light-120x40", "healthy", (120, 40), LIGHT),
     Picture("launch-bound-no-color-80x24", "launch-bound", (80, 24), NO_COLOUR),
     Picture("sync-bound-ascii-80x24", "sync-bound", (80, 24), ASCII),
+    Picture("one-step-120x40", "sync-bound", (120, 40), DARK, ("p",)),
+    Picture("high-contrast-120x40", "plain-attention", (120, 40), Palette("high-contrast")),
     Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
     Picture("what-if-120x40", "launch-bound", (120, 40), DARK, ("w",)),
     Picture("input-bound-200x60", "input-bound", (200, 60)),

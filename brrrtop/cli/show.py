@@ -24,6 +24,8 @@ FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 """Shares of a source at which a replay looks for its first verdict."""
 PATIENCE_S = 2.0
 """What an app may take to end after `^C`."""
+HOME = -1
+"""No exit code: somebody went back to the list of all trainers."""
 DEMO_STEPS = 2
 """Whole steps a demo opens on: within one, what waits between steps is not seen yet."""
 
@@ -61,7 +63,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with uninterrupted():
-        from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
+        from brrrtop.tui.app import BACK, INTERRUPTED, BrrrtopApp
         from brrrtop.tui.palette import THEMES, Palette
 
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
@@ -76,6 +78,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         label=printable(label),
         settings=kept,
         remember=settings.save,
+        from_home=options.from_home,
     )
     gc.freeze()  # modules and the file stay: nothing to look through again and again
     gc.enable()
@@ -83,6 +86,8 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         app.run()
     if app.fault is not None:
         raise app.fault
+    if app.return_code == BACK:
+        return HOME
     for line in parting_lines(app.snapshot, options):
         output.say(line)
     return INTERRUPTED if app.return_code is None else app.return_code
@@ -99,7 +104,9 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
     for advisory in snapshot.advisories[:1]:
         lines.append(f"  try: {advisory.suggests}")
     again = (
-        f"brrrtop replay {options.file or options.record}" if options.file or options.record else ""
+        f"brrrtop replay {' '.join(options.files) or options.record}"
+        if options.files or options.record
+        else ""
     )
     if options.verb == "demo":
         again = f"brrrtop demo {options.scenario}" if options.scenario else "brrrtop demo"

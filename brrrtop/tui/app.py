@@ -44,6 +44,8 @@ SAYS_S = 5.0
 _NOTHING = Event(0, "", "")
 INTERRUPTED = 130
 """The exit code after ^C, which is a key here: the terminal sends no signal."""
+BACK = -1
+"""Somebody went back to the list of all trainers."""
 HUNG_UP = 129
 """The exit code when the terminal has gone, as of a program that SIGHUP ends."""
 
@@ -65,6 +67,7 @@ class BrrrtopApp(App[int]):
     Args:
         interval_s: Between two snapshots.
         label: What is being opened, shown until the first snapshot is there.
+        from_home: Escape on the main screen leads back to the list of all trainers.
         settings: What was chosen before; the theme is the palette's.
         remember: Told the settings each time somebody changes them.
 
@@ -117,6 +120,7 @@ class BrrrtopApp(App[int]):
         palette: Palette | None = None,
         label: str = "",
         settings: Settings | None = None,
+        from_home: bool = False,
         remember: Callable[[Settings], None] | None = None,
     ) -> None:
         super().__init__(driver_class=Terminal)
@@ -125,6 +129,7 @@ class BrrrtopApp(App[int]):
             self.palette = replace(self.palette, colour=False)
         self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
         self.settings = settings or Settings()
+        self.from_home = from_home
         self.fault: BaseException | None = None
         self._complete = self._interrupted = self._hung_up = False
         self.snapshot = Snapshot(
@@ -251,6 +256,11 @@ class BrrrtopApp(App[int]):
         """Draws every cell: after `fg` the terminal is bare, and others may write on it."""
         for widget in self.screen.walk_children():
             widget.refresh()
+
+    def action_home(self) -> None:
+        """To the list of all trainers, where it came from there."""
+        if self.from_home:
+            self.exit(return_code=BACK)
 
     def action_pause(self) -> None:
         """Stops the source where that is possible, else the screen."""

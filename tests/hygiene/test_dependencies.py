@@ -25,8 +25,9 @@ IMPORTED = {
     "psutil": ("psutil", r"collectors/process/load\.py|brrrtop/sources/budget\.py"),
     "platformdirs": (
         "platformdirs",
-        r"brrrtop/(analysis/calibrated|cli/colours)\.py|collectors/attach/c_library\.py",
+        r"brrrtop/(analysis/calibrated|cli/settings)\.py|collectors/attach/c_library\.py",
     ),
+    "tomli": ("tomli", r"brrrtop/cli/settings\.py"),
     "shtab": ("shtab", r"brrrtop/cli/completion\.py"),
     "cupti": ("cupti-python", r"collectors/gpu/counters/.*"),
 }

@@ -31,7 +31,11 @@ def run(options: Options) -> int:
     trainers = [one for one in found if not one.not_because]
     if not trainers:
         return _nobody(found, options, gates)
-    chosen = trainers[0] if _is_one_job(trainers) else _picked(trainers)
+    if _is_one_job(trainers) and len(trainers) > 1:
+        return _open(trainers[0], options, gates)
+    if show.on_a_terminal() and not (options.once or options.json or options.yes or gates):
+        return _from_home(options)
+    chosen = trainers[0] if len(trainers) == 1 else _picked(trainers)
     return _open(chosen, options, gates)
 
 
@@ -41,6 +45,35 @@ def _is_one_job(trainers: Sequence[Candidate]) -> bool:
         return True
     ranks = {one.pid for one in ranks_of(trainers[0].pid)}
     return all(one.pid in ranks for one in trainers)
+
+
+def _from_home(options: Options) -> int:
+    """Lets a person choose among all trainers of the host, again and again as they come back."""
+    from brrrtop.cli import home
+
+    while True:
+        chosen = home.choose(options)
+        if chosen is None:
+            return 0
+        one, agent = chosen
+        options.from_home = True
+        try:
+            code = attach.watch(one.process, options) if agent else _counters(one, options)
+        except CollectorError as fault:
+            output.say(f"{fault.message}: the GPU's counters only")
+            if fault.action:
+                output.say(f"  {fault.action}")
+            code = _counters(one, options)
+        if code != show.HOME:
+            return code
+
+
+def _counters(one: Candidate, options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
+    """Watches the GPU of a trainer from outside."""
+    live.refuse_taken_file(options)
+    successors = RestartedProcesses(one.process, options, agent=False)
+    source = live.open_live(None, one.pid, options, one.command)
+    return live.watch(source, options, gates, successors)
 
 
 def compute_pids() -> set[int]:
@@ -144,7 +177,4 @@ def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int
                 output.say(f"  {fault.action}")
     elif not asking:
         output.say(f"the GPU's counters only; for kernels and causes: `brrrtop attach {one.pid}`")
-    live.refuse_taken_file(options)
-    successors = RestartedProcesses(one.process, options, agent=False)
-    source = live.open_live(None, one.pid, options, one.command)
-    return live.watch(source, options, gates, successors)
+    return _counters(one, options, gates)

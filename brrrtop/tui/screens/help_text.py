@@ -8,7 +8,10 @@ from __future__ import annotations
 
 KEYS: tuple[tuple[str, str], ...] = (
     ("?  h  F1", "this help"),
-    ("q  Ctrl-C", "quit; the trainer goes on"),
+    (
+        "q  Ctrl-C",
+        "quit; the trainer goes on. Esc leads back, from here to the list of all trainers",
+    ),
     ("space", "pause and go on: a replay stands still, a live screen is frozen"),
     ("← →", "step a replay back and forth"),
     ("[ ]", "jump a tenth of a replay back and forth"),

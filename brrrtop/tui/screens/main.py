@@ -56,6 +56,9 @@ class Configured(Protocol):
 
     settings: Settings
 
+    def action_home(self) -> None:
+        """To where it came from."""
+
     def choose(self, settings: Settings) -> None:
         """Keeps them, now and for the next time."""
 
@@ -92,6 +95,11 @@ class MainView(View):
             yield Input(placeholder="words in a kernel's name, family or side", id="words")
         yield Status()
         yield KeyLine(KEYS, LAST)
+
+    def show(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.estimate is None, "-unjudged")
+        self.set_class(not snapshot.history, "-no-past")
+        super().show(snapshot)
 
     def on_mount(self) -> None:
         self.table.sort_by(self._settings.sort if self._settings.sort in SORTABLE else "total")
@@ -153,6 +161,9 @@ class MainView(View):
         job = self.snapshot_shown.job if self.snapshot_shown else None
         if job is not None and not self.query_one("#filter").display:
             self.app.action_ranks()  # type: ignore[attr-defined]
+            return
+        if not self.table.wanted and self.focused is not self.words:
+            cast("Configured", self.app).action_home()
             return
         self.words.value = ""
         self.query_one("#filter").display = False

@@ -10,7 +10,6 @@ for a longer one.
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import re
 import threading
@@ -22,10 +21,16 @@ import zstandard
 
 from brrrtop.errors import BadInput
 
-inflating: Any = zlib
-with contextlib.suppress(ImportError):
-    from zlib_ng import zlib_ng as inflating  # three times as fast
 
+def _inflater() -> Any:
+    try:
+        from zlib_ng import zlib_ng
+    except ImportError:
+        return zlib
+    return zlib_ng  # three times as fast
+
+
+inflating = _inflater()
 BLOCK_BYTES = 1 << 19
 """Of text. The events of one block stay in the cache while they are turned into columns."""
 MOST_HEAD_BYTES = 64 << 20

@@ -1,0 +1,73 @@
+"""The trainers and GPUs of this host on a screen, of which one is chosen to be watched."""
+
+from __future__ import annotations
+
+import os
+
+from brrrtop.cli import colours, output, settings
+from brrrtop.cli.options import Options
+from brrrtop.cli.signals import uninterrupted
+from brrrtop.model.host import Host, HostTrainer
+from brrrtop.text.printable import printable
+from collectors.gpu.nvidia.overview import GpuOverview
+from collectors.process import process as processes
+from collectors.process.candidates import Candidate, candidates
+
+FIRST_S = 1.0
+"""How long the first picture waits for the GPUs."""
+
+
+class HostReader:
+    """Reads who trains here; what NVML says comes from a thread of its own."""
+
+    def __init__(self) -> None:
+        self._overview = GpuOverview()
+        self._overview.start()
+        self._overview.ready.wait(FIRST_S)
+        self.found: dict[int, Candidate] = {}
+        """By pid: those of the newest reading."""
+
+    def read(self) -> Host:
+        gpus = self._overview.gpus
+        listed = {pid for gpu in gpus for pid in gpu.memory_by_pid}
+        everyone = candidates(listed)
+        trainers = [one for one in everyone if not one.not_because]
+        self.found = {one.pid: one for one in trainers}
+        hidden = [one for one in everyone if one.not_because and one.on_gpu]
+        notes = [f"not offered: {one.pid}, {printable(one.not_because)}" for one in hidden]
+        return Host(tuple(map(_shown, trainers)), gpus, (*self._overview.notes, *notes))
+
+    def close(self) -> None:
+        self._overview.close()
+
+
+def _shown(one: Candidate) -> HostTrainer:
+    program, space, rest = one.command.partition(" ")
+    return HostTrainer(
+        pid=one.pid,
+        user=printable(processes.user_name(one.process.uid)),
+        command=printable(f"{program.rpartition('/')[2]}{space}{rest}"),
+        on_gpu=one.on_gpu,
+        rank=one.rank,
+    )
+
+
+def choose(options: Options) -> tuple[Candidate, bool] | None:
+    """The trainer somebody chose, and whether the agent may enter it; None: nobody was chosen."""
+    with uninterrupted():
+        from brrrtop.tui.home import HomeApp
+        from brrrtop.tui.palette import THEMES, Palette
+
+    reader = HostReader()
+    try:
+        kept = settings.load()
+        chosen = options.theme or (kept.theme if kept.theme in THEMES else None)
+        colour = not (options.no_color or os.environ.get("NO_COLOR"))
+        ascii_only = options.ascii or not output.speaks_unicode()
+        app = HomeApp(reader.read, Palette(colours.theme(os.environ, chosen), colour, ascii_only))
+        answer = app.run()
+    finally:
+        reader.close()
+    if answer is None or answer[0] not in reader.found:
+        return None
+    return reader.found[answer[0]], answer[1]

@@ -1,0 +1,258 @@
+"""Who trains on this host, and what its GPUs do: a list, of which one is chosen to be watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import events, work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.strip import Strip
+from textual.widget import Widget
+
+from brrrtop.model.host import Host, HostGpu, HostTrainer
+from brrrtop.model.vocabulary import Metric
+from brrrtop.text import units
+from brrrtop.tui.filters import Asciified, Colourless, Printable
+from brrrtop.tui.palette import THEMES, Palette
+from brrrtop.tui.renderables.bar import meter
+from brrrtop.tui.renderables.line import clipped, fitted, joined, rule
+from brrrtop.tui.sixteen import Sixteen
+from brrrtop.tui.terminal import Terminal, TerminalGone
+from brrrtop.tui.theme import theme
+from brrrtop.tui.widgets.pane import strip_of
+
+if TYPE_CHECKING:
+    from textual.filter import LineFilter
+
+EVERY_S = 2.0
+Choice = tuple[int, bool]
+"""A pid, and whether the agent may enter it."""
+KEYS = (
+    ("enter", "watch: load the agent"), ("c", "the GPU's counters only"), ("↑↓", "choose"),
+    ("t", "theme"), ("q", "quit"),
+)  # fmt: skip
+NOBODY = (
+    "No training process that you may look into runs here. `brrrtop demo` shows a recorded one."
+)
+
+
+def gpu_line(gpu: HostGpu, palette: Palette, width: int) -> Text:
+    """`GPU 0 NVIDIA H200  really used ━━── 31%  nvidia-smi says 98%  41.2/140 GiB  512 W`."""
+    real = gpu.gauges.get(Metric.SM_ACTIVE)
+    text = Text.styled(f"GPU {gpu.index} ", palette.style("text", bold=True))
+    text.append(fitted(gpu.name, 18), palette.style("text"))
+    pieces = [text]
+    bar = Text.styled("SMs busy ", palette.style("muted")).append_text(
+        meter(real, palette, 10, "good")
+    )
+    pieces.append(bar.append(f" {units.share(real):>4}", palette.style("good", bold=True)))
+    says = units.share(gpu.gauges.get(Metric.SMI_UTIL))
+    pieces.append(
+        Text.styled("nvidia-smi says ", palette.style("muted")).append(
+            f"{says:>4}", palette.style("text")
+        )
+    )
+    used, total = (
+        units.size(gpu.gauges.get(one))
+        for one in (Metric.MEMORY_USED_BYTES, Metric.MEMORY_TOTAL_BYTES)
+    )
+    pieces.append(Text.styled(f"{used} of {total}", palette.style("text")))
+    power = gpu.gauges.get(Metric.POWER_WATT)
+    if power is not None:
+        pieces.append(Text.styled(f"{power:.0f} W", palette.style("muted")))
+    return clipped(joined(pieces, width, "  "), width)
+
+
+HEAD = f"{'pid':>8}  {'user':<10} {'GPU':<5} {'memory':>9}  {'SMs busy':>8} {'nvidia-smi':>10}  command"
+
+
+def trainer_line(one: HostTrainer, gpus: Sequence[HostGpu], palette: Palette, width: int) -> Text:
+    """A trainer with the GPUs it is on; their use is that of all processes on them."""
+    mine = [gpu for gpu in gpus if one.pid in gpu.memory_by_pid]
+    where = ",".join(str(gpu.index) for gpu in mine) or ("yes" if one.on_gpu else "none")
+    held = [gpu.memory_by_pid[one.pid] for gpu in mine]
+    known = [size for size in held if size is not None]
+    real, says = (
+        [gpu.gauges[metric] for gpu in mine if metric in gpu.gauges]
+        for metric in (Metric.SM_ACTIVE, Metric.SMI_UTIL)
+    )
+    memory = units.size(sum(known)) if known else units.UNMEASURED
+    text = Text.styled(f"{one.pid:>8}  ", palette.style("text", bold=True))
+    text.append(f"{fitted(one.user, 10)} {fitted(where, 5)} ", palette.style("text"))
+    text.append(f"{memory:>9}  ", palette.style("text"))
+    text.append(f"{units.share(_mean(real)):>8} ", palette.style("good", bold=True))
+    text.append(f"{units.share(_mean(says)):>10}  ", palette.style("muted"))
+    rank = "" if one.rank is None else f"rank {one.rank} "
+    return clipped(text.append(f"{rank}{one.command}", palette.style("compute")), width)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+class HomeList(Widget, can_focus=True):
+    """GPUs above, trainers below; one trainer is chosen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("home,g", "move(-1000000)", show=False),
+        Binding("end,G", "move(1000000)", show=False),
+    ]
+    app: HomeApp
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._host: Host | None = None
+        self._pid: int | None = None
+        self._lines: list[Text] = []
+        self._first_row = 0
+
+    @property
+    def trainers(self) -> tuple[HostTrainer, ...]:
+        return self._host.trainers if self._host else ()
+
+    @property
+    def at(self) -> int:
+        """Place of the chosen trainer; the first where that has gone."""
+        return next((i for i, one in enumerate(self.trainers) if one.pid == self._pid), 0)
+
+    @property
+    def chosen(self) -> HostTrainer | None:
+        return self.trainers[self.at] if self.trainers else None
+
+    def show(self, host: Host) -> None:
+        self._host = host
+        self.refresh()
+
+    def action_move(self, by: int) -> None:
+        if self.trainers:
+            self._pid = self.trainers[min(max(self.at + by, 0), len(self.trainers) - 1)].pid
+            self.refresh()
+
+    def on_click(self, event: events.Click) -> None:
+        row = event.y - self._first_row
+        if 0 <= row < len(self.trainers):
+            self._pid = self.trainers[row].pid
+            self.refresh()
+            if event.chain == 2:
+                self.app.action_watch(True)
+
+    def _draw(self, width: int, height: int) -> list[Text]:
+        palette, host = self.app.palette, self._host
+        lines = [Text.styled("brrrtop", palette.style("text", bold=True))]
+        if host is None:
+            return [*lines, Text.styled("looking …", palette.style("muted"))]
+        lines.append(rule("GPUs", "", palette, width))
+        lines += [gpu_line(gpu, palette, width) for gpu in host.gpus]
+        lines += [
+            clipped(Text.styled(note, palette.style("muted")), width) for note in host.notes[:3]
+        ]
+        count = f"{len(host.trainers)} here"
+        lines += [
+            rule("trainers", count, palette, width),
+            Text.styled(HEAD, palette.style("muted")),
+        ]
+        self._first_row = len(lines)
+        lines += [trainer_line(one, host.gpus, palette, width) for one in host.trainers]
+        if not host.trainers:
+            lines.append(Text.styled(NOBODY, palette.style("text")))
+        lines = lines[: height - 1]
+        lines += [Text()] * (height - 1 - len(lines))
+        keys = Text(no_wrap=True)
+        for key, does in KEYS:
+            keys.append(f" {key} ", palette.style("text", bold=True))
+            keys.append(f"{does} ", palette.style("muted"))
+        return [*lines, clipped(keys, width)]
+
+    def render_line(self, y: int) -> Strip:
+        width, height = self.size
+        if y == 0:
+            self._lines = self._draw(width, height)
+        base = self.rich_style
+        if self.trainers and y == self._first_row + self.at:
+            base += self.app.palette.cursor
+        return (
+            strip_of(self._lines[y], width, base)
+            if y < len(self._lines)
+            else Strip.blank(width, base)
+        )
+
+
+class HomeApp(App[Choice]):
+    """Ends with the trainer that was chosen; with None when it was left.
+
+    Args:
+        read: Called every two seconds, on a thread of its own.
+    """
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = "Screen { background: $background; color: $foreground; } HomeList { height: 1fr; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,f10,escape,ctrl+c", "leave", show=False, priority=True),
+        Binding("enter", "watch(True)", show=False),
+        Binding("c", "watch(False)", show=False),
+        Binding("t", "theme", show=False),
+    ]
+
+    def __init__(self, read: Callable[[], Host], palette: Palette | None = None) -> None:
+        super().__init__(driver_class=Terminal)
+        self.palette = palette or Palette()
+        self._read = read
+        self._reading = False
+        self.animation_level = "none"
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        filters = [*super().get_line_filters(), Printable()]
+        if not self.palette.colour:
+            filters.append(Colourless())
+        elif self.console.color_system == "standard":
+            filters.append(Sixteen(self.palette.theme))
+        if self.palette.ascii:
+            filters.append(Asciified())
+        return filters
+
+    def compose(self) -> ComposeResult:
+        yield HomeList()
+
+    @property
+    def list(self) -> HomeList:
+        return self.query_one(HomeList)
+
+    def on_mount(self) -> None:
+        for name in THEMES:
+            self.register_theme(theme(name))
+        self.theme = f"brrrtop-{self.palette.theme}"
+        self.list.focus()
+        self.set_interval(EVERY_S, self.look)
+        self.look()
+
+    @work(thread=True)
+    def look(self) -> None:
+        """Reads the host anew, unless the reading before still goes on."""
+        if self._reading:
+            return
+        self._reading = True
+        try:
+            host = self._read()
+        finally:
+            self._reading = False
+        self.call_from_thread(self.list.show, host)
+
+    def action_watch(self, agent: bool) -> None:
+        if self.list.chosen is not None:
+            self.exit((self.list.chosen.pid, agent))
+
+    def action_leave(self) -> None:
+        self.exit(None)
+
+    def on_terminal_gone(self, _message: TerminalGone) -> None:
+        self.exit(None)
+
+    def action_theme(self) -> None:
+        self.palette = Palette(self.palette.next_theme, self.palette.colour, self.palette.ascii)
+        self.theme = f"brrrtop-{self.palette.theme}"
+        self.list.refresh()
