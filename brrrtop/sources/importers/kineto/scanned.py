@@ -56,12 +56,12 @@ _TABLES: dict[int, dict[str, int]] = {
         "process": scanner.PROCESS,
         "signature": scanner.SIGNATURE,
     },
-    RANGE: {**_TIMES, "thread": scanner.THREAD},
-    OVERHEAD: {**_TIMES, "thread": scanner.THREAD},
+    RANGE: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
+    OVERHEAD: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
 }
 
 
-_SMALL = {"name_id", "tid", "signature", "correlation", "external", "device", "stream", "graph",
+_SMALL = {"name_id", "tid", "pid", "signature", "correlation", "external", "device", "stream", "graph",
           "grid", "block", "registers"}  # fmt: skip
 """What has more than 32 bits in few traces, and in none of the others anywhere."""
 
@@ -103,6 +103,7 @@ class Scanned:
         self._tokens: list[Any] = []
         self._signatures: list[tuple[Any, ...]] = []
         self._names, self._threads, self._calls = _Numbers(), _Numbers(), _Numbers()
+        self._processes = _Numbers()
         for table, columns in _TABLES.items():
             names = [name for name, code in CATEGORIES.items() if code == table]
             slots = [
@@ -151,6 +152,7 @@ class Scanned:
         }
         if "thread" in rows:
             batch["tid"] = self._ids(self._threads, rows["thread"], self._collected.threads)
+            batch["pid"] = self._ids(self._processes, rows["process"], self._collected.processes)
         if table in (KERNEL, COPY):
             batch |= self._activity(rows)
         if table in (CALL, OP):
