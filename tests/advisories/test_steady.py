@@ -173,7 +173,9 @@ def test_two_of_like_gain_do_not_swap_places_with_every_window() -> None:
 
 
 def test_a_line_that_was_seen_stays_with_its_age() -> None:
-    seen = replace(advice("sync-point", 0.9), evidence={"lines": ["train.py:41 step | loss.item()"]})
+    seen = replace(
+        advice("sync-point", 0.9), evidence={"lines": ["train.py:41 step | loss.item()"]}
+    )
     bare = replace(seen, evidence={"lines": []})
     steady = Steady()
     steady.look([seen], t_ns=10_000_000_000)
