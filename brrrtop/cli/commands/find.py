@@ -31,7 +31,7 @@ def run(options: Options) -> int:
     trainers = [one for one in found if not one.not_because]
     if not trainers:
         return _nobody(found, options, gates)
-    if _is_one_job(trainers) and len(trainers) > 1:
+    if _is_one_job(trainers):
         return _open(trainers[0], options, gates)
     if show.on_a_terminal() and not (options.once or options.json or options.yes or gates):
         return _from_home(options)

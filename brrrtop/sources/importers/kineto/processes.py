@@ -46,12 +46,12 @@ def part_processes(activities: list[Columns], calls: Columns, hosts: list[Column
         tables = [table for table in (*activities, calls, *hosts) if key in table]
         size = max(int(table[key].max(initial=0)) for table in tables) + 1
         for table in tables:
-            table[key] = np.where(table[key] > 0, table[key] + table["pid"] * size, table[key])
+            table[key] = np.where(table[key] > 0, table[key] + table["pid"].astype(np.int64) * size, table[key])
 
 
 def _part_threads(tables: list[Columns]) -> None:
     """Threads of one number in several processes get one of their own, but for the first."""
-    keys = [table["pid"] * _U32 + table["tid"] for table in tables]
+    keys = [table["pid"].astype(np.int64) * _U32 + table["tid"] for table in tables]
     known = np.unique(np.concatenate(keys))
     tids = known % _U32
     _, first = np.unique(tids, return_index=True)
