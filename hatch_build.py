@@ -1,4 +1,4 @@
-"""Compiles the agent's C library into the wheel, and tags the wheel with the machine it is for."""
+"""Compiles the C libraries into the wheel, and tags the wheel with the machine it is for."""
 
 from __future__ import annotations
 
@@ -21,18 +21,24 @@ class NativeAgent(BuildHookInterface):
             return
         sys.path.insert(0, self.root)
         try:
+            from brrrtop.sources.importers.kineto.scanner_library import LIBRARY as SCANNER
             from collectors.attach import agent_library
+            from collectors.attach.c_library import CLibrary
             from collectors.errors import CollectorError
         finally:
             sys.path.remove(self.root)
-        target = agent_library.AGENT_DIR / agent_library.LIBRARY_NAME
-        try:
-            agent_library.check_machine()
-            agent_library.compile_library(target)
-        except CollectorError as fault:
-            target.unlink(missing_ok=True)
-            self.app.display_warning(f"no agent library: {fault.message}; {fault.action}")
-            return
-        build_data["artifacts"].append(f"collectors/agent/{agent_library.LIBRARY_NAME}")
-        build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-linux_{os.uname().machine}"
+        libraries: tuple[CLibrary, ...] = (agent_library.library(), SCANNER)
+        for library in libraries:
+            target = library.bundled_in / library.file_name
+            try:
+                library.check_machine()
+                library.compile(target)
+            except CollectorError as fault:
+                target.unlink(missing_ok=True)
+                self.app.display_warning(
+                    f"no {library.subject} library: {fault.message}; {fault.action}"
+                )
+                continue
+            build_data["artifacts"].append(os.path.relpath(target, self.root))
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-linux_{os.uname().machine}"

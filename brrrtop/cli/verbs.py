@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from importlib import import_module
-from types import FrameType
+from types import FrameType, ModuleType
 
 from brrrtop import deadline
 from brrrtop.cli.options import Options
@@ -23,14 +24,13 @@ MODULES = {
     "calibrate": "calibrate",
 }
 
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
 
 def run_verb(options: Options) -> int:
     """Runs the verb's module and returns the exit code."""
     with uninterrupted():
-        gc.disable()  # what is imported stays: nobody need look for garbage in it, now or later
-        module = import_module(f"brrrtop.cli.commands.{MODULES[options.verb]}")
-        gc.freeze()
-        gc.enable()
+        module = _imported(f"brrrtop.cli.commands.{MODULES[options.verb]}")
     ended_by = _end_as_by_interrupt()
     code = 0
     try:
@@ -39,6 +39,25 @@ def run_verb(options: Options) -> int:
         if not ended_by:
             raise
     return 128 + ended_by[0] if ended_by else code
+
+
+def _imported(name: str) -> ModuleType:
+    """The module, without what imports of numpy cost that nothing here uses.
+
+    Its OpenBLAS starts a thread a core for products of matrices, of which there are none. Programs
+    that we start shall not inherit that.
+    """
+    ours = _BLAS_THREADS not in os.environ
+    if ours:
+        os.environ[_BLAS_THREADS] = "1"
+    gc.disable()  # what is imported stays: nobody need look for garbage in it, now or later
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
+        if ours:
+            os.environ.pop(_BLAS_THREADS, None)
 
 
 def _end_as_by_interrupt() -> list[int]:

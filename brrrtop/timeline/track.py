@@ -29,7 +29,6 @@ class Track:
         """Rows of chunks that touch `[low, high)`, unsorted."""
         return columns.joined([t for a, b, t in self.chunks if b >= low and a < high], self.kind)
 
-
     def settle(self, key: str) -> None:
         """Makes one chunk of all, in the order of a column: nothing will be added, and whoever asks for
         all of it in that order gets it without a copy."""

@@ -35,10 +35,9 @@ COUNTERS_ALONE = "watch the GPU's counters alone: brrrtop --gpu 0"
 """What is left where there is no library, as the end of an action."""
 
 
-def _library() -> CLibrary:
-    return CLibrary(
-        LIBRARY_NAME, "agent", AGENT_DIR, SOURCE_DIR, FLAGS, LINK_FLAGS, COUNTERS_ALONE
-    )
+def library() -> CLibrary:
+    """The agent's library and all that makes it."""
+    return CLibrary(LIBRARY_NAME, "agent", AGENT_DIR, SOURCE_DIR, FLAGS, LINK_FLAGS, COUNTERS_ALONE)
 
 
 def library_path() -> Path:
@@ -47,7 +46,7 @@ def library_path() -> Path:
     Raises:
         CollectorError: There is no library and none can be built here; the action says what helps.
     """
-    return _library().path()
+    return library().path()
 
 
 def agent_files() -> AgentFiles:
@@ -67,12 +66,12 @@ def check_machine() -> None:
     Raises:
         Unsupported: Not Linux, or another processor.
     """
-    _library().check_machine()
+    library().check_machine()
 
 
 def fingerprint() -> str:
     """What the library is built from, as 16 hex digits; the library carries it."""
-    return _library().fingerprint()
+    return library().fingerprint()
 
 
 def compile_library(target: Path, extra: tuple[str, ...] = ()) -> Path:
@@ -85,4 +84,4 @@ def compile_library(target: Path, extra: tuple[str, ...] = ()) -> Path:
     Raises:
         CollectorError: There is no compiler, no room, or it failed; the message says which.
     """
-    return _library().compile(target, extra)
+    return library().compile(target, extra)

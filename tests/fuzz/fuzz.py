@@ -45,6 +45,7 @@ from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.views import text as report_text
 from brrrtop.views.report import document
+from tests.importers import both_ways
 from tests.session.handmade import annotation, copy, kernel, launch, op, text_of
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -254,6 +255,11 @@ def read_file(data: bytes) -> None:
         report_text.to_text(snapshot)
 
 
+def read_both_ways(data: bytes) -> None:
+    """The events of a trace by the scanner in C and by msgspec, which must not differ."""
+    both_ways.assert_same([*both_ways.runs_of(data), data])
+
+
 def read_live(data: bytes) -> None:
     """A recording frame by frame through a session, as a screen sees it."""
     with tempfile.NamedTemporaryFile(dir=_folder()) as file:
@@ -381,6 +387,7 @@ TARGETS: dict[str, Target] = {
     "recording": (recording_inputs, read_file),
     "session": (recording_inputs, read_live),
     "kineto": (kineto_inputs, read_file),
+    "scanner": (kineto_inputs, read_both_ways),
 }
 
 

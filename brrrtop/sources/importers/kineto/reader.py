@@ -10,21 +10,21 @@ for a longer one.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import re
 import threading
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import zstandard
 
 from brrrtop.errors import BadInput
 
-try:
+inflating: Any = zlib
+with contextlib.suppress(ImportError):
     from zlib_ng import zlib_ng as inflating  # three times as fast
-except ImportError:
-    inflating = zlib
 
 BLOCK_BYTES = 1 << 19
 """Of text. The events of one block stay in the cache while they are turned into columns."""

@@ -146,7 +146,9 @@ class Scanned:
     def _add(self, table: int, columns: list[I8]) -> None:
         rows = dict(zip(_TABLES[table], columns, strict=False))
         starts, spans = rows["start"], rows["span"]
-        batch: dict[str, Array] = {"name_id": self._ids(self._names, rows["name"], self._collected.names)}
+        batch: dict[str, Array] = {
+            "name_id": self._ids(self._names, rows["name"], self._collected.names)
+        }
         if "thread" in rows:
             batch["tid"] = self._ids(self._threads, rows["thread"], self._collected.threads)
         if table in (KERNEL, COPY):

@@ -97,17 +97,11 @@ class Scanner:
     def taken(self, table: int) -> list[I8]:
         """The columns of a table, which is empty afterwards."""
         count = self.rows(table)
-        columns = [
-            np.array(
-                np.frombuffer(
-                    (ctypes.c_int64 * count).from_address(
-                        self._library.brrr_scan_values(self._scan, table, column)
-                    ),
-                    np.int64,
-                )
-            )
-            for column in range(self._column_counts[table] if count else 0)
-        ]
+        columns = []
+        for column in range(self._column_counts[table] if count else 0):
+            address = self._library.brrr_scan_values(self._scan, table, column)
+            values = memoryview((ctypes.c_int64 * count).from_address(address))
+            columns.append(np.array(np.frombuffer(values, np.int64)))
         self._library.brrr_scan_clear(self._scan, table)
         return columns
 

@@ -1,0 +1,86 @@
+"""Events read by the scanner and by msgspec, as one thing to compare."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from brrrtop.sources.importers.kineto.columns import Collected
+from brrrtop.sources.importers.kineto.events import Torn
+from brrrtop.sources.importers.kineto.scanned import Scanned
+from brrrtop.sources.importers.kineto.scanner_library import scanner_library
+from brrrtop.sources.importers.kineto.source import take
+
+TABLES = ("kernels", "copies", "calls", "ops", "ranges", "overheads")
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """As `scanner_library`, asked for once."""
+    return scanner_library()
+
+
+def contents(collected: Collected) -> dict[str, Any]:
+    """What was collected, with names, threads and signatures as such instead of their numbers."""
+    found: dict[str, Any] = {"events": collected.event_count, "losses": dict(collected.losses)}
+    texts = {
+        "name_id": list(collected.names),
+        "tid": {number: key for key, number in collected.threads.items()},
+        "signature": list(collected.signatures),
+    }
+    for name in TABLES:
+        for key, column in getattr(collected, name).joined().items():
+            values = np.asarray(column).tolist()
+            found[f"{name}.{key}"] = [texts[key][n] for n in values] if key in texts else values
+    return found
+
+
+def read_runs(runs: list[bytes], scan: bool) -> tuple[str, dict[str, Any], int]:
+    """How it ended, what was collected, and how many runs the scanner took."""
+    collected, taken = Collected(), 0
+    found = library() if scan else None
+    scanned = Scanned(found, collected) if found is not None else None
+    if scanned is not None:
+        reads = scanned.take
+
+        def counted(run: bytes) -> bool:
+            nonlocal taken
+            done = reads(run)
+            taken += done
+            return done
+
+        collected.scan = counted
+    end = ""
+    for run in runs:
+        try:
+            take(collected, run)
+        except Torn as torn:
+            end += f"torn {torn.damaged};"
+    if scanned is not None:
+        scanned.finish()
+    return end, contents(collected), taken
+
+
+def runs_of(data: bytes) -> list[bytes]:
+    """The events of a whole trace, as well as they can be told, in two runs."""
+    found = _EVENTS.search(data)
+    body = data[found.end() if found else 0 :]
+    body = body[: body.rfind(b"]")] if b"]" in body else body
+    cut = body.find(b"},", len(body) // 2)
+    return [body] if cut < 0 else [body[: cut + 1], body[cut + 2 :]]
+
+
+def assert_same(runs: list[bytes]) -> int:
+    """The scanner changes nothing; how many runs it took."""
+    end, found, taken = read_runs(runs, scan=True)
+    wanted_end, wanted, _ = read_runs(runs, scan=False)
+    assert end == wanted_end
+    for key in wanted:
+        assert found.get(key, []) == wanted[key], key
+    assert found.keys() == wanted.keys()
+    return taken
