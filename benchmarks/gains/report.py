@@ -193,7 +193,11 @@ def bars(pairs: Pairs) -> dict[str, float | None]:
         if best >= WORTH:
             near = {edit for edit, saves in wins.items() if saves >= best - NEAR}
             # What could not be measured, for want of time or of a steady host, says nothing of the order.
-            tried = [edit for edit in said.advised if edit in wins or model.failed.get(edit, "time was up") != "time was up"]
+            tried = [
+                edit
+                for edit in said.advised
+                if edit in wins or model.failed.get(edit, "time was up") != "time was up"
+            ]
             advised.append(bool(near & set(tried[:2])))
             healthy += said.healthy
         waste += sum(model.saves.get(edit, 0.0) >= LIMITS["waste"] for edit in said.waste)

@@ -56,8 +56,8 @@ _TABLES: dict[int, dict[str, int]] = {
         "process": scanner.PROCESS,
         "signature": scanner.SIGNATURE,
     },
-    RANGE: {**_TIMES, "thread": scanner.THREAD},
-    OVERHEAD: {**_TIMES, "thread": scanner.THREAD},
+    RANGE: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
+    OVERHEAD: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
 }
 
 
@@ -102,7 +102,9 @@ class Scanned:
         self._collected = collected
         self._tokens: list[Any] = []
         self._signatures: list[tuple[Any, ...]] = []
-        self._names, self._threads, self._calls = _Numbers(), _Numbers(), _Numbers()
+        self._category_count = 0
+        self._names, self._threads = _Numbers(), _Numbers()
+        self._calls, self._processes = _Numbers(), _Numbers()
         for table, columns in _TABLES.items():
             names = [name for name, code in CATEGORIES.items() if code == table]
             slots = [
@@ -133,6 +135,9 @@ class Scanned:
         ):
             key = (dims, types, concrete, strides) if dims or types else (b"",) * 4
             self._signatures.append((self._tokens[name], *key))
+        for text in self._scanner.categories(self._category_count):
+            self._collected.add_category(msgspec.json.decode(text))
+            self._category_count += 1
         for table in _TABLES:
             columns = self._scanner.taken(table)
             if columns:
@@ -151,6 +156,7 @@ class Scanned:
         }
         if "thread" in rows:
             batch["tid"] = self._ids(self._threads, rows["thread"], self._collected.threads)
+            batch["pid"] = self._ids(self._processes, rows["process"], self._collected.processes)
         if table in (KERNEL, COPY):
             batch |= self._activity(rows)
         if table in (CALL, OP):
