@@ -138,6 +138,7 @@ class JobFiles:
         self.span = Span(min(s.t0_ns for s in moved), max(s.t1_ns for s in moved))
         self.ended = True
         self.info: SourceInfo = job.session.source.info
+        self.device_id: int | None = None
 
     @property
     def source(self) -> JobFiles:

@@ -131,6 +131,10 @@ class Collected:
         """The categories that events had, used or not."""
         return tuple(self._codes)
 
+    def add_category(self, name: str) -> None:
+        """One that events had and that is not used."""
+        self._codes[name]
+
     def lose(self, place: str, count: int) -> None:
         if count:
             self.losses[place] = self.losses.get(place, 0) + count

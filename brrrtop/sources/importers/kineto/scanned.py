@@ -61,7 +61,7 @@ _TABLES: dict[int, dict[str, int]] = {
 }
 
 
-_SMALL = {"name_id", "tid", "pid", "signature", "correlation", "external", "device", "stream", "graph",
+_SMALL = {"name_id", "tid", "signature", "correlation", "external", "device", "stream", "graph",
           "grid", "block", "registers"}  # fmt: skip
 """What has more than 32 bits in few traces, and in none of the others anywhere."""
 
@@ -102,8 +102,9 @@ class Scanned:
         self._collected = collected
         self._tokens: list[Any] = []
         self._signatures: list[tuple[Any, ...]] = []
-        self._names, self._threads, self._calls = _Numbers(), _Numbers(), _Numbers()
-        self._processes = _Numbers()
+        self._category_count = 0
+        self._names, self._threads = _Numbers(), _Numbers()
+        self._calls, self._processes = _Numbers(), _Numbers()
         for table, columns in _TABLES.items():
             names = [name for name, code in CATEGORIES.items() if code == table]
             slots = [
@@ -134,6 +135,9 @@ class Scanned:
         ):
             key = (dims, types, concrete, strides) if dims or types else (b"",) * 4
             self._signatures.append((self._tokens[name], *key))
+        for text in self._scanner.categories(self._category_count):
+            self._collected.add_category(msgspec.json.decode(text))
+            self._category_count += 1
         for table in _TABLES:
             columns = self._scanner.taken(table)
             if columns:

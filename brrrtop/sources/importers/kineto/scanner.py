@@ -18,7 +18,7 @@ from brrrtop.model.tables import I8
 START, SPAN, NAME, PROCESS, THREAD, SIGNATURE, FIRST_ARGUMENT = range(7)
 """Slots of what every event has, as in `native/scan.h`."""
 _INTEGER, _THREE, _RAW = range(3)
-_TOKEN, _SIGNATURE = range(2)
+_TOKEN, _SIGNATURE, _CATEGORY = range(3)
 
 
 class Scanner:
@@ -121,6 +121,10 @@ class Scanner:
                 raw.append(text[at + 4 : end])
                 at = end
             yield int.from_bytes(text[:4], "little"), raw
+
+    def categories(self, first: int) -> Iterator[bytes]:
+        """Categories of no table as JSON text, from number `first` on; very long ones are left out."""
+        return self._texts(_CATEGORY, first)
 
     def _texts(self, which: int, first: int) -> Iterator[bytes]:
         length = ctypes.c_size_t()

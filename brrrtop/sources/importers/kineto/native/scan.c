@@ -8,7 +8,7 @@
 #include "json.h"
 #include "times.h"
 
-enum { MOST_KEYS = 64, KEY_BUCKETS = 256, MOST_CATEGORIES = 64, LONGEST_KEY = 47 };
+enum { MOST_KEYS = 64, KEY_BUCKETS = 256, MOST_CATEGORIES = 64, MOST_OTHERS = 1000, LONGEST_KEY = 47 };
 
 struct span {
     const char *text;
@@ -51,7 +51,9 @@ struct brrr_scan {
     int category_count;
     int raw_count;
     struct table tables[BRRR_MOST_TABLES];
-    struct interned tokens, signatures;
+    struct interned tokens, signatures, others; /* others: categories of no table */
+    char last_other[LONGEST_KEY + 1];
+    size_t last_other_length;
     struct recent recent[FIRST_ARGUMENT];
     char *signature; /* room to build one */
     size_t signature_room;
@@ -61,7 +63,7 @@ struct event {
     int table; /* -1: of no interest */
     struct moment start, duration;
     bool has_duration, has_arguments;
-    struct span name, process, thread;
+    struct span category, name, process, thread;
     struct span raw[BRRR_MOST_RAW];
     int64_t values[BRRR_MOST_SLOTS];
 };
@@ -79,7 +81,7 @@ __attribute__((used)) static const char fingerprint[] = "brrrtop-sources:" BRRR_
 
 struct brrr_scan *brrr_scan_new(uint64_t seed) {
     struct brrr_scan *scan = calloc(1, sizeof *scan);
-    if (scan) scan->tokens.seed = scan->signatures.seed = seed;
+    if (scan) scan->tokens.seed = scan->signatures.seed = scan->others.seed = seed;
     return scan;
 }
 
@@ -89,6 +91,7 @@ void brrr_scan_free(struct brrr_scan *scan) {
         for (int c = 0; c < scan->tables[t].column_count; c++) free(scan->tables[t].values[c]);
     interned_free(&scan->tokens);
     interned_free(&scan->signatures);
+    interned_free(&scan->others);
     free(scan->signature);
     free(scan);
 }
@@ -156,6 +159,7 @@ void brrr_scan_clear(struct brrr_scan *scan, int table) {
 }
 
 static const struct interned *texts(const struct brrr_scan *scan, int which) {
+    if (which == TEXT_CATEGORY) return &scan->others;
     return which == TEXT_TOKEN ? &scan->tokens : &scan->signatures;
 }
 
@@ -312,15 +316,17 @@ static inline bool is(struct span text, const char *word, size_t length) {
     return text.length == length && same(text.text, word, length);
 }
 
-static bool read_category(const struct brrr_scan *scan, struct cursor *cursor, int *table) {
+static bool read_category(const struct brrr_scan *scan, struct cursor *cursor,
+                          struct event *event) {
     struct span text;
     bool escaped = false;
     if (!read_string(cursor, &text, &escaped) || escaped) return false;
-    *table = -1;
+    event->category = text;
+    event->table = -1;
     for (int i = 0; i < scan->category_count; i++) {
         const struct category *one = &scan->categories[i];
         if (is((struct span){text.text + 1, text.length - 2}, one->text, one->length)) {
-            *table = one->table;
+            event->table = one->table;
             break;
         }
     }
@@ -333,7 +339,7 @@ static bool read_member(const struct brrr_scan *scan, struct cursor *cursor, str
     struct span unused;
     if (is(key, "ts", 2)) return read_time(cursor, &event->start);
     if (is(key, "ph", 2)) return read_string(cursor, &unused, &escaped);
-    if (is(key, "cat", 3)) return read_category(scan, cursor, &event->table);
+    if (is(key, "cat", 3)) return read_category(scan, cursor, event);
     if (is(key, "pid", 3)) return read_id(cursor, &event->process);
     if (is(key, "tid", 3)) return read_id(cursor, &event->thread);
     if (is(key, "name", 4)) return read_string(cursor, &event->name, &escaped);
@@ -349,7 +355,7 @@ static bool read_event(const struct brrr_scan *scan, struct cursor *cursor, stru
     event->table = -1;
     event->start = (struct moment){-1000, -1000, false};
     event->has_duration = event->has_arguments = false;
-    event->name = (struct span){"\"\"", 2};
+    event->name = event->category = (struct span){"\"\"", 2};
     event->process = event->thread = (struct span){"0", 1};
     if (*cursor->at != '{') return false;
     cursor->at = json_space(cursor->at + 1);
@@ -458,6 +464,17 @@ static bool keep(struct brrr_scan *scan, const struct event *event) {
     return true;
 }
 
+static bool keep_category(struct brrr_scan *scan, struct span category) {
+    if (category.length == scan->last_other_length &&
+        same(category.text, scan->last_other, category.length))
+        return true;
+    if (scan->others.count >= MOST_OTHERS || category.length > LONGEST_KEY) return true;
+    if (interned_number(&scan->others, category.text, category.length) < 0) return false;
+    memcpy(scan->last_other, category.text, category.length);
+    scan->last_other_length = category.length;
+    return true;
+}
+
 static int64_t read_run(struct brrr_scan *scan, struct cursor *cursor) {
     struct event event;
     int64_t count = 0;
@@ -466,7 +483,8 @@ static int64_t read_run(struct brrr_scan *scan, struct cursor *cursor) {
     for (;;) {
         if (!read_event(scan, cursor, &event)) return BRRR_NOT_PLAIN;
         count++;
-        if (event.table >= 0 && !keep(scan, &event)) return BRRR_NO_MEMORY;
+        bool kept = event.table < 0 ? keep_category(scan, event.category) : keep(scan, &event);
+        if (!kept) return BRRR_NO_MEMORY;
         cursor->at = json_space(cursor->at);
         if (cursor->at == cursor->end) return count;
         if (*cursor->at != ',') return BRRR_NOT_PLAIN;

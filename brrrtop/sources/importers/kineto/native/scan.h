@@ -34,7 +34,7 @@ enum brrr_result { BRRR_NOT_PLAIN = -1, BRRR_NO_MEMORY = -2 };
 
 /* A token is a JSON string with its quotes, or an integer, as written. A signature is the number of the
  * name's token and then each raw argument, each as four bytes of length and its text (absent: 0). */
-enum brrr_text { TEXT_TOKEN, TEXT_SIGNATURE };
+enum brrr_text { TEXT_TOKEN, TEXT_SIGNATURE, TEXT_CATEGORY /* of no table, as a token */ };
 
 struct brrr_scan;
 
