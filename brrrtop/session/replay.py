@@ -48,7 +48,7 @@ class Replay:
         self._head_ns = float(span.t0_ns + min(span.duration_ns // 20, 10**10))
         self._device_id: int | None = session.device_id
         self._whole: WholeFile | None = None
-        if span.duration_ns <= WINDOW_NS:
+        if isinstance(session, Session) and span.duration_ns <= WINDOW_NS:
             self._whole = WholeFile(session.source)
             session.source.seek(span.t0_ns)
         self._last_s = clock()

@@ -46,7 +46,8 @@ def part_processes(activities: list[Columns], calls: Columns, hosts: list[Column
         tables = [table for table in (*activities, calls, *hosts) if key in table]
         size = max(int(table[key].max(initial=0)) for table in tables) + 1
         for table in tables:
-            table[key] = np.where(table[key] > 0, table[key] + table["pid"].astype(np.int64) * size, table[key])
+            own = table[key] + table["pid"].astype(np.int64) * size
+            table[key] = np.where(table[key] > 0, own, table[key])
 
 
 def _part_threads(tables: list[Columns]) -> None:
