@@ -71,9 +71,8 @@ def advisories(text: str) -> tuple[str, ...]:
     """`pin-memory,gc-pause` → both, each an id that exists."""
     from difflib import get_close_matches
 
-    from brrrtop.advisories.catalogue import ENTRIES
+    from brrrtop.advisories.catalogue import KINDS as known
 
-    known = [entry.kind for entry in ENTRIES]
     chosen = tuple(word for piece in text.split(",") if (word := piece.strip()))
     for word in chosen:
         if word not in known:

@@ -23,8 +23,6 @@ NEAR_ROWS = 12
 class Optimizer:
     """Optimizer kernels of the window."""
 
-    marked: bool
-    """Its ranges were seen; else it was recognised by its kernels."""
     updates: int | None
     """Optimizer steps seen; None without marks."""
     kernels: int
@@ -53,7 +51,6 @@ def optimizer(joined: Joined) -> Optimizer | None:
         return None
     low, high = intervals.clip(starts, ends, joined.window.span.t0_ns, joined.window.span.t1_ns)
     return Optimizer(
-        marked=ranged,
         updates=len(starts) if ranged else None,
         kernels=int(rows.sum()),
         total_ns=joined.total_ns(rows),

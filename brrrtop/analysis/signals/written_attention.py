@@ -7,12 +7,11 @@ between the last product of the gradients into it and the first out of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.analysis.kernels.traits import Role, Trait, used
+from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.analysis.signals.chains import stream_order
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model.tables import I8, Bool, OpSignature
@@ -24,6 +23,8 @@ _BACKWARD = (-1, 0, 1, 2)
 """Products around the softmax that belong to it, as offsets from the one before it: backward has
 dV and dP before, dQ and dK after."""
 _UNKNOWN, _PLAIN, _IS_BATCHED = 0, 1, 2
+_FUSED_SOFTMAX = r"^(?!.*(log_softmax|nll)).*(?<!prepare)_softmax"
+"""An Inductor kernel that holds a softmax and no loss."""
 _BETWEEN = (Role.POINTWISE, Role.SOFTMAX, Role.COPY, Role.SET, Role.FUSED, Role.REDUCTION)
 
 
@@ -54,8 +55,9 @@ class _Products:
 
 def eager_attention(joined: Joined) -> WrittenAttention | None:
     """Eager attention in the window; None when there is none."""
-    softmax = joined.is_role(Role.SOFTMAX) | _named(joined, Role.FUSED, _fused_softmax)
-    written = _named(joined, Role.POINTWISE, _exponential)
+    softmax = joined.is_role(Role.SOFTMAX)
+    softmax |= joined.named(_FUSED_SOFTMAX, joined.is_role(Role.FUSED))
+    written = joined.named(r"::exp_kernel", joined.is_role(Role.POINTWISE))
     if not softmax.any() and not written.any():
         return None
     order = stream_order(joined, ~joined.is_role(Role.SET))
@@ -161,22 +163,3 @@ def _between_products(joined: Joined, order: I8, found: _Products, before: I8) -
     low, high = found.at[before], found.at[before + 1]
     streams = joined.window.activities.stream_ids[order]
     return np.asarray((running[high] == running[low]) & (streams[low] == streams[high]))
-
-
-def _named(joined: Joined, role: Role, test: Callable[[str], bool]) -> Bool:
-    """Rows of a role whose name passes a test."""
-    window = joined.window
-    found = np.zeros(len(window.names), np.bool_)
-    for name_id in used(window.activities.name_ids, joined.is_role(role)):
-        found[name_id] = test(window.names[name_id])
-    return np.asarray(found[window.activities.name_ids])
-
-
-def _fused_softmax(name: str) -> bool:
-    """An Inductor kernel that holds a softmax and no loss."""
-    plain = name.replace("prepare_softmax", "")
-    return "_softmax" in plain and "log_softmax" not in plain and "nll" not in plain
-
-
-def _exponential(name: str) -> bool:
-    return "::exp_kernel" in name
