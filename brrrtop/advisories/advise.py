@@ -89,7 +89,7 @@ def _comes_later(context: Context, row: WhatIf) -> bool:
 
 def _without_price(context: Context, one: Rule, edits: dict[str, Advisory]) -> Advisory | None:
     """Advice of a rule that no edit stands for, or whose edits do not apply here."""
-    if one.is_gate or one.is_last or one.kind in edits:
+    if one.is_gate or one.is_last or one.of_job or one.kind in edits:
         return None
     if not one.edits:
         return _advisory(context, one, one.check(context))

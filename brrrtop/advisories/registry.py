@@ -68,6 +68,8 @@ class Rule:
     """It is asked without a price too, where none of its edits applies."""
     is_gate: bool = False
     """Where it speaks, nothing else does."""
+    of_job: bool = False
+    """Asked of all ranks of a job, not of one window: `check` takes what they are judged from."""
     is_last: bool = False
     """Asked only where nothing else wins much."""
     covers: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ ADVISORY_IDS = """
     dataloader-stall launch-bound-compile sync-point fuse-pointwise enable-tf32-or-amp channels-last
     flash-attention pin-memory fused-optimizer tensor-core-alignment bigger-batch
     activation-checkpointing checkpoint-stall logging-stall recompilation gc-pause allocator-retries
-    exposed-communication straggler throttled idle-clocks shared-gpu warming-up fusion-ceiling
+    exposed-communication throttled idle-clocks shared-gpu warming-up fusion-ceiling
     misleading-util none-healthy
 """.split()
 """Published in README.md: an id, once published, stays."""
