@@ -1,4 +1,4 @@
-"""Changes that tell what sets the pace: a doubled batch or 16-bit products, noticed in the kernels and read."""
+"""Changes that tell what sets the pace: a doubled batch or 16-bit products, noticed in the kernels."""
 
 from __future__ import annotations
 

@@ -63,10 +63,10 @@ def test_attention_is_its_products_and_what_lies_between() -> None:
     op = OpSignature("aten::bmm", ((8, 1024, 64), (8, 64, 1024)), ("c10::BFloat16",) * 2)
     scene = Scene().kernel(GEMM, 500.0)
     scene.kernel(GEMM, 100.0, op=op).kernel(MUL, 30.0).kernel(SOFTMAX, 70.0)
-    found = of(scene.kernel(GEMM, 100.0, op=op).kernel(GEMM, 500.0)).attention
-    assert found is not None
-    assert (found.count, found.total_ns) == (1, 300_000)
-    assert found.shape == (8, 1024, 1024, 64)
+    facts = of(scene.kernel(GEMM, 100.0, op=op).kernel(GEMM, 500.0))
+    assert facts.attention is not None
+    assert (facts.attention.count, facts.attention_ns) == (1, 300_000)
+    assert facts.attention.shape == (8, 1024, 1024, 64)
 
 
 def test_attention_is_described_by_its_largest_scores() -> None:

@@ -114,7 +114,7 @@ def flash_attention(context: Context, row: WhatIf) -> Finding | None:
     written = context.facts.attention
     if written is None:
         return None
-    shape, share = written.shape, context.share(written.total_ns)
+    shape, share = written.shape, context.share(context.facts.attention_ns)
     return finding(
         f"attention written out takes {units.share(share)} of the time"
         + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),

@@ -164,7 +164,7 @@ def role_of(name: str) -> Role:
 
 @lru_cache(maxsize=1 << 16)
 def traits_of(name: str) -> Trait:
-    """All traits `name` states. Source: regime-theory, section 2.2 (GEMM name grammar)."""
+    """All traits `name` states."""
     found = Trait.NONE
     for trait, pattern in _TRAITS:
         if pattern.search(name):

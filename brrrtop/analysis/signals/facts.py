@@ -13,6 +13,7 @@ import numpy as np
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.counters.readings import Readings, readings
 from brrrtop.analysis.kernels.traits import used
+from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
 from brrrtop.analysis.signals.chains import Chains, chains
 from brrrtop.analysis.signals.checkpoints import Checkpoints, saves
 from brrrtop.analysis.signals.collectives import Collectives, collectives
@@ -31,7 +32,6 @@ from brrrtop.analysis.signals.precision import Precision, precision
 from brrrtop.analysis.signals.recomputation import recomputed_ns
 from brrrtop.analysis.signals.syncs import Syncs, syncs
 from brrrtop.analysis.signals.transfers import Transfers, transfers, wait_p50_ns
-from brrrtop.analysis.signals.written_attention import WrittenAttention, eager_attention
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import I8, TimeSlices, Window
 from brrrtop.model.vocabulary import MarkClass
@@ -51,6 +51,8 @@ class Facts:
     """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
     chains: Chains | None
     attention: WrittenAttention | None
+    attention_ns: int
+    """Of its products and everything between them."""
     precision: Precision
     transfers: Transfers
     """Less the copies of `saves`."""
@@ -87,7 +89,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
     seen = joined(window, call_rows)
     guessed = estimate.steps.source == "period"
     saved = saves(seen, None if guessed else estimate.steps_covered)
-    attention = eager_attention(seen)
+    attention = written_attention(window)
     excluded = seen.in_optimizer.copy()
     if attention is not None:
         excluded[attention.rows] = True
@@ -102,6 +104,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         dispatch_idle_ns=int(gaps[gaps <= DISPATCH_NS].sum()),
         chains=chains(seen, excluded),
         attention=attention,
+        attention_ns=0 if attention is None else int(seen.durations_ns[attention.rows].sum()),
         precision=precision(seen, None if attention is None else attention.rows),
         transfers=transfers(seen, saved),
         saves=saved,
