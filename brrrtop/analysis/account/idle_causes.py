@@ -51,8 +51,6 @@ class Idle:
 
     causes_ns: dict[str, int]
     mechanical_ns: dict[str, int]
-    host_late_ns: int
-    """Idle time the host was late for, whatever the cause."""
 
 
 def _ranges(marks: Marks, classes: tuple[MarkClass, ...]) -> tuple[I8, I8]:
@@ -119,7 +117,7 @@ def book(
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
     starts, ends = gaps_of(busy, *span)
     if not len(starts):
-        return Idle(causes, mechanical, 0)
+        return Idle(causes, mechanical)
     call_starts, call_ends, known = _next_call(activities, calls, call_rows, starts, ends)
     late = known & (call_starts > starts)
     host_ends = np.where(late, np.minimum(ends, call_starts), starts)
@@ -148,7 +146,7 @@ def book(
     _unnamed(causes, marks, (host_starts, host_ends), rest, known)
     causes["io"] = int(causes["host"] * io_part)
     causes["host"] -= causes["io"]
-    return Idle(causes, mechanical, mechanical["host_late"])
+    return Idle(causes, mechanical)
 
 
 def _next_call(

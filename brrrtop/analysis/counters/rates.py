@@ -3,7 +3,7 @@
 A sample is the mean over its interval: the sum over kernel groups of the share of the interval
 that the group ran, times the activity it has while it runs. Over the hundreds of intervals of a
 burst that is a least squares problem with one unknown a group, in [0, 1] and near what its label
-lets expect (`solving`). Standard errors tell which groups the samples could tell apart.
+lets expect (`least_squares`). Standard errors tell which groups the samples could tell apart.
 """
 
 from __future__ import annotations
