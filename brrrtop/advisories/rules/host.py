@@ -83,28 +83,24 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
                 "pin_memory=True), or a pool of threads where nothing is decoded; one alone is as slow"
             )
         return what, f"move `{what}` off the loop: to a thread, or to every Nth step"
+    mostly = MOSTLY * context.away
+    copies = context.a_step(down.pageable_down.large + down.pinned_down.large)
+    where = "nothing that was seen: a hand-made loader, a lock, file access"
+    instead = "py-spy dump --pid PID, or watch it live: stacks are sampled while the GPU idles"
+    if work is not None and context.share(work.total_ns) >= mostly:
+        where, instead = f"{work.name} on the CPU", f"keep the tensors of {work.name} on the device"
+    elif (
+        copies and context.share(down.pageable_down.after_ns + down.pinned_down.after_ns) >= mostly
+    ):
+        where = f"work on what it has just copied back ({copies:.0f} copies {context.per})"
+        instead = (
+            "do that work on the device, or in a thread on the values of the step before; py-spy dump "
+            "--pid PID, or watching it live, names the line"
+        )
     if looks is not None and looks.count >= LEAST_SAMPLES:
         where = f"no line that stands out of {looks.count} looks at the main thread"
         where += f", {looks.io_count} of them in file or network work" if looks.io_count else ""
-    elif work is not None and context.share(work.total_ns) >= MOSTLY * context.away:
-        where = f"{work.name} on the CPU"
-    else:
-        where = "nothing that was seen: a hand-made loader, a lock, file access"
-    if work is not None and context.share(work.total_ns) >= MOSTLY * context.away:
-        return where, f"keep the tensors of {work.name} on the device"
-    after = context.share(down.pageable_down.after_ns + down.pinned_down.after_ns)
-    copies = context.a_step(down.pageable_down.large + down.pinned_down.large)
-    if after < MOSTLY * context.away or not copies:
-        return (
-            where,
-            "py-spy dump --pid PID, or watch it live: stacks are sampled while the GPU idles",
-        )
-    if where.startswith("nothing"):
-        where = f"work on what it has just copied back ({copies:.0f} copies {context.per})"
-    return where, (
-        "do that work on the device, or in a thread on the values of the step before; py-spy dump "
-        "--pid PID, or watching it live, names the line"
-    )
+    return where, instead
 
 
 @rule(
