@@ -45,7 +45,8 @@ def finding(
     return Finding(says, suggests, confidence, saves, waste, evidence)
 
 
-Check = Callable[..., Finding | None]
+Check = Callable[..., Any]
+"""Returns a `Finding` or None; of a job, which prices its own advice, an `Advisory`."""
 
 
 @dataclass(frozen=True, slots=True)
