@@ -2,80 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from brrrtop.advisories.context import Context
-from brrrtop.advisories.rules import (
-    absences,
-    compute,
-    copies,
-    data_quality,
-    distributed,
-    gradients,
-    host,
-    memory,
-    overhead,
-)
-from brrrtop.advisories.rules.edits import edit_advice
+from brrrtop.advisories.catalogue import RULES
+from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of
+from brrrtop.advisories.registry import Finding, Rule
 from brrrtop.advisories.steady import rank
-from brrrtop.advisories.thresholds import DEFAULT, Thresholds
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.signals.facts import facts
 from brrrtop.model.advice import Advisory, WhatIf
-from brrrtop.whatif.price import priced
 
-Rule = Callable[[Context], Advisory | None]
-
-GATES: tuple[Rule, ...] = (data_quality.warming_up, data_quality.records_lost)
-"""When one of these speaks, nothing else does."""
-
-RULES: tuple[Rule, ...] = (
-    overhead.dataloader_stall,
-    overhead.sync_point,
-    absences.host_stall,
-    copies.readback_traffic,
-    host.recompilation,
-    host.gc_pause,
-    host.allocator_retries,
-    host.allocation_churn,
-    host.checkpoint_stall,
-    host.logging_stall,
-    host.evaluation_stall,
-    host.python_overhead,
-    host.graph_breaks,
-    memory.low_precision_storage,
-    memory.cast_churn,
-    memory.needless_copies,
-    memory.inefficient_kernel,
-    memory.activation_checkpointing,
-    memory.remove_checkpointing,
-    gradients.embedding_sort,
-    gradients.zero_grad_fill,
-    compute.tensor_core_alignment,
-    compute.fusion_ceiling,
-    compute.skinny_products,
-    compute.cudnn_benchmark,
-    compute.double_precision,
-    distributed.tiny_collectives,
-    data_quality.misleading_util,
-    data_quality.throttled,
-    data_quality.idle_clocks,
-    data_quality.shared_gpu,
-    data_quality.gpu_faults,
-    data_quality.monitor_cost,
-    data_quality.intensity_tie_breaker,
-)
-
-COVERED: dict[str, tuple[str, ...]] = {
-    "enable-tf32-or-amp": ("low-precision-storage", "cudnn-benchmark"),
-    "use-bf16": ("low-precision-storage",),
-    "fuse-pointwise": ("inefficient-kernel",),
-    "fused-norm": ("inefficient-kernel",),
-    "flash-attention": ("inefficient-kernel", "needless-copies", "fusion-ceiling"),
-    "shared-gpu": ("misleading-util", "inefficient-kernel"),
-}
-"""Advice that another one includes: shown once, as the larger."""
+LEAST_CONFIDENCE = 0.5
+"""Below even odds advice costs more trust than it brings."""
+MOSTLY_WAITING = 0.5
+"""A step that is twice as fast once its data is there waits for nothing else."""
+BESIDE_WAITING = 0.1
+"""Such a step has a larger cause: what wins less than a tenth comes after it."""
+_FOR_DATA = ("loader-ready", "pinned-copies")
+"""Edits that bring a step its data sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,47 +33,95 @@ class Advice:
     """The first of `whatif` with one more edit after it."""
 
 
-def advise(judged: Analysis, thresholds: Thresholds = DEFAULT) -> Advice:
-    """Advice on one window.
-
-    Args:
-        judged: The verdict, with the window it is about.
-        thresholds: Limits of the rules.
-    """
-    if not len(judged.window.activities):
-        return Advice()
-    return advise_on(
-        Context(
-            estimate=judged.estimate,
-            facts=facts(judged.window, judged.estimate, judged.call_rows),
-            limits=thresholds,
-            ceilings=judged.ceilings,
-            # On a GPU that another process has turns of no time is this trainer's alone.
-            priced=priced(judged) if judged.window.turns is None else None,
-        )
-    )
+def advise(judged: Analysis) -> Advice:
+    """Advice on one window, given its verdict."""
+    return advise_on(context_of(judged)) if len(judged.window.activities) else Advice()
 
 
 def advise_on(context: Context) -> Advice:
-    """The same, for a context that exists already: gates first, then edits, then rules."""
-    for gate in GATES:
-        found = gate(context)
-        if found is not None:
-            return Advice((found,))
-    named = dict(edit_advice(context))
-    edits = {one.kind: one for one in named.values()}
-    others = [a for rule in RULES if (a := rule(context)) is not None and a.kind not in edits]
-    sure = [a for a in others if a.confidence >= context.limits.confidence]
-    covered = {kind for over in (*edits, *(a.kind for a in sure)) for kind in COVERED.get(over, ())}
-    given = [a for a in (*edits.values(), *sure) if a.kind not in covered]
-    if not any((a.saves or a.saves_at_most or 0.0) >= context.limits.healthy_gain for a in given):
-        healthy = data_quality.none_healthy(context)
-        if healthy is not None:  # "stop tuning" beside an edit of 3 % would be two verdicts
-            named = {}
-            given = [a for a in given if a.kind not in edits] + [healthy]
-    rows = tuple(
-        replace(row, advisory=named[row.edit].kind if row.edit in named else None)
-        for row in context.rows
-    )
+    """The same, for a context that exists already: gates first, then edits, then other rules."""
+    for one in RULES:
+        if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
+            return Advice((gate,))
+    edits, kinds = _edit_advice(context)
+    others = [a for one in RULES if (a := _without_price(context, one, edits)) is not None]
+    given = [*edits.values(), *(a for a in others if a.confidence >= LEAST_CONFIDENCE)]
+    present = {a.kind for a in given}
+    covered = {kind for one in RULES if one.kind in present for kind in one.covers}
+    given = [a for a in given if a.kind not in covered]
+    if not any((a.saves or a.saves_at_most or 0.0) >= HEALTHY_GAIN for a in given):
+        last = [
+            a for one in RULES if one.is_last if (a := _advisory(context, one, one.check(context)))
+        ]
+        if last:  # "stop tuning" beside an edit of 3 % would be two verdicts
+            kinds = {}
+            given = [*(a for a in given if a.kind not in edits), *last]
+    rows = tuple(replace(row, advisory=kinds.get(row.edit)) for row in context.rows)
     after = context.priced.following if context.priced else ()
     return Advice(tuple(sorted(given, key=rank)), rows, after)
+
+
+def _edit_advice(context: Context) -> tuple[dict[str, Advisory], dict[str, str]]:
+    """Advice by kind and its kind by edit, for each edit that is worth it, best first. Of edits with the
+    same advice the better one words it, both are named by it."""
+    given: dict[str, Advisory] = {}
+    kinds: dict[str, str] = {}
+    for row in context.rows:
+        if not context.worth(row.saves) or _comes_later(context, row):
+            continue
+        for one in RULES:
+            said = one.check(context, row) if row.edit in one.edits else None
+            if said is None:
+                continue
+            advisory = given.get(one.kind) or _advisory(context, one, said, row)
+            if advisory is not None:
+                given[one.kind] = advisory
+                kinds[row.edit] = one.kind
+            break
+    return given, kinds
+
+
+def _comes_later(context: Context, row: WhatIf) -> bool:
+    """Whether the step mostly waits for its data, and the edit wins little until that is changed."""
+    best = context.rows[0]
+    return best.edit in _FOR_DATA and best.saves >= MOSTLY_WAITING and row.saves < BESIDE_WAITING
+
+
+def _without_price(context: Context, one: Rule, edits: dict[str, Advisory]) -> Advisory | None:
+    """Advice of a rule that no edit stands for, or whose edits do not apply here."""
+    if one.is_gate or one.is_last or one.of_job or one.kind in edits:
+        return None
+    if not one.edits:
+        return _advisory(context, one, one.check(context))
+    if not one.without_price or any(context.price(name) is not None for name in one.edits):
+        return None
+    return _advisory(context, one, one.check(context, None))
+
+
+def _advisory(
+    context: Context, one: Rule, said: Finding | None, row: WhatIf | None = None
+) -> Advisory | None:
+    """The advisory, or None when its bound is not worth the edit."""
+    if said is None:
+        return None
+    confidence, saves, evidence = said.confidence, said.saves, said.evidence
+    if row is not None:
+        # By how much of the gain is left where everything unknown turns out badly.
+        kept = row.saves_low / row.saves if row.saves > 0 else 0.0
+        confidence, saves = 0.55 + 0.4 * min(max(kept, 0.0), 1.0), row.saves_high
+        evidence = {"edit": row.edit, "predicted_step_ns": row.step_ns, **evidence}
+    if saves is not None:
+        saves = min(max(float(saves), 0.0), 0.99)
+        if not context.worth(saves):
+            return None
+    return Advisory(
+        kind=one.kind,
+        says=said.says,
+        confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
+        saves_at_most=None if saves is None else round(saves, 4),
+        evidence=evidence,
+        suggests=said.suggests,
+        saves=None if row is None else round(row.saves, 4),
+        saves_low=None if row is None else round(row.saves_low, 4),
+        waste=said.waste or context.waste,
+    )

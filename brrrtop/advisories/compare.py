@@ -58,7 +58,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         experiments=experiments(
             before,
             speedup,
-            changes,
+            len(changes) <= 1,
             _blocks_ratio(before.kernels, after.kernels),
             (_precision(before.kernels), _precision(after.kernels)),
         ),

@@ -7,17 +7,25 @@ only as far as the device idled for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from brrrtop.advisories.thresholds import Thresholds
 from brrrtop.analysis.ceilings import Ceilings
-from brrrtop.analysis.signals.facts import Facts
-from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.signals.facts import Facts, facts
+from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
+from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.vocabulary import Metric
 from brrrtop.whatif.edits.fusing import is_compiled
-from brrrtop.whatif.price import Priced
+from brrrtop.whatif.price import Priced, priced
 
+WORTH_SHARE = 0.02
+"""Less than 2 % of the wall is lost in the noise of a step."""
+WORTH_STEP_NS = 300_000
+"""Less than 0.3 ms a step is not worth an edit, however large its share."""
+BATCH_GAIN = 0.10
+"""Twice the batch is advice from here on: it changes the training, and memory bounds it."""
+HEALTHY_GAIN = 0.05
+"""A run is healthy where no edit that is known wins more."""
 NO_GAIN, NO_HOPE = 0.01, 0.03
 """An edit that wins less than the first, and than the second even where everything unknown turns out well,
 is a waste of time."""
@@ -32,7 +40,6 @@ class Context:
 
     estimate: Estimate
     facts: Facts
-    limits: Thresholds
     ceilings: Ceilings | None
     priced: Priced | None = None
     """What each edit would make of a step; None where no step can be replayed."""
@@ -45,10 +52,7 @@ class Context:
     def matters(self, row: WhatIf) -> bool:
         """Whether a run with this edit still to make is not healthy. Twice the batch changes the training,
         and wins some 5 % wherever kernels are large already."""
-        limits = self.limits
-        return row.saves >= (
-            limits.batch_gain if row.edit == "double-batch" else limits.healthy_gain
-        )
+        return row.saves >= (BATCH_GAIN if row.edit == "double-batch" else HEALTHY_GAIN)
 
     def price(self, edit: str) -> WhatIf | None:
         """The price of one edit; None where it does not apply."""
@@ -67,14 +71,22 @@ class Context:
         none = [row for row in self.rows if row.saves < NO_GAIN and row.saves_high < NO_HOPE]
         if not none:
             return ONE_AT_A_TIME
-        told = ", ".join(f"{row.edit} ({100 * row.saves:+.0f}%)" for row in none)
-        return f"simulated, these win nothing: {told.replace('-0%', '0%').replace('+0%', '0%')}"
+        listed = ", ".join(f"{row.edit} ({100 * row.saves:+.0f}%)" for row in none)
+        return f"simulated, these win nothing: {listed.replace('-0%', '0%').replace('+0%', '0%')}"
 
     @property
     def compiled(self) -> bool:
         """Whether most that could be generated is, or CUDA graphs launch most kernels."""
         graphs = self.facts.graph_kernels * 2 > self.facts.kernels
         return graphs or (self.priced is not None and is_compiled(self.priced.step))
+
+    @property
+    def partly_compiled(self) -> bool:
+        """Whether compiled kernels run, and pointwise work outside them takes four times as long."""
+        runs = self.facts.chains
+        if runs is None or not runs.fused_ns or runs.kernels < 8:
+            return False
+        return runs.fused_ns <= 0.25 * runs.total_ns and self.share(runs.total_ns) >= 0.1
 
     @property
     def memory_used(self) -> float | None:
@@ -94,12 +106,6 @@ class Context:
         return self.facts.steps
 
     @property
-    def rho(self) -> float:
-        """Share of kernel time that sets the pace; the busy share where no launch is known."""
-        rho = self.estimate.launch.rho
-        return rho if rho is not None else self.estimate.account.worked_ns / self.wall_ns
-
-    @property
     def capability(self) -> tuple[int, int]:
         """Compute capability, at least: from the kernels' names when the device is unknown."""
         return self.estimate.device.capability or self.facts.architecture or (0, 0)
@@ -115,16 +121,39 @@ class Context:
     @property
     def save_idle_ns(self) -> int:
         """Idle time of saves that no mark names: what marks name is booked already."""
-        found, idle_ns = self.facts.saves, self.estimate.account.idle_ns
-        if found is None or found.marked:
+        saves, idle_ns = self.facts.saves, self.estimate.account.idle_ns
+        if saves is None or saves.marked:
             return 0
-        return min(found.idle_ns, sum(idle_ns.get(cause, 0) for cause in _UNMARKED))
+        return min(saves.idle_ns, sum(idle_ns.get(cause, 0) for cause in _UNMARKED))
 
     @property
     def waited(self) -> float:
         """Share of the wall idle after waits for the device, less what saves took of it."""
         booked = self.estimate.account.idle_ns.get("sync", 0)
         return self.share(max(booked - self.save_idle_ns, 0))
+
+    @property
+    def away(self) -> float:
+        """Share of the wall the host was elsewhere, in nothing that a probe saw.
+
+        Without launch records: idle without a name in gaps too long to be Python between launches.
+        """
+        saved = max(self.share(self.save_idle_ns) - self.idle("sync"), 0.0)
+        if self.estimate.launch.rho is not None:
+            return max(self.idle("host", "io") - saved, 0.0)
+        dispatch = self.share(self.facts.dispatch_idle_ns)
+        return max(self.idle("unknown", "host") - dispatch - saved, 0.0)
+
+    def sampled(self, *causes: str) -> float:
+        """Share of the wall that stack samples give causes which nothing else shows; 0 when unsure.
+
+        Samples outside named waits speak for the idle time without a name, in proportion.
+        """
+        looks = self.estimate.looks
+        if looks is None or looks.count < LEAST_SAMPLES:
+            return 0.0
+        parts = (looks.shares.get(cause, 0.0) for cause in causes)
+        return sum(part for part in parts if part >= LEAST_PART) * self.away
 
     def a_step(self, amount: float) -> float:
         """`amount` per step, or for the whole window when steps are unknown."""
@@ -140,60 +169,26 @@ class Context:
         kernel_ns = max(self.estimate.account.worked_ns, 1)
         if self.priced is not None:
             return self.priced.scaled(1 - min(saved_ns / kernel_ns, 1.0))
-        return min(self.rho, 1.0) * self.share(saved_ns)
+        rho = self.estimate.launch.rho
+        return min(rho if rho is not None else self.share(kernel_ns), 1.0) * self.share(saved_ns)
 
     def removed(self, spent_ns: float, kernels: int) -> float:
-        """Most of the wall that not launching these kernels at all can win.
-
-        Their own time, and their part of the launches that the device waits for: the host is
-        spared the launch as the device is the kernel, so rho takes nothing away.
-        """
+        """Most of the wall that not launching these kernels at all can win: their own time, and their
+        part of the launches that the device waits for."""
         part = kernels / self.facts.kernels if self.facts.kernels else 0.0
         return self.share(spent_ns) + self.idle("launch") * min(part, 1.0)
 
     def worth(self, saves: float) -> bool:
         """Whether a bound is worth showing at all."""
-        least = max(
-            self.limits.worth_share,
-            self.share(self.limits.worth_step_ns * (self.steps or 1)),
-        )
-        return saves >= least
+        return saves >= max(WORTH_SHARE, self.share(WORTH_STEP_NS * (self.steps or 1)))
 
 
-def advisory(
-    context: Context,
-    kind: str,
-    *,
-    says: str,
-    suggests: str,
-    confidence: float,
-    saves: float | None = None,
-    expected: float | None = None,
-    expected_low: float | None = None,
-    waste: str | None = None,
-    **evidence: Any,
-) -> Advisory | None:
-    """The advisory, or None when its bound is not worth the edit.
-
-    Args:
-        saves: Most it can win, share of the wall; None for advice that saves nothing itself.
-        expected: What a simulated edit wins; None where none was simulated.
-        expected_low: What it wins at least; `saves` is what it wins at most.
-        waste: Defaults to the regime's own waste of time.
-        evidence: Numbers behind it, units in the names.
-    """
-    if saves is not None:
-        saves = min(max(float(saves), 0.0), 0.99)
-        if not context.worth(saves):
-            return None
-    return Advisory(
-        kind=kind,
-        says=says,
-        confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
-        saves_at_most=None if saves is None else round(saves, 4),
-        evidence=dict(evidence),
-        suggests=suggests,
-        saves=None if expected is None else round(expected, 4),
-        saves_low=None if expected_low is None else round(expected_low, 4),
-        waste=waste or context.waste,
+def context_of(judged: Analysis) -> Context:
+    """The context of a judged window."""
+    return Context(
+        estimate=judged.estimate,
+        facts=facts(judged.window, judged.estimate, judged.call_rows),
+        ceilings=judged.ceilings,
+        # On a GPU that another process has turns of no time is this trainer's alone.
+        priced=priced(judged) if judged.window.turns is None else None,
     )

@@ -1,27 +1,18 @@
-"""Guided experiments: a doubled batch or 16-bit products, noticed in the kernels and read.
-
-What was predicted is computed from the baseline alone, so that it could have been said before.
-"""
+"""Changes that tell what sets the pace: a doubled batch or 16-bit products, noticed in the kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from brrrtop.model.comparison import Experiment
-from brrrtop.model.estimate import Estimate, KernelRow, Side
+from brrrtop.model.estimate import Estimate, Side
 
-SHORT = frozenset({"bf16", "fp16"})
-WIDE = frozenset({"fp32", "tf32"})
-GREW = 1.5
-"""Blocks of the same kernels that grew by so much mean a larger batch."""
-OTHER = 16.0
-"""Grown by more than this, it is another model."""
+GREW, OTHER = 1.5, 16.0
+"""Blocks of the same kernels that grew by so much mean a larger batch; by more, another model."""
 
 
 def experiments(
     before: Estimate,
     speedup: float | None,
-    changes: tuple[str, ...],
+    alone: bool,
     blocks: float | None,
     precisions: tuple[str | None, str | None],
 ) -> tuple[Experiment, ...]:
@@ -30,33 +21,27 @@ def experiments(
     Args:
         before: The baseline.
         speedup: Steps per second, after over before.
-        changes: Everything that changed in kind.
+        alone: Nothing else changed in kind.
         blocks: Median ratio of the grids of the same kernels, after over before.
         precisions: Of the products, before and after.
     """
-    found = []
-    alone = len(changes) <= 1
+    tests = []
     if blocks is not None and GREW <= max(blocks, 1 / blocks) <= OTHER:
-        found.append(_batch(before, speedup, blocks, alone))
+        changed = f"{blocks:.2f} times the blocks in the same kernels: the batch or the shapes"
+        measured = f"{1 / speedup:.2f} times the time" if speedup else None
+        # Read from the smaller batch to the larger, whichever came first.
+        faster = 1 / speedup if speedup and blocks < 1 else speedup
+        says = batch_test(faster, max(blocks, 1 / blocks))
+        predicted = _predicted_time(before, blocks)
+        tests.append(Experiment("batch", changed, predicted, measured, says, alone))
     old, new = precisions
-    if old in WIDE and new in SHORT:
-        found.append(_precision(before, speedup, str(old), str(new), alone))
-    return tuple(found)
-
-
-def _batch(before: Estimate, speedup: float | None, blocks: float, alone: bool) -> Experiment:
-    work, grew = blocks, 1 / speedup if speedup else None
-    says = batch_test(speedup, work)
-    if blocks < 1:  # read from the smaller batch to the larger: the same test, backwards
-        says = batch_test(1 / speedup if speedup else None, 1 / blocks)
-    return Experiment(
-        name="batch",
-        changed=f"{blocks:.2f} times the blocks in the same kernels: the batch or the shapes",
-        predicted=_predicted_time(before, work),
-        measured=f"{grew:.2f} times the time" if grew else None,
-        says=says,
-        alone=alone,
-    )
+    if old in ("fp32", "tf32") and new in ("bf16", "fp16"):
+        predicted = _predicted_gain(before, old, new)
+        measured = f"{speedup:.2f}x as fast" if speedup else None
+        changed = f"precision of the products: {old} to {new}"
+        says = precision_test(speedup, old)
+        tests.append(Experiment("precision", changed, predicted, measured, says, alone))
+    return tuple(tests)
 
 
 def _predicted_time(before: Estimate, work: float) -> str | None:
@@ -71,49 +56,21 @@ def _predicted_time(before: Estimate, work: float) -> str | None:
         return None
     fed = account.exposed_copy_ns + account.idle_ns.get("input", 0)
     grows = (account.compute_ns + account.memory_ns + fed) / whole
-    most = 1 - grows + grows * work
-    least = max(1.0, grows * work)
+    most, least = 1 - grows + grows * work, max(1.0, grows * work)
     if work < 1:
         return f"at least {most:.2f} times the time"
-    if most - least < 0.05:
-        return f"{most:.2f} times the time"
-    return f"{least:.2f} to {most:.2f} times the time"
-
-
-def _precision(
-    before: Estimate, speedup: float | None, old: str, new: str, alone: bool
-) -> Experiment:
-    return Experiment(
-        name="precision",
-        changed=f"precision of the products: {old} to {new}",
-        predicted=_predicted_gain(before, old, new),
-        measured=f"{speedup:.2f}x as fast" if speedup else None,
-        says=precision_test(speedup, old),
-        alone=alone,
-    )
+    return f"{'' if most - least < 0.05 else f'{least:.2f} to '}{most:.2f} times the time"
 
 
 def _predicted_gain(before: Estimate, old: str, new: str) -> str | None:
     """The most that could be won: products at the new ceiling's pace, memory time halved."""
-    account = before.account
-    ceilings = before.roofs.flop_per_s if before.roofs else {}
-    wide, short = ceilings.get(old), ceilings.get(new)
-    if not account.duration_ns or not wide or not short:
+    rates = before.roofs.flop_per_s if before.roofs else {}
+    whole, wide, short = before.account.duration_ns, rates.get(old), rates.get(new)
+    if not whole or not wide or not short:
         return None
-    spared = _products_ns(before.kernels, old) * (1 - wide / short) + account.memory_ns / 2
-    left = max(account.duration_ns - spared, account.duration_ns * wide / short)
-    return f"at most {account.duration_ns / left:.2f}x as fast"
-
-
-def _products_ns(rows: Iterable[KernelRow], precision: str) -> float:
-    """Time that products and convolutions of this precision spend on arithmetic."""
-    return sum(
-        row.total_ns
-        for row in rows
-        if row.precision == precision
-        and row.side is Side.COMPUTE
-        and row.family.startswith(("gemm", "conv", "attention"))
-    )
+    products = (r.total_ns for r in before.kernels if r.precision == old and r.side is Side.COMPUTE)
+    spared = sum(products) * (1 - wide / short) + before.account.memory_ns / 2
+    return f"at most {whole / max(whole - spared, whole * wide / short):.2f}x as fast"
 
 
 def batch_test(speedup: float | None, work_ratio: float) -> str:
@@ -130,11 +87,8 @@ def batch_test(speedup: float | None, work_ratio: float) -> str:
         return (
             f"{work_ratio:.1f} times the work in {grew:.2f} times the time: overhead set the pace"
         )
-    if grew > 0.9 * work_ratio:
-        return (
-            f"{grew:.2f} times the time for {work_ratio:.1f} times the work: the GPU sets the pace"
-        )
-    return f"{grew:.2f} times the time for {work_ratio:.1f} times the work: partly overhead"
+    paced = "the GPU sets the pace" if grew > 0.9 * work_ratio else "partly overhead"
+    return f"{grew:.2f} times the time for {work_ratio:.1f} times the work: {paced}"
 
 
 def precision_test(speedup: float | None, from_precision: str) -> str:

@@ -33,26 +33,14 @@ _RATE_PER_SM_CLOCK: dict[tuple[int, int], dict[str, float]] = {
     (8, 0): {"fp32": 128, "fp64": 64, "fp64_tensor": 128, "tf32": 1024, "fp16": 2048},
     (8, 6): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024},
     (8, 9): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024, "fp8": 2048},
-    (9, 0): {
-        "fp32": 256,
-        "fp64": 128,
-        "fp64_tensor": 256,
-        "tf32": 2048,
-        "fp16": 4096,
-        "fp8": 8192,
-    },
+    (9, 0): {"fp32": 256, "fp64": 128, "fp64_tensor": 256, "tf32": 2048, "fp16": 4096, "fp8": 8192},
     (10, 0): {
-        "fp32": 256,
-        "fp64": 128,
-        "fp64_tensor": 128,
-        "tf32": 4096,
-        "fp16": 8192,
-        "fp8": 16384,
+        "fp32": 256, "fp64": 128, "fp64_tensor": 128, "tf32": 4096, "fp16": 8192, "fp8": 16384,
         "fp4": 32768,
     },
     (10, 3): {"fp32": 256, "fp64": 4, "tf32": 4096, "fp16": 8192, "fp8": 16384, "fp4": 49152},
     (12, 0): {"fp32": 256, "fp64": 4, "tf32": 512, "fp16": 1024, "fp8": 2048, "fp4": 4096},
-}
+}  # fmt: skip
 """FLOP per SM and clock, dense; GeForce tensor rates are half. NVIDIA architecture white papers;
 every datasheet figure in the table agrees within 2 %."""
 
@@ -121,11 +109,6 @@ class Ceilings:
             return self.flop_per_s["fp64_tensor"]
         units = (precision, *_RUNS_AS.get(precision, ()))
         return next((self.flop_per_s[unit] for unit in units if unit in self.flop_per_s), None)
-
-    def ridge(self, precision: str) -> float | None:
-        """FLOP per byte at which the compute and the memory roof meet."""
-        rate = self.flop_per_s.get(precision)
-        return rate / self.bytes_per_s if rate and self.bytes_per_s else None
 
 
 def _number(text: str) -> float | None:

@@ -71,13 +71,12 @@ def advisories(text: str) -> tuple[str, ...]:
     """`pin-memory,gc-pause` → both, each an id that exists."""
     from difflib import get_close_matches
 
-    from brrrtop.advisories.catalogue import ENTRIES
+    from brrrtop.advisories.catalogue import KINDS as known
 
-    known = [entry.kind for entry in ENTRIES]
     chosen = tuple(word for piece in text.split(",") if (word := piece.strip()))
     for word in chosen:
         if word not in known:
-            near = [kind for kind in known if word in kind][:3]
+            near = [kind for kind in known if word in kind][:4]
             near = near or get_close_matches(word, known, n=3, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}?" if near else "ADVISORIES.md lists them"
             raise ArgumentTypeError(f"there is no advice {word!r}: {hint}")

@@ -1,8 +1,7 @@
 """What a kernel's name says besides its family: precision, tensor cores, geometry of its work.
 
-Grammar of GEMM names and work per thread of ATen's pointwise kernels: regime theory study,
-sections 1.6 and 2.2; the per-thread counts were checked against recorded shapes on H100, H200
-(torch 2.11) and B200 traces.
+GEMM names are those of CUTLASS's profiler, cuBLAS and cuDNN; work per thread is that of ATen's
+CUDALoops.cuh, checked against recorded shapes on H100, H200 (torch 2.11) and B200 traces.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ _ONLY_READS = re.compile(
     r"RowwiseMoments|batch_norm_(collect_statistics|backward_reduce)|WelfordOps"
 )
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
-_ALIGN = re.compile(r"align(\d+)")
 _TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x\d+)?_")
 
 
@@ -78,16 +76,9 @@ class NameFacts:
     """For kernels over lists of tensors: elements are at most blocks x this."""
     tensor_count: int | None = None
     """Tensors a pointwise kernel reads and writes; counts twice what it updates in place."""
-    strided: bool = False
-    """ATen's general pointwise kernel: computes an offset per element, so it is often bound by
-    instructions and not by bytes."""
-    alignment: int | None = None
-    """Elements per vector load of a CUTLASS GEMM."""
     tile: tuple[int, int] | None = None
     only_reads: bool = False
     """Sums of a normalisation: writes next to nothing."""
-    backward: bool = False
-    """An attention kernel of the backward pass."""
 
 
 def _precision(name: str) -> str | None:
@@ -156,7 +147,6 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
     lists = bool(_LISTS.search(name))
     if lists:
         count = _list_accesses(name)
-    align = _ALIGN.search(name)
     tile = _TILE.search(name)
     simt = bool(_SIMT.search(name))
     cores = simt or bool(_DEPTHWISE.search(name))
@@ -168,9 +158,6 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
         elements_per_thread=_per_thread(name, element, count, torch_new),
         elements_per_block=_CHUNK if lists else None,
         tensor_count=count,
-        strided=bool(plain or _UNROLLED.search(name)),
-        alignment=int(align.group(1)) if align else None,
         only_reads=bool(_ONLY_READS.search(name)),
         tile=(int(tile.group(1)), int(tile.group(2))) if tile else None,
-        backward=bool(re.search(r"bprop|_bwd|Bwd|backward|attention.*B_", name)),
     )

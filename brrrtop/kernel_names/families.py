@@ -1,9 +1,9 @@
 """Kernel name → family, by one table of patterns; first match wins.
 
 The order carries meaning: collectives before `gather`/`scatter`, Inductor's and XLA's fused names
-before the ops they list, GEMM before activations (`..._relu_...` is an epilogue flag). The list was
-run over 30 public traces from V100 to B200 with at most 0.17 % of the time unmatched (regime theory
-study, section 2 and appendix); XLA's names are those of its fusions in HLO.
+before the ops they list, GEMM before activations (`..._relu_...` is an epilogue flag). Of 30
+public traces from V100 to B200 at most 0.17 % of the time has no family (November 2026); XLA's names
+are those of its fusions in HLO.
 """
 
 from __future__ import annotations

@@ -82,119 +82,89 @@ def find_shift(acts: Activities, samples: Samples, span: Span) -> Shift | None:
     if lasted > MOST_INTERVALS * interval:
         return None
     guess = int(samples.offsets_ns.min())
-    coarse = (_coarse(acts, samples, span, columns, guess, reach) for reach in (NEAR_NS, FAR_NS))
-    middle = next((found for found in coarse if found is not None), None)
-    if middle is None:
+
+    def search(first: int, step: int, count: int, groups: int) -> tuple[F8, F8]:
+        return _scores(acts, samples, span, columns, (first, step, count), groups)
+
+    step = max(1, interval // COARSE)
+    for reach in (NEAR_NS, FAR_NS):
+        scores, _ = search(guess - reach, step, 2 * reach // step + 1, COARSE_GROUPS)
+        if _leads(scores):
+            break
+    else:
         return None
-    first = middle - round(AROUND * interval)
+    first = guess - reach + int(np.argmin(scores)) * step - round(AROUND * interval)
     step = max(1, interval // FINE)
-    count = 2 * round(AROUND * FINE) + 1
-    search = _Search(acts, samples, span, columns, _Grid(first, step, count), FINE_GROUPS)
-    scores = search.scores()
-    best, _ = _lowest(scores, count)
+    scores, fits = search(first, step, 2 * round(AROUND * FINE) + 1, FINE_GROUPS)
+    best = int(np.argmin(scores))
     if not 0 < best < len(scores) - 1:
         return None
     at, error = _vertex(scores[best - 1 : best + 2], step)
-    fit = search.fit(best)
-    if fit < LEAST_FIT or not error * INFLATION < WORST_ERROR * interval:
+    if fits[best] < LEAST_FIT or not error * INFLATION < WORST_ERROR * interval:
         return None
     at_ns = int((samples.starts_ns[0] + samples.ends_ns[-1]) // 2)
-    return Shift(at_ns, first + round((best + at) * step), error * INFLATION, fit)
+    return Shift(at_ns, first + round((best + at) * step), error * INFLATION, float(fits[best]))
 
 
-def _coarse(
-    acts: Activities, samples: Samples, span: Span, columns: F8, guess: int, reach: int
-) -> int | None:
-    """The one offset within `reach` of the guess that is far better than others; None: none is."""
-    step = max(1, int(np.median(samples.ends_ns - samples.starts_ns)) // COARSE)
-    grid = _Grid(guess - reach, step, 2 * reach // step + 1)
-    scores = _Search(acts, samples, span, columns, grid, COARSE_GROUPS).scores()
-    best, lead = _lowest(scores, round(APART * COARSE))
-    if not 0 < best < grid.count - 1 or lead < LEAST_LEAD:
-        return None
-    return grid.first + best * step
-
-
-def _lowest(scores: F8, apart: int) -> tuple[int, float]:
-    """Place of the lowest score, and how much lower it is than any further away than `apart`."""
+def _leads(scores: F8) -> bool:
+    """Whether one offset is far better than all that are not its neighbours."""
     best = int(np.argmin(scores))
-    far = np.abs(np.arange(len(scores)) - best) > apart
+    far = np.abs(np.arange(len(scores)) - best) > round(APART * COARSE)
     rival = float(np.min(scores[far], initial=math.inf))
-    return best, rival - float(scores[best]) if math.isfinite(scores[best]) else 0.0
+    known = 0 < best < len(scores) - 1 and math.isfinite(scores[best])
+    return known and rival - float(scores[best]) >= LEAST_LEAD
 
 
-@dataclass(frozen=True, slots=True)
-class _Grid:
-    """Offsets to try: the first, the step and their number."""
+def _scores(
+    acts: Activities,
+    samples: Samples,
+    span: Span,
+    columns: F8,
+    grid: tuple[int, int, int],
+    groups: int,
+) -> tuple[F8, F8]:
+    """-2 log likelihood of the readings given the kernels over that of no kernels, at each offset, and the
+    share of the variance explained, of the column that is explained best; inf and 0: too few readings.
 
-    first: int
-    step: int
-    count: int
+    Least squares of the readings on the shares of kernel groups. Each offset has other readings within the
+    span: what they vary by themselves is taken out.
 
+    Args:
+        grid: The first offset, the step and their number.
+    """
+    first, step, count = grid
+    columns = columns[:MOST_SAMPLES]
+    starts = samples.starts_ns[:MOST_SAMPLES] + first
+    ends = samples.ends_ns[:MOST_SAMPLES] + first
+    origin = int(starts[0])
+    times = origin + np.arange((int(ends.max()) - origin) // step + count + 2) * step
+    run = _run_before(acts, _merged_groups(acts, groups), times)
+    lengths = (ends - starts).astype(np.float64)[:, None]
 
-class _Search:
-    """Least squares of the readings on the shares of kernel groups, at any offset on a grid."""
+    begun, begun_part = (starts - origin) // step, ((starts - origin) % step / step)[:, None]
+    ended, ended_part = (ends - origin) // step, ((ends - origin) % step / step)[:, None]
 
-    def __init__(
-        self, acts: Activities, samples: Samples, span: Span, columns: F8, grid: _Grid, groups: int
-    ) -> None:
-        thin = slice(0, MOST_SAMPLES)
-        starts, ends = samples.starts_ns[thin] + grid.first, samples.ends_ns[thin] + grid.first
-        self._columns = columns[thin]
-        self._span, self._grid = span, grid
-        self._starts, self._ends = starts, ends
-        origin, step = int(starts[0]), grid.step
-        size = (int(ends.max()) - origin) // step + grid.count + 2
-        self._run = _run_before(acts, _merged_groups(acts, groups), origin + np.arange(size) * step)
-        self._lengths = (ends - starts).astype(np.float64)[:, None]
-        low, high = starts - origin, ends - origin
-        self._low, self._low_part = low // step, (low % step / step)[:, None]
-        self._high, self._high_part = high // step, (high % step / step)[:, None]
+    def run_at(place: I8, part: F8) -> F8:
+        return np.asarray(run[place] * (1 - part) + run[place + 1] * part)
 
-    def _solved(self, k: int) -> tuple[F8, F8] | None:
-        """Squared residuals, and squares about the mean, shape (c,) each."""
-        shift = k * self._grid.step
-        low = int(np.searchsorted(self._starts + shift, self._span.t0_ns))
-        high = int(np.searchsorted(self._ends + shift, self._span.t1_ns, "right"))
+    scores, fits = np.full(count, math.inf), np.zeros(count)
+    for k in range(count):
+        low = int(np.searchsorted(starts + k * step, span.t0_ns))
+        high = int(np.searchsorted(ends + k * step, span.t1_ns, "right"))
         if high - low < LEAST_SAMPLES:
-            return None
+            continue
         rows = slice(low, high)
-        shares = self._at(self._high[rows] + k, self._high_part[rows])
-        shares -= self._at(self._low[rows] + k, self._low_part[rows])
-        shares /= self._lengths[rows]
-        read = self._columns[rows]
-        count = high - low
-        square = shares.T @ shares + _RIDGE * count * np.eye(shares.shape[1])
-        left = read - shares @ np.linalg.solve(square, shares.T @ read)
-        return (left**2).sum(axis=0), ((read - read.mean(axis=0)) ** 2).sum(axis=0)
-
-    def _at(self, rows: I8, part: F8) -> F8:
-        before: F8 = self._run[rows] * (1 - part) + self._run[rows + 1] * part
-        return before
-
-    def scores(self) -> F8:
-        """`score` of every offset."""
-        return np.array([self.score(k) for k in range(self._grid.count)])
-
-    def score(self, k: int) -> float:
-        """-2 log likelihood at the k-th offset over that of no kernels; inf: too few readings.
-
-        Each offset has other readings within the span: what they vary by themselves is taken out.
-        """
-        found = self._solved(k)
-        if found is None:
-            return math.inf
-        left, whole = found
-        share = np.maximum(left, _TINY) / np.maximum(whole, _TINY)
-        return float(len(self._columns) * np.log(np.minimum(share, 1.0)).sum())
-
-    def fit(self, k: int) -> float:
-        """Share of the variance explained, of the column that is explained best."""
-        found = self._solved(k)
-        if found is None:
-            return 0.0
-        left, whole = found
-        return float((1 - left / np.maximum(whole, 1e-12)).max())
+        shares = run_at(ended[rows] + k, ended_part[rows])
+        shares -= run_at(begun[rows] + k, begun_part[rows])
+        shares /= lengths[rows]
+        read = columns[rows]
+        square = shares.T @ shares + _RIDGE * (high - low) * np.eye(shares.shape[1])
+        left = ((read - shares @ np.linalg.solve(square, shares.T @ read)) ** 2).sum(axis=0)
+        whole = ((read - read.mean(axis=0)) ** 2).sum(axis=0)
+        share = np.minimum(np.maximum(left, _TINY) / np.maximum(whole, _TINY), 1.0)
+        scores[k] = len(columns) * np.log(share).sum()
+        fits[k] = (1 - left / np.maximum(whole, 1e-12)).max()
+    return scores, fits
 
 
 def _columns(samples: Samples) -> F8:

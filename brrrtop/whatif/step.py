@@ -18,10 +18,10 @@ from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.classifier import Group
 from brrrtop.analysis.kernels.labels import WORK
 from brrrtop.analysis.kernels.traits import Role, Trait, used
+from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
 from brrrtop.analysis.signals.joined import Joined, joined
 from brrrtop.analysis.signals.precision import of_sequences, rows_of_ops
-from brrrtop.analysis.signals.written_attention import eager_attention
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Activities, Bool, Window
 from brrrtop.model.vocabulary import CopyKind, MarkClass
@@ -302,7 +302,7 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
         batch_norm=launch & _by_name(window, _BATCH_NORM)[place],
         sorting=launch & _by_name(window, _SORTING)[place],
         recurrent=launch & _stretches(_by_name(window, _RECURRENT))[place],
-        eager_attention=launch & _written_out(seen)[place],
+        eager_attention=launch & _written_out(window)[place],
         captured=launch & (acts.graph_ids != 0)[place],
         sequences=launch & of_sequences(seen)[place],
         keeps_layout=launch & rows_of_ops(seen, keeps_layout)[place],
@@ -349,12 +349,12 @@ def _elements(judged: Analysis, of_row: I8, place: I8, launch: Bool, acts: Activ
     return np.where(launch, found[place], np.nan)
 
 
-def _written_out(seen: Joined) -> Bool:
+def _written_out(window: Window) -> Bool:
     """Activities that belong to attention written out, shape of the activities."""
-    inside = np.zeros(len(seen.roles), np.bool_)
-    found = eager_attention(seen)
-    if found is not None:
-        inside[found.rows] = True
+    inside = np.zeros(len(window.activities), np.bool_)
+    attention = written_attention(window)
+    if attention is not None:
+        inside[attention.rows] = True
     return inside
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from brrrtop.advisories.advise import Advice, advise
-from brrrtop.advisories.rules.edits import _place
+from brrrtop.advisories.rules.overhead import place
 from brrrtop.model.advice import Advisory
 
 from .cases import large, looped, memory, small
@@ -94,7 +94,7 @@ def test_a_bigger_batch_is_forecast_by_what_it_promises() -> None:
     ],
 )
 def test_a_line_that_waits_is_named_with_its_source_apart(line: str, said: str) -> None:
-    assert _place(line) == said
+    assert place(line) == said
 
 
 def test_exposed_exchanges_are_not_told_to_use_buckets_of_gradients() -> None:

@@ -17,10 +17,8 @@ from .scenarios import (
     FLASH,
     GEMM,
     LOG_SOFTMAX,
-    MEAN,
     MUL,
     NORM,
-    RSQRT,
     SGEMM,
     SOFTMAX,
     SOFTMAX_BACK,
@@ -50,24 +48,9 @@ def residuals_and_norms() -> Scene:
     return looped(lambda s: [layer(s) for _ in range(12)])
 
 
-@silent("fuse-pointwise", "fused-norm")
+@silent("fuse-pointwise")
 def pointwise_runs_nobody_waits_for() -> Scene:
     return looped(lambda s: (s.idle(40_000, MarkClass.INPUT, "next"), small(s, 40)))
-
-
-@calls_for("fused-norm")
-def a_norm_written_out() -> Scene:
-    def layer(s: Scene) -> None:
-        large(s, 3)
-        for name in (MUL, MEAN, ADD, RSQRT, MUL):
-            s.kernel(name, 24.0)
-
-    return looped(lambda s: [layer(s) for _ in range(12)])
-
-
-@silent("fused-norm")
-def a_norm_in_one_kernel() -> Scene:
-    return looped(lambda s: [(large(s, 3), s.kernel(NORM, 40.0)) for _ in range(12)])
 
 
 @calls_for("channels-last")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from .cases import Cases, large, looped, memory
 from .scenarios import (
     ADD,
-    ADD32,
     ADD_CASTING,
     BN_NCHW,
     CAST,
@@ -26,16 +25,6 @@ from .scenarios import (
 
 CASES = Cases()
 calls_for, silent = CASES.calls_for, CASES.silent
-
-
-@calls_for("low-precision-storage")
-def bandwidth_spent_on_fp32() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel(ADD32, 400.0)) for _ in range(12)])
-
-
-@silent("low-precision-storage")
-def bandwidth_spent_on_bf16() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel(ADD, 400.0)) for _ in range(12)])
 
 
 @calls_for("cast-churn")

@@ -20,10 +20,6 @@ from .scenarios import (
     pointwise,
 )
 
-HISTOGRAM = (
-    "void at::cuda::kernelHistogram1D<float, float, long, 1, 2, -1, "
-    "(at::cuda::CUDAHistogramMemoryType)0>(P)"
-)
 LERP = pointwise("lerp_scalar_kernel", "float")
 
 
@@ -38,68 +34,6 @@ def looped(body: Callable[[Scene], object], steps: int = 6) -> Scene:
 def work(scene: Scene, count: int = 20, us: float = 300.0) -> None:
     for _ in range(count):
         scene.kernel(GEMM, us, blocks=132)
-
-
-def read(scene: Scene, count: int, *names: str, size: int = 4) -> None:
-    """Values, each of a few small kernels and read by itself."""
-    for _ in range(count):
-        for name in names:
-            scene.kernel(name, 2.0, late=12.0, blocks=4)
-        scene.copy("down", size, 2.0).sync(3.0)
-        scene.idle(10.0)
-
-
-# ---------------------------------------------------------------- values read one by one
-
-
-def test_histograms_read_one_by_one_are_a_log() -> None:
-    def body(s: Scene) -> None:
-        work(s)
-        for _ in range(40):
-            read(s, 1, MEAN)
-            read(s, 1, HISTOGRAM, size=256)
-
-    given = looped(body).advice()["logging-stall"]
-    assert given.evidence["reads_a_step"] == pytest.approx(80, rel=0.05)
-    assert given.evidence["histograms_a_step"] == pytest.approx(40, rel=0.05)
-    assert "(40 of histograms)" in given.says
-    # Each read takes 12 us until its kernel, 2 of that, 3 of the copy and 10 before the next.
-    share = 80 * 27 / (80 * 27 + 20 * 301)
-    assert given.saves_at_most == pytest.approx(share, rel=0.05)
-
-
-def test_values_that_few_steps_read_are_a_log() -> None:
-    def body(s: Scene) -> None:
-        work(s)
-        if len([m for m in s.marks if m["kind"] == MarkClass.STEP]) == 3:
-            read(s, 400, MEAN)
-
-    given = looped(body).advice()["logging-stall"]
-    assert "few of the steps" in given.says and given.confidence < 0.7
-
-
-@pytest.mark.parametrize(
-    "names",
-    [(MEAN,), (MEAN, ADD, MUL, ADD, MUL)],
-    ids=["a norm of each gradient", "a clipping of each"],
-)
-def test_values_that_every_step_reads_alike_are_no_log(names: tuple[str, ...]) -> None:
-    given = looped(lambda s: (work(s), read(s, 80, *names))).advice()
-    assert "logging-stall" not in given and "sync-point" in given
-
-
-def test_a_histogram_of_tokens_is_no_log() -> None:
-    given = looped(lambda s: (work(s), read(s, 40, MEAN), read(s, 1, HISTOGRAM, size=256))).advice()
-    assert "logging-stall" not in given
-
-
-def test_values_read_between_products_are_no_log() -> None:
-    def body(s: Scene) -> None:
-        for _ in range(40):
-            work(s, 1)
-            read(s, 1, HISTOGRAM, size=256)
-
-    assert "logging-stall" not in looped(body).advice()
 
 
 # ---------------------------------------------------------------- arithmetic on the host
@@ -159,33 +93,33 @@ def test_an_op_that_launches_is_no_arithmetic_on_the_host() -> None:
 # ---------------------------------------------------------------- the profiler itself
 
 
-def recorded(scene: Scene, ops: int, shaped: bool = True) -> Scene:
+def recorded(scene: Scene) -> Scene:
     """Ops of one launch each, so dense that the launching thread does little else."""
     for _ in range(4):
-        for _ in range(ops):
+        for _ in range(300):
             scene.mark(MarkClass.OP, 30.0, "aten::add")
-            scene.kernel(
-                ADD, 14.0, late=20.0, op=OpSignature("aten::add", ((4, 4),)) if shaped else None
-            )
+            scene.kernel(ADD, 10.0, late=20.0, op=OpSignature("aten::add", ((4, 4),)))
         scene.step()
     return scene
 
 
 def test_a_profilers_part_of_a_loop_that_waits_for_launches_is_said() -> None:
-    given = recorded(Scene(), 300).advice()["monitor-cost"]
+    given = recorded(Scene()).advice()["monitor-cost"]
     assert given.saves_at_most is None
-    assert given.evidence["ops_a_step"] == pytest.approx(300, rel=0.05)
-    assert given.evidence["profiler_share"] == pytest.approx(9 / 34, rel=0.05)
+    assert 0.1 < given.evidence["profiler_share"] < 0.6
+    assert given.evidence["step_ns"] > 300 * 10_000
+
+
+def ahead(scene: Scene) -> Scene:
+    healthy(scene)
+    scene.marks += [{**m, "kind": MarkClass.OP, "name": "aten::mm"} for m in scene.marks]
+    return scene
 
 
 @pytest.mark.parametrize(
     "scene",
-    [
-        recorded(Scene(), 300, shaped=False),
-        looped(lambda s: [s.kernel(ADD, 14.0, late=20.0) for _ in range(300)]),
-        healthy(),
-    ],
-    ids=["no shapes", "no ops", "a host that is ahead"],
+    [looped(lambda s: [s.kernel(ADD, 14.0, late=20.0) for _ in range(300)]), ahead(Scene())],
+    ids=["no ops", "a host that is ahead"],
 )
 def test_no_profiler_is_blamed_where_none_holds_launches_up(scene: Scene) -> None:
     assert "monitor-cost" not in scene.advice()

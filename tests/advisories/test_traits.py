@@ -8,7 +8,6 @@ from brrrtop.analysis.kernels.traits import Role, Trait, role_of, traits_of
 from brrrtop.kernel_names.families import FAMILIES
 
 from .scenarios import (
-    ADD,
     ADD64,
     CONV_NCHW,
     CONV_NHWC,
@@ -87,7 +86,6 @@ def test_names_state_their_traits(name: str, trait: Trait) -> None:
         (FLASH, Trait.FLASH2),
         (FLASH, Trait.BACKWARD),
         (DOUBLE_ARGUMENTS, Trait.DOUBLE),
-        (ADD, Trait.FP32_STORAGE),
         ("sm80_xmma_gemm_f32f32_f32f32_f32_nt_n_ffma_aligna4_alignc4_cublas", Trait.MISALIGNED),
     ],
 )

@@ -63,7 +63,7 @@ def a_short_compile_before_many_steps() -> Scene:
     return healthy(Scene().mark(MarkClass.COMPILE, 2_000, "forward"), steps=10)
 
 
-@silent("warming-up", "records-lost", "gpu-faults", "monitor-cost", "intensity-tie-breaker")
+@silent("warming-up", "records-lost", "gpu-faults", "monitor-cost")
 def a_steady_run() -> Scene:
     scene = healthy().gauge(Metric.STEP_COST_SHARE, 0.002).gauge(Metric.XID, 0)
     return scene.gauge(Metric.ECC_UNCORRECTED_COUNT, 0)
@@ -130,11 +130,6 @@ def uncorrected_errors() -> Scene:
 @calls_for("monitor-cost")
 def dear_watching() -> Scene:
     return healthy().gauge(Metric.STEP_COST_SHARE, 0.08).gauge(Metric.STEP_COST_ERROR_SHARE, 0.01)
-
-
-@calls_for("intensity-tie-breaker")
-def names_that_say_nothing() -> Scene:
-    return looped(lambda s: [(large(s, 1), s.kernel("my_kernel", 250.0)) for _ in range(20)])
 
 
 test_given_where_it_is_called_for, test_silent_where_it_only_looks_like_it = CASES.tests()

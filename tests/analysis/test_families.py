@@ -138,10 +138,6 @@ def test_kernels_over_lists_say_what_they_touch(functor: str, element: int, touc
     assert facts.elements_per_block == 65536 and facts.elements_per_thread is None
 
 
-def test_alignment_is_read_off_cutlass_names() -> None:
-    assert name_facts("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1").alignment == 1
-
-
 @pytest.mark.parametrize(
     "name",
     [

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from brrrtop.analysis.counters.least_squares import solve
-from brrrtop.analysis.counters.rates import Expected, measured, overlap_shares
+from brrrtop.analysis.counters.rates import Rates, measured, overlap_shares, solve
 from brrrtop.analysis.estimate import estimate
 from brrrtop.model.estimate import Regime, Side
 from brrrtop.model.tables import Samples, Span, Window
@@ -62,8 +61,8 @@ def test_shares_add_up_to_the_time_that_kernels_ran() -> None:
     assert whole[:, 0] == pytest.approx(shares.sum(axis=1))
 
 
-def expected(size: int) -> dict[str, Expected]:
-    wide = Expected(np.full(size, 0.3), np.full(size, 0.3))
+def expected(size: int) -> dict[str, Rates]:
+    wide = Rates(np.full(size, 0.3), np.full(size, 0.3))
     return {"tensor": wide, "dram": wide}
 
 
@@ -77,7 +76,6 @@ def test_rates_of_short_kernels_come_out_within_their_errors() -> None:
             at = w.names.index(name)
             assert found[column].rates[at] == pytest.approx(rate, abs=0.02)
             assert found[column].errors[at] < 0.02
-        assert found[column].fit > 0.8
 
 
 def test_kernels_that_never_part_are_not_told_apart() -> None:
@@ -135,7 +133,7 @@ def test_what_moves_elements_stays_memory_and_shows_what_was_measured() -> None:
 def test_rates_stay_within_their_bounds() -> None:
     shares = np.random.default_rng(2).dirichlet(np.ones(4), 40)
     for readings in (np.zeros(40), np.ones(40) * 3):
-        found = solve(shares, readings, np.full(4, 0.5), np.full(4, 0.5), 0.03)
+        found = solve(shares, readings, Rates(np.full(4, 0.5), np.full(4, 0.5)), 0.03)
         assert ((found.rates >= 0) & (found.rates <= 1)).all()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from brrrtop.analysis.estimate import estimate
-from brrrtop.analysis.kernels.attention_matmuls import score_products
+from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.model.estimate import Side
 from brrrtop.model.tables import Window
 from tests.analysis.build import ADD, GEMM, K, window
@@ -25,8 +25,8 @@ def sequence(*names: str, streams: int = 1) -> Window:
 
 
 def found(*names: str) -> list[int]:
-    mask = score_products(sequence(*names))
-    return [] if mask is None else [i for i, yes in enumerate(mask) if yes]
+    attention = written_attention(sequence(*names))
+    return [] if attention is None else sorted(attention.products.tolist())
 
 
 def test_the_products_on_both_sides_of_a_softmax_are_attention() -> None:
@@ -46,12 +46,12 @@ def test_a_router_is_no_attention() -> None:
 
 
 def test_without_a_softmax_there_is_nothing_to_look_for() -> None:
-    assert score_products(sequence(GEMM, ADD, GEMM)) is None
+    assert written_attention(sequence(GEMM, ADD, GEMM)) is None
 
 
 def test_another_stream_is_another_sequence() -> None:
-    mask = score_products(sequence(GEMM, NORM, SOFTMAX, NORM, GEMM, NORM, streams=2))
-    assert mask is not None and mask.tolist() == [True, False, False, False, True, False]
+    attention = written_attention(sequence(GEMM, NORM, SOFTMAX, NORM, GEMM, NORM, streams=2))
+    assert attention is not None and sorted(attention.products.tolist()) == [0, 4]
 
 
 def test_the_same_kernel_is_judged_by_its_place() -> None:

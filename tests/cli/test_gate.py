@@ -102,7 +102,6 @@ def test_nonsense_is_a_usage_error(text: str) -> None:
         ("regime == memroy", "did you mean memory"),
         ("advisory == nonsense", "ADVISORIES.md"),
         ("advisory == dataloader", "did you mean dataloader-stall"),
-        ("advisory != straggler", ""),
         ("idel > 30%", "did you mean idle"),
         ("idle.inptu > 30%", "did you mean idle.input"),
         ("idle > 30% and cause == inpt", "did you mean input"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from brrrtop.analysis.account.pauses import pauses
+from brrrtop.analysis.signals.host_activity import pauses
 from brrrtop.model.tables import Window
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.session.session import Session

@@ -2,131 +2,162 @@
 
 from __future__ import annotations
 
-import math
 import re
 
-from brrrtop.advisories.context import Context, advisory
-from brrrtop.analysis.kernels.traits import Role, Trait, role_of, traits_of
-from brrrtop.model.advice import Advisory
-from brrrtop.model.estimate import KernelRow
+from brrrtop.advisories.context import Context
+from brrrtop.advisories.registry import COMPUTE, Finding, edit, finding, rule
+from brrrtop.analysis.kernels.traits import Trait, traits_of
+from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
 
 _SKINNY = re.compile(
     r"gemv|dot_kernel|nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_"
 )
-_PRODUCTS = frozenset({Role.GEMM, Role.CONV, Role.SKINNY})
-OLD_KERNEL = 0.8
-"""Part of the time a Turing or Ampere kernel loses on Hopper and later: 5-7 % of the peak were
-seen where aligned kernels reach 70 %."""
-LATENCY_NS = 10_000
-"""A product shorter than this that does not fill the GPU gains nothing from a faster unit: 16-bit ones
-on Hopper's tensor cores take 4 to 7 us for 64 rows (an LSTM's steps on an H200)."""
-SCALAR_LOADS = 0.6
-"""The same for scalar loads in a kernel of the device's own generation."""
+OLD_KERNEL, SCALAR_LOADS = 0.8, 0.6
+"""Part of the time that a kernel with scalar loads loses: one of Turing or Ampere on Hopper and later, where
+5-7 % of the peak were seen and aligned kernels reach 70 %; one of the device's own generation."""
+MISALIGNED = 0.03
+"""Of the wall: one odd head takes less."""
+BACKEND = SKINNY = 0.1
+"""Attention that takes less of the wall cannot win 5 % by its backend; a classifier on one row takes less."""
+OLD_CONV = 0.05
+"""A first layer of three channels takes less."""
+DOUBLE = 0.02
+"""A metric in fp64 takes less."""
 
 
-def _peak(context: Context, precision: str) -> float | None:
-    return context.ceilings.flop_per_s.get(precision) if context.ceilings else None
+@edit(
+    "enable-tf32-or-amp", COMPUTE, "fp32 on the CUDA cores", "tf32 bf16",
+    when=", and most products run on the CUDA cores",
+    unless="GeForce, where TF32 is no faster (16 bit is); short products that do not fill the GPU; "
+    "thin ones that memory sets the pace of; a run that launches set the pace of",
+    covers=("cudnn-benchmark",),
+)  # fmt: skip
+def enable_tf32_or_amp(context: Context, row: WhatIf) -> Finding | None:
+    used, line = context.facts.precision, 'torch.set_float32_matmul_precision("high")'
+    slow = used.simt_gemm_ns
+    if row.edit == "bf16":
+        if not _on_cuda_cores(context):
+            return None
+        slow, line = used.simt_gemm_ns + used.simt_conv_ns, _AUTOCAST
+    return finding(
+        f"fp32 products on the CUDA cores take {units.share(context.share(slow))} of the time; "
+        "the tensor cores idle",
+        line,
+        simt_gemm_share=context.share(used.simt_gemm_ns),
+    )
 
 
-def _rows(context: Context, wanted: Trait) -> list[tuple[KernelRow, float]]:
-    """Products of a trait with the part of their time that a faster unit can touch, ns.
-
-    A short product that leaves SMs idle is latency: launch, fill and drain take as long on any unit.
-    """
-    found = []
-    for row in context.estimate.kernels:
-        if traits_of(row.name) & wanted and role_of(row.name) in _PRODUCTS:
-            short = row.mean_ns < LATENCY_NS
-            found.append((row, row.total_ns * (1 - row.underfilled_share if short else 1.0)))
-    return found
-
-
-def _spared_ns(
-    context: Context,
-    wanted: Trait,
-    spent_ns: float,
-    precision: str,
-    otherwise: float,
-) -> float:
-    """Most that products of a trait can lose, given the peak of the format they should run in.
-
-    t - max(F / peak, Q / bandwidth) where shapes tell the FLOPs of at least half of them:
-    no kernel beats the datasheet. Else the part `otherwise`.
-
-    Args:
-        spent_ns: Time of all such products.
-    """
-    peak = _peak(context, precision)
-    roof = (context.ceilings.bytes_per_s if context.ceilings else None) or math.inf
-    known = least = 0.0
-    for row, time_ns in _rows(context, wanted) if peak else ():
-        if peak and row.flop_per_s:
-            known += time_ns
-            moved = (row.bytes_per_s or 0.0) / roof
-            least += time_ns * min(max(row.flop_per_s / peak, moved), 1.0)
-    if not peak or known < spent_ns / 2:
-        return spent_ns * otherwise
-    return spent_ns * (1 - least / max(known, 1.0))
+@edit(
+    "use-bf16", COMPUTE, "32 bits where 16 would do", "bf16",
+    when=", and tensor cores run most products already, or TF32 alone wins nothing",
+    unless="products of 16 bits; short ones that do not fill the GPU",
+)  # fmt: skip
+def use_bf16(context: Context, row: WhatIf) -> Finding | None:
+    if _on_cuda_cores(context):
+        return None
+    share = context.share(context.facts.precision.matrix_ns)
+    return finding(
+        f"products of 32 bits take {units.share(share)} of the time; 16 bits run "
+        "faster and move half the bytes",
+        _AUTOCAST,
+        product_share=share,
+    )
 
 
-def tensor_core_alignment(context: Context) -> Advisory | None:
-    """16-bit products whose rows are no multiple of 16 bytes."""
+_AUTOCAST = "with torch.autocast('cuda', torch.bfloat16): around the forward pass"
+
+
+def _on_cuda_cores(context: Context) -> bool:
+    """Whether most products run there, and another unit would be faster."""
+    used, other = context.facts.precision, context.price("tf32")
+    slow = 2 * (used.simt_gemm_ns + used.simt_conv_ns) > used.matrix_ns
+    return slow and (other is None or context.worth(other.saves))
+
+
+@rule(
+    "tensor-core-alignment", COMPUTE, "Rows that are no multiple of 16 bytes",
+    when="16-bit products that load one or two elements at a time take 3 % of the time",
+    unless="small products; fp32, which has no such rule",
+)  # fmt: skip
+def tensor_core_alignment(context: Context) -> Finding | None:
     used = context.facts.precision
-    if context.share(used.misaligned_ns) < context.limits.misaligned_share:
+    share = context.share(used.misaligned_ns)
+    if share < MISALIGNED:
         return None
     sizes = ", ".join(str(size) for size in used.odd_sizes)
     lost = OLD_KERNEL if context.capability >= (9, 0) else SCALAR_LOADS
-    return advisory(
-        context,
-        "tensor-core-alignment",
-        says=f"{units.share(context.share(used.misaligned_ns))} of the time goes to products that "
-        "load one or two elements at a time" + (f" (sizes {sizes})" if sizes else ""),
-        suggests="pad rows to a multiple of 8, better 64: "
+    # At most up to the roof, where shapes tell how far it is.
+    rows = [r for r in context.estimate.kernels if traits_of(r.name) & Trait.MISALIGNED]
+    left = [(r.total_ns, lost if r.roof_share is None else 1 - r.roof_share) for r in rows]
+    lost = sum(spent * part for spent, part in left) / max(sum(spent for spent, _ in left), 1)
+    return finding(
+        f"{units.share(share)} of the time goes to products that load one or two elements at a time"
+        + (f" (sizes {sizes})" if sizes else ""),
+        "pad rows to a multiple of 8, better 64: "
         "nn.Linear(d, -(-out // 64) * 64), vocabulary and sequence too",
         waste="switching AMP on or off: the rows stay odd",
         confidence=0.9 if used.odd_sizes else 0.8,
-        saves=context.device_side(
-            _spared_ns(context, Trait.MISALIGNED, used.misaligned_ns, "bf16", lost)
-        ),
-        misaligned_share=context.share(used.misaligned_ns),
+        saves=context.device_side(lost * used.misaligned_ns),
+        misaligned_share=share,
         odd_sizes=list(used.odd_sizes),
-        kernel=used.misaligned_names[0] if used.misaligned_names else None,
+        kernel=used.misaligned_name,
     )
 
 
-def fusion_ceiling(context: Context) -> Advisory | None:
-    """Attention kernels written for an older generation than the device's."""
-    used = context.facts.precision
-    share = context.share(used.old_attention_ns)
-    if share < context.limits.backend_share or context.capability < (9, 0):
+@edit(
+    "flash-attention", COMPUTE, "Attention written out", "sdpa",
+    unless="losses, routing and sampling between products; fused attention",
+    covers=("inefficient-kernel", "needless-copies", "fusion-ceiling"),
+)  # fmt: skip
+def flash_attention(context: Context, row: WhatIf) -> Finding | None:
+    written = context.facts.attention
+    if written is None:
         return None
-    return advisory(
-        context,
-        "fusion-ceiling",
-        says=f"{units.share(share)} of the time is fused attention written for Ampere: on this GPU "
-        "it reaches about a third of the peak, where matmuls reach 80 %",
-        suggests="with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION): — or "
-        "FlashAttention 3",
+    shape, share = written.shape, context.share(context.facts.attention_ns)
+    return finding(
+        f"attention written out takes {units.share(share)} of the time"
+        + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
+        "torch.nn.functional.scaled_dot_product_attention(q, k, v), with is_causal=True for a "
+        "causal mask and attn_mask=mask for another",
+        attention_share=share,
+        score_shape=list(shape) if shape else None,
+    )
+
+
+@rule(
+    "fusion-ceiling", COMPUTE, "Fused, but for the last generation",
+    when="attention kernels written for Ampere take 10 % of the time on Hopper or later",
+    unless="kernels of the GPU's own generation",
+)  # fmt: skip
+def fusion_ceiling(context: Context) -> Finding | None:
+    spent = context.facts.precision.old_attention_ns
+    if context.share(spent) < BACKEND or context.capability < (9, 0):
+        return None
+    return finding(
+        f"{units.share(context.share(spent))} of the time is fused attention written for Ampere: on this "
+        "GPU it reaches about a third of the peak, where matmuls reach 80 %",
+        "with torch.nn.attention.sdpa_kernel(SDPBackend.CUDNN_ATTENTION): — or FlashAttention 3",
         waste="fusing more around it: a kernel of the last generation has its own ceiling",
         confidence=0.5,
-        saves=context.device_side(0.5 * used.old_attention_ns),
-        attention_share=share,
+        saves=context.device_side(spent / 2),
+        attention_share=context.share(spent),
     )
 
 
-def skinny_products(context: Context) -> Advisory | None:
-    """Products with a few rows: the weights go through memory for little work."""
-    rows = [r for r in context.estimate.kernels if _SKINNY.search(r.name)]
-    spent = sum(r.total_ns for r in rows)
-    if context.share(spent) < context.limits.skinny_share:
+@rule(
+    "skinny-products", COMPUTE, "Matrix times vector",
+    when="matrix-vector kernels take 10 % of the time",
+    unless="narrow tiles of large products",
+)  # fmt: skip
+def skinny_products(context: Context) -> Finding | None:
+    spent = sum(r.total_ns for r in context.estimate.kernels if _SKINNY.search(r.name))
+    if context.share(spent) < SKINNY:
         return None
-    return advisory(
-        context,
-        "skinny-products",
-        says=f"{units.share(context.share(spent))} of the time multiplies with a few rows only: "
+    return finding(
+        f"{units.share(context.share(spent))} of the time multiplies with a few rows only: "
         "the weights are read for little work",
-        suggests="batch more rows, pack sequences, or merge the projections into one product",
+        "batch more rows, pack sequences, or merge the projections into one product",
         waste="tensor-core tuning: these products move bytes",
         confidence=0.6,
         saves=context.device_side(spent / 2),
@@ -134,17 +165,19 @@ def skinny_products(context: Context) -> Advisory | None:
     )
 
 
-def cudnn_benchmark(context: Context) -> Advisory | None:
-    """Direct and transform convolutions where implicit GEMMs exist."""
+@rule(
+    "cudnn-benchmark", COMPUTE, "Convolution algorithms of the past",
+    when="direct and transform convolutions take 5 % of the time",
+    unless="the first steps, in which cuDNN tries them; fp32 without tensor cores",
+)  # fmt: skip
+def cudnn_benchmark(context: Context) -> Finding | None:
     spent = context.facts.precision.old_conv_ns
-    if context.share(spent) < context.limits.old_conv_share:
+    if context.share(spent) < OLD_CONV:
         return None
-    return advisory(
-        context,
-        "cudnn-benchmark",
-        says=f"{units.share(context.share(spent))} of the time runs convolution algorithms that no "
+    return finding(
+        f"{units.share(context.share(spent))} of the time runs convolution algorithms that no "
         "one would pick today",
-        suggests="torch.backends.cudnn.benchmark = True (fixed shapes), 16-bit and channels-last",
+        "torch.backends.cudnn.benchmark = True (fixed shapes), 16-bit and channels-last",
         waste="benchmark mode where shapes vary: it would search again and again",
         confidence=0.5,
         saves=context.device_side(spent / 2),
@@ -152,21 +185,22 @@ def cudnn_benchmark(context: Context) -> Advisory | None:
     )
 
 
-def double_precision(context: Context) -> Advisory | None:
-    """Fp64 by accident."""
+@rule(
+    "double-precision", COMPUTE, "fp64 by accident",
+    when="kernels over double take 2 % of the time",
+    unless="double scalars as arguments of fp32 kernels",
+)  # fmt: skip
+def double_precision(context: Context) -> Finding | None:
     used = context.facts.precision
-    if context.share(used.double_ns) < context.limits.double_share:
+    share = context.share(used.double_ns)
+    if share < DOUBLE:
         return None
-    return advisory(
-        context,
-        "double-precision",
-        says=f"{used.double_kernels} fp64 kernels take "
-        f"{units.share(context.share(used.double_ns))} of the time",
-        suggests="torch.as_tensor(x, dtype=torch.float32): numpy arrays and Python scalars bring "
-        "float64 in",
+    return finding(
+        f"{used.double_kernels} fp64 kernels take {units.share(share)} of the time",
+        "torch.as_tensor(x, dtype=torch.float32): numpy arrays and Python scalars bring float64 in",
         confidence=0.75,
         # Half the bytes; what only converts is not needed at all.
         saves=context.device_side((used.double_ns + used.double_cast_ns) / 2),
-        double_share=context.share(used.double_ns),
+        double_share=share,
         double_kernels=used.double_kernels,
     )

@@ -2,24 +2,79 @@
 
 from __future__ import annotations
 
-from brrrtop.advisories.context import Context, advisory
-from brrrtop.model.advice import Advisory
+from typing import Any
+
+from brrrtop.advisories.context import Context
+from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding, rule
+from brrrtop.analysis.signals.transfers import Copies
+from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
+
+EXPOSED = 0.02
+"""Of the wall: copies back that nothing hides."""
+READBACK_BYTES = 1_000_000
+"""A step: less is scalars and labels."""
+
+
+def _uploads(context: Context) -> tuple[bool, Copies]:
+    """Whether most time of uploads is from pageable memory, and those of that kind."""
+    moved = context.facts.transfers
+    pageable = moved.pageable_up.total_ns > moved.pinned_up.total_ns
+    return pageable, moved.pageable_up if pageable else moved.pinned_up
+
+
+def _evidence(context: Context, up: Copies) -> dict[str, Any]:
+    return {
+        "bytes_a_step": context.a_step(up.size_bytes),
+        "bytes_per_s": up.bytes_per_s,
+        "exposed_share": context.share(up.exposed_ns),
+    }
+
+
+@edit(
+    "pin-memory", OVERHEAD, "Uploads from pageable memory", "pinned-copies",
+    when=", and most of what is uploaded is pageable",
+    unless="scalars and labels; uploads hidden behind kernels",
+)  # fmt: skip
+def pin_memory(context: Context, row: WhatIf) -> Finding | None:
+    pageable, up = _uploads(context)
+    if not pageable:
+        return None
+    return finding(
+        f"{units.size(context.a_step(up.size_bytes))} {context.per} from pageable memory at "
+        f"{units.rate(up.bytes_per_s or 0.0, 'B/s')}, "
+        f"{units.share(context.share(up.exposed_ns))} of the time with the GPU idle",
+        "DataLoader(..., pin_memory=True), or tensor.pin_memory(), and .to(device, non_blocking=True)",
+        **_evidence(context, up),
+    )
+
+
+@edit(
+    "overlap-copies", OVERHEAD, "Pinned uploads that nothing hides", "pinned-copies",
+    when=", and what is uploaded is pinned",
+    unless="copies beside kernels",
+)  # fmt: skip
+def overlap_copies(context: Context, row: WhatIf) -> Finding | None:
+    pageable, up = _uploads(context)
+    if pageable:
+        return None
+    return finding(
+        f"{units.size(context.a_step(up.size_bytes))} {context.per} are uploaded while no kernel "
+        f"runs: {units.share(context.share(up.exposed_ns))} of the time",
+        "prefetch the next batch on a side stream: with torch.cuda.stream(copies): "
+        "batch = batch.to(device, non_blocking=True)",
+        **_evidence(context, up),
+    )
 
 
 def _readback_part(context: Context) -> float:
     """Part of the waits that are for large copies back."""
-    found, moved = context.facts.syncs, context.facts.transfers
+    waits, moved = context.facts.syncs, context.facts.transfers
     large = moved.pageable_down.large + moved.pinned_down.large
-    waits = found.count if found is not None else 0
-    if found is not None and found.from_copies:  # told from the small copies alone
-        waits += large
-    return min(large / max(waits, large, 1), 1.0)
-
-
-def readback_waits(context: Context) -> float:
-    """Share of the wall idle after waits for large copies back: their part of all waits."""
-    return context.waited * _readback_part(context)
+    count = waits.count if waits is not None else 0
+    if waits is not None and waits.from_copies:  # known from the small copies alone
+        count += large
+    return min(large / max(count, large, 1), 1.0)
 
 
 def are_for_readbacks(context: Context) -> bool:
@@ -27,38 +82,34 @@ def are_for_readbacks(context: Context) -> bool:
     return _readback_part(context) >= 0.5 and readback_traffic(context) is not None
 
 
-def readback_traffic(context: Context) -> Advisory | None:
-    """Downloads that no kernel hides.
-
-    What the host does with the copies goes with them, as far as it takes no longer than they do: more
-    is the host's own work. Ops on CPU tensors have their like on the device, and go however long.
-    """
-    found = context.facts.transfers
-    after = found.pageable_down.after_ns + found.pinned_down.after_ns
-    exposed = found.pageable_down.exposed_ns + found.pinned_down.exposed_ns
-    size = found.pageable_down.size_bytes + found.pinned_down.size_bytes
-    if context.share(exposed) < context.limits.readback:
+@rule(
+    "readback-traffic", OVERHEAD, "Large copies back to the host",
+    when="at least 1 MB a step and 2 % of the time, with nothing beside it; ops on the CPU on what was "
+    "copied go with it",
+    unless="scalars read back: those are sync-points; the copies of a save",
+)  # fmt: skip
+def readback_traffic(context: Context) -> Finding | None:
+    """What the host does with the copies goes with them, as far as it takes no longer than they do: more
+    is the host's own work. Ops on CPU tensors have their like on the device, and go however long."""
+    ways = (context.facts.transfers.pageable_down, context.facts.transfers.pinned_down)
+    after, exposed = sum(one.after_ns for one in ways), sum(one.exposed_ns for one in ways)
+    size = context.a_step(sum(one.size_bytes for one in ways))
+    if context.share(exposed) < EXPOSED or size < READBACK_BYTES:
         return None
-    if context.a_step(size) < context.limits.pageable_bytes:
-        return None
-    computing = computed_on_copies(context)
-    work = context.facts.cpu_work
-    op = work.names[0][0] if computing and work is not None else None
-    return advisory(
-        context,
-        "readback-traffic",
-        says=f"{units.size(context.a_step(size))} {context.per} are copied back to the host, "
+    computing, work = computed_on_copies(context), context.facts.cpu_work
+    op = work.name if computing and work is not None else None
+    waits = context.waited * _readback_part(context)
+    return finding(
+        f"{units.size(size)} {context.per} are copied back to the host, "
         f"{units.share(context.share(exposed))} of the time with nothing beside it"
         + (f", and the GPU waits {units.share(computing)} for {op} on the CPU" if op else ""),
-        suggests=f"keep the tensors of {op} on the device, where it takes next to nothing; else copy "
+        f"keep the tensors of {op} on the device, where it takes next to nothing; else copy "
         "to pinned memory with non_blocking=True and compute in a thread, every N steps"
         if op
         else "reduce on the device first, and copy to pinned memory with non_blocking=True",
         confidence=0.75,
-        saves=context.share(exposed)
-        + max(readback_waits(context), context.share(min(after, exposed)))
-        + computing,
-        bytes_a_step=context.a_step(size),
+        saves=context.share(exposed) + max(waits, context.share(min(after, exposed))) + computing,
+        bytes_a_step=size,
         exposed_share=context.share(exposed),
         computed_on_the_host_share=computing or None,
         computed_by=op,
@@ -69,4 +120,4 @@ def computed_on_copies(context: Context) -> float:
     """Share of the wall idle while ops of the framework run on the host on what was copied there."""
     work = context.facts.cpu_work
     share = context.share(work.after_reads_ns) if work is not None else 0.0
-    return share if share >= context.limits.readback else 0.0
+    return share if share >= EXPOSED else 0.0

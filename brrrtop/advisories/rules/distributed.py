@@ -1,27 +1,67 @@
-"""Rules about collectives on one rank, and across the ranks of a host."""
+"""Rules about collectives on one rank, and across the ranks of a job."""
 
 from __future__ import annotations
 
-from brrrtop.advisories.context import Context, advisory
-from brrrtop.model.advice import Advisory
+from brrrtop.advisories.context import Context
+from brrrtop.advisories.registry import RANKS, Finding, edit, finding, rule
+from brrrtop.model.advice import WhatIf
+from brrrtop.text import units
+
+MOSTLY = 0.5
+"""Of exposed communication: more of it in exchanges of activations has a remedy of its own."""
+SHORT_A_STEP = 50
+"""Collectives under 50 us."""
 
 
-def tiny_collectives(context: Context) -> Advisory | None:
-    """Many collectives that are all latency."""
-    found = context.facts.collectives
-    if context.a_step(found.short) < context.limits.short_collectives:
+@edit(
+    "exposed-communication", RANKS, "Collectives that nothing hides", "overlap-communication",
+    unless="one rank cannot tell a slow link from a late peer: the advice says so",
+)  # fmt: skip
+def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
+    exposed = context.share(context.estimate.account.exposed_comm_ns)
+    seen = context.facts.collectives
+    what, line = (
+        "collectives run",
+        (
+            "DistributedDataParallel(model, bucket_cap_mb=100, gradient_as_bucket_view=True) or FSDP "
+            "prefetch; bf16 gradients halve the bytes"
+        ),
+    )
+    if (seen.exchanged_share or 0.0) >= MOSTLY:  # activations: no bucket of gradients holds them
+        what, line = (
+            "all-to-all or send and receive runs",
+            (
+                "dist.all_to_all_single(..., async_op=True) beside the part that needs no exchange, such "
+                "as shared experts, or in chunks; 8-bit activations halve the bytes"
+            ),
+        )
+    return finding(
+        f"{units.share(exposed)} of the time only {what}; one rank alone cannot tell a slow link "
+        "from a late peer",
+        line,
+        exposed_share=exposed,
+        exchanged_share=seen.exchanged_share,
+        collectives_a_step=context.a_step(seen.count),
+    )
+
+
+@rule(
+    "tiny-collectives", RANKS, "Many collectives that are all latency",
+    when="at least 50 collectives a step under 50 us",
+    unless="collectives hidden behind compute",
+)  # fmt: skip
+def tiny_collectives(context: Context) -> Finding | None:
+    seen = context.facts.collectives
+    if context.a_step(seen.short) < SHORT_A_STEP:
         return None
     exposed = context.estimate.account.exposed_comm_ns
-    lost = min(exposed, 20_000 * found.short)
-    return advisory(
-        context,
-        "tiny-collectives",
-        says=f"{context.a_step(found.short):.0f} collectives {context.per} last under 50 us: their "
+    return finding(
+        f"{context.a_step(seen.short):.0f} collectives {context.per} last under 50 us: their "
         "price is latency",
-        suggests="bucket_cap_mb=25 or more, model.no_sync() while accumulating, or coalesce them",
+        "bucket_cap_mb=25 or more, model.no_sync() while accumulating, or coalesce them",
         waste="a faster link: latency stays",
         confidence=0.55,
-        saves=context.share(lost),
-        short_a_step=context.a_step(found.short),
-        collectives_a_step=context.a_step(found.count),
+        saves=context.share(min(exposed, 20_000 * seen.short)),
+        short_a_step=context.a_step(seen.short),
+        collectives_a_step=context.a_step(seen.count),
     )

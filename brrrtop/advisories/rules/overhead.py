@@ -1,45 +1,250 @@
-"""Waits of the host that only stack samples show: what was not marked cannot be simulated."""
+"""Edits against overhead: launches, waits, a late batch, an update per parameter, a small batch."""
 
 from __future__ import annotations
 
-from brrrtop.advisories.context import Context, advisory
-from brrrtop.advisories.rules.host import sampled
-from brrrtop.model.advice import Advisory
+from typing import Any
+
+from brrrtop.advisories.context import Context
+from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding
+from brrrtop.advisories.rules.copies import are_for_readbacks
+from brrrtop.analysis.signals.stack_lines import parted
+from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
 
+ROOMY = 0.6
+"""Memory in use above which twice the batch may not fit: activations are most of it."""
+BEYOND = 0.03
+"""What CUDA graphs must win beside compiling alone to be named beside it."""
+WAITS_FIRST = 4
+"""Waits a step from which a compiled model falls into pieces: each is a graph break."""
+FUSED_OPTIMIZERS = ("Adam", "AdamW", "SGD", "Adagrad")
+"""Of torch.optim with `fused` on CUDA (its documentation, 2.11)."""
+INPUT_IDLE = 0.05
+"""Of the wall, by stack samples; TensorBoard's profiler plugin draws the same line for loader time."""
+SYNC_IDLE = 0.03
+"""By stack samples: refills under 3 % happen in any loop that prints its loss."""
 
-def dataloader_stall(context: Context) -> Advisory | None:
-    """The main thread stood in a loader, by its stack, where no probe marked the wait."""
-    stalled = sampled(context, "input")
-    if stalled < context.limits.input_idle or context.price("loader-ready") is not None:
-        return None
-    return advisory(
-        context,
-        "dataloader-stall",
-        says=f"while the GPU idled, the main thread waited for the next batch: {units.share(stalled)} "
-        "of the time",
-        suggests="DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4)",
-        confidence=0.65,
-        saves=stalled,
-        input_idle_share=stalled,
+
+@edit(
+    "dataloader-stall", OVERHEAD, "The next batch is late", "loader-ready", without_price=True,
+    when="; or 5 % of the time idle with the main thread in a loader by its stack, where no wait is marked",
+    unless="a wait that the GPU does not feel, because work is still queued",
+)  # fmt: skip
+def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
+    line = "DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4)"
+    if row is None:
+        stalled = context.sampled("input")
+        if stalled < INPUT_IDLE:
+            return None
+        return finding(
+            "while the GPU idled, the main thread waited for the next batch: "
+            f"{units.share(stalled)} of the time",
+            line,
+            confidence=0.65, saves=stalled, input_idle_share=stalled,
+        )  # fmt: skip
+    wait_ns, stalled = context.facts.wait_p50_ns, context.idle("input")
+    return finding(
+        f"{units.share(stalled)} of the time the GPU waits for the next batch"
+        + (f", {units.duration(wait_ns)} each time" if wait_ns else ""),
+        f"{line}; raise num_workers until the wait is gone, then look at the decoding itself",
+        input_idle_share=stalled, wait_p50_ns=wait_ns,
+    )  # fmt: skip
+
+
+def compile_line(context: Context) -> str:
+    """What to write, after the waits that would break the graph."""
+    waits = context.a_step(context.facts.syncs.count) if context.facts.syncs else 0.0
+    line = "model = torch.compile(model)"
+    return (
+        f"remove the waits first, each breaks the graph; then {line}"
+        if waits >= WAITS_FIRST
+        else line
     )
 
 
-def sync_point(context: Context) -> Advisory | None:
-    """The main thread was reading values back, by its stack, where no call that waits was recorded."""
-    lost = sampled(context, "sync")
-    if lost < context.limits.sync_idle or context.price("no-sync") is not None:
+@edit(
+    "launch-bound-compile", OVERHEAD, "Launching sets the pace", "compile compile-reduce-overhead",
+    when=", and the GPU stands idle for a quarter of the step",
+    unless="a full launch queue (back-pressure); a loop that waits for its workers; milliseconds in "
+    "which the host is elsewhere; nodes of CUDA graphs; a run that is compiled already",
+)  # fmt: skip
+def launch_bound_compile(context: Context, row: WhatIf) -> Finding | None:
+    if not context.host_sets_the_pace or context.partly_compiled:
         return None
-    looks = context.estimate.looks
-    lines = [str(line) for line in looks.lines if line.reads_as == "sync"] if looks else []
-    return advisory(
-        context,
-        "sync-point",
-        says=f"while the GPU idled, the main thread was reading values back: {units.share(lost)} "
-        f"of the time{', at ' + lines[0] if lines else ''}",
-        suggests="keep values on the device and read them every N steps",
-        confidence=0.6,
-        saves=lost,
-        lines=lines,
-        stack_samples=looks.count if looks else 0,
+    if row.edit == "compile-reduce-overhead":
+        # Compiled code launches about as slowly: where that wins little, graphs are what compiling is for.
+        alone = context.compiled or _compile_is_worth_it(context)
+        if alone or not _graphs_beat_compile(context, row):
+            return None
+        return finding(_launching(context), _REDUCE, **_launches(context))
+    return finding(_launching(context), compile_line(context), **_launches(context))
+
+
+_REDUCE = 'model = torch.compile(model, mode="reduce-overhead")'
+
+
+def _graphs_beat_compile(context: Context, row: WhatIf) -> bool:
+    compiled = context.price("compile")
+    return compiled is None or row.saves - compiled.saves >= BEYOND
+
+
+def _compile_is_worth_it(context: Context) -> bool:
+    compiled = context.price("compile")
+    return compiled is not None and context.worth(compiled.saves)
+
+
+@edit(
+    "cuda-graphs", OVERHEAD, "The same launches every step", "compile-reduce-overhead",
+    when=", 3 points more than `compile` alone",
+    unless="a run that replays graphs already; kernels that compiling fuses, or that the host is ahead of",
+)  # fmt: skip
+def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
+    if not _graphs_beat_compile(context, row):
+        return None
+    says = _launching(context)
+    if context.compiled:
+        says = f"the model is compiled, and still {says}"
+    elif context.host_sets_the_pace and not (
+        context.partly_compiled or _compile_is_worth_it(context)
+    ):
+        return None
+    return finding(says, _REDUCE, **_launches(context))
+
+
+def _launching(context: Context) -> str:
+    kernels = context.a_step(context.facts.kernels)
+    idle = context.idle("launch", "sync", "host", "unknown")
+    return (
+        f"{kernels:.0f} kernels {context.per}, half of them under "
+        f"{units.duration(context.facts.kernel_p50_ns)}: the GPU waits {units.share(idle)} of the "
+        "time for the host to launch the next one"
     )
+
+
+def _launches(context: Context) -> dict[str, Any]:
+    return {
+        "kernels_a_step": context.a_step(context.facts.kernels),
+        "kernel_p50_ns": context.facts.kernel_p50_ns,
+        "launch_idle_share": context.idle("launch"),
+        "lead_p50_ns": context.estimate.launch.lead_p50_ns,
+        "rho": context.estimate.launch.rho,
+    }
+
+
+@edit(
+    "graph-breaks", OVERHEAD, "Compiled in part only", "compile",
+    when=", and pointwise work outside compiled kernels takes four times as long as they do",
+    unless="eager runs; custom ops in a small part of the model",
+)  # fmt: skip
+def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
+    runs = context.facts.chains
+    if runs is None or not context.partly_compiled:
+        return None
+    return finding(
+        f"part of the model is compiled, but {units.share(context.share(runs.total_ns))} of the time "
+        "is pointwise work outside the compiled graphs",
+        "TORCH_LOGS=graph_breaks python train.py; then remove .item(), print and "
+        "data-dependent ifs, or use fullgraph=True to list them",
+        waste="fusing by hand first",
+        fused_ns=runs.fused_ns, loose_ns=runs.total_ns,
+    )  # fmt: skip
+
+
+@edit(
+    "sync-point", OVERHEAD, "The loop reads values back", "no-sync", without_price=True,
+    when="; or 3 % of the time idle with the main thread at such a line by its stack, where no wait "
+    "was recorded",
+    unless="waits for a full queue cost nothing; waits for a pageable upload belong to pin-memory, "
+    "those for large copies back to readback-traffic; a loss printed once a step",
+)  # fmt: skip
+def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
+    looks, waits = context.estimate.looks, context.facts.syncs
+    if row is None:
+        lost = context.sampled("sync")
+        if lost < SYNC_IDLE:
+            return None
+        lines = [str(line) for line in looks.lines if line.reads_as == "sync"] if looks else []
+        return finding(
+            f"while the GPU idled, the main thread was reading values back: {units.share(lost)} "
+            f"of the time{', at ' + lines[0] if lines else ''}",
+            "keep values on the device and read them every N steps",
+            confidence=0.6, saves=lost, lines=lines, stack_samples=looks.count if looks else 0,
+        )  # fmt: skip
+    if waits is None or not waits.count or are_for_readbacks(context):
+        return None
+    where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
+    return finding(
+        f"{context.a_step(waits.count):.0f} waits for the GPU {context.per}{where}",
+        "keep values on the device (total += loss.detach()) and read them every N steps; "
+        "torch.cuda.set_sync_debug_mode('warn') names each line",
+        waits_a_step=context.a_step(waits.count),
+        blocked_ns_a_step=context.a_step(waits.blocked_ns),
+        lines=[line for line, _, _ in waits.lines],
+    )
+
+
+def place(line: str) -> str:
+    """`train.py:8 main | total += loss.item()` → its place and the source in it."""
+    where, source = parted(line)
+    return f"{where} (`{source}`)" if source else where
+
+
+@edit(
+    "fused-optimizer", OVERHEAD, "An optimizer that launches per parameter", "fused-optimizer",
+    when=", and the optimizer has a fused form",
+    unless="gradient clipping and logging beside a fused update; updates over lists of few parameters;"
+    " optimizers that multiply matrices",
+)  # fmt: skip
+def fused_optimizer(context: Context, row: WhatIf) -> Finding | None:
+    update = context.facts.optimizer
+    if update is None or (update.kind and update.kind not in FUSED_OPTIMIZERS):
+        return None
+    updates = update.updates or context.steps or 1
+    return finding(
+        f"the optimizer launches {update.kernels / updates:.0f} kernels an update and takes "
+        f"{units.duration(max(update.span_ns, update.host_ns or 0) / updates)}",
+        f"torch.optim.{update.kind or 'AdamW'}(model.parameters(), lr, fused=True)",
+        kernels_an_update=update.kernels / updates,
+        span_ns_an_update=update.span_ns / updates,
+    )
+
+
+@edit(
+    "underfilled-kernels", OVERHEAD, "Kernels too small for the GPU", "double-batch",
+    when=", under 60 % of the memory in use, and launch-scale kernels are most of what a larger "
+    "batch would not lengthen",
+    unless="long kernels with few blocks, whose time follows their work",
+)  # fmt: skip
+def underfilled_kernels(context: Context, row: WhatIf) -> Finding | None:
+    return _larger_batch(context, row) if _are_small(context, row) else None
+
+
+@edit(
+    "bigger-batch", OVERHEAD, "Overhead that a step pays once", "double-batch",
+    when=", and under 60 % of the memory in use, or unknown",
+    unless="a late loader: twice the batch is twice as late; full memory",
+)  # fmt: skip
+def bigger_batch(context: Context, row: WhatIf) -> Finding | None:
+    return None if _are_small(context, row) else _larger_batch(context, row)
+
+
+def _fixed(row: WhatIf) -> float:
+    """Part of a step that does not grow with the batch."""
+    return min(max(2 * row.saves, 0.0), 1.0)
+
+
+def _are_small(context: Context, row: WhatIf) -> bool:
+    small = context.share(context.estimate.account.underfilled_ns)
+    return small > _fixed(row) / 2 and not context.host_sets_the_pace
+
+
+def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
+    used, fixed = context.memory_used, _fixed(row)
+    if not context.matters(row) or (used is not None and used > ROOMY):
+        return None
+    room = f"; {units.share(1 - used)} of the memory is free" if used is not None else ""
+    return finding(
+        f"{units.share(fixed)} of a step does not grow with the batch{room}",
+        f"double the batch{'' if room else ', if memory allows'} (rescale the learning rate)",
+        fixed_share=fixed, memory_used_share=used, predicted_step_ratio=2 - fixed,
+    )  # fmt: skip

@@ -1,8 +1,8 @@
 """Books every nanosecond of a window exactly once, for one device.
 
 Busy time by the sweep line, idle time by cause; the buckets add up to the window to the
-nanosecond, and cutting a window in two gives the same totals (regime theory study, 1.1) but for
-other processes' turns, which are found by comparing launches.
+nanosecond, and cutting a window in two gives the same totals but for other processes' turns, which are
+found by comparing launches.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ union instead of per stream): the next activity was launched after the gap began
 being launched (launch), was queued and came within 5 us (back to back) or later (device wait).
 Causes of the host's part: what the trainer was seen doing, most specific first; else a
 synchronisation that let the queue run dry; else on the way to the next launch, or elsewhere.
-Of `elsewhere`, stack samples give `io` its part. Regime theory study, 1.4.
+Of `elsewhere`, stack samples give `io` its part.
 
 No cause, on purpose: `gil`, since samples say where a thread stands, never whether it holds the
 interpreter's lock or waits for it, and the sampler needs that lock itself: late samples look alike
@@ -37,7 +37,7 @@ DISPATCH_NS = 300_000
 outside any op is the host being elsewhere."""
 REFILL_NS = 3_000_000
 """Python and the first launches after a wait take a millisecond or two; who launches nothing for
-longer is away (A16). Recorded on an H200: under 1 ms after each of 6 500 waits of loops that read
+longer is away. Recorded on an H200: under 1 ms after each of 6 500 waits of loops that read
 values back, and 3.3 to 42 ms where the host worked on what it had read."""
 WAIT_NS = 20_000
 """A copy call that takes longer than this blocked on the device: an asynchronous one returns in
@@ -55,8 +55,6 @@ class Idle:
 
     causes_ns: dict[str, int]
     mechanical_ns: dict[str, int]
-    host_late_ns: int
-    """Idle time the host was late for, whatever the cause."""
     unrecorded_ns: int = 0
     """Time of the gaps in which nodes of CUDA graphs ran that nobody recorded."""
 
@@ -138,7 +136,7 @@ def book(
     causes |= {cause: int(times.sum()) for cause, times in gaps.causes_ns.items()}
     causes["io"] = int(causes["host"] * io_part)
     causes["host"] -= causes["io"]
-    return Idle(causes, gaps.mechanical_ns, gaps.mechanical_ns["host_late"], gaps.unrecorded_ns)
+    return Idle(causes, gaps.mechanical_ns, gaps.unrecorded_ns)
 
 
 def by_gap(

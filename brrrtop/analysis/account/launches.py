@@ -1,7 +1,7 @@
 """How far ahead of the GPU the host runs: launch lead, and rho.
 
 lead = kernel start - end of the call that launched it. Below 10 us nothing was queued: the GPU
-waited for the host, or was about to (regime theory study, 1.3).
+waited for the host, or was about to; on an idle H200 a launch takes some 4 us.
 """
 
 from __future__ import annotations

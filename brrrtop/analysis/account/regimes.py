@@ -5,7 +5,7 @@ Nsight Compute's own margin between its compute and memory verdicts; `unknown` w
 or the confidence is below the floor.
 
 The confidence comes from the lead and from what may lie elsewhere: of every kernel's time the part that
-its certainty leaves open (`sides`), and all that is unknown, counts for the runner-up. It is 0.5 where
+its certainty leaves open (`roofline`), and all that is unknown, counts for the runner-up. It is 0.5 where
 a verdict is about to tip into another, and 0.8 at a lead of 35 points without any doubt.
 """
 

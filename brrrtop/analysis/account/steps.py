@@ -17,7 +17,7 @@ from brrrtop.model.vocabulary import CallClass, MarkClass
 I8 = npt.NDArray[np.int64]
 
 WARM_UP_STEPS = 3
-"""Steps in which a process loads kernels, tunes and allocates (regime theory study, 1.1)."""
+"""Steps in which a process loads kernels, tunes and allocates (PyTorch's profiler recipe skips as many)."""
 LOADING_SHARE = 0.2
 """Of the window idle while kernels load: more than that is not the run's steady state."""
 _DILUTED = 2 * WARM_UP_STEPS

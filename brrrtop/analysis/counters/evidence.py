@@ -16,7 +16,7 @@ import numpy as np
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import rates as samples
-from brrrtop.analysis.counters.rates import Expected
+from brrrtop.analysis.counters.rates import Rates
 from brrrtop.analysis.counters.readings import mean_reading
 from brrrtop.analysis.kernels import roofline
 from brrrtop.analysis.kernels.amounts import COUNTERS
@@ -61,8 +61,8 @@ def refined(
     )
 
 
-def _column(told: list[tuple[float, float]]) -> Expected:
-    return Expected(np.array([rate for rate, _ in told]), np.array([doubt for _, doubt in told]))
+def _column(told: list[tuple[float, float]]) -> Rates:
+    return Rates(np.array([rate for rate, _ in told]), np.array([doubt for _, doubt in told]))
 
 
 def _tensor(group: Group, clock: float) -> tuple[float, float]:

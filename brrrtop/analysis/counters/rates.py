@@ -3,7 +3,7 @@
 A sample is the mean over its interval: the sum over kernel groups of the share of the interval
 that the group ran, times the activity it has while it runs. Over the hundreds of intervals of a
 burst that is a least squares problem with one unknown a group, in [0, 1] and near what its label
-lets expect (`solving`). Standard errors tell which groups the samples could tell apart.
+lets expect. Standard errors tell which groups the samples could tell apart.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.analysis.counters import least_squares
 from brrrtop.model.estimate import CounterSamples
 from brrrtop.model.tables import I8, Activities, Samples, Span, Window
 
@@ -27,34 +26,22 @@ MOST_SAMPLES = 6_000
 """The newest; more cost time and change nothing."""
 LEAST_NOISE = 0.01
 """Readings are never taken for better than this."""
-COLUMNS = ("tensor", "dram")
+_SWEEPS, _SETTLED = 200, 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rate:
-    """One activity by group while it runs, shape (g,) each."""
+class Rates:
+    """One activity by group while it runs, 0..1, expected or measured; shape (g,) each."""
 
     rates: F8
     errors: F8
-    """Standard errors, that of what was expected where the samples said nothing."""
-    left: F8
-    """Standard error over the doubt there was before, 0..1."""
-    fit: float
-    """Share of the variance of the readings that the rates explain."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Expected:
-    """What the labels let expect of one activity, shape (g,) each."""
-
-    rates: F8
-    doubts: F8
+    """Standard errors; of what was expected where the samples said nothing."""
 
 
 def measured(
-    window: Window, group_of: I8, expected: Mapping[str, Expected]
-) -> dict[str, Rate] | None:
-    """Rates by column of `COLUMNS`, those that were sampled; None: too few samples to use.
+    window: Window, group_of: I8, expected: Mapping[str, Rates]
+) -> dict[str, Rates] | None:
+    """Rates by column of the samples, those that were read; None: too few samples to use.
 
     Args:
         group_of: Group of each activity of the window.
@@ -63,13 +50,14 @@ def measured(
     samples = _usable(window)
     if samples is None:
         return None
-    shares = overlap_shares(window.activities, group_of, samples, len(expected["tensor"].rates))
-    found = {}
-    for column in COLUMNS:
-        read = getattr(samples, column)
-        if column in expected and np.isfinite(read).all():
-            found[column] = _solved(shares, read, expected[column])
-    return found or None
+    size = len(next(iter(expected.values())).rates)
+    shares = overlap_shares(window.activities, group_of, samples, size)
+    columns = {name: getattr(samples, name) for name in expected}
+    return {
+        name: _solved(shares, read, expected[name])
+        for name, read in columns.items()
+        if np.isfinite(read).all()
+    } or None
 
 
 def summary(window: Window) -> CounterSamples | None:
@@ -83,16 +71,39 @@ def summary(window: Window) -> CounterSamples | None:
     return CounterSamples(len(samples), int(np.median(lengths)), int(placed.sum()), error)
 
 
-def _solved(shares: F8, read: F8, expected: Expected) -> Rate:
-    noise = 5 * LEAST_NOISE
+def _solved(shares: F8, read: F8, expected: Rates) -> Rates:
+    solution = solve(shares, read, expected, 5 * LEAST_NOISE)
     # What is left unexplained is the noise; the second round knows it.
-    for _ in range(2):
-        solution = least_squares.solve(shares, read, expected.rates, expected.doubts, noise)
-        left = read - shares @ solution.rates
-        noise = max(LEAST_NOISE, float(np.sqrt(np.mean(left**2))))
-    variance = float(read.var())
-    fit = 1.0 - float(np.mean(left**2)) / variance if variance > 0 else 0.0
-    return Rate(solution.rates, solution.left * expected.doubts, solution.left, fit)
+    left = read - shares @ solution.rates
+    return solve(shares, read, expected, max(LEAST_NOISE, float(np.sqrt(np.mean(left**2)))))
+
+
+def solve(shares: F8, readings: F8, expected: Rates, noise: float) -> Rates:
+    """Rates that explain the readings and stay near what was expected.
+
+    Minimises |shares·rates - readings|²/noise² + |(rates - expected)/errors|² over [0, 1], one coordinate
+    at a time: what the rows cannot tell apart stays as expected, and its error says so.
+
+    Args:
+        shares: Part of interval w that group g runs, shape (w, g).
+        readings: One activity per interval, shape (w,).
+        noise: Standard error of one reading.
+    """
+    weight = 1.0 / np.maximum(expected.errors, 1e-6) ** 2
+    square = shares.T @ shares / noise**2 + np.diag(weight)
+    target = shares.T @ readings / noise**2 + weight * expected.rates
+    rates = np.clip(expected.rates, 0.0, 1.0)
+    for _ in range(_SWEEPS):
+        moved = 0.0
+        for k in range(len(rates)):
+            best = rates[k] + (target[k] - square[k] @ rates) / square[k, k]
+            best = min(1.0, max(0.0, best))
+            moved = max(moved, abs(best - rates[k]))
+            rates[k] = best
+        if moved < _SETTLED:
+            break
+    left = np.sqrt(np.clip(np.diag(np.linalg.inv(square)) * weight, 0.0, 1.0))
+    return Rates(rates, left * expected.errors)
 
 
 def _usable(window: Window) -> Samples | None:
@@ -110,10 +121,10 @@ def _usable(window: Window) -> Samples | None:
 def _within(samples: Samples, spans: tuple[Span, ...]) -> npt.NDArray[np.bool_]:
     starts = samples.starts_ns + samples.offsets_ns
     ends = samples.ends_ns + samples.offsets_ns
-    found = np.zeros(len(samples), np.bool_)
+    inside = np.zeros(len(samples), np.bool_)
     for span in spans:
-        found |= (starts >= span.t0_ns) & (ends <= span.t1_ns)
-    return found
+        inside |= (starts >= span.t0_ns) & (ends <= span.t1_ns)
+    return inside
 
 
 def overlap_shares(acts: Activities, group_of: I8, samples: Samples, size: int) -> F8:
@@ -129,5 +140,4 @@ def overlap_shares(acts: Activities, group_of: I8, samples: Samples, size: int) 
     shared = np.minimum(acts.ends_ns[rows], high[at]) - np.maximum(acts.starts_ns[rows], low[at])
     cells = at * size + group_of[rows]
     time = np.bincount(cells, np.maximum(shared, 0), len(low) * size)
-    found: F8 = time.reshape(len(low), size) / (high - low)[:, None]
-    return found
+    return np.asarray(time.reshape(len(low), size) / (high - low)[:, None], np.float64)

@@ -1,7 +1,7 @@
 """What a group of equal kernels does, which side of the roofline it is on, and what tells that.
 
 Evidence, weakest first: L1 name and grid, L1.5 bytes from ATen name and grid, L2 FLOPs and bytes from
-recorded shapes, L3 hardware counters (`counters`). The rules are those of `sides`.
+recorded shapes, L3 hardware counters (`counters`). The rules are those of `roofline`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Group:
     """Share of the SMs its grid reaches; 1 for a full grid."""
     side: Side
     certainty: float
-    """How sure its side is, 0..1 (`sides`)."""
+    """How sure its side is, 0..1 (`roofline`)."""
     level: int
     """Into `EVIDENCE`."""
     flop: float | None = None
@@ -161,7 +161,7 @@ class Classifier:
         highest = roofline.highest_intensity(
             group.name, group.facts, group.blocks, self._sms, flop_at_most, is_score
         )
-        return roofline.by_name(group.name, group.family, ridge, highest, is_score)
+        return roofline.by_name(group.name, group.family, ridge, highest)
 
     def _geometry(self, row: int) -> tuple[float | None, float | None]:
         """Waves and the share of the SMs reached; None where the device is unknown.

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
-from brrrtop.analysis.kernels.attention_matmuls import score_products
 from brrrtop.analysis.kernels.classifier import Classifier, Group
 from brrrtop.analysis.kernels.twins import twin_groups
+from brrrtop.analysis.kernels.written_attention import written_attention
 from brrrtop.model.estimate import Side
 from brrrtop.model.tables import Activities, ActivityType, Bool, Window
 
@@ -115,7 +115,10 @@ def _group(window: Window) -> _Grouping:
         op_ids[~np.isin(op_ids, np.array(telling, np.int64))] = -1
         # All nodes of a CUDA graph carry its launch's id: the op around that is not what a node does.
         op_ids[acts.graph_ids > 0] = -1
-    scores = score_products(window)
+    attention, scores = written_attention(window), None
+    if attention is not None:
+        scores = np.zeros(len(acts), np.bool_)
+        scores[attention.products] = True
     key = _key(acts, scores)
     _, first, inverse, counts = np.unique(
         key * _MIX + op_ids.view(np.uint64),
@@ -162,8 +165,8 @@ def _key(acts: Activities, scores: Bool | None) -> npt.NDArray[np.uint64]:
 def _at_work(acts: Activities) -> I8:
     """Durations less what a kernel was resident while its predecessor on the stream still ran.
 
-    Programmatic dependent launch starts the next kernel of a stream early; it then waits inside
-    (regime theory study, 1.2).
+    Programmatic dependent launch (CUDA programming guide) starts the next kernel of a stream early; it
+    then waits inside.
     """
     durations: I8 = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     if len(acts) < 2:

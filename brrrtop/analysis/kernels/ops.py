@@ -1,7 +1,8 @@
 """Evidence L2: FLOPs and bytes of a framework op from the shapes it was called with.
 
-Formulas: regime theory study, section 1.6. Bytes are the least an op can move (each input read
-once, each output written once), so an achieved rate is a floor.
+A product is 2MNK FLOPs, attention two products forward and five backward (Dao et al., FlashAttention).
+Bytes are the least an op can move, each input read and each output written once, so an achieved rate is
+a floor (Williams et al., Roofline).
 """
 
 from __future__ import annotations

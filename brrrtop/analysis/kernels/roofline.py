@@ -121,20 +121,15 @@ def by_intensity(flop: float, size_bytes: float, ridge: float, reached: float) -
     return Bound(Side.COMPUTE if octaves >= 0 else Side.MEMORY, certainty)
 
 
-def by_name(
-    name: str, family: Family, ridge: float | None, highest: float | None, is_score: bool
-) -> Bound:
+def by_name(name: str, family: Family, ridge: float | None, highest: float | None) -> Bound:
     """The side of a contraction of which only name, grid and duration are known.
 
     Args:
         highest: FLOP per byte that it cannot be above (`highest_intensity`).
-        is_score: A product of attention written out, by its place in the sequence.
     """
     if family.name == "gemm-skinny" or _DEPTHWISE.search(name):
         return Bound(Side.MEMORY, BY_BOUND)
-    if ridge is None or highest is None:
-        return Bound(Side.COMPUTE, BY_NAME)
-    if highest < ridge:
+    if ridge is not None and highest is not None and highest < ridge:
         return Bound(Side.MEMORY, BY_BOUND)
     return Bound(Side.COMPUTE, BY_NAME)
 

@@ -39,35 +39,15 @@ class Role(IntEnum):
     POOL = 17
 
 
-_ROLE_OF_FAMILY: dict[str, Role] = {
-    "collective": Role.COMM,
-    "copy": Role.COPY,
-    "memset": Role.SET,
-    "gemm": Role.GEMM,
-    "gemm-grouped": Role.GEMM,
-    "gemm-skinny": Role.SKINNY,
-    "gemm-epilogue": Role.SKINNY,
-    "gemm-reduce": Role.SKINNY,
-    "conv": Role.CONV,
-    "conv-transform": Role.CONV,
-    "layout": Role.LAYOUT,
-    "attention": Role.ATTENTION,
-    "attention-aux": Role.ATTENTION,
-    "fused": Role.FUSED,
-    "norm": Role.NORM,
-    "softmax": Role.SOFTMAX,
-    "optimizer": Role.OPTIMIZER,
-    "index": Role.INDEX,
-    "sort": Role.INDEX,
-    "routing": Role.INDEX,
-    "reduction": Role.REDUCTION,
-    "random": Role.POINTWISE,
-    "concat": Role.POINTWISE,
-    "activation": Role.POINTWISE,
-    "elementwise": Role.POINTWISE,
-    "rearrange": Role.POINTWISE,
-    "pool": Role.POOL,
-}
+_FAMILIES = {
+    Role.COMM: "collective", Role.COPY: "copy", Role.SET: "memset", Role.GEMM: "gemm gemm-grouped",
+    Role.SKINNY: "gemm-skinny gemm-epilogue gemm-reduce", Role.CONV: "conv conv-transform",
+    Role.LAYOUT: "layout", Role.ATTENTION: "attention attention-aux", Role.FUSED: "fused",
+    Role.NORM: "norm", Role.SOFTMAX: "softmax", Role.OPTIMIZER: "optimizer",
+    Role.INDEX: "index sort routing", Role.REDUCTION: "reduction", Role.POOL: "pool",
+    Role.POINTWISE: "random concat activation elementwise rearrange",
+}  # fmt: skip
+_ROLE_OF_FAMILY = {name: role for role, names in _FAMILIES.items() for name in names.split()}
 
 
 class Trait(IntFlag):
@@ -95,8 +75,6 @@ class Trait(IntFlag):
     reads is needed anyway."""
     COPYING = 2048
     """Only moves elements: contiguous, cat, transpose."""
-    FP32_STORAGE = 4096
-    """Reads or writes float tensors."""
     GATHERING = 16384
     """Searches, sorts or picks elements."""
     OLD_CONV = 32768
@@ -129,7 +107,6 @@ _TRAITS: tuple[tuple[Trait, re.Pattern[str]], ...] = tuple(
             r"bfloat16_copy_kernel|float16_copy|half_copy|direct_copy_kernel.*LoadWithCast",
         ),
         (Trait.COPYING, r"direct_copy_kernel|CatArray|transpose"),
-        (Trait.FP32_STORAGE, r"<float\b|lambda\(float\b"),
         (Trait.GATHERING, r"topk|TopK|[sS]ort|[gG]ather|scatter|multinomial|argmax|ArgMax"),
         (
             Trait.OLD_CONV,
@@ -164,7 +141,7 @@ def role_of(name: str) -> Role:
 
 @lru_cache(maxsize=1 << 16)
 def traits_of(name: str) -> Trait:
-    """All traits `name` states. Source: regime-theory, section 2.2 (GEMM name grammar)."""
+    """All traits `name` states."""
     found = Trait.NONE
     for trait, pattern in _TRAITS:
         if pattern.search(name):

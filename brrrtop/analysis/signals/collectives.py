@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-import numpy as np
-
-from brrrtop.analysis.kernels.traits import Role, used
+from brrrtop.analysis.kernels.traits import Role
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model import intervals
 
 SHORT_NS = 50_000
-_EXCHANGES = re.compile(
-    r"SendRecv|All_?to_?All|::(cached_)?(combine|dispatch|notify)|deep_ep::", re.IGNORECASE
-)
+_EXCHANGES = r"(?i)SendRecv|All_?to_?All|::(cached_)?(combine|dispatch|notify)|deep_ep::"
 """NCCL's kernel of sends and receives, of which torch makes all-to-alls too; DeepEP's of experts."""
 
 
@@ -23,7 +18,6 @@ class Collectives:
     """Collectives of the window on this rank."""
 
     count: int
-    total_ns: int
     short: int
     """Under 50 us each: too little to be worth a launch of its own."""
     exchanged_share: float | None
@@ -45,13 +39,9 @@ def collectives(joined: Joined) -> Collectives:
         activities.starts_ns[rows], activities.ends_ns[rows], span.t0_ns, span.t1_ns
     )
     alone = high - low - cover.between(low, high)
-    exchanges = np.zeros(len(joined.window.names), np.bool_)
-    for name_id in used(activities.name_ids, rows):
-        exchanges[name_id] = _EXCHANGES.search(joined.window.names[name_id]) is not None
-    exchanged = int(alone[exchanges[activities.name_ids[rows]]].sum())
+    exchanged = int(alone[joined.named(_EXCHANGES, rows)[rows]].sum())
     return Collectives(
         count=int(rows.sum()),
-        total_ns=int(length.sum()),
         short=int((length < SHORT_NS).sum()),
         exchanged_share=exchanged / int(alone.sum()) if alone.any() else None,
     )

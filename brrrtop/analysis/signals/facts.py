@@ -10,23 +10,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
-from brrrtop.analysis.account.pauses import Pauses, pauses
 from brrrtop.analysis.counters.readings import Readings, readings
-from brrrtop.analysis.kernels.traits import Role, used
+from brrrtop.analysis.kernels.traits import used
+from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
 from brrrtop.analysis.signals.chains import Chains, chains
 from brrrtop.analysis.signals.checkpoints import Checkpoints, saves
 from brrrtop.analysis.signals.collectives import Collectives, collectives
-from brrrtop.analysis.signals.cpu_work import CpuWork, cpu_work
 from brrrtop.analysis.signals.embeddings import DenseGradients, dense_gradients
-from brrrtop.analysis.signals.host_activity import Hosts, hosts
-from brrrtop.analysis.signals.host_reads import HostReads, value_reads
-from brrrtop.analysis.signals.joined import Joined, joined
+from brrrtop.analysis.signals.host_activity import (
+    CpuWork,
+    Hosts,
+    Pauses,
+    cpu_work,
+    hosts,
+    pauses,
+)
+from brrrtop.analysis.signals.joined import joined
 from brrrtop.analysis.signals.optimizers import Optimizer, optimizer
 from brrrtop.analysis.signals.precision import Precision, precision
 from brrrtop.analysis.signals.recomputation import recomputed_ns
 from brrrtop.analysis.signals.syncs import Syncs, syncs
 from brrrtop.analysis.signals.transfers import Transfers, transfers, wait_p50_ns
-from brrrtop.analysis.signals.written_attention import WrittenAttention, eager_attention
 from brrrtop.kernel_names.architecture import least_capability
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import I8, TimeSlices, Window
@@ -45,7 +49,8 @@ class Facts:
     """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
     chains: Chains | None
     attention: WrittenAttention | None
-    eager_norm_ns: int
+    attention_ns: int
+    """Of its products and everything between them."""
     precision: Precision
     transfers: Transfers
     """Less the copies of `saves`."""
@@ -55,7 +60,6 @@ class Facts:
     """Half of the waits for input are shorter; None: none is marked."""
     syncs: Syncs | None
     cpu_work: CpuWork | None
-    value_reads: HostReads | None
     optimizer: Optimizer | None
     hosts: Hosts
     saves_between: Pauses | None
@@ -83,7 +87,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
     seen = joined(window, call_rows)
     guessed = estimate.steps.source == "period"
     saved = saves(seen, None if guessed else estimate.steps_covered)
-    attention = eager_attention(seen)
+    attention = written_attention(window)
     excluded = seen.in_optimizer.copy()
     if attention is not None:
         excluded[attention.rows] = True
@@ -98,7 +102,7 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         dispatch_idle_ns=int(gaps[gaps <= DISPATCH_NS].sum()),
         chains=chains(seen, excluded),
         attention=attention,
-        eager_norm_ns=_eager_norm_ns(seen),
+        attention_ns=0 if attention is None else int(seen.durations_ns[attention.rows].sum()),
         precision=precision(seen, None if attention is None else attention.rows),
         transfers=transfers(seen, saved),
         saves=saved,
@@ -106,7 +110,6 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         wait_p50_ns=wait_p50_ns(seen),
         syncs=syncs(seen, saved),
         cpu_work=cpu_work(seen),
-        value_reads=value_reads(seen, estimate.steps),
         optimizer=optimizer(seen),
         hosts=hosts(seen),
         saves_between=pauses(window, MarkClass.CHECKPOINT),
@@ -120,31 +123,3 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
     )
 
 
-def _eager_norm_ns(seen: Joined) -> int:
-    """Forward time of norms written out: a mean between pointwise kernels, and a root right after it.
-
-    Their kernels: pow, mean, add, rsqrt, mul, mul; of a layer norm: mean,
-    sub, pow, mean, add, sqrt, div, mul, add.
-    """
-    window = seen.window
-    root = np.zeros(len(window.names), np.bool_)
-    mean = np.zeros(len(window.names), np.bool_)
-    plain = seen.is_role(Role.POINTWISE, Role.REDUCTION)
-    for name_id in used(window.activities.name_ids, plain):
-        root[name_id] = "sqrt_kernel" in window.names[name_id]
-        mean[name_id] = "MeanOps" in window.names[name_id]
-    at = np.flatnonzero(seen.kernels)
-    names = window.activities.name_ids[at]
-    centre = np.flatnonzero(root[names])
-    found = np.zeros(len(at), np.bool_)
-    for step in range(1, 4):
-        near = centre[centre >= step]
-        hit = near[mean[names[near - step]]]
-        for offset in range(-step - 1, 4):
-            found[np.clip(hit + offset, 0, len(at) - 1)] = True
-        for back in range(2, 4):  # the mean that a layer norm takes off first
-            centred = hit[hit >= step + back]
-            centred = centred[mean[names[centred - step - back]]]
-            for offset in range(-step - back, -step - 1):
-                found[centred + offset] = True
-    return int(seen.durations_ns[at][found & plain[at]].sum())

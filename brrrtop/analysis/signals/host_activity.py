@@ -1,4 +1,4 @@
-"""What the trainer's host side showed: driver calls and marks, as counts and times."""
+"""What the trainer's host side showed: driver calls, marks, and ops that launch nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.analysis.account.launches import loading_ns
-from brrrtop.analysis.signals.joined import Joined, mark_spans
-from brrrtop.analysis.signals.syncs import dearest_names
+from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
+from brrrtop.analysis.signals.joined import Joined
+from brrrtop.analysis.signals.syncs import largest_names
 from brrrtop.model import intervals
-from brrrtop.model.tables import Bool, Window
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.model.tables import Calls, Marks, Window
+from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+
+CPU_OP_NS = 100_000
+"""A shorter op is what any loop does between two launches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +26,8 @@ class Occurrences:
     total_ns: int = 0
     """Union of their spans."""
     largest_ns: int = 0
-    value: int = 0
-    """Sum of the values of point marks (retries) or largest value of ranges."""
     names: tuple[tuple[str, int, int], ...] = ()
-    """Name, count, ns; dearest first, at most three."""
+    """Name, count, ns; largest first, at most three."""
     idle_ns: int = 0
     """Part of their spans in which the device was idle."""
 
@@ -44,83 +46,134 @@ class Hosts:
     compiles: Occurrences
     recompiles: int
     gc: Occurrences
+    gc_generation: int
     checkpoint: Occurrences
     logging: Occurrences
     retries: int
     """Caching-allocator retries."""
-    launches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Marks of one class on the training thread, over the minute around the window or less of it."""
+
+    count: int
+    total_ns: int
+    """Union of their spans."""
+    largest_ns: int
+    of_ns: int
+    """From the first to the last thing that was seen then."""
+
+    @property
+    def share(self) -> float | None:
+        """Of the time; None for one alone, whose period nobody knows."""
+        return self.total_ns / self.of_ns if self.count > 1 and self.of_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class CpuWork:
+    """Ops on tensors of the host in gaps of the device, as the average of weights copied there."""
+
+    total_ns: int
+    after_reads_ns: int
+    """Of them in gaps that begin with the end of a large copy to the host."""
+    name: str
+    """Of those that take the most time."""
 
 
 def hosts(joined: Joined) -> Hosts:
     """Host facts; zero where nothing was seen."""
-    window = joined.window
-    calls = window.calls
-    idle = intervals.Cover(joined.gap_starts_ns, joined.gap_ends_ns)
-    launch = np.isin(calls.classes, (CallClass.LAUNCH,))
-    launch &= calls.ends_ns > window.span.t0_ns
-    marks = window.marks
+    window, marks, calls = joined.window, joined.window.marks, joined.window.calls
     compiles = marks.classes == MarkClass.COMPILE
     retries = marks.classes == MarkClass.ALLOCATOR
+    collections = marks.values[marks.classes == MarkClass.GC]
+    began = np.sort(window.activities.starts_ns)
+    late = calls.starts_ns >= began[len(began) // 2] if len(began) else False
+
+    def seen(table: Calls | Marks, kind: int) -> Occurrences:
+        return _occurrences(joined, table, kind)
+
     return Hosts(
-        allocs_late=_allocs_late(window),
-        allocs=_calls(window, CallClass.ALLOC, idle),
-        modules=_calls(window, CallClass.MODULE, idle),
+        allocs=seen(calls, CallClass.ALLOC),
+        allocs_late=int(((calls.classes == CallClass.ALLOC) & late).sum()),
+        modules=seen(calls, CallClass.MODULE),
         loading_ns=loading_ns(window, joined.launch_rows),
-        compiles=_marks(window, MarkClass.COMPILE, idle),
+        compiles=seen(marks, MarkClass.COMPILE),
         recompiles=int((marks.values[compiles] > 0).sum()),
-        gc=_marks(window, MarkClass.GC, idle),
-        checkpoint=_marks(window, MarkClass.CHECKPOINT, idle),
-        logging=_marks(window, MarkClass.LOGGING, idle),
+        gc=seen(marks, MarkClass.GC),
+        gc_generation=int(collections.max(initial=0)),
+        checkpoint=seen(marks, MarkClass.CHECKPOINT),
+        logging=seen(marks, MarkClass.LOGGING),
         retries=int(np.maximum(marks.values[retries], 1).sum()),
-        launches=int(launch.sum()),
     )
 
 
-def _allocs_late(window: Window) -> int:
-    began = window.activities.starts_ns
-    if not len(began):
-        return 0
-    late = window.calls.starts_ns >= np.sort(began)[len(began) // 2]
-    return int(((window.calls.classes == CallClass.ALLOC) & late).sum())
-
-
-def _marks(window: Window, mark_class: int, idle: intervals.Cover) -> Occurrences:
-    rows = np.asarray(window.marks.classes == mark_class)
-    starts, ends = mark_spans(window, mark_class)
-    low, high = intervals.clip(starts, ends, window.span.t0_ns, window.span.t1_ns)
-    length = high - low
-    values = window.marks.values[rows]
+def _occurrences(joined: Joined, table: Calls | Marks, kind: int) -> Occurrences:
+    span = joined.window.span
+    rows = np.flatnonzero(
+        (table.classes == kind) & (table.ends_ns > span.t0_ns) & (table.starts_ns < span.t1_ns)
+    )
+    if not len(rows):
+        return Occurrences()
+    low, high = intervals.clip(table.starts_ns[rows], table.ends_ns[rows], span.t0_ns, span.t1_ns)
+    starts, ends = intervals.merge_unsorted(low, high)
+    idle = intervals.Cover(joined.gap_starts_ns, joined.gap_ends_ns)
     return Occurrences(
-        count=int(rows.sum()),
-        total_ns=int(length.sum()),
-        largest_ns=int(length.max()) if len(length) else 0,
-        value=int(values.max()) if len(values) else 0,
-        names=dearest_names(window, np.flatnonzero(rows), 3),
-        idle_ns=int(idle.between(low, high).sum()) if len(length) else 0,
-    )
-
-
-def _calls(window: Window, call_class: int, idle: intervals.Cover) -> Occurrences:
-    calls = window.calls
-    rows: Bool = np.asarray(calls.classes == call_class)
-    low, high = intervals.clip(
-        calls.starts_ns[rows], calls.ends_ns[rows], window.span.t0_ns, window.span.t1_ns
-    )
-    low, high = low[high > low], high[high > low]
-    starts, ends = intervals.merge(low, high)
-    return Occurrences(
-        count=len(low),
+        count=len(rows),
         total_ns=intervals.total(starts, ends),
-        largest_ns=int((high - low).max()) if len(low) else 0,
-        names=_call_names(window, rows),
-        idle_ns=int(idle.between(starts, ends).sum()) if len(starts) else 0,
+        largest_ns=int((high - low).max()),
+        names=largest_names(joined.window.names, table, rows, 3),
+        idle_ns=int(idle.between(starts, ends).sum()),
     )
 
 
-def _call_names(window: Window, rows: Bool) -> tuple[tuple[str, int, int], ...]:
-    ids, inverse = np.unique(window.calls.name_ids[rows], return_inverse=True)
-    time = np.zeros(len(ids), np.int64)
-    np.add.at(time, inverse, (window.calls.ends_ns - window.calls.starts_ns)[rows])
-    counts = np.bincount(inverse, minlength=len(ids))
-    order = np.argsort(-time, kind="stable")[:3]
-    return tuple((window.names[ids[i]], int(counts[i]), int(time[i])) for i in order)
+def pauses(window: Window, kind: MarkClass) -> Pauses | None:
+    """Marks of a class between bursts too; None where nobody looked at the training thread, or none was seen.
+
+    A burst holds a few steps and may lie between two saves for a whole watch; marks come at all times.
+    The training thread is the one that stack samples are of.
+    """
+    marks = window.watched
+    if marks is None:
+        return None
+    tids = marks.tids[marks.classes == MarkClass.STACK]
+    rows = np.flatnonzero((marks.classes == kind) & np.isin(marks.tids, np.unique(tids)))
+    if not len(rows):
+        return None
+    starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
+    return Pauses(
+        count=len(rows),
+        total_ns=intervals.total(*intervals.merge(starts, ends)),
+        largest_ns=int((ends - starts).max()),
+        of_ns=int(marks.ends_ns.max() - marks.starts_ns.min()),
+    )
+
+
+def cpu_work(joined: Joined) -> CpuWork | None:
+    """Ops that began and ended in one idle gap; None without any. Only a profiler records ops.
+
+    What launches a kernel or a copy ends the gap or outlasts it, so it is none of them.
+    """
+    marks, acts = joined.window.marks, joined.window.activities
+    ops = np.flatnonzero(
+        (marks.classes == MarkClass.OP) & (marks.ends_ns - marks.starts_ns >= CPU_OP_NS)
+    )
+    ops = ops[np.lexsort((-marks.ends_ns[ops], marks.starts_ns[ops]))]
+    if not len(ops) or not len(joined.gap_rows):
+        return None
+    starts, ends = marks.starts_ns[ops], marks.ends_ns[ops]
+    at = np.maximum(np.searchsorted(joined.gap_starts_ns, starts, "right") - 1, 0)
+    within = (starts >= joined.gap_starts_ns[at]) & (ends <= joined.gap_ends_ns[at])
+    within &= ends <= joined.launched_ns[joined.gap_rows[at]]
+    ops, at = ops[within], at[within]
+    # Ops within others are counted with them.
+    reach = np.maximum.accumulate(marks.ends_ns[ops])
+    outer = np.concatenate(([True], marks.starts_ns[ops][1:] >= reach[:-1]))[: len(ops)]
+    ops, at = ops[outer], at[outer]
+    if not len(ops):
+        return None
+    large = (acts.copy_kinds == CopyKind.DTOH) & (acts.size_bytes > READ_BACK_BYTES)
+    read = np.isin(joined.gap_starts_ns, acts.ends_ns[large & ~joined.kernels])[at]
+    lengths = marks.ends_ns[ops] - marks.starts_ns[ops]
+    name = largest_names(joined.window.names, marks, ops, 1)[0][0]
+    return CpuWork(int(lengths.sum()), int(lengths[read].sum()), name)

@@ -5,18 +5,15 @@ Everything here is one pass of numpy over a window; nothing is judged.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.analysis.kernels.traits import tables
+from brrrtop.analysis.kernels.traits import tables, used
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, ActivityType, Bool, Window
 from brrrtop.model.vocabulary import MarkClass
-
-LATE_NS = 10_000
-"""A launch that ends less than this before its kernel starts found the device waiting
-(regime-theory, section 1.3)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,8 +29,6 @@ class Joined:
     """Row of the launching call in `Window.calls`; -1: unknown."""
     launched_ns: I8
     """Start of the launching call; the activity's own start where unknown."""
-    leads_ns: I8
-    """Start less end of the launch; -1 where unknown."""
     in_optimizer: Bool
     """Launched within an optimizer mark."""
     gap_rows: I8
@@ -55,6 +50,15 @@ class Joined:
         for role in roles:
             found |= self.roles == int(role)
         return found
+
+    def named(self, pattern: str, rows: Bool | None = None) -> Bool:
+        """Rows, of `rows` where given, whose name has a pattern."""
+        window = self.window
+        hit = np.zeros(len(window.names), np.bool_)
+        for name_id in used(window.activities.name_ids, rows):
+            hit[name_id] = re.search(pattern, window.names[name_id]) is not None
+        every = hit[window.activities.name_ids]
+        return np.asarray(every if rows is None else every & rows)
 
     def total_ns(self, rows: Bool) -> int:
         """Summed time of `rows`; overlapping activities count each."""
@@ -101,14 +105,10 @@ def joined(window: Window, call_rows: I8) -> Joined:
     """
     activities = window.activities
     roles, traits = tables(window)
-    rows = call_rows
-    known = rows >= 0
-    at = np.maximum(rows, 0)
+    known = call_rows >= 0
+    launched = activities.starts_ns
     if len(window.calls):
-        launched = np.where(known, window.calls.starts_ns[at], activities.starts_ns)
-        leads = np.where(known, np.maximum(activities.starts_ns - window.calls.ends_ns[at], 0), -1)
-    else:
-        launched, leads = activities.starts_ns, np.full(len(activities), -1, np.int64)
+        launched = np.where(known, window.calls.starts_ns[np.maximum(call_rows, 0)], launched)
     low, high = intervals.clip(
         activities.starts_ns, activities.ends_ns, window.span.t0_ns, window.span.t1_ns
     )
@@ -118,10 +118,9 @@ def joined(window: Window, call_rows: I8) -> Joined:
         durations_ns=high - low,
         roles=roles[activities.name_ids],
         traits=traits[activities.name_ids],
-        launch_rows=rows,
+        launch_rows=call_rows,
         launched_ns=launched,
-        leads_ns=leads,
-        in_optimizer=known & _in_optimizer(window, rows, launched),
+        in_optimizer=known & _in_optimizer(window, call_rows, launched),
         gap_rows=gap_rows,
         gap_starts_ns=gap_starts,
         gap_ends_ns=gap_ends,

@@ -15,16 +15,12 @@ from brrrtop.model.vocabulary import MarkClass
 
 _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 """torch.optim names the range of an update after the optimizer's class."""
-NEAR_ROWS = 12
-"""Kernels between two telling ones of an unfused update, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimizer:
     """Optimizer kernels of the window."""
 
-    marked: bool
-    """Its ranges were seen; else it was recognised by its kernels."""
     updates: int | None
     """Optimizer steps seen; None without marks."""
     kernels: int
@@ -42,18 +38,13 @@ def optimizer(joined: Joined) -> Optimizer | None:
     """The optimizer in the window; None when neither marks nor kernels show one."""
     starts, ends = mark_spans(joined.window, MarkClass.OPTIMIZER)
     ranged = bool(len(starts)) and bool(joined.in_optimizer.any())
-    foreach, fused = joined.has(Trait.FOREACH), joined.has(Trait.FUSED_STEP)
-    parts = joined.has(Trait.ADAM_PART) & ~foreach & ~joined.is_role(Role.FUSED)
-    if fused.any():  # the model's own interpolation, as of a recurrent cell's states
-        parts[:] = False
     rows = joined.in_optimizer & joined.kernels
-    if not ranged and not _believable(rows, parts, foreach | fused):
-        rows = joined.kernels & (joined.is_role(Role.OPTIMIZER) | _around(parts))
+    if not ranged and not _believable(joined, rows):
+        rows = joined.kernels & joined.is_role(Role.OPTIMIZER)
     if not rows.any():
         return None
     low, high = intervals.clip(starts, ends, joined.window.span.t0_ns, joined.window.span.t1_ns)
     return Optimizer(
-        marked=ranged,
         updates=len(starts) if ranged else None,
         kernels=int(rows.sum()),
         total_ns=joined.total_ns(rows),
@@ -70,24 +61,17 @@ def _kind(joined: Joined) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _around(parts: Bool) -> Bool:
-    """Rows from one part of an unfused update to the next, where they are near each other.
-
-    An Adam step is at most eight kernels a parameter, three of them with telling functors.
-    """
-    at = np.flatnonzero(parts)
-    edge = np.zeros(len(parts) + 1, np.int64)
-    near = np.flatnonzero(np.diff(at) <= NEAR_ROWS)
-    np.add.at(edge, at[near], 1)
-    np.add.at(edge, at[near + 1], -1)
-    return np.asarray((np.cumsum(edge[:-1]) > 0) | parts)
-
-
-def _believable(rows: Bool, parts: Bool, lists: Bool) -> bool:
-    """Whether rows found without ranges look like an update, not like clipping or logging."""
-    if not rows.any() or (rows & lists).any():
+def _believable(joined: Joined, rows: Bool) -> bool:
+    """Whether rows without ranges are an update per parameter, not clipping or logging: a tenth of them
+    are parts of Adam's. Beside a fused update those are the model's own, as of a recurrent cell's states."""
+    if (
+        not rows.any()
+        or (rows & joined.has(Trait.FOREACH)).any()
+        or joined.has(Trait.FUSED_STEP).any()
+    ):
         return False
-    return bool((rows & parts).sum() * 10 >= rows.sum())
+    parts = rows & joined.has(Trait.ADAM_PART) & ~joined.is_role(Role.FUSED)
+    return bool(parts.sum() * 10 >= rows.sum())
 
 
 def _span_ns(joined: Joined, rows: Bool) -> int:

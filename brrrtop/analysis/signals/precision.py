@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.analysis.kernels.traits import Role, Trait, used
+from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model.tables import I8, Bool, OpSignature
 from brrrtop.model.vocabulary import CopyKind
 
 IMAGE_AXES = 4
 """Batch, channels, height, width; a volume has one more."""
-_WRITES = re.compile(r"sort|scan|scatter|grad|backward|index_put|histogram|unique", re.IGNORECASE)
+_WRITES = r"(?i)sort|scan|scatter|grad|backward|index_put|histogram|unique"
 """Of index kernels: those of an embedding's gradient, which orders places and adds rows up."""
 BIG_BLOCKS = 16
 """GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
@@ -35,9 +34,6 @@ class Precision:
     double_kernels: int
     double_cast_ns: int
     """Part of `double_ns` that only converts from fp64 or to it."""
-    float_streaming_ns: int
-    """Pointwise, norm and reduction kernels over fp32 tensors."""
-    streaming_ns: int
     cast_ns: int
     """Conversions, less those of attention written out."""
     cast_kernels: int
@@ -52,7 +48,8 @@ class Precision:
     """Norms and pools of channels-first images."""
     old_conv_ns: int
     misaligned_ns: int
-    misaligned_names: tuple[str, ...]
+    misaligned_name: str | None
+    """Of those that take the most time."""
     odd_sizes: tuple[int, ...]
     """Inner sizes that are no multiple of 8, from recorded shapes, most frequent first."""
     old_attention_ns: int
@@ -72,10 +69,9 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
     matrix = joined.is_role(Role.GEMM, Role.CONV, Role.SKINNY) & kernels
     conv = joined.is_role(Role.CONV) & kernels
     simt = joined.has(Trait.SIMT)
-    streaming = kernels & joined.is_role(
-        Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS
-    )
-    misaligned = _misaligned(joined, matrix & ~conv)
+    misaligned = matrix & ~conv & joined.has(Trait.MISALIGNED)
+    misaligned &= joined.window.activities.blocks >= BIG_BLOCKS
+    index = joined.is_role(Role.INDEX) & kernels
     layout = joined.is_role(Role.LAYOUT) & kernels
     on_device = np.asarray(joined.window.activities.copy_kinds == CopyKind.DTOD)
     cast = kernels & joined.has(Trait.CAST)
@@ -97,10 +93,6 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         double_ns=total(double),
         double_kernels=int(double.sum()),
         double_cast_ns=total(double & moving & cast),
-        float_streaming_ns=total(
-            streaming & joined.has(Trait.FP32_STORAGE) & ~joined.has(Trait.HALF)
-        ),
-        streaming_ns=total(streaming),
         cast_ns=total(converting),
         cast_kernels=int(converting.sum()),
         copying_ns=total(copying),
@@ -110,27 +102,11 @@ def precision(joined: Joined, attention: I8 | None = None) -> Precision:
         nchw_other_ns=total(first & ~conv & ~layout),
         old_conv_ns=total(conv & joined.has(Trait.OLD_CONV)),
         misaligned_ns=total(misaligned),
-        misaligned_names=_names(joined, misaligned),
+        misaligned_name=_name(joined, misaligned),
         odd_sizes=_odd_sizes(joined, misaligned),
         old_attention_ns=total(kernels & joined.has(Trait.FLASH2)),
-        index_ns=total(kernels & joined.is_role(Role.INDEX)),
-        looked_up_ns=total(kernels & joined.is_role(Role.INDEX) & ~_named(joined, _WRITES)),
-    )
-
-
-def _named(joined: Joined, pattern: re.Pattern[str]) -> Bool:
-    """Rows with a name that holds the pattern."""
-    window = joined.window
-    found = np.zeros(len(window.names), np.bool_)
-    for name_id in used(window.activities.name_ids, joined.is_role(Role.INDEX)):
-        found[name_id] = pattern.search(window.names[name_id]) is not None
-    return np.asarray(found[window.activities.name_ids])
-
-
-def _misaligned(joined: Joined, products: Bool) -> Bool:
-    """Tensor-core products that load one or two elements at a time, small ones left out."""
-    return np.asarray(
-        products & joined.has(Trait.MISALIGNED) & (joined.window.activities.blocks >= BIG_BLOCKS)
+        index_ns=total(index),
+        looked_up_ns=total(index & ~joined.named(_WRITES, index)),
     )
 
 
@@ -158,13 +134,11 @@ def rows_of_ops(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
     return np.asarray(found)
 
 
-def _names(joined: Joined, rows: Bool) -> tuple[str, ...]:
-    ids, inverse = np.unique(joined.window.activities.name_ids[rows], return_inverse=True)
-    if not len(ids):
-        return ()
-    time = np.zeros(len(ids), np.int64)
-    np.add.at(time, inverse, joined.durations_ns[rows])
-    return tuple(joined.window.names[ids[i]] for i in np.argsort(-time)[:3])
+def _name(joined: Joined, rows: Bool) -> str | None:
+    if not rows.any():
+        return None
+    time = np.bincount(joined.window.activities.name_ids[rows], joined.durations_ns[rows])
+    return joined.window.names[int(np.argmax(time))]
 
 
 def _odd_sizes(joined: Joined, rows: Bool) -> tuple[int, ...]:

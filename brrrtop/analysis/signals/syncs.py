@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Checkpoints
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model import intervals
-from brrrtop.model.tables import I8, Bool, Window
+from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 
 WAITING_OPS = frozenset(
@@ -128,17 +129,18 @@ def _lines(window: Window, starts: I8, ends: I8) -> tuple[tuple[str, int, int], 
         rows = np.flatnonzero(marks.classes == MarkClass.STACK)
         at = marks.starts_ns[rows]
         rows = rows[held.between(at, at + 1) > 0]
-    return dearest_names(window, rows, 5)
+    return largest_names(window.names, marks, rows, 5)
 
 
-def dearest_names(window: Window, rows: I8, most: int) -> tuple[tuple[str, int, int], ...]:
-    """`(name, count, ns)` of mark `rows` grouped by name, dearest first."""
+def largest_names(
+    names: Sequence[str], table: Calls | Marks, rows: I8, most: int
+) -> tuple[tuple[str, int, int], ...]:
+    """`(name, count, ns)` of `rows` of a table grouped by name, most time first."""
     if not len(rows):
         return ()
-    marks = window.marks
-    ids, inverse = np.unique(marks.name_ids[rows], return_inverse=True)
+    ids, inverse = np.unique(table.name_ids[rows], return_inverse=True)
     time = np.zeros(len(ids), np.int64)
-    np.add.at(time, inverse, (marks.ends_ns - marks.starts_ns)[rows])
+    np.add.at(time, inverse, (table.ends_ns - table.starts_ns)[rows])
     counts = np.bincount(inverse, minlength=len(ids))
     order = np.lexsort((-counts, -time))[:most]
-    return tuple((window.names[ids[i]], int(counts[i]), int(time[i])) for i in order)
+    return tuple((names[ids[i]], int(counts[i]), int(time[i])) for i in order)

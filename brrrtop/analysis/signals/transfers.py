@@ -37,13 +37,12 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Transfers:
-    """Host and on-device copies of the window."""
+    """Host copies and memsets of the window."""
 
     pageable_up: Copies
     pinned_up: Copies
     pageable_down: Copies
     pinned_down: Copies
-    on_device: Copies
     set_ns: int
     """Memsets."""
     set_bytes: int
@@ -86,7 +85,6 @@ def transfers(joined: Joined, saved: Checkpoints | None = None) -> Transfers:
         pinned_up=copies(np.asarray(up & ~pageable_source)),
         pageable_down=copies(np.asarray(down & pageable_target)),
         pinned_down=copies(np.asarray(down & ~pageable_target)),
-        on_device=copies(np.asarray(activities.copy_kinds == CopyKind.DTOD)),
         set_ns=joined.total_ns(np.asarray(sets)),
         set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
     )

@@ -1,0 +1,187 @@
+"""Rules about whether what is seen can be trusted, and whether anything is worth an edit at all."""
+
+from __future__ import annotations
+
+from brrrtop.advisories.context import HEALTHY_GAIN, Context
+from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
+from brrrtop.analysis.account.steps import LOADING_SHARE
+from brrrtop.model.estimate import Regime
+from brrrtop.model.vocabulary import Metric
+from brrrtop.text import phrases, units
+
+COMPILE_IDLE = 0.05
+"""Of the window: less compiling does not shape it."""
+LOST = 0.01
+"""With more of the records lost no rule about kernels can be trusted."""
+UNRECORDED = 0.1
+"""With more of the time in graph nodes that nobody recorded no verdict stands."""
+FULL_UTIL, USEFUL = 0.9, 0.4
+"""nvidia-smi counts time with any kernel resident: a busy loop reads 90 % and more. A run that uses more
+of the roofs than the second is what GPU-Util says."""
+WATCHING, PROFILING = 0.03, 0.10
+"""What watching may add to a step, and torch.profiler, whose cost is estimated, before it is said."""
+BUSY = 0.25
+"""Of the time the GPU works, from which a loop may well be bound by it without the profiler."""
+UNKNOWN = 0.25
+"""With more of the time unclassed nobody can call a run healthy."""
+_PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.FP64_ACTIVE)
+
+
+@rule(
+    "warming-up", TRUST, "Too early to judge", is_gate=True,
+    when="the first three steps, or compiling or loading kernels that shapes the window: nothing else is "
+    "said",
+    unless="a short compile before six steps or more; a recompile, which has its own advice",
+)  # fmt: skip
+def warming_up(context: Context) -> Finding | None:
+    # A compile that is not the first belongs to steady state, and has its own advice.
+    hosts = context.facts.hosts
+    if not context.estimate.steps.warming_up or hosts.recompiles:
+        return None
+    loading = context.share(hosts.loading_ns)
+    shaped = loading >= LOADING_SHARE or context.idle("compile") >= COMPILE_IDLE
+    if (context.steps or 0) >= 6 and not shaped:
+        return None
+    spent = units.duration(hosts.compiles.total_ns)
+    return finding(
+        "the first steps load modules, tune and allocate"
+        + (f"; {units.share(loading)} of the time went so" if loading >= LOADING_SHARE else "")
+        + (f"; torch.compile took {spent}" if hosts.compiles.count else "")
+        + _uploaded(context),
+        "wait three steps, then judge",
+        waste="concluding anything from the first call: a compiled model's first call is slower "
+        "than eager",
+        confidence=0.95,
+        compile_ns=hosts.compiles.total_ns, module_loads=hosts.modules.count, loading_share=loading,
+    )  # fmt: skip
+
+
+def _uploaded(context: Context) -> str:
+    """What the GPU did in a warm-up that hides its share of the time: mostly take uploads."""
+    up = context.facts.transfers.pageable_up
+    spent = sum(row.total_ns for row in context.estimate.kernels)
+    if not spent or up.total_ns < 0.5 * spent:
+        return ""
+    why = "which pin_memory=True would make faster"
+    if up.early == up.count:
+        why = "all before its first kernel, as when a model is moved there"
+    return (
+        f"; of what the GPU itself did, {units.share(up.total_ns / spent)} is {up.count} uploads from "
+        f"pageable memory ({units.size(up.size_bytes)}), {why}"
+    )
+
+
+@rule(
+    "records-lost", TRUST, "Too many records are missing", is_gate=True,
+    when="over 1 % of the records were lost, or nodes of CUDA graphs that nobody recorded ran for over "
+    "10 % of the time: nothing else is said",
+    unless="–",
+)  # fmt: skip
+def records_lost(context: Context) -> Finding | None:
+    lost = context.facts.lost_share
+    hidden = context.share(context.estimate.account.unrecorded_ns)
+    if hidden > UNRECORDED:
+        return finding(
+            f"{phrases.unrecorded(context.estimate.account)}: where the time goes is open, and nothing "
+            "else is advised",
+            "record without CUDA graphs: torch.compile's mode='default', or enforce_eager",
+            waste="tuning by a trace that lacks most of what ran",
+            confidence=0.9, unrecorded_share=hidden,
+        )  # fmt: skip
+    if lost <= LOST:
+        return None
+    return finding(
+        f"{units.share(lost)} of the records were lost: shares are uncertain and nothing else is "
+        "advised",
+        "shorter bursts, or a bigger buffer: brrrtop attach --max-overhead 2%",
+        confidence=0.9, lost_share=lost,
+    )  # fmt: skip
+
+
+def _useful_share(context: Context) -> float | None:
+    """What is used of the roofs: by counters, the busiest pipe plus memory, which seldom peak together;
+    else busy time by achieved share of the roof. None when too little of it is known."""
+    readings, rows = context.facts.readings, context.estimate.kernels
+    memory = readings.mean(Metric.DRAM_ACTIVE)
+    pipes = [share for m in _PIPES if (share := readings.mean(m)) is not None]
+    if memory is not None and pipes:
+        return min(memory + max(pipes), 1.0)
+    known = [(r.total_ns, min(r.roof_share, 1.0)) for r in rows if r.roof_share is not None]
+    time = sum(spent for spent, _ in known)
+    if not time or time < 0.5 * sum(r.total_ns for r in rows):
+        return None
+    worked = context.share(context.estimate.account.worked_ns)
+    return worked * sum(spent * share for spent, share in known) / time
+
+
+@rule(
+    "misleading-util", TRUST, "GPU-Util says full, the GPU is not",
+    when="nvidia-smi says 90 % or more and less than 40 % of the roofs is used",
+    unless="a roof share that is known for too little of the time; another process on the GPU",
+)  # fmt: skip
+def misleading_util(context: Context) -> Finding | None:
+    util, useful = context.facts.readings.mean(Metric.SMI_UTIL), _useful_share(context)
+    if util is None or useful is None or util < FULL_UTIL or useful >= USEFUL:
+        return None
+    return finding(
+        f"nvidia-smi says {units.share(util)}, but only {units.share(useful)} of what this "
+        "GPU can do is done: that figure says a kernel was resident, not that it was useful",
+        "follow the first advisory here and ignore GPU-Util",
+        waste="concluding from a high GPU-Util that the GPU is the limit",
+        confidence=0.9, smi_util=util, useful_share=useful,
+    )  # fmt: skip
+
+
+@rule(
+    "monitor-cost", TRUST, "Watching costs too much",
+    when="watching adds 3 % to a step, beyond the error of that figure; or torch.profiler, by the step "
+    "simulated without it, 10 % of a loop that waits for launches, the GPU at work a quarter of the time",
+    unless="a figure whose error is larger than itself; a step that the GPU sets the pace of",
+)  # fmt: skip
+def monitor_cost(context: Context) -> Finding | None:
+    cost = context.facts.readings.mean(Metric.STEP_COST_SHARE)
+    error = context.facts.readings.mean(Metric.STEP_COST_ERROR_SHARE) or 0.0
+    if cost is not None and cost - error >= WATCHING:
+        return finding(
+            f"watching adds {units.share(cost)} to each step of this run",
+            "brrrtop attach --max-overhead 1%, or NVML only",
+            confidence=0.8, step_cost_share=cost, error_share=error,
+        )  # fmt: skip
+    step, busy = context.priced, context.share(context.estimate.account.busy_ns)
+    # With less at work the device waits for launches without a profiler too.
+    if step is None or not step.step.profiled or busy < BUSY or step.step.measured_ns <= 0:
+        return None
+    part = 1 - step.present_ns / step.step.measured_ns
+    if part < PROFILING or context.idle("launch") < PROFILING:
+        return None
+    return finding(
+        f"torch.profiler holds the launching thread up: without it a step would take some "
+        f"{units.duration(step.present_ns)} of these {units.duration(step.step.measured_ns)}",
+        "time some steps without the profiler, or watch them: brrrtop attach",
+        waste="believing the idle time before launches to the last percent",
+        confidence=0.7, profiler_share=part, step_ns=step.present_ns,
+    )  # fmt: skip
+
+
+@rule(
+    "none-healthy", COMPUTE, "Nothing worth an edit", is_last=True,
+    when="no edit that was simulated wins 5 %, and no other advice does",
+    unless="weak evidence about much of the time",
+)  # fmt: skip
+def none_healthy(context: Context) -> Finding | None:
+    estimate, rows = context.estimate, context.rows
+    if context.priced is None or context.ceilings is None or any(map(context.matters, rows)):
+        return None
+    if estimate.split.unknown > UNKNOWN or estimate.regime is Regime.UNKNOWN:
+        return None
+    best = rows[0] if rows else None
+    tried = "none applies"
+    if best is not None:
+        tried = f"the best of {len(rows)} is {best.edit}, with {units.share(max(best.saves, 0.0))}"
+    return finding(
+        f"no edit that brrrtop knows wins 5%: {tried}",
+        "stop tuning and train",
+        confidence=0.9 if best is not None and best.saves_high < 2 * HEALTHY_GAIN else 0.7,
+        compute_share=estimate.split.compute, memory_share=estimate.split.memory,
+        best_edit=best.edit if best else None, best_saves=best.saves if best else None,
+    )  # fmt: skip

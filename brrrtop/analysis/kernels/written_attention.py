@@ -1,0 +1,170 @@
+"""Attention written out: a softmax between two matrix products.
+
+Forward is `GEMM, scale, mask, softmax, dropout, GEMM`; backward has the softmax's derivative
+between the last product of the gradients into it and the first out of it. Names of the products say
+GEMM, and without shapes nothing else does. But the scores are their output or input: at most `head size`
+FLOPs a byte, and head sizes are 64 to 128 where ridges are 139 (V100) to 295 (H100): they are memory-bound.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.analysis.kernels.traits import Role, Trait, tables, used
+from brrrtop.model.tables import I8, Bool, OpSignature, Window
+
+_BATCHED = ("bmm", "baddbmm", "matmul", "einsum")
+_ONLY_BATCHED, _ONLY_PLAIN = ("bmm", "baddbmm"), ("mm", "addmm", "linear", "addmv", "mv")
+_FORWARD = (0, 1)
+_BACKWARD = (-1, 0, 1, 2)
+"""Products around the softmax that belong to it, as offsets from the one before it: backward has
+dV and dP before, dQ and dK after."""
+_UNKNOWN, _PLAIN, _IS_BATCHED = 0, 1, 2
+_FUSED_SOFTMAX = re.compile(r"^(?!.*(log_softmax|nll)).*(?<!prepare)_softmax")
+"""An Inductor kernel that holds a softmax and no loss."""
+_PRODUCTS = (Role.GEMM, Role.SKINNY)
+_BETWEEN = (Role.POINTWISE, Role.SOFTMAX, Role.COPY, Role.SET, Role.FUSED, Role.REDUCTION)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrittenAttention:
+    """Unfused attention of the window."""
+
+    count: int
+    """Softmax calls inside it, forward and backward."""
+    rows: I8
+    """Activities that belong to it: its products and everything between them."""
+    products: I8
+    shape: tuple[int, int, int, int] | None = None
+    """Batch x heads, queries, keys, head size of the largest; None where no shapes were recorded."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Products:
+    """Matrix products in stream order, shape (p,)."""
+
+    at: I8
+    """Position in the order."""
+    kinds: I8
+    """`_UNKNOWN`, `_PLAIN` or `_IS_BATCHED`, from recorded shapes or the op's name."""
+    op_ids: I8
+
+
+def written_attention(window: Window) -> WrittenAttention | None:
+    """Attention written out in the window; None when there is none."""
+    acts = window.activities
+    by_name, named_traits = tables(window)
+    softmax, written = by_name == Role.SOFTMAX, np.zeros(len(by_name), np.bool_)
+    for name_id in used(acts.name_ids):
+        name = window.names[name_id]
+        if by_name[name_id] == Role.FUSED:
+            softmax[name_id] = _FUSED_SOFTMAX.search(name) is not None
+        written[name_id] = by_name[name_id] == Role.POINTWISE and "::exp_kernel" in name
+    if not (softmax | written)[acts.name_ids].any():
+        return None
+    order = np.lexsort((acts.starts_ns, acts.stream_ids))
+    order = order[by_name[acts.name_ids[order]] != Role.SET]
+    ids, streams = acts.name_ids[order], acts.stream_ids[order]
+    roles, traits = by_name[ids], named_traits[ids]
+    is_product = np.isin(roles, _PRODUCTS)
+    products = _products(window, order, is_product & ((traits & Trait.EPILOGUE) == 0))
+    if len(products.at) < 2:
+        return None
+    at = np.flatnonzero((softmax | written)[ids])
+    before = np.searchsorted(products.at, at) - 1
+    kept = (before >= 0) & (before + 1 < len(products.at))
+    at, before = at[kept], before[kept]
+    # A loss, routing or a search between the products means that the softmax is no attention.
+    other = ~np.isin(roles, _BETWEEN) & ~is_product
+    other |= (traits & Trait.GATHERING) != 0
+    running = np.concatenate(([0], np.cumsum(other)))
+    low, high = products.at[before], products.at[before + 1]
+    kept = (running[high] == running[low]) & (streams[low] == streams[high])
+    kept &= products.kinds[before] != _PLAIN
+    # Written with exp and sum, it is only believed where shapes show batched products around it.
+    batched = products.kinds == _IS_BATCHED
+    kept &= softmax[ids][at] | (batched[before] & batched[before + 1])
+    at, before = at[kept], before[kept]
+    if not len(at):
+        return None
+    backward = ((traits & Trait.BACKWARD) != 0)[at]
+    return _gather(window, order, products, at, before, backward)
+
+
+def _gather(
+    window: Window, order: I8, products: _Products, at: I8, before: I8, backward: Bool
+) -> WrittenAttention:
+    """What lies from the first to the last product around each softmax."""
+    streams = window.activities.stream_ids[order]
+    edge = np.zeros(len(order) + 1, np.int64)
+    low, high = products.at[before].copy(), products.at[before + 1].copy()
+    own = np.zeros(len(products.at), np.bool_)
+    for offset in _BACKWARD:
+        index = np.clip(before + offset, 0, len(products.at) - 1)
+        mine = (backward | (offset in _FORWARD)) & (products.kinds[index] != _PLAIN)
+        mine &= (streams[products.at[index]] == streams[at]) & (index == before + offset)
+        low = np.where(mine, np.minimum(low, products.at[index]), low)
+        high = np.where(mine, np.maximum(high, products.at[index]), high)
+        own[index[mine]] = True
+    np.add.at(edge, low, 1)
+    np.add.at(edge, high + 1, -1)
+    return WrittenAttention(
+        count=len(at),
+        rows=np.sort(order[np.cumsum(edge[:-1]) > 0]),
+        products=order[products.at[own]],
+        shape=_score_shape(window, products, before[~backward]),
+    )
+
+
+def _products(window: Window, order: I8, product: Bool) -> _Products:
+    """The products of the window, with batching where shapes were recorded."""
+    at = np.flatnonzero(product)
+    links = window.links
+    op_ids = np.full(len(at), -1, np.int64)
+    if len(links):
+        wanted = window.activities.correlations[order[at]]
+        near = np.minimum(np.searchsorted(links.correlations, wanted), len(links) - 1)
+        hit = (links.correlations[near] == wanted) & (wanted != 0)
+        op_ids[hit] = links.op_ids[near[hit]]
+    ids, inverse = np.unique(op_ids, return_inverse=True)
+    kinds = [_kind(window.ops.get(op_id)) for op_id in ids.tolist()]
+    return _Products(at, np.array(kinds, np.int64)[inverse], op_ids)
+
+
+def _kind(op: OpSignature | None) -> int:
+    """Whether a product is batched, from its op's shapes; from its name where none were recorded."""
+    if op is None:
+        return _UNKNOWN
+    if _batched_size(op) is not None:
+        return _IS_BATCHED
+    if op.dims:
+        return _PLAIN
+    bare = op.name.rsplit("::", 1)[-1]
+    return _IS_BATCHED if bare in _ONLY_BATCHED else _PLAIN if bare in _ONLY_PLAIN else _UNKNOWN
+
+
+def _batched_size(op: OpSignature) -> tuple[int, int, int, int] | None:
+    """Batch, M, K, N of a batched product; None when `op` is none."""
+    if not any(op.name.endswith(name) for name in _BATCHED):
+        return None
+    dims = [d for d in op.dims if isinstance(d, tuple) and len(d) >= 3 and isinstance(d[0], int)]
+    if len(dims) < 2:
+        return None
+    # baddbmm carries the added tensor first; compiled code's calls end with the output.
+    left, right = dims[1:3] if "baddbmm" in op.name and len(dims) > 2 else dims[:2]
+    return int(np.prod(left[:-2])), int(left[-2]), int(left[-1]), int(right[-1])
+
+
+def _score_shape(
+    window: Window, products: _Products, before: I8
+) -> tuple[int, int, int, int] | None:
+    """Batch x heads, queries, keys and head size of the forward call with the most scores: a model
+    may attend along an axis of few places too."""
+    called = np.unique(products.op_ids[before[products.kinds[before] == _IS_BATCHED]])
+    sizes = [_batched_size(window.ops[op_id]) for op_id in called.tolist()]
+    known = [(batch, m, n, k) for batch, m, k, n in filter(None, sizes)]
+    return max(known, key=lambda shape: math.prod(shape[:3]), default=None)
