@@ -1,4 +1,4 @@
-"""A snapshot as JSON (schema `brrrtop.views.report/1`) or plain text. The second view; computes nothing.
+"""A snapshot as JSON (schema `brrrtop.report/1`) or plain text. The second view; computes nothing.
 
 The JSON's keys are a contract: fields may be added, none changes its meaning without a new
 schema number. What nobody measured is `null`. The text has no escape codes and fits 80 columns.
@@ -19,7 +19,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.views import comparison as compare_text
 from brrrtop.views.text import to_text as to_text
 
-SCHEMA = "brrrtop.views.report/1"
+SCHEMA = "brrrtop.report/1"
 _NOT_OF_A_GPU = frozenset(
     {
         Metric.TRAINER_CPU_SHARE,
