@@ -14,9 +14,11 @@ import numpy as np
 from brrrtop.advisories.advise import Advice, advise
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.model.snapshot import Event, Freshness, HistoryPoint, Overhead, Snapshot, SourceInfo
 from brrrtop.model.tables import Gauges, Span
 from brrrtop.model.vocabulary import Metric
@@ -64,6 +66,7 @@ class Session:
         self.judged: Analysis | None = None
         self._others: tuple[Estimate, ...] = ()
         self._advice = Advice()
+        self._tables = NO_TABLES
 
     def select_device(self, device_id: int | None) -> None:
         """The device that the next snapshots speak of; None: the busiest."""
@@ -192,6 +195,7 @@ class Session:
         self._others = tuple(everyone[i].estimate for i in ids)
         self._remember(span, shown)
         self._advice = advise(self.judged)
+        self._tables = host_tables(self.judged, recorded=self.timeline.recorded_step(shown))
         self._steady.look(self._advice.given, again=span.t1_ns <= self._judged_to_ns)
         self._marking.look(self.judged.estimate, self._part)
         if self._marking.comparison is not None:
@@ -240,6 +244,7 @@ class Session:
             whatif=self._advice.whatif if self.judged else (),
             whatif_after=self._advice.after if self.judged else (),
             silenced=self._steady.quiet if self.judged else (),
+            tables=self._tables,
             gauges=latest,
             gauge_history=_history(gauges),
             history=tuple(self._history),

@@ -9,8 +9,10 @@ from brrrtop.advisories.advise import advise
 from brrrtop.advisories.steady import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.errors import BadInput
 from brrrtop.model.estimate import Steps
+from brrrtop.model.host_details import Detailed
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span
 from brrrtop.sources.source import Source
@@ -109,7 +111,10 @@ def _snapshot(
     source: Source, timeline: Timeline, shown: Analysis, judged: list[Analysis]
 ) -> Snapshot:
     span = shown.estimate.span
+    details = source.details if isinstance(source, Detailed) else None
+    recorded = timeline.recorded_step(shown.estimate.device.device_id)
     return Snapshot(
+        tables=host_tables(shown, details, recorded),
         source=source.info,
         freshness=Freshness.ENDED,
         now_ns=span.t1_ns,

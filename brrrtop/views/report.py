@@ -17,6 +17,7 @@ from brrrtop.model.estimate import Estimate, KernelRow, Launch, Regime, Steps
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.views import comparison as compare_text
+from brrrtop.views import tables
 from brrrtop.views.text import to_text as to_text
 
 SCHEMA = "brrrtop.report/1"
@@ -55,6 +56,7 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     whole["counter_samples"] = _samples(estimate)
     whole["looks"] = _looks(estimate)
     whole["host_cause_known"] = _plain(estimate.host_cause_known) if estimate else None
+    whole["tables"] = _plain(tables.document(snapshot.tables)) if estimate else None
     whole["silenced"] = [one.kind for one in snapshot.silenced]
     whole["overhead"] = {
         "step_cost_share": _plain(snapshot.overhead.step_cost_share),

@@ -18,7 +18,7 @@ from brrrtop.sources.importers.kineto.events import ABSENT, Args, Event
 
 Array = npt.NDArray[Any]
 
-KERNEL, COPY, CALL, OP, RANGE, OVERHEAD = 1, 2, 3, 4, 5, 6
+KERNEL, COPY, CALL, OP, RANGE, OVERHEAD, FRAME, MEMORY = range(1, 9)
 _CATEGORIES = {
     "kernel": KERNEL,
     "Kernel": KERNEL,
@@ -37,6 +37,8 @@ _CATEGORIES = {
     "user_annotation": RANGE,
     "UserAnnotation": RANGE,
     "overhead": OVERHEAD,
+    "python_function": FRAME,
+    "cpu_instant_event": MEMORY,
 }
 _MOST_CATEGORIES = 1_000
 
@@ -114,6 +116,7 @@ class Collected:
         self.pids = Interned()
         self.kernels, self.copies, self.calls = Table(), Table(), Table()
         self.ops, self.ranges, self.overheads = Table(), Table(), Table()
+        self.frames, self.memory = Table(), Table()
         self.event_count = 0
         self.losses: dict[str, int] = {}
         self._codes = _Codes(_CATEGORIES)
@@ -131,6 +134,7 @@ class Collected:
         count = len(events)
         codes = np.fromiter(map(self._codes.__getitem__, map(_cat, events)), np.int8, count)
         starts, spans = self._times(events, exact)
+        spans[codes == MEMORY] = 0
         batches = []
         for code, table, columns in (
             (KERNEL, self.kernels, self._kernels),
@@ -139,6 +143,8 @@ class Collected:
             (OP, self.ops, self._ops),
             (RANGE, self.ranges, self._ranges),
             (OVERHEAD, self.overheads, self._ranges),
+            (FRAME, self.frames, self._ranges),
+            (MEMORY, self.memory, self._memory),
         ):
             rows = np.flatnonzero(codes == code)
             if not len(rows):
@@ -239,10 +245,17 @@ class Collected:
             "tid": self._tids(events),
             "external": self._externals(args),
             "signature": np.fromiter(map(self.signatures.__getitem__, keys), np.int64, len(keys)),
+            "sequence": _column(args, "sequence"),
+            "forward_tid": _column(args, "forward_tid"),
         }
 
     def _ranges(self, events: list[Event]) -> dict[str, Array]:
         return {"name_id": self._name_ids(events), "tid": self._tids(events)}
+
+    def _memory(self, events: list[Event]) -> dict[str, Array]:
+        args = list(map(_args, events))
+        keys = ("device_type", "memory_device", "address", "memory_bytes", "allocated", "reserved")
+        return {**self._ranges(events), **{key: _column(args, key) for key in keys}}
 
     def split_ranges(self, ops: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         """Ops that are ops, and ranges that old traces file under ops."""

@@ -9,12 +9,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.columns import FARTHEST_NS
 from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
+from brrrtop.sources.importers.kineto import details
 from brrrtop.sources.importers.kineto import marks as kineto_marks
 from brrrtop.sources.importers.kineto import names as kineto_names
 from brrrtop.sources.importers.kineto.columns import Collected
@@ -50,6 +52,8 @@ class Records:
     silent: int
     """Launches that were to be expected and are not there: ops without one, by how many others
     like them have. What a trace lacks that breaks off."""
+    details: HostDetails
+    """Ops, Python frames and memory, which are sent in no frame."""
 
 
 def build(collected: Collected, base_ns: int) -> Records:
@@ -59,7 +63,8 @@ def build(collected: Collected, base_ns: int) -> Records:
     ops, old_ranges = collected.split_ranges(collected.ops.joined())
     tables = [kernels, copies, calls, ops, old_ranges]
     tables += [collected.ranges.joined(), collected.overheads.joined()]
-    kernels, copies, calls, ops, old_ranges, ranges, overheads = _on_one_clock(
+    tables += [collected.frames.joined(), collected.memory.joined()]
+    kernels, copies, calls, ops, old_ranges, ranges, overheads, frames, memory = _on_one_clock(
         collected, tables, base_ns
     )
     names = list(collected.names)
@@ -95,6 +100,9 @@ def build(collected: Collected, base_ns: int) -> Records:
             for s in sent.tolist()
         ],
         silent=_silent(by_position, positions),
+        details=details.of_trace(
+            names, signatures, ops, nest, (launches["correlation"], positions), frames, memory
+        ),
     )
 
 
@@ -116,7 +124,8 @@ def _silent(signatures: I8, positions: I8) -> int:
 def _empty() -> Columns:
     ids = ("name_id", "tid", "device", "stream", "correlation", "external", "graph", "registers",
            "shared_bytes", "graph_node", "channel", "size_bytes", "signature", "start_ns",
-           "end_ns")  # fmt: skip
+           "end_ns", "sequence", "forward_tid", "device_type", "memory_device", "address",
+           "memory_bytes", "allocated", "reserved")  # fmt: skip
     columns: Columns = {key: np.zeros(0, np.int64) for key in ids}
     return {**columns, "grid": np.zeros((0, 3), np.int64), "block": np.zeros((0, 3), np.int64)}
 

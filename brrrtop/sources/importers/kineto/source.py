@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.errors import BadInput
+from brrrtop.model.host_details import HostDetails
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.model.vocabulary import CallClass
@@ -66,11 +67,17 @@ class KinetoSource:
         file.close()
         self._info = SourceInfo(kind="kineto", label=printable(self._path.name), tier="trace")
         self._frames: list[Frame] | None = None
+        self._details: HostDetails | None = None
         self._next = 0
 
     @property
     def info(self) -> SourceInfo:
         return self._info
+
+    @property
+    def details(self) -> HostDetails | None:
+        """Ops, Python frames and memory of the trace; None before it was read."""
+        return self._details
 
     @property
     def span(self) -> Span | None:
@@ -100,6 +107,7 @@ class KinetoSource:
 
     def close(self) -> None:
         self._frames = []
+        self._details = None
         self._next = 0
 
     def _all(self) -> list[Frame]:
@@ -117,6 +125,7 @@ class KinetoSource:
         collected, facts, notes = read(self._path, self._force)
         _refuse_without_gpu_work(self._path.name, collected, facts, notes)
         records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
+        self._details = records.details
         if not len(records.kernels) and not len(records.copies):
             raise BadInput(
                 f"{self._path.name} has GPU activity only at impossible times", "record it again"
