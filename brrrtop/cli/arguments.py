@@ -73,6 +73,7 @@ examples:
   brrrtop analyze trace.json.gz
   brrrtop analyze run.brrr --steps 2-4 --gpu 1
   brrrtop analyze run.brrr --json | jq .regime
+  brrrtop analyze trace.json.gz --export html report.html
   brrrtop analyze run.brrr --fail-if 'idle.input > 20%'""",
     "compare": """\
 examples:
@@ -280,8 +281,17 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_analyze(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE")
+    # Optional to argparse only: after `--export FORMAT` it would be taken for the PATH.
+    parser.add_argument("file", metavar="FILE", nargs="?")
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
+    parser.add_argument("--brief", action="store_true", help="at most thirty lines to act on")
+    parser.add_argument(
+        "--export",
+        nargs="+",
+        action="append",
+        metavar=("FORMAT", "PATH"),
+        help="write it too: csv, parquet (folders), html, perfetto (the worst step)",
+    )
     _silent_view_options(parser)
     _record_option(parser)
     _force_option(parser)
@@ -387,9 +397,18 @@ def parse(argv: Sequence[str]) -> Options:
     if extra:
         raise _unknown_option(extra[0], parsers.get(spoken.verb, parser))
     given = {name: value for name, value in vars(spoken).items() if value is not None}
+    if spoken.verb == "analyze" and not given.get("file"):
+        given["file"] = _file_behind(given.get("export", []))
     if spoken.verb == "run":
         given["command"] = (*given.get("command", ()), *tail)
     return Options(**given)
+
+
+def _file_behind(exports: list[list[str]]) -> str:
+    """The file to analyze where it is typed last, after `--export FORMAT [PATH]`."""
+    if not exports or len(exports[-1]) < 2:
+        raise UsageError("no FILE is named", "see `brrrtop analyze --help`")
+    return exports[-1].pop()
 
 
 def _unknown_option(word: str, parser: Parser) -> UsageError:

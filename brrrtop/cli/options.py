@@ -27,6 +27,9 @@ class Options:
     shapes: bool | None = None
     """Of one step. None: once the run is steady; True: as soon as can be; False: not unasked."""
     record: str | None = None
+    export: tuple[list[str], ...] | list[list[str]] = ()
+    """A format and where to, as often as the option was given."""
+    brief: bool = False
     fail_if: tuple[str, ...] | list[str] = ()
     hold_s: float = 0.0
     pid: int | None = None

@@ -18,6 +18,7 @@ from brrrtop.model.tables import StrEnum
 
 if TYPE_CHECKING:
     from brrrtop.model.comparison import Baseline, Comparison
+    from brrrtop.model.step_picture import StepPicture
 
 
 class Freshness(StrEnum):
@@ -104,6 +105,8 @@ class Snapshot:
     """Newest reading of each `Metric` of the device shown."""
     gauge_history: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     history: tuple[HistoryPoint, ...] = ()
+    picture: StepPicture | None = None
+    """One step of the device shown; None until there is activity."""
     events: tuple[Event, ...] = ()
     lost_records: int = 0
     zero_timestamps: int = 0

@@ -15,6 +15,7 @@ from brrrtop.model.estimate import Steps
 from brrrtop.model.host_details import Detailed
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span
+from brrrtop.session.worst_step import worst_step_picture
 from brrrtop.sources.source import Source
 from brrrtop.timeline.timeline import Timeline
 
@@ -26,6 +27,7 @@ def analyze(
     *,
     trimmed: bool = False,
     silenced: frozenset[str] = frozenset(),
+    worst: bool = False,
 ) -> Snapshot:
     """One snapshot from the first device activity's start to the last one's end.
 
@@ -36,6 +38,7 @@ def analyze(
         trimmed: From the first step's start to the last one's, where steps are known and chosen by
             nobody: what one run is to be compared with another by.
         silenced: Ids of advice that nobody wants to hear.
+        worst: The picture is of the longest step, to be exported.
 
     Raises:
         BadInput: No device activity, no such device, or no such steps.
@@ -46,12 +49,7 @@ def analyze(
     span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
     ids = timeline.active_devices(span)
     if not ids:
-        helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
-        if source.info.kind == "recording":
-            helps = "record a training that runs on an NVIDIA GPU; `brrrtop doctor PID` says what is seen"
-            if source.info.notes:
-                helps = f"{source.info.notes[0]}: copy or record it again"
-        raise BadInput(f"{source.info.label} has no GPU activity in it that takes time", helps)
+        raise _without_activity(source)
     if device is not None and device not in ids:
         listed = ", ".join(str(i) for i in sorted(ids))
         raise BadInput(
@@ -72,11 +70,23 @@ def analyze(
     found = _snapshot(source, timeline, shown, judged)
     return replace(
         found,
+        picture=worst_step_picture(shown) if worst else found.picture,
         advisories=heard,
         silenced=quiet,
         whatif=advice.whatif,
         whatif_after=advice.after,
     )
+
+
+def _without_activity(source: Source) -> BadInput:
+    helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
+    if source.info.kind == "recording":
+        helps = (
+            "record a training that runs on an NVIDIA GPU; `brrrtop doctor PID` says what is seen"
+        )
+        if source.info.notes:
+            helps = f"{source.info.notes[0]}: copy or record it again"
+    return BadInput(f"{source.info.label} has no GPU activity in it that takes time", helps)
 
 
 def _trimmed(timeline: Timeline, judged: Analysis) -> Analysis:

@@ -42,6 +42,8 @@ WAIT_NS = 20_000
 """A copy call that takes longer than this blocked on the device: an asynchronous one returns in
 a few microseconds."""
 
+Causes = dict[str, I8]
+"""Of every gap, by cause; a cause that is not there has none."""
 NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
 
 
@@ -100,6 +102,16 @@ def gaps_of(busy: tuple[I8, I8], low: int, high: int) -> tuple[I8, I8]:
     return starts[keep], ends[keep]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class GapCauses:
+    """The gaps of a span one by one, and what each lost to every cause that has any; shape (n,)."""
+
+    starts_ns: I8
+    ends_ns: I8
+    causes_ns: dict[str, I8]
+    mechanical_ns: dict[str, int]
+
+
 def book(
     activities: Activities,
     calls: Calls,
@@ -115,27 +127,46 @@ def book(
     All times are on one clock; `busy` is merged and clipped to the span, `others` (when another
     process was on the device) merged. `io_part` is `looks.io_part`.
     """
+    gaps = by_gap(activities, calls, marks, call_rows, busy, span, others)
     causes = dict.fromkeys(IDLE_CAUSES, 0)
+    causes |= {cause: int(times.sum()) for cause, times in gaps.causes_ns.items()}
+    causes["io"] = int(causes["host"] * io_part)
+    causes["host"] -= causes["io"]
+    return Idle(causes, gaps.mechanical_ns, gaps.mechanical_ns["host_late"])
+
+
+def by_gap(
+    activities: Activities,
+    calls: Calls,
+    marks: Marks,
+    call_rows: I8,
+    busy: tuple[I8, I8],
+    span: tuple[int, int],
+    others: tuple[I8, I8] = NOBODY,
+) -> GapCauses:
+    """The same for each gap; `io` is part of `host`."""
+    causes: Causes = {}
     mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
     starts, ends = gaps_of(busy, *span)
     if not len(starts):
-        return Idle(causes, mechanical, 0)
+        return GapCauses(starts, ends, causes, mechanical)
     call_starts, call_ends, known = _next_call(activities, calls, call_rows, starts, ends)
     late = known & (call_starts > starts)
     host_ends = np.where(late, np.minimum(ends, call_starts), starts)
     inside = known & (call_ends > starts) & ~(late & (host_ends == ends))
     queued = known & ~late & ~inside
     soon = ends - starts < BACK_TO_BACK_NS
+    waited = queued & ~soon
     mechanical["host_late"] = int((host_ends - starts).sum())
     mechanical["launch"] = int((ends - host_ends)[inside | late].sum())
     mechanical["back_to_back"] = int((ends - starts)[queued & soon].sum())
-    waited = queued & ~soon
     mechanical["device_wait"] = int((ends - starts)[waited].sum())
     mechanical["unknown"] = int((ends - starts)[~known].sum())
-    shared_ns = int(Cover(*others).between(starts[waited], ends[waited]).sum())
-    causes["other_process"] = shared_ns
-    causes["device"] = mechanical["device_wait"] - shared_ns
-    causes["launch"] = mechanical["back_to_back"]
+    shared = np.zeros(len(starts), np.int64)
+    shared[waited] = Cover(*others).between(starts[waited], ends[waited])
+    _add(causes, "other_process", shared)
+    _add(causes, "device", np.where(waited, ends - starts - shared, 0))
+    _add(causes, "launch", np.where(queued & soon, ends - starts, 0))
     # Without a launch record the whole gap may be the host's: marks can still name it.
     host_starts = starts
     host_ends = np.where(known, host_ends, ends)
@@ -144,11 +175,13 @@ def book(
     rest, launch_part = _synced(
         causes, activities, calls, call_rows, busy, (starts, rest, launch_part)
     )
-    causes["launch"] += int(launch_part.sum())
+    _add(causes, "launch", launch_part)
     _unnamed(causes, marks, (host_starts, host_ends), rest, known)
-    causes["io"] = int(causes["host"] * io_part)
-    causes["host"] -= causes["io"]
-    return Idle(causes, mechanical, mechanical["host_late"])
+    return GapCauses(starts, ends, causes, mechanical)
+
+
+def _add(causes: Causes, cause: str, times: I8) -> None:
+    causes[cause] = causes[cause] + times if cause in causes else times
 
 
 def _next_call(
@@ -165,18 +198,18 @@ def _next_call(
     return call_starts[rows], call_ends[rows], known[rows] & (at < len(order))
 
 
-def _named(causes: dict[str, int], marks: Marks, calls: Calls, starts: I8, ends: I8) -> I8:
+def _named(causes: Causes, marks: Marks, calls: Calls, starts: I8, ends: I8) -> I8:
     """Books what marks and calls name; returns what is left of each gap's host part."""
     rest = ends - starts
     for (cause, _), layer in zip(PAINT, _layers(marks, calls), strict=True):
         covered = Cover(*layer).between(starts, ends)
-        causes[cause] += int(covered.sum())
+        _add(causes, cause, covered)
         rest = rest - covered
     return rest
 
 
 def _synced(
-    causes: dict[str, int],
+    causes: Causes,
     activities: Activities,
     calls: Calls,
     call_rows: I8,
@@ -196,7 +229,7 @@ def _synced(
     if not len(waits):
         return rest, launch_part
     drained, away = _drained(calls, waits, starts, rest)
-    causes["sync"] += int(drained.sum())
+    _add(causes, "sync", drained)
     rest = rest - drained
     debts = Cover(*busy).between(calls.starts_ns[waits], calls.ends_ns[waits])
     known = np.flatnonzero(call_rows >= 0)
@@ -205,7 +238,7 @@ def _synced(
     refill = np.where(away, 0, rest)
     need = refill + launch_part
     charged = _spend((calls.starts_ns[waits], debts), ahead, (starts, need))
-    causes["sync"] += int(charged.sum())
+    _add(causes, "sync", charged)
     from_host = np.minimum(charged, refill)
     return rest - from_host, launch_part - (charged - from_host)
 
@@ -259,7 +292,7 @@ def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
 
 
 def _unnamed(
-    causes: dict[str, int],
+    causes: Causes,
     marks: Marks,
     host: tuple[I8, I8],
     rest: I8,
@@ -271,9 +304,10 @@ def _unnamed(
     ops = Cover(*_ranges(launching, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, ends)
     dispatch = np.minimum(ops, rest)
     away = rest - dispatch
-    causes["launch"] += int((dispatch + np.where(away <= DISPATCH_NS, away, 0))[known].sum())
-    causes["host"] += int(away[known & (away > DISPATCH_NS)].sum())
-    causes["unknown"] += int(rest[~known].sum())
+    launching_ns = dispatch + np.where(away <= DISPATCH_NS, away, 0)
+    _add(causes, "launch", np.where(known, launching_ns, 0))
+    _add(causes, "host", np.where(known & (away > DISPATCH_NS), away, 0))
+    _add(causes, "unknown", np.where(known, 0, rest))
 
 
 def _on_host(marks: Marks, starts: I8, ends: I8) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,196 @@
+"""The step that a window's picture shows: its bars, and every gap with its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from brrrtop.analysis.account import idle_causes, time_slices
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.kernels.labels import COMM, TRANSFER, WORK
+from brrrtop.model import intervals
+from brrrtop.model.account import IDLE_CAUSES
+from brrrtop.model.step_picture import Bars, Lane, StepPicture
+from brrrtop.model.tables import I8, U1, Calls, Marks, Span, Window
+from brrrtop.model.vocabulary import PAINT, CallClass, MarkClass
+
+STRETCH_NS = 100_000_000
+"""Length of the picture where no steps are known."""
+LEAST_GAP_NS = 1_000
+"""Shorter gaps are the device's own, between one kernel and the next."""
+HOST = ("launching", "optimizer", "annotation", "host")
+KINDS = (
+    "compute", "memory", "underfilled", "unknown", "comm", "copy",
+    *(f"idle_{cause}" for cause in IDLE_CAUSES), *HOST,
+)  # fmt: skip
+_KIND = {kind: number for number, kind in enumerate(KINDS)}
+_MARKS = {
+    **{int(one): f"idle_{cause}" for cause, classes in PAINT for one in classes},
+    int(MarkClass.PYTHON_SYNC): "idle_sync",
+    int(MarkClass.OPTIMIZER): "optimizer",
+    int(MarkClass.ANNOTATION): "annotation",
+    int(MarkClass.OP): "launching",
+}
+"""What Python's lane shows, the most specific in front."""
+_CALLS = {
+    int(CallClass.OTHER): "host",
+    int(CallClass.LAUNCH): "launching",
+    int(CallClass.GRAPH_LAUNCH): "launching",
+    int(CallClass.SYNC): "idle_sync",
+    int(CallClass.ALLOC): "idle_allocator",
+    int(CallClass.COPY): "copy",
+    int(CallClass.EVENT): "host",
+    int(CallClass.MODULE): "idle_compile",
+}
+_LAYERS = ("annotation", "launching", "optimizer")
+"""Of Python's lane, from the back to the front; what names a cause is before all of them."""
+
+
+def step_picture(judged: Analysis, until_ns: int | None = None) -> StepPicture | None:
+    """The newest step of usual length; None for a window without activity.
+
+    Args:
+        until_ns: Steps that end later are not shown; None: all of the window is.
+    """
+    window = judged.window
+    if not len(window.activities):
+        return None
+    span, number = _chosen(judged, until_ns)
+    names: dict[str, int] = {}
+    lanes = (
+        Lane("Python", _python(window, span, names)),
+        Lane("calls", _calls(window, span, names)),
+        *_device(judged, span, names),
+        Lane("gaps", _gaps(judged, span)),
+    )
+    return StepPicture(
+        span=span,
+        lanes=tuple(lane for lane in lanes if len(lane.bars)),
+        kinds=KINDS,
+        names=tuple(names),
+        step=number,
+        steps=len(judged.estimate.steps.spans),
+    )
+
+
+def _chosen(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
+    """The newest of the steps that are about as long as the median one, and its number."""
+    spans = judged.estimate.steps.spans
+    ended = [i for i, one in enumerate(spans) if until_ns is None or one.t1_ns <= until_ns]
+    usual = judged.estimate.steps.step_ns or 0
+    if ended:
+        near = min(abs(spans[i].duration_ns - usual) for i in ended)
+        alike = [i for i in ended if abs(spans[i].duration_ns - usual) <= near + usual // 20]
+        best = max(alike, key=lambda i: (_host_is_seen(judged.window, spans[i]), i))
+        return spans[best], best + 1
+    whole = _observed(judged.window, judged.window.span.t1_ns - 1)
+    end_ns = min(whole.t1_ns, int(judged.window.activities.ends_ns.max()))
+    return Span(max(whole.t0_ns, end_ns - STRETCH_NS), max(end_ns, whole.t0_ns + 1)), None
+
+
+def _host_is_seen(window: Window, span: Span) -> bool:
+    """A host that is far ahead makes its last calls of a burst before the last steps run."""
+    return bool(len(_touching(window.calls, span)))
+
+
+def _observed(window: Window, at_ns: int) -> Span:
+    """The traced stretch that holds a time, else the last before it."""
+    if not window.observed:
+        return window.span
+    before = [one for one in window.observed if one.t0_ns <= at_ns]
+    return before[-1] if before else window.observed[0]
+
+
+def _touching(table: Calls | Marks, span: Span) -> I8:
+    return np.flatnonzero((table.ends_ns > span.t0_ns) & (table.starts_ns < span.t1_ns))
+
+
+def _bars(
+    starts: I8, ends: I8, kinds: U1, labels: Iterable[str], names: dict[str, int],
+    launched: I8 | None = None,
+) -> Bars:  # fmt: skip
+    ids = [names.setdefault(label, len(names)) if label else -1 for label in labels]
+    given = np.full(len(starts), -1, np.int64) if launched is None else launched
+    return Bars(starts, ends, kinds, np.array(ids, np.int32), given)
+
+
+def _python(window: Window, span: Span, names: dict[str, int]) -> Bars:
+    """What the launching thread was seen doing: nested marks behind those that name a cause."""
+    marks = window.marks.take(_touching(window.marks, span))
+    marks = marks.take(
+        np.isin(marks.classes, np.array(list(_MARKS))) & (marks.ends_ns > marks.starts_ns)
+    )
+    main = _main_thread(window)
+    if main is not None and (marks.tids == main).any():
+        marks = marks.take((marks.tids == main) | (marks.classes != MarkClass.OP))
+    kinds = np.array([_KIND[_MARKS[one]] for one in marks.classes.tolist()], np.uint8)
+    depth = np.array([_depth(KINDS[one]) for one in kinds.tolist()], np.int64)
+    order = np.lexsort((marks.starts_ns, depth))
+    labels = [window.names[i] for i in marks.name_ids[order].tolist()]
+    return _bars(marks.starts_ns[order], marks.ends_ns[order], kinds[order], labels, names)
+
+
+def _depth(kind: str) -> int:
+    return _LAYERS.index(kind) if kind in _LAYERS else len(_LAYERS)
+
+
+def _main_thread(window: Window) -> int | None:
+    """The thread that makes most of the launches."""
+    launching = window.calls.classes == CallClass.LAUNCH
+    tids, counts = np.unique(window.calls.tids[launching], return_counts=True)
+    return int(tids[counts.argmax()]) if len(tids) else None
+
+
+def _calls(window: Window, span: Span, names: dict[str, int]) -> Bars:
+    calls = window.calls.take(_touching(window.calls, span))
+    kinds = np.array([_KIND[_CALLS.get(one, "host")] for one in calls.classes.tolist()], np.uint8)
+    labels = [window.names[i] for i in calls.name_ids.tolist()]
+    return _bars(calls.starts_ns, calls.ends_ns, kinds, labels, names)
+
+
+def _device(judged: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lane]:
+    acts, labels, calls = judged.window.activities, judged.labels, judged.window.calls
+    rows = np.flatnonzero((acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns))
+    sides = np.array([_KIND[group.side.value] for group in labels.groups], np.uint8)
+    for name, kind in (("kernels", WORK), ("communication", COMM), ("copies", TRANSFER)):
+        mine = rows[labels.classes[rows] == kind]
+        call = judged.call_rows[mine]
+        launched = np.full(len(mine), -1, np.int64)
+        if len(calls):
+            launched = np.where(call >= 0, calls.starts_ns[np.maximum(call, 0)], -1)
+        yield Lane(
+            name,
+            _bars(
+                acts.starts_ns[mine], acts.ends_ns[mine], sides[labels.group_of[mine]],
+                [judged.window.names[i] for i in acts.name_ids[mine].tolist()], names, launched,
+            ),
+        )  # fmt: skip
+
+
+def _gaps(judged: Analysis, span: Span) -> Bars:
+    """Idle stretches of the device, each by what most of it was lost to."""
+    window, acts = judged.window, judged.window.activities
+    around = _observed(window, span.t0_ns)
+    low, high = min(around.t0_ns, span.t0_ns), max(around.t1_ns, span.t1_ns)
+    busy = intervals.merge(*intervals.clip(acts.starts_ns, acts.ends_ns, low, high))
+    gaps = idle_causes.by_gap(
+        acts, window.calls, window.marks, judged.call_rows, busy, (low, high),
+        time_slices.others_there(window),
+    )  # fmt: skip
+    shown = (gaps.ends_ns > span.t0_ns) & (gaps.starts_ns < span.t1_ns)
+    shown &= gaps.ends_ns - gaps.starts_ns >= LEAST_GAP_NS
+    causes = tuple(gaps.causes_ns)
+    if not shown.any() or not causes:
+        empty = np.zeros(0, np.int64)
+        return _bars(empty, empty, empty.astype(np.uint8), (), {})
+    largest = np.stack([gaps.causes_ns[cause][shown] for cause in causes]).argmax(axis=0)
+    named = [_io_or_host(judged, causes[i]) for i in largest.tolist()]
+    kinds = np.array([_KIND[f"idle_{cause}"] for cause in named], np.uint8)
+    return _bars(gaps.starts_ns[shown], gaps.ends_ns[shown], kinds, [""] * len(named), {})
+
+
+def _io_or_host(judged: Analysis, cause: str) -> str:
+    """Samples part the two for the window as a whole: a gap is what most of that time is."""
+    idle = judged.estimate.account.idle_ns
+    return "io" if cause == "host" and idle.get("io", 0) > idle.get("host", 0) else cause
