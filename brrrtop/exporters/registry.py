@@ -41,9 +41,11 @@ def export(snapshot: Snapshot, format_id: str, path: Path) -> None:
     """Writes a report; never over anything.
 
     Raises:
-        UsageError: There is something at `path`.
+        UsageError: There is something at `path`, or no such format.
         BrrrtopError: The format needs what is not installed, or the file cannot be written.
     """
+    if format_id not in FORMATS:
+        raise UsageError(f"there is no export {format_id!r}", f"one of {', '.join(FORMATS)}")
     if os.path.lexists(path):
         raise UsageError(f"{path} exists already and brrrtop never overwrites", "name another PATH")
     module = import_module(f"brrrtop.exporters.{FORMATS[format_id].module}")
