@@ -1,9 +1,15 @@
-"""Compiles the agent's C library into the wheel, and tags the wheel with the machine it is for."""
+"""Compiles the agent's C library into the wheel, tags the wheel with its machine, adds the manual page.
+
+`BRRRTOP_MACHINE=aarch64 CC=aarch64-linux-gnu-gcc` makes the wheel for another machine than this one.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import struct
 import sys
+from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -21,18 +27,54 @@ class NativeAgent(BuildHookInterface):
             return
         sys.path.insert(0, self.root)
         try:
+            from brrrtop.cli.manpage import manpage
             from collectors.attach import agent_library
             from collectors.errors import CollectorError
         finally:
             sys.path.remove(self.root)
+        if version != "editable":
+            page = Path(self.directory) / "man" / "brrrtop.1"
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(manpage(), encoding="utf-8")
+            build_data["shared_data"][str(page)] = "share/man/man1/brrrtop.1"
+        machine = os.environ.get("BRRRTOP_MACHINE") or os.uname().machine
+        packed = f"collectors/agent/{agent_library.LIBRARY_NAME}"
         target = agent_library.AGENT_DIR / agent_library.LIBRARY_NAME
+        if (
+            machine != os.uname().machine
+        ):  # one that this machine would not load stays out of its tree
+            target = Path(self.directory) / machine / agent_library.LIBRARY_NAME
+            target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            agent_library.check_machine()
+            agent_library.check_machine(machine)
             agent_library.compile_library(target)
         except CollectorError as fault:
             target.unlink(missing_ok=True)
             self.app.display_warning(f"no agent library: {fault.message}; {fault.action}")
             return
-        build_data["artifacts"].append(f"collectors/agent/{agent_library.LIBRARY_NAME}")
+        if not agent_library.is_current(target):
+            raise ValueError("the library does not carry the fingerprint of its sources")
+        if machine == os.uname().machine:
+            build_data["artifacts"].append(packed)
+        else:
+            build_data["force_include"][str(target)] = packed
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-linux_{os.uname().machine}"
+        build_data["tag"] = f"py3-none-{platform_of(target, machine)}"
+
+
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+
+
+def platform_of(library: Path, machine: str) -> str:
+    """`manylinux_2_17_x86_64`: the oldest glibc that has every symbol which the library asks for.
+
+    Raises:
+        ValueError: The library is for another machine.
+    """
+    data = library.read_bytes()
+    (built_for,) = struct.unpack_from("<H", data, 18)
+    if built_for != ELF_MACHINES[machine]:
+        raise ValueError(f"CC compiles for ELF machine {built_for}, and the wheel is for {machine}")
+    versions = re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", data)
+    oldest = max([17, *map(int, versions)])
+    return f"manylinux_2_{oldest}_{machine}"

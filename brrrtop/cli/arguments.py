@@ -351,7 +351,7 @@ def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
     )
     parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
     parser.add_argument(
-        "--print-completion", metavar="SHELL", help="completion script for bash, zsh or tcsh"
+        "--print-completion", metavar="SHELL", help="completion script for bash, zsh, tcsh or fish"
     )
     _view_options(parser)
     _common_options(parser)

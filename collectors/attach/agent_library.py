@@ -38,9 +38,9 @@ FLAGS = (
     "-Wall",
     "-Wextra",
 )
-LINK_FLAGS = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now", "-lpthread", "-ldl")
+LINK_FLAGS = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now,--no-gc-sections", "-lpthread", "-ldl")
 """Never unmapped: CUPTI keeps the addresses of our callbacks. Bound at load: the first launch is no
-place for the linker."""
+place for the linker. Nothing is dropped: the fingerprint is referred to by nobody, and zig's linker would."""
 
 COMPILE_LIMIT_S = 120.0
 _FULL = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)))
@@ -60,7 +60,7 @@ def library_path() -> Path:
     """
     check_machine()
     bundled = AGENT_DIR / LIBRARY_NAME
-    if bundled.is_file() and _is_current(bundled):
+    if bundled.is_file() and is_current(bundled):
         return bundled
     return _cached()
 
@@ -76,13 +76,16 @@ def agent_files() -> AgentFiles:
     return AgentFiles(folder=AGENT_DIR, library=library_path())
 
 
-def check_machine() -> None:
+def check_machine(machine: str | None = None) -> None:
     """Refuses a platform nobody has made the agent work on.
+
+    Args:
+        machine: None: this one.
 
     Raises:
         Unsupported: Not Linux, or another processor.
     """
-    machine = os.uname().machine
+    machine = machine or os.uname().machine
     if not sys.platform.startswith("linux") or machine not in MACHINES:
         raise Unsupported(
             f"the agent runs on Linux on {' and '.join(MACHINES)}, not on {sys.platform} {machine}",
@@ -172,7 +175,7 @@ def _compile(command: list[str], temporary: str, target: Path) -> None:
         raise CollectorError(f"the agent did not compile: {last}", _HELP)
 
 
-def _is_current(library: Path) -> bool:
+def is_current(library: Path) -> bool:
     """False when the sources beside the library are not those it was built from."""
     if not SOURCE_DIR.is_dir():
         return True

@@ -42,6 +42,7 @@ def test_tensorboard_has_scalars_and_the_lines_once(report: dict[str, Any], tmp_
     assert len(found.Tensors("brrrtop/says/text_summary")) == 1
 
 
+@pytest.mark.leaves_threads
 def test_mlflow_has_metrics_and_a_text(
     report: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
