@@ -148,6 +148,12 @@ def _view_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--interval", type=values.interval, metavar="SECONDS", help="between looks (default 0.5)"
     )
+    group.add_argument(
+        "--serve", action="store_true", help="the screen in a browser, on this machine only"
+    )
+    group.add_argument(
+        "--listen", metavar="HOST:PORT", help="where it is served (default 127.0.0.1:8765)"
+    )
 
 
 def _common_options(parser: argparse.ArgumentParser) -> None:

@@ -30,6 +30,9 @@ class Options:
     export: tuple[list[str], ...] | list[list[str]] = ()
     """A format and where to, as often as the option was given."""
     brief: bool = False
+    serve: bool = False
+    listen: str | None = None
+    """`HOST:PORT` of what is served; None: its default, on loopback."""
     fail_if: tuple[str, ...] | list[str] = ()
     hold_s: float = 0.0
     pid: int | None = None

@@ -35,6 +35,7 @@ INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}
 WHERE_INSTALLED = {
     "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
     "brrrtop/api/loggers.py": {"wandb", "mlflow"},
+    "brrrtop/cli/serve.py": {"textual_serve"},
     "brrrtop/exporters/tables.py": {"pyarrow"},
 }
 """Used where a user has them and asks for it; never a dependency either."""
