@@ -23,6 +23,7 @@ VERBS = {
     "compare": "two recordings or traces side by side: what changed",
     "demo": "watch a recording of a real run; needs no GPU",
     "doctor": "what can be watched here, and the command that fixes what cannot",
+    "export": "figures of this host's trainers for Prometheus or OpenTelemetry",
     "calibrate": "measure what an idle GPU here reaches, for later verdicts",
 }
 
@@ -86,6 +87,15 @@ examples:
 examples:
   brrrtop doctor
   brrrtop doctor 4711""",
+    "export": """\
+Finds the training processes of this host, those that begin later too, and serves
+or sends their figures until it is ended. docs/prometheus has a Grafana board and
+alert rules.
+
+examples:
+  brrrtop export prometheus
+  brrrtop export prometheus --listen 0.0.0.0:9877
+  brrrtop export otlp --endpoint http://collector:4318""",
     "calibrate": """\
 Copies memory and multiplies matrices for some seconds, in a Python that has
 torch, and keeps the rates. Refuses a GPU that is in use.
@@ -328,6 +338,24 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     _silent_view_options(parser)
 
 
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("exporter", metavar="EXPORTER", help="prometheus or otlp")
+    parser.add_argument(
+        "pids", nargs="*", type=values.pid, metavar="PID", help="only these processes"
+    )
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--interval", type=values.interval, metavar="SECONDS", help="between looks (default 0.5)"
+    )
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="for Prometheus (default 127.0.0.1:9877)"
+    )
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="for otlp (default http://localhost:4318)"
+    )
+    _live_options(parser)
+
+
 def _add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", metavar="PATH", help="an interpreter with torch")
     _silent_view_options(parser)
@@ -341,6 +369,7 @@ _ADDERS = {
     "compare": _add_compare,
     "demo": _add_demo,
     "doctor": _add_doctor,
+    "export": _add_export,
     "calibrate": _add_calibrate,
 }
 

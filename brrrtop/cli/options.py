@@ -29,6 +29,10 @@ class Options:
     record: str | None = None
     export: tuple[list[str], ...] | list[list[str]] = ()
     """A format and where to, as often as the option was given."""
+    exporter: str = ""
+    pids: tuple[int, ...] | list[int] = ()
+    """Whom `export` watches; none: all trainers of the host."""
+    endpoint: str | None = None
     brief: bool = False
     serve: bool = False
     listen: str | None = None

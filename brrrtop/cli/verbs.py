@@ -19,6 +19,7 @@ MODULES = {
     "compare": "compare",
     "demo": "demo",
     "doctor": "doctor",
+    "export": "export",
     "calibrate": "calibrate",
 }
 

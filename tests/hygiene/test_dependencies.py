@@ -36,6 +36,8 @@ WHERE_INSTALLED = {
     "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
     "brrrtop/api/loggers.py": {"wandb", "mlflow"},
     "brrrtop/cli/serve.py": {"textual_serve"},
+    "brrrtop/exporters/otlp.py": {"opentelemetry"},
+    "brrrtop/exporters/prometheus.py": {"prometheus_client"},
     "brrrtop/exporters/tables.py": {"pyarrow"},
 }
 """Used where a user has them and asks for it; never a dependency either."""
