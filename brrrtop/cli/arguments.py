@@ -23,7 +23,7 @@ VERBS = {
     "compare": "two recordings or traces side by side: what changed",
     "demo": "watch a recording of a real run; needs no GPU",
     "doctor": "what can be watched here, and the command that fixes what cannot",
-    "export": "figures of this host's trainers for Prometheus or OpenTelemetry",
+    "export": "figures of the trainers here for Prometheus or OpenTelemetry",
     "calibrate": "measure what an idle GPU here reaches, for later verdicts",
 }
 
@@ -88,9 +88,9 @@ examples:
   brrrtop doctor
   brrrtop doctor 4711""",
     "export": """\
-Finds the training processes of this host, those that begin later too, and serves
-or sends their figures until it is ended. docs/prometheus has a Grafana board and
-alert rules.
+Finds the training processes of this host, those that begin later too, and
+serves or sends their figures until it is ended. docs/prometheus has a Grafana
+board and alert rules.
 
 examples:
   brrrtop export prometheus

@@ -15,6 +15,7 @@ from brrrtop.model.host_tables import HostTables, ModuleRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
+from brrrtop.text.python_frames import is_users
 from brrrtop.views.report import document, to_text
 
 RECORDED = Path(__file__).parents[1] / "recordings"
@@ -138,6 +139,32 @@ def test_stalls_name_the_function_and_what_it_waited_in() -> None:
     estimate = analyzed(TRACES / "stacks.json.gz").estimate
     assert estimate is not None
     assert sum(row.idle_ns for row in rows) <= estimate.account.idle_total_ns
+
+
+def test_the_verdict_names_the_line_that_the_host_was_at() -> None:
+    snapshot = analyzed(TRACES / "stacks.json.gz")
+    estimate = snapshot.estimate
+    assert estimate is not None and estimate.looks is not None
+    line = estimate.looks.lines[0]
+    assert line.place == "rec.py:18 fetch"
+    # 2 of 3 pauses of 4 ms, and as long in making the batch, of 39 ms of idle time.
+    assert 0.4 < line.count / estimate.looks.count < 0.5
+    advice = next(one for one in snapshot.advisories if one.kind == "python-overhead")
+    assert "rec.py:18 fetch" in advice.suggests
+    assert "the main thread is at rec.py:18 fetch" in to_text(snapshot).replace("\n  ", " ")
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("train.py(12): fetch", True), ("/home/me/my torch/train.py(1): <module>", True),
+        ("torch/nn/modules/module.py(1): forward", False), ("<built-in function sleep>", False),
+        ("/venv/lib/python3.12/site-packages/x/y.py(3): z", False), ("nn.Module: Net_0", False),
+        ("typing.py(2154): cast", False), ("multiprocessing/queues.py(9): get", False),
+    ],
+)  # fmt: skip
+def test_frames_of_libraries_are_not_the_users(name: str, own: bool) -> None:
+    assert is_users(name) is own
 
 
 def test_python_functions_of_the_user_have_the_device_time_launched_below_them() -> None:

@@ -82,14 +82,14 @@ def run_watched(mode: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[
 
 
 def test_a_training_is_watched_from_within_and_nothing_of_it_stays() -> None:
-    before = {path.name for path in Path("/tmp").glob("brrrtop-*")}
     found, done = run_watched("fine")
     assert found["problem"] is None and found["count"] >= 3, done.stderr
     assert found["report"]["schema"] == "brrrtop.report/1"
     assert found["logged"] and found["logged"][-1][2] > 0
-    assert {path.name for path in Path("/tmp").glob("brrrtop-*")} <= before
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     pid = found["report"]["source"]["pid"]
+    folders = [base.glob(f"brrrtop-*-{pid}-*") for base in (Path("/tmp"), Path("/run/user/0"))]
+    assert [path for found in folders for path in found] == []
     assert f"attach {pid} " not in listed.stdout
 
 

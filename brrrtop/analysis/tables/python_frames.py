@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,21 +22,13 @@ from brrrtop.model.host_details import HostDetails, HostOps
 from brrrtop.model.host_tables import FrameRow, ModuleRow, StallRow
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
+from brrrtop.text.python_frames import is_users, without_object
 
 _MODULE = "nn.Module: "
-_NOT_THE_USERS = re.compile(
-    r"nn\.Module: |<|\(?built-in|torch/|.*(site|dist)-packages/|.*lib/python3"
-    r"|.*/torch/(nn|optim|autograd|utils|_|profiler|cuda)"
-    r"|(threading|contextlib|runpy|functools|typing|random|abc|queue|enum|os|copy|inspect|warnings|re"
-    r"|(collections|logging)/__init__|(multiprocessing|concurrent|asyncio|importlib|json)/[\w/]+)\.py\("
-)
-"""Frames of torch, of installed packages and of the standard library."""
 _SAMPLES = 4096
 _LEAST_GAP_NS = 10_000
 """Shorter gaps are no stall."""
 _MOST_STALLS = 40
-_OBJECT = re.compile(r" object at 0x[0-9a-f]+|(?<= of )pybind11_builtins\.\w+")
-"""Of a built-in method's name: which object it was called on."""
 _ROOF_KNOWN = 0.5
 """Part of a module's time for which roofs must be known, or its share of them says nothing."""
 
@@ -79,7 +70,7 @@ def modules_among(details: HostDetails) -> Bool:
 
 def users_among(details: HostDetails) -> Bool:
     """By name id: is it a function of the user's own code?"""
-    return _by_name(details, lambda name: _NOT_THE_USERS.match(name) is None)
+    return _by_name(details, is_users)
 
 
 def _by_name(details: HostDetails, test: Callable[[str], bool]) -> Bool:
@@ -303,8 +294,8 @@ def _stalls(
     totals: dict[tuple[str, str | None], int] = {}
     for (place, within), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
         if place >= 0:
-            inner = None if within in (-1, place) else _OBJECT.sub("", details.names[within])
-            key = (_OBJECT.sub("", details.names[place]), inner)
+            inner = None if within in (-1, place) else without_object(details.names[within])
+            key = (without_object(details.names[place]), inner)
             totals[key] = totals.get(key, 0) + count
     rows = []
     for (place, inner), count in sorted(totals.items(), key=lambda one: -one[1])[:_MOST_STALLS]:

@@ -16,7 +16,7 @@ from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.columns import FARTHEST_NS
 from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
-from brrrtop.sources.importers.kineto import details
+from brrrtop.sources.importers.kineto import details, stacks
 from brrrtop.sources.importers.kineto import marks as kineto_marks
 from brrrtop.sources.importers.kineto import names as kineto_names
 from brrrtop.sources.importers.kineto.columns import Collected
@@ -67,6 +67,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     kernels, copies, calls, ops, old_ranges, ranges, overheads, frames, memory = _on_one_clock(
         collected, tables, base_ns
     )
+    sampled = stacks.samples(frames, kernels, copies, collected.names)
     names = list(collected.names)
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
@@ -84,6 +85,7 @@ def build(collected: Collected, base_ns: int) -> Records:
         kineto_marks.ranges(old_ranges, names),
         kineto_marks.compiles([ops, ranges], names),
         kineto_marks.of_class(overheads, MarkClass.OTHER),
+        sampled,
         kineto_marks.outermost(ops, nest),
         kineto_marks.waits(nest, ops, calls, call_classes, copies, names),
     ]
