@@ -6,6 +6,8 @@
     python3 dev.py fuzz [OPTION …]     a minute of broken input into all that reads
     python3 dev.py audit               known faults in what brrrtop needs, and whether each
                                        supported Python finds wheels of all of it; asks PyPI
+    python3 dev.py wheels [FOLDER]     the sources and a wheel for each machine, for any Linux with
+                                       glibc 2.17, into dist/ or FOLDER
 
 Each makes its own environment under `.venvs/` at first use and again when the build changes.
 Nothing outside this folder is touched. Standard library only.
@@ -36,6 +38,7 @@ TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CONSTRAINTS = ROOT / "constraints.txt"
 AUDITOR = "pip-audit>=2.7"
 AUDIT_LIMIT_S = 60
+MACHINES = ("x86_64", "aarch64")
 FUZZ = ROOT / "tests" / "fuzz" / "fuzz.py"
 FUZZ_LIMIT_S = 150
 PIP_ZIPAPP = "https://bootstrap.pypa.io/pip/pip.pyz"
@@ -60,14 +63,14 @@ PATIENT = ("nice", "-n", "15")
 
 
 def main(argv: list[str]) -> int:
-    """Runs `demo`, `test`, `fuzz`, `audit` or a brrrtop verb; returns its exit code."""
+    """Runs `demo`, `test`, `fuzz`, `audit`, `wheels` or a brrrtop verb; returns its exit code."""
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(__doc__)
         return 0 if argv else 2
     suit_python(argv)
     os.chdir(ROOT)
     try:
-        own = {"audit": audit, "fuzz": fuzz, "test": test}
+        own = {"audit": audit, "fuzz": fuzz, "test": test, "wheels": wheels}
         return own[argv[0]](argv[1:]) if argv[0] in own else start(argv)
     except KeyboardInterrupt:
         return 130
@@ -173,6 +176,22 @@ def fuzz(options: list[str]) -> int:
     except subprocess.TimeoutExpired:
         say(f"the fuzzing did not end within {limit_s} s")
         return 1
+
+
+def wheels(folder: list[str]) -> int:
+    """Source distribution and wheels of all machines, by a compiler that knows each glibc."""
+    target = Path(folder[0] if folder else "dist").resolve()
+    make(ENVIRONMENTS / "wheels")
+    python = str(ENVIRONMENTS / "wheels" / "bin" / "python")
+    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    install(pip, ["build", "hatchling>=1.27", "ziglang>=0.13"], "what builds wheels")
+    build = [python, "-m", "build", "--no-isolation", "--outdir", str(target)]
+    codes = [subprocess.call([*build, "--sdist"])]
+    for machine in MACHINES:
+        compiler = f"{python} -m ziglang cc -target {machine}-linux-gnu.2.17"
+        ours = {**os.environ, "BRRRTOP_MACHINE": machine, "CC": compiler}
+        codes.append(subprocess.call([*build, "--wheel"], env=ours))
+    return max(codes)
 
 
 def audit(_: list[str]) -> int:

@@ -1,9 +1,15 @@
-"""Compiles the C libraries into the wheel, and tags the wheel with the machine it is for."""
+"""Compiles the C libraries into the wheel, tags the wheel with its machine, adds the manual page.
+
+`BRRRTOP_MACHINE=aarch64 CC=aarch64-linux-gnu-gcc` makes the wheel for another machine than this one.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import struct
 import sys
+from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
@@ -21,17 +27,30 @@ class NativeAgent(BuildHookInterface):
             return
         sys.path.insert(0, self.root)
         try:
+            from brrrtop.cli.manpage import manpage
             from brrrtop.sources.importers.kineto.scanner_library import LIBRARY as SCANNER
             from collectors.attach import agent_library
             from collectors.attach.c_library import CLibrary
             from collectors.errors import CollectorError
         finally:
             sys.path.remove(self.root)
+        if version != "editable":
+            page = Path(self.directory) / "man" / "brrrtop.1"
+            page.parent.mkdir(parents=True, exist_ok=True)
+            page.write_text(manpage(), encoding="utf-8")
+            build_data["shared_data"][str(page)] = "share/man/man1/brrrtop.1"
+        machine = os.environ.get("BRRRTOP_MACHINE") or os.uname().machine
         libraries: tuple[CLibrary, ...] = (agent_library.library(), SCANNER)
+        platforms = []
         for library in libraries:
-            target = library.bundled_in / library.file_name
+            inside = library.bundled_in / library.file_name
+            packed = os.path.relpath(inside, self.root)
+            # One that this machine would not load stays out of its tree.
+            away = Path(self.directory) / machine / library.file_name
+            target = inside if machine == os.uname().machine else away
+            target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                library.check_machine()
+                library.check_machine(machine)
                 library.compile(target)
             except CollectorError as fault:
                 target.unlink(missing_ok=True)
@@ -39,6 +58,35 @@ class NativeAgent(BuildHookInterface):
                     f"no {library.subject} library: {fault.message}; {fault.action}"
                 )
                 continue
-            build_data["artifacts"].append(os.path.relpath(target, self.root))
+            if not library.is_current(target):
+                raise ValueError(f"{target} does not carry the fingerprint of its sources")
+            if target == inside:
+                build_data["artifacts"].append(packed)
+            else:
+                build_data["force_include"][str(target)] = packed
+            platforms.append(platform_of(target, machine))
+        if platforms:
             build_data["pure_python"] = False
-            build_data["tag"] = f"py3-none-linux_{os.uname().machine}"
+            build_data["tag"] = f"py3-none-{max(platforms, key=_glibc)}"
+
+
+ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+
+
+def platform_of(library: Path, machine: str) -> str:
+    """`manylinux_2_17_x86_64`: the oldest glibc that has every symbol which the library asks for.
+
+    Raises:
+        ValueError: The library is for another machine.
+    """
+    data = library.read_bytes()
+    (built_for,) = struct.unpack_from("<H", data, 18)
+    if built_for != ELF_MACHINES[machine]:
+        raise ValueError(f"CC compiles for ELF machine {built_for}, and the wheel is for {machine}")
+    versions = re.findall(rb"\0GLIBC_2\.(\d+)(?=[.\0])", data)
+    oldest = max([17, *map(int, versions)])
+    return f"manylinux_2_{oldest}_{machine}"
+
+
+def _glibc(platform: str) -> int:
+    return int(platform.split("_")[2])

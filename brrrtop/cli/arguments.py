@@ -23,6 +23,7 @@ VERBS = {
     "compare": "two recordings or traces side by side: what changed",
     "demo": "watch a recording of a real run; needs no GPU",
     "doctor": "what can be watched here, and the command that fixes what cannot",
+    "export": "figures of the trainers here for Prometheus or OpenTelemetry",
     "calibrate": "measure what an idle GPU here reaches, for later verdicts",
 }
 
@@ -75,6 +76,7 @@ examples:
   brrrtop analyze traces/              every rank of a job, one report
   brrrtop analyze run.brrr --steps 2-4 --gpu 1
   brrrtop analyze run.brrr --json | jq .regime
+  brrrtop analyze trace.json.gz --export html report.html
   brrrtop analyze run.brrr --fail-if 'idle.input > 20%'""",
     "compare": """\
 examples:
@@ -87,6 +89,15 @@ examples:
 examples:
   brrrtop doctor
   brrrtop doctor 4711""",
+    "export": """\
+Finds the training processes of this host, those that begin later too, and
+serves or sends their figures until it is ended. docs/prometheus has a Grafana
+board and alert rules.
+
+examples:
+  brrrtop export prometheus
+  brrrtop export prometheus --listen 0.0.0.0:9877
+  brrrtop export otlp --endpoint http://collector:4318""",
     "calibrate": """\
 Copies memory and multiplies matrices for some seconds, in a Python that has
 torch, and keeps the rates. Refuses a GPU that is in use.
@@ -152,6 +163,12 @@ def _view_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--once", action="store_true", help="one plain report, then exit")
     group.add_argument(
         "--interval", type=values.interval, metavar="SECONDS", help="between looks (default 0.5)"
+    )
+    group.add_argument(
+        "--serve", action="store_true", help="the screen in a browser, on this machine only"
+    )
+    group.add_argument(
+        "--listen", metavar="HOST:PORT", help="where it is served (default 127.0.0.1:8765)"
     )
 
 
@@ -277,10 +294,10 @@ def _force_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="read a file however large it is")
 
 
-def _files(parser: argparse.ArgumentParser) -> None:
+def _files(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
     parser.add_argument(
         "files",
-        nargs="+",
+        nargs=nargs,
         metavar="FILE",
         help="a file, or the files or the folder of a job's ranks",
     )
@@ -297,8 +314,17 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_analyze(parser: argparse.ArgumentParser) -> None:
-    _files(parser)
+    # Optional to argparse only: after `--export FORMAT` it would be taken for the PATH.
+    _files(parser, nargs="*")
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
+    parser.add_argument("--brief", action="store_true", help="at most thirty lines to act on")
+    parser.add_argument(
+        "--export",
+        nargs="+",
+        action="append",
+        metavar=("FORMAT", "PATH"),
+        help="write it too: csv, parquet (folders), html, perfetto (the worst step)",
+    )
     _silent_view_options(parser)
     _record_option(parser)
     _force_option(parser)
@@ -329,6 +355,24 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     _silent_view_options(parser)
 
 
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("exporter", metavar="EXPORTER", help="prometheus or otlp")
+    parser.add_argument(
+        "pids", nargs="*", type=values.pid, metavar="PID", help="only these processes"
+    )
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--interval", type=values.interval, metavar="SECONDS", help="between looks (default 0.5)"
+    )
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="for Prometheus (default 127.0.0.1:9877)"
+    )
+    parser.add_argument(
+        "--endpoint", metavar="URL", help="for otlp (default http://localhost:4318)"
+    )
+    _live_options(parser)
+
+
 def _add_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--python", metavar="PATH", help="an interpreter with torch")
     _silent_view_options(parser)
@@ -342,6 +386,7 @@ _ADDERS = {
     "compare": _add_compare,
     "demo": _add_demo,
     "doctor": _add_doctor,
+    "export": _add_export,
     "calibrate": _add_calibrate,
 }
 
@@ -358,7 +403,7 @@ def build(verb: str | None = None) -> tuple[Parser, dict[str, Parser]]:
     )
     parser.add_argument("-V", "--version", action="store_true", help="print the version and exit")
     parser.add_argument(
-        "--print-completion", metavar="SHELL", help="completion script for bash, zsh or tcsh"
+        "--print-completion", metavar="SHELL", help="completion script for bash, zsh, tcsh or fish"
     )
     _view_options(parser)
     _common_options(parser)
@@ -404,9 +449,18 @@ def parse(argv: Sequence[str]) -> Options:
     if extra:
         raise _unknown_option(extra[0], parsers.get(spoken.verb, parser))
     given = {name: value for name, value in vars(spoken).items() if value is not None}
+    if spoken.verb == "analyze" and not given.get("files"):
+        given["files"] = (_file_behind(given.get("export", [])),)
     if spoken.verb == "run":
         given["command"] = (*given.get("command", ()), *tail)
     return Options(**given)
+
+
+def _file_behind(exports: list[list[str]]) -> str:
+    """The file to analyze where it is typed last, after `--export FORMAT [PATH]`."""
+    if not exports or len(exports[-1]) < 2:
+        raise UsageError("no FILE is named", "see `brrrtop analyze --help`")
+    return exports[-1].pop()
 
 
 def _unknown_option(word: str, parser: Parser) -> UsageError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brrrtop.errors import BrrrtopError, UsageError
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "tcsh", "fish")
 
 
 def print_completion(shell: str) -> int:

@@ -53,6 +53,10 @@ def _run(argv: list[str]) -> int:
 
         return print_completion(options.print_completion)
     _check_package()
+    if options.serve:
+        from brrrtop.cli.serve import serve
+
+        return serve(argv, options)
     from brrrtop.cli.verbs import run_verb
 
     return run_verb(options)

@@ -29,6 +29,16 @@ class Options:
     shapes: bool | None = None
     """Of one step. None: once the run is steady; True: as soon as can be; False: not unasked."""
     record: str | None = None
+    export: tuple[list[str], ...] | list[list[str]] = ()
+    """A format and where to, as often as the option was given."""
+    exporter: str = ""
+    pids: tuple[int, ...] | list[int] = ()
+    """Whom `export` watches; none: all trainers of the host."""
+    endpoint: str | None = None
+    brief: bool = False
+    serve: bool = False
+    listen: str | None = None
+    """`HOST:PORT` of what is served; None: its default, on loopback."""
     fail_if: tuple[str, ...] | list[str] = ()
     hold_s: float = 0.0
     pid: int | None = None

@@ -16,6 +16,12 @@ def report_text(snapshot: Snapshot, options: Options) -> str:
     if options.json:
         indent = 2 if sys.stdout.isatty() and options.once else None
         return to_json(snapshot, indent=indent)
+    if options.brief:
+        from brrrtop.views.brief import to_brief
+        from brrrtop.views.text import in_ascii
+
+        text = to_brief(snapshot)
+        return in_ascii(text) if options.ascii or not speaks_unicode() else text
     return to_text(snapshot, ascii_only=options.ascii or not speaks_unicode())
 
 

@@ -29,6 +29,9 @@ HOME = -1
 DEMO_STEPS = 2
 """Whole steps a demo opens on: within one, what waits between steps is not seen yet."""
 
+SERVED = "TEXTUAL_DRIVER"
+"""Set where a browser is the terminal."""
+
 if TYPE_CHECKING:
     from brrrtop.model.snapshot import Snapshot
     from brrrtop.session.replay import Replay
@@ -42,6 +45,8 @@ def on_a_terminal() -> bool:
     Raises:
         UsageError: It could, but for stderr, which is where Textual draws.
     """
+    if SERVED in os.environ:
+        return True
     if os.environ.get("TERM", "") == "dumb":
         return False
     here = [s is not None and s.isatty() for s in (sys.stdin, sys.stdout, sys.stderr)]

@@ -21,6 +21,7 @@ MODULES = {
     "compare": "compare",
     "demo": "demo",
     "doctor": "doctor",
+    "export": "export",
     "calibrate": "calibrate",
 }
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from brrrtop.model.account import Account, Split
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.host_tables import NO_TABLES, HostTables
 from brrrtop.model.tables import StrEnum
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ class Snapshot:
     """The first of `whatif` with one more edit after it, best first; their prices are of both."""
     silenced: tuple[Advisory, ...] = ()
     """Advice that stands and that somebody does not want to hear."""
+    tables: HostTables = NO_TABLES
+    """Of the device shown: what the records hold beyond kernels."""
     gauges: Mapping[int, float] = field(default_factory=dict)
     """Newest reading of each `Metric` of the device shown."""
     gauge_history: Mapping[int, tuple[float, ...]] = field(default_factory=dict)

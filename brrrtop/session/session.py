@@ -14,9 +14,11 @@ from brrrtop.advisories.advise import Advice, advise
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
+from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.model.snapshot import Event, Freshness, Overhead, Snapshot, SourceInfo
 from brrrtop.model.step_picture import StepPicture
 from brrrtop.model.tables import Gauges, Span, Window
@@ -66,6 +68,7 @@ class Session:
         self.judged: Analysis | None = None
         self._others: tuple[Estimate, ...] = ()
         self._advice = Advice()
+        self._tables = NO_TABLES
 
     def select_device(self, device_id: int | None) -> None:
         """The device that the next snapshots speak of; None: the busiest."""
@@ -213,6 +216,7 @@ class Session:
         self._history.add(self.judged)
         self._picture = step_picture(self.judged)
         self._advice = advise(self.judged)
+        self._tables = host_tables(self.judged, recorded=self.timeline.recorded_step(shown))
         again = span.t1_ns <= self._judged_to_ns
         self._steady.look(self._advice.given, again=again, t_ns=span.t1_ns)
         self._marking.look(self.judged.estimate, self._part)
@@ -252,6 +256,7 @@ class Session:
             whatif=self._advice.whatif if self.judged else (),
             whatif_after=self._advice.after if self.judged else (),
             silenced=self._steady.quiet if self.judged else (),
+            tables=self._tables,
             gauges=latest,
             gauge_history=_history(gauges),
             history=self._history.points,

@@ -10,12 +10,15 @@ from brrrtop.advisories.steady import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.step_picture import step_picture
+from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
+from brrrtop.model.host_details import Detailed, HostDetails
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span, Window
 from brrrtop.session.history import since_attach
+from brrrtop.session.worst_step import worst_step_picture
 from brrrtop.sources.source import Source
 from brrrtop.timeline.timeline import Timeline
 
@@ -27,6 +30,7 @@ def analyze(
     *,
     trimmed: bool = False,
     silenced: frozenset[str] = frozenset(),
+    worst: bool = False,
 ) -> Snapshot:
     """One snapshot from the first device activity's start to the last one's end.
 
@@ -37,11 +41,12 @@ def analyze(
         trimmed: From the first step's start to the last one's, where steps are known and chosen by
             nobody: what one run is to be compared with another by.
         silenced: Ids of advice that nobody wants to hear.
+        worst: The picture is of the longest step, to be exported.
 
     Raises:
         BadInput: No device activity, no such device, or no such steps.
     """
-    return analyze_rank(source, steps, device, trimmed=trimmed, silenced=silenced)[0]
+    return analyze_rank(source, steps, device, trimmed=trimmed, silenced=silenced, worst=worst)[0]
 
 
 def analyze_rank(
@@ -51,6 +56,7 @@ def analyze_rank(
     *,
     trimmed: bool = False,
     silenced: frozenset[str] = frozenset(),
+    worst: bool = False,
 ) -> tuple[Snapshot, Window]:
     """The same with all that was recorded of its GPU, to be put beside other ranks.
 
@@ -58,18 +64,14 @@ def analyze_rank(
         BadInput: As `analyze`.
     """
     timeline = read(source)
-    source.close()  # the timeline has it all, and large traces twice are too much
+    details = source.details if isinstance(source, Detailed) else None
+    source.close()  # the timeline has the rest, and large traces twice are too much
     timeline.settle()
     give_back()
     span = _span(timeline)
     ids = timeline.active_devices(span)
     if not ids:
-        helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
-        if source.info.kind == "recording":
-            helps = "record a training that runs on an NVIDIA GPU; `brrrtop doctor PID` says what is seen"
-            if source.info.notes:
-                helps = f"{source.info.notes[0]}: copy or record it again"
-        raise BadInput(f"{source.info.label} has no GPU activity in it that takes time", helps)
+        raise _without_activity(source)
     if device is not None and device not in ids:
         listed = ", ".join(str(i) for i in sorted(ids))
         raise BadInput(
@@ -87,9 +89,10 @@ def analyze_rank(
     shown = judged[0] if device is None else judged[ids.index(device)]
     advice = advise(shown)
     heard, quiet = parted(advice.given, silenced)
-    found = _snapshot(source, timeline, shown, judged)
+    found = _snapshot(source, timeline, shown, judged, details)
     snapshot = replace(
         found,
+        picture=worst_step_picture(shown) if worst else found.picture,
         advisories=heard,
         silenced=quiet,
         whatif=advice.whatif,
@@ -156,6 +159,17 @@ class WholeFile:
         )
 
 
+def _without_activity(source: Source) -> BadInput:
+    helps = "record it with ProfilerActivity.CUDA on a machine with an NVIDIA GPU"
+    if source.info.kind == "recording":
+        helps = (
+            "record a training that runs on an NVIDIA GPU; `brrrtop doctor PID` says what is seen"
+        )
+        if source.info.notes:
+            helps = f"{source.info.notes[0]}: copy or record it again"
+    return BadInput(f"{source.info.label} has no GPU activity in it that takes time", helps)
+
+
 def _trimmed(timeline: Timeline, judged: Analysis) -> Analysis:
     span = between_steps(judged.estimate.steps)
     if span is None:
@@ -185,10 +199,16 @@ def _of_steps(judged: Analysis, chosen: Steps) -> Analysis:
 
 
 def _snapshot(
-    source: Source, timeline: Timeline, shown: Analysis, judged: list[Analysis]
+    source: Source,
+    timeline: Timeline,
+    shown: Analysis,
+    judged: list[Analysis],
+    details: HostDetails | None,
 ) -> Snapshot:
     span = shown.estimate.span
+    recorded = timeline.recorded_step(shown.estimate.device.device_id)
     return Snapshot(
+        tables=host_tables(shown, details, recorded),
         source=source.info,
         freshness=Freshness.ENDED,
         now_ns=span.t1_ns,

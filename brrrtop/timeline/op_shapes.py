@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Many
+from dataclasses import dataclass
 
 import numpy as np
 
+from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span
 from brrrtop.model.vocabulary import MarkClass
@@ -29,6 +31,45 @@ _HELD, _CLEARLY = 0.1, 3.0
 launches many outside of any), and so much more than those of any other."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedStep:
+    """The ops of the step that was recorded."""
+
+    span: Span
+    marks: Marks
+    tids: I8
+    """CUPTI's number of each op's thread; 0 where it cannot be told."""
+
+    def details(
+        self, acts: Activities, calls: Calls, ops: Mapping[int, OpSignature]
+    ) -> HostDetails:
+        """The ops as a table, and what each launched."""
+        marks = self.marks
+        nest = Nest(self.tids, marks.starts_ns, marks.ends_ns)
+        here = launched(acts, calls)
+        found = nest.holder(here.tids, here.middles_ns, here.middles_ns)
+        correlations, first = np.unique(acts.correlations[here.rows], return_index=True)
+        used, ids = np.unique(marks.values[nest.order], return_inverse=True)
+        known = [ops.get(one, OpSignature("")) for one in used.tolist()]
+        names = {op.name: None for op in known}
+        name_ids = {name: row for row, name in enumerate(names)}
+        count = len(marks)
+        return HostDetails(
+            names=tuple(names),
+            signatures={row: (op.name, op.dims) for row, op in enumerate(known)},
+            ops=HostOps(
+                marks.starts_ns[nest.order], marks.ends_ns[nest.order], self.tids[nest.order],
+                np.array([name_ids[op.name] for op in known], np.int64)[ids], ids.astype(np.int64),
+                nest.parents, np.full(count, -1, np.int64), np.zeros(count, np.bool_),
+            ),
+            launch_correlations=correlations,
+            launch_ops=found[first],
+            frames=NO_FRAMES,
+            memory=NO_MEMORY,
+            recorded_step=True,
+        )  # fmt: skip
+
+
 class StepShapes:
     """Marks of recordings in; signatures and links out."""
 
@@ -41,6 +82,8 @@ class StepShapes:
         """Ops of the recording that is in use."""
         self.learned_ns: int | None = None
         """End of the recorded step; None before there was one."""
+        self.recorded: RecordedStep | None = None
+        """The ops of that step; None before there was one."""
         self._sequence: Sequence | None = None
         self._ops: list[Marks] = []
         self._due: tuple[Span, int, int] | None = None
@@ -95,7 +138,9 @@ class StepShapes:
         if not (here.times_ns < step.t0_ns).any():
             return self._fail("tracing began only after the step that was recorded")
         here = Launched(*(getattr(here, f)[inside] for f in Launched.__slots__))
-        op_ids = self._signed(_op_of(here, marks, main_tid), here, acts, names, ops)
+        tids = _threads(here, marks, main_tid)
+        op_ids = self._signed(_op_of(here, marks, tids), here, acts, names, ops)
+        self.recorded = RecordedStep(step, marks, tids)
         self._sequence = Sequence(here.keys, here.times_ns, op_ids)
         ran_ns = int(acts.ends_ns[here.rows].max())
         insert(self.cuts, Span(step.t0_ns, ran_ns + RECOVERY_NS))
@@ -166,9 +211,8 @@ class StepShapes:
         return np.asarray((at >= 0) & (times_ns < ends[np.maximum(at, 0)]))
 
 
-def _op_of(here: Launched, marks: Marks, main_tid: int) -> I8:
-    """Id of the innermost op around each launch; -1: none."""
-    tids = _threads(here, marks, main_tid)
+def _op_of(here: Launched, marks: Marks, tids: I8) -> I8:
+    """Id of the innermost op around each launch; -1: none. `tids` are CUPTI's, of the marks."""
     nest = Nest(tids, marks.starts_ns, marks.ends_ns)
     found = nest.holder(here.tids, here.middles_ns, here.middles_ns)
     ids = marks.values[nest.order]

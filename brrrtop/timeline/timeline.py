@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from brrrtop.model.host_details import HostDetails
 from brrrtop.model.tables import (
     BROKEN_OFF,
     Activities,
@@ -27,6 +28,8 @@ from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.source import FELL_NS
 from brrrtop.timeline import watched
 from brrrtop.timeline.counter_samples import SampleClock
+from brrrtop.timeline.launch_sequence import NONE as NO_LINKS
+from brrrtop.timeline.launch_sequence import launched
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from brrrtop.timeline.track import Track, in_order
 
@@ -369,6 +372,29 @@ class Timeline:
         self.shapes.learn(*around, self.names, self.ops)
         self._observed = None
         return self.shapes.learned_ns == step.t1_ns
+
+    def recorded_step(self, device_id: int) -> tuple[Window, HostDetails] | None:
+        """The step that was recorded with shapes, though nobody may judge it, and its ops.
+
+        None: there was none, or what was recorded of it is no longer kept.
+        """
+        step = self.shapes.recorded
+        if step is None or not self._activities.chunks:
+            return None
+        acts, calls = self._launched_in(Span(step.span.t0_ns - REACH_NS, step.span.t1_ns))
+        made = launched(acts, calls)
+        inside = (made.times_ns >= step.span.t0_ns) & (made.times_ns < step.span.t1_ns)
+        inside &= acts.device_ids[made.rows] == device_id
+        if not inside.any():
+            return None
+        mine = acts.take(made.rows[inside])
+        mine = in_order(mine, slice(None), mine.starts_ns)
+        device = self.devices.get(device_id, Device(device_id))
+        window = Window(
+            step.span, device, mine, calls, step.marks.take(slice(0)), NO_LINKS,
+            self.gauges_between(Span(0, 0)), self.names,
+        )  # fmt: skip
+        return window, step.details(mine, calls, self.ops)
 
     def _launched_in(self, span: Span) -> tuple[Activities, Calls]:
         """What was launched or ran in the span, and the calls."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -123,7 +124,8 @@ class BrrrtopApp(App[int]):
         from_home: bool = False,
         remember: Callable[[Settings], None] | None = None,
     ) -> None:
-        super().__init__(driver_class=Terminal)
+        # Served to a browser, there is no terminal: Textual's own driver for that is named there.
+        super().__init__(driver_class=None if "TEXTUAL_DRIVER" in os.environ else Terminal)
         self.palette = palette or Palette()
         if self.no_color:
             self.palette = replace(self.palette, colour=False)

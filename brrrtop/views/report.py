@@ -18,9 +18,12 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import ranks as ranks_view
+from brrrtop.views import tables
 from brrrtop.views.text import to_text as to_text
 
 SCHEMA = "brrrtop.report/1"
+_EVENTS = 50
+"""Newest lines of the log in a report."""
 _NOT_OF_A_GPU = frozenset(
     {
         Metric.TRAINER_CPU_SHARE,
@@ -56,6 +59,11 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     whole["counter_samples"] = _samples(estimate)
     whole["looks"] = _looks(estimate)
     whole["host_cause_known"] = _plain(estimate.host_cause_known) if estimate else None
+    whole["tables"] = _plain(tables.document(snapshot.tables)) if estimate else None
+    whole["events"] = [
+        {"t_ns": event.t_ns, "kind": event.kind, "says": event.says}
+        for event in snapshot.events[-_EVENTS:]
+    ]
     whole["silenced"] = [one.kind for one in snapshot.silenced]
     whole["overhead"] = {
         "step_cost_share": _plain(snapshot.overhead.step_cost_share),

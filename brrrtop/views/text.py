@@ -15,6 +15,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases, units
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import ranks as ranks_text
+from brrrtop.views import tables
 from brrrtop.views import whatif as whatif_text
 
 WIDTH = 80
@@ -68,6 +69,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _kernels(estimate)
         yield from _advice(snapshot)
         yield from _whatif(snapshot)
+        yield from tables.lines(snapshot.tables, estimate.account.duration_ns)
         yield from _compared(snapshot)
         yield from _other_devices(snapshot)
     yield from _counters(snapshot)

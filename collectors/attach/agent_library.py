@@ -28,9 +28,9 @@ FLAGS = (
     "-Wall",
     "-Wextra",
 )
-LINK_FLAGS = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now", "-lpthread", "-ldl")
+LINK_FLAGS = ("-shared", "-Wl,-z,nodelete,-z,relro,-z,now,--no-gc-sections", "-lpthread", "-ldl")
 """Never unmapped: CUPTI keeps the addresses of our callbacks. Bound at load: the first launch is no
-place for the linker."""
+place for the linker. Nothing is dropped: zig's linker would drop the fingerprint."""
 COUNTERS_ALONE = "watch the GPU's counters alone: brrrtop --gpu 0"
 """What is left where there is no library, as the end of an action."""
 
@@ -60,13 +60,16 @@ def agent_files() -> AgentFiles:
     return AgentFiles(folder=AGENT_DIR, library=library_path())
 
 
-def check_machine() -> None:
+def check_machine(machine: str | None = None) -> None:
     """Refuses a platform nobody has made the agent work on.
+
+    Args:
+        machine: None: this one.
 
     Raises:
         Unsupported: Not Linux, or another processor.
     """
-    library().check_machine()
+    library().check_machine(machine)
 
 
 def fingerprint() -> str:

@@ -42,17 +42,20 @@ class CLibrary:
         """
         self.check_machine()
         bundled = self.bundled_in / self.file_name
-        if bundled.is_file() and self._is_current(bundled):
+        if bundled.is_file() and self.is_current(bundled):
             return bundled
         return self._cached()
 
-    def check_machine(self) -> None:
+    def check_machine(self, machine: str | None = None) -> None:
         """Refuses a platform nobody has made the library work on.
+
+        Args:
+            machine: None: this one.
 
         Raises:
             Unsupported: Not Linux, or another processor.
         """
-        machine = os.uname().machine
+        machine = machine or os.uname().machine
         if not sys.platform.startswith("linux") or machine not in MACHINES:
             raise Unsupported(
                 f"the {self.subject} runs on Linux on {' and '.join(MACHINES)}, "
@@ -148,7 +151,7 @@ class CLibrary:
             last = " ".join(told.stderr.split()[-60:]) or f"exit code {told.returncode}"
             raise CollectorError(f"the {self.subject} did not compile: {last}", self._help)
 
-    def _is_current(self, library: Path) -> bool:
+    def is_current(self, library: Path) -> bool:
         """False when the sources beside the library are not those it was built from."""
         if not self.sources.is_dir():
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from collectors.errors import NoSuchProcess, NotPermitted
-from collectors.process.candidates import Candidate, candidates
+from collectors.process.candidates import SPAWNED, Candidate, candidates
 from collectors.process.process import Process
 
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
@@ -15,8 +15,9 @@ RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 def ranks_of(pid: int, compute_pids: Collection[int] = ()) -> list[Candidate]:
     """The ranks on this host of the job that a process is of, or that it launches; by rank.
 
-    They share a launcher (torchrun, a parent that spawned them) or where they meet. Empty: `pid` is
-    no rank and launches none; one: it is alone here.
+    They share a launcher (torchrun, a parent that spawned them) or where they meet. A program that starts
+    other trainings, as a search over parameters does, makes no job of them. Empty: `pid` is no rank and
+    launches none; one: it is alone here.
     """
     found = candidates(compute_pids)
     mine = next((one for one in found if one.pid == pid), None)
@@ -26,9 +27,23 @@ def ranks_of(pid: int, compute_pids: Collection[int] = ()) -> list[Candidate]:
         one
         for one in found
         if not one.not_because
+        and _is_rank(one)
         and (one.job == root or (meets is not None and _rendezvous(one.process) == meets))
     ]
+    if (
+        mine is not None
+        and not mine.not_because
+        and mine not in ranks
+        and (mine.on_gpu or not ranks)
+    ):
+        return [mine]
     return sorted(ranks, key=lambda one: (one.rank is None, one.rank or 0, one.pid))
+
+
+def _is_rank(one: Candidate) -> bool:
+    """By its environment, or spawned by multiprocessing."""
+    spawned = any(mark in " ".join(one.process.cmdline) for mark in SPAWNED)
+    return one.rank is not None or (one.world or 1) > 1 or spawned
 
 
 def _rendezvous(process: Process) -> tuple[str, ...] | None:

@@ -18,7 +18,7 @@ IMPORTED = {
     "textual": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "rich": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "numpy": ("numpy", r"brrrtop/.*|collectors/(process|gpu|attach)/.*"),
-    "msgspec": ("msgspec", r"brrrtop/(protocol|sources|text)/.*"),
+    "msgspec": ("msgspec", r"brrrtop/(protocol|sources|text|api)/.*"),
     "zstandard": ("zstandard", r"brrrtop/(protocol|sources)/.*"),
     "zlib_ng": ("zlib-ng", r"brrrtop/sources/importers/kineto/reader\.py"),
     "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),
@@ -34,6 +34,15 @@ IMPORTED = {
 """Module imported → the dependency that brings it, and the files that may import it."""
 INSIDE_TRAINERS = {"torch", "_brrrtop_agent"}
 """Of the trainer, not of ours; never a dependency."""
+WHERE_INSTALLED = {
+    "brrrtop/api/callbacks.py": {"lightning", "pytorch_lightning", "transformers"},
+    "brrrtop/api/loggers.py": {"wandb", "mlflow"},
+    "brrrtop/cli/serve.py": {"textual_serve"},
+    "brrrtop/exporters/otlp.py": {"opentelemetry"},
+    "brrrtop/exporters/prometheus.py": {"prometheus_client"},
+    "brrrtop/exporters/tables.py": {"pyarrow"},
+}
+"""Used where a user has them and asks for it; never a dependency either."""
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
@@ -68,7 +77,9 @@ def files() -> dict[str, set[str]]:
         for path in (ROOT / package).rglob("*.py"):
             inside = path.is_relative_to(ROOT / "collectors" / "agent")
             siblings = {one.stem for one in path.parent.glob("*.py")} if inside else set()
-            found[str(path.relative_to(ROOT))] = set(imports(path)) - siblings - INSIDE_TRAINERS
+            name = str(path.relative_to(ROOT))
+            optional = WHERE_INSTALLED.get(name, set())
+            found[name] = set(imports(path)) - siblings - INSIDE_TRAINERS - optional
     return found
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from brrrtop.cli import arguments
+from brrrtop.cli.manpage import manpage
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "brrrtop" / "data"
@@ -39,3 +46,38 @@ def test_tables_demos_and_c_sources_are_packed(pack: Any) -> None:
     wanted = {str(path.relative_to(ROOT)) for path in (*data, *sources)}
     assert {"brrrtop/data/peaks.csv", "brrrtop/py.typed"} <= pack()
     assert wanted <= pack()
+
+
+def elf(machine: int, *versions: str) -> bytes:
+    """As much of a library as tells what it is for."""
+    head = b"\x7fELF" + bytes(14) + machine.to_bytes(2, "little")
+    return head + b"".join(b"\0" + one.encode() for one in versions) + b"\0"
+
+
+def test_a_wheel_is_for_the_glibc_that_its_library_needs(tmp_path: Path) -> None:
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    assert spec is not None and spec.loader is not None
+    build = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build)
+    library = tmp_path / "library.so"
+    library.write_bytes(elf(62, "GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_2.4"))
+    assert build.platform_of(library, "x86_64") == "manylinux_2_34_x86_64"
+    with pytest.raises(ValueError, match="aarch64"):
+        build.platform_of(library, "aarch64")
+    library.write_bytes(elf(183, "GLIBC_2.17"))
+    assert build.platform_of(library, "aarch64") == "manylinux_2_17_aarch64"
+
+
+def test_the_manual_page_has_every_verb_and_option_and_reads_without_a_warning() -> None:
+    page = manpage()
+    parser, verbs = arguments.build("all")
+    for one in (parser, *verbs.values()):
+        for action in one._actions:
+            if action.help != argparse.SUPPRESS:
+                for name in action.option_strings:
+                    assert name.replace("-", "\\-") in page, name
+    assert [name for name in verbs if f".SS {name}" not in page] == []
+    if shutil.which("groff"):
+        command = ["groff", "-man", "-Tutf8", "-P-cbou", "-ww", "-K", "utf8"]
+        done = subprocess.run(command, input=page, capture_output=True, text=True, check=True)
+        assert done.stderr == "" and "EXIT STATUS" in done.stdout

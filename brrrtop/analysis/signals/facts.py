@@ -121,5 +121,3 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         lost_share=window.lost_records / records if records else 0.0,
         turns=window.turns,
     )
-
-

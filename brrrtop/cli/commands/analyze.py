@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import output, rank_files
 from brrrtop.cli.options import Options
+from brrrtop.errors import UsageError
+from brrrtop.exporters.registry import FORMATS, default_path, export
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 
 
-def read(path: str, options: Options, *, trimmed: bool = False) -> Snapshot:
+def read(path: str, options: Options, *, trimmed: bool = False, worst: bool = False) -> Snapshot:
     """The whole file (or `--steps` of it) as one snapshot of the chosen or busiest GPU.
 
-    `trimmed`: without what lies outside its whole steps, to be compared with another.
+    `trimmed`: without what lies outside its whole steps, to be compared with another. `worst`: with the
+    picture of the longest step.
 
     Raises:
         BadInput: The file cannot be used; says why.
@@ -25,8 +31,9 @@ def read(path: str, options: Options, *, trimmed: bool = False) -> Snapshot:
 
             replay.convert(source, options.record)
         return analyze(
-            source, options.steps, options.gpu, trimmed=trimmed, silenced=options.silenced
-        )
+            source, options.steps, options.gpu, trimmed=trimmed, silenced=options.silenced,
+            worst=worst,
+        )  # fmt: skip
     finally:
         source.close()
 
@@ -34,10 +41,31 @@ def read(path: str, options: Options, *, trimmed: bool = False) -> Snapshot:
 def run(options: Options) -> int:
     gates = gate.parse_all(options.fail_if)
     files = rank_files.files_of(options)
+    exports = asked_for(options, files)
     if len(files) == 1:
-        snapshot = read(files[0], options)
+        snapshot = read(files[0], options, worst=bool(exports))
     else:
         snapshot = rank_files.read_all(files, options)
+    for format_id, target in exports:
+        export(snapshot, format_id, target)
+        output.say(f"brrrtop: wrote {target}")
     output.report(snapshot, options)
     gate.check(gates, snapshot)
     return 0
+
+
+def asked_for(options: Options, files: Sequence[str]) -> list[tuple[str, Path]]:
+    """Each format and where to.
+
+    Raises:
+        UsageError: There is no such format, or more than one PATH.
+    """
+    exports = []
+    for format_id, *rest in options.export:
+        if format_id not in FORMATS:
+            raise UsageError(f"there is no export {format_id!r}", f"one of {', '.join(FORMATS)}")
+        if len(rest) > 1:
+            raise UsageError(f"--export {format_id} takes one PATH, not {len(rest)}")
+        target = Path(rest[0]) if rest else default_path(format_id, files[0])
+        exports.append((format_id, target))
+    return exports

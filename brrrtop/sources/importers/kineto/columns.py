@@ -18,7 +18,7 @@ from brrrtop.sources.importers.kineto.events import ABSENT, Args, Event
 
 Array = npt.NDArray[Any]
 
-KERNEL, COPY, CALL, OP, RANGE, OVERHEAD = 1, 2, 3, 4, 5, 6
+KERNEL, COPY, CALL, OP, RANGE, OVERHEAD, FRAME, MEMORY = range(1, 9)
 CATEGORIES = {
     "kernel": KERNEL,
     "Kernel": KERNEL,
@@ -37,6 +37,8 @@ CATEGORIES = {
     "user_annotation": RANGE,
     "UserAnnotation": RANGE,
     "overhead": OVERHEAD,
+    "python_function": FRAME,
+    "cpu_instant_event": MEMORY,
 }
 _MOST_CATEGORIES = 1_000
 
@@ -116,9 +118,11 @@ class Collected:
         """Process → number in the columns `pid`."""
         self.kernels, self.copies, self.calls = Table(), Table(), Table()
         self.ops, self.ranges, self.overheads = Table(), Table(), Table()
+        self.frames, self.memory = Table(), Table()
         self._tables = {
             KERNEL: self.kernels, COPY: self.copies, CALL: self.calls,
             OP: self.ops, RANGE: self.ranges, OVERHEAD: self.overheads,
+            FRAME: self.frames, MEMORY: self.memory,
         }  # fmt: skip
         self.scan: Callable[[bytes], bool] | None = None
         """Takes in a run without typed events; False: it did not. None: nothing can."""
@@ -148,6 +152,7 @@ class Collected:
         count = len(events)
         codes = np.fromiter(map(self._codes.__getitem__, map(_cat, events)), np.int8, count)
         starts, spans = self._times(events, exact)
+        spans[codes == MEMORY] = 0
         batches = []
         for code, columns in (
             (KERNEL, self._kernels),
@@ -156,6 +161,8 @@ class Collected:
             (OP, self._ops),
             (RANGE, self._ranges),
             (OVERHEAD, self._ranges),
+            (FRAME, self._ranges),
+            (MEMORY, self._memory),
         ):
             rows = np.flatnonzero(codes == code)
             if not len(rows):
@@ -267,6 +274,8 @@ class Collected:
             "pid": self._processes(events),
             "external": self._externals(args),
             "signature": np.fromiter(map(self.signatures.__getitem__, keys), np.int64, len(keys)),
+            "sequence": _column(args, "sequence"),
+            "forward_tid": _column(args, "forward_tid"),
         }
 
     def _ranges(self, events: list[Event]) -> dict[str, Array]:
@@ -275,6 +284,11 @@ class Collected:
             "tid": self._tids(events),
             "pid": self._processes(events),
         }
+
+    def _memory(self, events: list[Event]) -> dict[str, Array]:
+        args = list(map(_args, events))
+        keys = ("device_type", "memory_device", "address", "memory_bytes", "allocated", "reserved")
+        return {**self._ranges(events), **{key: _column(args, key) for key in keys}}
 
     def split_ranges(self, ops: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         """Ops that are ops, and ranges that old traces file under ops."""

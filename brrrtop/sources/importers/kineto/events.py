@@ -28,6 +28,16 @@ class Args(Struct, frozen=True, gc=False):
     graph: int = field(name="graph id", default=0)
     graph_node: int = field(name="graph node id", default=0)
     channel: int = field(name="channel", default=0)
+    sequence: int = field(name="Sequence number", default=-1)
+    """Of the autograd node that an op made or runs."""
+    forward_tid: int = field(name="Fwd thread id", default=0)
+    """Not 0: an op of the backward pass."""
+    device_type: int = field(name="Device Type", default=0)
+    memory_device: int = field(name="Device Id", default=-1)
+    address: int = field(name="Addr", default=0)
+    memory_bytes: int = field(name="Bytes", default=0)
+    allocated: int = field(name="Total Allocated", default=-1)
+    reserved: int = field(name="Total Reserved", default=-1)
     dims: Raw = field(name="Input Dims", default=ABSENT)
     types: Raw = field(name="Input type", default=ABSENT)
     concrete: Raw = field(name="Concrete Inputs", default=ABSENT)

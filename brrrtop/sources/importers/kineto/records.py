@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from brrrtop.freed import give_back
+from brrrtop.model.host_details import HostDetails
 from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Bool
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.columns import FARTHEST_NS
 from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
+from brrrtop.sources.importers.kineto import details, stacks
 from brrrtop.sources.importers.kineto import marks as kineto_marks
 from brrrtop.sources.importers.kineto import names as kineto_names
 from brrrtop.sources.importers.kineto.columns import Collected
@@ -52,20 +54,28 @@ class Records:
     silent: int
     """Launches that were to be expected and are not there: ops without one, by how many others
     like them have. What a trace lacks that breaks off."""
+    details: HostDetails
+    """Ops, Python frames and memory, which are sent in no frame."""
+
+
+def _tables(collected: Collected, base_ns: int) -> list[Columns]:
+    """Kernels, copies, calls, ops, ranges of old traces, ranges, overheads, frames and memory."""
+    ops, old_ranges = collected.split_ranges(collected.ops.joined())
+    first = [one.joined() for one in (collected.kernels, collected.copies, collected.calls)]
+    tables = [*first, ops, old_ranges]
+    give_back()  # the batches lay between each other
+    more = (collected.ranges, collected.overheads, collected.frames, collected.memory)
+    tables += [table.joined() for table in more]
+    return _on_one_clock(collected, tables, base_ns)
 
 
 def build(collected: Collected, base_ns: int) -> Records:
     """Joins and sorts; afterwards `collected` is used up."""
-    kernels, copies = collected.kernels.joined(), collected.copies.joined()
-    calls = collected.calls.joined()
-    ops, old_ranges = collected.split_ranges(collected.ops.joined())
-    tables = [kernels, copies, calls, ops, old_ranges]
-    give_back()  # the batches lay between each other
-    tables += [collected.ranges.joined(), collected.overheads.joined()]
-    kernels, copies, calls, ops, old_ranges, ranges, overheads = _on_one_clock(
-        collected, tables, base_ns
+    kernels, copies, calls, ops, old_ranges, ranges, overheads, frames, memory = _tables(
+        collected, base_ns
     )
-    part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads])
+    part_processes([kernels, copies], calls, [ops, old_ranges, ranges, overheads, frames, memory])
+    sampled = stacks.samples(frames, kernels, copies, collected.names)
     names = list(collected.names)
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
@@ -81,12 +91,25 @@ def build(collected: Collected, base_ns: int) -> Records:
     described = np.where(described >= 0, described, positions)
     links, link_times, sent = _links(launches, described, by_position)
     silent = _silent(by_position, positions)
+    host_details = details.of_trace(
+        names,
+        signatures,
+        ops,
+        nest,
+        by_position,
+        (launches["correlation"], positions),
+        frames,
+        memory,
+    )
+    frames.clear()
+    memory.clear()
     del launches, described, positions, by_position
     marks = [
         kineto_marks.ranges(ranges, names),
         kineto_marks.ranges(old_ranges, names),
         kineto_marks.compiles([ops, ranges], names),
         kineto_marks.of_class(overheads, MarkClass.OTHER),
+        sampled,
         kineto_marks.outermost(ops, nest),
         kineto_marks.waits(nest, ops, calls, call_classes, copies, names),
     ]
@@ -105,6 +128,7 @@ def build(collected: Collected, base_ns: int) -> Records:
             for s in sent.tolist()
         ],
         silent=silent,
+        details=host_details,
     )
 
 
@@ -128,7 +152,8 @@ def _silent(signatures: I8, positions: I8) -> int:
 def _empty() -> Columns:
     ids = ("name_id", "tid", "pid", "device", "stream", "correlation", "external", "graph", "registers",
            "shared_bytes", "graph_node", "channel", "size_bytes", "signature", "start_ns",
-           "end_ns")  # fmt: skip
+           "end_ns", "sequence", "forward_tid", "device_type", "memory_device", "address",
+           "memory_bytes", "allocated", "reserved")  # fmt: skip
     columns: Columns = {key: np.zeros(0, np.int64) for key in ids}
     return {**columns, "grid": np.zeros((0, 3), np.int64), "block": np.zeros((0, 3), np.int64)}
 

@@ -14,7 +14,9 @@ from brrrtop.sources.importers.kineto.columns import (
     CALL,
     CATEGORIES,
     COPY,
+    FRAME,
     KERNEL,
+    MEMORY,
     OP,
     OVERHEAD,
     RANGE,
@@ -37,6 +39,22 @@ _INTEGERS = {
     "graph id": 0,
     "graph node id": 0,
     "channel": 0,
+    "Sequence number": -1,
+    "Fwd thread id": 0,
+    "Device Type": 0,
+    "Device Id": -1,
+    "Addr": 0,
+    "Bytes": 0,
+    "Total Allocated": -1,
+    "Total Reserved": -1,
+}
+_MEMORY_COLUMNS = {
+    "Device Type": "device_type",
+    "Device Id": "memory_device",
+    "Addr": "address",
+    "Bytes": "memory_bytes",
+    "Total Allocated": "allocated",
+    "Total Reserved": "reserved",
 }
 _THREES = ("grid", "block")
 _RAW = ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")
@@ -55,9 +73,18 @@ _TABLES: dict[int, dict[str, int]] = {
         **_EXTERNAL,
         "process": scanner.PROCESS,
         "signature": scanner.SIGNATURE,
+        "Sequence number": -1,
+        "Fwd thread id": -1,
     },
     RANGE: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
     OVERHEAD: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
+    FRAME: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
+    MEMORY: {
+        **_TIMES,
+        "thread": scanner.THREAD,
+        "process": scanner.PROCESS,
+        **dict.fromkeys(_MEMORY_COLUMNS, -1),
+    },
 }
 
 
@@ -170,6 +197,11 @@ class Scanned:
             batch["correlation"] = rows["correlation"]
         elif table == OP:
             batch["signature"] = self._of_signatures(rows["signature"])
+            batch["sequence"] = rows["Sequence number"]
+            batch["forward_tid"] = rows["Fwd thread id"]
+        elif table == MEMORY:
+            batch |= {column: rows[key] for key, column in _MEMORY_COLUMNS.items()}
+            spans = np.zeros_like(spans)  # an allocation is a point
         batch["start_ns"], batch["end_ns"] = starts, starts + spans
         for key in _SMALL & batch.keys():
             batch[key] = _narrowed(batch[key])

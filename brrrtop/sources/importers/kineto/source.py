@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
+from brrrtop.model.host_details import HostDetails
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.model.vocabulary import CallClass
@@ -76,11 +77,17 @@ class KinetoSource:
         file.close()
         self._info = SourceInfo(kind="kineto", label=printable(self._path.name), tier="trace")
         self._frames: list[Frame] | None = None
+        self._details: HostDetails | None = None
         self._next = 0
 
     @property
     def info(self) -> SourceInfo:
         return self._info
+
+    @property
+    def details(self) -> HostDetails | None:
+        """Ops, Python frames and memory of the trace; None before it was read."""
+        return self._details
 
     @property
     def span(self) -> Span | None:
@@ -110,6 +117,7 @@ class KinetoSource:
 
     def close(self) -> None:
         self._frames = []
+        self._details = None
         self._next = 0
 
     def _all(self) -> list[Frame]:
@@ -128,6 +136,7 @@ class KinetoSource:
         _refuse_without_gpu_work(self._path.name, collected, facts, notes)
         give_back()
         records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
+        self._details = records.details
         if not len(records.kernels) and not len(records.copies):
             raise BadInput(
                 f"{self._path.name} has GPU activity only at impossible times", "record it again"

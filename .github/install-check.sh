@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# brrrtop as people get it: by uvx, pipx and pip, from the wheels of FOLDER and what they need.
+set -euo pipefail
+dist=$(realpath "$1")
+wheels=("$dist"/*_"$(uname -m)".whl)
+test -f "${wheels[0]}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+export UV_TOOL_DIR=$work/uv UV_CACHE_DIR=$work/uv-cache PIPX_HOME=$work/pipx PIPX_BIN_DIR=$work/bin PIPX_MAN_DIR=$work/man
+
+uvx --find-links "$dist" brrrtop demo --once >uvx.txt
+grep -q "steps, median" uvx.txt
+
+pipx install --pip-args "--find-links $dist" brrrtop
+"$work/bin/brrrtop" demo input-bound --once | grep -q "steps, median"
+test -e "$work/man/man1/brrrtop.1"
+
+python3 -m venv venv
+venv/bin/pip install --quiet --find-links "$dist" brrrtop
+venv/bin/brrrtop --version
+# The library that came with the wheel is the one in use: nothing is compiled here.
+CC=/bin/false venv/bin/python - <<'END'
+import ctypes
+from collectors.attach import agent_library
+path = agent_library.library_path()
+assert path.parent == agent_library.AGENT_DIR, path
+ctypes.CDLL(str(path))
+END
+echo "installs by uvx, pipx and pip"

@@ -1,0 +1,75 @@
+"""All tables of a window that was judged, from what its records hold."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.tables import device, ops, python_frames
+from brrrtop.analysis.tables.launched import DeviceWork, device_work, unjudged_work
+from brrrtop.model.host_details import HostDetails
+from brrrtop.model.host_tables import FrameRow, HostTables, ModuleRow, StallRow
+from brrrtop.model.tables import I8, Window
+
+
+def host_tables(
+    judged: Analysis,
+    details: HostDetails | None = None,
+    recorded: tuple[Window, HostDetails] | None = None,
+) -> HostTables:
+    """Ops, modules, stalls, queue, copies, annotations, phases and memory.
+
+    Args:
+        details: Of the whole source; None: it has no ops, frames and memory events.
+        recorded: The one step that was recorded with shapes, and its ops: what a live run has.
+    """
+    work = device_work(judged)
+    annotations, phases = device.annotation_rows(work)
+    found = HostTables(
+        queue=device.launch_queue(work),
+        copies=tuple(device.copy_rows(work)),
+        annotations=tuple(annotations),
+        phases=tuple(phases),
+    )
+    if details is not None:
+        return _with_details(found, work, details)
+    if recorded is not None:
+        return _with_details(found, unjudged_work(recorded[0]), recorded[1])
+    return found
+
+
+def _with_details(found: HostTables, work: DeviceWork, details: HostDetails) -> HostTables:
+    """The tables and those of ops, modules, frames and memory."""
+    times = ops.op_times(details, work)
+    nothing = np.full(len(times.rows), -1, np.int64)
+    modules: list[ModuleRow] = []
+    frames: list[FrameRow] = []
+    stalls: list[StallRow] = []
+    module_of: I8 = nothing
+    place_of: I8 = nothing
+    if len(details.frames):
+        nest = python_frames.frame_nest(details, python_frames.modules_among(details))
+        homes = python_frames.homes(nest, details, times, work)
+        modules = python_frames.module_rows(nest, details, times, work, homes)
+        module_of = nest.names_of(homes[0])
+        users = python_frames.frame_nest(details, python_frames.users_among(details))
+        places, _ = python_frames.homes(users, details, times, work)
+        frames = python_frames.frame_rows(users, details, times, work, places)
+        place_of = users.names_of(places)
+        stalls = python_frames.stall_rows(users, details, work)
+    busy = int(work.durations_ns.sum())
+    known = int(work.durations_ns[times.rows].sum())
+    return HostTables(
+        ops=tuple(ops.by_name(details, times, module_of, place_of, details.names)),
+        op_shapes=tuple(ops.by_shapes(details, times)),
+        ops_of_one_step=details.recorded_step,
+        modules=tuple(modules),
+        frames=tuple(frames),
+        stalls=tuple(stalls),
+        queue=found.queue,
+        copies=found.copies,
+        annotations=found.annotations,
+        phases=found.phases,
+        memory=device.memory_use(details, work.window.device.device_id),
+        unattributed_ns=busy - known if len(details.ops) else None,
+    )

@@ -1,0 +1,123 @@
+"""Device work beside the host's launches of it: the columns that all tables start from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from brrrtop.analysis.estimate import Analysis
+from brrrtop.model import intervals
+from brrrtop.model.estimate import Side
+from brrrtop.model.tables import F8, I8, Bool, Window
+from brrrtop.timeline.correlation import call_of
+
+SIDES = tuple(side.value for side in Side)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceWork:
+    """Columns of shape (n,), rows as in `Window.activities`."""
+
+    window: Window
+    durations_ns: I8
+    """Clipped to the window."""
+    call_rows: I8
+    """Launching call; -1: unknown."""
+    sides: I8
+    """Into `SIDES`."""
+    roof_shares: F8
+    """NaN: not known."""
+
+    @property
+    def calls(self) -> tuple[I8, I8, I8, I8]:
+        """Rows of the activities whose launch is known, and thread, start and end of that."""
+        rows = np.flatnonzero(self.call_rows >= 0)
+        at = self.call_rows[rows]
+        table = self.window.calls
+        return rows, table.tids[at], table.starts_ns[at], table.ends_ns[at]
+
+
+def device_work(judged: Analysis) -> DeviceWork:
+    """The activities of a window that was judged."""
+    window, labels = judged.window, judged.labels
+    acts, span = window.activities, window.span
+    low, high = intervals.clip(acts.starts_ns, acts.ends_ns, span.t0_ns, span.t1_ns)
+    sides = np.array([SIDES.index(group.side.value) for group in labels.groups], np.int64)
+    roofs = np.array([_roof_share(judged, row) for row in range(len(labels.groups))], np.float64)
+    return DeviceWork(
+        window, high - low, judged.call_rows, sides[labels.group_of], roofs[labels.group_of]
+    )
+
+
+def unjudged_work(window: Window) -> DeviceWork:
+    """The activities of a window that nobody may judge: durations and launches, no sides and no roofs."""
+    acts = window.activities
+    nothing = np.full(len(acts), SIDES.index(Side.UNKNOWN.value), np.int64)
+    return DeviceWork(
+        window, acts.ends_ns - acts.starts_ns, call_of(acts, window.calls, window.observed),
+        nothing, np.full(len(acts), np.nan),
+    )  # fmt: skip
+
+
+def _roof_share(judged: Analysis, row: int) -> float:
+    """Of a group, over the roof of its side; NaN: nobody knows."""
+    group = judged.labels.groups[row]
+    share = {
+        Side.COMPUTE: group.compute_share_of_roof,
+        Side.MEMORY: group.memory_share_of_roof,
+    }.get(group.side)
+    return np.nan if share is None else min(share, 1.0)
+
+
+def with_ancestors(own: F8 | I8, parents: I8) -> F8:
+    """Each row's own amount and that of all below it.
+
+    Args:
+        own: Shape (n,) or (n, k), of rows in which a parent comes before what it holds.
+        parents: -1: none.
+    """
+    total: F8 = own.astype(np.float64)
+    depths = depths_of(parents)
+    for depth in range(int(depths.max(initial=0)), 0, -1):
+        rows = np.flatnonzero(depths == depth)
+        np.add.at(total, parents[rows], total[rows])
+    return total
+
+
+def depths_of(parents: I8) -> I8:
+    """0 for outermost rows."""
+    depths = np.zeros(len(parents), np.int64)
+    at, rows = parents.copy(), np.flatnonzero(parents >= 0)
+    while len(rows):
+        depths[rows] += 1
+        at[rows] = parents[at[rows]]
+        rows = rows[at[rows] >= 0]
+    return depths
+
+
+def nested_in_same(parents: I8, keys: I8) -> Bool:
+    """Rows with another row of the same key around them."""
+    inside = np.zeros(len(parents), np.bool_)
+    at, rows = parents.copy(), np.flatnonzero(parents >= 0)
+    while len(rows):
+        inside[rows] |= keys[at[rows]] == keys[rows]
+        at[rows] = parents[at[rows]]
+        rows = rows[(at[rows] >= 0) & ~inside[rows]]
+    return inside
+
+
+def sums(keys: I8, size: int, values: I8 | F8) -> I8:
+    """Summed values by key, as integers."""
+    return np.rint(np.bincount(keys, values, size)).astype(np.int64)
+
+
+def sides_by(keys: I8, size: int, work: DeviceWork, rows: I8) -> I8:
+    """Shape (size, sides): device time of activities by key and side."""
+    flat = keys * len(SIDES) + work.sides[rows]
+    return sums(flat, size * len(SIDES), work.durations_ns[rows]).reshape(size, len(SIDES))
+
+
+def named_sides(row: I8) -> dict[str, int]:
+    """The sides that have any time."""
+    return {side: int(ns) for side, ns in zip(SIDES, row.tolist(), strict=True) if ns}

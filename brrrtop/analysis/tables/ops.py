@@ -1,0 +1,134 @@
+"""The op table: what each framework op took on the host and on the device, by name and by shapes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from brrrtop.analysis.tables.launched import DeviceWork, nested_in_same, sums, with_ancestors
+from brrrtop.model.host_details import HostDetails
+from brrrtop.model.host_tables import OpRow
+from brrrtop.model.tables import F8, I8, Bool
+
+_MOST_SHAPES = 200
+"""Characters of a row's shapes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpTimes:
+    """Per op of `HostDetails.ops`, shape (n,)."""
+
+    rows: I8
+    """Activities whose op is known."""
+    ops: I8
+    """Of each of `rows`."""
+    cpu_ns: I8
+    cpu_self_ns: I8
+    device_self_ns: F8
+    device_ns: F8
+    launches: I8
+    inside: Bool
+    """Lies in the window."""
+
+
+def op_times(details: HostDetails, work: DeviceWork) -> OpTimes:
+    """What each call of an op took; ops outside the window have nothing."""
+    ops, span = details.ops, work.window.span
+    count = len(ops)
+    inside = (ops.ends_ns > span.t0_ns) & (ops.starts_ns < span.t1_ns)
+    found = details.op_of(work.window.activities.correlations)
+    rows = np.flatnonzero(found >= 0)
+    found = found[rows]
+    inside[found] = True  # launched before the window, and ran in it
+    cpu = ops.ends_ns - ops.starts_ns
+    held = ops.parents >= 0
+    below = sums(ops.parents[held], count, cpu[held])
+    own: F8 = np.bincount(found, work.durations_ns[rows], count).astype(np.float64)
+    return OpTimes(
+        rows, found, cpu, np.maximum(cpu - below, 0), own, with_ancestors(own, ops.parents),
+        np.bincount(found, minlength=count), inside,
+    )  # fmt: skip
+
+
+def by_name(
+    details: HostDetails, times: OpTimes, modules: I8, places: I8, texts: Any
+) -> list[OpRow]:
+    """A row a name.
+
+    Args:
+        modules, places: Per activity of `times.rows`: into `texts`, -1 where none was recorded.
+        texts: Names of modules and Python functions by their ids.
+    """
+    keys, ids = _numbered(details.ops.name_ids)
+    named = [(details.names[i], None) for i in ids.tolist()]
+    work = times.device_self_ns[times.ops] / np.maximum(times.launches[times.ops], 1)
+    homes = [_most_common(keys[times.ops], column, work, len(ids)) for column in (modules, places)]
+    texts_of = [[texts[i] if i >= 0 else None for i in column.tolist()] for column in homes]
+    texts_of[0] = [name and name.removeprefix("nn.Module: ") for name in texts_of[0]]
+    return _rows(details, times, keys, named, texts_of)
+
+
+def by_shapes(details: HostDetails, times: OpTimes) -> list[OpRow]:
+    """A row a name and input shapes; none where no shapes were recorded."""
+    keys, ids = _numbered(details.ops.signature_ids)
+    named = [details.signatures.get(i, ("", [])) for i in ids.tolist()]
+    if not any(shapes for _, shapes in named):
+        return []
+    texts = [(name, _text(shapes)) for name, shapes in named]
+    nothing: list[str | None] = [None] * len(texts)
+    return _rows(details, times, keys, texts, [nothing, nothing])
+
+
+def _numbered(ids: I8) -> tuple[I8, I8]:
+    known, keys = np.unique(ids, return_inverse=True)
+    return keys.astype(np.int64), known
+
+
+def _text(shapes: Any) -> str:
+    text = json.dumps(shapes, separators=(",", ":"))
+    return text if len(text) <= _MOST_SHAPES else text[: _MOST_SHAPES - 1] + "…"
+
+
+def _rows(
+    details: HostDetails, times: OpTimes, keys: I8, named: list[tuple[str, Any]],
+    homes: list[list[str | None]],
+) -> list[OpRow]:  # fmt: skip
+    """Sums by key, without what is outside the window and without counting nested calls twice."""
+    size = len(named)
+    outer = times.inside & ~nested_in_same(details.ops.parents, keys)
+    inside = times.inside
+    counts = np.bincount(keys[inside], minlength=size)
+    columns = (
+        sums(keys[outer], size, times.cpu_ns[outer]),
+        sums(keys[inside], size, times.cpu_self_ns[inside]),
+        sums(keys[outer], size, times.device_ns[outer]),
+        sums(keys[inside], size, times.device_self_ns[inside]),
+        sums(keys[inside], size, times.launches[inside]),
+    )
+    order = np.lexsort((-columns[1], -columns[3]))
+    return [
+        OpRow(
+            name=named[row][0], count=int(counts[row]), cpu_total_ns=int(columns[0][row]),
+            cpu_self_ns=int(columns[1][row]), device_total_ns=int(columns[2][row]),
+            device_self_ns=int(columns[3][row]), launches=int(columns[4][row]),
+            shapes=named[row][1], module=homes[0][row], place=homes[1][row],
+        )
+        for row in order[counts[order] > 0].tolist()
+    ]  # fmt: skip
+
+
+def _most_common(keys: I8, values: I8, weights: F8, size: int) -> I8:
+    """The value with the most weight of each key; -1: it has none."""
+    found = np.full(size, -1, np.int64)
+    told = values >= 0
+    if not told.any():
+        return found
+    span = int(values.max()) + 1
+    pairs, at = np.unique(keys[told] * span + values[told], return_inverse=True)
+    totals = np.bincount(at, weights[told], len(pairs))
+    order = np.argsort(totals, kind="stable")
+    found[pairs[order] // span] = pairs[order] % span
+    return found

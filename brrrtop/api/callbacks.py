@@ -1,0 +1,102 @@
+"""Callbacks for Lightning and transformers: a `watch` that begins and ends with the training.
+
+Their classes must inherit from the framework's own, so each is made when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from brrrtop.api.loggers import Log
+from brrrtop.api.watching import Watch, watch
+
+
+def lightning_callback(**options: Any) -> Any:
+    """A callback for Lightning's `Trainer(callbacks=[...])`: figures go to the trainer's loggers.
+
+    Args:
+        options: As for `watch`; `log` adds to the trainer's own loggers.
+
+    Raises:
+        ImportError: Neither `lightning` nor `pytorch_lightning` is installed.
+    """
+    base: Any = _first("lightning.pytorch", "pytorch_lightning").Callback
+    extra = options.pop("log", ())
+    extra = (extra,) if callable(extra) else tuple(extra)
+
+    class BrrrtopCallback(base):  # type: ignore[misc]
+        """Watches `fit` of rank 0."""
+
+        def __init__(self) -> None:
+            self.watch: Watch | None = None
+
+        def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+            if trainer.is_global_zero:
+                self.watch = watch(log=(_to_lightning(trainer), *extra), **options).start()
+
+        def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+            if self.watch is not None:
+                self.watch.step(trainer.global_step)
+
+        def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+            self._end()
+
+        def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+            self._end()
+
+        def _end(self) -> None:
+            if self.watch is not None:
+                self.watch.stop()
+
+    return BrrrtopCallback()
+
+
+def _to_lightning(trainer: Any) -> Log:
+    def log(figures: Mapping[str, float], lines: tuple[str, ...], step: int) -> None:
+        for logger in trainer.loggers:
+            logger.log_metrics(dict(figures), step=step)
+
+    return log
+
+
+def transformers_callback(**options: Any) -> Any:
+    """A callback for transformers' `Trainer(callbacks=[...])`.
+
+    Args:
+        options: As for `watch`; give `log`, as a callback of transformers has no logger of its own.
+
+    Raises:
+        ImportError: transformers is not installed.
+    """
+    base: Any = import_module("transformers").TrainerCallback
+
+    class BrrrtopCallback(base):  # type: ignore[misc]
+        """Watches `train` of rank 0."""
+
+        def __init__(self) -> None:
+            self.watch: Watch | None = None
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if state.is_world_process_zero:
+                self.watch = watch(**options).start()
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if self.watch is not None:
+                self.watch.step(state.global_step)
+
+        def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            if self.watch is not None:
+                self.watch.stop()
+
+    return BrrrtopCallback()
+
+
+def _first(*names: str) -> Any:
+    for name in names[:-1]:
+        try:
+            return import_module(name)
+        except ImportError:
+            continue
+    return import_module(names[-1])

@@ -1,0 +1,202 @@
+"""`with brrrtop.watch():` in a training script: the monitor beside it, its reports in here.
+
+The training comes first. What runs in this process is the agent that `brrrtop attach` brings, loaded
+without stopping anything, and one thread that waits at a pipe. A fault here ends the watching with a
+warning, never the training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Sequence
+from types import TracebackType
+from typing import IO, Any
+
+from brrrtop.api.loggers import Log, figures_of, lines_of
+
+_LEAVE_LIMIT_S = 5.0
+_LONGEST_PAUSE_S = 1.0
+
+
+def watch(
+    *,
+    log: Log | Sequence[Log] = (),
+    interval_s: float = 5.0,
+    record: str | None = None,
+    max_overhead: float = 0.01,
+    when: str = "cuda",
+) -> Watch:
+    """Watches the program that calls this, from a process of its own beside it.
+
+    Args:
+        log: Where figures go at each `step()` after a new report (`to_tensorboard`, `to_wandb`,
+            `to_mlflow`, or any function of figures, lines and step).
+        interval_s: Between two reports.
+        record: A file to be written for `brrrtop replay`.
+        max_overhead: Share of the step time that watching may cost.
+        when: Begin once the program has imported `torch` and, with `cuda`, uses the GPU.
+
+    Returns:
+        A context manager; or `start()` and `stop()` it.
+    """
+    logs = (log,) if callable(log) else tuple(log)
+    options = ["--interval", str(interval_s), "--max-overhead", str(max_overhead)]
+    if record is not None:
+        options += ["--record", record]
+    return Watch(logs, options, when)
+
+
+class Watch:
+    """A monitor on this process. Use one at a time, from the process that trains."""
+
+    def __init__(self, logs: tuple[Log, ...], options: list[str], when: str) -> None:
+        if when not in ("cuda", "torch"):
+            raise ValueError(f"when is 'cuda' or 'torch', not {when!r}")
+        self._logs, self._options, self._when = logs, options, when
+        self._thread: threading.Thread | None = None
+        self._monitor: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._line, self._count, self._logged, self._steps = b"", 0, 0, 0
+        self.problem: str | None = None
+        """Why nothing is watched; None: nothing is wrong."""
+
+    def start(self) -> Watch:
+        """Begins in the background; returns at once."""
+        if self._thread is None:
+            self._stopping.clear()
+            self._thread = threading.Thread(target=self._run, name="brrrtop-watch", daemon=True)
+            self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends watching, and logs the last report."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with self._lock:
+            self._stopping.set()
+            monitor = self._monitor
+        if monitor is not None:
+            with contextlib.suppress(OSError):
+                monitor.terminate()
+            try:
+                monitor.wait(_LEAVE_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                monitor.kill()
+        thread.join(_LEAVE_LIMIT_S)
+        self._log(self._steps)
+
+    def __enter__(self) -> Watch:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """The newest report as plain data (`brrrtop.report/1`); None: none has come yet."""
+        line = self._line
+        if not line:
+            return None
+        import msgspec
+
+        found: dict[str, Any] = msgspec.json.decode(line)
+        return found
+
+    @property
+    def report_count(self) -> int:
+        """Reports so far."""
+        return self._count
+
+    def step(self, number: int | None = None) -> None:
+        """Call it once a training step: logs what is new. Costs nothing where nothing is.
+
+        Args:
+            number: Of the step; None: counted here.
+        """
+        self._steps = self._steps + 1 if number is None else number
+        if self._count != self._logged:
+            self._log(self._steps)
+
+    def _log(self, step: int) -> None:
+        count, report = self._count, self.report if self._logs else None
+        if report is None or count == self._logged:
+            return
+        self._logged = count
+        figures, lines = figures_of(report), lines_of(report)
+        for log in self._logs:
+            try:
+                log(figures, lines, step)
+            except Exception as fault:  # noqa: BLE001  a logger's fault must not end the training
+                self._fail(f"a log failed and gets no more: {type(fault).__name__}: {fault}")
+                self._logs = tuple(one for one in self._logs if one is not log)
+
+    def _run(self) -> None:
+        try:
+            if self._wait_for_gpu():
+                _load_agent()
+                self._read()
+        except Exception as fault:  # noqa: BLE001  whatever fails here, the training goes on
+            action = getattr(fault, "action", "")
+            self._fail(f"{fault}; {action}" if action else f"{type(fault).__name__}: {fault}")
+
+    def _wait_for_gpu(self) -> bool:
+        """Whether the program uses the GPU now; False: it was stopped before."""
+        pause_s = 0.05
+        while not self._stopping.is_set():
+            torch = sys.modules.get("torch")
+            spec = getattr(torch, "__spec__", None)
+            if torch is not None and not getattr(spec, "_initializing", False):
+                cuda = getattr(torch, "cuda", None)
+                if self._when == "torch" or getattr(cuda, "_initialized", False):
+                    return True
+            self._stopping.wait(pause_s)
+            pause_s = min(pause_s * 1.05, _LONGEST_PAUSE_S)
+        return False
+
+    def _read(self) -> None:
+        """Starts the monitor and keeps its newest line until it ends."""
+        command = [sys.executable, "-m", "brrrtop", "attach", str(os.getpid()), "--yes", "--json"]
+        with tempfile.TemporaryFile() as said:
+            with self._lock:
+                if self._stopping.is_set():
+                    return
+                self._monitor = subprocess.Popen(
+                    [*command, *self._options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                    stderr=said, start_new_session=True,
+                )  # fmt: skip
+            pipe: IO[bytes] | None = self._monitor.stdout
+            assert pipe is not None
+            with pipe:
+                for line in pipe:
+                    self._line, self._count = line, self._count + 1
+            code = self._monitor.wait()
+            self._monitor = None
+            if code and not self._stopping.is_set():
+                said.seek(0)
+                lines = said.read().decode(errors="replace").strip().splitlines()
+                self._fail(lines[-1] if lines else f"the monitor ended with {code}")
+
+    def _fail(self, why: str) -> None:
+        self.problem = why
+        warnings.warn(f"brrrtop: {why}", RuntimeWarning, stacklevel=3)
+
+
+def _load_agent() -> None:
+    """The agent into this very process, as `brrrtop run` would: nobody stops us for it."""
+    from collectors.attach import agent_library, own_process
+    from collectors.attach.files import AgentFiles
+
+    own_process.load(AgentFiles(agent_library.AGENT_DIR, agent_library.library_path()))

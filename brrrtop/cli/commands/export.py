@@ -1,0 +1,176 @@
+"""`brrrtop export prometheus|otlp [PID…]`: the figures of this host's trainers as metrics."""
+
+from __future__ import annotations
+
+import platform
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from brrrtop.cli import live, output
+from brrrtop.cli.commands.attach import agent_files
+from brrrtop.cli.commands.find import compute_pids
+from brrrtop.cli.options import Options
+from brrrtop.cli.serve import address_of
+from brrrtop.errors import BrrrtopError, UsageError
+from brrrtop.exporters.metrics import Sample, samples
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.watching import LiveSession
+from collectors.attach.attach import Attached, attach
+from collectors.errors import CollectorError
+from collectors.process import process as processes
+from collectors.process.candidates import candidates
+from collectors.process.process import Process
+
+EXPORTERS = ("prometheus", "otlp")
+PORT = 9877
+SEARCH_EVERY_S = 15.0
+REMEMBERED_S = 900.0
+"""How long `brrrtop_up` is 0 for a process that ended: alerts wait some minutes."""
+_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+class Exporter(Protocol):
+    def close(self) -> None: ...
+
+
+@dataclass
+class Watched:
+    """One trainer, and what is known of it now."""
+
+    process: Process
+    job: dict[str, str]
+    attached: Attached | None = None
+    driver: LiveSession | None = None
+    snapshot: Snapshot | None = None
+    left_s: float = 0.0
+    """When it was left, on the monotonic clock."""
+
+    def is_forgotten(self) -> bool:
+        """It ended a while ago; one that lives and could not be entered is not tried again."""
+        return time.monotonic() - self.left_s > REMEMBERED_S and not self.process.still_the_same()
+
+
+@dataclass
+class Host:
+    """The trainers of this host. Scrapes read `newest` from other threads: it is replaced whole."""
+
+    options: Options
+    hostname: str = field(default_factory=platform.node)
+    newest: tuple[Sample, ...] = ()
+    watched: dict[int, Watched] = field(default_factory=dict)
+
+    def search(self) -> None:
+        """Attaches to trainers that are new, each once."""
+        pids = self.options.pids or [
+            one.pid for one in candidates(compute_pids()) if not one.not_because
+        ]
+        for pid in pids:
+            if pid not in self.watched:
+                with suppress(CollectorError):
+                    self._add(processes.read(pid))
+
+    def _add(self, process: Process) -> None:
+        one = self.watched[process.pid] = Watched(process, job_of(process))
+        try:
+            one.attached = attach(process.pid, agent_files())
+            cmdline = " ".join(process.cmdline)
+            source = live.open_live(one.attached.client, process.pid, self.options, cmdline)
+            one.driver = live.plain(source, self.options)
+            output.say(f"brrrtop: watching process {process.pid}")
+        except (CollectorError, BrrrtopError) as fault:
+            self._leave(one)
+            output.say(f"brrrtop: process {process.pid} is not watched: {fault.message}")
+
+    def advance(self) -> None:
+        """New snapshots, and the samples of all."""
+        found: list[Sample] = []
+        for pid, one in list(self.watched.items()):
+            if one.driver is not None:
+                self._advance(one, one.driver)
+            elif one.is_forgotten():
+                del self.watched[pid]
+                continue
+            found += samples(one.snapshot, one.job, self.hostname)
+        self.newest = tuple(found)
+
+    def _advance(self, one: Watched, driver: LiveSession) -> None:
+        """What one trainer does to us is no reason to leave the others."""
+        pid = one.process.pid
+        try:
+            one.snapshot = driver.advance()
+        except (CollectorError, BrrrtopError) as fault:
+            one.snapshot = None
+            output.say(f"brrrtop: process {pid} is no longer watched: {fault.message}")
+            self._leave(one)
+            return
+        if one.snapshot.freshness is Freshness.ENDED:
+            output.say(f"brrrtop: process {pid} ended")
+            self._leave(one)
+
+    def _leave(self, one: Watched) -> None:
+        driver, attached = one.driver, one.attached
+        one.driver = one.attached = None
+        one.left_s = time.monotonic()
+        if driver is not None:
+            live.left(driver)
+        if attached is not None:
+            attached.leave()
+
+    def close(self) -> None:
+        for one in self.watched.values():
+            self._leave(one)
+
+
+def run(options: Options) -> int:
+    if options.exporter not in EXPORTERS:
+        raise UsageError(
+            f"there is no export {options.exporter!r}", f"one of {', '.join(EXPORTERS)}"
+        )
+    if options.record is not None:
+        raise UsageError("several trainers cannot be recorded into one file", "leave out --record")
+    host = Host(options)
+    with ExitStack() as closing:
+        exporter = _exporter(host, options)
+        closing.callback(exporter.close)
+        closing.callback(host.close)
+        searched_s = -SEARCH_EVERY_S
+        while True:
+            if time.monotonic() - searched_s >= SEARCH_EVERY_S:
+                host.search()
+                searched_s = time.monotonic()
+            host.advance()
+            time.sleep(options.interval)
+
+
+def _exporter(host: Host, options: Options) -> Exporter:
+    if options.exporter == "otlp":
+        from brrrtop.exporters.otlp import OtlpPusher
+
+        return OtlpPusher(lambda: host.newest, options.endpoint, max(options.interval, 5.0))
+    from brrrtop.exporters.prometheus import PrometheusServer
+
+    address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)
+    server = PrometheusServer(lambda: host.newest, address.strip("[]"), port)
+    output.say(f"brrrtop: metrics on http://{address}:{port}/metrics, until ^C")
+    return server
+
+
+def job_of(process: Process) -> dict[str, str]:
+    """Whose process it is, as Slurm and Kubernetes tell: values of `JOB_LABELS`."""
+    found = {"pid": str(process.pid)}
+    try:
+        environ = process.environ
+    except (CollectorError, OSError):
+        return found
+    rank = next((environ[key] for key in ("RANK", "SLURM_PROCID") if key in environ), "")
+    found |= {"rank": rank, "hpc_job": environ.get("SLURM_JOB_ID", "")}
+    if "KUBERNETES_SERVICE_HOST" in environ:
+        found["pod"] = environ.get("POD_NAME") or environ.get("HOSTNAME", "")
+        found["namespace"] = environ.get("POD_NAMESPACE", "")
+        if not found["namespace"]:
+            with suppress(OSError, UnicodeDecodeError):
+                found["namespace"] = Path(f"{process.root}{_NAMESPACE}").read_text()[:256].strip()
+    return found

@@ -1,0 +1,125 @@
+"""`--serve`: the same screen in a browser, through textual-serve. Loopback unless told otherwise.
+
+Each tab gets a brrrtop of its own. Whoever reaches the address can press keys in it, so that pages of
+other sites are refused: a browser names the page that opens a connection, and a name that was made
+to point here is not the one that was asked for.
+"""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from brrrtop.cli import output
+from brrrtop.cli.options import Options
+from brrrtop.errors import BrrrtopError, UsageError
+
+DEFAULT = ("127.0.0.1", 8765)
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+
+_EVERYWHERE = ("0.0.0.0", "::", "[::]")
+
+
+def serve(argv: Sequence[str], options: Options) -> int:
+    """Serves until `^C`.
+
+    Args:
+        argv: The whole command line.
+
+    Raises:
+        UsageError: The verb has no screen, or the address is none.
+        BrrrtopError: textual-serve is not installed, or the port is taken.
+    """
+    if options.verb not in (None, "attach", "replay", "demo"):
+        raise UsageError(f"`brrrtop {options.verb}` has no screen to serve")
+    host, port = address_of(options.listen)
+    try:
+        serving = import_module("textual_serve.server")
+    except ImportError:
+        raise BrrrtopError(
+            "the screen is served by textual-serve, which is not installed",
+            "`pip install 'brrrtop[serve]'`",
+        ) from None
+    command = shlex.join([sys.executable, "-m", "brrrtop", *_without_serving(argv)])
+    output.say(f"brrrtop: the screen is on http://{host}:{port}, until ^C")
+    if host not in _LOOPBACK:
+        output.say("brrrtop: whoever reaches that address can use this screen; it asks no password")
+    named = platform.node() if host in _EVERYWHERE else host
+    server = _guarded(serving, host, port)(
+        command,
+        host=host.strip("[]"),
+        port=port,
+        title="brrrtop",
+        public_url=f"http://{named}:{port}",
+    )
+    try:
+        server.serve()
+    except OSError as fault:
+        raise BrrrtopError(
+            f"{host}:{port} cannot be served on: {fault.strerror}",
+            "choose another: --listen HOST:PORT",
+        ) from fault
+    return 0
+
+
+def address_of(text: str | None) -> tuple[str, int]:
+    """`0.0.0.0:80`, `:80` or `80` → host and port.
+
+    Raises:
+        UsageError: It is none of these.
+    """
+    if text is None:
+        return DEFAULT
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise UsageError(f"{text!r} is no address", "write HOST:PORT, e.g. 127.0.0.1:8765")
+    return host or DEFAULT[0], int(port)
+
+
+def _without_serving(argv: Sequence[str]) -> list[str]:
+    """The command line of the screen itself."""
+    left, skip = [], False
+    for word in argv:
+        if skip or word == "--serve" or word.startswith("--listen="):
+            skip = False
+            continue
+        if word == "--listen":
+            skip = True
+            continue
+        left.append(word)
+    return left
+
+
+def _guarded(serving: Any, host: str, port: int) -> Any:
+    """textual-serve's server, quiet, and deaf to pages of other sites."""
+    names = {host, *(_LOOPBACK if host in _LOOPBACK else ())}
+    allowed = {f"{name}:{port}" for name in names}
+    open_to_all = host in _EVERYWHERE
+
+    @serving.web.middleware  # type: ignore[untyped-decorator]
+    async def guard(request: Any, handler: Any) -> Any:
+        origin = request.headers.get("Origin")
+        asked = request.headers.get("Host", "")
+        page = asked if origin is None else origin.partition("://")[2]
+        foreign = page != asked and page not in allowed
+        if foreign or not (open_to_all or asked in allowed):
+            raise serving.web.HTTPForbidden(text="this screen is not for pages of other sites\n")
+        return await handler(request)
+
+    class Server(serving.Server):  # type: ignore[misc]
+        def initialize_logging(self) -> None:
+            """Nothing is logged: each key that is pressed would be."""
+
+        async def on_startup(self, app: Any) -> None:
+            """The address was said already."""
+
+        async def _make_app(self) -> Any:
+            app = await super()._make_app()
+            app.middlewares.append(guard)
+            return app
+
+    return Server

@@ -1,0 +1,199 @@
+"""The report as one page: pictures and tables, nothing loaded from anywhere, no script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from brrrtop.exporters import svg
+from brrrtop.exporters.rows import tables_of
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.text.printable import printable
+from brrrtop.views import whatif as whatif_text
+
+STYLE = """
+.brrrtop{--text:#1c2126;--muted:#5a636d;--rule:#d5d8da;--ground:#fbfbf9;--on:#fff;--compute:#00639e;
+--memory:#9a5200;--idle:#b3175f;--underfilled:#6a3fb5;--comm:#6d6200;--copy:#7b6f14;--unknown:#626b75;
+font:14px/1.5 system-ui,sans-serif;color:var(--text);background:var(--ground);max-width:1000px;margin:0 auto;
+padding:24px}
+@media(prefers-color-scheme:dark){.brrrtop{--text:#d7dde4;--muted:#8d99a6;--rule:#333d47;--ground:#101418;
+--on:#0b0e11;--compute:#56b4e9;--memory:#f0a030;--idle:#f079a8;--underfilled:#b79bf2;--comm:#e8d44d;
+--copy:#c3b23a;--unknown:#8a94a0}}
+.brrrtop h1{font-size:24px;margin:0}.brrrtop h2{font-size:16px;margin:28px 0 8px}
+.brrrtop p{margin:4px 0}.brrrtop .muted{color:var(--muted)}.brrrtop svg{width:100%;height:auto;display:block}
+.brrrtop svg text{fill:var(--text);font:12px system-ui,sans-serif}.brrrtop svg text.on{fill:var(--on)}
+.brrrtop .compute{fill:var(--compute)}.brrrtop .memory{fill:var(--memory)}.brrrtop .idle,.brrrtop .overhead
+{fill:var(--idle)}.brrrtop .underfilled{fill:var(--underfilled)}.brrrtop .comm{fill:var(--comm)}
+.brrrtop .copy{fill:var(--copy)}.brrrtop .unknown{fill:var(--unknown)}.brrrtop .launching,.brrrtop .host,
+.brrrtop .annotation,.brrrtop .optimizer{fill:var(--muted);fill-opacity:.55}
+.brrrtop .rule{stroke:var(--rule)}.brrrtop .roof{stroke:var(--muted);fill:none}
+.brrrtop circle{fill-opacity:.75}.brrrtop table{border-collapse:collapse;width:100%;font-size:13px}
+.brrrtop td,.brrrtop th{text-align:right;padding:3px 8px;border-bottom:1px solid var(--rule);
+font-variant-numeric:tabular-nums;font-weight:normal}.brrrtop th{color:var(--muted)}
+.brrrtop td:first-child,.brrrtop th:first-child{text-align:left;overflow-wrap:anywhere}
+.brrrtop .advice{border-left:3px solid var(--idle);padding-left:12px;margin:10px 0}
+.brrrtop code{overflow-wrap:anywhere}.brrrtop details{margin:8px 0}.brrrtop summary{cursor:pointer}
+"""
+_MOST_ROWS = 30
+
+
+def write(snapshot: Snapshot, path: Path, format_id: str) -> None:
+    """A page at `path`.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+    with path.open("x", encoding="utf-8") as file:
+        file.write(page(snapshot))
+
+
+def page(snapshot: Snapshot) -> str:
+    """A whole document."""
+    title = escape(printable(f"brrrtop: {snapshot.source.label}"))
+    head = (
+        '<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+    )
+    top = f"<!DOCTYPE html><html lang=en><head>{head}<title>{title}</title></head>"
+    return f"{top}<body>{body(snapshot)}</body></html>\n"
+
+
+def body(snapshot: Snapshot) -> str:
+    """What a page or a notebook's cell shows, with its style."""
+    inside = "".join(_sections(snapshot))
+    return f'<style>{STYLE}</style><div class="brrrtop">{inside}</div>'
+
+
+def _sections(snapshot: Snapshot) -> Iterator[str]:
+    estimate = snapshot.estimate
+    if estimate is None:
+        yield f"<h1>{escape(phrases.unjudged(snapshot))}</h1>"
+        return
+    yield from _verdict(snapshot, estimate)
+    yield _headed("Where the time went", svg.account(estimate))
+    if snapshot.picture is not None:
+        which = f"Step {snapshot.picture.step} of {snapshot.picture.steps}, the longest"
+        label = which if snapshot.picture.step else "The end of the window"
+        yield _headed(label, svg.step(snapshot.picture))
+    yield from _advice(snapshot)
+    roofline = svg.roofline(estimate)
+    if roofline is not None:
+        yield _headed("Roofline", roofline)
+    if snapshot.tables.memory is not None:
+        use = snapshot.tables.memory
+        yield _headed(f"Memory, {units.size(use.peak_bytes)} at its peak", svg.memory(use))
+    yield from _tables(snapshot)
+    notes = "".join(f"<p>{_text(note)}</p>" for note in snapshot.source.notes)
+    if notes:
+        yield f'<h2>Good to know</h2><div class="muted">{notes}</div>'
+
+
+def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
+    device = estimate.device.name or "GPU of unknown model"
+    facts = [
+        snapshot.source.label,
+        device,
+        f"{units.duration(estimate.account.duration_ns)} judged",
+    ]
+    if estimate.steps.step_ns:
+        facts.append(f"step {units.duration(estimate.steps.step_ns)}")
+    yield f'<p class="muted">{_text(" · ".join(facts))}</p>'
+    yield f"<h1>{_text(phrases.verdict(estimate))}</h1>"
+    sure = "" if estimate.regime is Regime.UNKNOWN else f"{units.share(estimate.confidence)} sure: "
+    yield f"<p>{sure}{_text(phrases.because(estimate))}{_text(phrases.besides(estimate))}.</p>"
+    split = estimate.split
+    names = ("compute", "memory", "overhead", "unknown")
+    yield svg.bar([(name, getattr(split, name)) for name in names])
+
+
+def _advice(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.advisories:
+        yield "<h2>What to try</h2>"
+    for advisory in snapshot.advisories:
+        gain = whatif_text.gain(advisory)
+        head = advisory.kind + (f": {gain} of the time" if gain else "")
+        yield f'<div class="advice"><p><b>{_text(head)}</b></p><p>{_text(advisory.says)}</p>'
+        yield f"<p>Try: <code>{_text(advisory.suggests)}</code></p>" if advisory.suggests else ""
+        yield f'<p class="muted">A waste: {_text(advisory.waste)}</p>' if advisory.waste else ""
+        yield "</div>"
+    if snapshot.whatif:
+        rows = [
+            [row.edit, units.duration(row.present_ns), units.duration(row.step_ns),
+             whatif_text.percent(row.saves), whatif_text.span(row.saves_low, row.saves_high)]
+            for row in snapshot.whatif
+        ]  # fmt: skip
+        yield _headed("What if", _table(["edit", "step now", "then", "saves", "range"], rows))
+
+
+_COLUMNS = {
+    "kernels": ("name", "side", "evidence", "roof_share", "count", "total_ns", "mean_ns", "share"),
+    "ops": ("name", "count", "device_self_ns", "device_total_ns", "cpu_self_ns", "module", "place"),
+    "op_shapes": ("name", "shapes", "count", "device_self_ns", "cpu_self_ns"),
+    "modules": (
+        "name",
+        "parent",
+        "count",
+        "device_total_ns",
+        "device_self_ns",
+        "backward_ns",
+        "roof_share",
+    ),
+    "stalls": ("place", "inside", "idle_ns", "share"),
+    "copies": ("kind", "count", "size_bytes", "total_ns", "bytes_per_s"),
+    "annotations": ("name", "count", "device_ns", "host_ns"),
+    "inference": ("phase", "count", "device_ns", "tokens"),
+    "memory_alive_at_peak": ("name", "size_bytes", "blocks"),
+}
+_TITLES = {
+    "kernels": "Kernels", "ops": "Ops", "op_shapes": "Ops by input shapes", "modules": "Modules",
+    "stalls": "Where the host was while the GPU idled", "copies": "Copies",
+    "annotations": "Annotated ranges", "inference": "Inference",
+    "memory_alive_at_peak": "In use at the memory's peak",
+}  # fmt: skip
+
+
+def _tables(snapshot: Snapshot) -> Iterator[str]:
+    found = tables_of(snapshot)
+    for name, keys in _COLUMNS.items():
+        rows = found.get(name)
+        if rows:
+            cells = [[shown(key, row.get(key)) for key in keys] for row in rows[:_MOST_ROWS]]
+            table = _table([key.removesuffix("_ns").replace("_", " ") for key in keys], cells)
+            rest = len(rows) - _MOST_ROWS
+            more = f'<p class="muted">and {rest} more</p>' if rest > 0 else ""
+            opened = " open" if name in ("kernels", "modules", "stalls") else ""
+            yield f"<details{opened}><summary><b>{_TITLES[name]}</b></summary>{table}{more}</details>"
+
+
+def shown(key: str, value: Any) -> str:
+    """A cell in the unit that its column's name tells."""
+    if value is None:
+        return "–"
+    if key.endswith("_ns"):
+        return units.duration(value)
+    if key == "bytes_per_s":
+        return units.rate(value, "B/s")
+    if key.endswith("bytes"):
+        return units.size(value)
+    if key.endswith("share"):
+        return units.share(value)
+    return units.count(value) if isinstance(value, int) else str(value)
+
+
+def _headed(title: str, inside: str) -> str:
+    return f"<h2>{_text(title)}</h2>{inside}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    top = "".join(f"<th>{_text(head)}</th>" for head in heads)
+    lines = "".join(
+        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"<table><tr>{top}</tr>{lines}</table>"
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))

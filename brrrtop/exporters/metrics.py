@@ -1,0 +1,122 @@
+"""The figures of a snapshot as metrics: one list for Prometheus and for OpenTelemetry.
+
+Labels follow NVIDIA's DCGM exporter (`gpu`, `UUID`, `modelName`, `Hostname`, `hpc_job`, `namespace`,
+`pod`), so that a board can join them with its series. What nobody measured has no sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.vocabulary import Metric
+from brrrtop.text import phrases
+
+DEVICE_LABELS = ("gpu", "UUID", "modelName", "Hostname")
+JOB_LABELS = ("pid", "rank", "hpc_job", "namespace", "pod")
+
+HELP: Mapping[str, str] = {
+    "brrrtop_up": "1: the training process is watched; 0: it ended or does not answer.",
+    "brrrtop_step_seconds": "Median duration of a training step in the judged window.",
+    "brrrtop_split_ratio": "Share of wall time that is compute-bound, memory-bound, overhead or unknown.",
+    "brrrtop_account_ratio": "Share of wall time by bucket of the account; idle time by its cause.",
+    "brrrtop_regime": "1 for the regime that the window is in.",
+    "brrrtop_confidence_ratio": "How sure the verdict is.",
+    "brrrtop_advice_saves_ratio": "Share of the step that following an advice is predicted to save.",
+    "brrrtop_whatif_saves_ratio": "Share of the step that a simulated edit saves; below 0 it costs.",
+    "brrrtop_observed_ratio": "Share of the judged window that was traced.",
+    "brrrtop_watching_cost_ratio": "What watching adds to the step time, measured in this run.",
+    "brrrtop_lost_records": "Activity records that did not arrive.",
+    "brrrtop_sm_active_ratio": "Share of time with a warp on the SMs.",
+    "brrrtop_tensor_active_ratio": "Share of time the tensor pipes are active.",
+    "brrrtop_dram_active_ratio": "Share of the DRAM's bandwidth in use.",
+    "brrrtop_smi_utilization_ratio": "nvidia-smi's GPU-Util: any kernel resident.",
+    "brrrtop_memory_used_bytes": "Device memory in use.",
+    "brrrtop_power_watts": "Power of the GPU.",
+    "brrrtop_temperature_celsius": "Temperature of the GPU.",
+    "brrrtop_sm_clock_hertz": "Clock of the SMs.",
+}
+_GAUGES = {
+    Metric.SM_ACTIVE: "brrrtop_sm_active_ratio",
+    Metric.TENSOR_ACTIVE: "brrrtop_tensor_active_ratio",
+    Metric.DRAM_ACTIVE: "brrrtop_dram_active_ratio",
+    Metric.SMI_UTIL: "brrrtop_smi_utilization_ratio",
+    Metric.MEMORY_USED_BYTES: "brrrtop_memory_used_bytes",
+    Metric.POWER_WATT: "brrrtop_power_watts",
+    Metric.TEMPERATURE_C: "brrrtop_temperature_celsius",
+    Metric.SM_CLOCK_HZ: "brrrtop_sm_clock_hertz",
+}
+OWN_LABELS: Mapping[str, str] = {
+    "brrrtop_split_ratio": "bound",
+    "brrrtop_account_ratio": "bucket",
+    "brrrtop_regime": "regime",
+    "brrrtop_advice_saves_ratio": "advisory",
+    "brrrtop_whatif_saves_ratio": "edit",
+}
+"""The label that a metric has besides those of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+def samples(snapshot: Snapshot | None, job: Mapping[str, str], hostname: str) -> Iterator[Sample]:
+    """Everything a snapshot measured.
+
+    Args:
+        snapshot: None: the process could not be watched.
+        job: Values of `JOB_LABELS`, as far as they are known.
+    """
+    estimate = snapshot.estimate if snapshot else None
+    labels = dict.fromkeys((*DEVICE_LABELS, *JOB_LABELS), "") | dict(job) | {"Hostname": hostname}
+    if snapshot is not None and snapshot.source.rank is not None:
+        labels["rank"] = str(snapshot.source.rank)
+    if estimate is not None:
+        device = estimate.device
+        labels |= {"gpu": str(device.device_id), "UUID": device.uuid or ""}
+        labels["modelName"] = device.name or ""
+    gone = (Freshness.ENDED, Freshness.STALE)
+    watched = snapshot is not None and snapshot.freshness not in gone
+    yield Sample("brrrtop_up", labels, float(watched))
+    if snapshot is None or not watched:
+        return
+    for name, own, value in _figures(snapshot):
+        key = OWN_LABELS.get(name)
+        yield Sample(name, labels | {key: own} if key else labels, value)
+
+
+def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
+    """Name of the metric, value of its own label, and the figure."""
+    if snapshot.estimate is not None:
+        yield from _judged(snapshot.estimate)
+    for advisory in snapshot.advisories:
+        saves = advisory.saves if advisory.saves is not None else advisory.saves_at_most
+        if saves is not None:
+            yield "brrrtop_advice_saves_ratio", advisory.kind, saves
+    for row in snapshot.whatif:
+        yield "brrrtop_whatif_saves_ratio", row.edit, row.saves
+    if snapshot.overhead.step_cost_share is not None:
+        yield "brrrtop_watching_cost_ratio", "", snapshot.overhead.step_cost_share
+    yield "brrrtop_lost_records", "", float(snapshot.lost_records)
+    for metric, name in _GAUGES.items():
+        if metric in snapshot.gauges:
+            yield name, "", float(snapshot.gauges[metric])
+
+
+def _judged(estimate: Estimate) -> Iterator[tuple[str, str, float]]:
+    if estimate.steps.step_ns is not None:
+        yield "brrrtop_step_seconds", "", estimate.steps.step_ns / 1e9
+    for bound in ("compute", "memory", "overhead", "unknown"):
+        yield "brrrtop_split_ratio", bound, getattr(estimate.split, bound)
+    whole = estimate.account.duration_ns
+    for bucket, ns in phrases.buckets(estimate.account):
+        if whole:
+            yield "brrrtop_account_ratio", bucket, ns / whole
+    yield "brrrtop_regime", estimate.regime.value, 1.0
+    yield "brrrtop_confidence_ratio", "", estimate.confidence
+    yield "brrrtop_observed_ratio", "", estimate.observed_share

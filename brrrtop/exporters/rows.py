@@ -1,0 +1,92 @@
+"""Every table of a report as flat rows: what CSV, Parquet and pages are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases
+from brrrtop.views.report import document
+
+Row = dict[str, Any]
+
+
+def tables_of(snapshot: Snapshot) -> dict[str, list[Row]]:
+    """Rows by table; tables without any are left out. What nobody measured is None."""
+    tables = snapshot.tables
+    memory = tables.memory
+    report = document(snapshot)
+    found: dict[str, list[Row]] = {
+        "account": _account(snapshot),
+        "kernels": [flat(row) for row in report["kernels"]],
+        "whatif": [flat(row) for row in report["whatif"] or ()],
+        "advisories": [flat(row) for row in report["advisories"] or ()],
+        "ops": _rows(tables.ops),
+        "op_shapes": _rows(tables.op_shapes),
+        "modules": _rows(tables.modules),
+        "frames": _rows(tables.frames),
+        "stalls": _rows(tables.stalls),
+        "queue": _rows([tables.queue] if tables.queue else ()),
+        "copies": _rows(tables.copies),
+        "annotations": _rows(tables.annotations),
+        "inference": _rows(tables.phases),
+    }
+    if memory is not None:
+        found["memory_alive_at_peak"] = _rows(memory.alive)
+        found["memory_timeline"] = [
+            {"time_ns": time_ns, "allocated_bytes": used}
+            for time_ns, used in zip(memory.times_ns, memory.allocated_bytes, strict=True)
+        ]
+    return {name: rows for name, rows in found.items() if rows}
+
+
+def _account(snapshot: Snapshot) -> list[Row]:
+    rows = []
+    for estimate in snapshot.devices or (() if snapshot.estimate is None else (snapshot.estimate,)):
+        whole = estimate.account.duration_ns
+        rows += [
+            {
+                "device_id": estimate.device.device_id,
+                "bucket": key,
+                "time_ns": int(time_ns),
+                "share": time_ns / whole if whole else None,
+            }
+            for key, time_ns in phrases.buckets(estimate.account)
+        ]
+    return rows
+
+
+def _rows(table: Iterable[Any]) -> list[Row]:
+    return [flat({f.name: getattr(row, f.name) for f in fields(row)}) for row in table]
+
+
+def flat(row: Mapping[str, Any]) -> Row:
+    """Mappings as a column a key, `sides_ns` as `sides_ns.compute`; all else as text or a number."""
+    found: Row = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            found |= {f"{key}.{inner}": _plain(one) for inner, one in value.items()}
+        else:
+            found[key] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if is_dataclass(value):
+        return str(value)
+    return value.item() if getattr(value, "ndim", None) == 0 else str(value)
+
+
+def columns_of(rows: list[Row]) -> list[str]:
+    """Keys of all rows, in order of appearance."""
+    return list(dict.fromkeys(key for row in rows for key in row))

@@ -1,0 +1,176 @@
+"""Rows of the tables that a report has beside the kernels: ops, modules, stalls, copies, memory.
+
+Computes nothing. Times are integer nanoseconds; device times are summed over kernels and copies, which
+may overlap. `None` is "not recorded".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OpRow:
+    """Calls of one op, or of one op with the same input shapes."""
+
+    name: str
+    count: int
+    cpu_total_ns: int
+    """On the host, of the outermost of nested calls of the same row."""
+    cpu_self_ns: int
+    """Of that, not in other ops."""
+    device_total_ns: int
+    device_self_ns: int
+    """Of kernels and copies that it launched itself."""
+    launches: int
+    """Kernels and copies behind `device_self_ns`."""
+    shapes: str | None = None
+    """Of its inputs as JSON; None: all shapes together."""
+    module: str | None = None
+    """The innermost module that most of its device time came from; None: none was recorded."""
+    place: str | None = None
+    """The innermost Python function of the user's own that most of its device time came from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRow:
+    """Calls of one `nn.Module`."""
+
+    name: str
+    parent: str | None
+    depth: int
+    count: int
+    host_ns: int
+    device_total_ns: int
+    device_self_ns: int
+    """Not in modules below it."""
+    backward_ns: int
+    """Of the total, in the backward pass."""
+    sides_ns: Mapping[str, int]
+    """The total by side of the kernels."""
+    roof_share: float | None
+    """Rate over the ceiling, weighted by time, of the kernels for which it is known; None: of none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameRow:
+    """A Python function of the user's own."""
+
+    place: str
+    device_total_ns: int
+    device_self_ns: int
+    """Launched with it as the innermost of the user's functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class StallRow:
+    """Where the host was while the device idled."""
+
+    place: str
+    """The innermost function of the user's own, `train.py(12): fetch`, or an op without frames."""
+    inside: str | None
+    """What it had called, innermost; None: nothing that was recorded."""
+    idle_ns: int
+    """From evenly spaced samples of the idle time."""
+    share: float
+    """Of the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """How many launches waited on a stream when the next one was made."""
+
+    length_p50: int
+    length_p95: int
+    length_max: int
+    full_launches: int
+    """Launches that were made with 1,000 and more waiting on their stream."""
+    blocked_ns: int
+    """The host's time in those calls, beyond what such a call usually takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRow:
+    kind: str
+    """`Memcpy HtoD (Pageable -> Device)`."""
+    count: int
+    size_bytes: int
+    total_ns: int
+    bytes_per_s: float | None
+    """None: no size was recorded."""
+    largest_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationRow:
+    """Ranges that somebody named; numbers at the end of a name are left out."""
+
+    name: str
+    count: int
+    host_ns: int
+    device_ns: int
+    """Of kernels and copies launched within; nested ranges count in each."""
+    sides_ns: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """A phase of inference: `prefill`, `decode` or `mixed`."""
+
+    phase: str
+    count: int
+    host_ns: int
+    device_ns: int
+    tokens: int | None
+    """None: the ranges do not tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class AliveRow:
+    """Memory that was in use at the peak, by what asked for it."""
+
+    name: str
+    size_bytes: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The caching allocator of the device over the trace."""
+
+    peak_bytes: int
+    peak_at_ns: int
+    reserved_bytes: int | None
+    """At the peak."""
+    before_bytes: int
+    """In use at the peak since before the trace."""
+    alive: tuple[AliveRow, ...]
+    times_ns: tuple[int, ...]
+    """Of a few hundred points; each has the most that was in use since the one before."""
+    allocated_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HostTables:
+    """What the records hold beyond kernels. Empty or None: the records do not tell."""
+
+    ops: tuple[OpRow, ...] = ()
+    """By device time, then CPU time."""
+    op_shapes: tuple[OpRow, ...] = ()
+    ops_of_one_step: bool = False
+    """The ops are of one step whose host times recording stretched."""
+    modules: tuple[ModuleRow, ...] = ()
+    """Outer ones first, each followed by what it holds."""
+    frames: tuple[FrameRow, ...] = ()
+    stalls: tuple[StallRow, ...] = ()
+    queue: Queue | None = None
+    copies: tuple[CopyRow, ...] = ()
+    annotations: tuple[AnnotationRow, ...] = ()
+    phases: tuple[PhaseRow, ...] = ()
+    memory: MemoryUse | None = None
+    unattributed_ns: int | None = None
+    """Device time of launches with no known op; None: no ops were recorded."""
+
+
+NO_TABLES = HostTables()

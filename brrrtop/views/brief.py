@@ -1,0 +1,106 @@
+"""The report in thirty lines at most: what a person or a language model needs to act."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from brrrtop.kernel_names.readable import fitted
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import phrases, units
+from brrrtop.views import whatif as whatif_text
+
+MOST_LINES = 30
+_WIDTH = 100
+_ADVICE, _KERNELS, _STALLS, _EDITS = 3, 4, 2, 4
+_LEAST = 0.01
+
+
+def to_brief(snapshot: Snapshot) -> str:
+    """At most `MOST_LINES` lines, ending in a newline. What is cut is cut whole, the least first."""
+    lines = [textwrap.shorten(line, 3 * _WIDTH, placeholder=" …") for line in _lines(snapshot)]
+    return "\n".join(lines[:MOST_LINES]) + "\n"
+
+
+def _lines(snapshot: Snapshot) -> Iterator[str]:
+    estimate = snapshot.estimate
+    if estimate is None:
+        yield f"no verdict: {phrases.unjudged(snapshot)}"
+        return
+    yield from _verdict(snapshot, estimate)
+    yield from _lost(estimate)
+    for place, advisory in enumerate(snapshot.advisories[:_ADVICE], 1):
+        gain = whatif_text.gain(advisory)
+        sure = f"{units.share(advisory.confidence)} sure"
+        yield f"try {place}: {advisory.kind} ({', '.join(filter(None, (gain, sure)))}): {advisory.says}"
+        yield f"  do: {advisory.suggests}" if advisory.suggests else "  do: nothing"
+    edits = [
+        f"{row.edit} {whatif_text.percent(row.saves)}"
+        f" ({whatif_text.span(row.saves_low, row.saves_high)})"
+        for row in snapshot.whatif
+    ]
+    if edits:
+        yield f"simulated savings of the step: {', '.join(edits[:_EDITS])}"
+    losers = [row.edit for row in snapshot.whatif if row.saves <= 0]
+    if losers:
+        yield f"do not try (wins nothing): {', '.join(losers)}"
+    waste = next((one.waste for one in snapshot.advisories if one.waste), None)
+    if waste:
+        yield f"a waste of time: {waste}"
+    yield from _places(snapshot, estimate)
+    if snapshot.source.notes:
+        yield f"note: {snapshot.source.notes[0]}"
+
+
+def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
+    steps = estimate.steps
+    step = (
+        f", {phrases.steps_judged(estimate)} of {units.duration(steps.step_ns)}"
+        if steps.count
+        else ""
+    )
+    yield (
+        f"source: {snapshot.source.label}, {estimate.device.name or 'unknown GPU'},"
+        f" {units.duration(estimate.account.duration_ns)} judged{step}"
+    )
+    yield (
+        f"verdict: {phrases.verdict(estimate)} ({units.share(estimate.confidence)} sure):"
+        f" {phrases.because(estimate)}"
+    )
+    split = estimate.split
+    shares = (
+        f"{name} {units.share(getattr(split, name))}"
+        for name in ("compute", "memory", "overhead", "unknown")
+    )
+    yield f"split of wall time: {', '.join(shares)}"
+
+
+def _lost(estimate: Estimate) -> Iterator[str]:
+    whole = estimate.account.duration_ns
+    rows = sorted(((ns, key) for key, ns in phrases.buckets(estimate.account)), reverse=True)
+    named = [
+        f"{phrases.bucket(key)} {units.share(ns / whole)}"
+        for ns, key in rows
+        if ns > _LEAST * whole
+    ]
+    yield f"where the time went: {', '.join(named)}"
+
+
+def _places(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
+    tables = snapshot.tables
+    for stall in tables.stalls[:_STALLS]:
+        inside = f" in {stall.inside}" if stall.inside else ""
+        yield f"GPU idle {units.share(stall.share)} while the host was at {stall.place}{inside}"
+    leaves = sorted(tables.modules, key=lambda row: -row.device_self_ns)[:3]
+    if leaves:
+        named = (f"{row.name} {units.duration(row.device_self_ns)}" for row in leaves)
+        yield f"modules by own GPU time: {', '.join(named)}"
+    for row in estimate.kernels[:_KERNELS]:
+        roof = f", {units.share(row.roof_share)} of its roof" if row.roof_share is not None else ""
+        yield (
+            f"kernel {units.share(row.share)}: {fitted(row.name, 60)}, {row.side}-bound{roof},"
+            f" {units.count(row.count)} × {units.duration(row.mean_ns)}"
+        )
+    if tables.memory is not None:
+        yield f"memory: {units.size(tables.memory.peak_bytes)} in use at the peak"

@@ -1,0 +1,170 @@
+"""The tables beside the kernels, for the report: as lines of text and as plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from brrrtop.model.host_tables import HostTables, MemoryUse, ModuleRow, Queue
+from brrrtop.text import units
+
+_MOST = 100
+"""Rows of one table in JSON; exports have all."""
+_SHOWN = {"ops": 8, "modules": 14, "stalls": 5, "copies": 6, "annotations": 6, "alive": 5}
+_WORTH = 0.005
+"""Of the device's time, or of the window: smaller modules and stalls are left out of the text."""
+
+
+def document(tables: HostTables) -> dict[str, Any]:
+    """The tables as plain data; what was not recorded is null, and lists have their largest rows."""
+
+    def rows(table: Sequence[Any], known: bool = True) -> list[dict[str, Any]] | None:
+        return [asdict(row) for row in table[:_MOST]] if known and table else None
+
+    return {
+        "ops": rows(tables.ops),
+        "op_shapes": rows(tables.op_shapes),
+        "ops_of_one_step": tables.ops_of_one_step,
+        "modules": rows(tables.modules),
+        "frames": rows(tables.frames),
+        "stalls": rows(tables.stalls),
+        "queue": asdict(tables.queue) if tables.queue else None,
+        "copies": rows(tables.copies) or [],
+        "annotations": rows(tables.annotations) or [],
+        "inference": rows(tables.phases),
+        "memory": _memory(tables.memory),
+        "unattributed_ns": tables.unattributed_ns,
+    }
+
+
+def _memory(memory: MemoryUse | None) -> dict[str, Any] | None:
+    if memory is None:
+        return None
+    found = asdict(memory)
+    points = zip(found.pop("times_ns"), found.pop("allocated_bytes"), strict=True)
+    return found | {"timeline": [list(point) for point in points]}
+
+
+def lines(tables: HostTables, window_ns: int) -> Iterator[str]:
+    """The text; nothing for tables without rows."""
+    yield from _ops(tables)
+    yield from _modules(tables.modules)
+    yield from _stalls(tables)
+    yield from _queue(tables.queue)
+    yield from _copies(tables)
+    yield from _annotations(tables, window_ns)
+    yield from _inference(tables)
+    yield from _memory_lines(tables.memory)
+
+
+def _ops(tables: HostTables) -> Iterator[str]:
+    rows = [row for row in tables.ops if row.device_self_ns]
+    if not rows:
+        return
+    yield ""
+    of_one = ", of one recorded step" if tables.ops_of_one_step else ""
+    yield f"{'Ops by GPU time' + of_one:<38} count  GPU self GPU total  CPU self"
+    for row in rows[: _SHOWN["ops"]]:
+        times = "".join(
+            f"{units.duration(ns):>10}"
+            for ns in (row.device_self_ns, row.device_total_ns, row.cpu_self_ns)
+        )
+        yield f"  {_cut(row.name, 35):<36}{units.count(row.count):>6}{times}"
+    if len(rows) > _SHOWN["ops"]:
+        rest = sum(row.device_self_ns for row in rows[_SHOWN["ops"] :])
+        yield f"  and {len(rows) - _SHOWN['ops']} more with {units.duration(rest)}"
+
+
+def _modules(rows: Sequence[ModuleRow]) -> Iterator[str]:
+    whole = sum(row.device_self_ns for row in rows)
+    shown = [row for row in rows if row.device_total_ns >= _WORTH * whole and whole]
+    if not shown:
+        return
+    yield ""
+    yield f"{'Modules':<32} calls  GPU time backward  compute  memory  roof"
+    for row in shown[: _SHOWN["modules"]]:
+        name = _cut("  " * min(row.depth, 6) + row.name, 29)
+        back, compute, memory = (
+            units.share(ns / row.device_total_ns)
+            for ns in (
+                row.backward_ns, row.sides_ns.get("compute", 0), row.sides_ns.get("memory", 0),
+            )
+        )  # fmt: skip
+        figures = f"{units.count(row.count):>6}{units.duration(row.device_total_ns):>10}{back:>9}"
+        yield f"  {name:<30}{figures}{compute:>9}{memory:>8}{units.share(row.roof_share):>6}"
+    if len(shown) > _SHOWN["modules"]:
+        yield f"  and {len(shown) - _SHOWN['modules']} more"
+
+
+def _stalls(tables: HostTables) -> Iterator[str]:
+    rows = [row for row in tables.stalls if row.share >= _WORTH][: _SHOWN["stalls"]]
+    if not rows:
+        return
+    yield ""
+    yield f"{'Where the host was while the GPU idled':<63}{'idle':>8}{'share':>8}"
+    for row in rows:
+        place = row.place + (f" → {row.inside}" if row.inside else "")
+        yield f"  {_cut(place, 58):<60}{units.duration(row.idle_ns):>9}{units.share(row.share):>8}"
+
+
+def _queue(queue: Queue | None) -> Iterator[str]:
+    if queue is None or queue.length_max < 2:
+        return
+    yield ""
+    text = f"Launch queue: {queue.length_p50} waiting (median), at most {queue.length_max}."
+    if queue.full_launches:
+        blocked = units.duration(queue.blocked_ns)
+        text += f" It was full {queue.full_launches} times, which blocked the host for {blocked}."
+    yield text
+
+
+def _copies(tables: HostTables) -> Iterator[str]:
+    rows = [row for row in tables.copies if row.total_ns][: _SHOWN["copies"]]
+    if not rows:
+        return
+    yield ""
+    yield f"{'Copies by kind':<42} count      size      time        rate"
+    for row in rows:
+        figures = f"{units.size(row.size_bytes or None):>10}{units.duration(row.total_ns):>10}"
+        rate = units.rate(row.bytes_per_s, "B/s")
+        yield f"  {_cut(row.kind, 39):<40}{units.count(row.count):>6}{figures}{rate:>12}"
+
+
+def _annotations(tables: HostTables, window_ns: int) -> Iterator[str]:
+    rows = tables.annotations[: _SHOWN["annotations"]]
+    if not rows:
+        return
+    yield ""
+    yield f"{'Annotated ranges':<42} count  GPU time host time of window"
+    for row in rows:
+        times = f"{units.duration(row.device_ns):>10}{units.duration(row.host_ns):>10}"
+        share = units.share(row.device_ns / window_ns if window_ns else None)
+        yield f"  {_cut(row.name, 39):<40}{units.count(row.count):>6}{times}{share:>10}"
+
+
+def _inference(tables: HostTables) -> Iterator[str]:
+    if not tables.phases:
+        return
+    yield ""
+    yield f"{'Inference':<42} count  GPU time    tokens  per token"
+    for row in tables.phases:
+        each = units.duration(row.device_ns / row.tokens) if row.tokens else units.duration(None)
+        figures = f"{units.duration(row.device_ns):>10}{units.count(row.tokens):>10}{each:>11}"
+        yield f"  {row.phase:<40}{units.count(row.count):>6}{figures}"
+
+
+def _memory_lines(memory: MemoryUse | None) -> Iterator[str]:
+    if memory is None:
+        return
+    yield ""
+    peak, before = units.size(memory.peak_bytes), units.size(memory.before_bytes)
+    reserved = f" of {units.size(memory.reserved_bytes)} reserved" if memory.reserved_bytes else ""
+    yield f"Memory at its peak: {peak} in use{reserved}"
+    yield f"  {'in use since before the trace':<52}{before:>10}"
+    for row in memory.alive[: _SHOWN["alive"]]:
+        yield f"  {_cut(row.name, 50):<52}{units.size(row.size_bytes):>10}{row.blocks:>7} blocks"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"

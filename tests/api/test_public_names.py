@@ -1,0 +1,109 @@
+"""`import brrrtop`: what scripts and notebooks use."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import brrrtop
+from brrrtop.api.loggers import figures_of, lines_of
+from brrrtop.errors import BadInput, UsageError
+from brrrtop.session.whole import analyze as analyze_source
+from brrrtop.sources.registry import open_source
+from brrrtop.views.report import document
+
+ROOT = Path(__file__).parents[2]
+TRACE = ROOT / "tests" / "recordings" / "traces" / "stacks.json.gz"
+
+
+def test_every_public_name_is_there_and_no_other_is() -> None:
+    assert all(getattr(brrrtop, name) is not None for name in brrrtop.__all__)
+    assert dir(brrrtop) == brrrtop.__all__
+    with pytest.raises(AttributeError, match="no attribute 'analyse'"):
+        brrrtop.analyse  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_report_says_what_the_command_says(tmp_path: Path) -> None:
+    report = brrrtop.analyze(TRACE)
+    source = open_source(TRACE)
+    assert report.to_dict() == document(analyze_source(source))
+    source.close()
+    assert json.loads(report.to_json()) == report.to_dict()
+    assert report.regime == "overhead" and report.split.overhead > 0.8
+    assert report.step_ms == pytest.approx(11.1, abs=0.1)
+    assert report.advisories and report.whatif and report.kernels and report.tables.modules
+    assert str(report).startswith("stacks.json.gz") and "overhead" in repr(report)
+    assert len(report.brief().splitlines()) <= 30
+    report.export("html", tmp_path / "a.html")
+    assert (tmp_path / "a.html").read_text() == report.to_html()
+    with pytest.raises(UsageError, match="no export 'pdf'"):
+        report.export("pdf", tmp_path / "a.pdf")
+
+
+def test_a_notebook_shows_the_page_without_its_frame() -> None:
+    shown = brrrtop.analyze(TRACE)._repr_html_()
+    assert shown.startswith("<style>") and "<svg" in shown and "<html" not in shown
+
+
+def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        brrrtop.analyze(tmp_path / "none.json")
+
+
+def test_figures_are_numbers_that_were_measured() -> None:
+    report = brrrtop.analyze(TRACE).to_dict()
+    figures = figures_of(report)
+    assert figures["brrrtop/split/overhead"] == report["split"]["overhead"]
+    assert figures["brrrtop/step_ms"] == report["window"]["step_ms"]
+    host = report["account"]["idle_ns"]["host"] / report["window"]["duration_ns"]
+    assert figures["brrrtop/idle/host"] == host
+    assert figures["brrrtop/whatif/double-batch"] == report["whatif"][0]["saves"]
+    assert "brrrtop/cost_of_watching" not in figures
+    verdict, *rest = lines_of(report)
+    assert verdict.startswith("overhead-bound (host)")
+    assert rest[0].startswith("bigger-batch: ")
+
+
+def run_watched(mode: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, str(Path(__file__).with_name("trained.py")), mode],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, capture_output=True, text=True,
+        timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1]), done
+
+
+def test_a_training_is_watched_from_within_and_nothing_of_it_stays() -> None:
+    found, done = run_watched("fine")
+    assert found["problem"] is None and found["count"] >= 3, done.stderr
+    assert found["report"]["schema"] == "brrrtop.report/1"
+    assert found["logged"] and found["logged"][-1][2] > 0
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    pid = found["report"]["source"]["pid"]
+    folders = [base.glob(f"brrrtop-*-{pid}-*") for base in (Path("/tmp"), Path("/run/user/0"))]
+    assert [path for found in folders for path in found] == []
+    assert f"attach {pid} " not in listed.stdout
+
+
+def test_a_log_that_fails_ends_the_log_and_not_the_training() -> None:
+    found, done = run_watched("bad log")
+    assert "disk full" in found["problem"] and found["loss"] < 1
+    assert done.stderr.count("disk full") == 1
+
+
+def test_a_monitor_that_cannot_start_leaves_the_training_alone() -> None:
+    found, _ = run_watched("broken")
+    assert found["problem"] and found["count"] == 0 and found["loss"] < 1
+
+
+def test_a_program_that_never_uses_the_gpu_is_never_entered() -> None:
+    found, _ = run_watched("never")
+    assert (found["problem"], found["count"], found["logged"]) == (None, 0, [])

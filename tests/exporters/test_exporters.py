@@ -1,0 +1,234 @@
+"""What a report is written as: every format from a real trace and a real recording."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from brrrtop.errors import BrrrtopError, UsageError
+from brrrtop.exporters import html, perfetto
+from brrrtop.exporters.registry import FORMATS, default_path, export
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.whole import analyze
+from brrrtop.sources.registry import open_source
+from brrrtop.views.brief import MOST_LINES, to_brief
+
+RECORDED = Path(__file__).parents[1] / "recordings"
+TRACE = RECORDED / "traces" / "stacks.json.gz"
+SOURCES = [TRACE, RECORDED / "traces" / "serving.json.gz", RECORDED / "h200" / "item_sync.brrr"]
+
+
+@cache
+def snapshot(path: Path) -> Snapshot:
+    source = open_source(path)
+    try:
+        return analyze(source, worst=True)
+    finally:
+        source.close()
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_tables_have_every_row_of_the_report(path: Path, tmp_path: Path) -> None:
+    shown = snapshot(path)
+    assert shown.estimate is not None
+    export(shown, "csv", tmp_path / "tables")
+    kernels = read_csv(tmp_path / "tables" / "kernels.csv")
+    assert len(kernels) == len(shown.estimate.kernels)
+    assert sum(int(row["total_ns"]) for row in kernels) == sum(
+        row.total_ns for row in shown.estimate.kernels
+    )
+    account = read_csv(tmp_path / "tables" / "account.csv")
+    assert sum(int(row["time_ns"]) for row in account) == shown.estimate.account.duration_ns
+    copies = tmp_path / "tables" / "copies.csv"
+    assert copies.exists() == bool(shown.tables.copies)
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    shown = snapshot(TRACE)
+    evil = replace(shown.tables.ops[0], name="=HYPERLINK(1)")
+    tables = replace(shown.tables, ops=(evil,))
+    export(replace(shown, tables=tables), "csv", tmp_path / "tables")
+    assert read_csv(tmp_path / "tables" / "ops.csv")[0]["name"] == "'=HYPERLINK(1)"
+
+
+def test_parquet_has_the_same_rows_or_says_what_is_missing(tmp_path: Path) -> None:
+    try:
+        import pyarrow.parquet as parquet  # type: ignore[import-not-found]
+    except ImportError:
+        with pytest.raises(BrrrtopError, match="pyarrow"):
+            export(snapshot(TRACE), "parquet", tmp_path / "tables")
+        assert not (tmp_path / "tables").exists()
+        return
+    export(snapshot(TRACE), "parquet", tmp_path / "tables")
+    table = parquet.read_table(tmp_path / "tables" / "modules.parquet")
+    assert table["name"].to_pylist()[0] == "Net_0"
+
+
+class Page(HTMLParser):
+    """Checks that what is opened is closed, and collects what would be loaded or run."""
+
+    VOID = ("meta",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+        self.loads: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.loads += [f"{key}={value}" for key, value in attrs if key in ("src", "href")]
+        self.loads += [key for key, _ in attrs if key.startswith("on")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_a_page_is_whole_and_loads_nothing(path: Path, tmp_path: Path) -> None:
+    export(snapshot(path), "html", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    page = Page()
+    page.feed(text)
+    assert page.open == [] and page.loads == []
+    assert not page.seen & {"script", "link", "img", "iframe"}
+    assert "url(" not in text and "@import" not in text
+    pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(pictures) >= 3
+    for picture in pictures:
+        ElementTree.fromstring(picture)
+    estimate = snapshot(path).estimate
+    assert estimate is not None and str(estimate.regime).upper() in text
+    assert len(text) < 2_000_000
+
+
+def test_a_page_shows_names_and_never_runs_them() -> None:
+    shown = snapshot(TRACE)
+    assert shown.estimate is not None
+    evil = "<script>alert(1)</script>\x1b]0;x\x07"
+    kernel = replace(shown.estimate.kernels[0], name=evil)
+    ops = tuple(replace(row, name=evil) for row in shown.tables.ops[:2])
+    module = replace(shown.tables.modules[0], name=evil)
+    hostile = replace(
+        shown,
+        estimate=replace(shown.estimate, kernels=(kernel,)),
+        tables=replace(shown.tables, ops=ops, modules=(module,)),
+        source=replace(shown.source, label=evil),
+    )
+    text = html.page(hostile)
+    assert "<script" not in text and "\x1b" not in text and "&lt;script&gt;" in text
+
+
+def tracks(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    names = {
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in trace["traceEvents"]
+        if e["name"] == "thread_name"
+    }
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            found[names[event["pid"], event["tid"]]].append(event)
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_a_perfetto_trace_has_account_side_and_cause_as_tracks(path: Path, tmp_path: Path) -> None:
+    shown = snapshot(path)
+    picture = shown.picture
+    assert picture is not None
+    export(shown, "perfetto", tmp_path / "worst.json.gz")
+    with gzip.open(tmp_path / "worst.json.gz") as file:
+        trace = json.load(file)
+    found = tracks(trace)
+    assert {"kernels", "calls", "account", "side", "cause"} <= found.keys()
+    for name, bars in found.items():
+        ordered = sorted((e["ts"], e["ts"] + e["dur"]) for e in bars)
+        for (_, end), (start, _) in pairwise(ordered):
+            assert start >= end - 1e-6, f"bars of {name} overlap"
+    kernels = sum(len(bars) for name, bars in found.items() if name.startswith("kernels"))
+    lane = picture.lane("kernels")
+    assert lane is not None and kernels == len(lane.bars)
+    covered = sum(e["dur"] for e in found["account"])
+    assert covered * 1000 > 0.9 * picture.span.duration_ns
+    assert {e["name"] for e in found["cause"]} <= {
+        "input", "launch", "sync", "host", "unknown", "device", "io", "gc", "allocator", "compile",
+    }  # fmt: skip
+
+
+def test_the_worst_step_is_the_longest() -> None:
+    shown = snapshot(RECORDED / "h200" / "item_sync.brrr")
+    assert shown.picture is not None and shown.estimate is not None
+    spans = shown.estimate.steps.spans
+    assert shown.picture.span.duration_ns == max(span.duration_ns for span in spans)
+    assert spans[(shown.picture.step or 0) - 1] == shown.picture.span
+
+
+def test_nothing_is_drawn_of_nothing() -> None:
+    with pytest.raises(BrrrtopError):
+        perfetto.trace(replace(snapshot(TRACE), picture=None))
+
+
+@pytest.mark.parametrize("format_id", sorted(FORMATS))
+def test_nothing_is_overwritten(format_id: str, tmp_path: Path) -> None:
+    target = tmp_path / "taken"
+    target.write_text("mine")
+    with pytest.raises(UsageError, match="never overwrites"):
+        export(snapshot(TRACE), format_id, target)
+    assert target.read_text() == "mine"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_the_brief_has_verdict_advice_and_place_in_thirty_lines(path: Path) -> None:
+    shown = snapshot(path)
+    text = to_brief(shown)
+    lines = text.splitlines()
+    assert len(lines) <= MOST_LINES and lines[1].startswith("verdict: ")
+    assert all(f"{one.kind} (" in text for one in shown.advisories[:3])
+    if path == TRACE:
+        assert "rec.py(18): fetch in <built-in function sleep>" in text
+
+
+def analyze_command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from brrrtop.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    root = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r}); {code}", "analyze", *arguments],
+        cwd=cwd, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_the_command_takes_the_file_before_or_after(tmp_path: Path) -> None:
+    done = analyze_command(str(TRACE), "--export", "html", "a.html", "--brief", cwd=tmp_path)
+    assert done.returncode == 0 and "wrote a.html" in done.stderr
+    done = analyze_command("--brief", "--export", "html", "b.html", str(TRACE), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "a.html").read_text() == (tmp_path / "b.html").read_text()
+    done = analyze_command("--export", "perfetto", str(TRACE), cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / default_path("perfetto", str(TRACE))).exists()
+    for wrong in (("--export", "pdf", str(TRACE)), (), ("--export", "html")):
+        done = analyze_command(*wrong, cwd=tmp_path)
+        assert done.returncode == 2 and "Traceback" not in done.stderr
