@@ -453,7 +453,7 @@ def plain(snapshot: Snapshot) -> str:
     """All that a snapshot shows of the trainer, and nothing of where the frames came from."""
     return repr(
         replace(
-            snapshot, source=None, freshness=None, age_ns=None, progress=None, speed=None,
+            snapshot, source=None, freshness=None, age_ns=None, progress=None, speed=None, whole_ns=None,
             paused=False,
         )  # type: ignore[arg-type]
     )  # fmt: skip

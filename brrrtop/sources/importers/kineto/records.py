@@ -101,12 +101,9 @@ def build(collected: Collected, base_ns: int) -> Records:
         frames,
         memory,
     )
-    frames.clear()
-    memory.clear()
-    del launches, described, positions, by_position
+    del launches, described, positions, by_position, frames, memory
     marks = [
-        kineto_marks.ranges(ranges, names),
-        kineto_marks.ranges(old_ranges, names),
+        *(kineto_marks.ranges(table, names) for table in (ranges, old_ranges)),
         kineto_marks.compiles([ops, ranges], names),
         kineto_marks.of_class(overheads, MarkClass.OTHER),
         sampled,
