@@ -19,6 +19,7 @@ from brrrtop.errors import UsageError
 from brrrtop.text import phrases
 from brrrtop.text.hero import cost, hero
 from brrrtop.text.printable import printable
+from brrrtop.views.text import in_ascii
 
 FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 """Shares of a source at which a replay looks for its first verdict."""
@@ -94,7 +95,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     if app.return_code == BACK:
         return HOME
     for line in parting_lines(app.snapshot, options):
-        output.say(line)
+        output.say(in_ascii(line) if ascii_only else line)
     return INTERRUPTED if app.return_code is None else app.return_code
 
 

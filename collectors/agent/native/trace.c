@@ -69,14 +69,12 @@ static bool silent(void)
 }
 
 /* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
- * under way goes off at such a place only. */
+ * under way goes off at such a place only. Where steps come, one is waited for first. */
 static void choose_place(void)
 {
     bool may = wanted.kinds & WANT_GRAPHS && !(own.state == TRACE_TRACING && !run.world);
-    if (!may)
-        safepoint_world(WORLD_NEVER);
-    else
-        safepoint_world(graphs_ruled_out() || graphs_possible() ? WORLD_LAST : WORLD_ONLY);
+    bool hooked = graphs_ruled_out() || graphs_possible() || atomic_load(&step_count) > 0;
+    safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
 }
 
 /* What takes time, before the trainer is met. */
