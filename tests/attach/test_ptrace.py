@@ -60,7 +60,7 @@ def test_text_runs_once_per_entry_and_the_child_goes_on(
             assert appears(mark, count), one.said
         time.sleep(0.05)
         assert one.alive, one.said
-        assert one.state in "RS"
+        assert one.state in "RSD"
         assert one.status("TracerPid") == "0"
         assert mark.read_text() == "xxx"
 

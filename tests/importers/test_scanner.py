@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -138,6 +139,8 @@ def test_without_a_compiler_traces_are_read_all_the_same(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("CC", "")
     monkeypatch.setenv("PATH", str(tmp_path))
+    unpacked = dataclasses.replace(building.LIBRARY, bundled_in=tmp_path)
+    monkeypatch.setattr(building, "LIBRARY", unpacked)
     asked: list[Any] = []
     monkeypatch.setattr(
         kineto_source, "scanner_library", lambda: asked.append(building.scanner_library())
