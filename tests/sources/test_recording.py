@@ -20,9 +20,9 @@ from brrrtop.protocol.frames import Frame, Kind, encode
 from brrrtop.sources import recording
 from brrrtop.sources.convert import GPM_CADENCE_NS, convert
 from brrrtop.sources.importers.kineto.source import KinetoSource
-from brrrtop.sources.memory import MemorySource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.registry import open_source
+from tests.memory_source import MemorySource
 from tests.session.handmade import Said, kernel, launch, text_of, written
 
 HELLO = Frame(

@@ -29,7 +29,7 @@ from brrrtop.sources.importers.kineto.events import Torn
 from brrrtop.sources.importers.kineto.records import Records, build
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
-from brrrtop.sources.memory import informed
+from brrrtop.sources.source_info import informed
 from brrrtop.text.printable import printable, printable_data
 
 Array = npt.NDArray[Any]
