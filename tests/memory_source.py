@@ -1,4 +1,4 @@
-"""A `Source` over frames that are already there."""
+"""A `Source` over a list of frames."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
 from brrrtop.protocol.frames import Frame, Kind
-from brrrtop.sources.source_info import informed
+from brrrtop.sources.hello import informed
 
 
 class MemorySource:
