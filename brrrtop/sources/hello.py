@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:brrrtop/sources/source_info.py
-"""What a source is, by the hello of its agent."""
-========
 """What a hello says of a trainer, as a screen and a report name the source."""
->>>>>>>> main:brrrtop/sources/hello.py
 
 from __future__ import annotations
 

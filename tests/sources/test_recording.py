@@ -20,7 +20,6 @@ from brrrtop.sources.convert import convert
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.registry import open_source
-from tests.memory_source import MemorySource
 from tests.session.handmade import Said, kernel, launch, text_of, written
 
 HELLO = Frame(
