@@ -1,6 +1,6 @@
 """Compiles the C libraries into the wheel, tags the wheel with its machine, adds the manual page.
 
-`BRRRTOP_MACHINE=aarch64 CC=aarch64-linux-gnu-gcc` makes the wheel for that machine, with its libraries or not.
+`BRRRTOP_MACHINE=aarch64 CC=aarch64-linux-gnu-gcc` makes the wheel for that machine: with libraries, or none.
 """
 
 from __future__ import annotations
