@@ -27,7 +27,7 @@ from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.agent_state import AgentState, stage_line
 from brrrtop.sources.disturbances import disturbances
 from brrrtop.sources.heartbeat import Heartbeat
-from brrrtop.sources.memory import live_info
+from brrrtop.sources.hello import live_info
 from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS

@@ -35,7 +35,7 @@ from brrrtop.protocol.frames import (
 )
 from brrrtop.sources.budget import Budget
 from brrrtop.sources.files import open_input
-from brrrtop.sources.memory import informed
+from brrrtop.sources.hello import informed
 from brrrtop.sources.stamps import Stamps
 from brrrtop.text.printable import printable
 

@@ -41,14 +41,9 @@ class Process:
     gid: int
     start_ticks: int
     """Start time in clock ticks since boot; with `pid` it names one process for ever."""
-    tracer: int
-    """The pid of a debugger that holds it; 0: none."""
     threads: int
     pids_inside: tuple[int, ...]
     """Its number in each pid namespace from ours inwards; more than one: in a container."""
-    seccomp: int
-    """0 none, 1 strict, 2 filters."""
-    no_new_privileges: bool
     shadow_stack: bool
     cmdline: tuple[str, ...]
 
@@ -276,11 +271,8 @@ def read(pid: int) -> Process:
         uid=int(status["Uid"].split()[1]),
         gid=int(status["Gid"].split()[1]),
         start_ticks=int(stat[19]),
-        tracer=int(status.get("TracerPid", "0")),
         threads=int(status.get("Threads", "1")),
         pids_inside=tuple(int(n) for n in status.get("NSpid", str(pid)).split()),
-        seccomp=int(status.get("Seccomp", "0")),
-        no_new_privileges=status.get("NoNewPrivs") == "1",
         shadow_stack="shstk" in status.get("x86_Thread_features", ""),
         cmdline=tuple(printable(word.decode("utf-8", "replace")) for word in words),
     )

@@ -9,7 +9,7 @@ import pytest
 
 from brrrtop.errors import BadInput
 from brrrtop.model.vocabulary import CallClass, MarkClass
-from brrrtop.sources.convert import convert, read_meta
+from brrrtop.sources.convert import convert
 from brrrtop.sources.registry import open_source
 from tests.session.handmade import Said
 
@@ -98,10 +98,7 @@ def test_a_trace_without_gpu_work_is_refused(traces: Path) -> None:
 def test_a_real_trace_survives_conversion(traces: Path, tmp_path: Path) -> None:
     name = "unpinned_h2d"
     ours = _said(traces, f"{name}.trace.json.gz")
-    convert(
-        open_source(traces / f"{name}.trace.json.gz"), tmp_path / "a.brrr",
-        meta=read_meta(traces / f"{name}.meta.json"),
-    )  # fmt: skip
+    convert(open_source(traces / f"{name}.trace.json.gz"), tmp_path / "a.brrr")
     source = open_source(tmp_path / "a.brrr")
     theirs = Said(source)
     source.close()

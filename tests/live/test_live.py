@@ -29,13 +29,13 @@ from brrrtop.session.watching import LiveSession
 from brrrtop.sources.agent_state import UNHEARD
 from brrrtop.sources.blockers import HELPS
 from brrrtop.sources.live import LiveSource
-from brrrtop.sources.memory import MemorySource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.writer_thread import WriterThread
 from collectors.attach import agent_library
 from collectors.process import load as hostload
 from collectors.process.load import HostLoad
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad, gauges
+from tests.memory_source import MemorySource
 
 START_NS = 1_700_000_000 * SECOND
 TICK_NS = SECOND // 4

@@ -14,10 +14,10 @@ from brrrtop.protocol.frames import OBSERVED, Frame, Kind
 from brrrtop.session.session import Session
 from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
-from brrrtop.sources.memory import MemorySource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.ring import FrameRing
 from tests.live.agents import FakeLoad
+from tests.memory_source import MemorySource
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 
 SECOND = 1_000_000_000

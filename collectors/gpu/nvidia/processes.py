@@ -18,7 +18,6 @@ class Tenants:
 
     foreign_count: int | None
     """Compute processes besides the trainer and its children; None: cannot be told apart."""
-    trainer_here: bool | None
     says: str | None = None
 
 
@@ -35,17 +34,16 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
     """
     listed = set(pids) - set(own) - OURS
     if trainer is None:
-        return Tenants(len(listed), None, _mps(listed))
-    here = trainer in listed
+        return Tenants(len(listed), _mps(listed))
     others = listed - {trainer}
-    if not here and not all(Path(f"/proc/{pid}").exists() for pid in others):
+    if trainer not in listed and not all(Path(f"/proc/{pid}").exists() for pid in others):
         says = (
             f"{len(others)} compute processes on this GPU, named by the pids of another pid "
             "namespace: who they are cannot be told from in here"
         )
-        return Tenants(None, None, says)
+        return Tenants(None, says)
     foreign = {pid for pid in others if trainer not in ancestors(pid)}
-    return Tenants(len(foreign), here, _mps(listed))
+    return Tenants(len(foreign), _mps(listed))
 
 
 def _mps(pids: Iterable[int]) -> str | None:

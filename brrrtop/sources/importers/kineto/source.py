@@ -21,6 +21,7 @@ from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
 from brrrtop.sources.budget import Budget
 from brrrtop.sources.files import open_input
+from brrrtop.sources.hello import informed
 from brrrtop.sources.importers.kineto import events as kineto_events
 from brrrtop.sources.importers.kineto import names as kineto_names
 from brrrtop.sources.importers.kineto import reader, rocm
@@ -29,7 +30,6 @@ from brrrtop.sources.importers.kineto.events import Torn
 from brrrtop.sources.importers.kineto.records import Records, build
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
-from brrrtop.sources.memory import informed
 from brrrtop.text.printable import printable, printable_data
 
 Array = npt.NDArray[Any]
