@@ -84,7 +84,7 @@ def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[i
             "memory_bytes": known.get("totalMemory"),
             "shared_bytes_per_sm": known.get("maxShmemPerSm"),
             "registers_per_sm": known.get("maxRegistersPerSm"),
-            "max_threads_per_sm": known["maxWarpsPerSm"] * known["threadsPerWarp"]
+            "max_threads_per_sm": known["maxWarpsPerSm"] * known.get("threadsPerWarp", 32)
             if "maxWarpsPerSm" in known
             else None,
             "capability": [known.get("computeMajor"), known.get("computeMinor")],

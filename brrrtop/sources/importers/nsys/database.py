@@ -1,8 +1,9 @@
 """An SQLite file that may be anybody's, as numpy columns: read only, whole columns, within bounds.
 
 The file is opened immutable: no lock is taken, no journal replayed, nothing written. Only plain
-tables are read; a view or a virtual table may run for ever. A file whose pages lead in circles does
-too, so the work is bounded by the size of the file.
+tables are read, and none of their generated columns: a view may run for ever, an expression take all
+memory. A file whose pages lead in circles has rows without end, so rows and work are bounded by the
+size of the file.
 """
 
 from __future__ import annotations
@@ -147,6 +148,10 @@ def opened(path: Path, size_bytes: int, force: bool = False) -> Iterator[Databas
         connection.execute("pragma cell_size_check = on")
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
         yield Database(connection, path.name, size_bytes, force)
+    except UnicodeDecodeError as fault:  # of the sentence in which SQLite names what is broken
+        raise BadInput(
+            f"{path.name} is a damaged SQLite file", "export the report again"
+        ) from fault
     except sqlite3.Error as fault:
         if "interrupt" in str(fault):
             raise BadInput(
