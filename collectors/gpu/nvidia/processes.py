@@ -20,6 +20,8 @@ class Tenants:
     """Compute processes besides the trainer and its children; None: cannot be told apart."""
     trainer_here: bool | None
     says: str | None = None
+    mps: bool = False
+    """The GPU is shared through MPS."""
 
 
 def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -> Tenants:
@@ -35,7 +37,7 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
     """
     listed = set(pids) - set(own) - OURS
     if trainer is None:
-        return Tenants(len(listed), None, _mps(listed))
+        return Tenants(len(listed), None, *_mps(listed))
     here = trainer in listed
     others = listed - {trainer}
     if not here and not all(Path(f"/proc/{pid}").exists() for pid in others):
@@ -45,16 +47,17 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
         )
         return Tenants(None, None, says)
     foreign = {pid for pid in others if trainer not in ancestors(pid)}
-    return Tenants(len(foreign), here, _mps(listed))
+    return Tenants(len(foreign), here, *_mps(listed))
 
 
-def _mps(pids: Iterable[int]) -> str | None:
+def _mps(pids: Iterable[int]) -> tuple[str | None, bool]:
     if any(_name_of(pid) == "nvidia-cuda-mps" for pid in pids):
-        return (
+        says = (
             "this GPU is shared through MPS: its counters are those of all clients together, "
             "not of this trainer"
         )
-    return None
+        return says, True
+    return None, False
 
 
 def ancestors(pid: int, limit: int = 32) -> list[int]:
