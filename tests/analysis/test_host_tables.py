@@ -13,7 +13,7 @@ import pytest
 
 from brrrtop.model.host_tables import HostTables, ModuleRow
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text.python_frames import is_users
 from brrrtop.views.report import document, to_text
