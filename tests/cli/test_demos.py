@@ -173,7 +173,7 @@ def test_a_demo_is_half_a_minute_of_a_live_run_with_steps_and_the_gpus_own_count
 
 def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from() -> None:
     paths = scenarios().values()
-    assert sum(path.stat().st_size for path in paths) < 5 << 20
+    assert sum(path.stat().st_size for path in paths) < 3 << 20
     for path in paths:
         source = open_source(str(path))
         said = [text for frame in source.frames() for text in _texts(frame.body)]
