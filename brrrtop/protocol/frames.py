@@ -22,7 +22,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.protocol import bodies
 from brrrtop.protocol.counter_samples import SAMPLE
@@ -181,12 +180,6 @@ class Frame:
     flags: int = 0
 
 
-def records(frame: Frame) -> npt.NDArray[np.void]:
-    """The structured array of a record frame."""
-    body: npt.NDArray[np.void] = frame.body
-    return body
-
-
 def _pack_names(names: dict[int, str]) -> bytes:
     parts: list[bytes] = []
     for name_id, name in names.items():
@@ -255,11 +248,6 @@ class Decoder:
         self._turned = turned
         self._held = bytearray()
         self._empty_count = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
-        return len(self._held)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that became whole with `data`.

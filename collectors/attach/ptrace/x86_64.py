@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from collectors.attach.ptrace import calls
 
-MACHINE = "x86_64"
 GADGETS = {
     "syscall": b"\x0f\x05\xc3",  # syscall; ret
     "restore": b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05",  # mov rax, 15; syscall = rt_sigreturn
