@@ -24,6 +24,7 @@ from brrrtop.text import phrases, units
 from brrrtop.timeline.timeline import COUNT_HOLDS_NS, THROUGH_MPS, Timeline
 from brrrtop.views.report import document, to_text
 from collectors.gpu.nvidia import processes
+from collectors.process import proc
 from tests.analysis.build import ADD, GEMM, NCCL, C, K, window
 from tests.analysis.test_account import total
 
@@ -136,7 +137,7 @@ def test_under_mps_nobody_takes_turns() -> None:
 
 
 def test_the_note_that_tells_of_mps_reaches_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_name_of", lambda pid: "nvidia-cuda-mps")
+    monkeypatch.setattr(proc, "name_of", lambda pid: "nvidia-cuda-mps")
     says = processes.tenants([5], None).says
     assert says is not None and THROUGH_MPS in says
     timeline = Timeline()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from brrrtop.text.printable import printable
+from collectors.process import proc
 
 OURS: set[int] = set()
 """Processes that the monitor started for itself: on the GPU, and nobody's neighbours."""
@@ -47,7 +47,7 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
 
 
 def _mps(pids: Iterable[int]) -> str | None:
-    if any(_name_of(pid) == "nvidia-cuda-mps" for pid in pids):
+    if any(proc.name_of(pid) == "nvidia-cuda-mps" for pid in pids):
         return (
             "this GPU is shared through MPS: its counters are those of all clients together, "
             "not of this trainer"
@@ -55,31 +55,10 @@ def _mps(pids: Iterable[int]) -> str | None:
     return None
 
 
-def ancestors(pid: int, limit: int = 32) -> list[int]:
+def ancestors(pid: int) -> list[int]:
     """Parents of a process, nearest first."""
     found: list[int] = []
-    while len(found) < limit:
-        parent = 0
-        for line in _status_lines(pid):
-            if line.startswith("PPid:"):
-                parent = int(line.split()[1])
-                break
-        if parent <= 1:
-            break
+    while (parent := int(proc.status(pid).get("PPid", 0))) > 1 and parent not in found:
         found.append(parent)
         pid = parent
     return found
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return printable(Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip())
-    except OSError:
-        return ""
-
-
-def _status_lines(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return []
