@@ -66,6 +66,8 @@ class Session:
         self._read_to_ns = 0
         self._looked = 0
         self.judged: Analysis | None = None
+        self.verdicts = 0
+        """How many there were: a span is judged again when more is known of it."""
         self._others: tuple[Estimate, ...] = ()
         self._advice = Advice()
         self._tables = NO_TABLES
@@ -82,11 +84,6 @@ class Session:
     def device_id(self) -> int | None:
         """The device that was asked for; None: the busiest."""
         return self._device_id
-
-    @property
-    def judged_to_ns(self) -> int:
-        """End of what was judged last, in the source's time; 0 before that."""
-        return self._judged_to_ns
 
     def recorded(self, reach_ns: int) -> Window | None:
         """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
@@ -212,6 +209,7 @@ class Session:
         if windows.is_stump(self.timeline, now, steps) and not self._is_over(now):
             return
         self.judged = everyone[shown]
+        self.verdicts += 1
         self._others = tuple(everyone[i].estimate for i in ids)
         self._history.add(self.judged)
         self._picture = step_picture(self.judged)
