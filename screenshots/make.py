@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-import brrrtop.data
+from brrrtop.cli import rank_files
+from brrrtop.cli.commands import demo
 from brrrtop.cli.opening_view import FromFirstActivity
+from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
@@ -75,15 +77,14 @@ PICTURES = (
     Picture("high-contrast-120x40", "plain-attention", (120, 40), Palette("high-contrast")),
     Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
     Picture("what-if-120x40", "launch-bound", (120, 40), DARK, ("w",)),
+    Picture("ranks-120x40", "straggler", (120, 40)),
     Picture("input-bound-200x60", "input-bound", (200, 60)),
 )
 
 
 def extras() -> list[Picture]:
     """Every demo at every size, every look, every view: to be looked at, not to be kept."""
-    folder = Path(brrrtop.data.__path__[0]) / "demos"
-    names = sorted(path.stem for path in folder.glob("*.brrr"))
-    found = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in names for w, h in SIZES]
+    found = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in demo.scenarios() for w, h in SIZES]
     for look_name, palette in LOOKS.items():
         found += [
             Picture(f"{look_name}-{w}x{h}", "memory-bound", (w, h), palette) for w, h in SIZES
@@ -97,12 +98,18 @@ def extras() -> list[Picture]:
 
 def played(scenario: str | Path, place: float) -> list[Snapshot]:
     """The snapshots of a recording up to `place` of it, one each `INTERVAL_S`."""
-    path = scenario
-    if isinstance(scenario, str):
-        path = Path(brrrtop.data.__path__[0]) / "demos" / f"{scenario}.brrr"
+    path = demo.scenarios()[scenario] if isinstance(scenario, str) else scenario
     ticks = count()
-    source = FromFirstActivity(open_source(str(path)))
-    replay = Replay(Session(source, keep_ns=None), clock=lambda: next(ticks) * INTERVAL_S)
+
+    def clock() -> float:
+        return next(ticks) * INTERVAL_S
+
+    if path.is_dir():
+        files = sorted(map(str, path.iterdir()))
+        replay: Replay = rank_files.open_job(files, Options(), clock=clock)
+    else:
+        source = FromFirstActivity(open_source(str(path)))
+        replay = Replay(Session(source, keep_ns=None), clock=clock)
     snapshots = [replay.advance()]
     while (snapshots[-1].progress or 0.0) < place - 1e-6:
         snapshots.append(replay.advance())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from brrrtop.cli import output, show
@@ -94,7 +95,7 @@ def _read(file: str, label: str, options: Options) -> RankView:
     return RankView(file, label, rank_of(snapshot, label), snapshot, window)
 
 
-def replay(files: Sequence[str], options: Options) -> int:
+def replay(files: Sequence[str], options: Options, *, loop: bool = False) -> int:
     """All ranks on the screen, or off a terminal one report of the whole.
 
     Raises:
@@ -108,12 +109,15 @@ def replay(files: Sequence[str], options: Options) -> int:
             )
         output.report(read_all(files, options), options)
         return 0
-    driver = open_job(files, options)
+    driver = open_job(files, options, loop=loop)
     show.to_first_verdict(driver)
     return show.screen(driver, options, f"{len(files)} ranks")
 
 
-def open_job(files: Sequence[str], options: Options) -> JobReplay:
+def open_job(
+    files: Sequence[str], options: Options, *, loop: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> JobReplay:  # fmt: skip
     """All ranks under one playhead.
 
     Raises:
@@ -138,4 +142,5 @@ def open_job(files: Sequence[str], options: Options) -> JobReplay:
     if first is not None and all(one.session is None for one in members):
         raise first
     require_one_job([RankView(one.key, one.label, one.rank) for one in members])
-    return JobReplay(JobFiles(JobSession(members, options.silenced)), speed=options.speed)
+    job = JobFiles(JobSession(members, options.silenced))
+    return JobReplay(job, speed=options.speed, loop=loop, clock=clock)

@@ -67,6 +67,11 @@ class Device:
     uuid: str | None = None
     mig: bool = False
 
+    @property
+    def is_amd(self) -> bool:
+        """By its name, which begins with its maker."""
+        return (self.name or "").startswith("AMD")
+
 
 class Columns:
     """A table: every field is an array of the same length."""

@@ -15,14 +15,13 @@ Readers skip kinds they do not know. A `wire` number in the hello that is larger
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.protocol import bodies
 from brrrtop.protocol.counter_samples import SAMPLE
@@ -187,12 +186,6 @@ class Frame:
     flags: int = 0
 
 
-def records(frame: Frame) -> npt.NDArray[np.void]:
-    """The structured array of a record frame."""
-    body: npt.NDArray[np.void] = frame.body
-    return body
-
-
 def _pack_names(names: dict[int, str]) -> bytes:
     parts: list[bytes] = []
     for name_id, name in names.items():
@@ -214,8 +207,12 @@ def _unpack_names(payload: bytes) -> dict[int, str]:
     return names
 
 
-def encode(frame: Frame) -> bytes:
-    """The frame as bytes, header included."""
+Turn = Callable[[int, bytes], bytes]
+"""The payload of a frame of this kind, in another order of its bytes."""
+
+
+def encode(frame: Frame, turned: Turn | None = None) -> bytes:
+    """The frame as bytes, header included; `turned` has the payload last."""
     if frame.kind in DTYPES:
         payload = np.ascontiguousarray(frame.body, DTYPES[frame.kind]).tobytes()
     elif frame.kind == Kind.NAMES:
@@ -224,6 +221,8 @@ def encode(frame: Frame) -> bytes:
         payload = msgspec.json.encode(frame.body)
     else:
         payload = bytes(frame.body)
+    if turned is not None:
+        payload = turned(frame.kind, payload)
     return HEADER.pack(len(payload), frame.kind, frame.flags, frame.sent_ns) + payload
 
 
@@ -252,14 +251,11 @@ def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None
 class Decoder:
     """Bytes in any pieces → whole frames, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, turned: Turn | None = None) -> None:
+        """`turned` has each payload first."""
+        self._turned = turned
         self._held = bytearray()
         self._empty_count = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
-        return len(self._held)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that became whole with `data`.
@@ -280,6 +276,8 @@ class Decoder:
                     break
                 payload = bytes(held[at + HEADER.size : at + HEADER.size + size])
                 at += HEADER.size + size
+                if self._turned is not None:
+                    payload = self._turned(kind, payload)
                 frame = _decode(kind, flags, sent_ns, payload)
                 self._empty_count = 0 if size and frame is not None else self._empty_count + 1
                 if self._empty_count > MOST_EMPTY_FRAMES:

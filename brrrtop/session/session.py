@@ -63,6 +63,8 @@ class Session:
         self._read_to_ns = 0
         self._looked = 0
         self._verdict: Verdict | None = None
+        self.verdicts = 0
+        """How many there were: a span is judged again when more is known of it."""
 
     def select_device(self, device_id: int | None) -> None:
         """The device that the next snapshots speak of; None: the busiest."""
@@ -81,11 +83,6 @@ class Session:
     def judged(self) -> Analysis | None:
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
         return self._verdict.shown if self._verdict else None
-
-    @property
-    def judged_to_ns(self) -> int:
-        """End of what was judged last, in the source's time; 0 before that."""
-        return self._judged_to_ns
 
     def recorded(self, reach_ns: int) -> Window | None:
         """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
@@ -210,6 +207,7 @@ class Session:
         if windows.is_stump(self.timeline, now, steps) and not self._is_over(now):
             return
         self._verdict = verdicts.verdict(self.timeline, every, shown)
+        self.verdicts += 1
         self._history.add(shown)
         again = span.t1_ns <= self._judged_to_ns
         self._steady.look(self._verdict.advice.given, again=again, t_ns=span.t1_ns)

@@ -26,6 +26,7 @@ from brrrtop.text import phrases, units
 from brrrtop.timeline.timeline import COUNT_HOLDS_NS, Timeline
 from brrrtop.views.report import document, to_text
 from collectors.gpu.nvidia import processes
+from collectors.process import proc
 from tests.analysis.build import ADD, GEMM, NCCL, C, K, window
 from tests.analysis.test_account import total
 
@@ -142,7 +143,7 @@ def test_that_a_gpu_is_shared_through_mps_reaches_the_window(
     monkeypatch: pytest.MonkeyPatch, with_facts: bool
 ) -> None:
     """From a sampler, and from a recording of before there were facts beside the sentences."""
-    monkeypatch.setattr(processes, "_name_of", lambda pid: "nvidia-cuda-mps")
+    monkeypatch.setattr(proc, "name_of", lambda pid: "nvidia-cuda-mps")
     here = processes.tenants([5], None)
     assert here.says is not None and here.mps
     body = {"gauges": [here.says], **({"facts": [MPS]} if with_facts else {})}

@@ -105,13 +105,6 @@ def test_a_trace_torn_before_its_gpu_work_is_not_said_to_lack_it(tmp_path: Path)
     assert "breaks off before its first GPU activity" in fault.message
 
 
-def test_an_amd_trace_is_named_as_such(tmp_path: Path) -> None:
-    by_call = text_of([kernel(1, 1), launch(0, 1, 1, "hipLaunchKernel")])
-    by_name = text_of([kernel(1, 1)], deviceProperties=[{"id": 0, "name": "AMD Instinct MI250X"}])
-    for number, text in enumerate((by_call, by_name)):
-        assert "AMD" in _refused(written(tmp_path, text, f"{number}.json")).message
-
-
 @pytest.mark.parametrize(("category", "says"), [("mtia_runtime", "MTIA"), ("xpu_driver", "Intel")])
 def test_a_trace_of_another_accelerator_is_named_as_such(
     tmp_path: Path, category: str, says: str

@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from brrrtop.analysis.ranks.job import NOT_TOGETHER
+from brrrtop.analysis.ranks.own_lines import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
 from tests.ranks.reads import job, moved, row, views
@@ -56,6 +57,18 @@ def test_a_planted_straggler_is_named_with_its_cause(name: str, cause: str) -> N
     [advice] = judged.advisories
     assert advice.kind == "straggler"
     assert advice.says.startswith("rank 1 is ") and " late each step: " in advice.says
+
+
+def test_a_line_that_only_the_late_rank_is_at_is_named() -> None:
+    judged = job("ddp-hidden").waited_for
+    assert judged is not None
+    assert judged.place == "benchmarks/ranks_trainer.py:98, time.sleep(SLOW_S)"
+    windows = [view.window for view in views("ddp-hidden")]
+    late = {"late_ns": 10e6, "step_ns": 70e6}
+    assert own_line(windows, 1, **late) is not None
+    assert own_line(windows, 0, **late) is None  # it does what the other one does too
+    assert own_line([windows[1], windows[1]], 1, **late) is None
+    assert own_line(windows, 1, late_ns=60e6, step_ns=70e6) is None  # too short to be why
 
 
 def test_a_sleep_of_24_ms_makes_a_rank_24_ms_late() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Protocol
 
 from brrrtop.cli import live, output
-from brrrtop.cli.commands.attach import agent_files
 from brrrtop.cli.commands.find import compute_pids
 from brrrtop.cli.options import Options
 from brrrtop.cli.serve import address_of
@@ -18,6 +17,7 @@ from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters.metrics import Sample, samples
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.live import LiveSession
+from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
 from collectors.process import process as processes

@@ -17,7 +17,7 @@ from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.columns import FARTHEST_NS
 from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
-from brrrtop.sources.importers.kineto import details, stacks
+from brrrtop.sources.importers.kineto import details, rocm, stacks
 from brrrtop.sources.importers.kineto import marks as kineto_marks
 from brrrtop.sources.importers.kineto import names as kineto_names
 from brrrtop.sources.importers.kineto.columns import Collected
@@ -80,6 +80,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
     _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))
+    rocm.grids_in_blocks(kernels, calls, names)
     shaped, signatures, strides = _signatures(collected)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)

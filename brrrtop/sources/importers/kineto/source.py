@@ -24,7 +24,7 @@ from brrrtop.sources.files import open_input
 from brrrtop.sources.hello import informed
 from brrrtop.sources.importers.kineto import events as kineto_events
 from brrrtop.sources.importers.kineto import names as kineto_names
-from brrrtop.sources.importers.kineto import reader
+from brrrtop.sources.importers.kineto import reader, rocm
 from brrrtop.sources.importers.kineto.columns import Collected
 from brrrtop.sources.importers.kineto.events import Torn
 from brrrtop.sources.importers.kineto.records import Records, build
@@ -51,6 +51,7 @@ _DEVICE_FIELDS = {
     "maxThreadsPerMultiprocessor": "max_threads_per_sm",
     "regsPerMultiprocessor": "registers_per_sm",
     "sharedMemPerMultiprocessor": "shared_bytes_per_sm",
+    "maxSharedMemoryPerMultiProcessor": "shared_bytes_per_sm",
 }
 _OTHER_ACCELERATORS = {
     "mtia_": "Meta's MTIA",
@@ -101,7 +102,7 @@ class KinetoSource:
         """The next frames.
 
         Raises:
-            BadInput: Not a trace, or one without work of an NVIDIA GPU.
+            BadInput: Not a trace, or one without work of an NVIDIA or AMD GPU.
         """
         frames = self._all()
         while self._next < len(frames):
@@ -132,8 +133,9 @@ class KinetoSource:
 
     def _read(self) -> list[Frame]:
         collected, facts, notes = read(self._path, self._force)
-        _refuse_without_gpu_work(self._path.name, collected, facts)
+        _refuse_without_gpu_work(self._path.name, collected)
         give_back()
+        amd = rocm.is_rocm(facts, collected.names)
         records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
         self._details = records.details
         if not len(records.kernels) and not len(records.copies):
@@ -147,6 +149,8 @@ class KinetoSource:
             for place, count in collected.losses.items()
             if place not in ("records", BROKEN_OFF)
         ]
+        if amd:
+            notes.append(rocm.NOTE)
         distributed = facts.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         hello = {
@@ -164,7 +168,7 @@ class KinetoSource:
             "notes": notes,
         }
         self._info = informed(self._info, hello)
-        return list(_frames(records, hello, _devices(facts, records), collected.losses))
+        return list(_frames(records, hello, _devices(facts, records, amd), collected.losses))
 
 
 def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], list[str]]:
@@ -312,21 +316,12 @@ def _without_end(text: bytes) -> bytes:
     return text[:-1] if text.endswith(b",") else text
 
 
-def _refuse_without_gpu_work(label: str, collected: Collected, facts: dict[str, Any]) -> None:
-    properties = facts.get("deviceProperties")
-    properties = properties if isinstance(properties, list) else []
-    gpus = [str(p.get("name", "")) for p in properties if isinstance(p, dict)]
-    hip = any(name.startswith("hip") for name in collected.names)
-    if hip or any(gpu.startswith("AMD") for gpu in gpus):
-        raise BadInput(
-            f"{label} is from an AMD GPU (ROCm), which brrrtop does not support yet",
-            "give a trace of an NVIDIA GPU",
-        )
+def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
     for prefix, maker in _OTHER_ACCELERATORS.items():
         if any(category.startswith(prefix) for category in collected.categories):
             raise BadInput(
                 f"{label} is from {maker}, which brrrtop does not support",
-                "give a trace of an NVIDIA GPU",
+                "give a trace of an NVIDIA or AMD GPU",
             )
     if not len(collected.kernels) and not len(collected.copies):
         if collected.broken_off:
@@ -341,8 +336,9 @@ def _refuse_without_gpu_work(label: str, collected: Collected, facts: dict[str, 
                 reader.HOW_TO_TRACE,
             )
         if any(map(_launches, collected.names)):
+            api = "HIP" if rocm.is_rocm({}, collected.names) else "CUDA"
             raise BadInput(
-                f"{label} has CUDA launches and no GPU activity: what ran on the GPU was not recorded",
+                f"{label} has {api} launches and no GPU activity: what ran on the GPU was not recorded",
                 "record it again with ProfilerActivity.CUDA, no other profiler at work (Nsight, DCGM), "
                 "and the loop inside the profiled part until torch.cuda.synchronize()",
             )
@@ -358,7 +354,7 @@ def _int(value: Any) -> int | None:
     return value if good else None
 
 
-def _devices(facts: dict[str, Any], records: Records) -> list[dict[str, Any]]:
+def _devices(facts: dict[str, Any], records: Records, amd: bool) -> list[dict[str, Any]]:
     active = np.unique(np.concatenate([records.kernels["device"], records.copies["device"]]))
     properties = facts.get("deviceProperties")
     known = {
@@ -366,6 +362,8 @@ def _devices(facts: dict[str, Any], records: Records) -> list[dict[str, Any]]:
         for p in (properties if isinstance(properties, list) else [])
         if isinstance(p, dict) and isinstance(p.get("id"), int)
     }
+    if amd:
+        known = rocm.by_node(known, active.tolist())
     found = []
     for device_id in active.tolist():
         said = known.get(device_id, {})
@@ -373,7 +371,8 @@ def _devices(facts: dict[str, Any], records: Records) -> list[dict[str, Any]]:
         for theirs, ours in _DEVICE_FIELDS.items():
             if said.get(theirs) is not None:
                 device[ours] = said[theirs]
-        device["capability"] = [said.get("computeMajor"), said.get("computeMinor")]
+        if not amd:
+            device["capability"] = [said.get("computeMajor"), said.get("computeMinor")]
         found.append(bodies.plausible_device(device))
     return found
 
