@@ -17,7 +17,7 @@ import pytest
 from brrrtop.errors import BadInput
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 from brrrtop.protocol.frames import Kind
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.report import to_json, to_text
 from tests.importers.nsight import PID, START_NS, Export, training

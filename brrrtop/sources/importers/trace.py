@@ -115,7 +115,6 @@ class TraceSource(ABC):
         base_ns: int,
         hello: dict[str, Any],
         devices: Callable[[list[int]], list[dict[str, Any]]],
-        torn: bool = False,
     ) -> list[Frame]:
         """Frames of what was collected, which is used up.
 
@@ -123,7 +122,6 @@ class TraceSource(ABC):
             base_ns: Nanoseconds since 1970 at the time 0 of the columns.
             hello: Facts of the trainer; `notes` among them.
             devices: What is known of the GPUs that did something.
-            torn: The file breaks off.
 
         Raises:
             BadInput: Nothing is left of the GPU's work.
@@ -134,7 +132,7 @@ class TraceSource(ABC):
             raise BadInput(
                 f"{self._path.name} has GPU activity only at impossible times", "record it again"
             )
-        if torn:
+        if collected.broken_off:
             collected.lose(BROKEN_OFF, records.silent)
         lost = [
             f"{count:,} event{'s' if count > 1 else ''} left out: {place}"

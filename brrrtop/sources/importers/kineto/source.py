@@ -43,7 +43,6 @@ _OTHER_ACCELERATORS = {
     "privateuse1_": "an accelerator with a PyTorch backend of its own",
 }
 """By the categories that Kineto gives their events (libkineto's ActivityType)."""
-_MISSING = "is missing"
 _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
 
@@ -54,10 +53,9 @@ class KinetoSource(TraceSource):
 
     def _read(self) -> list[Frame]:
         collected, facts, notes = read(self._path, self._force)
-        _refuse_without_gpu_work(self._path.name, collected, notes)
+        _refuse_without_gpu_work(self._path.name, collected)
         give_back()
         amd = rocm.is_rocm(facts, collected.names)
-        torn = any(note.endswith(_MISSING) for note in notes)
         if amd:
             notes.append(rocm.NOTE)
         distributed = facts.get("distributedInfo")
@@ -73,7 +71,7 @@ class KinetoSource(TraceSource):
             "notes": notes,
         }
         base_ns = _int(facts.get("baseTimeNanoseconds")) or 0
-        return self._framed(collected, base_ns, hello, lambda ids: _devices(facts, ids, amd), torn)
+        return self._framed(collected, base_ns, hello, lambda ids: _devices(facts, ids, amd))
 
 
 def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], list[str]]:
@@ -209,8 +207,9 @@ def _read_rest(
     except Torn:
         pass
     salvage(collected, rest, last=True)
+    collected.broken_off = True
     why = fault or "the text breaks off"
-    return [f"{why}: what came after event {collected.event_count:,} {_MISSING}"]
+    return [f"{why}: what came after event {collected.event_count:,} is missing"]
 
 
 def _without_end(text: bytes) -> bytes:
@@ -220,7 +219,7 @@ def _without_end(text: bytes) -> bytes:
     return text[:-1] if text.endswith(b",") else text
 
 
-def _refuse_without_gpu_work(label: str, collected: Collected, notes: list[str]) -> None:
+def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
     for prefix, maker in _OTHER_ACCELERATORS.items():
         if any(category.startswith(prefix) for category in collected.categories):
             raise BadInput(
@@ -228,7 +227,7 @@ def _refuse_without_gpu_work(label: str, collected: Collected, notes: list[str])
                 "give a trace of an NVIDIA or AMD GPU",
             )
     if not len(collected.kernels) and not len(collected.copies):
-        if any(note.endswith(_MISSING) for note in notes):
+        if collected.broken_off:
             raise BadInput(
                 f"{label} breaks off before its first GPU activity", "copy or record it again"
             )
