@@ -14,7 +14,7 @@ import pytest
 import brrrtop
 from brrrtop.api.loggers import figures_of, lines_of
 from brrrtop.errors import BadInput, UsageError
-from brrrtop.session.whole import analyze as analyze_source
+from brrrtop.session.analyze import analyze as analyze_source
 from brrrtop.sources.registry import open_source
 from brrrtop.views.report import document
 

@@ -7,10 +7,10 @@ import pytest
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Comparison
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.analyze import analyze
 from brrrtop.session.baseline import baseline_of
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 
 MS = 1_000_000
