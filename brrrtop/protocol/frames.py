@@ -25,6 +25,7 @@ import numpy as np
 
 from brrrtop.protocol import bodies
 from brrrtop.protocol.counter_samples import SAMPLE
+from brrrtop.protocol.status import add_codes
 from brrrtop.text.printable import is_printable_json, printable, printable_data
 
 WIRE_VERSION = 1
@@ -62,7 +63,8 @@ class Kind(IntEnum):
     LOSS = 12
     """JSON: running totals `{place: count}` of what existed and did not arrive."""
     STATUS = 13
-    """JSON: `{tier, state, says, ...}`: what the agent or monitor wants on the status line."""
+    """JSON: `{tier, state, code, says, ...}`: what the agent or monitor wants on the status line, and
+    the code to decide by (`status.StatusCode`; absent: of no use to a program)."""
     END = 14
     """JSON: `{reason}`; nothing follows from this side."""
     SAMPLES = 15  # of hardware counters, around traced spans
@@ -170,6 +172,10 @@ class WireError(Exception):
         self.action = action
 
 
+class NewerWire(WireError):
+    """The other side speaks a wire version that came after ours."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
     """One message. `body` is an array for record kinds, `dict[int, str]` for NAMES, else JSON data."""
@@ -234,9 +240,11 @@ def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None
         except ValueError as fault:
             what = Kind(kind).name
             raise WireError(f"a frame of kind {kind} ({what}) makes no sense: {fault}") from fault
-        return Frame(
-            kind, body if is_printable_json(payload) else printable_data(body), sent_ns, flags
-        )
+        if not is_printable_json(payload):
+            body = printable_data(body)
+        if kind == Kind.STATUS:
+            add_codes(body)
+        return Frame(kind, body, sent_ns, flags)
     return None
 
 
@@ -293,7 +301,7 @@ def check_hello(hello: Any) -> None:
     if not isinstance(version, int) or version < 1:
         raise WireError("the hello has no wire version")
     if version > WIRE_VERSION:
-        raise WireError(
+        raise NewerWire(
             f"wire version {version} is newer than {WIRE_VERSION}, the newest this brrrtop reads",
             "upgrade brrrtop",
         )
