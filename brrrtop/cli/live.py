@@ -18,10 +18,10 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol import requests
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
+from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
 from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.recording import RecordingWriter

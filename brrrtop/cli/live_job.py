@@ -15,9 +15,9 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer
 from brrrtop.model.snapshot import Freshness
 from brrrtop.session.job_session import Member
+from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob, LiveRank
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from collectors.attach.attach import Attached, attach
 from collectors.attach.files import AgentFiles
 from collectors.errors import CollectorError

@@ -154,7 +154,7 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
     if options.json and not options.once:
         return _lines(source, options)
     if options.once or not on_a_terminal():
-        from brrrtop.session.whole import analyze
+        from brrrtop.session.analyze import analyze
 
         before = baseline.loaded(options)
         trimmed = before is not None

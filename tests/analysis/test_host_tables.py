@@ -26,7 +26,7 @@ from brrrtop.model.host_tables import (
     StallRow,
 )
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text.python_frames import is_users
 from brrrtop.views.report import document, to_text

@@ -20,7 +20,7 @@ from brrrtop.model.tables import Span, Window
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Decoder, Frame, Kind, encode
 from brrrtop.protocol.status import MPS
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases, units
 from brrrtop.timeline.timeline import COUNT_HOLDS_NS, Timeline

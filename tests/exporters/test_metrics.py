@@ -30,8 +30,8 @@ from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABEL
 from brrrtop.exporters.otlp import OtlpPusher
 from brrrtop.exporters.prometheus import PrometheusServer
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 
 ROOT = Path(__file__).parents[2]

@@ -26,8 +26,8 @@ from brrrtop.protocol.requests import Op
 from brrrtop.protocol.status import StatusCode
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.writer_thread import WriterThread

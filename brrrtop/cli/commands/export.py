@@ -16,7 +16,7 @@ from brrrtop.cli.serve import address_of
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters.metrics import Sample, samples
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.watching import LiveSession
+from brrrtop.session.live import LiveSession
 from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError

@@ -24,8 +24,8 @@ from brrrtop.cli.launched_ranks import LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.views.report import to_text
 from collectors.attach import agent_library
