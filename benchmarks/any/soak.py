@@ -102,8 +102,8 @@ def compiled(out: Path) -> Path | None:
 def verdict(pid: int) -> dict[str, Any]:
     """How long the first verdict took from before the attach, and what it was."""
     from brrrtop.protocol import requests
+    from brrrtop.session.live import LiveSession
     from brrrtop.session.session import Session
-    from brrrtop.session.watching import LiveSession
     from brrrtop.sources.live import LiveSource
     from collectors.attach import agent_library
     from collectors.attach.attach import attach

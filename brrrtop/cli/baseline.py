@@ -27,8 +27,8 @@ def loaded(options: Options) -> Baseline | None:
 
 @cache
 def _read(path: str, force: bool) -> Baseline:
+    from brrrtop.session.analyze import analyze
     from brrrtop.session.baseline import baseline_of
-    from brrrtop.session.whole import analyze
     from brrrtop.sources.registry import open_source
 
     source = open_source(path, force)

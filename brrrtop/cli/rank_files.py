@@ -11,10 +11,10 @@ from brrrtop.cli.opening_view import FromFirstActivity
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.analyze import analyze_rank
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
 from brrrtop.session.job_session import JobFiles, JobReplay, JobSession, Member
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze_rank
 from brrrtop.sources.registry import open_source
 
 ENDINGS = (".brrr", ".json", ".json.gz")

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 from brrrtop.cli import live
-from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.restart import RestartedProcess
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import free_name
 from collectors.attach import attach as attaching
+from collectors.attach.agent_library import agent_files
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
 from collectors.process import proc
 from collectors.process.candidates import Candidate, candidates
@@ -77,7 +77,7 @@ class RestartedProcesses:
             process = read(pid)
             client = None
             if self._agent:
-                attached = attaching.attach(pid, attach.agent_files())
+                attached = attaching.attach(pid, agent_files())
                 self._attached.append(attached)
                 client = attached.client
             source = live.open_live(client, pid, options, " ".join(process.cmdline))

@@ -82,6 +82,7 @@ class Queue:
     """How many launches waited on a stream when the next one was made."""
 
     length_p50: int
+    length_p95: int
     length_max: int
     full_launches: int
     """Launches that were made with 1,000 and more waiting on their stream."""
@@ -98,6 +99,7 @@ class CopyRow:
     total_ns: int
     bytes_per_s: float | None
     """None: no size was recorded."""
+    largest_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,7 @@ class MemoryUse:
     """The caching allocator of the device over the trace."""
 
     peak_bytes: int
+    peak_at_ns: int
     reserved_bytes: int | None
     """At the peak."""
     before_bytes: int

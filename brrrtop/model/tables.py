@@ -6,7 +6,7 @@ length per table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 from typing import Any
@@ -47,6 +47,12 @@ class Span:
     @property
     def duration_ns(self) -> int:
         return self.t1_ns - self.t0_ns
+
+
+def edges(spans: Iterable[Span]) -> tuple[I8, I8]:
+    """Starts and ends of spans."""
+    pairs = np.array([(span.t0_ns, span.t1_ns) for span in spans], np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +153,14 @@ class Links(Columns):
 
     correlations: I8
     op_ids: I8
+
+    def ops_of(self, correlations: I8) -> I8:
+        """Id of the op behind each launch; -1: none is known."""
+        if not len(self):
+            return np.full(len(correlations), -1, np.int64)
+        at = np.minimum(np.searchsorted(self.correlations, correlations), len(self) - 1)
+        known = (self.correlations[at] == correlations) & (correlations != 0)
+        return np.where(known, self.op_ids[at], -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,11 @@ from brrrtop.model.snapshot import SourceInfo
 
 
 def live_info(
-    hello: Mapping[str, Any], pid: int | None, tier: str, notes: Iterable[str]
+    hello: Mapping[str, Any],
+    pid: int | None,
+    tier: str,
+    notes: Iterable[str],
+    waits: Iterable[str] = (),
 ) -> SourceInfo:
     """Of a running trainer that says `hello`; of GPUs alone without a `pid`."""
     return SourceInfo(
@@ -23,6 +27,7 @@ def live_info(
         torch=hello.get("torch"),
         tier=tier,
         notes=tuple(notes),
+        waits=frozenset(waits),
     )
 
 

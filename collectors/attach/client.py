@@ -265,7 +265,7 @@ def _hello(
 
 
 def _other_version(fault: wire.WireError) -> PeerTooNew | PeerTooOld:
-    if "newer" in str(fault):
+    if isinstance(fault, wire.NewerWire):
         return PeerTooNew(f"the agent in the trainer is newer: {fault}", "upgrade brrrtop")
     return PeerTooOld(
         f"what answers in the trainer is no agent of this brrrtop: {fault}",

@@ -202,7 +202,7 @@ def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from() -> None
         for file in ([path] if path.is_file() else sorted(path.iterdir()))
     ]  # fmt: skip
     assert len(paths) == len(TRUTHS) + 2 * len(OF_RANKS)
-    assert sum(path.stat().st_size for path in paths) < 5 << 20
+    assert sum(path.stat().st_size for path in paths) < 3 << 20
     for path in paths:
         source = open_source(str(path))
         said = [text for frame in source.frames() for text in _texts(frame.body)]

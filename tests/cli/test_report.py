@@ -17,7 +17,7 @@ from brrrtop.model.advice import StepWork, WhatIf
 from brrrtop.model.estimate import CounterSamples, Launch, Regime, Steps
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
 from brrrtop.model.vocabulary import Metric
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.report import document, to_json, to_text
 from tests.session.handmade import copy, kernel, text_of, written

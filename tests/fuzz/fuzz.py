@@ -38,8 +38,8 @@ from brrrtop.model import vocabulary
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol import frames as wire
 from brrrtop.protocol.frames import DTYPES, HEADER, Decoder, Frame, Kind, WireError, encode
+from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline

@@ -14,7 +14,7 @@ import zstandard
 
 from brrrtop.errors import BadInput
 from brrrtop.protocol.frames import Kind
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto import reader
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source

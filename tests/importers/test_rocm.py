@@ -13,7 +13,7 @@ from brrrtop.kernel_names.facts import name_facts
 from brrrtop.model.tables import Device
 from brrrtop.model.vocabulary import CallClass
 from brrrtop.protocol.frames import Kind
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto.names import call_class
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source

@@ -22,9 +22,9 @@ from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
 from brrrtop.session.job_session import Member
+from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LOOK_S, LiveJob, LiveRank
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from collectors.attach.attach import find_agent
 from collectors.attach.launch import launch

@@ -11,8 +11,8 @@ import pytest
 
 from brrrtop.model.snapshot import Event
 from brrrtop.protocol.frames import OBSERVED, Frame, Kind
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.ring import FrameRing

@@ -15,8 +15,8 @@ from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Act, Decision, Limits
 from brrrtop.scheduling.shapes_policy import LASTS_NS, REST_NS, TRIES, ShapesPolicy
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
 from tests.live.test_live import START_NS, Bench

@@ -109,7 +109,7 @@ def test_record_sizes_are_those_of_the_c_structs() -> None:
 GOOD_BODIES = [
     (Kind.STATUS, {"state": "ready", "says": "x", "new": {"a": [1]}}),
     (Kind.STATUS, {"shapes": "none"}),
-    (Kind.STATUS, {"shapes": [5, "no shapes"], "gauges": []}),
+    (Kind.STATUS, {"shapes": [5, "no shapes"], "gauges": [], "facts": []}),
     (Kind.LOSS, {"records": 3, "later": 1.5}),
     (Kind.DEVICE, {"device_id": 1, "capability": [9, 0], "sm_clock_max_hz": 1980000000.0}),
     (Kind.OPS, [[1, "aten::cat", [[[2, 3], [2, 3]], []], ["TensorList", ""], ["", "0"], [[], []]]]),

@@ -19,8 +19,8 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Marks, Span
 from brrrtop.model.vocabulary import MarkClass
+from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
 from brrrtop.timeline import watched

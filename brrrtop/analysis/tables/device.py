@@ -65,6 +65,7 @@ def launch_queue(work: DeviceWork) -> Queue | None:
     usual = int(np.median(took[~full])) if (~full).any() else 0
     return Queue(
         length_p50=int(np.median(lengths)),
+        length_p95=int(np.percentile(lengths, 95)),
         length_max=int(lengths.max()),
         full_launches=int(full.sum()),
         blocked_ns=int(np.maximum(took[full] - usual, 0).sum()),
@@ -78,12 +79,15 @@ def copy_rows(work: DeviceWork) -> list[CopyRow]:
     names, keys = np.unique(acts.name_ids[rows], return_inverse=True)
     sizes = np.maximum(acts.size_bytes[rows], 0)
     whole = acts.ends_ns[rows] - acts.starts_ns[rows]
+    largest = np.zeros(len(names), np.int64)
+    np.maximum.at(largest, keys, sizes)
     amounts, times = sums(keys, len(names), sizes), sums(keys, len(names), whole)
     counts = np.bincount(keys, minlength=len(names))
     return [
         CopyRow(
             work.window.names[names[k]], int(counts[k]), int(amounts[k]), int(times[k]),
             float(amounts[k] / times[k] * 1e9) if amounts[k] and times[k] else None,
+            int(largest[k]),
         )
         for k in np.argsort(-times, kind="stable").tolist()
     ]  # fmt: skip
@@ -183,6 +187,7 @@ def memory_use(details: HostDetails, device_id: int) -> MemoryUse | None:
     tops = np.maximum.reduceat(used, edges[:-1])
     return MemoryUse(
         peak_bytes=int(used[peak]),
+        peak_at_ns=int(events.times_ns[peak]),
         reserved_bytes=reserved if reserved >= 0 else None,
         before_bytes=max(0, int(used[peak]) - alive_bytes),
         alive=tuple(_alive_rows(details, events.take(alive))),

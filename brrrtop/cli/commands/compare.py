@@ -33,6 +33,6 @@ def run(options: Options) -> int:
         output.write(json.dumps(whole, allow_nan=False))
         return 0
     text = "\n".join(comparison.lines(found, *labels))
-    plain = options.ascii or not output.speaks_unicode()
+    plain = output.only_ascii(options)
     output.write(in_ascii(text) if plain else text)
     return 0

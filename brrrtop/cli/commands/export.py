@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Protocol
 
 from brrrtop.cli import live, output
-from brrrtop.cli.commands.attach import agent_files
 from brrrtop.cli.commands.find import compute_pids
 from brrrtop.cli.options import Options
 from brrrtop.cli.serve import address_of
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters.metrics import Sample, samples
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.watching import LiveSession
+from brrrtop.session.live import LiveSession
+from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
 from collectors.process import process as processes

@@ -25,6 +25,9 @@ static uint32_t device_count;
 /* Whether each kernel has its launch, as told to the monitors. */
 static const char *const LAUNCHES[] = {"null", "false", "true"};
 
+#define CODE_NAME(code, text) [code] = text,
+static const char *const CODE_NAMES[] = {STATUS_CODES(CODE_NAME)};
+
 static uint64_t told_lost;
 static int64_t told_ns;
 
@@ -112,8 +115,8 @@ void report_hello_again(void)
 static struct text status_text(char *room, size_t bytes, const struct burst *burst)
 {
     struct text text = {room, bytes, 0, false};
-    text_add(&text, "{\"tier\":\"%s\",\"state\":\"%s\",\"by\":\"agent\",\"says\":", tier(),
-             trace_state_name(trace_state()));
+    text_add(&text, "{\"tier\":\"%s\",\"state\":\"%s\",\"code\":\"%s\",\"by\":\"agent\",\"says\":", tier(),
+             trace_state_name(trace_state()), CODE_NAMES[trace_code()]);
     text_quote(&text, trace_says());
     text_add(&text, ",\"bursts\":%" PRIu64, trace_bursts());
     if (burst != NULL) {

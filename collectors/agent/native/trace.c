@@ -24,7 +24,6 @@
 #define SILENT_AFTER_NS (3 * NS_PER_S)
 #define SILENT_BURSTS 2
 #define ZERO_IN_GRAPHS 100
-#define LONGEST_BURST_NS (60 * NS_PER_S)
 #define LEAVE_MS 300
 #define MEET_MS 1300
 #define MEET_AGAIN_MS 250
@@ -41,6 +40,7 @@ static uint64_t bursts;
 static _Atomic uint64_t step_count, step_target = UINT64_MAX;
 
 enum trace_state trace_state(void) { return own.state; }
+enum status_code trace_code(void) { return own.code; }
 const char *trace_says(void) { return own.says; }
 bool trace_continuous(void) { return wanted.continuous; }
 uint64_t trace_bursts(void) { return bursts; }
@@ -53,6 +53,7 @@ void trace_init(const struct trace_options *given)
     /* A second start in one process finds CUPTI anew, but what it refused for good stays refused. */
     if (own.state != TRACE_OFF || !own.found) {
         own.state = TRACE_WAITING;
+        own.code = CODE_GPU_UNTOUCHED;
         snprintf(own.says, sizeof own.says, "waiting for the trainer to touch its GPU");
     }
     wanted.continuous = wanted.burst = false;
@@ -126,7 +127,7 @@ static void begin(int64_t now_ns)
         wanted.burst = false;
     }
     agent_raise(BRRR_EV_TRACING);
-    trace_enter(TRACE_TRACING, run.burst ? "tracing a burst" : "tracing continuously");
+    trace_enter(TRACE_TRACING, CODE_TRACING, run.burst ? "tracing a burst" : "tracing continuously");
 }
 
 static void finish(bool complete)
@@ -156,10 +157,10 @@ static void finish(bool complete)
     agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
-        trace_block("no records arrive: another profiler owns the callbacks");
+        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
         return;
     }
-    trace_enter(TRACE_READY, "kernel tracing is ready");
+    trace_enter(TRACE_READY, CODE_READY, "kernel tracing is ready");
 }
 
 /* The trainer is met; it goes on as soon as nothing is on any more. */
@@ -232,10 +233,11 @@ static void watch(int64_t now_ns)
     if (zeros || deaf)
         finish(false);
     if (zeros)
-        trace_enter(TRACE_OFF, "CUPTI loses timestamps inside CUDA graphs (its device buffers are full): kernel "
-                               "tracing is off for the rest of this run");
+        trace_enter(TRACE_OFF, CODE_GRAPH_TIMES,
+                    "CUPTI loses timestamps inside CUDA graphs (its device buffers are full): kernel "
+                    "tracing is off for the rest of this run");
     else if (deaf)
-        trace_block("no records arrive: another profiler owns the callbacks");
+        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
 }
 
 static bool must_clean(void) { return own.finalize_due || switch_changed(); }
@@ -260,8 +262,9 @@ static void stand_ready(int64_t now_ns)
                (traces || (own.finalize_due && !own.hidden) || (own.leaving && must_clean()));
     if (traces && safepoint_world_failed()) {
         own.asks = false;
-        trace_enter(TRACE_OFF, "CUPTI took longer than the trainer's threads may be held: kernel tracing is "
-                               "off for the rest of this run");
+        trace_enter(TRACE_OFF, CODE_CUPTI_SLOW,
+                    "CUPTI took longer than the trainer's threads may be held: kernel tracing is "
+                    "off for the rest of this run");
         return;
     }
     if (traces && !asked)
@@ -292,7 +295,7 @@ int64_t trace_tick(int64_t now_ns)
     if ((own.state == TRACE_WAITING || own.state == TRACE_ABSENT) && now_ns >= own.look_ns)
         trace_look(now_ns);
     if (own.state == TRACE_BLOCKED && now_ns >= own.retry_ns)
-        trace_enter(TRACE_READY, "kernel tracing is ready to try again");
+        trace_enter(TRACE_READY, CODE_READY, "kernel tracing is ready to try again");
     if (own.state == TRACE_READY)
         stand_ready(now_ns);
     else if (own.state == TRACE_TRACING)
@@ -381,7 +384,7 @@ void trace_yield(const char *who)
         return;
     char text[256];
     snprintf(text, sizeof text, "%.120s is recording: kernel tracing waits", who);
-    trace_enter(TRACE_YIELDED, text);
+    trace_enter(TRACE_YIELDED, CODE_PROFILER_RECORDS, text);
 }
 
 void trace_step(uint64_t count)

@@ -19,6 +19,8 @@ class Tenants:
     foreign_count: int | None
     """Compute processes besides the trainer and its children; None: cannot be told apart."""
     says: str | None = None
+    mps: bool = False
+    """The GPU is shared through MPS."""
 
 
 def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -> Tenants:
@@ -34,7 +36,7 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
     """
     listed = set(pids) - set(own) - OURS
     if trainer is None:
-        return Tenants(len(listed), _mps(listed))
+        return Tenants(len(listed), *_mps(listed))
     others = listed - {trainer}
     if trainer not in listed and not all(Path(f"/proc/{pid}").exists() for pid in others):
         says = (
@@ -43,16 +45,17 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
         )
         return Tenants(None, says)
     foreign = {pid for pid in others if trainer not in ancestors(pid)}
-    return Tenants(len(foreign), _mps(listed))
+    return Tenants(len(foreign), *_mps(listed))
 
 
-def _mps(pids: Iterable[int]) -> str | None:
+def _mps(pids: Iterable[int]) -> tuple[str | None, bool]:
     if any(proc.name_of(pid) == "nvidia-cuda-mps" for pid in pids):
-        return (
+        says = (
             "this GPU is shared through MPS: its counters are those of all clients together, "
             "not of this trainer"
         )
-    return None
+        return says, True
+    return None, False
 
 
 def ancestors(pid: int) -> list[int]:

@@ -42,6 +42,8 @@ class GaugeThread:
         self._rematch = threading.Event()
         self._alive_ns = time.monotonic_ns()
         self._says: list[str] = []
+        self.facts: frozenset[str] = frozenset()
+        """What `says` says, for programs: what of `brrrtop.protocol.status` holds."""
         self.unavailable: NvmlUnavailable | None = None
         """Why there is no NVML at all."""
         self.ready = threading.Event()
@@ -125,7 +127,7 @@ class GaugeThread:
             for rows in gauges:
                 if len(rows):
                     self._put(Kind.GAUGES, rows)
-            self._says = [*fixed, *sampler.says]
+            self._says, self.facts = [*fixed, *sampler.says], sampler.facts
             self._alive_ns = time.monotonic_ns()
             left_ns = FAST_EVERY_NS - (self._alive_ns - began_ns)
             self._stop.wait(max(left_ns, FAST_EVERY_NS // 5) / 1e9)

@@ -126,6 +126,8 @@ class Collected:
         }  # fmt: skip
         self.scan: Callable[[bytes], bool] | None = None
         """Takes in a run without typed events; False: it did not. None: nothing can."""
+        self.broken_off = False
+        """Its text ends before its events do."""
         self.event_count = 0
         self.losses: dict[str, int] = {}
         self._codes = _Codes(CATEGORIES)

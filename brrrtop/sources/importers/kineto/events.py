@@ -74,9 +74,8 @@ _times = msgspec.json.Decoder(list[_Times])
 
 # What json.dumps writes for numbers JSON does not have; only tried on text that does not parse.
 _NOT_A_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:NaN|nan|Infinity|inf)(?=\s*[,\]}])")
-_TOO_SHORT = "Input data was truncated"
-"""Of msgspec: all is sound up to the end of the text."""
 _BYTE = re.compile(r"\(byte (\d+)\)")
+"""Where msgspec's fault in a text is; it names none where all is sound up to the end of the text."""
 _LONE_HIGH = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])")
 _LONE_LOW = re.compile(
     rb"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -102,7 +101,7 @@ def decode_run(run: bytes) -> tuple[list[Event], int]:
     try:
         return _events.decode(text), 0
     except _FAULTS as fault:
-        if str(fault) == _TOO_SHORT:
+        if type(fault) is msgspec.DecodeError and _BYTE.search(str(fault)) is None:
             raise Torn from fault
         text = mended(text)
     try:

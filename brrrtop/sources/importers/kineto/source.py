@@ -60,7 +60,6 @@ _OTHER_ACCELERATORS = {
     "privateuse1_": "an accelerator with a PyTorch backend of its own",
 }
 """By the categories that Kineto gives their events (libkineto's ActivityType)."""
-_MISSING = "is missing"
 _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
 
@@ -134,7 +133,7 @@ class KinetoSource:
 
     def _read(self) -> list[Frame]:
         collected, facts, notes = read(self._path, self._force)
-        _refuse_without_gpu_work(self._path.name, collected, notes)
+        _refuse_without_gpu_work(self._path.name, collected)
         give_back()
         amd = rocm.is_rocm(facts, collected.names)
         records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
@@ -143,7 +142,7 @@ class KinetoSource:
             raise BadInput(
                 f"{self._path.name} has GPU activity only at impossible times", "record it again"
             )
-        if any(note.endswith(_MISSING) for note in notes):
+        if collected.broken_off:
             collected.lose(BROKEN_OFF, records.silent)
         notes += [
             f"{count:,} event{'s' if count > 1 else ''} left out: {place}"
@@ -305,8 +304,9 @@ def _read_rest(
     except Torn:
         pass
     salvage(collected, rest, last=True)
+    collected.broken_off = True
     why = fault or "the text breaks off"
-    return [f"{why}: what came after event {collected.event_count:,} {_MISSING}"]
+    return [f"{why}: what came after event {collected.event_count:,} is missing"]
 
 
 def _without_end(text: bytes) -> bytes:
@@ -316,7 +316,7 @@ def _without_end(text: bytes) -> bytes:
     return text[:-1] if text.endswith(b",") else text
 
 
-def _refuse_without_gpu_work(label: str, collected: Collected, notes: list[str]) -> None:
+def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
     for prefix, maker in _OTHER_ACCELERATORS.items():
         if any(category.startswith(prefix) for category in collected.categories):
             raise BadInput(
@@ -324,7 +324,7 @@ def _refuse_without_gpu_work(label: str, collected: Collected, notes: list[str])
                 "give a trace of an NVIDIA or AMD GPU",
             )
     if not len(collected.kernels) and not len(collected.copies):
-        if any(note.endswith(_MISSING) for note in notes):
+        if collected.broken_off:
             raise BadInput(
                 f"{label} breaks off before its first GPU activity", "copy or record it again"
             )
