@@ -37,26 +37,17 @@ Array = npt.NDArray[Any]
 class Database:
     """Tables of an SQLite file. Use as a context manager: `with opened(path) as database`."""
 
-    def __init__(self, connection: sqlite3.Connection, label: str, size_bytes: int, force: bool):
+    def __init__(self, connection: sqlite3.Connection, label: str, size_bytes: int):
         self._connection = connection
         self._label = label
         self._most_rows = size_bytes // _LEAST_ROW_BYTES
-        self._steps_left = (_FREE_STEPS + _STEPS_A_BYTE * size_bytes) // _STEPS
-        if not force:
-            connection.set_progress_handler(self._spend, _STEPS)
         self._columns = self._schema()
 
-    def _spend(self) -> int:
-        self._steps_left -= 1
-        return int(self._steps_left < 0)
-
     def _schema(self) -> dict[str, frozenset[str]]:
-        rows = self._connection.execute("select name, sql from sqlite_master where type = 'table'")
-        plain = [
-            name
-            for name, sql in rows.fetchmany(10_000)
-            if isinstance(name, str) and not str(sql).lstrip().upper().startswith("CREATE VIRTUAL")
-        ]
+        rows = self._connection.execute(  # virtual tables have no page
+            "select name from sqlite_master where type = 'table' and rootpage > 0"
+        )
+        plain = [str(name) for (name,) in rows.fetchmany(10_000)]
         return {
             name: frozenset(
                 str(row[1])
@@ -131,6 +122,21 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
+class _Work:
+    """Counts what SQLite does, and ends it."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self._left = (_FREE_STEPS + _STEPS_A_BYTE * size_bytes) // _STEPS
+
+    @property
+    def is_spent(self) -> bool:
+        return self._left < 0
+
+    def spend(self) -> int:
+        self._left -= 1
+        return int(self.is_spent)
+
+
 @contextmanager
 def opened(path: Path, size_bytes: int, force: bool = False) -> Iterator[Database]:
     """The database of a file.
@@ -139,6 +145,7 @@ def opened(path: Path, size_bytes: int, force: bool = False) -> Iterator[Databas
         BadInput: It is none, is damaged, or takes more work than its size explains.
     """
     connection = None
+    work = _Work(size_bytes)
     try:
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
@@ -147,13 +154,15 @@ def opened(path: Path, size_bytes: int, force: bool = False) -> Iterator[Databas
         connection.execute("pragma trusted_schema = off")
         connection.execute("pragma cell_size_check = on")
         connection.text_factory = lambda text: text.decode("utf-8", "replace")
-        yield Database(connection, path.name, size_bytes, force)
+        if not force:
+            connection.set_progress_handler(work.spend, _STEPS)
+        yield Database(connection, path.name, size_bytes)
     except UnicodeDecodeError as fault:  # of the sentence in which SQLite names what is broken
         raise BadInput(
             f"{path.name} is a damaged SQLite file", "export the report again"
         ) from fault
     except sqlite3.Error as fault:
-        if "interrupt" in str(fault):
+        if work.is_spent:
             raise BadInput(
                 f"{path.name} takes more work than its size explains",
                 "--force reads it all the same",
