@@ -147,10 +147,8 @@ static void walk_memset(const uint8_t *record)
 static inline void walk_call(const uint8_t *record, bool driver)
 {
     const struct call_row *row = call_row(driver, u32_at(record + API_CBID));
-    if (row == NULL) {
-        walked.unasked++;
+    if (row == NULL)
         return;
-    }
     int64_t start = i64_at(record + API_START), end = i64_at(record + API_END);
     if (!times_good(start, end, 0))
         return;
@@ -195,9 +193,7 @@ void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t va
         uint32_t kind = u32_at(record);
         uint32_t stride = kind < KIND_LIMIT ? strides->bytes[kind] : 0;
         if (__builtin_expect(stride == 0 || at + stride > valid, 0)) {
-            walked.unknown_bytes += valid - at;
             walked.unknown_kinds++;
-            walked.last_unknown_kind = kind;
             coverage_taint();
             return;
         }
@@ -221,8 +217,6 @@ void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t va
         case KIND_MEMSET:
             walk_memset(record);
             break;
-        default:
-            walked.unasked++;
         }
         at += stride;
     }
