@@ -15,7 +15,9 @@ from brrrtop.session.analyze import analyze_rank
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
 from brrrtop.session.job_session import JobFiles, JobReplay, JobSession, Member
 from brrrtop.session.session import Session
-from brrrtop.sources.registry import ENDINGS, open_source
+from brrrtop.sources.registry import open_source
+
+ENDINGS = (".brrr", ".json", ".json.gz")
 
 
 def files_of(options: Options) -> tuple[str, ...]:

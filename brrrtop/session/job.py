@@ -60,7 +60,7 @@ def _row(view: RankView) -> RankRow:
 
 
 def _is_whole(view: RankView) -> bool:
-    return view.snapshot is not None and view.snapshot.source.kind == "kineto"
+    return view.snapshot is not None and view.snapshot.source.tier == "trace"
 
 
 def with_job(snapshot: Snapshot, job: JobSnapshot, key: str) -> Snapshot:

@@ -1,48 +1,61 @@
-"""Which `Source` a file is for. Looks at what is in it, never at its name. A new format is one package in
-`importers/` and one line here.
+"""Which `Source` a file is for. Looks at what is in it, never at its name.
+
+An importer is a row here: how its files begin, and the class that reads them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 
+from brrrtop.errors import BadInput
 from brrrtop.sources.files import open_input
 from brrrtop.sources.source import Source
 
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    begins: bytes
-    """How such a file begins."""
-    endings: tuple[str, ...]
-    """Of the names by which such files are found in a folder."""
-    module: str
-    """Below `brrrtop.sources`; imported only for a file of its kind."""
-    name: str
-    """Of the class, called with the path and whether the file is read however large it is. It raises
-    BadInput where the file is none of its kind after all."""
+_LONGEST_MAGIC = 16
+_NSIGHT_REPORTS = (".nsys-rep", ".qdrep", ".qdstrm")
 
 
-READERS = (
-    Reader(b"BRRR", (".brrr",), "recording", "RecordingSource"),
-    Reader(b"", (".json", ".json.gz"), "importers.kineto.source", "KinetoSource"),
+def _recording(path: Path, force: bool) -> Source:
+    from brrrtop.sources.recording import RecordingSource
+
+    return RecordingSource(path, force)
+
+
+def _nsys(path: Path, force: bool) -> Source:
+    from brrrtop.sources.importers.nsys.source import NsysSource
+
+    return NsysSource(path, force)
+
+
+def _kineto(path: Path, force: bool) -> Source:
+    from brrrtop.sources.importers.kineto.source import KinetoSource
+
+    return KinetoSource(path, force)
+
+
+READERS: tuple[tuple[bytes, Callable[[Path, bool], Source]], ...] = (
+    (b"BRRR", _recording),
+    (b"SQLite format 3\x00", _nsys),
+    (b"", _kineto),
 )
-"""The first whose beginning a file has takes it; the last takes what is nobody's, and refuses it."""
-ENDINGS = tuple(ending for one in READERS for ending in one.endings)
+"""How a file begins, and what reads it; the first that fits. Text, packed or not, is the last's."""
 
 
 def open_source(path: str | Path, force: bool = False) -> Source:
     """A recording or a trace; with `force` however large.
 
     Raises:
-        BadInput: Missing, a directory, empty, or of no known kind.
+        BadInput: Missing, a directory, empty, or nothing that can be read.
     """
-    file, _ = open_input(Path(path))
+    path = Path(path)
+    file, _ = open_input(path)
     with file:
-        start = file.read(max(len(one.begins) for one in READERS))
-    reader = next(one for one in READERS if start.startswith(one.begins))
-    make = getattr(import_module(f"brrrtop.sources.{reader.module}"), reader.name)
-    source: Source = make(path, force)
-    return source
+        start = file.read(_LONGEST_MAGIC)
+    opened = next(reader for magic, reader in READERS if start.startswith(magic))
+    if opened is _kineto and path.suffix in _NSIGHT_REPORTS:
+        raise BadInput(
+            f"{path.name} is a report that only Nsight Systems reads",
+            f"nsys export --type sqlite --output {path.stem}.sqlite {path.name}",
+        )
+    return opened(path, force)

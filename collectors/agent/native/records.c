@@ -144,13 +144,11 @@ static void convert_memset(const uint8_t *record)
     });
 }
 
-static inline void records_call(const uint8_t *record, bool driver)
+static inline void convert_call(const uint8_t *record, bool driver)
 {
     const struct call_row *row = call_row(driver, u32_at(record + API_CBID));
-    if (row == NULL) {
-        records_seen.unasked++;
+    if (row == NULL)
         return;
-    }
     int64_t start = i64_at(record + API_START), end = i64_at(record + API_END);
     if (!times_good(start, end, 0))
         return;
@@ -195,9 +193,7 @@ void records_buffer(const struct strides *strides, const uint8_t *buffer, size_t
         uint32_t kind = u32_at(record);
         uint32_t stride = kind < KIND_LIMIT ? strides->bytes[kind] : 0;
         if (__builtin_expect(stride == 0 || at + stride > valid, 0)) {
-            records_seen.unknown_bytes += valid - at;
             records_seen.unknown_kinds++;
-            records_seen.last_unknown_kind = kind;
             coverage_taint();
             return;
         }
@@ -207,10 +203,10 @@ void records_buffer(const struct strides *strides, const uint8_t *buffer, size_t
             convert_kernel(record);
             break;
         case KIND_RUNTIME:
-            records_call(record, false);
+            convert_call(record, false);
             break;
         case KIND_DRIVER:
-            records_call(record, true);
+            convert_call(record, true);
             break;
         case KIND_MEMCPY:
             convert_memcpy(record, false);
@@ -221,8 +217,6 @@ void records_buffer(const struct strides *strides, const uint8_t *buffer, size_t
         case KIND_MEMSET:
             convert_memset(record);
             break;
-        default:
-            records_seen.unasked++;
         }
         at += stride;
     }

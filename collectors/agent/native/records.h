@@ -15,10 +15,8 @@ struct record_counts {
     uint64_t graph_kernels, graph_launches;
     uint64_t zero_timestamps, zero_in_graphs;
     uint64_t wrong_clock;      /* records hours away from the trainer's clock */
-    uint64_t unknown_bytes;    /* rest of a buffer behind a record of unknown length */
-    uint64_t unknown_kinds;    /* how often */
-    uint64_t unasked;          /* records another user of this CUPTI asked for */
-    uint32_t last_unknown_kind, last_launch;
+    uint64_t unknown_kinds;    /* records of unknown length: the rest of their buffers is lost */
+    uint32_t last_launch;
 };
 extern struct record_counts records_seen;
 

@@ -24,7 +24,6 @@
 #define SILENT_AFTER_NS (3 * NS_PER_S)
 #define SILENT_BURSTS 2
 #define ZERO_IN_GRAPHS 100
-#define LONGEST_BURST_NS (60 * NS_PER_S)
 #define LEAVE_MS 300
 #define MEET_MS 1300
 #define MEET_AGAIN_MS 250

@@ -7,7 +7,6 @@
 #include "finalize.h"
 #include "records.h"
 
-#define LONGEST_BURST_NS (60 * NS_PER_S)
 
 static uint64_t dropped;
 

@@ -65,6 +65,8 @@ void trace_refused(int code);
 /* The trainer could not be met although it used to step. */
 void trace_missed(void);
 
+#define LONGEST_BURST_NS (60 * NS_PER_S)
+
 /* Times of records are this far from the clock at most. */
 #define CLOCK_ERROR_NS (120 * NS_PER_S)
 
