@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from typing import Any
 import pytest
 
 from brrrtop.cli.commands.demo import scenarios
+from brrrtop.errors import BrrrtopError
 from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, samples
 from brrrtop.exporters.otlp import OtlpPusher
 from brrrtop.exporters.prometheus import PrometheusServer
@@ -142,6 +144,27 @@ def test_a_scrape_is_what_prometheus_reads(judged: Snapshot) -> None:
         # It would have DCGM's `modelName` in another case; anything else is ours to mend.
         assert [line for line in done.stderr.splitlines() if "camelCase" not in line] == []
         assert done.returncode in (0, 3)
+
+
+def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(
+    judged: Snapshot,
+) -> None:
+    pytest.importorskip("prometheus_client")
+    server = PrometheusServer(lambda: samples(judged, {}, "h"), "127.0.0.1", 0)
+    try:
+        with pytest.raises(BrrrtopError) as taken:
+            PrometheusServer(list, "127.0.0.1", server.port)
+        assert f"127.0.0.1:{server.port} cannot be served on: Address already in use" in str(
+            taken.value
+        )
+        assert "--listen HOST:PORT" in taken.value.action
+        for said in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", server.port)) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.sendall(said)
+        assert "brrrtop_up{" in get(f"http://127.0.0.1:{server.port}/metrics")
+    finally:
+        server.close()
 
 
 @pytest.mark.leaves_threads
