@@ -1,6 +1,6 @@
 """Draws every picture in this folder anew, from recordings of real runs: the demos, and one with shapes.
 
-    python screenshots/make.py            all of them, beside this file
+    python screenshots/make.py            all of them, beside this file, and demo.svg of some in turn
     python screenshots/make.py DIRECTORY  the same, and more sizes and looks, into DIRECTORY
 
 Each recording is played at a fixed pace by a clock of its own up to a fixed place, so that the
@@ -81,6 +81,16 @@ PICTURES = (
     Picture("input-bound-200x60", "input-bound", (200, 60)),
 )
 
+IN_TURN = (
+    Picture("", "input-bound", (110, 32)),
+    Picture("", "memory-bound", (110, 32)),
+    Picture("", "launch-bound", (110, 32)),
+    Picture("", "launch-bound", (110, 32), DARK, ("w",)),
+    Picture("", "healthy", (110, 32)),
+)
+"""What the README shows first: verdicts, what an edit wins, and a run near the limit."""
+SHOWN_S = 4
+
 
 def extras() -> list[Picture]:
     """Every demo at every size, every look, every view: to be looked at, not to be kept."""
@@ -155,6 +165,24 @@ def local(svg: str) -> str:
     return svg.replace("<text ", '<text xml:space="preserve" ')
 
 
+def in_turn(frames: list[str]) -> str:
+    """One SVG that shows one after the other; the first alone where nothing moves."""
+    head = re.match(r"<svg [^>]*>", frames[0])
+    assert head is not None
+    share = 100 / len(frames)
+    style = (
+        f".frame {{ visibility: hidden; animation: turn {SHOWN_S * len(frames)}s step-end infinite }}\n"
+        ".frame:first-of-type { visibility: visible }\n"
+        f"@keyframes turn {{ 0% {{ visibility: visible }} {share:.4g}% {{ visibility: hidden }} }}\n"
+        "@media (prefers-reduced-motion: reduce) { .frame { animation: none } }\n"
+    )
+    parts = [head[0], f"<style>\n{style}</style>"]
+    for number, frame in enumerate(frames):
+        delay = f"animation-delay: {number * SHOWN_S - SHOWN_S * len(frames) * (number > 0)}s"
+        parts.append(f'<g class="frame" style="{delay}">{frame}</g>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
 def main() -> int:
     os.environ.pop("NO_COLOR", None)
     os.environ.update(TZ="UTC", TERM="xterm-256color", COLORTERM="truecolor")
@@ -167,6 +195,9 @@ def main() -> int:
         path = folder / f"{picture.name}.svg"
         path.write_text(asyncio.run(draw(picture)), "utf-8")
         print(path.name, path.stat().st_size)
+    demo = folder / "demo.svg"
+    demo.write_text(in_turn([asyncio.run(draw(picture)) for picture in IN_TURN]), "utf-8")
+    print(demo.name, demo.stat().st_size)
     return 0
 
 

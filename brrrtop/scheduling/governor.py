@@ -269,11 +269,6 @@ class Governor:
         return self._bursts > 0
 
     @property
-    def pause_ns(self) -> int:
-        """The pause after the last burst, as planned now."""
-        return self._pause_ns
-
-    @property
     def tracing(self) -> bool:
         """A burst is under way, or everything is traced."""
         return self._asked_ns is not None or self._continuous_sent

@@ -98,10 +98,6 @@ class Client:
         if gone:
             raise PeerGone("the agent in the trainer has gone", "attach again")
 
-    @property
-    def unsent_bytes(self) -> int:
-        return len(self._unsent)
-
     def _push(self) -> bool:
         """False: nobody will take it any more. Call with the lock held."""
         while self._unsent and not self._closed:

@@ -21,7 +21,7 @@ from tests.memory_source import MemorySource
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 
 SECOND = 1_000_000_000
-LOOK_NS = SECOND // 2
+LOOK_NS = SECOND
 
 
 class Played:

@@ -4,7 +4,7 @@
 
 #include "report.h"
 #include "trace.h"
-#include "walk.h"
+#include "records.h"
 
 struct trace_own {
     struct trace_options options;
@@ -40,7 +40,7 @@ struct trace_run {
     int64_t stopped_real_ns;
     uint64_t steps, requests; /* counters when it began */
     uint64_t stopped_steps;
-    struct walk_counts walked;
+    struct record_counts seen;
     uint32_t drain_wait_ms;
     struct holds holds;
 };
@@ -64,6 +64,8 @@ void trace_refused(int code);
 
 /* The trainer could not be met although it used to step. */
 void trace_missed(void);
+
+#define LONGEST_BURST_NS (60 * NS_PER_S)
 
 /* Times of records are this far from the clock at most. */
 #define CLOCK_ERROR_NS (120 * NS_PER_S)
