@@ -44,7 +44,7 @@ from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.views import text as report_text
-from brrrtop.views.report import document
+from brrrtop.views.json_report import document
 from tests.importers import both_ways, nsight
 from tests.session.handmade import annotation, copy, kernel, launch, op, text_of
 
