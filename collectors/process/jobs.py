@@ -40,6 +40,13 @@ def ranks_of(pid: int, compute_pids: Collection[int] = ()) -> list[Candidate]:
     return sorted(ranks, key=lambda one: (one.rank is None, one.rank or 0, one.pid))
 
 
+def job_key(one: Candidate) -> tuple[str, ...] | None:
+    """What the ranks of one job have in common and those of others have not; None: it is no rank."""
+    if one.not_because or not _is_rank(one):
+        return None
+    return _rendezvous(one.process) or (str(one.job),)
+
+
 def _is_rank(one: Candidate) -> bool:
     """By its environment, or spawned by multiprocessing."""
     spawned = any(mark in " ".join(one.process.cmdline) for mark in SPAWNED)
