@@ -1,6 +1,6 @@
 """Compiles the C libraries into the wheel, tags the wheel with its machine, adds the manual page.
 
-`BRRRTOP_MACHINE=aarch64 CC=aarch64-linux-gnu-gcc` makes the wheel for another machine than this one.
+`BRRRTOP_MACHINE=aarch64 CC=aarch64-linux-gnu-gcc` makes the wheel for that machine: with libraries, or none.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -34,26 +35,29 @@ class NativeAgent(BuildHookInterface):
             from collectors.errors import CollectorError
         finally:
             sys.path.remove(self.root)
+        self._scratch = tempfile.TemporaryDirectory(prefix="brrrtop-wheel-")
+        scratch = Path(self._scratch.name)
         if version != "editable":
-            page = Path(self.directory) / "man" / "brrrtop.1"
-            page.parent.mkdir(parents=True, exist_ok=True)
+            page = scratch / "brrrtop.1"
             page.write_text(manpage(), encoding="utf-8")
             build_data["shared_data"][str(page)] = "share/man/man1/brrrtop.1"
-        machine = os.environ.get("BRRRTOP_MACHINE") or os.uname().machine
+        wanted = os.environ.get("BRRRTOP_MACHINE")
+        machine = wanted or os.uname().machine
         libraries: tuple[CLibrary, ...] = (agent_library.library(), SCANNER)
         platforms = []
         for library in libraries:
             inside = library.bundled_in / library.file_name
             packed = os.path.relpath(inside, self.root)
             # One that this machine would not load stays out of its tree.
-            away = Path(self.directory) / machine / library.file_name
+            away = scratch / library.file_name
             target = inside if machine == os.uname().machine else away
-            target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 library.check_machine(machine)
                 library.compile(target)
             except CollectorError as fault:
                 target.unlink(missing_ok=True)
+                if wanted:
+                    raise ValueError(f"no {library.subject} library: {fault.message}") from fault
                 self.app.display_warning(
                     f"no {library.subject} library: {fault.message}; {fault.action}"
                 )
@@ -68,6 +72,10 @@ class NativeAgent(BuildHookInterface):
         if platforms:
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{max(platforms, key=_glibc)}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self.target_name == "wheel":
+            self._scratch.cleanup()
 
 
 ELF_MACHINES = {"x86_64": 62, "aarch64": 183}

@@ -2,6 +2,7 @@
 # brrrtop as people get it: by uvx, pipx and pip, from the wheels of FOLDER and what they need.
 set -euo pipefail
 dist=$(realpath "$1")
+trace=$(realpath "$(dirname "$0")"/../tests/recordings/traces/stacks.json.gz)
 wheels=("$dist"/*_"$(uname -m)".whl)
 test -f "${wheels[0]}"
 work=$(mktemp -d)
@@ -19,12 +20,16 @@ test -e "$work/man/man1/brrrtop.1"
 python3 -m venv venv
 venv/bin/pip install --quiet --find-links "$dist" brrrtop
 venv/bin/brrrtop --version
-# The library that came with the wheel is the one in use: nothing is compiled here.
+venv/bin/brrrtop analyze "$trace" >report.txt
+grep -q "judged" report.txt
+# The libraries that came with the wheel are the ones in use: nothing is compiled here.
 CC=/bin/false venv/bin/python - <<'END'
 import ctypes
+from brrrtop.sources.importers.kineto import scanner_library
 from collectors.attach import agent_library
-path = agent_library.library_path()
-assert path.parent == agent_library.AGENT_DIR, path
-ctypes.CDLL(str(path))
+for library in (agent_library.library(), scanner_library.LIBRARY):
+    path = library.path()
+    assert path.parent == library.bundled_in, path
+    ctypes.CDLL(str(path))
 END
 echo "installs by uvx, pipx and pip"

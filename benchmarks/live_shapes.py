@@ -29,8 +29,8 @@ from brrrtop.model.snapshot import Snapshot  # noqa: E402
 from brrrtop.model.vocabulary import MarkClass  # noqa: E402
 from brrrtop.protocol import requests  # noqa: E402
 from brrrtop.protocol.frames import Kind  # noqa: E402
+from brrrtop.session.live import LiveSession  # noqa: E402
 from brrrtop.session.session import Session  # noqa: E402
-from brrrtop.session.watching import LiveSession  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
 from brrrtop.sources.recording import RecordingWriter  # noqa: E402
 from brrrtop.sources.registry import open_source  # noqa: E402

@@ -21,7 +21,7 @@ import sys
 import termios
 import time
 
-import psutil
+from collectors.process import proc
 
 FIRST_FRAME_CPU_S, CPU_SHARE = 0.6, 0.05
 READY = (b"-BOUND", b"MIXED", b"UNKNOWN")
@@ -69,8 +69,7 @@ def first_frame_s(scenario: str, columns: int, rows: int) -> tuple[float, float]
         while time.perf_counter() - begun < 20:
             written += read_for(ours, begun + 20)
             if any(word in written for word in READY):
-                used = psutil.Process(program.pid).cpu_times()
-                return time.perf_counter() - begun, used.user + used.system
+                return time.perf_counter() - begun, cpu_s(program.pid)
     finally:
         ended(program, ours)
     raise SystemExit(f"no frame within 20 s; it wrote {written[-300:]!r}")
@@ -83,15 +82,18 @@ def cpu_share(scenario: str, columns: int, rows: int, seconds: float) -> tuple[f
         settled = time.perf_counter() + 3
         while time.perf_counter() < settled:
             read_for(ours, settled)
-        process = psutil.Process(program.pid)
-        before, begun, written = process.cpu_times(), time.perf_counter(), 0
+        before_s, begun, written = cpu_s(program.pid), time.perf_counter(), 0
         while time.perf_counter() < begun + seconds:
             written += len(read_for(ours, begun + seconds))
-        after, wall_s = process.cpu_times(), time.perf_counter() - begun
+        used_s, wall_s = cpu_s(program.pid) - before_s, time.perf_counter() - begun
     finally:
         ended(program, ours)
-    used_s = after.user + after.system - before.user - before.system
     return used_s / wall_s, written / wall_s
+
+
+def cpu_s(pid: int) -> float:
+    """User and system time that a process has taken."""
+    return sum(map(int, proc.stat(pid)[11:13])) / proc.TICKS_PER_S
 
 
 def ended(program: subprocess.Popen[bytes], ours: int) -> None:

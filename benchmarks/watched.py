@@ -19,8 +19,8 @@ sys.path.insert(0, str(ROOT))
 
 from brrrtop.model.estimate import Regime  # noqa: E402
 from brrrtop.scheduling.governor import Governor  # noqa: E402
+from brrrtop.session.live import LiveSession  # noqa: E402
 from brrrtop.session.session import Session  # noqa: E402
-from brrrtop.session.watching import LiveSession  # noqa: E402
 from brrrtop.sources.live import LiveSource  # noqa: E402
 from collectors.attach import agent_library  # noqa: E402
 from collectors.attach.attach import attach  # noqa: E402

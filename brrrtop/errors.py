@@ -3,7 +3,6 @@
 BrrrtopError               exit 1
 ├── UsageError             exit 2
 ├── NoTrainer              exit 3   no such trainer, or it exited
-├── NotPermitted           exit 4
 ├── BadInput               exit 1   a file that cannot be read as what it should be
 └── GateTripped            exit 5
 """
@@ -28,10 +27,6 @@ class UsageError(BrrrtopError):
 
 class NoTrainer(BrrrtopError):
     exit_code = 3
-
-
-class NotPermitted(BrrrtopError):
-    exit_code = 4
 
 
 class GateTripped(BrrrtopError):

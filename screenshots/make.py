@@ -1,6 +1,6 @@
 """Draws every picture in this folder anew, from recordings of real runs: the demos, and one with shapes.
 
-    python screenshots/make.py            all of them, beside this file
+    python screenshots/make.py            all of them, beside this file, and demo.svg of some in turn
     python screenshots/make.py DIRECTORY  the same, and more sizes and looks, into DIRECTORY
 
 Each recording is played at a fixed pace by a clock of its own up to a fixed place, so that the
@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-import brrrtop.data
+from brrrtop.cli import rank_files
+from brrrtop.cli.commands import demo
 from brrrtop.cli.opening_view import FromFirstActivity
+from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
@@ -75,15 +77,24 @@ PICTURES = (
     Picture("high-contrast-120x40", "plain-attention", (120, 40), Palette("high-contrast")),
     Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
     Picture("what-if-120x40", "launch-bound", (120, 40), DARK, ("w",)),
+    Picture("ranks-120x40", "straggler", (120, 40)),
     Picture("input-bound-200x60", "input-bound", (200, 60)),
 )
+
+IN_TURN = (
+    Picture("", "input-bound", (110, 32)),
+    Picture("", "memory-bound", (110, 32)),
+    Picture("", "launch-bound", (110, 32)),
+    Picture("", "launch-bound", (110, 32), DARK, ("w",)),
+    Picture("", "healthy", (110, 32)),
+)
+"""What the README shows first: verdicts, what an edit wins, and a run near the limit."""
+SHOWN_S = 4
 
 
 def extras() -> list[Picture]:
     """Every demo at every size, every look, every view: to be looked at, not to be kept."""
-    folder = Path(brrrtop.data.__path__[0]) / "demos"
-    names = sorted(path.stem for path in folder.glob("*.brrr"))
-    found = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in names for w, h in SIZES]
+    found = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in demo.scenarios() for w, h in SIZES]
     for look_name, palette in LOOKS.items():
         found += [
             Picture(f"{look_name}-{w}x{h}", "memory-bound", (w, h), palette) for w, h in SIZES
@@ -97,12 +108,18 @@ def extras() -> list[Picture]:
 
 def played(scenario: str | Path, place: float) -> list[Snapshot]:
     """The snapshots of a recording up to `place` of it, one each `INTERVAL_S`."""
-    path = scenario
-    if isinstance(scenario, str):
-        path = Path(brrrtop.data.__path__[0]) / "demos" / f"{scenario}.brrr"
+    path = demo.scenarios()[scenario] if isinstance(scenario, str) else scenario
     ticks = count()
-    source = FromFirstActivity(open_source(str(path)))
-    replay = Replay(Session(source, keep_ns=None), clock=lambda: next(ticks) * INTERVAL_S)
+
+    def clock() -> float:
+        return next(ticks) * INTERVAL_S
+
+    if path.is_dir():
+        files = sorted(map(str, path.iterdir()))
+        replay: Replay = rank_files.open_job(files, Options(), clock=clock)
+    else:
+        source = FromFirstActivity(open_source(str(path)))
+        replay = Replay(Session(source, keep_ns=None), clock=clock)
     snapshots = [replay.advance()]
     while (snapshots[-1].progress or 0.0) < place - 1e-6:
         snapshots.append(replay.advance())
@@ -148,6 +165,24 @@ def local(svg: str) -> str:
     return svg.replace("<text ", '<text xml:space="preserve" ')
 
 
+def in_turn(frames: list[str]) -> str:
+    """One SVG that shows one after the other; the first alone where nothing moves."""
+    head = re.match(r"<svg [^>]*>", frames[0])
+    assert head is not None
+    share = 100 / len(frames)
+    style = (
+        f".frame {{ visibility: hidden; animation: turn {SHOWN_S * len(frames)}s step-end infinite }}\n"
+        ".frame:first-of-type { visibility: visible }\n"
+        f"@keyframes turn {{ 0% {{ visibility: visible }} {share:.4g}% {{ visibility: hidden }} }}\n"
+        "@media (prefers-reduced-motion: reduce) { .frame { animation: none } }\n"
+    )
+    parts = [head[0], f"<style>\n{style}</style>"]
+    for number, frame in enumerate(frames):
+        delay = f"animation-delay: {number * SHOWN_S - SHOWN_S * len(frames) * (number > 0)}s"
+        parts.append(f'<g class="frame" style="{delay}">{frame}</g>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
 def main() -> int:
     os.environ.pop("NO_COLOR", None)
     os.environ.update(TZ="UTC", TERM="xterm-256color", COLORTERM="truecolor")
@@ -160,6 +195,9 @@ def main() -> int:
         path = folder / f"{picture.name}.svg"
         path.write_text(asyncio.run(draw(picture)), "utf-8")
         print(path.name, path.stat().st_size)
+    demo = folder / "demo.svg"
+    demo.write_text(in_turn([asyncio.run(draw(picture)) for picture in IN_TURN]), "utf-8")
+    print(demo.name, demo.stat().st_size)
     return 0
 
 

@@ -12,12 +12,10 @@ from brrrtop.advisories.experiments import experiments
 from brrrtop.kernel_names.readable import function_name
 from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
-from brrrtop.model.comparison import Change, Comparison, PromiseResult
+from brrrtop.model.comparison import Change, Comparison, Outcome, PromiseResult, outcome
 from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.text import phrases, units
 
-NOISE = 0.02
-"""A step time that moved less than 2 % has not moved."""
 GONE = 0.25
 """Families whose time fell below this part of what it was count as replaced."""
 
@@ -63,6 +61,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
             (_precision(before.kernels), _precision(after.kernels)),
         ),
         steps=steps,
+        regimes=(before.regime, after.regime),
     )
 
 
@@ -209,11 +208,12 @@ def _blocks_ratio(old: tuple[KernelRow, ...], new: tuple[KernelRow, ...]) -> flo
 
 
 def _says(speedup: float | None, changes: tuple[str, ...]) -> str:
+    result = outcome(speedup)
     if speedup is None:
         head = "steps are unknown on one side: only shares can be compared"
-    elif abs(speedup - 1) < NOISE:
+    elif result is Outcome.SAME:
         head = "no difference beyond noise"
-    elif speedup > 1:
+    elif result is Outcome.FASTER:
         head = f"{speedup:.2f}x as fast: {units.share(1 - 1 / speedup)} of the step is gone"
     else:
         head = f"slower: a step takes {units.share(1 / speedup - 1)} longer"

@@ -129,7 +129,7 @@ def _row_ceilings(row: dict[str, str]) -> Ceilings:
         flop_per_s=rates,
         bytes_per_s=bandwidth * 1e9 if bandwidth else None,
         sm_count=int(sm) if sm else None,
-        capability=(int(major), int(minor or 0)),
+        capability=(int(major), int(minor or 0)) if major else None,
         tensor_clock_hz=clock * 1e6 if clock else None,
         source=row["source"],
         confidence=row["confidence"],

@@ -197,6 +197,5 @@ class Watch:
 def _load_agent() -> None:
     """The agent into this very process, as `brrrtop run` would: nobody stops us for it."""
     from collectors.attach import agent_library, own_process
-    from collectors.attach.files import AgentFiles
 
-    own_process.load(AgentFiles(agent_library.AGENT_DIR, agent_library.library_path()))
+    own_process.load(agent_library.agent_files())

@@ -34,7 +34,11 @@ memory bandwidth, or overhead; why; what to try; and what there is to win.
 Without a verb it looks for training processes on this host and opens the one
 it finds."""
 
-_TOP_EXAMPLES = """\
+EXIT_CODES = """\
+0 fine, 1 failure, 2 usage, 3 no such trainer or it exited,
+4 not permitted, 5 a --fail-if tripped, 130 interrupted"""
+
+_TOP_EXAMPLES = f"""\
 examples:
   brrrtop demo                         see it work, no GPU needed
   brrrtop                              find a trainer on this host and watch it
@@ -43,8 +47,7 @@ examples:
   brrrtop analyze trace.json.gz        a report of a torch.profiler trace
   brrrtop analyze trace.json --json    the same for machines
 
-exit codes: 0 fine, 1 failure, 2 usage, 3 no such trainer or it exited,
-4 not permitted, 5 a --fail-if tripped, 130 interrupted"""
+exit codes: {EXIT_CODES}"""
 
 _EXAMPLES = {
     "attach": """\

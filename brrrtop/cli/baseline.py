@@ -19,7 +19,7 @@ def loaded(options: Options) -> Baseline | None:
     """
     if options.baseline is None:
         return None
-    from brrrtop.advisories.steady import parted
+    from brrrtop.advisories.ranking import parted
 
     found = _read(options.baseline, options.force)
     return replace(found, advisories=parted(found.advisories, options.silenced)[0])
@@ -27,8 +27,8 @@ def loaded(options: Options) -> Baseline | None:
 
 @cache
 def _read(path: str, force: bool) -> Baseline:
+    from brrrtop.session.analyze import analyze
     from brrrtop.session.baseline import baseline_of
-    from brrrtop.session.whole import analyze
     from brrrtop.sources.registry import open_source
 
     source = open_source(path, force)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
-from brrrtop.cli import colours, output, settings
+from brrrtop.cli import settings, show
 from brrrtop.cli.options import Options
 from brrrtop.cli.signals import uninterrupted
 from brrrtop.model.host import Host, HostTrainer
 from brrrtop.text.printable import printable
 from collectors.gpu.nvidia.overview import GpuOverview
 from collectors.process import process as processes
-from collectors.process.candidates import Candidate, candidates
+from collectors.process.candidates import Candidate, candidates, shortened
 
 FIRST_S = 1.0
 """How long the first picture waits for the GPUs."""
@@ -42,11 +40,10 @@ class HostReader:
 
 
 def _shown(one: Candidate) -> HostTrainer:
-    program, space, rest = one.command.partition(" ")
     return HostTrainer(
         pid=one.pid,
         user=printable(processes.user_name(one.process.uid)),
-        command=printable(f"{program.rpartition('/')[2]}{space}{rest}"),
+        command=printable(shortened(one.command)),
         on_gpu=one.on_gpu,
         rank=one.rank,
     )
@@ -56,16 +53,10 @@ def choose(options: Options) -> tuple[Candidate, bool] | None:
     """The trainer somebody chose, and whether the agent may enter it; None: nobody was chosen."""
     with uninterrupted():
         from brrrtop.tui.home import HomeApp
-        from brrrtop.tui.palette import THEMES, Palette
 
     reader = HostReader()
     try:
-        kept = settings.load()
-        chosen = options.theme or (kept.theme if kept.theme in THEMES else None)
-        colour = not (options.no_color or os.environ.get("NO_COLOR"))
-        ascii_only = options.ascii or not output.speaks_unicode()
-        app = HomeApp(reader.read, Palette(colours.theme(os.environ, chosen), colour, ascii_only))
-        answer = app.run()
+        answer = HomeApp(reader.read, show.palette_of(options, settings.load())).run()
     finally:
         reader.close()
     if answer is None or answer[0] not in reader.found:

@@ -9,9 +9,9 @@ from brrrtop.cli.live_job import rank_options
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.job_session import Member
+from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob, LiveRank
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from collectors.attach.client import Client
 from collectors.attach.launch import Launched
 from collectors.errors import CollectorError

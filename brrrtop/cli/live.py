@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from brrrtop.cli import baseline, output, show
@@ -17,10 +18,10 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol import requests
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
+from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
 from brrrtop.session.restart import RestartedProcesses, RestartingSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.recording import RecordingWriter
@@ -100,9 +101,7 @@ def _feeds(pid: int | None, options: Options) -> list[Feed]:
 
 def plain(source: LiveSource, options: Options) -> LiveSession:
     """A driver for reports, which end with the trainer."""
-    return LiveSession(
-        Session(source, device_id=options.gpu, baseline=baseline.loaded(options)), source
-    )
+    return LiveSession(_session(source, options), source)
 
 
 def followed(
@@ -131,15 +130,33 @@ def watch(
     Raises:
         GateTripped: A gate held for long enough.
     """
-    lines = not options.once and (options.json or bool(gates))
-    on_screen = not (options.once or lines) and show.on_a_terminal()
-    driver = followed(source, options, successors) if on_screen else plain(source, options)
+    reports = options.once or options.json or bool(gates)
+    if not reports and show.on_a_terminal():
+        screened = followed(source, options, successors)
+        return shown(screened, options, gates, source.info.label)
+    driver = plain(source, options)
+    once = partial(_once, driver, source, options, gates)
+    return shown(driver, options, gates, source.info.label, once)
+
+
+def shown(
+    driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate.Gate], label: str,
+    once: Callable[[], int] | None = None,
+) -> int:  # fmt: skip
+    """A driver in the way the options and the terminal ask for; closed at the end.
+
+    Args:
+        once: Writes the one report; None: there is a terminal for the screen.
+
+    Raises:
+        GateTripped: A gate held for long enough.
+    """
     try:
-        if on_screen:
-            return show.screen(driver, options, source.info.label)
-        if lines:
+        if not options.once and (options.json or gates):
             return _lines(driver, options, gates)
-        return _once(driver, source, options, gates)
+        if once is None or (not options.once and show.on_a_terminal()):
+            return show.screen(driver, options, label)
+        return once()
     finally:
         with suppress(KeyboardInterrupt):
             left(driver)
@@ -191,16 +208,16 @@ def _once(
     return 0
 
 
-def _lines(driver: LiveSession, options: Options, gates: Sequence[gate.Gate]) -> int:
+def _lines(driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate.Gate]) -> int:
     """A line of JSON each interval until the trainer ends; gates are judged on the way.
 
     Raises:
         NoTrainer: It ended, and there was no gate that it has passed by that.
     """
-
     told: set[str] = set()
-
-    def look(snapshot: Snapshot) -> None:
+    next_s = time.monotonic()
+    while True:
+        snapshot = driver.advance()
         if options.json:
             output.report(snapshot, options)
         else:  # a gate that waits and waits shall say for what
@@ -210,21 +227,11 @@ def _lines(driver: LiveSession, options: Options, gates: Sequence[gate.Gate]) ->
         for one in gates:
             if one.trips(snapshot):
                 raise gate.tripped(one)
-
-    until_ended(driver, options.interval, look)
+        if snapshot.freshness is Freshness.ENDED:
+            break
+        next_s = max(next_s + options.interval, time.monotonic())
+        time.sleep(max(0.0, next_s - time.monotonic()))
     gate.finish(gates)
     if not gates:
         raise NoTrainer(driver.ended or "the trainer ended")
     return 0
-
-
-def until_ended(driver: LiveSession, interval_s: float, look: Callable[[Snapshot], None]) -> None:
-    """Advances at a steady pace until the source ends."""
-    next_s = time.monotonic()
-    while True:
-        snapshot = driver.advance()
-        look(snapshot)
-        if snapshot.freshness is Freshness.ENDED:
-            return
-        next_s = max(next_s + interval_s, time.monotonic())
-        time.sleep(max(0.0, next_s - time.monotonic()))

@@ -6,18 +6,18 @@ import copy
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from brrrtop.cli import fail_if as gate
-from brrrtop.cli import live, output, show
+from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer
-from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.snapshot import Freshness
 from brrrtop.session.job_session import Member
+from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob, LiveRank
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from collectors.attach.attach import Attached, attach
 from collectors.attach.files import AgentFiles
 from collectors.errors import CollectorError
@@ -101,63 +101,24 @@ def watch(
                 f"none of the {len(ranks)} ranks can be attached to: {ranks[0].member.why}"
             )
         output.say(f"watching {len(seen)} of {len(ranks)} ranks of the job on this host")
-        return shown(LiveJob(ranks, processes.newcomers, options.silenced), options, gates)
+        job = LiveJob(ranks, processes.newcomers, options.silenced)
+        once = partial(_once, job, options, gates)
+        return live.shown(job, options, gates, "all ranks of the job", once)
     finally:
         processes.leave()
 
 
-def shown(job: LiveJob, options: Options, gates: tuple[gate.Gate, ...]) -> int:
-    """The job in the way the options and the terminal ask for; closed at the end.
-
-    Raises:
-        GateTripped: A gate held for long enough.
-        NoTrainer: All ranks ended, and no gate was to be passed by that.
-    """
-    lines = not options.once and (options.json or bool(gates))
-    try:
-        if not (options.once or lines) and show.on_a_terminal():
-            return show.screen(job, options, "all ranks of the job")
-        if lines:
-            return _lines(job, options, gates)
-        snapshot = _once(job, options)
-        output.report(snapshot, options)
-        gate.check(gates, snapshot)
-        return 0
-    finally:
-        with suppress(KeyboardInterrupt):
-            job.close()
-            if job.recording_stopped is not None:
-                output.say(f"brrrtop: {job.recording_stopped}")
-
-
-def _once(job: LiveJob, options: Options) -> Snapshot:
-    """The first snapshot in which ranks are compared, or the last one before patience ends."""
+def _once(job: LiveJob, options: Options, gates: Sequence[gate.Gate]) -> int:
+    """A report of the first snapshot in which ranks are compared, or of the last before patience ends."""
     deadline_s = time.monotonic() + live.FIRST_VERDICT_S
     while True:
         snapshot = job.advance()
-        if snapshot.job is not None and snapshot.job.together_ns:
-            return snapshot
-        if time.monotonic() > deadline_s:
-            return snapshot
+        compared = snapshot.job is not None and snapshot.job.together_ns
+        if compared or time.monotonic() > deadline_s:
+            break
         if snapshot.freshness is Freshness.ENDED:
             raise NoTrainer("all ranks ended before they could be judged")
         time.sleep(min(options.interval, 0.1))
-
-
-def _lines(job: LiveJob, options: Options, gates: tuple[gate.Gate, ...]) -> int:
-    next_s = time.monotonic()
-    while True:
-        snapshot = job.advance()
-        if options.json:
-            output.report(snapshot, options)
-        for one in gates:
-            if one.trips(snapshot):
-                raise gate.tripped(one)
-        if snapshot.freshness is Freshness.ENDED:
-            break
-        next_s = max(next_s + options.interval, time.monotonic())
-        time.sleep(max(0.0, next_s - time.monotonic()))
-    gate.finish(gates)
-    if not gates:
-        raise NoTrainer(job.ended or "the ranks ended")
+    output.report(snapshot, options)
+    gate.check(gates, snapshot)
     return 0

@@ -37,7 +37,7 @@ def _lines() -> Iterator[str]:
         yield _escaped(one.description or "")
         yield from _options(one)
         yield from _epilog(one.epilog or "")
-    yield from _exit_codes(parser.epilog or "")
+    yield from _exit_codes()
     yield ".SH ENVIRONMENT"
     for name, meaning in _FILES:
         yield from (".TP", f".B {name}", meaning)
@@ -76,10 +76,9 @@ def _epilog(text: str) -> Iterator[str]:
             yield from (".nf", ".RS", *map(_escaped, typed), ".RE", ".fi")
 
 
-def _exit_codes(epilog: str) -> Iterator[str]:
-    told = epilog.partition("exit codes: ")[2]
+def _exit_codes() -> Iterator[str]:
     yield ".SH EXIT STATUS"
-    for code, meaning in re.findall(r"(\d+) ([^,]+)", " ".join(told.split())):
+    for code, meaning in re.findall(r"(\d+) ([^,]+)", " ".join(arguments.EXIT_CODES.split())):
         yield from (".TP", f".B {code}", _escaped(meaning))
 
 

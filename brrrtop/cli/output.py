@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TextIO
 
 from brrrtop.cli.options import Options
 from brrrtop.model.snapshot import Snapshot
@@ -11,7 +12,8 @@ from brrrtop.text.printable import printable, printable_lines
 
 def report_text(snapshot: Snapshot, options: Options) -> str:
     """The report as asked for: JSON (indented for a person at a terminal) or text."""
-    from brrrtop.views.report import to_json, to_text
+    from brrrtop.views.json_report import to_json
+    from brrrtop.views.text import to_text
 
     if options.json:
         indent = 2 if sys.stdout.isatty() and options.once else None
@@ -21,14 +23,18 @@ def report_text(snapshot: Snapshot, options: Options) -> str:
         from brrrtop.views.text import in_ascii
 
         text = to_brief(snapshot)
-        return in_ascii(text) if options.ascii or not speaks_unicode() else text
-    return to_text(snapshot, ascii_only=options.ascii or not speaks_unicode())
+        return in_ascii(text) if only_ascii(options) else text
+    return to_text(snapshot, only_ascii(options))
 
 
-def speaks_unicode() -> bool:
-    """Whether stdout's encoding can carry the signs of the report."""
+def only_ascii(options: Options) -> bool:
+    """It was asked for, or stdout's encoding cannot carry the signs of the report."""
+    return options.ascii or not _carries("–█·", sys.stdout)
+
+
+def _carries(text: str, stream: TextIO) -> bool:
     try:
-        "–█·".encode(sys.stdout.encoding or "ascii")
+        text.encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
@@ -48,18 +54,12 @@ def write(text: str) -> None:
 def say(sentence: str) -> None:
     """Narration, for whoever watches; silent when nobody can."""
     if sys.stderr is not None:
-        print(_for_stderr(printable_lines(sentence)), file=sys.stderr, flush=True)
+        text = printable_lines(sentence)
+        if not _carries(text, sys.stderr):
+            from brrrtop.views.text import in_ascii
 
-
-def _for_stderr(text: str) -> str:
-    """In ASCII where stderr can carry no more."""
-    try:
-        text.encode(sys.stderr.encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        from brrrtop.views.text import in_ascii
-
-        return in_ascii(text)
-    return text
+            text = in_ascii(text)
+        print(text, file=sys.stderr, flush=True)
 
 
 def confirmed(question: str) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from brrrtop.cli import output, show
@@ -10,10 +11,10 @@ from brrrtop.cli.opening_view import FromFirstActivity
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.analyze import analyze_rank
 from brrrtop.session.job import RankView, job_of, odd_one, rank_of, require_one_job, with_job
 from brrrtop.session.job_session import JobFiles, JobReplay, JobSession, Member
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze_rank
 from brrrtop.sources.registry import open_source
 
 ENDINGS = (".brrr", ".json", ".json.gz")
@@ -91,10 +92,16 @@ def _read(file: str, label: str, options: Options) -> RankView:
         )
     finally:
         source.close()
-    return RankView(file, label, rank_of(snapshot, label), snapshot, window)
+    world = snapshot.source.world
+    return RankView(file, label, rank_of(snapshot, label), snapshot, window, world=world)
 
 
-def replay(files: Sequence[str], options: Options) -> int:
+def _view(member: Member) -> RankView:
+    world = member.session.source.info.world if member.session is not None else None
+    return RankView(member.key, member.label, member.rank, world=world)
+
+
+def replay(files: Sequence[str], options: Options, *, loop: bool = False) -> int:
     """All ranks on the screen, or off a terminal one report of the whole.
 
     Raises:
@@ -108,12 +115,15 @@ def replay(files: Sequence[str], options: Options) -> int:
             )
         output.report(read_all(files, options), options)
         return 0
-    driver = open_job(files, options)
+    driver = open_job(files, options, loop=loop)
     show.to_first_verdict(driver)
     return show.screen(driver, options, f"{len(files)} ranks")
 
 
-def open_job(files: Sequence[str], options: Options) -> JobReplay:
+def open_job(
+    files: Sequence[str], options: Options, *, loop: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+) -> JobReplay:  # fmt: skip
     """All ranks under one playhead.
 
     Raises:
@@ -137,5 +147,6 @@ def open_job(files: Sequence[str], options: Options) -> JobReplay:
         members.append(Member(file, label, number, session))
     if first is not None and all(one.session is None for one in members):
         raise first
-    require_one_job([RankView(one.key, one.label, one.rank) for one in members])
-    return JobReplay(JobFiles(JobSession(members, options.silenced)), speed=options.speed)
+    require_one_job([_view(one) for one in members])
+    job = JobFiles(JobSession(members, options.silenced))
+    return JobReplay(job, speed=options.speed, loop=loop, clock=clock)

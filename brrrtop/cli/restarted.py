@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import copy
-import os
 import time
 from pathlib import Path
 
 from brrrtop.cli import live
-from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from brrrtop.session.restart import RestartedProcess
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import free_name
 from collectors.attach import attach as attaching
+from collectors.attach.agent_library import agent_files
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
+from collectors.process import proc
 from collectors.process.candidates import Candidate, candidates
 from collectors.process.process import Process, read
 
@@ -23,7 +23,6 @@ UNNOTICED_S = 3.0
 """A trainer's end is noticed this much later at most, besides the interval between two looks."""
 IMPORTS_S = 15.0
 """A trainer without a GPU context is past its imports by then."""
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class RestartedProcesses:
@@ -48,12 +47,14 @@ class RestartedProcesses:
     def look(self) -> RestartedProcess | None:
         """The one that fits best now; the first call follows the end closely."""
         if self._since_s is None:
-            self._since_s = _boot_s() - UNNOTICED_S - self._options.interval
+            self._since_s = (
+                time.clock_gettime(time.CLOCK_BOOTTIME) - UNNOTICED_S - self._options.interval
+            )
         found = [one for one in candidates(matching=self._fits) if self._is_trainer(one)]
         if not found:
             return None
         one = found[0]
-        ready = one.on_gpu or _age_s(one.process) >= IMPORTS_S
+        ready = one.on_gpu or proc.age_s(one.process.start_ticks) >= IMPORTS_S
         return RestartedProcess(one.pid, ready, len(found) == 1)
 
     def _fits(self, process: Process) -> bool:
@@ -61,7 +62,7 @@ class RestartedProcesses:
         if (process.uid, process.cmdline) != (mine.uid, mine.cmdline):
             return False
         since_s = self._since_s or 0.0
-        return process.start_ticks / _TICKS >= since_s and _cwd(process) == self._cwd
+        return process.start_ticks / proc.TICKS_PER_S >= since_s and _cwd(process) == self._cwd
 
     def _is_trainer(self, one: Candidate) -> bool:
         same_rank = self._rank is None or one.rank is None or one.rank == self._rank
@@ -76,7 +77,7 @@ class RestartedProcesses:
             process = read(pid)
             client = None
             if self._agent:
-                attached = attaching.attach(pid, attach.agent_files())
+                attached = attaching.attach(pid, agent_files())
                 self._attached.append(attached)
                 client = attached.client
             source = live.open_live(client, pid, options, " ".join(process.cmdline))
@@ -103,11 +104,3 @@ def _rank(process: Process) -> int | None:
         return process.ranks.get("RANK", process.ranks.get("SLURM_PROCID"))
     except (NotPermitted, NoSuchProcess):
         return None
-
-
-def _boot_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _age_s(process: Process) -> float:
-    return _boot_s() - process.start_ticks / _TICKS

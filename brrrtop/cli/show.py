@@ -34,10 +34,12 @@ SERVED = "TEXTUAL_DRIVER"
 """Set where a browser is the terminal."""
 
 if TYPE_CHECKING:
+    from brrrtop.model.settings import Settings
     from brrrtop.model.snapshot import Snapshot
     from brrrtop.session.replay import Replay
     from brrrtop.sources.source import Source
     from brrrtop.tui.driver import Driver
+    from brrrtop.tui.palette import Palette
 
 
 def on_a_terminal() -> bool:
@@ -70,13 +72,9 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with uninterrupted():
         from brrrtop.tui.app import BACK, INTERRUPTED, BrrrtopApp
-        from brrrtop.tui.palette import THEMES, Palette
 
-    colour = not (options.no_color or os.environ.get("NO_COLOR"))
-    ascii_only = options.ascii or not output.speaks_unicode()
     kept = settings.load()
-    chosen = options.theme or (kept.theme if kept.theme in THEMES else None)
-    palette = Palette(colours.theme(os.environ, chosen), colour, ascii_only)
+    palette = palette_of(options, kept)
     app = BrrrtopApp(
         driver,
         interval_s=options.interval,
@@ -95,8 +93,17 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     if app.return_code == BACK:
         return HOME
     for line in parting_lines(app.snapshot, options):
-        output.say(in_ascii(line) if ascii_only else line)
+        output.say(in_ascii(line) if palette.ascii else line)
     return INTERRUPTED if app.return_code is None else app.return_code
+
+
+def palette_of(options: Options, kept: Settings) -> Palette:
+    """How the screen is drawn on this terminal."""
+    from brrrtop.tui.palette import THEMES, Palette
+
+    colour = not (options.no_color or os.environ.get("NO_COLOR"))
+    chosen = options.theme or (kept.theme if kept.theme in THEMES else None)
+    return Palette(colours.theme(os.environ, chosen), colour, output.only_ascii(options))
 
 
 def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
@@ -147,7 +154,7 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
     if options.json and not options.once:
         return _lines(source, options)
     if options.once or not on_a_terminal():
-        from brrrtop.session.whole import analyze
+        from brrrtop.session.analyze import analyze
 
         before = baseline.loaded(options)
         trimmed = before is not None

@@ -38,6 +38,8 @@ class PrometheusServer:
                 f"{host}:{port} cannot be served on: {fault.strerror}",
                 "choose another: --listen HOST:PORT",
             ) from fault
+        self.port: int = self._server.server_port
+        """Where it listens; of its own choice for port 0."""
 
     def close(self) -> None:
         self._server.shutdown()

@@ -22,6 +22,11 @@ _PRECISIONS: tuple[tuple[str, str], ...] = (
     (r"f64|double", "fp64"),
     (r"sgemm|scudnn|ffma|simt|f32|float", "fp32"),
 )
+_TENSILE = re.compile(r"Cijk_[A-Z][a-z]+_[A-Z][a-z]+_(F8|B8|I8|B|H|S|D)(?=[A-Z0-9]*_)")
+"""rocBLAS and hipBLASLt (AMD): the type of what is multiplied leads its types."""
+_TENSILE_TYPES = {
+    "F8": "fp8", "B8": "fp8", "I8": "int8", "B": "bf16", "H": "fp16", "S": "fp32", "D": "fp64",
+}  # fmt: skip
 _SIMT = re.compile(
     r"sgemm|simt|[s]cudnn(?!\w*tensor)|ffma|f32f32_f32f32|_engine(<|_)float|winograd"
 )
@@ -58,7 +63,7 @@ _ONLY_READS = re.compile(
     r"RowwiseMoments|batch_norm_(collect_statistics|backward_reduce)|WelfordOps"
 )
 _OPAQUE = re.compile(r"OpaqueType<(\d+)")
-_TILE = re.compile(r"(?:_|tilesize)(\d{1,3})x(\d{1,3})(?:x\d+)?_")
+_TILE = re.compile(r"(?:_|tilesize|_MT)(\d{1,3})x(\d{1,3})(?:x\d+)?_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,9 @@ def _precision(name: str) -> str | None:
     nvjet = re.search(r"nvjet_(?:sm\d+_)?([a-z])([a-z])([a-z])_", name)
     if nvjet:
         return _NVJET_LETTER.get(nvjet.group(1))
+    tensile = _TENSILE.search(name)
+    if tensile:
+        return _TENSILE_TYPES[tensile.group(1)]
     for pattern, precision in _PRECISIONS:
         if re.search(pattern, name):
             return precision

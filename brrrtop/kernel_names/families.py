@@ -43,8 +43,8 @@ FAMILIES: tuple[Family, ...] = (
        r"|get_dispatch_layout|deep_ep::|nvshmem",
        "dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>"),
     _f("copy", COPY, r"^Memcpy (HtoD|DtoH|PtoP|HtoA|AtoH|HtoH)", "Memcpy HtoD (Pinned -> Device)"),
-    _f("copy", MEMORY, r"^Memcpy (DtoD|DtoA|AtoD|AtoA|Device)|^\[CUDA memcpy", "Memcpy DtoD (Device -> Device)"),
-    _f("memset", MEMORY, r"^Memset|^\[CUDA memset", "Memset (Device)"),
+    _f("copy", MEMORY, r"^Memcpy (DtoD|DtoA|AtoD|AtoA|Device)|^\[CUDA memcpy|^__amd_rocclr_copy", "Memcpy DtoD (Device -> Device)"),
+    _f("memset", MEMORY, r"^Memset|^\[CUDA memset|^__amd_rocclr_fill", "Memset (Device)"),
     _f("gemm", COMPUTE, r"^triton_tem_.*(mm|conv)|^triton_mm", "triton_tem_fused_addmm_relu_3"),
     _f("attention", COMPUTE, r"^triton_tem_.*(attention|sdpa)", "triton_tem_fused_flex_attention_0"),
     _f("fused", MEMORY, r"^triton_(poi|red|per|for|split_scan|helper)_|^triton__\d|^triton_.*fused",
@@ -59,7 +59,7 @@ FAMILIES: tuple[Family, ...] = (
     _f("attention", COMPUTE,
        r"flash_(fwd|bwd)|flash::|[fF]lashAttn|flashattn|FlashAttention|fmha|_sdpa_|sdpa_sm|attention_kernel_batched|"
        r"AttentionKernel|attn_fwd|attn_bwd|_attn_|flex_attention|mha_(fwd|bwd|varlen)|Batch(Prefill|Decode)|"
-       r"Single(Prefill|Decode)|paged_attention|unified_attention|flash_mla|_fwd_kernel_flash|compute_attn|fused_attention",
+       r"Single(Prefill|Decode)|paged_attention|unified_attention|flash_mla|_fwd_kernel_flash|compute_attn|fused_attention|^sage_fwd",
        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"),
     _f("attention-aux", MEMORY, r"compute_dot_do_o|convert_dq_to_16bits|cudnn::fusion::",
        "void cudnn::fusion::compute_dot_do_o_specialized<true, 128>(void const*, void const*, void*)"),
@@ -88,6 +88,9 @@ FAMILIES: tuple[Family, ...] = (
     _f("conv-transform", MEMORY, r"reduce_wgrad|flip_filter|init_device_workspace|"
        r"fft2d_(r2c|c2r)|region_transform", "cudnn::cnn::reduce_wgrad_nchw_helper<float, float, 512>"),
     _f("conv", COMPUTE,
+       r"igemm_(fwd|bwd|wrw)_gtc|grouped_conv_(fwd|bwd)|GridwiseConv|naive_conv_|miopen(Sp3Asm|GcnAsm)?Conv|MIOpenConv|mlir_gen_igemm",
+       "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt128x128x32_wt32x32x8_ws1x1_wr2x2"),
+    _f("conv", COMPUTE,
        r"(fprop|dgrad|wgrad)(?!.*(reduce_wgrad|Offsets|SplitK|Winograd|Wgrad))|implicit_gemm|ImplicitGemm|[sh]\d*cudnn_|"
        r"precomputed_convolve|implicit_convolve|cudnn::(detail::(?!bn_)|gemm)|conv_?depthwise|gcgemm|fft2d",
        "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_cudnn"),
@@ -112,7 +115,7 @@ FAMILIES: tuple[Family, ...] = (
        r"fft_(symm_)?(r2c|c2r)|real_complex_args_t|packR2C|unpackC2R|bluestein",
        "void vector_fft_r2c<2048u, EPT<16u>, 1u, 10u, (padding_t)70, (twiddle_t)0, unsigned int, float>"),
     _f("norm", MEMORY,
-       r"layer_?norm|LayerNorm|[rR][mM][sS]_?[nN]orm|batch_?norm|bn_(fw|bw)|BatchNorm|group_?norm|GroupNorm|instance_norm|"
+       r"MIOpenBatchNorm|layer_?norm|LayerNorm|[rR][mM][sS]_?[nN]orm|batch_?norm|bn_(fw|bw)|BatchNorm|group_?norm|GroupNorm|instance_norm|"
        r"ln_(fwd|bwd)|GammaBeta|RowwiseMoments|ComputeInternalGradients|ComputeFusedParams|[wW]elford|_norm_",
        "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel_vectorized<c10::BFloat16, float>"),
     _f("softmax", MEMORY, r"[sS]oft_?[mM]ax|cross_entropy|nll_loss|cunn_|NllLoss",
@@ -129,26 +132,26 @@ FAMILIES: tuple[Family, ...] = (
        "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true>"),
     _f("sort", MEMORY,
        r"cub::|[rR]adix_?[sS]ort|DeviceScan|DeviceReduce|DeviceSelect|thrust::|bitonic|[tT]op_?[kK]|SegmentedSort|"
-       r"MergeSort|kernelHistogram|tensor_kernel_scan|cumsum|unrolled_scan",
+       r"MergeSort|kernelHistogram|rocprim::|tensor_kernel_scan|cumsum|unrolled_scan",
        "void cub::DeviceScanKernel<cub::DeviceScanPolicy<int, std::plus<int> >::Policy900>"),
     _f("random", MEMORY, r"[dD]istribution|dropout|bernoulli|multinomial|curand|random_",
        "void at::native::(anonymous namespace)::fused_dropout_kernel_vec<c10::BFloat16, float, unsigned int, 1, 8, bool>"),
     _f("concat", MEMORY, r"CatArray|concat|split_with_sizes|chunk_cat|_copy_tensor",
        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<OpaqueType<2u>, unsigned int, 4, 64, 64>"),
     _f("pool", MEMORY,
-       r"max_?pool|avg_?pool|average_pool|adaptive|pooling|upsample|interpolate|grid_sampler|bilinear_sampler|roi_align|\bnms|im2col|"
+       r"max_?pool|avg_?pool|average_pool|adaptive|pooling|upsample|interpolate|grid_sampler|bilinear_sampler|roi_align|\bnms|im2col|Im2d2Col|Col2Im2d|"
        r"col2im|unfold|vol2col",
        "void at::native::(anonymous namespace)::max_pool_forward_nhwc<c10::BFloat16, int>"),
     _f("reduction", MEMORY, r"reduce_kernel|segment_reduce|^reduction_\w+_kernel$|reduceNoOrder|_reduce|ReduceOp|norm_kernel|sum_kernel",
        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float, float, float>>>"),
     _f("routing", MEMORY, r"moe|routing|expert|fused_mapping|expand_to_fused|sort_chunks|permute|unpermute",
        "moe::dev::routing::routingIndicesHistogramKernel"),
-    _f("kv-cache", MEMORY, r"reshape_and_cache|concat_and_cache|copy_page|page_indices|kv_cache|copy_blocks",
+    _f("kv-cache", MEMORY, r"reshape_and_cache|concat_and_cache|copy_page|page_indices|kv_?cache|copy_blocks",
        "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16>"),
     _f("rearrange", MEMORY, r"roll_cuda_kernel|triu_tril_kernel|flip_cuda_kernel",
        "void at::native::(anonymous namespace)::roll_cuda_kernel<c10::BFloat16>(c10::BFloat16 const*, c10::BFloat16*, long)"),
     _f("elementwise", MEMORY, r"^[a-z0-9_]+_kernel_kernel$|_kernel_vectorized\d+_kernel", "abs_kernel_kernel"),
-    _f("elementwise", MEMORY, r"elementwise|element_wise|pointwise",
+    _f("elementwise", MEMORY, r"elementwise|element_wise|pointwise|SubTensorOp|OpTensor",
        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda>>"),
     _f("activation", MEMORY, r"act_and_mul|silu|gelu|swiglu|geglu|relu|glu_|rotary|rope|liger",
        "void vllm::act_and_mul_kernel<c10::BFloat16, silu_kernel<c10::BFloat16>, true>"),

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from brrrtop.model.advice import Advisory
-from brrrtop.model.estimate import Estimate
+from brrrtop.model.estimate import Estimate, Regime
+from brrrtop.model.tables import StrEnum
+
+NOISE = 0.02
+"""A step time that moved less than 2 % has not moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,24 @@ class Experiment:
     """Nothing else changed with it; else the reading is of all changes together."""
 
 
+class Outcome(StrEnum):
+    """Of a change, by the length of a step."""
+
+    UNKNOWN = "unknown"
+    SAME = "same"
+    FASTER = "faster"
+    SLOWER = "slower"
+
+
+def outcome(speedup: float | None) -> Outcome:
+    """What came of a change that made steps so many times as fast; None: nobody knows."""
+    if speedup is None:
+        return Outcome.UNKNOWN
+    if abs(speedup - 1) < NOISE:
+        return Outcome.SAME
+    return Outcome.FASTER if speedup > 1 else Outcome.SLOWER
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Two estimates of one trainer, side by side."""
@@ -85,6 +107,12 @@ class Comparison:
     experiments: tuple[Experiment, ...] = ()
     steps: tuple[float | None, float | None] = (None, None)
     """How many each side's times are the mean of; seldom whole numbers. None: not known."""
+    regimes: tuple[Regime, Regime] = (Regime.UNKNOWN, Regime.UNKNOWN)
+    """Before and after."""
+
+    @property
+    def outcome(self) -> Outcome:
+        return outcome(self.speedup)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,6 +41,14 @@ def clip(starts: I8, ends: I8, low: int, high: int) -> tuple[I8, I8]:
     return clipped, np.maximum(np.clip(ends, low, high), clipped)
 
 
+def holders(starts: I8, ends: I8, times: I8) -> I8:
+    """Row of the sorted, disjoint interval that each time lies in; -1: in none."""
+    at = np.searchsorted(starts, times, "right") - 1
+    if not len(starts):
+        return at
+    return np.where((at >= 0) & (times < ends[np.maximum(at, 0)]), at, -1)
+
+
 def total(starts: I8, ends: I8) -> int:
     """Summed length."""
     return int((ends - starts).sum())

@@ -68,6 +68,8 @@ class Event:
     kind: str
     """`regime`, `stall`, `recompile`, `throttle`, `trainer`, `profiler`, …"""
     says: str
+    failed: bool = False
+    """What somebody asked for did not come about. Not recorded: only who asked needs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class SourceInfo:
     """Where the frames come from."""
 
     kind: str
-    """`live`, `recording`, `kineto` or `memory`."""
+    """`live`, `recording`, `memory`, or by which profiler a trace is: `kineto`, `nsys`."""
     label: str
     """File name or `pid 4711`."""
     pid: int | None = None
@@ -97,6 +99,8 @@ class SourceInfo:
     """What feeds this: `trace`, `continuous`, `bursts`, `nvml`, …"""
     notes: tuple[str, ...] = ()
     """What a reader must know: truncated, recovered, converted from."""
+    waits: frozenset[str] = frozenset()
+    """Of the notes, those that tell what is waited for: of no use once the source has ended."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

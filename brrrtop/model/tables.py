@@ -6,7 +6,7 @@ length per table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 from typing import Any
@@ -49,6 +49,12 @@ class Span:
         return self.t1_ns - self.t0_ns
 
 
+def edges(spans: Iterable[Span]) -> tuple[I8, I8]:
+    """Starts and ends of spans."""
+    pairs = np.array([(span.t0_ns, span.t1_ns) for span in spans], np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """What is known of one GPU; `None` where nobody said."""
@@ -66,6 +72,11 @@ class Device:
     bus_width_bits: int | None = None
     uuid: str | None = None
     mig: bool = False
+
+    @property
+    def is_amd(self) -> bool:
+        """By its name, which begins with its maker."""
+        return (self.name or "").startswith("AMD")
 
 
 class Columns:
@@ -142,6 +153,14 @@ class Links(Columns):
 
     correlations: I8
     op_ids: I8
+
+    def ops_of(self, correlations: I8) -> I8:
+        """Id of the op behind each launch; -1: none is known."""
+        if not len(self):
+            return np.full(len(correlations), -1, np.int64)
+        at = np.minimum(np.searchsorted(self.correlations, correlations), len(self) - 1)
+        known = (self.correlations[at] == correlations) & (correlations != 0)
+        return np.where(known, self.op_ids[at], -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

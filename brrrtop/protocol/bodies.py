@@ -78,15 +78,17 @@ class LogLine(Struct, array_like=True):
 
 
 class Status(Struct):
-    """What the agent or the monitor wants on the status line."""
+    """What the agent or the monitor wants on the status line: sentences, and codes to decide by."""
 
     tier: str | None = None
     state: str | None = None
+    code: str | None = None
     by: str | None = None
     says: str | None = None
     upkeep_ns: _Size | None = None
     worst_step_ns: _Size | None = None
     gauges: list[str] | None = None
+    facts: list[str] | None = None
     workers: str | None = None
     sampling: str | None = None
     burst: str | None = None

@@ -15,17 +15,17 @@ Readers skip kinds they do not know. A `wire` number in the hello that is larger
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.protocol import bodies
 from brrrtop.protocol.counter_samples import SAMPLE
+from brrrtop.protocol.status import add_codes
 from brrrtop.text.printable import is_printable_json, printable, printable_data
 
 WIRE_VERSION = 1
@@ -63,7 +63,8 @@ class Kind(IntEnum):
     LOSS = 12
     """JSON: running totals `{place: count}` of what existed and did not arrive."""
     STATUS = 13
-    """JSON: `{tier, state, says, ...}`: what the agent or monitor wants on the status line."""
+    """JSON: `{tier, state, code, says, ...}`: what the agent or monitor wants on the status line, and
+    the code to decide by (`status.StatusCode`; absent: of no use to a program)."""
     END = 14
     """JSON: `{reason}`; nothing follows from this side."""
     SAMPLES = 15  # of hardware counters, around traced spans
@@ -171,6 +172,10 @@ class WireError(Exception):
         self.action = action
 
 
+class NewerWire(WireError):
+    """The other side speaks a wire version that came after ours."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
     """One message. `body` is an array for record kinds, `dict[int, str]` for NAMES, else JSON data."""
@@ -179,12 +184,6 @@ class Frame:
     body: Any
     sent_ns: int = 0
     flags: int = 0
-
-
-def records(frame: Frame) -> npt.NDArray[np.void]:
-    """The structured array of a record frame."""
-    body: npt.NDArray[np.void] = frame.body
-    return body
 
 
 def _pack_names(names: dict[int, str]) -> bytes:
@@ -208,8 +207,12 @@ def _unpack_names(payload: bytes) -> dict[int, str]:
     return names
 
 
-def encode(frame: Frame) -> bytes:
-    """The frame as bytes, header included."""
+Turn = Callable[[int, bytes], bytes]
+"""The payload of a frame of this kind, in another order of its bytes."""
+
+
+def encode(frame: Frame, turned: Turn | None = None) -> bytes:
+    """The frame as bytes, header included; `turned` has the payload last."""
     if frame.kind in DTYPES:
         payload = np.ascontiguousarray(frame.body, DTYPES[frame.kind]).tobytes()
     elif frame.kind == Kind.NAMES:
@@ -218,6 +221,8 @@ def encode(frame: Frame) -> bytes:
         payload = msgspec.json.encode(frame.body)
     else:
         payload = bytes(frame.body)
+    if turned is not None:
+        payload = turned(frame.kind, payload)
     return HEADER.pack(len(payload), frame.kind, frame.flags, frame.sent_ns) + payload
 
 
@@ -235,23 +240,22 @@ def _decode(kind: int, flags: int, sent_ns: int, payload: bytes) -> Frame | None
         except ValueError as fault:
             what = Kind(kind).name
             raise WireError(f"a frame of kind {kind} ({what}) makes no sense: {fault}") from fault
-        return Frame(
-            kind, body if is_printable_json(payload) else printable_data(body), sent_ns, flags
-        )
+        if not is_printable_json(payload):
+            body = printable_data(body)
+        if kind == Kind.STATUS:
+            add_codes(body)
+        return Frame(kind, body, sent_ns, flags)
     return None
 
 
 class Decoder:
     """Bytes in any pieces → whole frames, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, turned: Turn | None = None) -> None:
+        """`turned` has each payload first."""
+        self._turned = turned
         self._held = bytearray()
         self._empty_count = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
-        return len(self._held)
 
     def feed(self, data: bytes) -> Iterator[Frame]:
         """The frames that became whole with `data`.
@@ -272,6 +276,8 @@ class Decoder:
                     break
                 payload = bytes(held[at + HEADER.size : at + HEADER.size + size])
                 at += HEADER.size + size
+                if self._turned is not None:
+                    payload = self._turned(kind, payload)
                 frame = _decode(kind, flags, sent_ns, payload)
                 self._empty_count = 0 if size and frame is not None else self._empty_count + 1
                 if self._empty_count > MOST_EMPTY_FRAMES:
@@ -295,7 +301,7 @@ def check_hello(hello: Any) -> None:
     if not isinstance(version, int) or version < 1:
         raise WireError("the hello has no wire version")
     if version > WIRE_VERSION:
-        raise WireError(
+        raise NewerWire(
             f"wire version {version} is newer than {WIRE_VERSION}, the newest this brrrtop reads",
             "upgrade brrrtop",
         )

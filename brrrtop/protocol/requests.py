@@ -21,7 +21,7 @@ class Op(IntEnum):
     CONTINUOUS = 3
     """Trace until told otherwise: `a` 1, else 0."""
     DETACH = 4
-    """Leave the trainer. With other monitors there only this one leaves, unless `DETACH_ALL`."""
+    """Leave the trainer. With other monitors there only this one leaves."""
     PING = 5
     """The monitor is awake. One that has pinged and then stays silent for 5 s gets no continuous
     tracing, and after 30 s it is let go. `a` 1: answer with a STATUS frame."""
@@ -47,13 +47,10 @@ class Wanted(IntFlag):
     """Trace although nobody can tell where the trainer launches (no torch): the user's choice."""
 
 
-DETACH_ALL = 1
-
-
-def control(op: Op, a: int = 0, b: int = 0, flags: int = 0) -> bytes:
+def control(op: Op, a: int = 0, b: int = 0) -> bytes:
     """One wish as a frame, header included."""
     header = HEADER.pack(_CONTROL.size, CONTROL_KIND, 0, time.time_ns())
-    return header + _CONTROL.pack(op, flags, a, b)
+    return header + _CONTROL.pack(op, 0, a, b)
 
 
 def burst(steps: int, longest_ns: int) -> bytes:
@@ -73,5 +70,5 @@ def kinds(wanted: Wanted) -> bytes:
     return control(Op.KINDS, int(wanted))
 
 
-def detach(everybody: bool = False) -> bytes:
-    return control(Op.DETACH, flags=DETACH_ALL if everybody else 0)
+def detach() -> bytes:
+    return control(Op.DETACH)

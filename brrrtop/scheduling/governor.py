@@ -18,7 +18,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.agent_overhead import AgentOverhead
 from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
 from brrrtop.scheduling.first_burst import FirstBurst
-from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits, Stage
+from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits, Stage, Why
 from brrrtop.scheduling.step_cost import CostEstimate, StepCost
 from brrrtop.text import units
 
@@ -34,8 +34,6 @@ _NS_PER_RECORD = 1_500
 
 _GOLDEN = 0.618034
 """Its multiples, modulo 1, keep apart from each other better than those of any other number."""
-
-_DUE = "its time has come"
 
 
 class Governor:
@@ -121,7 +119,7 @@ class Governor:
         if could and not self._able and self._asked_ns is not None:
             self._asked_ns, self._ended_ns = None, self._clock_ns
         if self._able and not could and self._bursts:
-            self._want("tracing is possible again")
+            self._want(Why.POSSIBLE)
 
     def add_gauge(self, device: int, metric: int, value: float) -> None:
         """A reading between 0 and 1; those of other metrics are ignored."""
@@ -143,7 +141,7 @@ class Governor:
 
     def want_burst(self) -> None:
         """Somebody pressed the key: the next decision is a burst, whatever the credit."""
-        self._wanted, self._asked_by_hand = "asked for", True
+        self._wanted, self._asked_by_hand = Why.ASKED, True
 
     def want_shapes(self) -> None:
         """The ops of one step are wanted: a burst in which they can be recorded."""
@@ -189,9 +187,9 @@ class Governor:
         self._settle(now_ns)
         before, self._stage = self._stage, self.stage(now_ns)
         if self._bursts and before is not None and self._stage is None:
-            self._want("the trainer has begun its work")
+            self._want(Why.BEGUN)
         if self._bursts and step_moved(self.cost.untraced(48)):
-            self._want("the step time changed")
+            self._want(Why.CHANGED)
         why = self._reason(now_ns)
         return self._burst(now_ns, why) if why else None
 
@@ -271,11 +269,6 @@ class Governor:
         return self._bursts > 0
 
     @property
-    def pause_ns(self) -> int:
-        """The pause after the last burst, as planned now."""
-        return self._pause_ns
-
-    @property
     def tracing(self) -> bool:
         """A burst is under way, or everything is traced."""
         return self._asked_ns is not None or self._continuous_sent
@@ -332,11 +325,12 @@ class Governor:
         if self._bursts and self._arrived:
             self._records = self._arrived
         self._arrived = 0
-        rides = self.shapes_when_due and why == _DUE and self._pause_ns <= self.limits.pause_most_ns
+        rides = (
+            self.shapes_when_due and why is Why.DUE and self._pause_ns <= self.limits.pause_most_ns
+        )
         self._disturbed = self._with_shapes or rides
         if self._disturbed:  # the step after the first mark, or the one after that
             steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
-            why = f"{why}, with the shapes of one step"
         self._charged_ns = self._charge(steps)
         self._credit_ns -= self._charged_ns
         self._asked_ns, self._asked_longest_ns = now_ns, longest_ns
@@ -344,7 +338,8 @@ class Governor:
         self._wanted, self._asked_by_hand = None, False
         self._with_shapes, self.shapes_when_due = False, self.shapes_when_due and not rides
         self._bursts += 1
-        return Decision(Act.BURST, why, steps, longest_ns, self._disturbed)
+        says = f"{why}, with the shapes of one step" if self._disturbed else str(why)
+        return Decision(Act.BURST, says, steps, longest_ns, self._disturbed)
 
     def _is_over(self, now_ns: int) -> bool:
         """Whether the burst under way has ended; takes note of how."""
@@ -395,18 +390,18 @@ class Governor:
         if self.follows:
             return None
         if self._ended_ns is None:
-            return None if self._awaits_steps(now_ns) else "the first look"
+            return None if self._awaits_steps(now_ns) else Why.FIRST
         rested_ns = now_ns - self._ended_ns
         if self._wanted is not None and self._may_trigger(now_ns, rested_ns):
             self._triggered_ns = now_ns
             return self._wanted
         owed_ns = self._charge(self._plan()[0]) - self._credit_ns
         if self._beginning.lacks_a_step(now_ns, owed_ns):
-            return "the first look held no whole step"
+            return Why.NO_STEP
         # Spread over the steps' own rhythms, so that a slow step every N is not always hit.
         jitter = 1 + 0.2 * ((self._bursts * _GOLDEN) % 1.0)
         due = rested_ns >= self._pause_ns * jitter and self._credit_ns >= 0
-        return _DUE if due else None
+        return Why.DUE if due else None
 
     def _awaits_steps(self, now_ns: int) -> bool:
         return self._able and self._beginning.awaits_steps(now_ns)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from brrrtop.model.tables import StrEnum
+
 SECOND = 1_000_000_000
 
 SHAPES_STEPS = 2
@@ -62,6 +64,18 @@ class Stage(Enum):
     LOADING = "loading"
     COMPILING = "compiling"
     WARMING_UP = "warming-up"
+
+
+class Why(StrEnum):
+    """What makes a burst due, as the status line says it; a gauge that jumped is named besides."""
+
+    ASKED = "asked for"
+    FIRST = "the first look"
+    NO_STEP = "the first look held no whole step"
+    DUE = "its time has come"
+    BEGUN = "the trainer has begun its work"
+    CHANGED = "the step time changed"
+    POSSIBLE = "tracing is possible again"
 
 
 class Act(Enum):

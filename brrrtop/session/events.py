@@ -127,8 +127,8 @@ class EventLog:
         self._shaped(timeline, estimate, now_ns)
         self._seen_ns = now_ns
 
-    def _add(self, t_ns: int, kind: str, says: str) -> None:
-        self._lines[self._next] = Event(t_ns, kind, says)
+    def _add(self, t_ns: int, kind: str, says: str, failed: bool = False) -> None:
+        self._lines[self._next] = Event(t_ns, kind, says, failed)
         self._next += 1
         self._let_go()
 
@@ -237,14 +237,14 @@ class EventLog:
         refused = timeline.status.get("shapes")
         if isinstance(refused, list) and len(refused) == 2 and refused != self._refused:
             self._refused = refused
-            self._add(now_ns, "shapes", str(refused[1]))
+            self._add(now_ns, "shapes", str(refused[1]), failed=True)
         shapes = timeline.shapes
         outcome = (shapes.learned_ns, shapes.says)
         if outcome == self._shapes or (estimate is None and not shapes.says):
             return
         self._shapes = outcome
         if estimate is None or shapes.says:
-            self._add(now_ns, "shapes", shapes.says)
+            self._add(now_ns, "shapes", shapes.says, failed=True)
             return
         share = units.share(estimate.evidence_shares.get("L2", 0.0))
         ops = f"{units.count(shapes.op_count)} ops"

@@ -6,7 +6,8 @@ files (`JobReplay`) and live trainers (`LiveJob`) go through the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from brrrtop.errors import BrrrtopError
@@ -90,7 +91,7 @@ class JobSession:
                 one.rank = (
                     rank_of(snapshots.get(one.key), one.label) if one.rank is None else one.rank
                 )
-        judged = tuple((m.key, m.why, m.session and m.session.judged_to_ns) for m in self.members)
+        judged = tuple((m.key, m.why, m.session and m.session.verdicts) for m in self.members)
         if self._job is None or judged != self._judged:
             self._job = self._judge(snapshots)
             self._judged = judged
@@ -117,9 +118,13 @@ def _present(row: RankRow, snapshots: Mapping[str, Snapshot]) -> RankRow:
     snapshot = snapshots.get(row.key)
     if snapshot is None:
         return row
-    why = row.why
+    why, notes = row.why, snapshot.source.notes
     if snapshot.freshness is Freshness.ENDED and snapshot.source.kind == "live":
-        why = snapshot.source.notes[0] if snapshot.source.notes else "it ended"
+        why = notes[0] if notes else "it ended"
+    elif snapshot.estimate is None:
+        why = notes[0] if notes else why
+    elif row.estimate is None:
+        why = None  # it had said what it waited for
     return replace(row, gauges=snapshot.gauges, estimate=snapshot.estimate, why=why)
 
 
@@ -172,8 +177,11 @@ class JobFiles:
 class JobReplay(Replay):
     """A replay of several ranks."""
 
-    def __init__(self, files: JobFiles, *, speed: float | None = None) -> None:
-        super().__init__(files, speed=speed)  # type: ignore[arg-type]
+    def __init__(
+        self, files: JobFiles, *, speed: float | None = None, loop: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        super().__init__(files, speed=speed, loop=loop, clock=clock)  # type: ignore[arg-type]
         self._job = files.job
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.job_session import JobSession, Member
-from brrrtop.session.watching import LiveSession
+from brrrtop.session.live import LiveSession
 from brrrtop.sources.live import LiveSource
 
 LOOK_S = 5.0

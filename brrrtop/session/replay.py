@@ -16,7 +16,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Span
 from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.session import Session
-from brrrtop.session.whole import WholeFile
+from brrrtop.session.whole_file import WholeFile
 from brrrtop.timeline.windows import WINDOW_NS
 
 WATCHABLE_S = 30.0

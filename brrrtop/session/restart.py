@@ -15,8 +15,8 @@ from typing import Protocol
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.live import CAN, LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import CAN, LiveSession
 from brrrtop.sources.live import LiveSource
 
 LOOK_NS = 2_000_000_000

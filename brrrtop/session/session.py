@@ -7,26 +7,24 @@ trace go through the same lines.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.advisories.advise import Advice, advise
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate
-from brrrtop.analysis.step_picture import step_picture
-from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.host_tables import NO_TABLES
-from brrrtop.model.snapshot import Event, Freshness, Overhead, Snapshot, SourceInfo
-from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.snapshot import Event, Freshness, Overhead, Snapshot
 from brrrtop.model.tables import Gauges, Span, Window
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
+from brrrtop.session import verdict as verdicts
 from brrrtop.session.baseline import BaselineTracker
 from brrrtop.session.events import EventLog
 from brrrtop.session.history import History
+from brrrtop.session.verdict import Verdict
 from brrrtop.sources.source import Source
 from brrrtop.timeline import watched, windows
 from brrrtop.timeline.timeline import Timeline
@@ -59,16 +57,14 @@ class Session:
     def _begin(self) -> None:
         self.timeline = Timeline(self._keep_ns)
         self._history = History()
-        self._picture: StepPicture | None = None
         self._log = EventLog()
         self._steady = Steady(self._silenced)
         self._judged_to_ns = 0
         self._read_to_ns = 0
         self._looked = 0
-        self.judged: Analysis | None = None
-        self._others: tuple[Estimate, ...] = ()
-        self._advice = Advice()
-        self._tables = NO_TABLES
+        self._verdict: Verdict | None = None
+        self.verdicts = 0
+        """How many there were: a span is judged again when more is known of it."""
 
     def select_device(self, device_id: int | None) -> None:
         """The device that the next snapshots speak of; None: the busiest."""
@@ -84,9 +80,9 @@ class Session:
         return self._device_id
 
     @property
-    def judged_to_ns(self) -> int:
-        """End of what was judged last, in the source's time; 0 before that."""
-        return self._judged_to_ns
+    def judged(self) -> Analysis | None:
+        """What the newest verdict rests on, of the GPU shown; None before there is one."""
+        return self._verdict.shown if self._verdict else None
 
     def recorded(self, reach_ns: int) -> Window | None:
         """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
@@ -203,23 +199,19 @@ class Session:
         self._log.clock_fell(now_ns)
 
     def _judge(self, span: Span) -> None:
-        ids = self.timeline.active_devices(span)
-        if not ids:
+        every = verdicts.analyses(self.timeline, span)
+        if not every:
             return
-        shown = self._device_id if self._device_id in ids else ids[0]
-        everyone = {i: estimate(self.timeline.window(span, i)) for i in ids}
-        steps, now = everyone[shown].estimate.steps.count, self._read_to_ns
+        shown = verdicts.of_device(every, self._device_id)
+        steps, now = shown.estimate.steps.count, self._read_to_ns
         if windows.is_stump(self.timeline, now, steps) and not self._is_over(now):
             return
-        self.judged = everyone[shown]
-        self._others = tuple(everyone[i].estimate for i in ids)
-        self._history.add(self.judged)
-        self._picture = step_picture(self.judged)
-        self._advice = advise(self.judged)
-        self._tables = host_tables(self.judged, recorded=self.timeline.recorded_step(shown))
+        self._verdict = verdicts.verdict(self.timeline, every, shown)
+        self.verdicts += 1
+        self._history.add(shown)
         again = span.t1_ns <= self._judged_to_ns
-        self._steady.look(self._advice.given, again=again, t_ns=span.t1_ns)
-        self._marking.look(self.judged.estimate, self._part)
+        self._steady.look(self._verdict.advice.given, again=again, t_ns=span.t1_ns)
+        self._marking.look(shown.estimate, self._part)
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)
         self._judged_to_ns = span.t1_ns
@@ -244,28 +236,20 @@ class Session:
         span = self.source.span
         newest = self.timeline.newest_ns
         age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
-        return Snapshot(
-            source=self._info(),
-            freshness=self._freshness(age, now),
-            now_ns=now,
-            age_ns=age,
-            progress=_progress(span, now),
-            estimate=self.judged.estimate if self.judged else None,
-            devices=self._others,
-            advisories=self._steady.current if self.judged else (),
-            whatif=self._advice.whatif if self.judged else (),
-            whatif_after=self._advice.after if self.judged else (),
-            silenced=self._steady.quiet if self.judged else (),
-            tables=self._tables,
+        progress = _progress(span, now)
+        at = verdicts.snapshot(
+            self.source.info, self.timeline, self._freshness(age, now), now, age, progress
+        )
+        if self._verdict is not None:
+            at = verdicts.showing(at, self._verdict, self._steady.current, self._steady.quiet)
+        return replace(
+            at,
             gauges=latest,
             gauge_history=_history(gauges),
             history=self._history.points,
             since_attach=self._history.since_attach,
-            picture=self._picture,
             whole_ns=None if span is None else span.duration_ns,
             events=self._log.events,
-            lost_records=self.timeline.losses.get("records", 0),
-            zero_timestamps=self.timeline.losses.get("zero_timestamps", 0),
             overhead=Overhead(
                 latest.get(Metric.STEP_COST_SHARE),
                 latest.get(Metric.STEP_COST_ERROR_SHARE),
@@ -287,9 +271,6 @@ class Session:
         here = (table.device_ids == (shown or 0)) | (table.device_ids < 0)
         kept: Gauges = table.take(here)
         return kept
-
-    def _info(self) -> SourceInfo:
-        return self.source.info
 
     def _is_over(self, now: int) -> bool:
         span = self.source.span

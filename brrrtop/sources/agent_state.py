@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from brrrtop.protocol.status import UNHINDERED, StatusCode
 from brrrtop.scheduling.policy import UNABLE, Stage
 from brrrtop.sources.blockers import with_help, without_gpu
 
@@ -12,19 +13,6 @@ CANNOT = UNABLE - {"waiting"}
 """States of the agent that may last; a trainer that has not touched its GPU yet soon will."""
 ROUTINE = frozenset({"ready", "tracing"})
 """States between which every burst moves the agent."""
-EXPECTED = frozenset(
-    {
-        "",
-        "kernel tracing is ready",
-        "kernel tracing is ready to try again",
-        "tracing a burst",
-        "tracing continuously",
-    }
-)
-"""What the agent says when nothing is in its way."""
-UNHEARD = "kernel tracing waits to hear"
-"""How a sentence begins by which a ready agent says that it holds every burst back."""
-
 
 _STAGES = {
     Stage.LOADING.value: "loading: its GPU has next to nothing to do yet; what is traced now is not judged",
@@ -48,6 +36,7 @@ class AgentState:
         """`undecided` where a ready agent does not know yet whether it may trace; else its own."""
         self.hurdle: str | None = None
         """What keeps it from tracing, or from tracing all, in its own words, and what helps."""
+        self._code: str | None = None
 
     @property
     def cannot_trace(self) -> bool:
@@ -58,6 +47,12 @@ class AgentState:
     def stage(self) -> Stage | None:
         """It loads: it has not touched its GPU yet."""
         return Stage.LOADING if self.state == "waiting" and not self._gpuless else None
+
+    @property
+    def waits(self) -> str | None:
+        """The hurdle, where it goes away by itself once the trainer uses its GPU."""
+        untouched = self._code == StatusCode.GPU_UNTOUCHED and not self._gpuless
+        return self.hurdle if untouched else None
 
     @property
     def refuses(self) -> str | None:
@@ -74,14 +69,17 @@ class AgentState:
         """
         status = dict(said)
         state, says = str(status.get("state")), str(status.get("says") or "")
-        if state == "ready" and says.startswith(UNHEARD):
+        code = status.get("code")
+        if code == StatusCode.GRAPHS_UNKNOWN:
             state = "undecided"
         gpuless = without_gpu(hello) if state == "waiting" else None
         self._gpuless, says = gpuless is not None, gpuless or says
-        hurdle = with_help(state, says, self._pid) if says not in EXPECTED else None
+        hurdle = None
+        if says and code not in UNHINDERED:
+            hurdle = with_help(state, code, says, self._pid)
         if hurdle is not None:
             status["says"] = hurdle
         if {state, self.state} <= ROUTINE and hurdle is None and self.hurdle is None:
             status.pop("says", None)
-        self.state, self.hurdle = state, hurdle
+        self.state, self._code, self.hurdle = state, code, hurdle
         return status

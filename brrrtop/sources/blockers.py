@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from brrrtop.protocol.status import StatusCode
+
 _FREE = "end that one (nsys, Proton, another monitor); the next try comes by itself"
 HELPS = {
-    "another NVIDIA tool is in the trainer": "start it without nsys, ncu or compute-sanitizer: "
+    StatusCode.OTHER_TOOL: "start it without nsys, ncu or compute-sanitizer: "
     "brrrtop run -- COMMAND",
-    "no libcupti is mapped in the trainer": "its torch was built without Kineto; PyPI's has it: "
+    StatusCode.NO_CUPTI: "its torch was built without Kineto; PyPI's has it: "
     "pip install --force-reinstall torch",
-    "two copies of CUPTI are mapped": "start it without the tool that brought the second "
+    StatusCode.TWO_CUPTIS: "start it without the tool that brought the second "
     "(Proton, a profiler): brrrtop run -- COMMAND",
-    "another profiler holds CUPTI": _FREE,
-    "no records arrive: another profiler": _FREE,
+    StatusCode.CUPTI_TAKEN: _FREE,
+    StatusCode.NO_RECORDS: _FREE,
 }
-"""How the agent's sentence begins → what helps."""
+"""The agent's code → what helps."""
 _LOOK = frozenset({"absent", "off"})
 """States in which the agent stays where nothing above says why."""
 
 
-def with_help(state: str, says: str, pid: int | None) -> str:
+def with_help(state: str, code: str | None, says: str, pid: int | None) -> str:
     """The agent's sentence about a state of its own, and what to type."""
-    for begins, helps in HELPS.items():
-        if says.startswith(begins):
-            return f"{says}; {helps}"
+    if code in HELPS:
+        return f"{says}; {HELPS[StatusCode(code)]}"
     if state in _LOOK and pid is not None and says:
         return f"{says}; what stands in the way: brrrtop doctor {pid}"
     return says

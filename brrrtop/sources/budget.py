@@ -76,7 +76,7 @@ class Budget:
 
 def _memory() -> tuple[int, int]:
     """Bytes that this process has, and that are free for it."""
-    resident, free = _of_proc() or _of_psutil()
+    resident, free = _of_proc() or _of_elsewhere()
     with contextlib.suppress(OSError, ValueError):  # ValueError: `max`, no limit
         most = int((_CGROUP / "memory.max").read_text())
         free = min(free, most - int((_CGROUP / "memory.current").read_text()))
@@ -84,7 +84,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _of_proc() -> tuple[int, int] | None:
-    """The same from /proc, without the 30 ms that psutil takes to be imported; None: no Linux."""
+    """The same from /proc; None: no Linux."""
     try:
         pages = int(_PROC.joinpath("self/statm").read_text().split()[1])
         lines = _PROC.joinpath("meminfo").read_text().splitlines()
@@ -94,7 +94,9 @@ def _of_proc() -> tuple[int, int] | None:
         return None
 
 
-def _of_psutil() -> tuple[int, int]:
-    import psutil
+def _of_elsewhere() -> tuple[int, int]:
+    """The most that it has had, and the rest of the machine's memory: others' share is not known."""
+    import resource
 
-    return int(psutil.Process().memory_info().rss), int(psutil.virtual_memory().available)
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return resident, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") - resident

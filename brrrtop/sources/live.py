@@ -27,7 +27,7 @@ from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.agent_state import AgentState, stage_line
 from brrrtop.sources.disturbances import disturbances
 from brrrtop.sources.heartbeat import Heartbeat
-from brrrtop.sources.memory import live_info
+from brrrtop.sources.hello import live_info
 from brrrtop.sources.ports import Agent, Feed
 from brrrtop.sources.samplers import Feeds
 from brrrtop.sources.source import FELL_NS
@@ -103,7 +103,7 @@ class LiveSource:
 
     @property
     def info(self) -> SourceInfo:
-        return live_info(self._hello, self._pid, self.tier, self._notes())
+        return live_info(self._hello, self._pid, self.tier, self._notes(), self._waits())
 
     @property
     def span(self) -> Span | None:
@@ -329,6 +329,8 @@ class LiveSource:
 
     def _put_status(self, status: dict[str, Any], now_ns: int) -> None:
         fresh = {name: value for name, value in status.items() if self._status.get(name) != value}
+        if "gauges" in fresh:  # together, or they would be read off the sentences
+            fresh["facts"] = status["facts"]
         if fresh:
             self._status.update(fresh)
             self._put(Kind.STATUS, fresh, now_ns)
@@ -344,7 +346,10 @@ class LiveSource:
                 (now_ns, estimate.error_share, -1, int(Metric.STEP_COST_ERROR_SHARE)),
             ]
             self._put(Kind.GAUGES, np.array(found, GAUGE), now_ns)
-        status: dict[str, Any] = {"tier": self.tier, "gauges": self._notes(), **self._load.status}
+        status: dict[str, Any] = {
+            "tier": self.tier, "gauges": self._notes(), "facts": self._feeds.facts,
+            **self._load.status,
+        }  # fmt: skip
         if self._link.there:
             status["sampling"] = self.governor.says(now_ns)
             stage = self._agent_state.stage or self.governor.stage(now_ns)
@@ -374,6 +379,11 @@ class LiveSource:
         )
         known = (*agent, self._load.trainer_stopped, self.tee.stopped, *self._feeds.says)
         return list(dict.fromkeys(line for line in known if line is not None))
+
+    def _waits(self) -> list[str]:
+        """Those of the notes that tell what is waited for."""
+        known = (self._agent_state.waits, self.governor.waiting)
+        return [line for line in known if line is not None]
 
     def refuse(self, fault: Exception) -> bool:
         """Lets go of the agent whose frames could not be taken in; False: there never was one."""

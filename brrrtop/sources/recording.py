@@ -1,8 +1,9 @@
 """Our own file: the frames as they came, compressed, readable up to the last whole one.
 
 Layout: `BRRR`, u16 format version, u16 flags (0), then one zstd stream of wire frames, the hello
-first. The stream is flushed at least once a second or megabyte while frames come, so that a file
-whose writer died, or is still at work, lacks that much at most. A finished file ends with END.
+first; since format 2 with their records column by column (`record_columns`). The stream is flushed
+at least once a second or megabyte while frames come, so that a file whose writer died, or is still
+at work, lacks that much at most. A finished file ends with END.
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ from brrrtop.protocol.frames import (
 )
 from brrrtop.sources.budget import Budget
 from brrrtop.sources.files import open_input
-from brrrtop.sources.memory import informed
+from brrrtop.sources.hello import informed
+from brrrtop.sources.record_columns import by_column, by_row
 from brrrtop.sources.stamps import Stamps
 from brrrtop.text.printable import printable
 
 MAGIC = b"BRRR"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_IN_ROWS = 1
+"""The format whose frames are those of the wire, byte by byte."""
 _START = struct.Struct("<4sHH")
 _FLUSH_BYTES = 1 << 20
 _FLUSH_S = 1.0
@@ -139,7 +143,7 @@ class RecordingWriter:
                 body = {**frame.body, "provenance": self._provenance}
                 frame = Frame(Kind.HELLO, body, frame.sent_ns, frame.flags)
         self._newest_ns = frame.sent_ns
-        data = encode(frame)
+        data = encode(frame, by_column)
         self._pending_bytes += len(data)
         self._put(self._zstd.compress(data))
 
@@ -240,7 +244,8 @@ class RecordingSource:
         if self._span is None and not self._closed:
             stamps = Stamps()
             low = high = 0
-            with _opened(self._path) as file:
+            file, _ = _opened(self._path)
+            with file:
                 for stamp in _frame_times(self._inflated(file)):
                     if time_ns := stamps.plausible(stamp):
                         low, high = min(low or time_ns, time_ns), max(high, time_ns)
@@ -277,17 +282,17 @@ class RecordingSource:
         if self._file is not None:
             self._file.close()
         self._fault = None
-        self._file = _opened(self._path)
-        self._decoded = self._decode(self._file)
+        self._file, version = _opened(self._path)
+        self._decoded = self._decode(self._file, version)
         self._ahead = self._next()
         return self._ahead
 
     def _next(self) -> Frame | None:
         return next(self._decoded, None)
 
-    def _decode(self, file: BinaryIO) -> Iterator[Frame]:
+    def _decode(self, file: BinaryIO, version: int) -> Iterator[Frame]:
         """Frames up to the last whole one; then notes what is missing."""
-        decoder = Decoder()
+        decoder = Decoder(None if version == _IN_ROWS else by_row)
         stamps = Stamps()
         count = 0
         ended = False
@@ -328,7 +333,8 @@ def _origin(hello: dict[str, Any]) -> tuple[str, ...]:
     return (", ".join([f"converted from {said['converted_from']}", *where, *torch]),)
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> tuple[BinaryIO, int]:
+    """The file at the start of its frames, and its format."""
     file, _ = open_input(path)
     try:
         start = file.read(_START.size)
@@ -348,7 +354,7 @@ def _opened(path: Path) -> BinaryIO:
     except BaseException:
         file.close()
         raise
-    return file
+    return file, version
 
 
 def _inflated(file: BinaryIO) -> Iterator[bytes]:

@@ -33,11 +33,6 @@ class FrameRing:
         self._latest: dict[int, Frame] = {}
         self._log: dict[int, list[Any]] = {}
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the frames held, the folded head not counted."""
-        return self._bytes
-
     def add(self, frame: Frame) -> None:
         """Takes in one frame and lets go of what is too old or too much."""
         size = frame_bytes(frame)

@@ -28,6 +28,11 @@ class Feeds:
         return [line for feed in self._feeds for line in feed.says]
 
     @property
+    def facts(self) -> list[str]:
+        """The same for programs: what of `brrrtop.protocol.status` holds."""
+        return sorted({fact for feed in self._feeds for fact in getattr(feed, "facts", ())})
+
+    @property
     def settling(self) -> bool:
         """One is being switched on: no moment to begin tracing."""
         return any(getattr(feed, "settling", False) for feed in self._feeds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from brrrtop.model.tables import I8, Activities, Calls, Span
+from brrrtop.model.tables import I8, Activities, Calls, Span, edges
 
 
 def call_of(activities: Activities, calls: Calls, observed: tuple[Span, ...] | None = None) -> I8:
@@ -44,8 +44,7 @@ def _of_its_span(
     activities: Activities, calls: Calls, rows: I8, observed: tuple[Span, ...]
 ) -> npt.NDArray[np.bool_]:
     """Whether the call in `rows` was made for the span of the activity: in it, or just before."""
-    begun = np.array([span.t0_ns for span in observed], np.int64)
-    ended = np.array([span.t1_ns for span in observed], np.int64)
+    begun, ended = edges(observed)
     mine = np.searchsorted(begun, activities.starts_ns, "right") - 1
     # What runs out after a span's end was launched in it, or after that end too.
     after = np.searchsorted(ended, activities.starts_ns, "left")

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
+from brrrtop.model.intervals import holders
 from brrrtop.model.nesting import Nest
-from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span
+from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSignature, Span, edges
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol import columns
 from brrrtop.sources.disturbances import RECOVERY_NS, with_recovery
@@ -203,12 +204,7 @@ class StepShapes:
 
     def disturbed(self, times_ns: I8) -> Bool:
         """Which of the instants lie where something was recorded."""
-        if not self.cuts:
-            return np.zeros(len(times_ns), np.bool_)
-        starts = np.array([cut.t0_ns for cut in self.cuts], np.int64)
-        ends = np.array([cut.t1_ns for cut in self.cuts], np.int64)
-        at = np.searchsorted(starts, times_ns, "right") - 1
-        return np.asarray((at >= 0) & (times_ns < ends[np.maximum(at, 0)]))
+        return np.asarray(holders(*edges(self.cuts), times_ns) >= 0)
 
 
 def _op_of(here: Launched, marks: Marks, tids: I8) -> I8:

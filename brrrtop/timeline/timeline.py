@@ -25,6 +25,7 @@ from brrrtop.model.tables import (
 from brrrtop.model.vocabulary import MarkClass, Metric
 from brrrtop.protocol import columns
 from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.protocol.status import MPS
 from brrrtop.sources.source import FELL_NS
 from brrrtop.timeline import watched
 from brrrtop.timeline.counter_samples import SampleClock
@@ -41,7 +42,6 @@ about 1,024 launches, and a step of seconds may be queued at once."""
 COUNT_HOLDS_NS = 15_000_000_000
 """Other processes are counted every 5 s, a burst is shorter: the last count holds until then, and
 where two more were missed nothing is known."""
-THROUGH_MPS = "shared through MPS"
 """In the note on the gauges of a GPU that processes use side by side (`collectors.gpu.nvidia.processes`)."""
 
 MOST_NAMES = 1 << 22
@@ -314,7 +314,7 @@ class Timeline:
             self.losses.get("zero_timestamps", 0), self.hello,
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
             stage=self.status.get("stage"),
-            mps=any(THROUGH_MPS in str(line) for line in self.status.get("gauges") or ()),
+            mps=MPS in (self.status.get("facts") or ()),
             watched=self._watched(span),
         )  # fmt: skip
 

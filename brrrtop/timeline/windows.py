@@ -39,6 +39,11 @@ def current(timeline: Timeline, now_ns: int, window_ns: int = WINDOW_NS) -> Span
     return _limited(timeline, Span(start, end)) if end > start else None
 
 
+def whole(timeline: Timeline) -> Span:
+    """All of a finished source: from the first device activity's start to the last one's end."""
+    return Span(timeline.first_ns or 0, timeline.last_ns or 0)
+
+
 def is_stump(timeline: Timeline, now_ns: int, steps: int | None) -> bool:
     """Whether all that was traced are the beginnings of a trainer that steps, without a whole step.
 

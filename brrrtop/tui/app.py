@@ -363,7 +363,7 @@ class BrrrtopApp(App[int]):
         found = _outcome(self.snapshot)
         if found is not None and self._shapes_told not in (None, found):
             self._shapes_told = None
-            self.say(found.says, failed=found.says.startswith("no shapes"))
+            self.say(found.says, failed=found.failed)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter goes on with a successor while one waits for a yes, but not while words are typed."""

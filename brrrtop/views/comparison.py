@@ -123,6 +123,7 @@ def document(found: Comparison) -> dict[str, Any]:
     minus after. Shares are of the wall before. What nobody measured is null.
     """
     whole = asdict(found)
+    del whole["regimes"]  # the verdicts name them
     for key in ("buckets", "families", "kernels"):
         rows = getattr(found, key)
         whole[key] = [asdict(row) | {"won_ns": row.won_ns} for row in rows]

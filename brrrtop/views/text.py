@@ -35,7 +35,10 @@ _ASCII = {
     "µ": "u",
     "→": "->",
 }
-_KINDS = {"live": "live", "recording": "recording", "kineto": "profiler trace", "memory": "memory"}
+_KINDS = {
+    "live": "live", "recording": "recording", "kineto": "profiler trace", "nsys": "Nsight Systems",
+    "memory": "memory",
+}  # fmt: skip
 
 
 def to_text(snapshot: Snapshot, ascii_only: bool = False) -> str:
@@ -301,6 +304,9 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
     if estimate is not None and estimate.account.unrecorded_ns:
         why = phrases.unrecorded(estimate.account)
         notes.append(f"{why[0].upper()}{why[1:]}: that time is booked as unknown, not as idle.")
+    if estimate is not None and estimate.roofs is None and estimate.device.is_amd:
+        name = estimate.device.name
+        notes.append(f"No ceilings are known of {name}: its products have no side.")
     if estimate is not None and estimate.observed_share < 1:
         notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
     if estimate is not None and estimate.sampled is not None:

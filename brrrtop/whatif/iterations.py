@@ -8,7 +8,7 @@ import numpy as np
 
 from brrrtop.analysis.account.annotated_steps import host_steps
 from brrrtop.model.estimate import Steps
-from brrrtop.model.tables import I8, Bool, Window
+from brrrtop.model.tables import I8, Bool, Window, edges
 from brrrtop.model.vocabulary import MarkClass
 
 UNTRACED = 0.05
@@ -141,14 +141,14 @@ def _pairs(begins: I8, ends: I8) -> list[tuple[int, int]]:
 
 def _bursts(window: Window) -> I8:
     """Number of the traced span that each activity ran in."""
-    begun = np.array([span.t0_ns for span in window.observed or ()], np.int64)
+    begun, _ = edges(window.observed or ())
     return np.searchsorted(begun, window.activities.starts_ns, "right").astype(np.int64)
 
 
 def _period_times(window: Window, call_rows: I8, steps: Steps) -> I8:
     """When the host launched the kernel that begins each step."""
     acts = window.activities
-    begins = np.array([span.t0_ns for span in steps.spans], np.int64)
+    begins, _ = edges(steps.spans)
     if steps.spans:
         begins = np.append(begins, steps.spans[-1].t1_ns)
     at = np.minimum(np.searchsorted(acts.starts_ns, begins), max(len(acts) - 1, 0))

@@ -147,19 +147,14 @@ def _paced(step: Step) -> Step:
     return replace(step, batch_ns=0.0)
 
 
-def price(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> WhatIf | None:
-    """The price of some edits, one after the other; None where one of them does not apply.
+def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases | None:
+    """The step under each guess with these edits made, one after the other; None where one of them does
+    not apply.
 
     Args:
-        bases: The step as it is under each guess; the first one is the likeliest.
+        bases: The step as it is; the first guess is the likeliest.
         roofs: None: of an unknown GPU, where only edits that need no rate apply.
     """
-    made = edited(names, bases, roofs)
-    return None if made is None else _row(names, _present(bases), made)
-
-
-def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases | None:
-    """The step under each guess with these edits made; None where one of them does not apply."""
     made = []
     for guess, base in bases:
         step: Step | None = base

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.ranks import JobSnapshot
 
@@ -20,7 +22,9 @@ def peers_in_step(job: JobSnapshot) -> WhatIf | None:
     late = [row.late_ns for row in job.ranks if row.late_ns is not None]
     if len(late) < 2:
         return None
-    present = job.together_ns / job.steps
+    lengths = [row.step_ns for row in job.ranks if row.step_ns]
+    # One recorded step may lack what lies before its first collective.
+    present = max(job.together_ns / job.steps, median(lengths) if lengths else 0.0)
     waited = job.waited_for
     most = min(max(late), present)
     saves = most / present

@@ -7,7 +7,6 @@ Times are float nanoseconds of a trainer without a profiler (`profiler`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
@@ -23,7 +22,7 @@ from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
 from brrrtop.analysis.signals.joined import Joined, joined
 from brrrtop.analysis.signals.precision import of_sequences, rows_of_ops
 from brrrtop.model import intervals
-from brrrtop.model.tables import F8, I8, Activities, Bool, Window
+from brrrtop.model.tables import F8, I8, Activities, Bool, Window, edges
 from brrrtop.model.vocabulary import CopyKind, MarkClass
 from brrrtop.whatif.convolutions import keeps_layout
 from brrrtop.whatif.host import (
@@ -298,10 +297,10 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
         optimizer=launch & seen.in_optimizer[place],
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
         uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
-        depthwise=launch & _by_name(window, _DEPTHWISE)[place],
-        batch_norm=launch & _by_name(window, _BATCH_NORM)[place],
-        sorting=launch & _by_name(window, _SORTING)[place],
-        recurrent=launch & _stretches(_by_name(window, _RECURRENT))[place],
+        depthwise=launch & seen.named(_DEPTHWISE)[place],
+        batch_norm=launch & seen.named(_BATCH_NORM)[place],
+        sorting=launch & seen.named(_SORTING)[place],
+        recurrent=launch & _stretches(seen.named(_RECURRENT))[place],
         eager_attention=launch & _written_out(window)[place],
         captured=launch & (acts.graph_ids != 0)[place],
         sequences=launch & of_sequences(seen)[place],
@@ -309,20 +308,12 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
     )
 
 
-_DEPTHWISE = re.compile(r"conv_depthwise[23]d")
-_BATCH_NORM = re.compile(r"batch_norm|\bbn_(fw|bw)|BatchNorm")
-_SORTING = re.compile(r"[sS]ort|Radix|topk|TopK|cub::|unique")
-_RECURRENT = re.compile(r"LSTM|GRU|RNN")
+_DEPTHWISE = r"conv_depthwise[23]d"
+_BATCH_NORM = r"batch_norm|\bbn_(fw|bw)|BatchNorm"
+_SORTING = r"[sS]ort|Radix|topk|TopK|cub::|unique"
+_RECURRENT = r"LSTM|GRU|RNN"
 NEAR = 8
 """Kernels of one recurrent layer between two that name it."""
-
-
-def _by_name(window: Window, pattern: re.Pattern[str]) -> Bool:
-    """Activities whose name has a pattern."""
-    found = np.zeros(len(window.names), np.bool_)
-    for name_id in used(window.activities.name_ids):
-        found[name_id] = pattern.search(window.names[name_id]) is not None
-    return np.asarray(found[window.activities.name_ids])
 
 
 def _stretches(rows: Bool) -> Bool:
@@ -391,7 +382,7 @@ def _device(judged: Analysis) -> tuple[F8, I8]:
     reach = np.maximum.accumulate(acts.ends_ns)
     free = np.concatenate((acts.starts_ns[:1], reach[:-1])).astype(np.int64)
     if judged.window.observed:  # what ran before a burst was not traced: the device is free with it
-        begun = np.array([span.t0_ns for span in judged.window.observed], np.int64)
+        begun, _ = edges(judged.window.observed)
         burst = np.searchsorted(begun, acts.starts_ns, "right") - 1
         free = np.where(burst >= 0, np.maximum(free, begun[np.maximum(burst, 0)]), free)
     rows = np.flatnonzero(work)

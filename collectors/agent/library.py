@@ -93,19 +93,8 @@ class Native:
 
     def disarm(self) -> None:
         """In a forked child: the library's threads did not come along, so nothing may call it."""
-        for call in (
-            "mark",
-            "step",
-            "_name",
-            "_json",
-            "_frame",
-            "_yield",
-            "wait",
-            "resume",
-            "stop",
-            "graphs",
-            "capture",
-        ):
+        calls = "mark step _name _json _frame _yield wait resume stop graphs capture"
+        for call in calls.split():
             setattr(self, call, _nothing)
 
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collectors.attach.c_library import CLibrary, compiler
+from collectors.attach.c_library import CLibrary
 
 if TYPE_CHECKING:
     from collectors.attach.files import AgentFiles
-
-__all__ = ["agent_files", "check_machine", "compile_library", "compiler", "library_path"]
 
 LIBRARY_NAME = "libbrrrtop_agent.so"
 AGENT_DIR = Path(__file__).parents[1] / "agent"
@@ -58,33 +56,3 @@ def agent_files() -> AgentFiles:
     from collectors.attach.files import AgentFiles
 
     return AgentFiles(folder=AGENT_DIR, library=library_path())
-
-
-def check_machine(machine: str | None = None) -> None:
-    """Refuses a platform nobody has made the agent work on.
-
-    Args:
-        machine: None: this one.
-
-    Raises:
-        Unsupported: Not Linux, or another processor.
-    """
-    library().check_machine(machine)
-
-
-def fingerprint() -> str:
-    """What the library is built from, as 16 hex digits; the library carries it."""
-    return library().fingerprint()
-
-
-def compile_library(target: Path, extra: tuple[str, ...] = ()) -> Path:
-    """Build the library at `target`, which appears whole or not at all.
-
-    Args:
-        target: The file to make; its folder exists.
-        extra: Further compiler flags.
-
-    Raises:
-        CollectorError: There is no compiler, no room, or it failed; the message says which.
-    """
-    return library().compile(target, extra)

@@ -48,9 +48,19 @@ _HANDING = frozenset(
 )
 _MACHINES = ("x86_64", "aarch64")
 _C_LIBRARIES = ("libc.so", "libdl", "libc-2", "ld-musl", "libpthread", "ld-linux", "ld-2")
+_RESIDENT = ("libc.so", "libm.so", "libstdc++", "libgcc_s", "libcuda.so", "libcudart")
+"""Nobody unloads these while a program runs."""
+_FOR = {
+    "syscall": "makes a system call and returns",
+    "restore": "returns from a signal",
+    "keep": "stores a call's result and returns",
+}
+"""What a piece of code is for."""
 _CHECKED_BYTES = 16
 _USER_ADDRESSES = 1 << 48
 """The addresses below are a program's own, whatever the machine; [vsyscall] is not."""
+Patterns = dict[str, tuple[bytes, ...]]
+"""By name: the forms that a piece of code has."""
 _GRACE_S = 5.0
 _WORKER = (
     "import sys; ours = type(sys)('collectors'); ours.__path__ = [{folder!r}]; "
@@ -105,7 +115,7 @@ def make_plan(process: Process) -> Plan:
         )
     lacking = sorted(arch.GADGETS.keys() - found.gadgets.keys())
     if lacking:
-        raise Unsupported(f"the trainer's C library is unknown to us (no {lacking[0]} code)", _RUN)
+        raise Unsupported(f"no library of the trainer has the code that {_FOR[lacking[0]]}", _RUN)
     version = None if python is None else python.version
     functions = found.functions | _bind(version, found.functions)
     return Plan(machine, functions, found.gadgets, found.expected)
@@ -140,9 +150,16 @@ def _in_order(process: Process, python: str) -> list[str]:
 
 
 def _others(process: Process) -> list[str]:
-    """Every other mapped library, smallest first: code that some C libraries lack is in most."""
+    """Every other mapped library, first those that stay, then the smaller ones: code that some C
+    libraries lack is in most.
+    """
     libraries = {m.path: m for m in process.maps if m.executable and ".so" in m.path}
-    return sorted(libraries, key=lambda path: libraries[path].end - libraries[path].start)
+
+    def rank(path: str) -> tuple[bool, int]:
+        stays = path.rsplit("/", 1)[-1].startswith(_RESIDENT)
+        return not stays, libraries[path].end - libraries[path].start
+
+    return sorted(libraries, key=rank)
 
 
 class _Search:
@@ -154,7 +171,7 @@ class _Search:
         self.gadgets: dict[str, int] = {}
         self.expected: dict[int, str] = {}
 
-    def look(self, path: str, wanted: frozenset[str], patterns: dict[str, bytes]) -> None:
+    def look(self, path: str, wanted: frozenset[str], patterns: Patterns) -> None:
         mapping = next((m for m in self._process.maps if m.path == path and m.executable), None)
         if mapping is None:
             return
@@ -171,16 +188,21 @@ class _Search:
             for name, address in image.symbols.items():
                 self.functions.setdefault(name, address + bias)
                 self._expect(ours, image, address, bias)
-            for name, pattern in patterns.items():
+            for name, forms in patterns.items():
                 if name not in self.gadgets:
-                    at = elf.gadget(ours, pattern, self._align)
-                    if at is not None:
-                        self.gadgets[name] = at + bias
-                        self.expected[at + bias] = pattern.hex()
+                    self._find(ours, name, forms, bias)
         except OSError:
             return
 
-    def look_at_vdso(self, patterns: dict[str, bytes]) -> None:
+    def _find(self, path: str, name: str, forms: tuple[bytes, ...], bias: int) -> None:
+        for form in forms:
+            at = elf.gadget(path, form, self._align)
+            if at is not None:
+                self.gadgets[name] = at + bias
+                self.expected[at + bias] = form.hex()
+                return
+
+    def look_at_vdso(self, patterns: Patterns) -> None:
         """The kernel's own page of code: on aarch64 the way back from signals is only there."""
         page = next((m for m in self._process.maps if m.path == "[vdso]"), None)
         if page is None or patterns.keys() <= self.gadgets.keys():
@@ -189,12 +211,13 @@ class _Search:
             code = calls.read_memory(self._process.pid, page.start, page.end - page.start)
         except OSError:
             return
-        for name, pattern in patterns.items():
-            at = code.find(pattern)
-            while at >= 0 and at % self._align:
-                at = code.find(pattern, at + 1)
-            if at >= 0 and name not in self.gadgets:
-                self.gadgets[name] = page.start + at
+        for name, forms in patterns.items():
+            for form in forms:
+                at = code.find(form)
+                while at >= 0 and at % self._align:
+                    at = code.find(form, at + 1)
+                if at >= 0:
+                    self.gadgets.setdefault(name, page.start + at)
 
     def _expect(self, path: str, image: elf.Image, address: int, bias: int) -> None:
         self.expected[address + bias] = elf.code_at(path, image, address, _CHECKED_BYTES).hex()

@@ -98,10 +98,6 @@ class Client:
         if gone:
             raise PeerGone("the agent in the trainer has gone", "attach again")
 
-    @property
-    def unsent_bytes(self) -> int:
-        return len(self._unsent)
-
     def _push(self) -> bool:
         """False: nobody will take it any more. Call with the lock held."""
         while self._unsent and not self._closed:
@@ -265,7 +261,7 @@ def _hello(
 
 
 def _other_version(fault: wire.WireError) -> PeerTooNew | PeerTooOld:
-    if "newer" in str(fault):
+    if isinstance(fault, wire.NewerWire):
         return PeerTooNew(f"the agent in the trainer is newer: {fault}", "upgrade brrrtop")
     return PeerTooOld(
         f"what answers in the trainer is no agent of this brrrtop: {fault}",

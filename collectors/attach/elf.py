@@ -17,11 +17,10 @@ _EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
 _PHDR = struct.Struct("<IIQQQQQQ")
 _SHDR = struct.Struct("<IIQQQQIIQQ")
 _SYM = struct.Struct("<IBBHQQ")
-_PT_LOAD, _PT_INTERP, _PT_NOTE = 1, 3, 4
+_PT_LOAD, _PT_INTERP = 1, 3
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _ET_EXEC = 2
 _EXECUTABLE = 1
-_NT_GNU_BUILD_ID = 3
 MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
@@ -43,7 +42,6 @@ class Image:
     fixed: bool
     """ET_EXEC: linked for one address, so its bias is 0."""
     segments: tuple[Segment, ...]
-    build_id: str
     interpreter: str
     symbols: dict[str, int]
     """Wanted names that the file defines → address before the bias."""
@@ -75,18 +73,6 @@ def _segments(data: mmap.mmap, at: int, size: int, count: int) -> list[tuple[int
         )
         found.append((kind, Segment(flags, offset, address, file_bytes)))
     return found
-
-
-def _build_id(data: mmap.mmap, notes: list[Segment]) -> str:
-    for note in notes:
-        at, end = note.offset, min(note.offset + note.file_bytes, len(data))
-        while at + 12 <= end:
-            name_bytes, desc_bytes, kind = struct.unpack_from("<III", data, at)
-            desc_at = at + 12 + (name_bytes + 3 & ~3)
-            if kind == _NT_GNU_BUILD_ID and data[at + 12 : at + 15] == b"GNU":
-                return data[desc_at : desc_at + desc_bytes].hex()
-            at = desc_at + (desc_bytes + 3 & ~3)
-    return ""
 
 
 def _defined(data: mmap.mmap, name: bytes, table: tuple[int, ...], texts: tuple[int, int]) -> int:
@@ -168,7 +154,6 @@ def _parse(data: mmap.mmap, path: str, wanted: frozenset[str]) -> Image:
         machine=MACHINES.get(header[2], f"machine {header[2]}"),
         fixed=header[1] == _ET_EXEC,
         segments=tuple(s for kind, s in parts if kind == _PT_LOAD),
-        build_id=_build_id(data, [s for kind, s in parts if kind == _PT_NOTE]),
         interpreter=interpreter,
         symbols=_symbols(data, header, wanted) if wanted else {},
     )

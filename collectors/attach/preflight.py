@@ -5,7 +5,6 @@ from __future__ import annotations
 from collectors.errors import (
     CollectorError,
     NoTorch,
-    NotPermitted,
     NotPython,
     TrainerStopped,
     Unsupported,
@@ -22,7 +21,7 @@ def check(process: Process, need_torch: bool = True) -> None:
     Raises:
         CollectorError: With the reason and what helps.
     """
-    for fault in (_state(process), _tracer(process), _python(process, need_torch)):
+    for fault in (_state(process), access.debugged(process), _python(process, need_torch)):
         if fault is not None:
             raise fault
 
@@ -31,17 +30,6 @@ def _state(process: Process) -> CollectorError | None:
     pid = process.pid
     if process.state == "T":
         return TrainerStopped(f"process {pid} is stopped by a signal", f"kill -CONT {pid}")
-    return None
-
-
-def _tracer(process: Process) -> CollectorError | None:
-    tracer = access.current_tracer(process.pid)
-    if tracer:
-        name = access.name_of(tracer)
-        return NotPermitted(
-            f"another debugger holds process {process.pid}: {name} (pid {tracer})",
-            f"end {name}, then: brrrtop attach {process.pid}",
-        )
     return None
 
 

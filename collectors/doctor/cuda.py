@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from enum import Enum, auto
 
 from collectors.doctor.check import Check, bad, fine, note, wait
 from collectors.process import maps
@@ -67,17 +68,23 @@ def _context(process: Process) -> Check:
     return wait("cuda", "no CUDA yet: the agent waits until the trainer touches its GPU")
 
 
-def _version_fault(path: str) -> str:
-    """Empty: an age that the agent knows."""
+class _Age(Enum):
+    KNOWN = auto()
+    """To the agent; or nobody knows how old it is."""
+    TOO_OLD = auto()
+    TOO_NEW = auto()
+
+
+def _age(path: str) -> _Age:
     match = _FILE_VERSION.search(path)
     if match is None:
-        return ""
+        return _Age.KNOWN
     number = int(match[1])
     if number < 100:
         old, new = number < _OLDEST_MAJOR, number > _NEWEST_MAJOR
     else:
         old, new = number < _OLDEST_YEAR, number > _NEWEST_YEAR
-    return "too old" if old else "newer than any we know" if new else ""
+    return _Age.TOO_OLD if old else _Age.TOO_NEW if new else _Age.KNOWN
 
 
 def _cupti(process: Process) -> Check:
@@ -99,16 +106,17 @@ def _cupti(process: Process) -> Check:
             "kernels are traced through torch's own, and not at all where neither is torch's for "
             "certain; end the tool that brought the other (Proton, a profiler)",
         )
-    fault = _version_fault(found[0])
-    if fault == "too old":
+    age = _age(found[0])
+    if age is _Age.TOO_OLD:
         return bad(
             "cupti",
             f"{found[0]} is too old: the agent reads records from CUPTI 12.4 on",
             "use a torch built for CUDA 12.4 or newer",
             "kernels",
         )
-    if fault:
-        return note("cupti", f"{found[0]} is {fault}: its records are checked before use")
+    if age is _Age.TOO_NEW:
+        says = f"{found[0]} is newer than any we know: its records are checked before use"
+        return note("cupti", says)
     return fine("cupti", found[0])
 
 

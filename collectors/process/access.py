@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from pathlib import Path
 
-from brrrtop.text.printable import printable
 from collectors.errors import CollectorError, NoSuchProcess, NotPermitted
+from collectors.process import proc
 from collectors.process.process import (
     Process,
     as_root,
@@ -23,20 +22,16 @@ YAMA_SAYS = {
 }
 
 
-def name_of(pid: int) -> str:
-    try:
-        return printable(Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip())
-    except OSError:
-        return "?"
-
-
-def current_tracer(pid: int) -> int:
-    """The debugger that holds `pid` right now; 0: none."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return int(next(line.split()[1] for line in lines if line.startswith("TracerPid")))
-    except (OSError, StopIteration, ValueError, IndexError):
-        return 0
+def debugged(process: Process) -> NotPermitted | None:
+    """That a debugger holds the process right now; None: none does."""
+    tracer = int(proc.status(process.pid).get("TracerPid") or 0)
+    if not tracer:
+        return None
+    name = proc.name_of(tracer)
+    return NotPermitted(
+        f"another debugger holds process {process.pid}: {name} (pid {tracer})",
+        f"end {name}, then: brrrtop attach {process.pid}",
+    )
 
 
 def refused(process: Process, number: int) -> CollectorError:
@@ -49,12 +44,9 @@ def refused(process: Process, number: int) -> CollectorError:
     pid = process.pid
     if number == errno.ESRCH or not process.still_the_same():
         return NoSuchProcess(f"process {pid} exited meanwhile", "`brrrtop` lists the trainers")
-    tracer = current_tracer(pid)
-    if tracer:
-        return NotPermitted(
-            f"another debugger holds process {pid}: {name_of(tracer)} (pid {tracer})",
-            f"end {name_of(tracer)}, then: brrrtop attach {pid}",
-        )
+    debugger = debugged(process)
+    if debugger is not None:
+        return debugger
     scope = yama_scope()
     if scope == 3:
         return NotPermitted(
@@ -68,7 +60,7 @@ def refused(process: Process, number: int) -> CollectorError:
             f"kernel.yama.ptrace_scope is {scope}: the kernel {YAMA_SAYS[scope]}",
             f"{as_root(pid)}, or start the training with: brrrtop run -- CMD",
         )
-    if has_ptrace_capability() or process.in_container or _confined():
+    if has_ptrace_capability() or process.in_container or _is_confined():
         return NotPermitted(
             f"the kernel or a container's security profile forbids tracing process {pid} "
             f"({os.strerror(number)})",
@@ -95,10 +87,6 @@ def _other_user(process: Process) -> NotPermitted:
     )
 
 
-def _confined() -> bool:
+def _is_confined() -> bool:
     """A seccomp filter lies on ourselves."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return False
-    return any(line.startswith("Seccomp:") and line.split()[1] != "0" for line in lines)
+    return proc.status(os.getpid()).get("Seccomp", "0") != "0"

@@ -53,6 +53,12 @@ class Candidate:
         return " ".join(self.process.cmdline) or self.process.name
 
 
+def shortened(command: str) -> str:
+    """Of the interpreter its name: the script is what tells."""
+    program, space, rest = command.partition(" ")
+    return f"{program.rpartition('/')[2]}{space}{rest}"
+
+
 def _read_all() -> dict[int, Process]:
     found = {}
     for pid in processes.pids():

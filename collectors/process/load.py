@@ -8,36 +8,40 @@ from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import GAUGE
+from collectors.process import proc
 from collectors.process.end import ProcessEnd
 from collectors.process.loader_workers import LoaderWorkers
 
-_STOPPED = frozenset({psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP})
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class CpuShare:
-    """CPU time of one process over wall time; 1 is one core."""
+    """CPU time of one process over wall time; 1 is one core. None, or False: it has ended."""
 
-    def __init__(self, pid: int | None = None) -> None:
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._start: str | None = None
         self._before: tuple[float, float] | None = None
-        try:
-            self._process: psutil.Process | None = psutil.Process(pid)
-        except psutil.Error:
-            self._process = None
         self.share()
 
-    def share(self) -> float | None:
-        """The share since the call before; None when there is nobody to ask."""
-        if self._process is None:
-            return None
+    def _stat(self) -> list[str] | None:
+        """Its fields in /proc, as long as it is the same process."""
         try:
-            times = self._process.cpu_times()
-        except psutil.Error:
+            now = proc.stat(self._pid)
+        except (OSError, ValueError):
             return None
-        now_s, spent_s = time.monotonic(), float(times.user + times.system)
+        self._start = self._start or now[19]
+        return now if now[19] == self._start else None
+
+    def share(self) -> float | None:
+        """The share since the call before."""
+        now = self._stat()
+        if now is None:
+            return None
+        now_s, spent_s = time.monotonic(), (int(now[11]) + int(now[12])) / proc.TICKS_PER_S
         before, self._before = self._before, (now_s, spent_s)
         if before is None or now_s <= before[0]:
             return None
@@ -45,42 +49,26 @@ class CpuShare:
 
     @property
     def rss_bytes(self) -> int | None:
-        if self._process is None:
-            return None
-        try:
-            return int(self._process.memory_info().rss)
-        except psutil.Error:
-            return None
+        now = self._stat()
+        return None if now is None else int(now[21]) * _PAGE_BYTES
 
     @property
     def running(self) -> bool:
         """Whether it is still the same process, and not a zombie."""
-        if self._process is None:
-            return False
-        try:
-            return bool(
-                self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
-            )
-        except psutil.Error:
-            return False
+        now = self._stat()
+        return now is not None and now[0] not in "ZX"
 
     @property
     def age_s(self) -> float | None:
-        """Since it was started; None when there is nobody to ask."""
-        if self._process is None:
-            return None
-        try:
-            return time.time_ns() / 1e9 - float(self._process.create_time())
-        except psutil.Error:
-            return None
+        """Since it was started."""
+        now = self._stat()
+        return None if now is None else proc.age_s(int(now[19]))
 
     @property
     def stopped(self) -> bool:
         """Whether it stands still until somebody lets it go on."""
-        try:
-            return self._process is not None and self._process.status() in _STOPPED
-        except psutil.Error:
-            return False
+        now = self._stat()
+        return now is not None and now[0] in "Tt"
 
 
 class HostLoad:
@@ -88,7 +76,7 @@ class HostLoad:
 
     def __init__(self, trainer: int | None = None) -> None:
         self._pid = trainer
-        self._own = {os.getpid(): CpuShare()}
+        self._own = {os.getpid(): CpuShare(os.getpid())}
         self._trainer = CpuShare(trainer) if trainer is not None else None
         self._end = ProcessEnd(trainer) if trainer is not None else None
         self._workers = LoaderWorkers(trainer) if trainer is not None else None

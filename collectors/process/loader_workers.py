@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from pathlib import Path
 
-from collectors.process import candidates
+from collectors.process import candidates, proc
 
 LOOKS = 8
 """Seconds that a word rests on; with fewer looks nothing is said."""
@@ -71,16 +71,13 @@ def _children(pid: int) -> list[int]:
 
 def _cmdline(pid: int) -> str:
     try:
-        return (
-            Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        )
+        return " ".join(proc.cmdline(pid))
     except OSError:
         return ""
 
 
 def _state(pid: int) -> str:
     try:
-        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-        return text[text.rindex(")") + 2]
+        return proc.stat(pid)[0]
     except (OSError, ValueError, IndexError):
         return ""

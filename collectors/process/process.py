@@ -17,6 +17,7 @@ from pathlib import Path
 from brrrtop.text.printable import printable
 from collectors.errors import NoSuchProcess, NotPermitted
 from collectors.process import maps as process_maps
+from collectors.process import proc
 from collectors.process.maps import Mapping, PythonBuild
 
 _KERNEL_THREAD = 0x00200000
@@ -41,14 +42,9 @@ class Process:
     gid: int
     start_ticks: int
     """Start time in clock ticks since boot; with `pid` it names one process for ever."""
-    tracer: int
-    """The pid of a debugger that holds it; 0: none."""
     threads: int
     pids_inside: tuple[int, ...]
     """Its number in each pid namespace from ours inwards; more than one: in a container."""
-    seccomp: int
-    """0 none, 1 strict, 2 filters."""
-    no_new_privileges: bool
     shadow_stack: bool
     cmdline: tuple[str, ...]
 
@@ -63,7 +59,10 @@ class Process:
 
     @cached_property
     def maps(self) -> tuple[Mapping, ...]:
-        text = _inside(self, f"{self.folder}/maps")
+        try:
+            text = Path(f"{self.folder}/maps").read_bytes()
+        except OSError as fault:
+            raise refusal(self, fault) from fault
         if not text:
             raise refusal(self, OSError(errno.ESRCH, os.strerror(errno.ESRCH)))
         return process_maps.parse(text.decode("utf-8", "surrogateescape"))
@@ -90,9 +89,10 @@ class Process:
     @cached_property
     def environ(self) -> dict[str, str]:
         """The environment it was started with; later changes do not show."""
-        pairs = _inside(self, f"{self.folder}/environ").split(b"\0")
-        texts = (pair.decode("utf-8", "surrogateescape") for pair in pairs if b"=" in pair)
-        return dict(text.split("=", 1) for text in texts)
+        try:
+            return proc.environ(self.pid)
+        except OSError as fault:
+            raise refusal(self, fault) from fault
 
     @cached_property
     def python(self) -> PythonBuild | None:
@@ -128,7 +128,12 @@ class Process:
 
     @property
     def in_container(self) -> bool:
-        return len(self.pids_inside) > 1 or not _same_link(self.folder, "/proc/self", "ns/mnt")
+        if len(self.pids_inside) > 1:
+            return True
+        try:
+            return os.readlink(f"{self.folder}/ns/mnt") != os.readlink("/proc/self/ns/mnt")
+        except OSError:
+            return False
 
     @property
     def ranks(self) -> dict[str, int]:
@@ -153,33 +158,15 @@ class Process:
     def still_the_same(self) -> bool:
         """The process lives, and its number was not given to another one."""
         try:
-            now = _stat(self.pid)
+            now = proc.stat(self.pid)
         except (OSError, ValueError):
             return False
         return int(now[19]) == self.start_ticks and not _ended(now)
 
 
-def _same_link(one: str, other: str, name: str) -> bool:
-    try:
-        return os.readlink(f"{one}/{name}") == os.readlink(f"{other}/{name}")
-    except OSError:
-        return True
-
-
 def _ended(stat: list[str]) -> bool:
     """A zombie, or on its way there: it has given its memory back already."""
     return stat[0] in "ZX" or int(stat[20]) == 0
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; the name before it may hold anything."""
-    text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    return text[text.rindex(")") + 2 :].split()
-
-
-def _status(pid: int) -> dict[str, str]:
-    text = Path(f"/proc/{pid}/status").read_text("utf-8", "replace")
-    return {k: v.strip() for k, _, v in (line.partition(":") for line in text.splitlines())}
 
 
 def zombie_status(pid: int) -> int | None:
@@ -188,18 +175,11 @@ def zombie_status(pid: int) -> int | None:
     None: it is none, or may not be looked into, which reads the same as exit code 0.
     """
     try:
-        now = _stat(pid)
+        now = proc.stat(pid)
     except (OSError, ValueError):
         return None
     status = int(now[49]) if now[0] == "Z" and len(now) > 49 else 0
     return status or None
-
-
-def _inside(process: Process, path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as fault:
-        raise refusal(process, fault) from fault
 
 
 def user_name(uid: int) -> str:
@@ -255,9 +235,9 @@ def read(pid: int) -> Process:
         NoSuchProcess: It does not exist, or is a zombie.
     """
     try:
-        stat, status = _stat(pid), _status(pid)
-        line = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except (OSError, ValueError) as fault:
+        stat, status, words = proc.stat(pid), proc.status(pid), proc.cmdline(pid)
+        uid, gid = int(status["Uid"].split()[1]), int(status["Gid"].split()[1])
+    except (OSError, ValueError, KeyError) as fault:
         raise NoSuchProcess(f"there is no process {pid}", "`brrrtop` lists the trainers") from fault
     if int(status.get("Tgid", pid)) != pid:
         raise NoSuchProcess(
@@ -267,22 +247,18 @@ def read(pid: int) -> Process:
         raise NoSuchProcess(f"{pid} is a thread of the kernel", "`brrrtop` lists the trainers")
     if _ended(stat):
         raise NoSuchProcess(f"process {pid} has exited", "`brrrtop` lists the trainers")
-    words = line.rstrip(b"\0").split(b"\0") if line else []
     return Process(
         pid=pid,
         name=printable(status.get("Name", "")),
         state=stat[0],
         parent=int(stat[1]),
-        uid=int(status["Uid"].split()[1]),
-        gid=int(status["Gid"].split()[1]),
+        uid=uid,
+        gid=gid,
         start_ticks=int(stat[19]),
-        tracer=int(status.get("TracerPid", "0")),
         threads=int(status.get("Threads", "1")),
         pids_inside=tuple(int(n) for n in status.get("NSpid", str(pid)).split()),
-        seccomp=int(status.get("Seccomp", "0")),
-        no_new_privileges=status.get("NoNewPrivs") == "1",
         shadow_stack="shstk" in status.get("x86_Thread_features", ""),
-        cmdline=tuple(printable(word.decode("utf-8", "replace")) for word in words),
+        cmdline=tuple(map(printable, words)),
     )
 
 
@@ -310,6 +286,6 @@ def yama_scope() -> int | None:
 def has_ptrace_capability() -> bool:
     """This process holds CAP_SYS_PTRACE (bit 19) in its effective set."""
     try:
-        return bool(int(_status(os.getpid())["CapEff"], 16) >> 19 & 1)
-    except (OSError, KeyError, ValueError):
+        return bool(int(proc.status(os.getpid())["CapEff"], 16) >> 19 & 1)
+    except (KeyError, ValueError):
         return False

@@ -14,7 +14,7 @@ from brrrtop.advisories.compare import compare
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views import comparison
 

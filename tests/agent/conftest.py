@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.attach import agent_library
+from collectors.attach import agent_library, c_library
 from tests import shared
 from tests.agent.rig import Monitor, Trainer
 
@@ -43,7 +43,7 @@ def build_few(folder: Path, *flags: str) -> dict[str, Path]:
     folder.mkdir(exist_ok=True)
     agent = folder / agent_library.LIBRARY_NAME
     if not agent.exists():
-        agent_library.compile_library(agent, ("-Werror", *flags))
+        agent_library.library().compile(agent, ("-Werror", *flags))
     return {
         "agent": agent,
         "cupti": build(folder / "libcupti.so.13", CUPTI, *flags),
@@ -72,7 +72,7 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    if agent_library.compiler() is None:
+    if c_library.compiler() is None:
         pytest.skip("no C compiler here")
     with shared.held(tmp_path_factory, "agent") as folder:
         return build_all(folder)

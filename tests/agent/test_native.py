@@ -38,13 +38,18 @@ def test_a_library_older_than_its_sources_is_not_used(unbundled: Path) -> None:
     stale = unbundled / agent_library.LIBRARY_NAME
     stale.write_bytes(b"\x7fELF brrrtop-sources:0123456789abcdef")
     assert agent_library.library_path() != stale
-    stale.write_bytes(f"brrrtop-sources:{agent_library.fingerprint()}".encode())
+    stale.write_bytes(f"brrrtop-sources:{agent_library.library().fingerprint()}".encode())
     assert agent_library.library_path() == stale
 
 
 def plant(cache: Path) -> Path:
     """A library where ours would be kept, that fits by its name."""
-    folder = cache / "brrrtop" / "agent" / f"{agent_library.fingerprint()}-{os.uname().machine}"
+    folder = (
+        cache
+        / "brrrtop"
+        / "agent"
+        / f"{agent_library.library().fingerprint()}-{os.uname().machine}"
+    )
     folder.mkdir(parents=True)
     (folder / agent_library.LIBRARY_NAME).write_bytes(b"\x7fELF planted")
     return folder / agent_library.LIBRARY_NAME
@@ -155,7 +160,7 @@ def test_orders_are_whole_frames() -> None:
     size, kind, flags, _ = HEADER.unpack_from(order)
     assert (size, kind, flags, len(order)) == (24, requests.CONTROL_KIND, 0, 40)
     assert struct.unpack_from("<IIqq", order, 16) == (requests.Op.BURST, 0, 4, 1_500_000_000)
-    assert struct.unpack_from("<II", requests.detach(everybody=True), 16) == (4, 1)
+    assert struct.unpack_from("<II", requests.detach(), 16) == (4, 0)
 
 
 def test_the_sources_speak_the_wire_of_this_package() -> None:

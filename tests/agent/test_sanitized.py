@@ -14,7 +14,7 @@ from brrrtop.protocol.frames import Kind
 from tests.agent.conftest import build_few
 from tests.agent.rig import Monitor, Trainer
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 """Some 5 s of CPU each; compiling under a loaded machine takes the rest."""
 
 WATCHDOGS = {

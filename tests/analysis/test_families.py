@@ -58,6 +58,25 @@ def test_each_row_of_the_table_wins_its_own_example(family: Family) -> None:
         ("void composite_2way_fft<56u, 7u, 8u>(kernel_arguments_t<unsigned int>)", "fft"),
         ("void dpRadix0256C::kernel1Mem<unsigned int, double, fftDirection_t=-1>", "fft"),
         ("_my_kernel", "other"),
+        # AMD's libraries: rocBLAS and hipBLASLt, MIOpen, Composable Kernel, RCCL, rocPRIM, the runtime.
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT128x256x32_MI16x16x1_SN", "gemm"),
+        ("igemm_wrw_gtcx2_nhwc_bf16_bx0_ex1_bt256x128x16_wt32x32x8_ws2x1_wr2x2", "conv"),
+        (
+            "_ZN2ck16tensor_operation6device12_GLOBAL__N_139kernel_grouped_conv_fwd_xdl_cshuffle_v3",
+            "conv",
+        ),
+        ("miopenSp3AsmConv_v30_3_1_gfx9_fp32_f2x3_stride1", "conv"),
+        ("MIOpenBatchNormFwdTrainSpatial", "norm"),
+        ("SubTensorOpWithScalar1d", "elementwise"),
+        ("Im2d2Col_v2", "pool"),
+        ("batched_transpose_32x32_half", "layout"),
+        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "collective"),
+        (
+            "void rocprim::ROCPRIM_400200_NS::detail::trampoline_kernel<wrapped_scan_config<long>>",
+            "sort",
+        ),
+        ("__amd_rocclr_copyBuffer", "copy"),
+        ("__amd_rocclr_fillBufferAligned", "memset"),
     ],
 )
 def test_look_alikes_are_told_apart(name: str, family: str) -> None:

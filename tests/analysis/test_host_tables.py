@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 from collections import Counter
@@ -11,12 +12,25 @@ from typing import Any
 
 import pytest
 
-from brrrtop.model.host_tables import HostTables, ModuleRow
+from brrrtop.model.host_tables import (
+    AliveRow,
+    AnnotationRow,
+    CopyRow,
+    FrameRow,
+    HostTables,
+    MemoryUse,
+    ModuleRow,
+    OpRow,
+    PhaseRow,
+    Queue,
+    StallRow,
+)
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text.python_frames import is_users
-from brrrtop.views.report import document, to_text
+from brrrtop.views.json_report import document
+from brrrtop.views.text import to_text
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACES = RECORDED / "traces"
@@ -245,3 +259,23 @@ def test_the_report_shows_them_and_json_has_null_for_what_was_not_recorded() -> 
     other = document(analyzed(TRACES / "deep_queue.json.gz"))["tables"]
     assert other["modules"] is other["memory"] is other["stalls"] is None
     json.dumps(known, allow_nan=False)
+
+
+def test_the_fields_of_rows_are_those_of_the_contract() -> None:
+    """Rows go into JSON field by field, whether or not anything else reads them."""
+    fields = {
+        OpRow: "name count cpu_total_ns cpu_self_ns device_total_ns device_self_ns launches shapes "
+        "module place",
+        ModuleRow: "name parent depth count host_ns device_total_ns device_self_ns backward_ns "
+        "sides_ns roof_share",
+        FrameRow: "place device_total_ns device_self_ns",
+        StallRow: "place inside idle_ns share",
+        Queue: "length_p50 length_p95 length_max full_launches blocked_ns",
+        CopyRow: "kind count size_bytes total_ns bytes_per_s largest_bytes",
+        AnnotationRow: "name count host_ns device_ns sides_ns",
+        PhaseRow: "phase count host_ns device_ns tokens",
+        AliveRow: "name size_bytes blocks",
+        MemoryUse: "peak_bytes peak_at_ns reserved_bytes before_bytes alive times_ns allocated_bytes",
+    }
+    for row, names in fields.items():
+        assert " ".join(one.name for one in dataclasses.fields(row)) == names

@@ -18,12 +18,16 @@ from brrrtop.model import intervals
 from brrrtop.model.estimate import Regime
 from brrrtop.model.tables import Span, Window
 from brrrtop.model.vocabulary import Metric
-from brrrtop.session.whole import analyze
+from brrrtop.protocol.frames import Decoder, Frame, Kind, encode
+from brrrtop.protocol.status import MPS
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases, units
-from brrrtop.timeline.timeline import COUNT_HOLDS_NS, THROUGH_MPS, Timeline
-from brrrtop.views.report import document, to_text
+from brrrtop.timeline.timeline import COUNT_HOLDS_NS, Timeline
+from brrrtop.views.json_report import document
+from brrrtop.views.text import to_text
 from collectors.gpu.nvidia import processes
+from collectors.process import proc
 from tests.analysis.build import ADD, GEMM, NCCL, C, K, window
 from tests.analysis.test_account import total
 
@@ -135,17 +139,28 @@ def test_under_mps_nobody_takes_turns() -> None:
     assert estimate(replace(recorded("two"), mps=True)).window.turns is None
 
 
-def test_the_note_that_tells_of_mps_reaches_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_name_of", lambda pid: "nvidia-cuda-mps")
-    says = processes.tenants([5], None).says
-    assert says is not None and THROUGH_MPS in says
+@pytest.mark.parametrize("with_facts", [True, False])
+def test_that_a_gpu_is_shared_through_mps_reaches_the_window(
+    monkeypatch: pytest.MonkeyPatch, with_facts: bool
+) -> None:
+    """From a sampler, and from a recording of before there were facts beside the sentences."""
+    monkeypatch.setattr(proc, "name_of", lambda pid: "nvidia-cuda-mps")
+    here = processes.tenants([5], None)
+    assert here.says is not None and here.mps
+    body = {"gauges": [here.says], **({"facts": [MPS]} if with_facts else {})}
+    if with_facts:
+        body["gauges"] = ["another sentence"]
+    (status,) = Decoder().feed(encode(Frame(Kind.STATUS, body, 1)))
     timeline = Timeline()
     for frame in open_source(FOLDER / "two.brrr").frames():
         timeline.add(frame)
     span = Span(timeline.first_ns or 0, timeline.last_ns or 0)
     assert not timeline.window(span, 0).mps
-    timeline.status["gauges"] = [says]
+    timeline.add(replace(status, sent_ns=span.t1_ns))
     assert timeline.window(span, 0).mps
+    (status,) = Decoder().feed(encode(Frame(Kind.STATUS, {"gauges": []}, 1)))
+    timeline.add(replace(status, sent_ns=span.t1_ns))
+    assert not timeline.window(span, 0).mps
 
 
 def test_the_count_before_a_burst_holds_in_it_for_a_while() -> None:

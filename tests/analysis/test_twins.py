@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from brrrtop.model.estimate import KernelRow
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from tests.session.handmade import kernel, launch, op, text_of, written
 

@@ -36,17 +36,20 @@ def main():
             raise ValueError("disk full")
         logged.append((dict(figures), lines, step))
 
-    if MODE == "broken":
-        sys.executable = "/nonexistent/python"
-    if MODE == "never":
+    if MODE == "unwatched":
+        program, sys.executable = sys.executable, "/nonexistent/python"
+        with brrrtop.watch(log=log, when="torch") as broken:
+            assert train(broken) < 1
+        sys.executable = program
         with brrrtop.watch(log=log) as watching:
             loss = train(watching, limit_s=1.0)
+        reports += [broken.problem, broken.report_count]
     else:
         with brrrtop.watch(log=log, interval_s=0.5, when="torch") as watching:
             loss = train(watching)
             reports.append(watching.report)
     print(json.dumps({
-        "loss": loss, "logged": logged, "report": reports[-1] if reports else None,
+        "loss": loss, "logged": logged, "reports": reports,
         "problem": watching.problem, "count": watching.report_count,
     }))  # fmt: skip
 

@@ -28,6 +28,7 @@ from collectors.errors import (
     TrainerStopped,
     Unsupported,
 )
+from collectors.process import proc
 from collectors.process import process as processes
 from tests.attach import children
 from tests.attach.children import python
@@ -142,7 +143,7 @@ def test_no_such_process(stand_in: AgentFiles) -> None:
 def test_a_zombie_has_exited(stand_in: AgentFiles) -> None:
     process = subprocess.Popen(["true"])
     try:
-        while processes._stat(process.pid)[0] != "Z":
+        while proc.stat(process.pid)[0] != "Z":
             time.sleep(0.005)
         assert "exited" in refused_with(NoSuchProcess, process.pid, stand_in).message
     finally:

@@ -106,7 +106,7 @@ def test_machine_code_is_what_a_disassembler_reads(
     assert len(code) <= worker._STARTER_BYTES
     code += machine.thread_code(FUNCTIONS, address, address, address, handed)  # type: ignore[attr-defined]
     assert len(code) <= worker._CODE_BYTES
-    code += b"".join(machine.GADGETS.values())  # type: ignore[attr-defined]
+    code += b"".join(form for forms in machine.GADGETS.values() for form in forms)  # type: ignore[attr-defined]
     done = subprocess.run(
         [tool, "--disassemble", f"--triple={triple}"],
         input=" ".join(f"0x{byte:02x}" for byte in code),

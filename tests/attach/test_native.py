@@ -17,10 +17,12 @@ import pytest
 
 from brrrtop.protocol import requests
 from brrrtop.protocol.frames import Frame, Kind
-from collectors.attach import agent_library, launch
+from collectors.attach import agent_library, by_ptrace, launch
 from collectors.attach.attach import attach
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
+from collectors.attach.ptrace import x86_64
+from collectors.errors import CollectorError
 from collectors.process import process as processes
 from tests.agent.conftest import FAKES, build_few
 
@@ -122,6 +124,71 @@ def test_a_running_program_is_entered_and_left(
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
     said, _ = one.communicate(timeout=PATIENCE_S)
+    undisturbed(said)
+
+
+KEEPS, KEEPS_FRAMED = x86_64.GADGETS["keep"]
+
+
+@pytest.fixture
+def framed(built: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """A C++ program, and a library that has the code of a C library with frame pointers."""
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler here")
+    library, hello = tmp_path / "libframed.so", tmp_path / "hello.cc"
+    flags = ["-O2", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-Wl,-z,lazy"]
+    build = ["gcc", *flags, "-o", str(library), str(FAKES.parent / "framed.c")]
+    subprocess.run(build, check=True, timeout=60)
+    if KEEPS_FRAMED not in library.read_bytes():
+        pytest.skip("this compiler keeps a result by other code")
+    hello.write_text("#include <iostream>\nstatic struct H { H() { std::cout.flush(); } } hello;\n")
+    objects, program = tmp_path / "launchers.o", tmp_path / "program"
+    source = str(FAKES / "launchers.c")
+    subprocess.run(["gcc", "-O1", "-DPROGRAM", "-c", "-o", str(objects), source], check=True)
+    words = ["g++", "-o", str(program), str(hello), str(objects), "-lpthread", "-ldl"]
+    subprocess.run(words, check=True, timeout=60)
+    return {**built, "program": program, "framed": library}
+
+
+@pytest.fixture
+def cxx(framed: dict[str, Path]) -> Iterator[subprocess.Popen[str]]:
+    """That program, on the GPU."""
+    env = {**os.environ, "LD_PRELOAD": str(framed["framed"])}
+    with subprocess.Popen(command(framed, 8), stdout=subprocess.PIPE, text=True, env=env) as one:
+        deadline = time.monotonic() + PATIENCE_S
+        while not processes.read(one.pid).has_cuda_driver and time.monotonic() < deadline:
+            time.sleep(0.02)
+        yield one
+        one.kill()
+
+
+def test_a_cxx_program_whose_c_library_has_frame_pointers_is_entered_and_left(
+    cxx: subprocess.Popen[str], built: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(x86_64.GADGETS, "keep", (KEEPS_FRAMED,))
+    plan = by_ptrace.make_plan(processes.read(cxx.pid))
+    assert plan.expected[plan.gadgets["keep"]] == KEEPS_FRAMED.hex()
+    files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
+    attached = attach(cxx.pid, files)
+    attached.client.send(ALLOWED)
+    attached.client.send(requests.burst(0, 50_000_000))
+    assert until(attached.client, traced) > 10
+    assert attached.leave(5.0)
+    said, _ = cxx.communicate(timeout=PATIENCE_S)
+    undisturbed(said)
+
+
+def test_a_program_without_such_code_is_left_alone_and_the_reason_is_said(
+    cxx: subprocess.Popen[str], built: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(x86_64.GADGETS, "keep", (KEEPS_FRAMED * 2,))
+    with pytest.raises(CollectorError) as refused:
+        attach(cxx.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
+    assert "no library of the trainer has the code that stores a call's result" in str(
+        refused.value
+    )
+    assert "brrrtop run -- CMD" in refused.value.action
+    said, _ = cxx.communicate(timeout=PATIENCE_S)
     undisturbed(said)
 
 

@@ -97,7 +97,7 @@ def test_pending_call_into_a_sleeping_main_thread_stays_pending(tmp_path: Path) 
         assert enter("parked thread", one, writes(tmp_path / "thread")).entered
         assert appears(tmp_path / "thread")
         assert not (tmp_path / "pending").exists()
-        assert one.state == "S"
+        assert settles(lambda: one.state == "S")
 
 
 def test_parked_thread_never_starts_from_a_running_main_thread(tmp_path: Path) -> None:

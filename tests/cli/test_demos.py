@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from brrrtop.advisories.steady import APPEARS_AFTER
-from brrrtop.cli import show
+from brrrtop.cli import rank_files, show
 from brrrtop.cli.commands import demo
 from brrrtop.cli.commands.analyze import read
 from brrrtop.cli.commands.demo import scenarios
@@ -90,6 +91,8 @@ TRUTHS = {
     ),
 }  # fmt: skip
 NAMES = sorted(TRUTHS)
+OF_RANKS = {"straggler"}
+"""Of a job: a file a rank."""
 
 
 def watched(path: Path, interval_s: float = 1.0) -> Iterator[tuple[float, Snapshot]]:
@@ -126,7 +129,7 @@ def check(truth: Truth, snapshot: Snapshot, settled: bool) -> None:
 
 
 def test_every_shipped_demo_has_a_known_truth() -> None:
-    assert scenarios().keys() == TRUTHS.keys()
+    assert scenarios().keys() == TRUTHS.keys() | OF_RANKS
 
 
 def test_the_list_of_demos_says_what_each_shows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -171,9 +174,35 @@ def test_a_demo_is_half_a_minute_of_a_live_run_with_steps_and_the_gpus_own_count
     assert any(frame.kind == Kind.MARKS for frame in frames)
 
 
+def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_looks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert demo.run(Options(scenario="straggler", once=True, json=True)) == 0
+    waited = json.loads(capsys.readouterr().out)["peers_waited_for"]
+    assert (waited["rank"], waited["cause"]) == (1, "host")
+    assert waited["place"] == "benchmarks/ranks_trainer.py:98, time.sleep(SLOW_S)"
+    ticks = count()
+    files = sorted(map(str, scenarios()["straggler"].iterdir()))
+    driver = rank_files.open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
+    show.to_first_verdict(driver)
+    try:
+        for _ in range(25):
+            job = driver.advance().job
+            assert job is not None
+            assert job.waited_for is not None
+            assert job.waited_for.rank == 1
+        assert job.waited_for.place == waited["place"]
+    finally:
+        driver.close()
+
+
 def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from() -> None:
-    paths = scenarios().values()
-    assert sum(path.stat().st_size for path in paths) < 5 << 20
+    paths = [
+        file for path in scenarios().values()
+        for file in ([path] if path.is_file() else sorted(path.iterdir()))
+    ]  # fmt: skip
+    assert len(paths) == len(TRUTHS) + 2 * len(OF_RANKS)
+    assert sum(path.stat().st_size for path in paths) < 3 << 20
     for path in paths:
         source = open_source(str(path))
         said = [text for frame in source.frames() for text in _texts(frame.body)]

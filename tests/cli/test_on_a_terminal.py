@@ -85,9 +85,15 @@ def on_a_terminal(*arguments: str, **environment: str) -> Iterator[Terminal]:
         terminal.close()
 
 
-def test_the_demo_opens_on_a_verdict_and_q_leaves_it() -> None:
+def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it() -> None:
     with on_a_terminal("demo", "input-bound") as terminal:
         terminal.read_until(b"OVERHEAD-BOUND")
+        for rows, columns in ((1, 1), (2, 10), (24, 80)):
+            terminal.resize(rows, columns)
+            os.kill(terminal.pid, signal.SIGWINCH)
+            time.sleep(0.3)
+        terminal.seen = b""
+        terminal.read_until(b"BOUND")
         terminal.type(b"q")
         assert terminal.ended() == 0
         assert LEAVES_THE_SCREEN in terminal.seen
@@ -113,25 +119,17 @@ def test_a_signal_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
         assert b"Traceback" not in terminal.seen
 
 
-def test_a_tiny_terminal_is_no_end() -> None:
-    with on_a_terminal("demo", "input-bound") as terminal:
+@pytest.mark.parametrize(
+    ("options", "environment"), [(("--no-color", "--ascii"), {}), ((), {"NO_COLOR": "1"})]
+)
+def test_no_color_means_no_colour_and_ascii_is_ascii(
+    options: tuple[str, ...], environment: dict[str, str]
+) -> None:
+    with on_a_terminal("demo", "input-bound", *options, **environment) as terminal:
         terminal.read_until(b"OVERHEAD-BOUND")
-        for rows, columns in ((1, 1), (2, 10), (24, 80)):
-            terminal.resize(rows, columns)
-            os.kill(terminal.pid, signal.SIGWINCH)
-            time.sleep(0.3)
-        terminal.seen = b""
-        terminal.read_until(b"BOUND")
-        terminal.type(b"q")
-        assert terminal.ended() == 0
-
-
-def test_no_color_means_no_colour() -> None:
-    for arguments, environment in ((("--no-color",), {}), ((), {"NO_COLOR": "1"})):
-        with on_a_terminal("demo", "input-bound", *arguments, **environment) as terminal:
-            terminal.read_until(b"OVERHEAD-BOUND")
-            assert b"\x1b[38;" not in terminal.seen
-            assert b";38;5;" not in terminal.seen
+        assert b"\x1b[38;" not in terminal.seen
+        assert b";38;5;" not in terminal.seen
+        assert terminal.seen.isascii() is ("--ascii" in options)
 
 
 def test_a_dumb_terminal_gets_one_plain_report() -> None:
@@ -139,12 +137,6 @@ def test_a_dumb_terminal_gets_one_plain_report() -> None:
         assert terminal.ended() == 0
         assert b"Where the time went" in terminal.seen
         assert b"\x1b" not in terminal.seen
-
-
-def test_ascii_on_the_screen_is_ascii() -> None:
-    with on_a_terminal("demo", "input-bound", "--ascii") as terminal:
-        terminal.read_until(b"OVERHEAD-BOUND")
-        assert terminal.seen.isascii()
 
 
 def test_a_program_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:

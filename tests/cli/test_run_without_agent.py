@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from brrrtop.cli import live
-from brrrtop.cli.commands import attach, run
+from brrrtop.cli.commands import run
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
 from collectors.attach import agent_library, run_folders
@@ -77,6 +77,6 @@ def test_where_no_private_folder_can_be_made_the_program_runs(
         raise NotWritable("no private folder can be made", "free some space in /tmp")
 
     monkeypatch.setattr(run_folders, "make", refused)
-    monkeypatch.setattr(attach, "agent_files", lambda: AgentFiles(tmp_path, tmp_path / "so"))
+    monkeypatch.setattr(agent_library, "agent_files", lambda: AgentFiles(tmp_path, tmp_path / "so"))
     assert run.run(program("raise SystemExit(4)")) == 4
     assert "no private folder can be made: the program runs" in capfd.readouterr().err

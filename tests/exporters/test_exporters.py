@@ -22,7 +22,7 @@ from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters import html, perfetto
 from brrrtop.exporters.registry import FORMATS, default_path, export
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.views.brief import MOST_LINES, to_brief
 

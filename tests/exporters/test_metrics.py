@@ -9,10 +9,12 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,11 +26,14 @@ from typing import Any
 
 import pytest
 
+from brrrtop.cli.commands.demo import scenarios
+from brrrtop.errors import BrrrtopError
 from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, samples
-from brrrtop.exporters.otlp import OtlpPusher
+from brrrtop.exporters.otlp import GONE, OtlpPusher
 from brrrtop.exporters.prometheus import PrometheusServer
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
+from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +105,17 @@ def test_prometheus_accepts_rules_and_every_expression_of_the_board(tmp_path: Pa
         assert done.returncode == 0 and "SUCCESS" in done.stdout, done.stdout + done.stderr
 
 
+def test_each_alert_fires_on_what_calls_for_it_and_on_nothing_else() -> None:
+    promtool = shutil.which("promtool") or pytest.skip("no promtool here")
+    cases = PAGES / "alerts_test.yml"
+    named = set(re.findall(r"alert: (\w+)", (PAGES / "alerts.yml").read_text()))
+    assert set(re.findall(r"alertname: (\w+)", cases.read_text())) == named
+    done = subprocess.run(
+        [promtool, "test", "rules", str(cases)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0 and "SUCCESS" in done.stdout, done.stdout + done.stderr
+
+
 def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -128,6 +144,27 @@ def test_a_scrape_is_what_prometheus_reads(judged: Snapshot) -> None:
         # It would have DCGM's `modelName` in another case; anything else is ours to mend.
         assert [line for line in done.stderr.splitlines() if "camelCase" not in line] == []
         assert done.returncode in (0, 3)
+
+
+def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(
+    judged: Snapshot,
+) -> None:
+    pytest.importorskip("prometheus_client")
+    server = PrometheusServer(lambda: samples(judged, {}, "h"), "127.0.0.1", 0)
+    try:
+        with pytest.raises(BrrrtopError) as taken:
+            PrometheusServer(list, "127.0.0.1", server.port)
+        assert f"127.0.0.1:{server.port} cannot be served on: Address already in use" in str(
+            taken.value
+        )
+        assert "--listen HOST:PORT" in taken.value.action
+        for said in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", server.port)) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.sendall(said)
+        assert "brrrtop_up{" in get(f"http://127.0.0.1:{server.port}/metrics")
+    finally:
+        server.close()
 
 
 @pytest.mark.leaves_threads
@@ -174,6 +211,38 @@ def test_a_collector_gets_the_same_figures(judged: Snapshot) -> None:
     }
 
 
+@pytest.mark.leaves_threads
+def test_a_collector_that_has_gone_is_one_sentence_and_one_that_comes_back_another(
+    judged: Snapshot, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing to stderr."""
+
+    port, said = free_port(), list[str]()
+    pusher = OtlpPusher(
+        lambda: samples(judged, {}, "h"), f"http://127.0.0.1:{port}", 0.2, said.append
+    )
+    until(lambda: said)
+    with HTTPServer(("127.0.0.1", port), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        until(lambda: len(said) > 1)
+        pusher.close()
+        server.shutdown()
+        thread.join()
+    assert said == [GONE, "the collector takes metrics again"]
+    assert "Traceback" not in capfd.readouterr().err
+
+
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
     with ExitStack() as closing:
@@ -212,16 +281,73 @@ def until(done: Callable[[], Any]) -> Any:
         time.sleep(0.2)
 
 
+def scraping(stack: ExitStack, folder: Path, ours: int) -> str:
+    """The address at which a Prometheus of this test answers queries."""
+    prometheus = shutil.which("prometheus") or pytest.skip("no prometheus here")
+    theirs = free_port()
+    (folder / "prometheus.yml").write_text(
+        f"rule_files: ['{PAGES}/alerts.yml']\n"
+        "scrape_configs: [{job_name: brrrtop, scrape_interval: 1s,"
+        f" static_configs: [{{targets: ['127.0.0.1:{ours}']}}]}}]\n"
+    )
+    begun(
+        stack, prometheus, f"--config.file={folder}/prometheus.yml",
+        f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{theirs}",
+    )  # fmt: skip
+    return f"http://127.0.0.1:{theirs}/api/v1/query?query="
+
+
+@pytest.mark.timeout(180)
+def test_every_panel_of_the_board_has_figures_and_says_why_it_may_have_none(
+    stack: ExitStack, tmp_path: Path
+) -> None:
+    pytest.importorskip("prometheus_client")
+    shutil.which("prometheus") or pytest.skip("no prometheus here")
+    ranks = sorted(scenarios()["straggler"].iterdir())
+    shown = []
+    for pid, path in enumerate([scenarios()["input-bound"], *ranks]):
+        source = open_source(path)
+        assert source.span is not None
+        snapshot = Session(source, keep_ns=None).advance(source.span.t1_ns)
+        source.close()
+        shown += list(
+            samples(
+                replace(snapshot, freshness=Freshness.LIVE),
+                {"pid": str(pid), "hpc_job": str(min(pid, 1))},
+                "n1",
+            )
+        )
+    ours = free_port()
+    server = PrometheusServer(lambda: shown, "127.0.0.1", ours)
+    stack.callback(server.close)
+    ask = scraping(stack, tmp_path, ours)
+
+    def result(expression: str) -> list[dict[str, Any]]:
+        answer = json.loads(get(ask + urllib.parse.quote(expression)))
+        assert answer["status"] == "success"
+        return list(answer["data"]["result"])
+
+    until(lambda: len(result("brrrtop_up == 1")) == 3)
+    assert len(result("count by (__name__) ({__name__=~'brrrtop_.*'})")) == len(
+        {one.name for one in shown}
+    )
+    for panel in json.loads((PAGES / "board.json").read_text())["panels"]:
+        assert panel["fieldConfig"]["defaults"]["noValue"]
+        for target in panel["targets"]:
+            expression = target["expr"].replace("$host", ".*").replace("$job", ".*")
+            assert result(expression), f"{panel['title']}: {expression}"
+
+
 @pytest.mark.timeout(180)
 def test_a_real_prometheus_scrapes_a_real_trainer(stack: ExitStack, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     pytest.importorskip("torch")
-    prometheus = shutil.which("prometheus") or pytest.skip("no prometheus here")
+    shutil.which("prometheus") or pytest.skip("no prometheus here")
     trainer = begun(stack, sys.executable, "tests/attach/torch_training.py")
     assert trainer.stdout is not None
     while not trainer.stdout.readline().startswith("step 5"):
         assert trainer.poll() is None
-    ours, theirs = free_port(), free_port()
+    ours = free_port()
     begun(
         stack, sys.executable, "-m", "brrrtop", "export", "prometheus", str(trainer.pid),
         "--listen", f"127.0.0.1:{ours}",
@@ -230,16 +356,7 @@ def test_a_real_prometheus_scrapes_a_real_trainer(stack: ExitStack, tmp_path: Pa
         lambda: (t := get(f"http://127.0.0.1:{ours}/metrics")) and "brrrtop_up{" in t and t
     )
     assert f'pid="{trainer.pid}"' in text
-    (tmp_path / "prometheus.yml").write_text(
-        f"rule_files: ['{PAGES}/alerts.yml']\n"
-        "scrape_configs: [{job_name: brrrtop, scrape_interval: 1s,"
-        f" static_configs: [{{targets: ['127.0.0.1:{ours}']}}]}}]\n"
-    )
-    begun(
-        stack, prometheus, f"--config.file={tmp_path}/prometheus.yml",
-        f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{theirs}",
-    )  # fmt: skip
-    query = f"http://127.0.0.1:{theirs}/api/v1/query?query=brrrtop_up"
+    query = scraping(stack, tmp_path, ours) + "brrrtop_up"
     found = until(lambda: json.loads(get(query))["data"]["result"])
     assert found[0]["metric"]["pid"] == str(trainer.pid) and found[0]["value"][1] == "1"
     trainer.kill()

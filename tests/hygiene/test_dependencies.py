@@ -22,7 +22,6 @@ IMPORTED = {
     "zstandard": ("zstandard", r"brrrtop/(protocol|sources)/.*"),
     "zlib_ng": ("zlib-ng", r"brrrtop/sources/importers/kineto/reader\.py"),
     "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),
-    "psutil": ("psutil", r"collectors/process/load\.py|brrrtop/sources/budget\.py"),
     "platformdirs": (
         "platformdirs",
         r"brrrtop/(analysis/calibrated|cli/settings)\.py|collectors/attach/c_library\.py",

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from brrrtop.cli.arguments import parse
+from brrrtop.cli.main import main
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "benchmarks" / "README.md"]
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks" / "README.md"]
 )
 FOLDERS = ("brrrtop", "collectors", "tests", "benchmarks", "docs", "screenshots")
 
@@ -46,3 +53,77 @@ def test_the_recipes_name_modules_that_exist() -> None:
     named_files = re.findall(r"`([\w./-]+\.(?:py|c|csv))`", text)
     assert len(named_files) > 20
     assert [one for one in named_files if not any((root / one).exists() for root in roots)] == []
+
+
+STANDS_FOR = {
+    "FILE": "tests/recordings/traces/stacks.json.gz",
+    "DIR": "tests/ranks/traces/dlrm",
+    "A": "tests/recordings/traces/stacks.json.gz",
+    "B": "tests/recordings/traces/serving.json.gz",
+    "PID": "4711",
+    "URL": "http://localhost:4318",
+}
+NEEDS_NO_GPU = ("analyze", "compare", "demo --list", "--version", "--print-completion")
+
+
+def commands(page: Path) -> set[str]:
+    """What a page tells one to type, without `brrrtop`; a verb alone is its name, not a command."""
+    text = page.read_text("utf-8")
+    blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL)).splitlines()
+    lines = [line.split(" #")[0].strip() for line in blocks]
+    lines += re.findall(r"`(brrrtop [^\s`]+ [^`\n…]+)`", text)
+    typed = {line.removeprefix("brrrtop ") for line in lines if line.startswith("brrrtop ")}
+    typed |= set(re.findall(r"`(analyze (?:FILE|DIR)[^`\n…]*)`", text))
+    return {re.sub(r"\b[A-Z]+\b", lambda m: STANDS_FOR.get(m[0], m[0]), one) for one in typed}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_command_of_a_page_is_understood(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        pytest.skip("speaks of the past")
+    for line in commands(page):
+        assert parse(shlex.split(line)) is not None
+
+
+def test_what_the_pages_tell_one_to_type_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = {line for page in PAGES if page.name != "CHANGELOG.md" for line in commands(page)}
+    ran = []
+    for line in sorted(typed):
+        words = shlex.split(line.replace(" PATH", f" {tmp_path / str(len(ran))}"))
+        files = [one for one in words if "/" in one or one.endswith((".gz", ".brrr"))]
+        exist = all((ROOT / one).exists() or tmp_path in Path(one).parents for one in files)
+        if line.startswith(NEEDS_NO_GPU) and exist:
+            monkeypatch.chdir(ROOT)
+            assert main(words) in (0, 5), line
+            capsys.readouterr()
+            ran.append(line)
+    assert len(ran) >= 8, ran
+
+
+def test_the_rule_that_is_shown_is_in_the_source() -> None:
+    page = (ROOT / "docs" / "writing-a-rule.md").read_text("utf-8")
+    (shown,) = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    rules = (ROOT / "brrrtop" / "advisories" / "rules").glob("*.py")
+    assert any(shown in path.read_text("utf-8") for path in rules)
+
+
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("sphinx", "myst_parser", "furo"))),
+    reason="nothing of the extra `docs` is installed",
+)
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "sphinx",
+        "-W",
+        "-q",
+        "-c",
+        "docs",
+        ".",
+        str(tmp_path / "site"),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

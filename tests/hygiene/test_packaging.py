@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,8 @@ def sdist() -> set[str]:
 
 def test_the_sources_come_with_what_their_checks_and_their_readers_need() -> None:
     pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
-    assert {"README.md", "SECURITY.md", "LICENSE", "dev.py", "constraints.txt"} | pages <= sdist()
+    pages |= {path.name for path in ROOT.glob("*.md")} | {"screenshots/demo.svg"}
+    assert {"LICENSE", "dev.py", "constraints.txt"} | pages <= sdist()
 
 
 @pytest.mark.parametrize("pack", [wheel, sdist])
@@ -66,6 +69,16 @@ def test_a_wheel_is_for_the_glibc_that_its_library_needs(tmp_path: Path) -> None
         build.platform_of(library, "aarch64")
     library.write_bytes(elf(183, "GLIBC_2.17"))
     assert build.platform_of(library, "aarch64") == "manylinux_2_17_aarch64"
+
+
+def test_a_wheel_for_a_named_machine_has_its_libraries_or_is_not_made(tmp_path: Path) -> None:
+    """Else a compiler's complaint would be published as a wheel that watches counters only."""
+    other = next(one for one in ("x86_64", "aarch64") if one != os.uname().machine)
+    environment = {**os.environ, "CC": "/bin/false", "BRRRTOP_MACHINE": other}
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode != 0 and "no agent library" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_manual_page_has_every_verb_and_option_and_reads_without_a_warning() -> None:

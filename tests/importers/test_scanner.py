@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto import scanner_library as building
 from brrrtop.sources.importers.kineto import source as kineto_source
 from brrrtop.sources.importers.kineto.reader import Inflater, Runs

@@ -41,9 +41,11 @@ class FakeAgent:
             Frame(Kind.DEVICE, {"device_id": 0, "sm_count": 132, "uuid": "aa-bb"}, now_ns),
         ]
         self._tracing: tuple[int, int] | None = None
+        self._leaves = False
 
     def frames(self) -> list[Frame]:
         found, self._out = self._out, []
+        self.closed |= self._leaves
         return found
 
     def send(self, data: bytes) -> None:
@@ -53,6 +55,7 @@ class FakeAgent:
         assert (size, kind) == (len(data) - HEADER.size, CONTROL_KIND)
         op, _, a, b = struct.unpack_from("<IIqq", data, HEADER.size)
         self.orders.append((Op(op), a, b))
+        self._leaves |= op == Op.DETACH
         if op == Op.BURST:
             self._tracing = (self._now_ns, self._now_ns + (a + 1) * STEP_NS)
 

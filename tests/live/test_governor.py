@@ -145,7 +145,7 @@ def test_bursts_are_whole_steps_of_about_the_wanted_length() -> None:
 def test_a_jump_in_a_gauge_starts_a_burst_now() -> None:
     governor = Governor(Limits(max_overhead=0.001))
     done = run(LAUNCH_BOUND, governor, 60)
-    pause_s = governor.pause_ns / SECOND
+    pause_s = governor._pause_ns / SECOND
     assert pause_s > 10
     now = done.end_ns
     decided = None
@@ -289,7 +289,7 @@ def test_without_steps_a_trainer_that_was_held_for_long_has_longer_pauses() -> N
         assert governor.decide(START) is not None
         governor.add_traced(held_ns)
         governor.decide(START + SECOND)
-        return governor.pause_ns
+        return governor._pause_ns
 
     usual_ns = pause_ns(0)
     assert pause_ns(15_000_000) == usual_ns
@@ -358,7 +358,7 @@ def test_the_second_look_of_two_is_paid_for_like_the_first() -> None:
     governor.add_traced()
     governor.decide(START + 2 * SECOND)
     charged_ns = 0.10 * 200_000_000 + 2 * 15_000_000  # by time, and twice the worst stall
-    assert governor.pause_ns >= charged_ns / Limits().credit_rate - 2 * SECOND
+    assert governor._pause_ns >= charged_ns / Limits().credit_rate - 2 * SECOND
 
 
 def test_only_the_first_look_is_followed_at_once() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,22 +21,21 @@ from brrrtop.cli.live import left
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.vocabulary import Metric
-from brrrtop.protocol.frames import Frame, Kind, WireError
+from brrrtop.protocol.frames import Decoder, Frame, Kind, WireError, encode
 from brrrtop.protocol.requests import Op
+from brrrtop.protocol.status import StatusCode
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Limits
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
-from brrrtop.sources.agent_state import UNHEARD
-from brrrtop.sources.blockers import HELPS
 from brrrtop.sources.live import LiveSource
-from brrrtop.sources.memory import MemorySource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.writer_thread import WriterThread
 from collectors.attach import agent_library
 from collectors.process import load as hostload
 from collectors.process.load import HostLoad
 from tests.live.agents import SECOND, FakeAgent, FakeFeed, FakeLoad, gauges
+from tests.memory_source import MemorySource
 
 START_NS = 1_700_000_000 * SECOND
 TICK_NS = SECOND // 4
@@ -264,11 +264,10 @@ def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordere
     bench: Bench,
 ) -> None:
     says = "kernel tracing waits to hear whether the trainer has CUDA graphs; without torch …"
-    assert UNHEARD in (agent_library.SOURCE_DIR / "trace_blockers.c").read_text()
     assert bench.agent is not None
     bench.read(4)
     before = bench.agent.count(Op.BURST)
-    said = statuses(say(bench, "ready", says))
+    said = statuses(say(bench, "ready", says, StatusCode.GRAPHS_UNKNOWN))
     assert (said["state"], said["tier"], bench.source.tier) == ("ready", "nvml", "nvml")
     assert "cannot trace" in str(said["sampling"])
     bench.read(10)
@@ -281,9 +280,17 @@ def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordere
     assert bench.agent.count(Op.BURST) > before
 
 
-def say(bench: Bench, state: str, says: str) -> list[Frame]:
+CODES = {
+    "ready": StatusCode.READY,
+    "tracing": StatusCode.TRACING,
+    "waiting": StatusCode.GPU_UNTOUCHED,
+}
+
+
+def say(bench: Bench, state: str, says: str, code: StatusCode | None = None) -> list[Frame]:
     assert bench.agent is not None
-    body = {"by": "agent", "state": state, "says": says, "cupti": None}
+    code = code or CODES.get(state, StatusCode.CUPTI_FAILED)
+    body = {"by": "agent", "state": state, "code": code.value, "says": says, "cupti": None}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
     return bench.read(1)
 
@@ -305,7 +312,9 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
     say(bench, "ready", "kernel tracing is ready")
     assert bench.source.info.notes == ()
     graphs = "kernel tracing waits to hear whether the trainer has CUDA graphs"
-    assert statuses(say(bench, "ready", graphs))["says"] == graphs, "and a line of the log"
+    assert statuses(say(bench, "ready", graphs, StatusCode.GRAPHS_UNKNOWN))["says"] == graphs, (
+        "and a line of the log"
+    )
     bench.feed.says = ["no GPM"]
     assert bench.source.info.notes == (graphs, "no GPM")
     say(bench, "tracing", "tracing a burst")
@@ -351,31 +360,44 @@ def test_a_torch_that_was_not_imported_yet_may_touch_a_gpu(bench: Bench) -> None
 
 
 SENTENCES = {
-    "off": ["another NVIDIA tool is in the trainer (libToolsInjection64.so): kernel tracing stays off",
-            "two copies of CUPTI are mapped, /a and /b, and torch uses neither for certain: kernel "
-            "tracing stays off",
-            "CUPTI 99 has records of a layout not known here: counters only"],
-    "absent": ["no libcupti is mapped in the trainer: counters only"],
-    "blocked": ["another profiler holds CUPTI (39); next try in 10 s",
-                "no records arrive: another profiler owns the callbacks; next try in 10 s"],
+    "off": [(StatusCode.OTHER_TOOL, "another NVIDIA tool is in the trainer (libToolsInjection64.so): kernel tracing stays off"),
+            (StatusCode.TWO_CUPTIS, "two copies of CUPTI are mapped, /a and /b, and torch uses neither for certain: kernel "
+            "tracing stays off"),
+            (StatusCode.CUPTI_UNUSABLE, "CUPTI 99 has records of a layout not known here: counters only")],
+    "absent": [(StatusCode.NO_CUPTI, "no libcupti is mapped in the trainer: counters only")],
+    "blocked": [(StatusCode.CUPTI_TAKEN, "another profiler holds CUPTI (39); next try in 10 s"),
+                (StatusCode.NO_RECORDS, "no records arrive: another profiler owns the callbacks; next try in 10 s")],
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("state", "says"), [(s, one) for s in SENTENCES for one in SENTENCES[s]])
+@pytest.mark.parametrize(
+    ("state", "code", "says"), [(s, *one) for s in SENTENCES for one in SENTENCES[s]]
+)
 def test_what_stands_in_the_way_is_told_with_what_helps(
-    bench: Bench, state: str, says: str
+    bench: Bench, state: str, code: StatusCode, says: str
 ) -> None:
-    assert bench.agent is not None
-    body = {"by": "agent", "state": state, "says": says, "cupti": None}
-    bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
-    told = str(statuses(bench.read(0.5))["says"])
+    told = str(statuses(say(bench, state, says, code))["says"])
     assert told.startswith(f"{says}; ") and len(told) > len(says) + 20
     assert bench.source.info.notes == (told,)
 
 
-def test_what_helps_is_told_of_sentences_that_the_agent_has() -> None:
-    native_text = "".join(path.read_text() for path in agent_library.SOURCE_DIR.glob("*.c"))
-    assert all(f'"{begins}' in native_text for begins in HELPS)
+def test_the_agent_has_the_codes_that_the_monitor_decides_by() -> None:
+    native_text = (agent_library.SOURCE_DIR / "status_code.h").read_text()
+    assert set(re.findall(r'X\(CODE_\w+, "([a-z-]+)"\)', native_text)) == set(StatusCode)
+
+
+@pytest.mark.parametrize(
+    ("state", "says"), [(s, one[1]) for s in SENTENCES for one in SENTENCES[s]]
+)
+def test_an_agent_of_before_there_were_codes_is_told_of_with_what_helps(
+    bench: Bench, state: str, says: str
+) -> None:
+    assert bench.agent is not None
+    body = {"by": "agent", "state": state, "says": says, "cupti": None}
+    (frame,) = Decoder().feed(encode(Frame(Kind.STATUS, body, bench.now_ns)))
+    bench.agent.say(frame)
+    told = str(statuses(bench.read(1))["says"])
+    assert told.startswith(f"{says}; ") and len(told) > len(says) + 20
 
 
 def test_a_limit_that_allows_nothing_is_a_note() -> None:
@@ -693,7 +715,7 @@ def test_a_burst_that_somebody_asks_for_comes_before_its_time(bench: Bench) -> N
     while bench.source.governor.tracing:
         bench.watch(0.25)
     before = bench.agent.count(Op.BURST)
-    assert bench.source.governor.pause_ns > SECOND
+    assert bench.source.governor._pause_ns > SECOND
     assert "tracing" in bench.driver.burst()
     bench.watch(0.5)
     assert bench.agent.count(Op.BURST) == before + 1

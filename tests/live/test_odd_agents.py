@@ -12,8 +12,8 @@ from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import KERNEL, MARK, Frame, Kind
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.timeline.timeline import Timeline
 from tests.live.agents import SECOND, STEP_NS, FakeFeed

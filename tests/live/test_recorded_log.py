@@ -11,17 +11,17 @@ import pytest
 
 from brrrtop.model.snapshot import Event
 from brrrtop.protocol.frames import OBSERVED, Frame, Kind
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
-from brrrtop.sources.memory import MemorySource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.ring import FrameRing
 from tests.live.agents import FakeLoad
+from tests.memory_source import MemorySource
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 
 SECOND = 1_000_000_000
-LOOK_NS = SECOND // 2
+LOOK_NS = SECOND
 
 
 class Played:

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
     tracing: None, built: dict[str, Path], fake_nvml: Path, tmp_path: Path
 ) -> None:
@@ -71,7 +71,7 @@ def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
     assert not inside.any()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_step_is_recorded_though_nobody_asks_and_the_report_says_so(
     tracing: None, built: dict[str, Path], fake_nvml: Path
 ) -> None:

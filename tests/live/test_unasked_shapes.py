@@ -15,8 +15,8 @@ from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.scheduling.policy import Act, Decision, Limits
 from brrrtop.scheduling.shapes_policy import LASTS_NS, REST_NS, TRIES, ShapesPolicy
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
 from tests.live.test_live import START_NS, Bench
@@ -61,7 +61,7 @@ def test_they_are_ordered_once_with_a_burst_that_was_due() -> None:
     plain.watch((bench.now_ns - START_NS) / SECOND)
     assert plain.agent is not None
     assert plain.agent.count(Op.BURST) == bench.agent.count(Op.BURST), "they cost no burst"
-    bench.watch(60)
+    bench.watch(30)
     assert bench.asked == 1
     bench.source.close()
     plain.source.close()
@@ -95,7 +95,7 @@ def test_a_trainer_that_compiles_is_left_alone_until_steps_go_on() -> None:
 def test_nothing_is_recorded_where_a_burst_is_more_than_the_budget_has() -> None:
     for limit in (0.0, 1e-5):
         bench = Bare(limits=Limits(max_overhead=limit))
-        bench.watch(90)
+        bench.watch(40)
         assert bench.asked == 0, limit
         bench.source.close()
 

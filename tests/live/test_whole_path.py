@@ -37,7 +37,7 @@ def a_screen(monitor: subprocess.Popen[str], name: str) -> str:
     return str(json.loads(line)[name])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_restart(
     tracing: None, built: dict[str, Path], fake_nvml: Path
 ) -> None:

@@ -14,8 +14,8 @@ import pytest
 from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.protocol.frames import Kind
+from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from collectors.attach.client import connect

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.tables import Span, Window
+from brrrtop.session.analyze import analyze_rank
 from brrrtop.session.job import RankView, job_of, rank_of
-from brrrtop.session.whole import analyze_rank
 from brrrtop.sources.registry import open_source
 
 TRACES = Path(__file__).parent / "traces"

@@ -14,6 +14,7 @@ from dataclasses import replace
 import pytest
 
 from brrrtop.analysis.ranks.job import NOT_TOGETHER
+from brrrtop.analysis.ranks.own_lines import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
 from tests.ranks.reads import job, moved, row, views
@@ -56,6 +57,18 @@ def test_a_planted_straggler_is_named_with_its_cause(name: str, cause: str) -> N
     [advice] = judged.advisories
     assert advice.kind == "straggler"
     assert advice.says.startswith("rank 1 is ") and " late each step: " in advice.says
+
+
+def test_a_line_that_only_the_late_rank_is_at_is_named() -> None:
+    judged = job("ddp-hidden").waited_for
+    assert judged is not None
+    assert judged.place == "benchmarks/ranks_trainer.py:98, time.sleep(SLOW_S)"
+    windows = [view.window for view in views("ddp-hidden")]
+    late = {"late_ns": 10e6, "step_ns": 70e6}
+    assert own_line(windows, 1, **late) is not None
+    assert own_line(windows, 0, **late) is None  # it does what the other one does too
+    assert own_line([windows[1], windows[1]], 1, **late) is None
+    assert own_line(windows, 1, late_ns=60e6, step_ns=70e6) is None  # too short to be why
 
 
 def test_a_sleep_of_24_ms_makes_a_rank_24_ms_late() -> None:
@@ -124,3 +137,24 @@ def test_a_rank_that_cannot_be_read_has_a_row_that_says_why() -> None:
     assert row(judged, 1).why == "it exited"
     assert row(judged, 0).estimate is not None
     assert judged.waited_for is None
+
+
+@pytest.mark.parametrize(
+    ("uuids", "mig", "notes"),
+    [
+        (("GPU-a", "GPU-a"), False, ["ranks 0, 1 share one GPU"]),
+        (("GPU-a", "GPU-b"), False, []),
+        (("MIG-a", "MIG-b"), True, ["a MIG slice of a GPU each: rank 0, 1"]),
+    ],
+)
+def test_ranks_that_share_a_gpu_and_slices_of_one_are_called_so(
+    uuids: tuple[str, str], mig: bool, notes: list[str]
+) -> None:
+    changed = []
+    for one, uuid in zip(views("ddp-sleep"), uuids, strict=True):
+        assert one.snapshot is not None and one.snapshot.estimate is not None
+        estimate = one.snapshot.estimate
+        device = replace(estimate.device, uuid=uuid, mig=mig)
+        snapshot = replace(one.snapshot, estimate=replace(estimate, device=device))
+        changed.append(replace(one, snapshot=snapshot))
+    assert list(job_of(changed).notes) == notes

@@ -8,7 +8,7 @@ import numpy as np
 
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol.frames import CALL, KERNEL, MARK, WIRE_VERSION, Frame, Kind
-from brrrtop.sources.memory import MemorySource
+from tests.memory_source import MemorySource
 
 T0_NS = 1_760_000_000_000_000_000
 GEMM = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"

@@ -7,18 +7,18 @@ import pytest
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Comparison
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.analyze import analyze
 from brrrtop.session.baseline import baseline_of
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze
 from tests.session.runs import GEMM, SGEMM, T0_NS, Run
 
 MS = 1_000_000
-LOOK_NS = 500 * MS
+LOOK_NS = 1000 * MS
 
 
 def played(session: Session, from_ns: int, to_ns: int) -> Snapshot:
-    """Looks twice a second, as a screen does; the last of them."""
+    """Looks once a second, as a screen does; the last of them."""
     snapshot = None
     for now_ns in [*range(from_ns + LOOK_NS, to_ns, LOOK_NS), to_ns]:
         snapshot = session.advance(now_ns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.session.session import Session
-from brrrtop.sources.memory import MemorySource
+from tests.memory_source import MemorySource
 from tests.session.runs import H200, T0_NS, Run
 
 SECOND = 1_000_000_000

@@ -12,9 +12,9 @@ from brrrtop.cli.opening_view import FromFirstActivity
 from brrrtop.model import intervals
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.step_picture import StepPicture
+from brrrtop.session.analyze import analyze
 from brrrtop.session.replay import Replay
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 
 DEMOS = Path(brrrtop.data.__path__[0]) / "demos"

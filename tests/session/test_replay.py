@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from brrrtop.session.analyze import analyze
 from brrrtop.session.replay import WATCHABLE_S, Replay
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 
 SHORT = Path(__file__).parents[1] / "recordings" / "promises" / "dataloader-stall.brrr"

@@ -14,8 +14,8 @@ import numpy as np
 from brrrtop.analysis.signals.host_activity import pauses
 from brrrtop.model.tables import Window
 from brrrtop.model.vocabulary import MarkClass
+from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
-from brrrtop.session.whole import analyze
 from brrrtop.sources.registry import open_source
 
 SAVES = Path(__file__).resolve().parents[1] / "recordings" / "host" / "saves.brrr"

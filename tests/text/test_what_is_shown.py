@@ -19,7 +19,7 @@ from brrrtop.cli.commands import find
 from brrrtop.cli.main import main
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate

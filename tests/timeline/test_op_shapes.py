@@ -10,10 +10,10 @@ import pytest
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.model.tables import Span, Window
 from brrrtop.session.session import Session
-from brrrtop.sources.memory import MemorySource
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
+from tests.memory_source import MemorySource
 from tests.timeline.shaped import ADD, DEEP, FORWARD, GRADIENT, STEP, STEP_NS, Trainer
 
 SECOND = 1_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 
 RECORDED = Path(__file__).parents[1] / "recordings" / "shapes" / "gpt_bf16.brrr"

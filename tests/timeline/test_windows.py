@@ -9,9 +9,9 @@ from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import CALL, MARK, OBSERVED, Frame, Kind
 from brrrtop.session.session import Session
-from brrrtop.sources.memory import MemorySource
 from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
+from tests.memory_source import MemorySource
 from tests.session.runs import T0_NS, Run
 
 SECOND = 1_000_000_000

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from brrrtop.model.comparison import Baseline, Change, Comparison, Experiment, PromiseResult
+from brrrtop.model.estimate import Regime
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
@@ -41,6 +42,7 @@ FOUND = Comparison(
                    "0.55 times the time", "2.0 times the work: overhead set the pace", True),
     ),
     steps=(9.6, 118.0),
+    regimes=(Regime.OVERHEAD, Regime.COMPUTE),
 )  # fmt: skip
 
 

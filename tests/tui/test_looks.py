@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from tests.tui.shown import shown
 

@@ -11,11 +11,12 @@ import pytest
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import Role
+from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import Device
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
 from brrrtop.whatif.edits.waiting import no_sync
-from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Priced, price, priced
+from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Bases, Priced, _present, _row, edited, priced
 from brrrtop.whatif.roofs import Roofs, roofs_of
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
@@ -36,6 +37,11 @@ from tests.advisories.scenarios import (
 
 H200_CEILINGS = ceilings_for(H200)
 DEVICE_EDITS = ("channels-last", "tf32", "sdpa")
+
+
+def price(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> WhatIf | None:
+    made = edited(names, bases, roofs)
+    return None if made is None else _row(names, _present(bases), made)
 
 
 def stepped(scene: Scene) -> Step:

@@ -9,7 +9,7 @@ import pytest
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.cli.commands import demo
 from brrrtop.model.tables import Span
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.whatif.price import priced

@@ -18,23 +18,11 @@ from brrrtop.analysis.signals import stack_samples
 from brrrtop.model import intervals
 from brrrtop.model.account import Account, Split
 from brrrtop.model.intervals import Cover
-from brrrtop.model.tables import Activities, Calls, Marks, Span, Window
+from brrrtop.model.tables import Activities, Calls, Marks, Window, edges
 from brrrtop.model.vocabulary import NAMED
 
 I8 = npt.NDArray[np.int64]
 HostTable = TypeVar("HostTable", Calls, Marks)
-
-
-class _Clock:
-    """Maps source time to observed time: spans nobody traced take none."""
-
-    def __init__(self, spans: tuple[Span, ...]) -> None:
-        starts = np.array([s.t0_ns for s in spans], np.int64)
-        ends = np.array([s.t1_ns for s in spans], np.int64)
-        self._cover = Cover(starts, ends)
-
-    def map(self, times: I8) -> I8:
-        return self._cover.up_to(times)
 
 
 def book(window: Window, labels: Labels, call_rows: I8) -> Account:
@@ -51,16 +39,16 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     others = time_slices.others_there(window)
     taken = (window.turns.starts_ns, window.turns.ends_ns) if window.turns else time_slices.NOBODY
     if window.observed is not None:
-        clock = _Clock(window.observed)
+        clock = Cover(*edges(window.observed))  # spans nobody traced take no time
         acts = type(acts)(
-            clock.map(acts.starts_ns), clock.map(acts.ends_ns),
+            clock.up_to(acts.starts_ns), clock.up_to(acts.ends_ns),
             *(getattr(acts, f) for f in list(acts.__slots__)[2:]),
         )  # fmt: skip
         calls = _mapped(calls, clock)
         marks = _mapped(marks, clock)
-        others = intervals.merge(*(clock.map(times) for times in others))
-        taken = intervals.merge(*(clock.map(times) for times in taken))
-        low, high = (int(t) for t in clock.map(np.array([low, high], np.int64)))
+        others = intervals.merge(*(clock.up_to(times) for times in others))
+        taken = intervals.merge(*(clock.up_to(times) for times in taken))
+        low, high = (int(t) for t in clock.up_to(np.array([low, high], np.int64)))
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
     charges = sweep.charge(starts, ends, labels)
     io_part = stack_samples.io_part(stack_samples.looks(window, NAMED))
@@ -97,9 +85,9 @@ def _recorded(worked: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
     )
 
 
-def _mapped(table: HostTable, clock: _Clock) -> HostTable:
+def _mapped(table: HostTable, clock: Cover) -> HostTable:
     rest = [getattr(table, f) for f in list(table.__slots__)[2:]]
-    return type(table)(clock.map(table.starts_ns), clock.map(table.ends_ns), *rest)
+    return type(table)(clock.up_to(table.starts_ns), clock.up_to(table.ends_ns), *rest)
 
 
 def _with_losses(

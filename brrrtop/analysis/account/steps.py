@@ -11,7 +11,7 @@ import numpy.typing as npt
 from brrrtop.analysis.account.annotated_steps import HostSteps, host_steps, lies_within_ranges
 from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.model.estimate import Steps
-from brrrtop.model.tables import Activities, ActivityType, Calls, Marks, Span, Window
+from brrrtop.model.tables import Activities, ActivityType, Calls, Marks, Span, Window, edges
 from brrrtop.model.vocabulary import CallClass, MarkClass
 
 I8 = npt.NDArray[np.int64]
@@ -180,8 +180,7 @@ def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
     starts, ends = times[:-1], times[1:]
     step_ns = int(np.median(ends - starts))
     if window.observed is not None:
-        lows = np.array([s.t0_ns for s in window.observed], np.int64)
-        highs = np.array([s.t1_ns for s in window.observed], np.int64)
+        lows, highs = edges(window.observed)
         at = np.searchsorted(lows, starts, "right") - 1
         whole = (at >= 0) & (ends <= highs[np.maximum(at, 0)]) if len(lows) else starts < 0
         starts, ends = starts[whole], ends[whole]

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from brrrtop.model.tables import I8, Activities, Bool, Calls, Span, Window
+from brrrtop.model.intervals import holders
+from brrrtop.model.tables import I8, Activities, Bool, Calls, Span, Window, edges
 from brrrtop.model.vocabulary import MarkClass
 
 ENOUGH = 0.5
@@ -79,8 +80,7 @@ def _whole(bounds: I8, counts: I8, observed: tuple[Span, ...]) -> Bool:
     """Which steps between two bounds lie in one traced span and launched what steps launch."""
     if not observed:
         return np.zeros(max(len(bounds) - 1, 0), np.bool_)
-    begun = np.array([span.t0_ns for span in observed], np.int64)
-    ended = np.array([span.t1_ns for span in observed], np.int64)
+    begun, ended = edges(observed)
     at = np.searchsorted(begun, bounds, "right") - 1
     within = (at >= 0) & (bounds <= ended[np.maximum(at, 0)])
     whole = within[:-1] & within[1:] & (at[:-1] == at[1:]) & (bounds[1:] > bounds[:-1])
@@ -104,9 +104,4 @@ def _spans(starts: I8, ends: I8) -> tuple[Span, ...]:
 
 
 def _inside(times: I8, spans: tuple[Span, ...]) -> Bool:
-    if not spans:
-        return np.zeros(len(times), np.bool_)
-    begun = np.array([span.t0_ns for span in spans], np.int64)
-    ended = np.array([span.t1_ns for span in spans], np.int64)
-    at = np.searchsorted(begun, times, "right") - 1
-    return np.asarray((at >= 0) & (times < ended[np.maximum(at, 0)]))
+    return np.asarray(holders(*edges(spans), times) >= 0)

@@ -145,6 +145,8 @@ class Classifier:
 
     def _contraction(self, group: Group, cores: bool | None, is_score: bool) -> Bound:
         """A product, convolution or attention: by its shapes, else by its name, grid and duration."""
+        if self._ceilings is None and self._device.is_amd:
+            return Bound(Side.UNKNOWN, 0.0)  # what names tell was learnt on NVIDIA's libraries
         ridge = None
         if self._ceilings and group.precision:
             ridge = roofline.ridge_of(self._ceilings, group.precision, cores, self._clock)

@@ -104,12 +104,8 @@ def class_of(group: Group) -> int:
 def _group(window: Window) -> _Grouping:
     """Equal activities, and the op of each."""
     acts = window.activities
-    op_ids = np.full(len(acts), -1, np.int64)
+    op_ids = window.links.ops_of(acts.correlations)
     if len(window.links):
-        at = np.searchsorted(window.links.correlations, acts.correlations)
-        at = np.minimum(at, len(window.links) - 1)
-        hit = (window.links.correlations[at] == acts.correlations) & (acts.correlations != 0)
-        op_ids[hit] = window.links.op_ids[at[hit]]
         # An op without shapes says nothing of its kernels, and would only part them.
         telling = [op_id for op_id, op in window.ops.items() if op.dims]
         op_ids[~np.isin(op_ids, np.array(telling, np.int64))] = -1

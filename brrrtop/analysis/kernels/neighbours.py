@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from brrrtop.model.estimate import Neighbours, Steps
-from brrrtop.model.tables import F8, I8, Window
+from brrrtop.model.intervals import holders
+from brrrtop.model.tables import F8, I8, Window, edges
 
 LATEST = 20_000
 """Activities looked at: the end of the window is as good as the whole, and costs the same always."""
@@ -65,10 +66,9 @@ def _places(starts_ns: I8, steps: Steps) -> F8:
     places = np.full(len(starts_ns), np.nan)
     if not steps.spans:
         return places
-    begins = np.array([span.t0_ns for span in steps.spans], np.int64)
-    ends = np.array([span.t1_ns for span in steps.spans], np.int64)
-    which = np.searchsorted(begins, starts_ns, "right") - 1
-    inside = (which >= 0) & (starts_ns < ends[which])
+    begins, ends = edges(steps.spans)
+    which = holders(begins, ends, starts_ns)
+    inside = which >= 0
     lengths = np.maximum(ends - begins, 1)[which]
     places[inside] = ((starts_ns - begins[which]) / lengths)[inside]
     return places

@@ -123,13 +123,7 @@ def _gather(
 def _products(window: Window, order: I8, product: Bool) -> _Products:
     """The products of the window, with batching where shapes were recorded."""
     at = np.flatnonzero(product)
-    links = window.links
-    op_ids = np.full(len(at), -1, np.int64)
-    if len(links):
-        wanted = window.activities.correlations[order[at]]
-        near = np.minimum(np.searchsorted(links.correlations, wanted), len(links) - 1)
-        hit = (links.correlations[near] == wanted) & (wanted != 0)
-        op_ids[hit] = links.op_ids[near[hit]]
+    op_ids = window.links.ops_of(window.activities.correlations[order[at]])
     ids, inverse = np.unique(op_ids, return_inverse=True)
     kinds = [_kind(window.ops.get(op_id)) for op_id in ids.tolist()]
     return _Products(at, np.array(kinds, np.int64)[inverse], op_ids)

@@ -14,7 +14,8 @@ from brrrtop.analysis.kernels import labels
 from brrrtop.analysis.kernels.labels import WORK
 from brrrtop.analysis.ranks.matching import Matched
 from brrrtop.model.account import Account
-from brrrtop.model.tables import I8, ActivityType, Bool, Span, Window
+from brrrtop.model.intervals import holders
+from brrrtop.model.tables import I8, ActivityType, Bool, Span, Window, edges
 from brrrtop.timeline import correlation
 
 WORKING = ("compute", "memory", "underfilled", "unknown")
@@ -114,10 +115,7 @@ def deeds(window: Window, spans: Sequence[Span], offset: int) -> Deeds:
     labelled = labels.label(window, ceilings_for(window.device))
     acts = window.activities
     mine = (labelled.classes == WORK) & (acts.types == ActivityType.KERNEL)
-    begun = np.array([s.t0_ns for s in own], np.int64)
-    ended = np.array([s.t1_ns for s in own], np.int64)
-    at = np.searchsorted(begun, acts.starts_ns, "right") - 1
-    mine &= (at >= 0) & (acts.starts_ns < ended[np.maximum(at, 0)])
+    mine &= holders(*edges(own), acts.starts_ns) >= 0
     return Deeds(
         account.book(window, labelled, call_rows),
         int(mine.sum()),

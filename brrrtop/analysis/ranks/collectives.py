@@ -116,14 +116,8 @@ def algorithm_of(kernel: str) -> str | None:
 
 
 def _ops_of(window: Window, rows: I8) -> list[OpSignature | None]:
-    links = window.links
-    if not len(links) or not len(rows):
-        return [None] * len(rows)
-    wanted = window.activities.correlations[rows]
-    at = np.minimum(np.searchsorted(links.correlations, wanted), len(links) - 1)
-    known = (links.correlations[at] == wanted) & (wanted != 0)
-    ids = np.where(known, links.op_ids[at], -1).tolist()
-    return [window.ops.get(op_id) for op_id in ids]
+    ids = window.links.ops_of(window.activities.correlations[rows])
+    return [window.ops.get(op_id) for op_id in ids.tolist()]
 
 
 def _sizes(window: Window, name_ids: I8, ops: Sequence[OpSignature | None]) -> I8:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from brrrtop.analysis.ranks import lateness
+from brrrtop.analysis.ranks import lateness, own_lines
 from brrrtop.analysis.ranks.collectives import name_of
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.ranks import Lateness, RankRow, WaitedFor
@@ -28,6 +28,8 @@ NEARLY_ALWAYS = 0.8
 """Of the collectives, that one is last in whose lateness the others hide beside compute."""
 HIDDEN_SHARE = 0.05
 """Of a step, that it must take more of one thing than its peers."""
+HOSTS = ("host", "launch", "io", "unknown")
+"""Causes that a line of the program may stand behind: whoever comes back late from it launches late."""
 LEAST_SAMPLES = 3
 """Of the stack, that must agree on a line, and half of all of them."""
 STEADY = 0.6
@@ -79,9 +81,14 @@ def _hidden(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
 
 
 def _step(both: Together) -> tuple[float, float]:
-    """Steps in the time that all were seen, at least 1, and what each took."""
+    """Steps in the time that all were seen, at least 1, and what each took.
+
+    One recorded step may lack what lies before its first collective: the ranks' own figure has it.
+    """
     per = both.steps if both.steps and both.steps >= 1 else 1.0
-    return per, both.together_ns / per
+    lengths = [one.row.step_ns for one in both.inputs if one.row.step_ns]
+    own = float(np.median(lengths)) if lengths and both.steps and both.steps >= 1 else 0.0
+    return per, max(both.together_ns / per, own)
 
 
 def _longest_waits(both: Together, waits: F8, place: int, per: float) -> list[float]:
@@ -94,8 +101,13 @@ def _longest_waits(both: Together, waits: F8, place: int, per: float) -> list[fl
 def _named(
     both: Together, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float
 ) -> WaitedFor:
-    per, _ = _step(both)
+    per, step_ns = _step(both)
     cause = lateness.cause_of(rows[place].grown, both.deeds, place, [row.gauges for row in rows])
+    line = _line_of(rows[place].estimate, cause)
+    if cause in HOSTS:
+        own = own_lines.own_line([one.window for one in both.inputs], place, late_ns, step_ns)
+        if own is not None:
+            cause, line = own.reads_as or "host", str(own)
     others = np.delete(np.bincount(both.matched.rank, waits, len(rows)), place) / per
     return WaitedFor(
         rank=both.numbers[place],
@@ -106,7 +118,7 @@ def _named(
         per_step=both.steps is not None and both.steps >= 1,
         last_in=rows[place].last_in,
         of=rows[place].matched,
-        place=_line_of(rows[place].estimate, cause),
+        place=line,
         collective=_where(both, waits, place),
         gain=gain,
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from brrrtop.analysis.kernels.traits import tables, used
 from brrrtop.model import intervals
-from brrrtop.model.tables import I8, ActivityType, Bool, Window
+from brrrtop.model.tables import I8, ActivityType, Bool, Window, edges
 from brrrtop.model.vocabulary import MarkClass
 
 
@@ -89,8 +89,7 @@ def gaps(window: Window) -> tuple[I8, I8, I8]:
         left = high > low
         rows, low, high = rows[left], low[left], high[left]
     if window.observed is not None:
-        traced = np.array([(s.t0_ns, s.t1_ns) for s in window.observed], np.int64).reshape(-1, 2)
-        cover = intervals.Cover(*intervals.merge(traced[:, 0], traced[:, 1]))
+        cover = intervals.Cover(*intervals.merge(*edges(window.observed)))
         seen = cover.between(low, high) == high - low
         rows, low, high = rows[seen], low[seen], high[seen]
     return rows, low, high

@@ -142,18 +142,12 @@ def _name(joined: Joined, rows: Bool) -> str | None:
 
 
 def _odd_sizes(joined: Joined, rows: Bool) -> tuple[int, ...]:
-    links = joined.window.links
-    if not len(links):
-        return ()
-    wanted = joined.window.activities.correlations[rows]
-    at = np.minimum(np.searchsorted(links.correlations, wanted), len(links) - 1)
-    op_ids, counts = np.unique(
-        links.op_ids[at[links.correlations[at] == wanted]], return_counts=True
-    )
+    window = joined.window
+    known = window.links.ops_of(window.activities.correlations[rows])
+    op_ids, counts = np.unique(known, return_counts=True)
     sizes: Counter[int] = Counter()
     for op_id, count in zip(op_ids.tolist(), counts.tolist(), strict=True):
-        op = joined.window.ops.get(op_id)
-        for size in _sizes(op):
+        for size in _sizes(window.ops.get(op_id)):
             sizes[size] += count
     return tuple(size for size, _ in sizes.most_common(4))
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.analysis.signals.joined import Joined
-from brrrtop.model.tables import I8, Bool
+from brrrtop.model.tables import I8, Bool, edges
 
 MOST_RUNS = 24
 """Looked at closely; the others are taken to be like them."""
@@ -20,7 +20,7 @@ def _bursts(joined: Joined) -> I8:
     observed = joined.window.observed
     if observed is None:
         return np.zeros(len(starts), np.int64)
-    return np.searchsorted(np.array([s.t0_ns for s in observed], np.int64), starts, "right")
+    return np.searchsorted(edges(observed)[0], starts, "right")
 
 
 def recomputed_ns(joined: Joined, steps: float | None) -> int | None:

@@ -87,24 +87,34 @@ def _outside(marks: Marks, named: tuple[MarkClass, ...]) -> I8:
 def _lines(names: Sequence[str], name_ids: I8) -> tuple[Line, ...]:
     """Lines of the user's own code that enough samples are at, whatever was called from there."""
     total = len(name_ids)
-    at: Counter[tuple[str, str]] = Counter()
-    inside: dict[tuple[str, str], Counter[str]] = {}
-    ids, counts = np.unique(name_ids, return_counts=True)
-    for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
-        name = names[name_id]
-        place = stack_lines.parted(name)
-        at[place] += count
-        inside.setdefault(place, Counter())[name] += count
+    at, inside = by_line(names, name_ids)
     least = LEAST_PART if total >= LEAST_SAMPLES else MOST_OF_FEW
     if total < FEW_SAMPLES:
         return ()
     return tuple(
-        Line(*place, count, *_reading(inside[place].most_common(1)[0][0]))
+        Line(*place, count, *reading(inside[place]))
         for place, count in at.most_common()
         if count >= least * total
     )
 
 
-def _reading(name: str) -> tuple[str | None, bool]:
+def by_line(
+    names: Sequence[str], name_ids: I8
+) -> tuple[Counter[tuple[str, str]], dict[tuple[str, str], str]]:
+    """Samples by line of the user's own code, its place and its source, whatever was called from
+    there; and the name of most samples of each.
+    """
+    at: Counter[tuple[str, str]] = Counter()
+    inside: dict[tuple[str, str], Counter[str]] = {}
+    ids, counts = np.unique(name_ids, return_counts=True)
+    for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        place = stack_lines.parted(names[name_id])
+        at[place] += count
+        inside.setdefault(place, Counter())[names[name_id]] += count
+    return at, {place: most.most_common(1)[0][0] for place, most in inside.items()}
+
+
+def reading(name: str) -> tuple[str | None, bool]:
+    """The cause that a sample's line names, and whether it reads a file."""
     cause = stack_lines.reads_as(name)
     return cause, cause == "io" and stack_lines.is_reading(name)

@@ -11,7 +11,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
 from brrrtop.exporters.registry import FORMATS, default_path, export
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.session.whole import analyze
+from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 
 

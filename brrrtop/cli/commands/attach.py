@@ -11,8 +11,8 @@ from brrrtop.cli import live, output
 from brrrtop.cli.options import Options
 from brrrtop.text import units
 from collectors.attach import agent_library
+from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
-from collectors.attach.files import AgentFiles
 from collectors.errors import CollectorError
 from collectors.process import process as processes
 from collectors.process.candidates import Candidate, check_trains
@@ -75,15 +75,6 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         said = _left(attached.process, attached.leave())
         if said:
             output.say(said)
-
-
-def agent_files() -> AgentFiles:
-    """Where the agent lies in this installation.
-
-    Raises:
-        CollectorError: Its library is missing and cannot be built here.
-    """
-    return AgentFiles(agent_library.AGENT_DIR, agent_library.library_path())
 
 
 def _agreed(process: Process, options: Options) -> bool:

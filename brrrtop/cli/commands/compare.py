@@ -11,7 +11,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
 from brrrtop.model.estimate import Estimate
 from brrrtop.views import comparison
-from brrrtop.views.report import document
+from brrrtop.views.json_report import document
 from brrrtop.views.text import in_ascii
 
 SCHEMA = "brrrtop.compare/1"
@@ -33,6 +33,6 @@ def run(options: Options) -> int:
         output.write(json.dumps(whole, allow_nan=False))
         return 0
     text = "\n".join(comparison.lines(found, *labels))
-    plain = options.ascii or not output.speaks_unicode()
+    plain = output.only_ascii(options)
     output.write(in_ascii(text) if plain else text)
     return 0

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 import brrrtop.data
-from brrrtop.cli import output, show
+from brrrtop.cli import output, rank_files, show
 from brrrtop.cli.commands import replay
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
@@ -17,21 +17,23 @@ FIRST = "input-bound"
 """Opened when none is named: its cause is the one people know best."""
 WHAT = {
     "fp32-convolutions": "a ResNet in fp32, without TF32 or autocast",
-    "healthy": "a GPT in bf16 with nothing to mend",
+    "healthy": "a GPT in bf16: products at three quarters of their roof",
     "input-bound": "a loader without workers: the GPU waits for batches",
     "launch-bound": "hundreds of tiny kernels: the GPU waits for launches",
     "memory-bound": "long chains of unfused pointwise ops",
     "misaligned": "bf16 products with odd row lengths",
     "plain-attention": "attention written out instead of fused",
+    "straggler": "two ranks of FSDP: one sleeps in each step",
     "sync-bound": ".item() all over the loop",
     "unpinned-copies": "large batches copied from pageable memory",
 }
 
 
 def scenarios() -> dict[str, Path]:
-    """The shipped recordings by name."""
+    """The shipped recordings by name; a folder holds those of a job's ranks."""
     folder = Path(brrrtop.data.__path__[0]) / FOLDER
-    return {path.stem: path for path in sorted(folder.glob("*.brrr"))}
+    found = [path for path in folder.iterdir() if path.suffix == ".brrr" or path.is_dir()]
+    return {path.stem: path for path in sorted(found) if path.name != "__pycache__"}
 
 
 def run(options: Options) -> int:
@@ -50,6 +52,8 @@ def run(options: Options) -> int:
         output.say(
             f"demo `{name}`; the others: {', '.join(other for other in known if other != name)}"
         )
+    if known[name].is_dir():
+        return _job(known[name], options)
     source = open_source(str(known[name]))
     try:
         if options.record:
@@ -57,3 +61,10 @@ def run(options: Options) -> int:
         return show.finished(source, options, loop=True)
     finally:
         source.close()
+
+
+def _job(folder: Path, options: Options) -> int:
+    if options.record:
+        raise UsageError("--record writes one recording, and this demo is of several ranks")
+    files = [str(path) for path in sorted(folder.glob("*.brrr"))]
+    return rank_files.replay(files, options, loop=True)

@@ -6,8 +6,8 @@ import json
 import textwrap
 
 from brrrtop.cli import output
-from brrrtop.cli.commands import attach
 from brrrtop.cli.options import Options
+from collectors.attach.agent_library import agent_files
 from collectors.attach.files import AgentFiles
 from collectors.doctor.check import Check, Status
 from collectors.doctor.doctor import Report, doctor
@@ -33,7 +33,7 @@ def run(options: Options) -> int:
 
 def _files() -> AgentFiles | None:
     try:
-        return attach.agent_files()
+        return agent_files()
     except CollectorError as fault:
         output.say(f"{fault.message}: {fault.action}")
         return None

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Protocol
 
 from brrrtop.cli import live, output
-from brrrtop.cli.commands.attach import agent_files
 from brrrtop.cli.commands.find import compute_pids
 from brrrtop.cli.options import Options
 from brrrtop.cli.serve import address_of
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters.metrics import Sample, samples
 from brrrtop.model.snapshot import Freshness, Snapshot
-from brrrtop.session.watching import LiveSession
+from brrrtop.session.live import LiveSession
+from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
 from collectors.process import process as processes
@@ -149,7 +149,10 @@ def _exporter(host: Host, options: Options) -> Exporter:
     if options.exporter == "otlp":
         from brrrtop.exporters.otlp import OtlpPusher
 
-        return OtlpPusher(lambda: host.newest, options.endpoint, max(options.interval, 5.0))
+        return OtlpPusher(
+            lambda: host.newest, options.endpoint, max(options.interval, 5.0),
+            lambda says: output.say(f"brrrtop: {says}"),
+        )  # fmt: skip
     from brrrtop.exporters.prometheus import PrometheusServer
 
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)

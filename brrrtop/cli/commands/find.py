@@ -16,7 +16,7 @@ from brrrtop.cli.restarted import RestartedProcesses
 from brrrtop.errors import NoTrainer, UsageError
 from collectors.errors import CollectorError
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
-from collectors.process.candidates import Candidate, candidates
+from collectors.process.candidates import Candidate, candidates, shortened
 from collectors.process.jobs import ranks_of
 
 LIST_WIDTH = 75
@@ -60,12 +60,16 @@ def _from_home(options: Options) -> int:
         try:
             code = attach.watch(one.process, options) if agent else _counters(one, options)
         except CollectorError as fault:
-            output.say(f"{fault.message}: the GPU's counters only")
-            if fault.action:
-                output.say(f"  {fault.action}")
+            _say_refused(fault)
             code = _counters(one, options)
         if code != show.HOME:
             return code
+
+
+def _say_refused(fault: CollectorError) -> None:
+    output.say(f"{fault.message}: the GPU's counters only")
+    if fault.action:
+        output.say(f"  {fault.action}")
 
 
 def _counters(one: Candidate, options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
@@ -132,12 +136,10 @@ _INSTEAD = (
 
 
 def line_of(one: Candidate) -> str:
-    """A trainer in one line of a list; of the interpreter its name, as the script is what tells."""
+    """A trainer in one line of a list."""
     rank = "" if one.rank is None else f"rank {one.rank} "
     where = "GPU" if one.on_gpu else "no GPU yet"
-    program, space, rest = one.command.partition(" ")
-    command = f"{program.rpartition('/')[2]}{space}{rest}"
-    return f"{one.pid:>8}  {where:<10}  {rank}{command}"[:LIST_WIDTH]
+    return f"{one.pid:>8}  {where:<10}  {rank}{shortened(one.command)}"[:LIST_WIDTH]
 
 
 def _picked(trainers: Sequence[Candidate]) -> Candidate:
@@ -172,9 +174,7 @@ def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int
         try:
             return attach.watch_job(one.process, ranks_of(one.pid), options, gates)
         except CollectorError as fault:
-            output.say(f"{fault.message}: the GPU's counters only")
-            if fault.action:
-                output.say(f"  {fault.action}")
+            _say_refused(fault)
     elif not asking:
         output.say(f"the GPU's counters only; for kernels and causes: `brrrtop attach {one.pid}`")
     return _counters(one, options, gates)

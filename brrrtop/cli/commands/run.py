@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING
 
 from brrrtop.cli import fail_if as gate
 from brrrtop.cli import live, output, show
-from brrrtop.cli.commands import attach
 from brrrtop.cli.launched_ranks import LaunchedRanks
 from brrrtop.cli.options import Options
 from brrrtop.errors import GateTripped, UsageError
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
-from brrrtop.session.watching import LiveSession
 from brrrtop.sources.live import LiveSource
-from brrrtop.views.report import to_text
+from brrrtop.views.text import to_text
 from collectors.attach import agent_library
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
@@ -69,7 +68,7 @@ def run(options: Options) -> int:
 def _agent_files() -> AgentFiles | None:
     """What goes into the program; None, and a sentence, where nothing can: it is to run all the same."""
     try:
-        return attach.agent_files()
+        return agent_library.agent_files()
     except CollectorError as fault:
         output.say(_without_agent(fault))
         return None
@@ -136,9 +135,8 @@ class _Beside:
         if self._driver is None and not self._given_up:
             output.say(_saw_nothing(self._options))
         elif self._latest is not None and not self._options.json and not self._reported:
-            ascii_only = self._options.ascii or not output.speaks_unicode()
             ended = replace(self._latest, freshness=Freshness.ENDED)
-            output.say(to_text(ended, ascii_only).rstrip())
+            output.say(to_text(ended, output.only_ascii(self._options)).rstrip())
 
     def _end(self) -> str:
         code = self._launched.process.returncode

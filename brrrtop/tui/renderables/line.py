@@ -87,13 +87,6 @@ def rule(title: str, note: str, palette: Palette, width: int) -> Text:
     return clipped(text, width)
 
 
-def labelled(label: str, value: str, palette: Palette, hue: str = "text") -> Text:
-    """`label value`, the label muted."""
-    text = Text(no_wrap=True)
-    text.append(f"{label} ", palette.style("muted"))
-    return text.append(value, palette.style(hue, bold=hue != "text"))
-
-
 def wrapped(text: str, width: int) -> list[str]:
     """Words flowed over lines of at most `width` cells; longer words are broken."""
     lines: list[str] = []

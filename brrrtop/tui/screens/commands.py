@@ -18,7 +18,6 @@ from brrrtop.tui.widgets.pane import Pane
 
 Command = tuple[str, str, str]
 """What it does, its key (empty: none), the action behind it."""
-MOST = 14
 
 
 def matching(commands: Sequence[Command], typed: str) -> list[Command]:

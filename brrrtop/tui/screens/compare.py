@@ -9,7 +9,7 @@ from itertools import zip_longest
 from rich.text import Text
 
 from brrrtop.kernel_names.readable import fitted
-from brrrtop.model.comparison import Change, Comparison
+from brrrtop.model.comparison import Change, Comparison, Outcome
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import MARKS, Palette, letter
@@ -63,11 +63,7 @@ def comparison_lines(found: Comparison, label: str, palette: Palette, width: int
 
 
 def _headline(found: Comparison, palette: Palette, width: int) -> list[Text]:
-    hue = "text"
-    if found.speedup is not None and found.says[0].isdigit():
-        hue = "good"
-    elif found.says.startswith("slower"):
-        hue = "alarm"
+    hue = {Outcome.FASTER: "good", Outcome.SLOWER: "alarm"}.get(found.outcome, "text")
     style = palette.style(hue, bold=True)
     return [Text.styled(line, style) for line in wrapped(found.says, width)]
 
@@ -76,12 +72,11 @@ def _sides(found: Comparison, label: str, palette: Palette, width: int) -> list[
     lines = []
     per = "a step" if found.per_step else ""
     sides = (("before", found.before_ns, label), ("after", found.after_ns, "now"))
-    for (name, time_ns, where), verdict, steps in zip(
-        sides, found.verdicts, found.steps, strict=True
+    for (name, time_ns, where), verdict, regime, steps in zip(
+        sides, found.verdicts, found.regimes, found.steps, strict=True
     ):
         pace = f"{units.duration(time_ns)} {per}" if per else ""
-        regime = verdict.split("-", maxsplit=1)[0].split(" ")[0].lower()
-        hue = regime if regime in MARKS else "text"
+        hue = regime.value if regime.value in MARKS else "text"
         line = Text(no_wrap=True).append(f"{name:>8}  ", palette.style("muted"))
         line.append(f"{verdict:<26} ", palette.style(hue, bold=True))
         line.append(f"{pace:>15}  ", palette.style("text", bold=True))

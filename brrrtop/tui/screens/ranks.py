@@ -23,7 +23,11 @@ from brrrtop.tui.widgets.scrolled import Scrolled
 
 MARK, RANK, GPU, STEP, WAITS, LATE, LAST = 2, 5, 5, 10, 8, 10, 9
 SHORTEST_BAR, LONGEST_BAR = 12, 40
-VERDICT = 26
+VERDICT = 32
+"""`OVERHEAD-BOUND (other process)` and the space before it."""
+COLLECTIVES_SHOWN = 6
+WIDE = 100
+"""Columns that the table of collectives takes."""
 GAUGES: tuple[tuple[str, Metric, int], ...] = (
     ("memory", Metric.MEMORY_USED_BYTES, 10),
     ("power", Metric.POWER_WATT, 8),
@@ -76,7 +80,10 @@ class RankTable(Scrolled):
             return [Text.styled(line, self.palette.style("muted")) for line in wrapped(NONE, width)]
         head = head_lines(job, self.palette, width)
         self._head = len(head)
-        return head + table_lines(job, self.at, self.palette, width)
+        return [
+            *head, *table_lines(job, self.at, self.palette, width),
+            *collective_lines(job, self.palette, width), *advice_lines(job, self.palette, width),
+        ]  # fmt: skip
 
     def action_choose(self, by: int) -> None:
         """Another row, scrolled so far that it is seen."""
@@ -124,11 +131,46 @@ def table_lines(job: JobSnapshot, at: int, palette: Palette, width: int) -> list
         line = _row(row, job, place == at, columns, palette, width)
         if place == at:
             line.append(" " * max(0, width - line.cell_len))
-            line.stylize(palette.cursor)
+            line.stylize_before(palette.cursor)  # the bar keeps its own ground
         lines.append(line)
     lines.append(Text())
     lines += [Text.styled(line, palette.style("muted")) for line in wrapped(TERMS, width)]
     return stacked(lines, width)
+
+
+def collective_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
+    """What the ranks meet in, by time; nothing where nothing was matched or no room is."""
+    if not job.collectives or width < WIDE:
+        return []
+    muted, plain = palette.style("muted"), palette.style("text")
+    title = f"  {'collectives by time':<30}{'ranks':>6}{'count':>7}{'size':>11}{'transfer':>11}"
+    lines = [Text(), Text.styled(f"{title}{'waiting':>11}{'bus':>11}{'of link':>9}", muted)]
+    for one in job.collectives[:COLLECTIVES_SHOWN]:
+        name = f"{one.name} ({one.algorithm})" if one.algorithm else one.name
+        row = f"  {fitted(name, 29):<30}{len(one.ranks):>6}{one.count:>7}{units.size(one.size_bytes):>11}"
+        line = Text(row, plain)
+        line.append(f"{units.duration(one.transfer_ns):>11}")
+        line.append(f"{units.duration(one.wait_ns):>11}", palette.style("comm"))
+        line.append(f"{units.rate(one.bus_bytes_per_s, 'B/s'):>11}")
+        lines.append(line.append(f"{units.share(one.link_share):>9}"))
+    rest = job.collectives[COLLECTIVES_SHOWN:]
+    if rest:
+        count = units.count(sum(one.count for one in rest))
+        lines.append(Text.styled(f"  and {count} more of {len(rest)} kinds", muted))
+    return lines
+
+
+def advice_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
+    """What to try for the rank that the others wait for, and what is no use."""
+    lines: list[Text] = []
+    for one in job.advisories:
+        lines.append(Text())
+        for word, says in (("try", one.suggests), ("no use", one.waste)):
+            for at, part in enumerate(wrapped(says or "", width - MARK - 8)):
+                line = Text(" " * MARK)
+                line.append(f"{word if not at else '':<8}", palette.style("muted"))
+                lines.append(line.append(part, palette.style("text")))
+    return lines
 
 
 class Columns:
@@ -183,7 +225,8 @@ def _row(
     waited = job.waited_for
     odd = waited is not None and row.rank == waited.rank
     hue = "alarm" if odd and waited is not None and waited.is_slow else "text"
-    line = Text("▸ " if chosen else "  ", palette.style("text", bold=True), no_wrap=True)
+    line = Text(no_wrap=True)
+    line.append("▸ " if chosen else "  ", palette.style("text", bold=True))
     number = "–" if row.rank is None else str(row.rank)
     line.append(f"{number:<{RANK}}", palette.style(hue, bold=odd))
     if row.estimate is None:

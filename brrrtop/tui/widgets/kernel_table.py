@@ -49,7 +49,9 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     lines = [rule("no kernels", "", palette, width)]
     ended = snapshot.freshness is Freshness.ENDED
     says = phrases.unjudged(snapshot)
-    notes = [note for note in snapshot.source.notes if not (ended and note.startswith("waiting"))]
+    notes = [
+        note for note in snapshot.source.notes if not (ended and note in snapshot.source.waits)
+    ]
     if notes and notes[0] == snapshot.source.notes[0] and tells_whole(notes[0], width):
         notes = notes[1:]
     for note in (f"{says[0].upper()}{says[1:]}.", *notes):

@@ -27,6 +27,7 @@ IN_TIME_NS = 10_000
 
 WAITS = frozenset(IDLE_CAUSES) - {"device", "other_process", "unknown"}
 """Causes of idle time for which the host is late."""
+AHEAD = ("host runs ahead", "good")
 AHEAD_BETWEEN = ("host ahead between waits", "memory")
 
 
@@ -90,9 +91,9 @@ def launch_pieces(estimate: Estimate, palette: Palette) -> list[Text]:
     late = _pair("late", f"{units.share(launch.share_under_10us)} of launches", palette)
     if launch.rho is None:
         return [lead, late]
-    words, hue = host_word(launch.lead_p50_ns, launch.rho, _waited(estimate))
+    words, hue = said = host_word(launch.lead_p50_ns, launch.rho, _waited(estimate))
     host = Text.styled(words, palette.style(hue, bold=True))
-    ahead = "" if "ahead" in words else "ahead "
+    ahead = "" if said in (AHEAD, AHEAD_BETWEEN) else "ahead "
     host.append(f" ({ahead}{units.share(launch.rho)} by time)", palette.style("muted"))
     return [host, lead, late]
 
@@ -113,7 +114,7 @@ def host_word(lead_p50_ns: int, rho: float, waited: float = 0.0) -> tuple[str, s
     """
     most_launches, most_time = lead_p50_ns >= IN_TIME_NS, rho >= 0.5
     if most_launches and most_time:
-        return ("host runs ahead", "good") if waited < 0.5 else AHEAD_BETWEEN
+        return AHEAD if waited < 0.5 else AHEAD_BETWEEN
     if most_launches or most_time:
         return "host keeps up at times", "memory"
     return "host is late", "overhead"

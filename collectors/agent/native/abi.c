@@ -179,5 +179,5 @@ void abi_forked(void)
 #define BRRR_FINGERPRINT "unknown"
 #endif
 
-/* Found in the file by whoever asks whether it is older than its sources. */
-__attribute__((used)) static const char fingerprint[] = "brrrtop-sources:" BRRR_FINGERPRINT;
+/* Found in the file by whoever asks whether it is older than its sources; exported, or a linker drops it. */
+__attribute__((visibility("default"))) const char brrr_agent_fingerprint[] = "brrrtop-sources:" BRRR_FINGERPRINT;

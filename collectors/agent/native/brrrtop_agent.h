@@ -31,7 +31,6 @@ enum brrr_event {
     BRRR_EV_STACKS_OFF = 4,
     BRRR_EV_MONITOR = 8,        /* a monitor connected: hook again if unhooked */
     BRRR_EV_MONITOR_GONE = 16,  /* the last one left; comes with BRRR_EV_STOP */
-    BRRR_EV_CHECKPOINTS = 32,   /* reserved, never raised */
     BRRR_EV_TRACING = 64,       /* a burst or continuous tracing began */
     BRRR_EV_TRACED = 128,       /* it ended */
     BRRR_EV_ENDED = 256,        /* the agent's thread is gone; brrr_start may be called again */

@@ -9,8 +9,6 @@
 #include "trace.h"
 #include "wire.h"
 
-#define DETACH_ALL 1u
-
 static void obey(const struct wire_control *control, int slot)
 {
     switch (control->op) {
@@ -25,7 +23,7 @@ static void obey(const struct wire_control *control, int slot)
         break;
     case OP_DETACH:
         /* With others still watching, the one who leaves only leaves. */
-        if (server_clients() > 1 && !(control->flags & DETACH_ALL))
+        if (server_clients() > 1)
             server_part(slot);
         else
             agent_detach();

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "layouts.h"
+#include "status_code.h"
 
 enum cupti_result {
     CUPTI_OK = 0,
@@ -59,9 +60,15 @@ enum find_state {
     FIND_REFUSED      /* for good; the sentence says why */
 };
 
-/* Looks for CUDA and CUPTI in this process and resolves the calls. `says` gets one sentence. Where no
+/* Why CUPTI was not found. */
+struct find_fault {
+    enum status_code code;
+    char says[768];
+};
+
+/* Looks for CUDA and CUPTI in this process and resolves the calls. Sets `fault` unless FOUND. Where no
  * CUPTI is mapped, `file` is loaded, unless it is NULL or empty. */
-enum find_state cupti_find(struct cupti *out, bool need_context, const char *file, char *says, size_t room);
+enum find_state cupti_find(struct cupti *out, bool need_context, const char *file, struct find_fault *fault);
 
 /* The calling thread's own calls break no capture of a CUDA graph that is under way elsewhere. */
 void cupti_relax_capture(void);

@@ -190,7 +190,6 @@ int64_t pool_lent_since_ns(void)
 void pool_count(struct pool_counts *out)
 {
     out->requests = atomic_load(&requests);
-    out->completed = atomic_load(&completed);
     out->foreign = atomic_load(&foreign);
     out->refused = atomic_load(&refused);
     out->mapped_bytes = atomic_load(&mapped_bytes);

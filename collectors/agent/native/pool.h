@@ -36,7 +36,7 @@ void pool_recycle(int slot);
 int64_t pool_lent_since_ns(void);
 
 struct pool_counts {
-    uint64_t requests, completed, foreign, refused;
+    uint64_t requests, foreign, refused;
     uint64_t mapped_bytes;
     uint32_t lent;
 };

@@ -13,7 +13,7 @@
 #include "server.h"
 #include "text.h"
 #include "trace.h"
-#include "walk.h"
+#include "records.h"
 #include "wire.h"
 
 #define DEVICES 16
@@ -24,6 +24,9 @@ static char *devices[DEVICES];
 static uint32_t device_count;
 /* Whether each kernel has its launch, as told to the monitors. */
 static const char *const LAUNCHES[] = {"null", "false", "true"};
+
+#define CODE_NAME(code, text) [code] = text,
+static const char *const CODE_NAMES[] = {STATUS_CODES(CODE_NAME)};
 
 static uint64_t told_lost;
 static int64_t told_ns;
@@ -112,8 +115,8 @@ void report_hello_again(void)
 static struct text status_text(char *room, size_t bytes, const struct burst *burst)
 {
     struct text text = {room, bytes, 0, false};
-    text_add(&text, "{\"tier\":\"%s\",\"state\":\"%s\",\"by\":\"agent\",\"says\":", tier(),
-             trace_state_name(trace_state()));
+    text_add(&text, "{\"tier\":\"%s\",\"state\":\"%s\",\"code\":\"%s\",\"by\":\"agent\",\"says\":", tier(),
+             trace_state_name(trace_state()), CODE_NAMES[trace_code()]);
     text_quote(&text, trace_says());
     text_add(&text, ",\"bursts\":%" PRIu64, trace_bursts());
     if (burst != NULL) {
@@ -175,8 +178,8 @@ static struct losses losses_now(void)
 {
     struct pool_counts pool;
     pool_count(&pool);
-    return (struct losses){trace_dropped(),      walked.zero_timestamps, walked.wrong_clock,
-                           walked.unknown_kinds, pool.refused,           pool.foreign,
+    return (struct losses){trace_dropped(),      records_seen.zero_timestamps, records_seen.wrong_clock,
+                           records_seen.unknown_kinds, pool.refused,           pool.foreign,
                            server_lost() + frame_builder_lost(), marks_lost(),   names_refused()};
 }
 

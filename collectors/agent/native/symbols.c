@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,20 +89,30 @@ static void *torch_cupti(const struct seen *seen, char *path, size_t room)
     return mapped(path);
 }
 
-static void *choose(const struct seen *seen, char *path, size_t room, char *says, size_t says_room)
+__attribute__((format(printf, 3, 4)))
+static void set_fault(struct find_fault *fault, enum status_code code, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    fault->code = code;
+    vsnprintf(fault->says, sizeof fault->says, format, values);
+    va_end(values);
+}
+
+static void *choose(const struct seen *seen, char *path, size_t room, struct find_fault *fault)
 {
     void *library = torch_cupti(seen, path, room);
     if (library != NULL)
         return library;
     if (seen->count > 1) {
-        snprintf(says, says_room,
-                 "two copies of CUPTI are mapped, %s and %s, and torch uses neither for certain: kernel "
-                 "tracing stays off",
-                 seen->cupti[0], seen->cupti[1]);
+        set_fault(fault, CODE_TWO_CUPTIS,
+                  "two copies of CUPTI are mapped, %s and %s, and torch uses neither for certain: kernel "
+                  "tracing stays off",
+                  seen->cupti[0], seen->cupti[1]);
         return NULL;
     }
     if (seen->count == 0) {
-        snprintf(says, says_room, "no libcupti is mapped in the trainer: counters only");
+        set_fault(fault, CODE_NO_CUPTI, "no libcupti is mapped in the trainer: counters only");
         return NULL;
     }
     snprintf(path, room, "%s", seen->cupti[0]);
@@ -112,7 +123,7 @@ static void *choose(const struct seen *seen, char *path, size_t room, char *says
     if (library == NULL)
         library = mapped("libcupti.so.12");
     if (library == NULL)
-        snprintf(says, says_room, "%.400s is mapped but cannot be opened: counters only", path);
+        set_fault(fault, CODE_CUPTI_UNUSABLE, "%.400s is mapped but cannot be opened: counters only", path);
     return library;
 }
 
@@ -172,50 +183,54 @@ static bool resolve(struct cupti *out, void *library)
 }
 
 /* A program without torch seldom maps CUPTI. Its own copy, once loaded, is never unloaded. */
-static void *load(const char *file, struct seen *seen, char *path, size_t path_room, char *says, size_t room)
+static void *load(const char *file, struct seen *seen, char *path, size_t room, struct find_fault *fault)
 {
     void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL) {
         const char *why = dlerror();
-        snprintf(says, room, "%.300s cannot be loaded (%.300s): counters only", file, why ? why : "no reason given");
+        set_fault(fault, CODE_CUPTI_UNUSABLE, "%.300s cannot be loaded (%.300s): counters only", file,
+                  why ? why : "no reason given");
         return NULL;
     }
     seen->count = 1;
-    snprintf(path, path_room, "%s", file);
+    snprintf(path, room, "%s", file);
     return library;
 }
 
-enum find_state cupti_find(struct cupti *out, bool need_context, const char *file, char *says, size_t room)
+enum find_state cupti_find(struct cupti *out, bool need_context, const char *file, struct find_fault *fault)
 {
     if (!cuda_awake(need_context)) {
-        snprintf(says, room, "waiting for the trainer to touch its GPU");
+        set_fault(fault, CODE_GPU_UNTOUCHED, "waiting for the trainer to touch its GPU");
         return FIND_NO_CUDA;
     }
     struct seen *seen = calloc(1, sizeof *seen);
     if (seen == NULL || !read_maps(seen)) {
-        snprintf(says, room, seen == NULL ? "the trainer has no memory left to look for CUPTI: counters only"
-                                          : "/proc/self/maps cannot be read: counters only");
+        set_fault(fault, CODE_UNREADABLE, "%s: counters only",
+                  seen == NULL ? "the trainer has no memory left to look for CUPTI"
+                               : "/proc/self/maps cannot be read");
         free(seen);
         return FIND_NO_CUPTI;
     }
     enum find_state state = FIND_REFUSED;
     memset(out, 0, sizeof *out);
     if (seen->other[0] != '\0') {
-        snprintf(says, room, "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
-                 base_name(seen->other));
+        set_fault(fault, CODE_OTHER_TOOL,
+                  "another NVIDIA tool is in the trainer (%.200s): kernel tracing stays off",
+                  base_name(seen->other));
     } else {
         bool loads = seen->count == 0 && seen->torch[0] == '\0' && file != NULL && *file != '\0';
-        void *library = loads ? load(file, seen, out->path, sizeof out->path, says, room)
-                              : choose(seen, out->path, sizeof out->path, says, room);
+        void *library = loads ? load(file, seen, out->path, sizeof out->path, fault)
+                              : choose(seen, out->path, sizeof out->path, fault);
         if (library == NULL)
             state = seen->count > 1 ? FIND_REFUSED : FIND_NO_CUPTI;
         else if (!resolve(out, library))
-            snprintf(says, room, "%.400s lacks the activity calls: counters only", out->path);
+            set_fault(fault, CODE_CUPTI_UNUSABLE, "%.400s lacks the activity calls: counters only", out->path);
         else if (CUPTI_CALL(out, get_version, &out->version) != CUPTI_OK)
-            snprintf(says, room, "CUPTI does not tell its version: counters only");
+            set_fault(fault, CODE_CUPTI_UNUSABLE, "CUPTI does not tell its version: counters only");
         else if (!strides_find(&out->strides, out->next_record, out->version))
-            snprintf(says, room, "CUPTI %u has records of a layout not known here: counters only",
-                     out->version);
+            set_fault(fault, CODE_CUPTI_UNUSABLE,
+                      "CUPTI %u has records of a layout not known here: counters only",
+                      out->version);
         else
             state = FOUND;
     }

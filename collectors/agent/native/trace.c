@@ -18,13 +18,12 @@
 #include "server.h"
 #include "switch.h"
 #include "finalize.h"
-#include "walk.h"
+#include "records.h"
 #include "wire.h"
 
 #define SILENT_AFTER_NS (3 * NS_PER_S)
 #define SILENT_BURSTS 2
 #define ZERO_IN_GRAPHS 100
-#define LONGEST_BURST_NS (60 * NS_PER_S)
 #define LEAVE_MS 300
 #define MEET_MS 1300
 #define MEET_AGAIN_MS 250
@@ -41,6 +40,7 @@ static uint64_t bursts;
 static _Atomic uint64_t step_count, step_target = UINT64_MAX;
 
 enum trace_state trace_state(void) { return own.state; }
+enum status_code trace_code(void) { return own.code; }
 const char *trace_says(void) { return own.says; }
 bool trace_continuous(void) { return wanted.continuous; }
 uint64_t trace_bursts(void) { return bursts; }
@@ -53,6 +53,7 @@ void trace_init(const struct trace_options *given)
     /* A second start in one process finds CUPTI anew, but what it refused for good stays refused. */
     if (own.state != TRACE_OFF || !own.found) {
         own.state = TRACE_WAITING;
+        own.code = CODE_GPU_UNTOUCHED;
         snprintf(own.says, sizeof own.says, "waiting for the trainer to touch its GPU");
     }
     wanted.continuous = wanted.burst = false;
@@ -65,7 +66,7 @@ void trace_init(const struct trace_options *given)
 
 static bool silent(void)
 {
-    return !trace_was_asked() && walked.kernels == run.walked.kernels && atomic_load(&step_count) > run.steps;
+    return !trace_was_asked() && records_seen.kernels == run.seen.kernels && atomic_load(&step_count) > run.steps;
 }
 
 /* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
@@ -96,12 +97,12 @@ static void begin(int64_t now_ns)
     memset(&run, 0, sizeof run);
     run.requests = pool.requests;
     run.holds.out_ns = safepoint_longest_ns(); /* of this one is known once it is over */
-    run.walked = walked;
+    run.seen = records_seen;
     run.burst = wanted.burst;
     run.kinds = wanted.kinds;
-    walk_forget_names();
+    records_forget_names();
     coverage_begin(real_ns());
-    walk_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
+    records_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
     bool driver = api_filter_begin(wanted.kinds);
     run.world = safepoint_has_world();
     struct switches what = {wanted.kinds, !run.world, driver || run.world, own.options.pool_limit};
@@ -126,7 +127,7 @@ static void begin(int64_t now_ns)
         wanted.burst = false;
     }
     agent_raise(BRRR_EV_TRACING);
-    trace_enter(TRACE_TRACING, run.burst ? "tracing a burst" : "tracing continuously");
+    trace_enter(TRACE_TRACING, CODE_TRACING, run.burst ? "tracing a burst" : "tracing continuously");
 }
 
 static void finish(bool complete)
@@ -147,7 +148,7 @@ static void finish(bool complete)
     own.hidden = coverage_dense();
     run.holds.off_ns = safepoint_longest_ns();
     report_traced(&(struct burst){
-        .kernels = walked.kernels - run.walked.kernels,
+        .kernels = records_seen.kernels - run.seen.kernels,
         .steps = run.stopped_steps - run.steps,
         .whole = complete,
         .launches = api_filter_ended(),
@@ -156,10 +157,10 @@ static void finish(bool complete)
     agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
-        trace_block("no records arrive: another profiler owns the callbacks");
+        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
         return;
     }
-    trace_enter(TRACE_READY, "kernel tracing is ready");
+    trace_enter(TRACE_READY, CODE_READY, "kernel tracing is ready");
 }
 
 /* The trainer is met; it goes on as soon as nothing is on any more. */
@@ -177,7 +178,7 @@ static void end(int64_t now_ns)
     run.drain_end_ns = now_ns + own.options.drain_ms * NS_PER_MS;
     run.drain_wait_ms = 10;
     run.drain_ns = now_ns;
-    if (launched_ns >= run.stopped_real_ns && walked.kernels == run.walked.kernels)
+    if (launched_ns >= run.stopped_real_ns && records_seen.kernels == run.seen.kernels)
         run.drain_end_ns = now_ns; /* nothing was seen, so nothing is on its way */
 }
 
@@ -205,12 +206,12 @@ static void flush_now_and_then(int64_t now_ns)
 
 static void watch(int64_t now_ns)
 {
-    bool zeros = walked.zero_in_graphs >= ZERO_IN_GRAPHS;
+    bool zeros = records_seen.zero_in_graphs >= ZERO_IN_GRAPHS;
     bool deaf = now_ns - run.began_ns >= SILENT_AFTER_NS && silent();
     bool over = run.burst ? now_ns >= run.deadline_ns || atomic_load(&step_count) >= atomic_load(&step_target)
                           : !wanted.continuous;
     run.pressed |= pool_pressed();
-    if (walked.graph_kernels + walked.graph_launches != run.walked.graph_kernels + run.walked.graph_launches)
+    if (records_seen.graph_kernels + records_seen.graph_launches != run.seen.graph_kernels + run.seen.graph_launches)
         finalize_graphs(true);
     bool ends = zeros || deaf || over || run.pressed || run.kinds != wanted.kinds;
     bool turns = !ends && !run.burst && api_filter_turn(now_ns);
@@ -232,10 +233,11 @@ static void watch(int64_t now_ns)
     if (zeros || deaf)
         finish(false);
     if (zeros)
-        trace_enter(TRACE_OFF, "CUPTI loses timestamps inside CUDA graphs (its device buffers are full): kernel "
-                               "tracing is off for the rest of this run");
+        trace_enter(TRACE_OFF, CODE_GRAPH_TIMES,
+                    "CUPTI loses timestamps inside CUDA graphs (its device buffers are full): kernel "
+                    "tracing is off for the rest of this run");
     else if (deaf)
-        trace_block("no records arrive: another profiler owns the callbacks");
+        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
 }
 
 static bool must_clean(void) { return own.finalize_due || switch_changed(); }
@@ -260,8 +262,9 @@ static void stand_ready(int64_t now_ns)
                (traces || (own.finalize_due && !own.hidden) || (own.leaving && must_clean()));
     if (traces && safepoint_world_failed()) {
         own.asks = false;
-        trace_enter(TRACE_OFF, "CUPTI took longer than the trainer's threads may be held: kernel tracing is "
-                               "off for the rest of this run");
+        trace_enter(TRACE_OFF, CODE_CUPTI_SLOW,
+                    "CUPTI took longer than the trainer's threads may be held: kernel tracing is "
+                    "off for the rest of this run");
         return;
     }
     if (traces && !asked)
@@ -292,7 +295,7 @@ int64_t trace_tick(int64_t now_ns)
     if ((own.state == TRACE_WAITING || own.state == TRACE_ABSENT) && now_ns >= own.look_ns)
         trace_look(now_ns);
     if (own.state == TRACE_BLOCKED && now_ns >= own.retry_ns)
-        trace_enter(TRACE_READY, "kernel tracing is ready to try again");
+        trace_enter(TRACE_READY, CODE_READY, "kernel tracing is ready to try again");
     if (own.state == TRACE_READY)
         stand_ready(now_ns);
     else if (own.state == TRACE_TRACING)
@@ -381,7 +384,7 @@ void trace_yield(const char *who)
         return;
     char text[256];
     snprintf(text, sizeof text, "%.120s is recording: kernel tracing waits", who);
-    trace_enter(TRACE_YIELDED, text);
+    trace_enter(TRACE_YIELDED, CODE_PROFILER_RECORDS, text);
 }
 
 void trace_step(uint64_t count)

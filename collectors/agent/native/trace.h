@@ -49,6 +49,7 @@ void trace_pump(void);
 
 enum trace_state trace_state(void);
 const char *trace_state_name(enum trace_state state);
+enum status_code trace_code(void);
 const char *trace_says(void);
 bool trace_continuous(void);
 uint64_t trace_bursts(void);

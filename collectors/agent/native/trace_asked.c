@@ -4,7 +4,6 @@
 #include "report.h"
 #include "wire.h"
 
-#define LONGEST_BURST_NS (60 * NS_PER_S)
 #define USUAL_BURST_NS (2 * NS_PER_S)
 
 void trace_want(bool continuous, uint32_t kinds)

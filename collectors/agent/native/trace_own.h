@@ -4,14 +4,15 @@
 
 #include "report.h"
 #include "trace.h"
-#include "walk.h"
+#include "records.h"
 
 struct trace_own {
     struct trace_options options;
     struct cupti cupti;
     bool found; /* `cupti` is whole */
     enum trace_state state;
-    char says[768];
+    enum status_code code;
+    char says[768]; /* the code's sentence */
     int64_t look_ns, retry_ns; /* monotonic */
     uint32_t blocked_times;
     bool asks;        /* the trainer is asked to meet us */
@@ -39,14 +40,15 @@ struct trace_run {
     int64_t stopped_real_ns;
     uint64_t steps, requests; /* counters when it began */
     uint64_t stopped_steps;
-    struct walk_counts walked;
+    struct record_counts seen;
     uint32_t drain_wait_ms;
     struct holds holds;
 };
 extern struct trace_run run;
 
-/* The new state and its sentence, told to the monitors when either is new. */
-void trace_enter(enum trace_state next, const char *sentence);
+/* The new state, and why as a code and as a sentence, told to the monitors when the state or the
+ * sentence is new. */
+void trace_enter(enum trace_state next, enum status_code code, const char *sentence);
 
 /* True: nobody can tell where the trainer launches, so nothing begins; the monitors are told. */
 bool trace_held_back(uint32_t kinds);
@@ -55,13 +57,15 @@ bool trace_held_back(uint32_t kinds);
 void trace_look(int64_t now_ns);
 
 /* Somebody else has CUPTI, or it failed: again after 10, 30, then 60 s, with callbacks registered anew. */
-void trace_block(const char *sentence);
+void trace_block(enum status_code code, const char *sentence);
 
 /* CUPTI answered `code` when asked to trace. */
 void trace_refused(int code);
 
 /* The trainer could not be met although it used to step. */
 void trace_missed(void);
+
+#define LONGEST_BURST_NS (60 * NS_PER_S)
 
 /* Times of records are this far from the clock at most. */
 #define CLOCK_ERROR_NS (120 * NS_PER_S)

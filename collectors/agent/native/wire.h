@@ -95,7 +95,7 @@ enum control_op {
     OP_BURST = 1,      /* a: whole steps, b: longest time in ns */
     OP_BURST_END = 2,
     OP_CONTINUOUS = 3, /* a: 0 or 1 */
-    OP_DETACH = 4,     /* flag 1: even while other monitors watch */
+    OP_DETACH = 4,
     OP_PING = 5,
     OP_STACKS = 6,     /* a: 0 or 1 */
     OP_KINDS = 7,      /* a: bits of enum want */

@@ -435,9 +435,11 @@ BARE static int work(void *given)
     return 0;
 }
 
-__attribute__((naked)) static long clone_bare(long flags, void *stack_end, void *given, int (*body)(void *))
+#define UNNAMED __attribute__((unused)) /* clang allows nothing but assembly in a naked function */
+
+__attribute__((naked)) static long clone_bare(long flags UNNAMED, void *stack_end UNNAMED, void *given UNNAMED,
+                                              int (*body)(void *) UNNAMED)
 {
-    (void)flags, (void)stack_end, (void)given, (void)body;
     __asm__("mov %rdx, %r9\n"
             "mov %rcx, %r8\n"
             "mov $56, %eax\n" /* clone; it keeps r8 and r9 */

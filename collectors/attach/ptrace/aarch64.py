@@ -18,10 +18,9 @@ from dataclasses import dataclass
 
 from collectors.attach.ptrace import calls
 
-MACHINE = "aarch64"
 GADGETS = {
-    "syscall": b"\x01\x00\x00\xd4\xc0\x03\x5f\xd6",  # svc #0; ret
-    "restore": b"\x68\x11\x80\xd2\x01\x00\x00\xd4",  # mov x8, #139; svc #0 = rt_sigreturn
+    "syscall": (b"\x01\x00\x00\xd4\xc0\x03\x5f\xd6",),  # svc #0; ret
+    "restore": (b"\x68\x11\x80\xd2\x01\x00\x00\xd4",),  # mov x8, #139; svc #0 = rt_sigreturn
 }
 """x0 comes through the way back untouched, so nothing is needed to keep a result."""
 GADGET_ALIGN = 4

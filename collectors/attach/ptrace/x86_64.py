@@ -17,13 +17,16 @@ from operator import itemgetter
 
 from collectors.attach.ptrace import calls
 
-MACHINE = "x86_64"
 GADGETS = {
-    "syscall": b"\x0f\x05\xc3",  # syscall; ret
-    "restore": b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05",  # mov rax, 15; syscall = rt_sigreturn
-    "keep": b"\x48\x89\x03\x5b\xc3",  # mov [rbx], rax; pop rbx; ret
+    "syscall": (b"\x0f\x05\xc3",),  # syscall; ret
+    "restore": (b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05",),  # mov rax, 15; syscall = rt_sigreturn
+    "keep": (
+        b"\x48\x89\x03\x5b\xc3",  # mov [rbx], rax; pop rbx; ret
+        b"\x48\x89\x03\x48\x8b\x5d\xf8\xc9\xc3",  # mov [rbx], rax; mov rbx, [rbp-8]; leave; ret
+    ),
 }
-"""Code that every C library contains anyway; nothing executable has to be written for a call."""
+"""Code that C libraries contain anyway, in any of these forms; nothing executable has to be written
+for a call. The second way to keep a result is that of code with frame pointers, such as Ubuntu's."""
 GADGET_ALIGN = 1
 MMAP_CALL, SIGRETURN = 9, 15
 FILE_INPUT = 257
@@ -172,8 +175,12 @@ def frame(state: State, gadgets: dict[str, int]) -> Frame:
 def aim_call(
     state: State, frame: Frame, address: int, arguments: tuple[int, ...]
 ) -> dict[str, int]:
-    """Registers that call the C function at `address` and keep its result in the slot."""
+    """Registers that call the C function at `address` and keep its result in the slot.
+
+    Above the return address lies a word that is popped, by `leave` from where rbp points.
+    """
     regs = dict(state.general, rip=address, rsp=frame.call_sp, rbx=frame.slot, rax=0)
+    regs.update(rbp=frame.call_sp + 8)
     regs.update(zip(("rdi", "rsi", "rdx", "rcx", "r8", "r9"), arguments, strict=False))
     return dict(regs, orig_rax=_NO_CALL, eflags=regs["eflags"] & ~_BAD_FLAGS)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from collectors.gpu.nvidia.nvml import Questions, text
@@ -173,19 +172,6 @@ def match_uuids(devices: Sequence[NvmlDevice], uuids: Mapping[int, str]) -> dict
     known = {bare_uuid(device.uuid): device for device in devices}
     found = {number: known.get(bare_uuid(uuid)) for number, uuid in uuids.items()}
     return {number: device for number, device in found.items() if device is not None}
-
-
-def environment_of(pid: int) -> dict[str, str]:
-    """The environment a process was started with; empty when it cannot be read."""
-    try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return {}
-    pairs = (entry.partition(b"=") for entry in raw.split(b"\0") if b"=" in entry)
-    return {
-        name.decode("utf-8", "replace"): value.decode("utf-8", "replace")
-        for name, _, value in pairs
-    }
 
 
 def device_facts(nvml: Any, device: NvmlDevice, number: int) -> dict[str, Any]:

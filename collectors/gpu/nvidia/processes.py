@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from brrrtop.text.printable import printable
+from collectors.process import proc
 
 OURS: set[int] = set()
 """Processes that the monitor started for itself: on the GPU, and nobody's neighbours."""
@@ -18,8 +18,9 @@ class Tenants:
 
     foreign_count: int | None
     """Compute processes besides the trainer and its children; None: cannot be told apart."""
-    trainer_here: bool | None
     says: str | None = None
+    mps: bool = False
+    """The GPU is shared through MPS."""
 
 
 def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -> Tenants:
@@ -35,53 +36,32 @@ def tenants(pids: Iterable[int], trainer: int | None, own: Iterable[int] = ()) -
     """
     listed = set(pids) - set(own) - OURS
     if trainer is None:
-        return Tenants(len(listed), None, _mps(listed))
-    here = trainer in listed
+        return Tenants(len(listed), *_mps(listed))
     others = listed - {trainer}
-    if not here and not all(Path(f"/proc/{pid}").exists() for pid in others):
+    if trainer not in listed and not all(Path(f"/proc/{pid}").exists() for pid in others):
         says = (
             f"{len(others)} compute processes on this GPU, named by the pids of another pid "
             "namespace: who they are cannot be told from in here"
         )
-        return Tenants(None, None, says)
+        return Tenants(None, says)
     foreign = {pid for pid in others if trainer not in ancestors(pid)}
-    return Tenants(len(foreign), here, _mps(listed))
+    return Tenants(len(foreign), *_mps(listed))
 
 
-def _mps(pids: Iterable[int]) -> str | None:
-    if any(_name_of(pid) == "nvidia-cuda-mps" for pid in pids):
-        return (
+def _mps(pids: Iterable[int]) -> tuple[str | None, bool]:
+    if any(proc.name_of(pid) == "nvidia-cuda-mps" for pid in pids):
+        says = (
             "this GPU is shared through MPS: its counters are those of all clients together, "
             "not of this trainer"
         )
-    return None
+        return says, True
+    return None, False
 
 
-def ancestors(pid: int, limit: int = 32) -> list[int]:
+def ancestors(pid: int) -> list[int]:
     """Parents of a process, nearest first."""
     found: list[int] = []
-    while len(found) < limit:
-        parent = 0
-        for line in _status_lines(pid):
-            if line.startswith("PPid:"):
-                parent = int(line.split()[1])
-                break
-        if parent <= 1:
-            break
+    while (parent := int(proc.status(pid).get("PPid", 0))) > 1 and parent not in found:
         found.append(parent)
         pid = parent
     return found
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return printable(Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").strip())
-    except OSError:
-        return ""
-
-
-def _status_lines(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
-    except OSError:
-        return []

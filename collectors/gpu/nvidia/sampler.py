@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import GAUGE
+from brrrtop.protocol.status import MPS
 from collectors.gpu.nvidia import fields as fields
 from collectors.gpu.nvidia.devices import NvmlDevice
 from collectors.gpu.nvidia.fields import FieldReader, Rate
@@ -233,6 +234,11 @@ class DeviceSampler:
             )
         return [line for line in lines if line]
 
+    @property
+    def facts(self) -> frozenset[str]:
+        """The same for programs: what of `brrrtop.protocol.status` holds."""
+        return frozenset({MPS} if self.tenants and self.tenants.mps else ())
+
     def close(self) -> None:
         """Frees what the driver holds for us."""
         self.gpm.close()
@@ -281,6 +287,11 @@ class NvmlSampler:
     def says(self) -> list[str]:
         """Caveats, each once, in the order of the devices."""
         return list(dict.fromkeys(line for one in self._devices.values() for line in one.says))
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """What holds of any of the devices."""
+        return frozenset().union(*(one.facts for one in self._devices.values()))
 
     def close(self) -> None:
         for device in self._devices.values():

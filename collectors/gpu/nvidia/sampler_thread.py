@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from brrrtop.protocol.frames import Frame, Kind
@@ -13,13 +14,13 @@ from collectors.gpu.nvidia import gpm
 from collectors.gpu.nvidia.devices import (
     NvmlDevice,
     device_facts,
-    environment_of,
     list_devices,
     match_uuids,
     visible_to,
 )
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, Questions, close_nvml, open_nvml
 from collectors.gpu.nvidia.sampler import NvmlSampler
+from collectors.process import proc
 
 FAST_EVERY_NS = gpm.WINDOW_NS
 SLOW_EVERY_NS = 500_000_000
@@ -31,24 +32,18 @@ class GaugeThread:
 
     Args:
         pid: The trainer; its environment and its CUDA contexts say which GPUs matter.
-        uuids: Its GPUs by its own numbers, where known already.
-        gpus: Look at these NVML indices instead.
     """
 
-    def __init__(
-        self,
-        pid: int | None = None,
-        uuids: Mapping[int, str] | None = None,
-        gpus: tuple[int, ...] | None = None,
-    ) -> None:
+    def __init__(self, pid: int | None = None) -> None:
         self._pid = pid
-        self._gpus = gpus
-        self._uuids = dict(uuids or {})
+        self._uuids: dict[int, str] = {}
         self._held = FrameQueue()
         self._stop = threading.Event()
         self._rematch = threading.Event()
         self._alive_ns = time.monotonic_ns()
         self._says: list[str] = []
+        self.facts: frozenset[str] = frozenset()
+        """What `says` says, for programs: what of `brrrtop.protocol.status` holds."""
         self.unavailable: NvmlUnavailable | None = None
         """Why there is no NVML at all."""
         self.ready = threading.Event()
@@ -132,7 +127,7 @@ class GaugeThread:
             for rows in gauges:
                 if len(rows):
                     self._put(Kind.GAUGES, rows)
-            self._says = [*fixed, *sampler.says]
+            self._says, self.facts = [*fixed, *sampler.says], sampler.facts
             self._alive_ns = time.monotonic_ns()
             left_ns = FAST_EVERY_NS - (self._alive_ns - began_ns)
             self._stop.wait(max(left_ns, FAST_EVERY_NS // 5) / 1e9)
@@ -143,10 +138,10 @@ class GaugeThread:
     def _choose(
         self, nvml: Any, devices: list[NvmlDevice]
     ) -> tuple[dict[int, NvmlDevice], str | None]:
-        if self._gpus is not None:
-            by_index = {one.index: one for one in devices if not one.mig}
-            return {index: by_index[index] for index in self._gpus if index in by_index}, None
-        environment = environment_of(self._pid) if self._pid is not None else {}
+        environment: dict[str, str] = {}
+        if self._pid is not None:
+            with suppress(OSError):
+                environment = proc.environ(self._pid)
         visible, caveat = visible_to(devices, environment)
         known = match_uuids(devices, self._uuids)
         if known:

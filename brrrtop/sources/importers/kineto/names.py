@@ -7,22 +7,25 @@ import re
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 
 _CALLS: tuple[tuple[str, CallClass], ...] = (
-    (r"cudaGraphLaunch|cuGraphLaunch", CallClass.GRAPH_LAUNCH),
+    (r"(cuda|cu|hip)GraphLaunch", CallClass.GRAPH_LAUNCH),
     (r"(cuda|cu)Launch(Cooperative|Device|Host|Grid)?\w*|cuLaunch\b", CallClass.LAUNCH),
-    (r"(cuda|cu)(Device|Stream|Event|Ctx|Thread)Synchronize\w*", CallClass.SYNC),
-    (r"(cuda|cu)Event\w*|(cuda|cu)StreamWaitEvent\w*", CallClass.EVENT),
-    (r"(cuda|cu)(Memcpy|Memset|MemPrefetch)\w*", CallClass.COPY),
-    (r"cudaGraphInstantiate\w*|cuGraphInstantiate\w*", CallClass.MODULE),
+    (r"hip(Ext|Hcc|Drv)?(Module)?Launch\w*", CallClass.LAUNCH),
+    (r"(cuda|cu|hip)(Device|Stream|Event|Ctx|Thread)Synchronize\w*", CallClass.SYNC),
+    (r"(cuda|cu|hip)Event\w*|(cuda|cu|hip)StreamWaitEvent\w*", CallClass.EVENT),
+    (r"(cuda|cu|hip)(Memcpy|Memset|MemPrefetch)\w*", CallClass.COPY),
+    (r"(cuda|cu|hip)GraphInstantiate\w*", CallClass.MODULE),
     (
         r"cuda(Malloc|Free|HostAlloc|HostRegister|HostUnregister|MemPool|MemGetInfo)\w*",
         CallClass.ALLOC,
     ),
+    (r"hip(Malloc|Free|Host(Malloc|Alloc|Free|Register|Unregister))\w*", CallClass.ALLOC),
     (
-        r"cuMem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree|Host|Pool)\w*",
+        r"(cu|hip)Mem(Alloc|Free|Create|Map|Unmap|Release|SetAccess|AddressReserve|AddressFree|Host|Pool|GetInfo)\w*",
         CallClass.ALLOC,
     ),
-    (r"cu(Module|Library|Link)\w*|cuda(Module|Library)\w*", CallClass.MODULE),
+    (r"(cu|hip)(Module|Library|Link)\w*|cuda(Module|Library)\w*", CallClass.MODULE),
 )
+"""Names of CUDA's runtime and driver, and of HIP's (AMD), which has both in one."""
 _CALL_PATTERNS = tuple((re.compile(pattern), call_class) for pattern, call_class in _CALLS)
 
 _STEP = re.compile(r"ProfilerStep\s?#\s?(\d+)")

@@ -17,10 +17,10 @@ from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.columns import FARTHEST_NS
 from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
-from brrrtop.sources.importers.kineto import details, stacks
+from brrrtop.sources.importers.kineto import details, rocm, stacks
 from brrrtop.sources.importers.kineto import marks as kineto_marks
 from brrrtop.sources.importers.kineto import names as kineto_names
-from brrrtop.sources.importers.kineto.columns import Collected
+from brrrtop.sources.importers.kineto.columns import COLUMNS, Collected
 from brrrtop.sources.importers.kineto.joins import in_u32, op_of_launch, told_apart
 from brrrtop.sources.importers.kineto.marks import filled, rows_of
 from brrrtop.sources.importers.kineto.processes import part_processes
@@ -80,6 +80,7 @@ def build(collected: Collected, base_ns: int) -> Records:
     classes = np.fromiter(map(kineto_names.call_class, names), np.int64, len(names))
     call_classes = classes[calls["name_id"]]
     _tell_apart(kernels, copies, calls, np.isin(call_classes, _LAUNCHING))
+    rocm.grids_in_blocks(kernels, calls, names)
     shaped, signatures, strides = _signatures(collected)
     nest = Nest(ops["tid"], ops["start_ns"], ops["end_ns"])
     launches = _launches(kernels, copies, calls)
@@ -147,10 +148,8 @@ def _silent(signatures: I8, positions: I8) -> int:
 
 
 def _empty() -> Columns:
-    ids = ("name_id", "tid", "pid", "device", "stream", "correlation", "external", "graph", "registers",
-           "shared_bytes", "graph_node", "channel", "size_bytes", "signature", "start_ns",
-           "end_ns", "sequence", "forward_tid", "device_type", "memory_device", "address",
-           "memory_bytes", "allocated", "reserved")  # fmt: skip
+    ids = ["name_id", "tid", "pid", "external", "signature", "start_ns", "end_ns"]
+    ids += [name for columns in COLUMNS.values() for name in columns]
     columns: Columns = {key: np.zeros(0, np.int64) for key in ids}
     return {**columns, "grid": np.zeros((0, 3), np.int64), "block": np.zeros((0, 3), np.int64)}
 

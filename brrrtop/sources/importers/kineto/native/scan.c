@@ -75,7 +75,9 @@ struct cursor {
 #ifndef BRRR_FINGERPRINT
 #define BRRR_FINGERPRINT "unknown"
 #endif
-__attribute__((used)) static const char fingerprint[] = "brrrtop-sources:" BRRR_FINGERPRINT;
+
+/* Found in the file by whoever asks whether it is older than its sources; exported, or a linker drops it. */
+__attribute__((visibility("default"))) const char brrr_scanner_fingerprint[] = "brrrtop-sources:" BRRR_FINGERPRINT;
 
 /* --- what is wanted ---------------------------------------------------------- */
 

@@ -1,59 +1,20 @@
-"""A `Source` over frames that are already there: for tests, and for snapshots of what was held."""
+"""What a hello says of a trainer, as a screen and a report name the source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from brrrtop.model.snapshot import SourceInfo
-from brrrtop.model.tables import Span
-from brrrtop.protocol.frames import Frame, Kind
-
-
-class MemorySource:
-    """Frames of a list, in order of `sent_ns`."""
-
-    def __init__(self, frames: Iterable[Frame], info: SourceInfo | None = None) -> None:
-        self._frames = sorted(frames, key=lambda frame: frame.sent_ns)
-        self._next = 0
-        self._info = informed(
-            info or SourceInfo(kind="memory", label="memory"),
-            next((f.body for f in self._frames if f.kind == Kind.HELLO), {}),
-        )
-
-    @property
-    def info(self) -> SourceInfo:
-        return self._info
-
-    @property
-    def span(self) -> Span | None:
-        if not self._frames:
-            return None
-        return Span(self._frames[0].sent_ns, self._frames[-1].sent_ns)
-
-    @property
-    def ended(self) -> bool:
-        return self._next >= len(self._frames)
-
-    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """The next frames with `sent_ns <= until_ns`."""
-        while self._next < len(self._frames):
-            frame = self._frames[self._next]
-            if until_ns is not None and frame.sent_ns > until_ns:
-                return
-            self._next += 1
-            yield frame
-
-    def seek(self, t_ns: int) -> None:
-        self._next = 0
-
-    def close(self) -> None:
-        self._frames = []
 
 
 def live_info(
-    hello: Mapping[str, Any], pid: int | None, tier: str, notes: Iterable[str]
+    hello: Mapping[str, Any],
+    pid: int | None,
+    tier: str,
+    notes: Iterable[str],
+    waits: Iterable[str] = (),
 ) -> SourceInfo:
     """Of a running trainer that says `hello`; of GPUs alone without a `pid`."""
     return SourceInfo(
@@ -66,6 +27,7 @@ def live_info(
         torch=hello.get("torch"),
         tier=tier,
         notes=tuple(notes),
+        waits=frozenset(waits),
     )
 
 

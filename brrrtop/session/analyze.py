@@ -5,21 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from brrrtop.advisories.advise import Advice, advise
-from brrrtop.advisories.steady import parted
+from brrrtop.advisories.ranking import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
-from brrrtop.analysis.step_picture import step_picture
-from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
 from brrrtop.model.estimate import Steps
-from brrrtop.model.host_details import Detailed, HostDetails
+from brrrtop.model.host_details import Detailed
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.tables import Span, Window
+from brrrtop.session import verdict as verdicts
 from brrrtop.session.history import since_attach
 from brrrtop.session.worst_step import worst_step_picture
 from brrrtop.sources.source import Source
+from brrrtop.timeline import windows
 from brrrtop.timeline.timeline import Timeline
 
 
@@ -68,7 +67,7 @@ def analyze_rank(
     source.close()  # the timeline has the rest, and large traces twice are too much
     timeline.settle()
     give_back()
-    span = _span(timeline)
+    span = windows.whole(timeline)
     ids = timeline.active_devices(span)
     if not ids:
         raise _without_activity(source)
@@ -81,23 +80,20 @@ def analyze_rank(
     if steps is not None:
         chosen = _chosen_steps(timeline, span, ids[0] if device is None else device, steps)
         span = Span(chosen.spans[0].t0_ns, chosen.spans[-1].t1_ns)
-    judged = [estimate(timeline.window(span, i)) for i in ids]
+    every = verdicts.analyses(timeline, span)
     if chosen is not None:
-        judged = [_of_steps(one, chosen) for one in judged]
+        every = tuple(_of_steps(one, chosen) for one in every)
     if trimmed and steps is None:
-        judged = [_trimmed(timeline, one) for one in judged]
-    shown = judged[0] if device is None else judged[ids.index(device)]
-    advice = advise(shown)
-    heard, quiet = parted(advice.given, silenced)
-    found = _snapshot(source, timeline, shown, judged, details)
-    snapshot = replace(
-        found,
-        picture=worst_step_picture(shown) if worst else found.picture,
-        advisories=heard,
-        silenced=quiet,
-        whatif=advice.whatif,
-        whatif_after=advice.after,
-    )
+        every = tuple(_trimmed(timeline, one) for one in every)
+    shown = verdicts.of_device(every, device)
+    found = verdicts.verdict(timeline, every, shown, details)
+    if worst:
+        found = replace(found, picture=worst_step_picture(shown))
+    heard, quiet = parted(found.advice.given, silenced)
+    end_ns = shown.estimate.span.t1_ns
+    at = verdicts.snapshot(source.info, timeline, Freshness.ENDED, end_ns, 0, 1.0)
+    snapshot = verdicts.showing(at, found, heard, quiet)
+    snapshot = replace(snapshot, since_attach=since_attach(shown))
     return snapshot, timeline.window(span, shown.estimate.device.device_id)
 
 
@@ -107,56 +103,6 @@ def read(source: Source) -> Timeline:
     for frame in source.frames():
         timeline.add(frame)
     return timeline
-
-
-def _span(timeline: Timeline) -> Span:
-    return Span(timeline.first_ns or 0, timeline.last_ns or 0)
-
-
-class WholeFile:
-    """A finished source judged as a whole, for a screen whose playhead is a cursor on it.
-
-    Args:
-        source: Read to its end; rewind it before it is read again.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._timeline = read(source)
-        self._ids = self._timeline.active_devices(_span(self._timeline))
-        self._judged: list[Analysis] = []
-        self._advice: dict[int, Advice] = {}
-
-    def verdict(self, at: Snapshot, device_id: int | None, silenced: frozenset[str]) -> Snapshot:
-        """What a snapshot of the playhead shows, with the verdict and the advice of the whole.
-
-        The picture is of the last step that the playhead has passed. Where no device did anything
-        the snapshot stays as it is.
-        """
-        if not self._ids:
-            return at
-        if not self._judged:
-            span = _span(self._timeline)
-            self._judged = [estimate(self._timeline.window(span, i)) for i in self._ids]
-        number = self._ids.index(device_id) if device_id in self._ids else 0
-        shown = self._judged[number]
-        if number not in self._advice:
-            self._advice[number] = advise(shown)
-        advice = self._advice[number]
-        heard, quiet = parted(advice.given, silenced)
-        return replace(
-            at,
-            estimate=shown.estimate,
-            devices=tuple(one.estimate for one in self._judged),
-            advisories=heard,
-            silenced=quiet,
-            whatif=advice.whatif,
-            whatif_after=advice.after,
-            picture=step_picture(shown, at.now_ns),
-            since_attach=since_attach(shown),
-            lost_records=self._timeline.losses.get("records", 0),
-            zero_timestamps=self._timeline.losses.get("zero_timestamps", 0),
-        )
 
 
 def _without_activity(source: Source) -> BadInput:
@@ -196,28 +142,3 @@ def _of_steps(judged: Analysis, chosen: Steps) -> Analysis:
     they ran, and so outside the window."""
     steps = replace(chosen, warming_up=judged.estimate.steps.warming_up)
     return replace(judged, estimate=replace(judged.estimate, steps=steps))
-
-
-def _snapshot(
-    source: Source,
-    timeline: Timeline,
-    shown: Analysis,
-    judged: list[Analysis],
-    details: HostDetails | None,
-) -> Snapshot:
-    span = shown.estimate.span
-    recorded = timeline.recorded_step(shown.estimate.device.device_id)
-    return Snapshot(
-        tables=host_tables(shown, details, recorded),
-        source=source.info,
-        freshness=Freshness.ENDED,
-        now_ns=span.t1_ns,
-        age_ns=0,
-        progress=1.0,
-        estimate=shown.estimate,
-        devices=tuple(j.estimate for j in judged),
-        lost_records=timeline.losses.get("records", 0),
-        zero_timestamps=timeline.losses.get("zero_timestamps", 0),
-        picture=step_picture(shown),
-        since_attach=since_attach(shown),
-    )

@@ -1,0 +1,108 @@
+"""From a span of a timeline to the snapshot that shows it: one way for a live trainer, for a playhead and
+for a file as a whole. What differs between them (which span, what is steady, how old) is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from brrrtop.advisories.advise import Advice, advise
+from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.step_picture import step_picture
+from brrrtop.analysis.tables.host_tables import host_tables
+from brrrtop.model.advice import Advisory
+from brrrtop.model.estimate import Estimate
+from brrrtop.model.host_details import HostDetails
+from brrrtop.model.host_tables import HostTables
+from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
+from brrrtop.model.step_picture import StepPicture
+from brrrtop.model.tables import Span
+from brrrtop.timeline.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """What is made of one span: the GPU shown, and the estimates of all."""
+
+    shown: Analysis
+    devices: tuple[Estimate, ...]
+    """Busiest first."""
+    advice: Advice
+    tables: HostTables
+    picture: StepPicture | None
+    """Of the last whole step."""
+
+
+def analyses(timeline: Timeline, span: Span) -> tuple[Analysis, ...]:
+    """Of each GPU that was at work in the span, busiest first."""
+    return tuple(estimate(timeline.window(span, i)) for i in timeline.active_devices(span))
+
+
+def of_device(every: tuple[Analysis, ...], device_id: int | None) -> Analysis:
+    """That of the GPU asked for; of the busiest where that one did nothing, or nobody asked."""
+    return next((one for one in every if one.estimate.device.device_id == device_id), every[0])
+
+
+def verdict(
+    timeline: Timeline,
+    every: tuple[Analysis, ...],
+    shown: Analysis,
+    details: HostDetails | None = None,
+) -> Verdict:
+    """What follows from the analyses of a span.
+
+    Args:
+        details: Of a trace: what it holds beyond a timeline.
+    """
+    recorded = timeline.recorded_step(shown.estimate.device.device_id)
+    return Verdict(
+        shown=shown,
+        devices=tuple(one.estimate for one in every),
+        advice=advise(shown),
+        tables=host_tables(shown, details, recorded),
+        picture=step_picture(shown),
+    )
+
+
+def snapshot(
+    info: SourceInfo,
+    timeline: Timeline,
+    freshness: Freshness,
+    now_ns: int,
+    age_ns: int | None,
+    progress: float | None,
+) -> Snapshot:
+    """Of a source, with nothing judged yet."""
+    return Snapshot(
+        source=info,
+        freshness=freshness,
+        now_ns=now_ns,
+        age_ns=age_ns,
+        progress=progress,
+        estimate=None,
+        lost_records=timeline.losses.get("records", 0),
+        zero_timestamps=timeline.losses.get("zero_timestamps", 0),
+    )
+
+
+def showing(
+    at: Snapshot, found: Verdict, given: Iterable[Advisory], quiet: Iterable[Advisory]
+) -> Snapshot:
+    """A snapshot with the verdict in it.
+
+    Args:
+        given: The advice to show.
+        quiet: Advice that stands and that nobody wants to hear.
+    """
+    return replace(
+        at,
+        estimate=found.shown.estimate,
+        devices=found.devices,
+        advisories=tuple(given),
+        silenced=tuple(quiet),
+        whatif=found.advice.whatif,
+        whatif_after=found.advice.after,
+        tables=found.tables,
+        picture=found.picture,
+    )

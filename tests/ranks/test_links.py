@@ -1,0 +1,37 @@
+"""The link that a collective's rate is held against, by the name NVML gives the GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from brrrtop.analysis.ranks.links import link_rate
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "rate"),
+    [
+        ("Tesla V100-SXM2-32GB", (7, 0), 150e9),
+        ("Tesla V100-PCIE-16GB", (7, 0), 16e9),
+        ("NVIDIA A100-SXM4-80GB", (8, 0), 300e9),
+        ("NVIDIA A100 80GB PCIe", (8, 0), 300e9),
+        ("NVIDIA A100-PCIE-40GB", (8, 0), 300e9),
+        ("NVIDIA H100 80GB HBM3", (9, 0), 450e9),
+        ("NVIDIA H100 PCIe", (9, 0), 300e9),
+        ("NVIDIA H100 NVL", (9, 0), 300e9),
+        ("NVIDIA H200 NVL", (9, 0), 450e9),
+        ("NVIDIA H200", (9, 0), 450e9),
+        ("NVIDIA H20", (9, 0), 450e9),
+        ("NVIDIA GH200 480GB", (9, 0), 450e9),
+        ("NVIDIA H800", (9, 0), 200e9),
+        ("NVIDIA B200", (10, 0), 900e9),
+        ("NVIDIA GB300", (10, 3), 900e9),
+        ("NVIDIA L40S", (8, 9), 32e9),
+        ("NVIDIA GeForce RTX 5090", (12, 0), 64e9),
+        ("a GPU of tomorrow", None, None),
+        (None, (9, 0), None),
+    ],
+)
+def test_the_rate_of_a_link_is_that_of_its_generation_one_way(
+    name: str | None, capability: tuple[int, int] | None, rate: float | None
+) -> None:
+    assert link_rate(name, capability) == rate
