@@ -88,7 +88,7 @@ IN_TURN = (
     Picture("", "launch-bound", (110, 32), DARK, ("w",)),
     Picture("", "healthy", (110, 32)),
 )
-"""What the README shows first: verdicts, what an edit wins, and a run with nothing to mend."""
+"""What the README shows first: verdicts, what an edit wins, and a run near the limit."""
 SHOWN_S = 4
 
 

@@ -87,7 +87,7 @@ class SourceInfo:
     """Where the frames come from."""
 
     kind: str
-    """`live`, `recording`, `kineto` or `memory`."""
+    """`live`, `recording`, `memory`, or by which profiler a trace is: `kineto`, `nsys`."""
     label: str
     """File name or `pid 4711`."""
     pid: int | None = None

@@ -35,7 +35,10 @@ _ASCII = {
     "µ": "u",
     "→": "->",
 }
-_KINDS = {"live": "live", "recording": "recording", "kineto": "profiler trace", "memory": "memory"}
+_KINDS = {
+    "live": "live", "recording": "recording", "kineto": "profiler trace", "nsys": "Nsight Systems",
+    "memory": "memory",
+}  # fmt: skip
 
 
 def to_text(snapshot: Snapshot, ascii_only: bool = False) -> str:

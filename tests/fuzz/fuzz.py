@@ -1,4 +1,4 @@
-"""Throws broken bytes at everything that reads: the wire, recordings, Kineto traces, each up to the report.
+"""Throws broken bytes at everything that reads: the wire, recordings, traces, each up to the report.
 
     python -m tests.fuzz.fuzz                      one minute over all of it, as CI runs it
     python -m tests.fuzz.fuzz --seconds 3600 --only recording --seed 7
@@ -44,8 +44,8 @@ from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.views import text as report_text
-from brrrtop.views.report import document
-from tests.importers import both_ways
+from brrrtop.views.json_report import document
+from tests.importers import both_ways, nsight
 from tests.session.handmade import annotation, copy, kernel, launch, op, text_of
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -379,6 +379,28 @@ def kineto_inputs(chance: random.Random) -> Iterator[bytes]:
             yield json.dumps(value).encode()
 
 
+def nsys_inputs(chance: random.Random) -> Iterator[bytes]:
+    """Exports of Nsight Systems with broken bytes, and with odd values in their rows."""
+    sound, odd = nsight.training(6), [*NUMBERS[:14], *JUNK[:6], "x" * 5_000, b"\xff\x00"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.sqlite")
+        whole = sound.write(path).read_bytes()
+        while True:
+            if chance.random() < 0.7:
+                yield broken_bytes(whole, chance)
+                continue
+            export = nsight.training(2)
+            for table in chance.choices(list(export.tables), k=4):
+                row = list(chance.choice(export.tables[table]))
+                row[chance.randrange(len(row))] = chance.choice(odd)
+                export.add(table, *row)
+            path.unlink(missing_ok=True)
+            columns = sorted(
+                column for text in nsight.COLUMNS.values() for column in text.split(", ")
+            )
+            yield export.write(path, frozenset(chance.choices(columns, k=2))).read_bytes()
+
+
 Inputs = Callable[[random.Random], Iterator[bytes]]
 Target = tuple[Inputs, Callable[[bytes], None]]
 TARGETS: dict[str, Target] = {
@@ -388,6 +410,7 @@ TARGETS: dict[str, Target] = {
     "session": (recording_inputs, read_live),
     "kineto": (kineto_inputs, read_file),
     "scanner": (kineto_inputs, read_both_ways),
+    "nsys": (nsys_inputs, read_file),
 }
 
 

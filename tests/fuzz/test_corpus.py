@@ -14,7 +14,15 @@ from tests.fuzz import fuzz
 
 FILES = sorted(fuzz.CORPUS.iterdir())
 LIMIT_S = 30.0
-COUNTS = {"decoder": 3000, "wire": 300, "recording": 6, "session": 6, "kineto": 12, "scanner": 30}
+COUNTS = {
+    "decoder": 3000,
+    "wire": 300,
+    "recording": 6,
+    "session": 6,
+    "kineto": 12,
+    "scanner": 30,
+    "nsys": 12,
+}
 
 
 @pytest.fixture(autouse=True)

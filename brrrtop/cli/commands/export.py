@@ -149,7 +149,10 @@ def _exporter(host: Host, options: Options) -> Exporter:
     if options.exporter == "otlp":
         from brrrtop.exporters.otlp import OtlpPusher
 
-        return OtlpPusher(lambda: host.newest, options.endpoint, max(options.interval, 5.0))
+        return OtlpPusher(
+            lambda: host.newest, options.endpoint, max(options.interval, 5.0),
+            lambda says: output.say(f"brrrtop: {says}"),
+        )  # fmt: skip
     from brrrtop.exporters.prometheus import PrometheusServer
 
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)

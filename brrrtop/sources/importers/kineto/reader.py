@@ -43,7 +43,10 @@ _EVENTS_BYTES = 200
 """More than what `_EVENTS` finds."""
 _SPACE = b" \t\r\n"
 _UTF8_MARK = b"\xef\xbb\xbf"
-HOW_TO_TRACE = "give a trace written by torch.profiler's export_chrome_trace, or a .brrr recording"
+HOW_TO_TRACE = (
+    "give a trace written by torch.profiler's export_chrome_trace, an SQLite export of Nsight Systems, or a "
+    ".brrr recording"
+)
 
 
 class Inflater:

@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from brrrtop.errors import BadInput
 from brrrtop.freed import give_back
-from brrrtop.model.host_details import HostDetails
-from brrrtop.model.snapshot import SourceInfo
-from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.model.vocabulary import CallClass
 from brrrtop.protocol import bodies
-from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
+from brrrtop.protocol.frames import Frame
 from brrrtop.sources.budget import Budget
 from brrrtop.sources.files import open_input
-from brrrtop.sources.hello import informed
 from brrrtop.sources.importers.kineto import events as kineto_events
 from brrrtop.sources.importers.kineto import names as kineto_names
 from brrrtop.sources.importers.kineto import reader, rocm
 from brrrtop.sources.importers.kineto.columns import Collected
 from brrrtop.sources.importers.kineto.events import Torn
-from brrrtop.sources.importers.kineto.records import Records, build
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
-from brrrtop.text.printable import printable, printable_data
+from brrrtop.sources.importers.trace import TraceSource
 
-Array = npt.NDArray[Any]
-
-SLICE_NS = 100_000_000
-_LEAST_SLICES, _MOST_SLICES = 100, 4_000
 _DEEPEST = 8
 _MOST_DAMAGES = 20
 """Places of a run to look past; text with more of them is noise."""
 _MOST_SALVAGED_BYTES = 256 << 20
 """What is read of a run, again and again, to find its whole events."""
-_MOST_ROWS = 250_000
-"""Of one frame: 20 MB of kernels, under what a frame may carry."""
-"""A trace of a few steps lasts 0.1 s: a replay of it in one or two slices would show nothing."""
 _DEVICE_FIELDS = {
     "name": "name",
     "numSms": "sm_count",
@@ -63,101 +46,21 @@ _OTHER_ACCELERATORS = {
 _HOW_TO_RECORD = "record it with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
 
 
-class KinetoSource:
-    """The frames of a trace, cut by the time things ended, as if they had come over the wire.
+class KinetoSource(TraceSource):
+    """A trace of torch.profiler."""
 
-    The file is opened at once and read whole when frames or times are first asked for.
-    """
-
-    def __init__(self, path: str | Path, force: bool = False) -> None:
-        """`force`: however large it is. Raises: BadInput: The file cannot be read at all."""
-        self._path = Path(path)
-        self._force = force
-        file, _ = open_input(self._path)
-        file.close()
-        self._info = SourceInfo(kind="kineto", label=printable(self._path.name), tier="trace")
-        self._frames: list[Frame] | None = None
-        self._details: HostDetails | None = None
-        self._next = 0
-
-    @property
-    def info(self) -> SourceInfo:
-        return self._info
-
-    @property
-    def details(self) -> HostDetails | None:
-        """Ops, Python frames and memory of the trace; None before it was read."""
-        return self._details
-
-    @property
-    def span(self) -> Span | None:
-        frames = self._all()
-        return Span(frames[0].sent_ns, frames[-1].sent_ns)
-
-    @property
-    def ended(self) -> bool:
-        return self._frames is not None and self._next >= len(self._frames)
-
-    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
-        """The next frames.
-
-        Raises:
-            BadInput: Not a trace, or one without work of an NVIDIA or AMD GPU.
-        """
-        frames = self._all()
-        while self._next < len(frames):
-            frame = frames[self._next]
-            if until_ns is not None and frame.sent_ns > until_ns:
-                return
-            self._next += 1
-            yield frame
-
-    def seek(self, t_ns: int) -> None:
-        self._next = 0
-
-    def close(self) -> None:
-        self._frames = []
-        self._details = None
-        self._next = 0
-
-    def _all(self) -> list[Frame]:
-        if self._frames is None:
-            was_on = gc.isenabled()
-            gc.disable()  # looking through a million short-lived events for cycles takes long
-            try:
-                self._frames = self._read()
-            finally:
-                if was_on:
-                    gc.enable()
-        return self._frames
+    kind = "kineto"
 
     def _read(self) -> list[Frame]:
         collected, facts, notes = read(self._path, self._force)
         _refuse_without_gpu_work(self._path.name, collected)
         give_back()
         amd = rocm.is_rocm(facts, collected.names)
-        records = build(collected, _int(facts.get("baseTimeNanoseconds")) or 0)
-        self._details = records.details
-        if not len(records.kernels) and not len(records.copies):
-            raise BadInput(
-                f"{self._path.name} has GPU activity only at impossible times", "record it again"
-            )
-        if collected.broken_off:
-            collected.lose(BROKEN_OFF, records.silent)
-        notes += [
-            f"{count:,} event{'s' if count > 1 else ''} left out: {place}"
-            for place, count in collected.losses.items()
-            if place not in ("records", BROKEN_OFF)
-        ]
         if amd:
             notes.append(rocm.NOTE)
         distributed = facts.get("distributedInfo")
         distributed = distributed if isinstance(distributed, dict) else {}
         hello = {
-            "wire": WIRE_VERSION,
-            "origin": "kineto",
-            "tier": "trace",
-            "pid": next((pid for pid in collected.pids if isinstance(pid, int)), None),
             "rank": _int(distributed.get("rank")),
             "world": _int(distributed.get("world_size")),
             "backend": distributed.get("backend"),
@@ -167,8 +70,8 @@ class KinetoSource:
             "trace_id": facts.get("trace_id"),
             "notes": notes,
         }
-        self._info = informed(self._info, hello)
-        return list(_frames(records, hello, _devices(facts, records, amd), collected.losses))
+        base_ns = _int(facts.get("baseTimeNanoseconds")) or 0
+        return self._framed(collected, base_ns, hello, lambda ids: _devices(facts, ids, amd))
 
 
 def read(path: Path, force: bool = False) -> tuple[Collected, dict[str, Any], list[str]]:
@@ -354,8 +257,7 @@ def _int(value: Any) -> int | None:
     return value if good else None
 
 
-def _devices(facts: dict[str, Any], records: Records, amd: bool) -> list[dict[str, Any]]:
-    active = np.unique(np.concatenate([records.kernels["device"], records.copies["device"]]))
+def _devices(facts: dict[str, Any], active: list[int], amd: bool) -> list[dict[str, Any]]:
     properties = facts.get("deviceProperties")
     known = {
         p.get("id"): p
@@ -363,9 +265,9 @@ def _devices(facts: dict[str, Any], records: Records, amd: bool) -> list[dict[st
         if isinstance(p, dict) and isinstance(p.get("id"), int)
     }
     if amd:
-        known = rocm.by_node(known, active.tolist())
+        known = rocm.by_node(known, active)
     found = []
-    for device_id in active.tolist():
+    for device_id in active:
         said = known.get(device_id, {})
         device: dict[str, Any] = {"device_id": device_id}
         for theirs, ours in _DEVICE_FIELDS.items():
@@ -375,40 +277,3 @@ def _devices(facts: dict[str, Any], records: Records, amd: bool) -> list[dict[st
             device["capability"] = [said.get("computeMajor"), said.get("computeMinor")]
         found.append(bodies.plausible_device(device))
     return found
-
-
-def _frames(
-    records: Records, hello: dict[str, Any], devices: list[dict[str, Any]], losses: dict[str, int]
-) -> Iterator[Frame]:
-    """All frames in order: what is known from the start, then slices by the time things ended."""
-    tables: list[tuple[Kind, Array, Array]] = [
-        (kind, rows, np.ascontiguousarray(rows["end_ns"]))
-        for kind, rows in (
-            (Kind.CALLS, records.calls),
-            (Kind.MARKS, records.marks),
-            (Kind.KERNELS, records.kernels),
-            (Kind.COPIES, records.copies),
-        )
-    ]
-    tables.insert(1, (Kind.LINKS, records.links, records.link_times))
-    first = min(int(t[1]["start_ns"].min()) for t in tables if t[0] != Kind.LINKS and len(t[1]))
-    last = max(int(times[-1]) for _, _, times in tables if len(times))
-    yield Frame(Kind.HELLO, printable_data(hello), first)
-    for device in devices:
-        yield Frame(Kind.DEVICE, printable_data(device), first)
-    yield Frame(Kind.NAMES, printable_data(records.names), first)
-    yield Frame(Kind.OPS, printable_data(records.ops), first)
-    yield Frame(Kind.LOSS, losses, first)
-    finest = max(1, (last - first) // _LEAST_SLICES)
-    step = max(min(SLICE_NS, finest), -(-(last - first) // _MOST_SLICES))
-    edges = np.arange(first + step, last + step, step, dtype=np.int64)
-    edges = np.minimum(edges, last) if len(edges) else np.array([last], np.int64)
-    cuts = [np.searchsorted(times, edges, "right") for _, _, times in tables]
-    low = [0] * len(tables)
-    for index, edge in enumerate(edges.tolist()):
-        for which, (kind, rows, _) in enumerate(tables):
-            high = int(cuts[which][index])
-            for start in range(low[which], high, _MOST_ROWS):
-                yield Frame(kind, rows[start : min(start + _MOST_ROWS, high)], edge)
-            low[which] = high
-    yield Frame(Kind.END, {"reason": "the trace ends here"}, last)

@@ -1,0 +1,301 @@
+"""Tables of an Nsight Systems export → the columns that all traces have.
+
+Tables and columns are those of the user guide's "SQLite Schema Reference", checked on exports of
+2024.6 and 2026.2. Tables are written only where something was recorded, and columns came over time
+(`graphNodeId`, `graphId`), so whatever is missing counts as not recorded. Left out on purpose:
+CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, whose waits are calls of CUPTI_ACTIVITY_KIND_RUNTIME too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.tables import I8
+from brrrtop.protocol.columns import LONGEST_NS
+from brrrtop.sources.importers.kineto.columns import CALL, COPY, KERNEL, OP, RANGE, Collected
+from brrrtop.sources.importers.nsys.database import Database
+
+Array = npt.NDArray[Any]
+Columns = dict[str, Array]
+
+_PREFIX = "CUPTI_ACTIVITY_KIND_"
+KERNELS, COPIES, MEMSETS, CALLS, GRAPHS = (
+    _PREFIX + name for name in ("KERNEL", "MEMCPY", "MEMSET", "RUNTIME", "GRAPH_TRACE")
+)
+TABLES = frozenset({KERNELS, COPIES, MEMSETS, CALLS, GRAPHS, "NVTX_EVENTS"})
+"""One of which makes an SQLite file an export of Nsight Systems that is worth reading."""
+_NO_TIME = -(1 << 62)
+_TIMES = {"start": _NO_TIME, "end": _NO_TIME}
+_ACTIVITY = {
+    **_TIMES,
+    **dict.fromkeys(("deviceId", "streamId", "correlationId", "globalPid", "graphNodeId"), 0),
+}
+_SIZES = dict.fromkeys(("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"), 0)
+_KERNEL = {
+    **_ACTIVITY, **_SIZES, "demangledName": -1, "shortName": -1, "registersPerThread": 0,
+    "staticSharedMemory": 0, "dynamicSharedMemory": 0, "graphId": 0,
+}  # fmt: skip
+_COPY_NAMES = {
+    1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH",
+    10: "PtoP", 11: "HtoD", 12: "DtoH", 13: "DtoD",
+}  # fmt: skip
+"""ENUM_CUDA_MEMCPY_OPER: CUPTI's, and three of unified memory's migrations."""
+_MEMORY_NAMES = (
+    "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static",
+)  # fmt: skip
+"""ENUM_CUDA_MEM_KIND, one less than CUPTI's; the table of that name counts where a file has it."""
+_RANGES = "eventType in (59, 60) and end is not null"
+"""ENUM_NSYS_EVENT_TYPE: ranges pushed and popped, and started and ended."""
+_VERSION = re.compile(r"_v\d+(_ptds|_ptsz)?$|_pt[ds]s?z?$")
+"""`cudaLaunchKernel_v7000`: since which CUDA a call is as it is."""
+_TORCH = re.compile(r"^(.*?), (?:seq|op_id|sizes) = ")
+"""`aten::mm, seq = 5, op_id = 12, sizes = […]`, as torch.autograd.profiler.emit_nvtx names ops."""
+_GRAPH = "CUDA graph, its kernels were not recorded"
+_TID = (1 << 24) - 1
+
+
+def collect(database: Database) -> tuple[Collected, list[str]]:
+    """Everything used, on the clock of the export, and notes on what is missing."""
+    collected = Collected()
+    reader = _Reader(database, collected)
+    reader.read()
+    return collected, reader.notes
+
+
+def devices(database: Database) -> tuple[dict[int, dict[str, Any]], dict[tuple[int, int], int]]:
+    """What is known of each GPU by its number here, and the GPU of each process's device."""
+    facts: dict[int, dict[str, Any]] = {}
+    integers = {
+        "id": -1, "smCount": -1, "totalMemory": -1, "computeMajor": -1, "computeMinor": -1,
+        "maxShmemPerSm": -1, "maxRegistersPerSm": -1, "maxWarpsPerSm": -1, "threadsPerWarp": 32,
+    }  # fmt: skip
+    table = database.integers("TARGET_INFO_GPU", integers)
+    names = dict(database.texts("TARGET_INFO_GPU", "id", "name"))
+    for row, gpu in enumerate(table["id"].tolist()):
+        known = {key: int(column[row]) for key, column in table.items() if column[row] >= 0}
+        facts[gpu] = {
+            "name": names.get(gpu),
+            "sm_count": known.get("smCount"),
+            "memory_bytes": known.get("totalMemory"),
+            "shared_bytes_per_sm": known.get("maxShmemPerSm"),
+            "registers_per_sm": known.get("maxRegistersPerSm"),
+            "max_threads_per_sm": known["maxWarpsPerSm"] * known.get("threadsPerWarp", 32)
+            if "maxWarpsPerSm" in known
+            else None,
+            "capability": [known.get("computeMajor"), known.get("computeMinor")],
+        }
+    cuda = database.integers("TARGET_INFO_CUDA_DEVICE", {"gpuId": -1, "cudaId": -1, "pid": -1})
+    of_process = {
+        (pid, device): gpu
+        for gpu, device, pid in zip(*(cuda[key].tolist() for key in cuda), strict=True)
+        if gpu in facts
+    }
+    return facts, of_process
+
+
+class _Reader:
+    def __init__(self, database: Database, collected: Collected) -> None:
+        self._database = database
+        self._collected = collected
+        self._strings = dict(database.texts("StringIds", "id", "value"))
+        self._memories = dict(enumerate(_MEMORY_NAMES)) | dict(
+            database.texts("ENUM_CUDA_MEM_KIND", "id", "label")
+        )
+        self._gpu_of = devices(database)[1]
+        self.notes: list[str] = []
+
+    def read(self) -> None:
+        tables = {
+            KERNELS: self._database.integers(KERNELS, _KERNEL),
+            COPIES: self._database.integers(
+                COPIES, {**_ACTIVITY, "bytes": 0, "copyKind": 8, "srcKind": -1, "dstKind": -1}
+            ),
+            MEMSETS: self._database.integers(MEMSETS, {**_ACTIVITY, "bytes": 0, "memKind": -1}),
+            GRAPHS: self._database.integers(GRAPHS, {**_ACTIVITY, "graphId": 0}),
+            CALLS: self._database.integers(
+                CALLS, {**_TIMES, "correlationId": 0, "globalTid": 0, "nameId": -1}
+            ),
+        }
+        tables[GRAPHS] = self._unresolved(tables)
+        _tell_processes_apart(list(tables.values()))
+        self._kernels(tables[KERNELS])
+        self._graphs(tables[GRAPHS])
+        self._copies(tables[COPIES])
+        self._memsets(tables[MEMSETS])
+        self._calls(tables[CALLS])
+        self._ranges()
+
+    def _unresolved(self, tables: dict[str, Columns]) -> Columns:
+        """Launches of graphs of which no node was recorded: those were recorded as a whole."""
+        graphs = tables[GRAPHS]
+        keys = [_key(tables[name]) for name in (KERNELS, COPIES, MEMSETS)]
+        rest = ~np.isin(_key(graphs), np.concatenate(keys))
+        return {name: column[rest] for name, column in graphs.items()}
+
+    def _name_ids(self, ids: Array) -> I8:
+        """Names of ours for the export's numbers; those of no string are empty."""
+        known, inverse = np.unique(ids, return_inverse=True)
+        names = self._collected.names
+        ours = [names[self._strings.get(number, "")] for number in known.tolist()]
+        return np.array(ours, np.int64)[inverse] if len(ours) else np.zeros(0, np.int64)
+
+    def _add(self, code: int, table: Columns, batch: Columns) -> None:
+        batch["start_ns"], batch["end_ns"] = table["start"], table["end"]
+        spans = table["end"] - table["start"]
+        good = (np.abs(table["start"]) < -_NO_TIME) & (spans >= 0) & (spans <= LONGEST_NS)
+        self._collected.event_count += len(good)
+        if len(good):
+            self._collected.add_batch(code, batch, good)
+
+    def _activity(self, table: Columns, name_ids: I8) -> Columns:
+        pids = (table["globalPid"] >> 24) & _TID
+        places = np.stack([pids, table["deviceId"]], axis=1)
+        known, inverse = np.unique(places, axis=0, return_inverse=True)
+        gpus = [self._gpu_of.get((pid, device), device) for pid, device in known.tolist()]
+        count = len(pids)
+        return {
+            "name_id": name_ids,
+            "device": np.array(gpus, np.int64)[inverse.reshape(-1)] if count else pids,
+            "stream": table["streamId"],
+            "correlation": table["correlationId"],
+            "external": np.zeros(count, np.int64),
+            "graph": np.maximum(table["graphId"], 0)
+            if "graphId" in table
+            else np.zeros(count, np.int64),
+        }
+
+    def _kernels(self, table: Columns) -> None:
+        names = np.where(table["demangledName"] >= 0, table["demangledName"], table["shortName"])
+        grid, block = (
+            np.stack([table[f"{key}{axis}"] for axis in "XYZ"], axis=1) for key in ("grid", "block")
+        )
+        self._add(KERNEL, table, {
+            **self._activity(table, self._name_ids(names)),
+            "grid": grid,
+            "block": block,
+            "registers": table["registersPerThread"],
+            "shared_bytes": table["staticSharedMemory"] + table["dynamicSharedMemory"],
+            "graph_node": np.maximum(table["graphNodeId"], 0),
+            "channel": np.zeros(len(names), np.int64),
+        })  # fmt: skip
+
+    def _graphs(self, table: Columns) -> None:
+        count = len(table["start"])
+        if not count:
+            return
+        self.notes.append(
+            f"{count:,} launches of CUDA graphs were recorded as a whole: what their kernels did is "
+            "unknown; profile with --cuda-graph-trace=node"
+        )
+        nothing = np.zeros(count, np.int64)
+        self._add(KERNEL, table, {
+            **self._activity(table, np.full(count, self._collected.names[_GRAPH])),
+            "grid": np.zeros((count, 3), np.int64),
+            "block": np.zeros((count, 3), np.int64),
+            **dict.fromkeys(("registers", "shared_bytes", "graph_node", "channel"), nothing),
+        })  # fmt: skip
+
+    def _copies(self, table: Columns) -> None:
+        """Copies, named as Kineto names them."""
+        keys = np.stack([table["copyKind"], table["srcKind"], table["dstKind"]], axis=1)
+        known, inverse = np.unique(keys, axis=0, return_inverse=True)
+        names = [
+            f"Memcpy {_COPY_NAMES.get(kind, 'DtoD')} ({self._memory(source)} -> {self._memory(target)})"
+            for kind, source, target in known.tolist()
+        ]
+        self._copied(COPY, table, names, inverse)
+
+    def _memsets(self, table: Columns) -> None:
+        known, inverse = np.unique(table["memKind"], return_inverse=True)
+        self._copied(
+            COPY, table, [f"Memset ({self._memory(kind)})" for kind in known.tolist()], inverse
+        )
+
+    def _copied(self, code: int, table: Columns, names: Sequence[str], inverse: Array) -> None:
+        ids = np.array([self._collected.names[name] for name in names], np.int64)
+        found = ids[inverse.reshape(-1)] if len(ids) else ids
+        self._add(code, table, {**self._activity(table, found), "size_bytes": table["bytes"]})
+
+    def _memory(self, kind: int) -> str:
+        name = self._memories.get(kind, "Unknown")
+        return name if re.fullmatch(r"\w[\w ]*", name) else "Unknown"
+
+    def _calls(self, table: Columns) -> None:
+        for number in np.unique(table["nameId"]).tolist():
+            self._strings[number] = _VERSION.sub("", self._strings.get(number, ""))
+        self._add(CALL, table, {
+            "name_id": self._name_ids(table["nameId"]),
+            **self._places(table["globalTid"]),
+            "correlation": table["correlationId"],
+            "external": np.zeros(len(table["start"]), np.int64),
+        })  # fmt: skip
+
+    def _places(self, threads: Array) -> Columns:
+        """Thread and process of each row; a thread's number here is unique on its machine."""
+        pids = (threads >> 24) & _TID
+        known, inverse = np.unique(pids, return_inverse=True)
+        for pid in known.tolist():
+            self._collected.pids[pid]
+        ours = np.array([self._collected.processes[pid] for pid in known.tolist()], np.int64)
+        return {"tid": threads & _TID, "pid": ours[inverse] if len(ours) else pids}
+
+    def _ranges(self) -> None:
+        """NVTX: ops of torch's emit_nvtx as ops, all else as ranges that somebody named."""
+        table = self._database.integers(
+            "NVTX_EVENTS", {**_TIMES, "globalTid": 0, "textId": -1, "rowid": 0}, _RANGES
+        ) if self._database.has("NVTX_EVENTS", "start", "end", "eventType") else None  # fmt: skip
+        if table is None or not len(table["start"]):
+            return
+        texts = dict(self._database.texts("NVTX_EVENTS", "rowid", "text", _RANGES))
+        names = [
+            texts.get(row) or self._strings.get(text, "")
+            for row, text in zip(table["rowid"].tolist(), table["textId"].tolist(), strict=True)
+        ]
+        called = [_TORCH.match(name) for name in names]
+        is_op = np.array([match is not None for match in called])
+        ours = self._collected.names
+        ids = np.array([ours[m[1] if m else n] for n, m in zip(names, called, strict=True)])
+        ranges = {"name_id": ids, **self._places(table["globalTid"])}
+        self._add(RANGE, _rows(table, ~is_op), _rows(ranges, ~is_op))
+        self._add(OP, _rows(table, is_op), self._ops(_rows(ranges, is_op)))
+
+    def _ops(self, ranges: Columns) -> Columns:
+        names = list(self._collected.names)
+        count = len(ranges["name_id"])
+        known, inverse = np.unique(ranges["name_id"], return_inverse=True)
+        signatures = [
+            self._collected.signatures[(names[i], b"", b"", b"", b"")] for i in known.tolist()
+        ]
+        return {
+            **ranges,
+            "external": np.zeros(count, np.int64),
+            "signature": np.array(signatures, np.int64)[inverse] if count else ranges["name_id"],
+            "sequence": np.full(count, -1, np.int64),
+            "forward_tid": np.zeros(count, np.int64),
+        }
+
+
+def _rows(table: Columns, rows: Array) -> Columns:
+    return {key: column[rows] for key, column in table.items()}
+
+
+def _key(table: Columns) -> Array:
+    """Process and correlation in one number."""
+    pids = table["globalTid"] if "globalTid" in table else table["globalPid"]
+    return ((pids >> 24) & _TID) << 38 | (table["correlationId"] & ((1 << 38) - 1))
+
+
+def _tell_processes_apart(tables: list[Columns]) -> None:
+    """Correlations that count in each process anew, as numbers of the whole file; 0 stays none."""
+    pids = np.concatenate([_key(table) >> 38 for table in tables])
+    if not len(pids) or pids.min() == pids.max():
+        return
+    keys = np.unique(np.concatenate([_key(table) for table in tables]))
+    for table in tables:
+        numbers = np.searchsorted(keys, _key(table)) + 1
+        table["correlationId"] = np.where(table["correlationId"] == 0, 0, numbers)

@@ -1,0 +1,64 @@
+"""A report of Nsight Systems, exported as SQLite, as a `Source`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brrrtop.errors import BadInput
+from brrrtop.protocol import bodies
+from brrrtop.protocol.frames import Frame
+from brrrtop.sources.files import open_input
+from brrrtop.sources.importers.nsys import columns
+from brrrtop.sources.importers.nsys.database import Database, opened
+from brrrtop.sources.importers.trace import TraceSource
+
+_HOW_TO_RECORD = "profile with nsys profile --trace=cuda,nvtx, and export it again"
+
+
+class NsysSource(TraceSource):
+    """A trace of Nsight Systems (`nsys export --type sqlite`)."""
+
+    kind = "nsys"
+
+    def _read(self) -> list[Frame]:
+        file, size_bytes = open_input(self._path)
+        file.close()
+        with opened(self._path, size_bytes, self._force) as database:
+            if not database.any_of(columns.TABLES):
+                raise BadInput(
+                    f"{self._path.name} is an SQLite file, but none with GPU work that Nsight Systems "
+                    "exported",
+                    _HOW_TO_RECORD,
+                )
+            collected, notes = columns.collect(database)
+            if not len(collected.kernels) and not len(collected.copies):
+                raise BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
+            known, _ = columns.devices(database)
+            hello = {"notes": notes, "nsys": _version(database)}
+            base_ns = _start_ns(database)
+
+        def devices(active: list[int]) -> list[dict[str, Any]]:
+            return [
+                bodies.plausible_device({"device_id": gpu, **_told(known.get(gpu, {}))})
+                for gpu in active
+            ]
+
+        return self._framed(collected, base_ns, hello, devices)
+
+
+def _told(facts: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if value is not None}
+
+
+def _version(database: Database) -> str | None:
+    """Of the program that exported."""
+    names = dict(database.texts("META_DATA_EXPORT", "rowid", "name"))
+    values = dict(database.texts("META_DATA_EXPORT", "rowid", "value"))
+    return next((values.get(r) for r, n in names.items() if n == "EXPORT_PRODUCT_VERSION"), None)
+
+
+def _start_ns(database: Database) -> int:
+    """Time of day at the export's time 0; 0 where it is not told."""
+    found = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": 0}, "rowid = 1")
+    start = int(found["utcEpochNs"][0]) if len(found["utcEpochNs"]) else 0
+    return start if 0 < start < 1 << 62 else 0

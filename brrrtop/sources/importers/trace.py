@@ -1,0 +1,184 @@
+"""What every imported trace is: a file read whole, as frames cut by the time things ended.
+
+An importer turns its file into `Collected` columns (`kineto/columns.py`); `kineto/records.py` joins
+launches, ops and activities of whatever trace, and here the records become frames.
+"""
+
+from __future__ import annotations
+
+import gc
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.errors import BadInput
+from brrrtop.model.host_details import HostDetails
+from brrrtop.model.snapshot import SourceInfo
+from brrrtop.model.tables import BROKEN_OFF, Span
+from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
+from brrrtop.sources.files import open_input
+from brrrtop.sources.hello import informed
+from brrrtop.sources.importers.kineto.columns import Collected
+from brrrtop.sources.importers.kineto.records import Records, build
+from brrrtop.text.printable import printable, printable_data
+
+Array = npt.NDArray[Any]
+
+SLICE_NS = 100_000_000
+_LEAST_SLICES, _MOST_SLICES = 100, 4_000
+"""A trace of a few steps lasts 0.1 s: a replay of it in one or two slices would show nothing."""
+_MOST_ROWS = 250_000
+"""Of one frame: 20 MB of kernels, under what a frame may carry."""
+
+
+class TraceSource(ABC):
+    """The frames of a trace, as if they had come over the wire.
+
+    The file is opened at once and read whole when frames or times are first asked for.
+    """
+
+    kind: str
+
+    def __init__(self, path: str | Path, force: bool = False) -> None:
+        """`force`: however large it is. Raises: BadInput: The file cannot be read at all."""
+        self._path = Path(path)
+        self._force = force
+        file, _ = open_input(self._path)
+        file.close()
+        self._info = SourceInfo(kind=self.kind, label=printable(self._path.name), tier="trace")
+        self._frames: list[Frame] | None = None
+        self._details: HostDetails | None = None
+        self._next = 0
+
+    @property
+    def info(self) -> SourceInfo:
+        return self._info
+
+    @property
+    def details(self) -> HostDetails | None:
+        """Ops, Python frames and memory of the trace; None before it was read."""
+        return self._details
+
+    @property
+    def span(self) -> Span | None:
+        frames = self._all()
+        return Span(frames[0].sent_ns, frames[-1].sent_ns)
+
+    @property
+    def ended(self) -> bool:
+        return self._frames is not None and self._next >= len(self._frames)
+
+    def frames(self, until_ns: int | None = None) -> Iterator[Frame]:
+        """The next frames.
+
+        Raises:
+            BadInput: Not a trace, or one without work of a GPU.
+        """
+        frames = self._all()
+        while self._next < len(frames):
+            frame = frames[self._next]
+            if until_ns is not None and frame.sent_ns > until_ns:
+                return
+            self._next += 1
+            yield frame
+
+    def seek(self, t_ns: int) -> None:
+        self._next = 0
+
+    def close(self) -> None:
+        self._frames = []
+        self._details = None
+        self._next = 0
+
+    def _all(self) -> list[Frame]:
+        if self._frames is None:
+            was_on = gc.isenabled()
+            gc.disable()  # looking through a million short-lived events for cycles takes long
+            try:
+                self._frames = self._read()
+            finally:
+                if was_on:
+                    gc.enable()
+        return self._frames
+
+    @abstractmethod
+    def _read(self) -> list[Frame]:
+        """All frames of the file. Raises: BadInput: It cannot be judged, and why."""
+
+    def _framed(
+        self,
+        collected: Collected,
+        base_ns: int,
+        hello: dict[str, Any],
+        devices: Callable[[list[int]], list[dict[str, Any]]],
+    ) -> list[Frame]:
+        """Frames of what was collected, which is used up.
+
+        Args:
+            base_ns: Nanoseconds since 1970 at the time 0 of the columns.
+            hello: Facts of the trainer; `notes` among them.
+            devices: What is known of the GPUs that did something.
+
+        Raises:
+            BadInput: Nothing is left of the GPU's work.
+        """
+        records = build(collected, base_ns)
+        self._details = records.details
+        if not len(records.kernels) and not len(records.copies):
+            raise BadInput(
+                f"{self._path.name} has GPU activity only at impossible times", "record it again"
+            )
+        if collected.broken_off:
+            collected.lose(BROKEN_OFF, records.silent)
+        lost = [
+            f"{count:,} event{'s' if count > 1 else ''} left out: {place}"
+            for place, count in collected.losses.items()
+            if place not in ("records", BROKEN_OFF)
+        ]
+        pid = next((pid for pid in collected.pids if isinstance(pid, int)), None)
+        body = {"wire": WIRE_VERSION, "origin": self.kind, "tier": "trace", "pid": pid, **hello}
+        body["notes"] = [*hello.get("notes", ()), *lost]
+        self._info = informed(self._info, body)
+        active = np.unique(np.concatenate([records.kernels["device"], records.copies["device"]]))
+        return list(_frames(records, body, devices(active.tolist()), collected.losses))
+
+
+def _frames(
+    records: Records, hello: dict[str, Any], devices: list[dict[str, Any]], losses: dict[str, int]
+) -> Iterator[Frame]:
+    """All frames in order: what is known from the start, then slices by the time things ended."""
+    tables: list[tuple[Kind, Array, Array]] = [
+        (kind, rows, np.ascontiguousarray(rows["end_ns"]))
+        for kind, rows in (
+            (Kind.CALLS, records.calls),
+            (Kind.MARKS, records.marks),
+            (Kind.KERNELS, records.kernels),
+            (Kind.COPIES, records.copies),
+        )
+    ]
+    tables.insert(1, (Kind.LINKS, records.links, records.link_times))
+    first = min(int(t[1]["start_ns"].min()) for t in tables if t[0] != Kind.LINKS and len(t[1]))
+    last = max(int(times[-1]) for _, _, times in tables if len(times))
+    yield Frame(Kind.HELLO, printable_data(hello), first)
+    for device in devices:
+        yield Frame(Kind.DEVICE, printable_data(device), first)
+    yield Frame(Kind.NAMES, printable_data(records.names), first)
+    yield Frame(Kind.OPS, printable_data(records.ops), first)
+    yield Frame(Kind.LOSS, losses, first)
+    finest = max(1, (last - first) // _LEAST_SLICES)
+    step = max(min(SLICE_NS, finest), -(-(last - first) // _MOST_SLICES))
+    edges = np.arange(first + step, last + step, step, dtype=np.int64)
+    edges = np.minimum(edges, last) if len(edges) else np.array([last], np.int64)
+    cuts = [np.searchsorted(times, edges, "right") for _, _, times in tables]
+    low = [0] * len(tables)
+    for index, edge in enumerate(edges.tolist()):
+        for which, (kind, rows, _) in enumerate(tables):
+            high = int(cuts[which][index])
+            for start in range(low[which], high, _MOST_ROWS):
+                yield Frame(kind, rows[start : min(start + _MOST_ROWS, high)], edge)
+            low[which] = high
+    yield Frame(Kind.END, {"reason": "the trace ends here"}, last)
