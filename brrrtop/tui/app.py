@@ -23,6 +23,7 @@ from brrrtop.tui.feed import Feed, Request
 from brrrtop.tui.filters import Asciified, Colourless, Printable
 from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
 from brrrtop.tui.palette import THEMES, Palette
+from brrrtop.tui.parts import rank_order
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.notifications import SeverityLevel
 
-    from brrrtop.model.ranks import RankRow
     from brrrtop.tui.screens.advice import AllAdvice
     from brrrtop.tui.screens.ranks import RankTable
     from brrrtop.tui.screens.whatif import EditTable
@@ -55,11 +55,6 @@ def _outcome(snapshot: Snapshot) -> Event | None:
     """What the log says last of recording shapes."""
     told = [event for event in snapshot.events if event.kind == "shapes"]
     return told[-1] if told else None
-
-
-def number(row: RankRow) -> tuple[int, str]:
-    """The order in which keys step through ranks."""
-    return (row.rank if row.rank is not None else 1 << 30, row.key)
 
 
 class BrrrtopApp(App[int]):
@@ -203,9 +198,6 @@ class BrrrtopApp(App[int]):
         if isinstance(top, View):
             top.show(self.snapshot)
 
-    def on_screen_resume(self) -> None:
-        self._show()
-
     def on_feed_failed(self, message: FeedFailed) -> None:
         self.fault = message.fault
         self.exit(return_code=getattr(message.fault, "exit_code", 1))
@@ -226,6 +218,11 @@ class BrrrtopApp(App[int]):
         for status in top.query(Status) if top else ():
             status.say(says, failed)
             self.set_timer(SAYS_S, lambda line=status: line.say(None))
+
+    def forget_toast(self) -> None:
+        """Whoever goes on has read it, and it would cover what comes."""
+        self.clear_notifications()
+        self._toast = ("", 0.0)
 
     def ask(self, ability: str, request: Request, otherwise: str) -> None:
         """Has the driver do something, or says why this source cannot."""
@@ -320,7 +317,7 @@ class BrrrtopApp(App[int]):
         if job is None:
             self.action_ranks()
             return
-        keys = [row.key for row in sorted(job.ranks, key=number) if row.estimate is not None]
+        keys = [row.key for row in sorted(job.ranks, key=rank_order) if row.estimate is not None]
         if keys:
             at = keys.index(job.shown) if job.shown in keys else -by
             self.action_show_rank(keys[(at + by) % len(keys)])
@@ -381,8 +378,7 @@ class BrrrtopApp(App[int]):
             return
         from brrrtop.tui.screens.save import SaveDialog
 
-        self.clear_notifications()  # they would cover it
-        self._toast = ("", 0.0)
+        self.forget_toast()
         self.push_screen(SaveDialog(), self._save_to)
 
     def _save_to(self, path: str | None) -> None:
@@ -412,7 +408,7 @@ class BrrrtopApp(App[int]):
         from brrrtop.tui.commands import commands
         from brrrtop.tui.screens.commands import CommandDialog
 
-        self.clear_notifications()
+        self.forget_toast()
         self.push_screen(CommandDialog(commands(self.settings)), self._run_command)
 
     async def _run_command(self, action: str | None) -> None:
@@ -423,6 +419,7 @@ class BrrrtopApp(App[int]):
         await self.run_action(action)
 
     def action_main(self) -> None:
+        self.forget_toast()
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
