@@ -375,8 +375,6 @@ class BrrrtopApp(App[int]):
     def action_save(self) -> None:
         from brrrtop.tui.saving import Saver
 
-        from brrrtop.tui.saving import Saver
-
         self.forget_toast()
         Saver(self, self._record, self._page).ask()
 
