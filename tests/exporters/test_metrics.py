@@ -26,11 +26,14 @@ from typing import Any
 
 import pytest
 
+from brrrtop.cli import rank_files
 from brrrtop.cli.commands.demo import scenarios
+from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError
-from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, samples
+from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, Sample, samples
 from brrrtop.exporters.otlp import GONE, OtlpPusher
 from brrrtop.exporters.prometheus import PrometheusServer
+from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
@@ -303,20 +306,22 @@ def test_every_panel_of_the_board_has_figures_and_says_why_it_may_have_none(
 ) -> None:
     pytest.importorskip("prometheus_client")
     shutil.which("prometheus") or pytest.skip("no prometheus here")
-    ranks = sorted(scenarios()["straggler"].iterdir())
-    shown = []
-    for pid, path in enumerate([scenarios()["input-bound"], *ranks]):
+    files = sorted(map(str, scenarios()["straggler"].iterdir()))
+    driver = rank_files.open_job(files, Options())
+    driver.seek(1.0)
+    job = driver.advance().job
+    driver.close()
+    assert job is not None
+    rows: list[RankRow | None] = sorted(job.ranks, key=lambda row: row.rank or 0)  # type: ignore[assignment]
+    shown: list[Sample] = []
+    for pid, path in enumerate([scenarios()["input-bound"], *map(Path, files)]):
         source = open_source(path)
         assert source.span is not None
         snapshot = Session(source, keep_ns=None).advance(source.span.t1_ns)
         source.close()
-        shown += list(
-            samples(
-                replace(snapshot, freshness=Freshness.LIVE),
-                {"pid": str(pid), "hpc_job": str(min(pid, 1))},
-                "n1",
-            )
-        )
+        live = replace(snapshot, freshness=Freshness.LIVE)
+        labels = {"pid": str(pid), "hpc_job": str(min(pid, 1))}
+        shown += samples(live, labels, "n1", [None, *rows][pid])
     ours = free_port()
     server = PrometheusServer(lambda: shown, "127.0.0.1", ours)
     stack.callback(server.close)

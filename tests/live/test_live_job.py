@@ -9,11 +9,13 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from brrrtop.cli.commands import attach as verb
+from brrrtop.cli.commands.export import Host, Watched
 from brrrtop.cli.launched_ranks import LaunchedRanks
 from brrrtop.cli.live_job import JobProcesses
 from brrrtop.cli.options import Options
@@ -205,6 +207,40 @@ def test_a_rank_is_opened_and_paused(late: Bench) -> None:
     assert late.watch(1).paused
     late.job.resume()
     assert not late.watch(0.25).paused
+
+
+def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late: Bench) -> None:
+    host, key = Host(Options(), "node"), ("127.0.0.1", "29500", "2")
+    host.watched = {}
+    ranks = [one for one in late.job._ranks.values() if one.driver is not None]
+    first, second = ranks
+    for one in ranks:
+        process = SimpleNamespace(pid=int(one.member.key), still_the_same=lambda: False)
+        watched = Watched(process, {"pid": one.member.key}, driver=one.driver)  # type: ignore[arg-type]
+        host.watched[process.pid] = watched
+        if one is first:
+            host._join(watched, key, one)
+    host._join(host.watched[int(second.member.key)], key, second)
+
+    def told(name: str) -> dict[str, float]:
+        return {s.labels["pid"]: s.value for s in host.newest if s.name == name}
+
+    late.job = SimpleNamespace(advance=host.advance, close=host.close)  # type: ignore[assignment]
+    late.watch(12)
+    assert told("brrrtop_up") == {"1": 1.0, "2": 1.0}
+    assert told("brrrtop_late_seconds")["2"] == pytest.approx(0.008, rel=0.05)
+    assert told("brrrtop_late_seconds")["1"] == 0
+    waits = told("brrrtop_waits_for_peers_ratio")
+    assert waits["1"] > 0.2 > waits["2"]
+    late.loads[1].tell_end("the trainer (pid 4001) exited: exit code 1")
+    late.agents[1].close()
+    late.watch(3)
+    assert told("brrrtop_up") == {"1": 1.0, "2": 0.0}
+    assert list(told("brrrtop_step_seconds")) == ["1"]
+    late.loads[0].tell_end("the trainer (pid 4000) exited: exit code 1")
+    late.agents[0].close()
+    late.watch(3)
+    assert told("brrrtop_up") == {"1": 0.0, "2": 0.0} and not host.jobs
 
 
 @pytest.mark.timeout(150)

@@ -63,7 +63,7 @@ async def test_every_reason_for_an_empty_screen_is_said_in_full() -> None:
     long = "libnvidia-ml.so.1 is not here: start the container with `--gpus all`, or else: " * 2
     bare = snapshots.waiting()
     notes = ("waiting for the trainer to touch its GPU", long.strip())
-    source = replace(bare.source, notes=notes)
+    source = replace(bare.source, notes=notes, waits=frozenset(notes[:1]))
     async with shown(replace(bare, source=source), size=(80, 24)) as screen:
         flat = " ".join((await screen.text()).split())
     assert "WAITING for the trainer to touch its GPU" in flat
