@@ -57,6 +57,7 @@ def test_the_recipes_name_modules_that_exist() -> None:
 
 STANDS_FOR = {
     "FILE": "tests/recordings/traces/stacks.json.gz",
+    "TRACE": "tests/recordings/traces/stacks.json.gz",
     "DIR": "tests/ranks/traces/dlrm",
     "A": "tests/recordings/traces/stacks.json.gz",
     "B": "tests/recordings/traces/serving.json.gz",
