@@ -49,14 +49,11 @@ CHECKS = (
 )
 ON_THE_CLOCK = ("tests/agent", "tests/attach", "tests/live", "tests/probes")
 """Their trainers, waits and deadlines are real: three at a time, and they mostly wait."""
-ALONE = (
-    "tests/agent/test_safepoint.py",
-    "tests/agent/test_finalize.py",
-    "tests/agent/test_world.py",
-)
+ALONE = ("tests/agent/test_world.py",)
 """What the agent does there depends on how soon the trainer gets a core: last, with nothing beside."""
 PYTEST = ("pytest", "-q", "--durations=10")
-IN_WORKERS = (*PYTEST, "--dist", "loadfile", "-n")
+IN_WORKERS = (*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder", "-n")
+"""A file a worker, in the order of tests/conftest.py; by itself xdist puts few tests last, however long."""
 WAITING = (*IN_WORKERS, "3", *ON_THE_CLOCK, *(f"--ignore={file}" for file in ALONE))
 NO_CLOCK = (*IN_WORKERS, "auto", "--maxprocesses", "4", *(f"--ignore={f}" for f in ON_THE_CLOCK))
 WORKING = (("mypy",), NO_CLOCK)

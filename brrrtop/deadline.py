@@ -8,13 +8,13 @@ LIMIT_S = 2.0
 """What leaving may take once somebody asked us to end, or nobody can see us any more."""
 
 
-def end_within(seconds: float = LIMIT_S) -> None:
-    """The kernel ends this process then, if it has not ended by itself.
+def end_within() -> None:
+    """The kernel ends this process after `LIMIT_S`, if it has not ended by itself.
 
     Of an alarm's default action nothing in Python has a say: not a main thread that waits for a
     lock, not a thread that spins, not an interpreter that is being torn down. From any thread.
     """
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
 
 
 def prepare() -> None:

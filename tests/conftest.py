@@ -18,6 +18,17 @@ from tests import shared
 
 _REMOVED = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "TERM", "PYTHONPATH")
 _LEAK_PATIENCE_S = 3.0
+_LONGEST = """
+    live/test_whole_path agent/test_sanitized live/test_shapes_whole_path live/test_recorded_log
+    probes/test_steps probes/test_signal_handlers live/test_live_job agent/test_world
+    probes/test_pauses probes/test_fault_guard probes/test_real_library agent/test_fault_page
+    live/test_governor attach/test_native attach/test_attach attach/test_launch
+    api/test_public_names cli/test_terminal_gone tui/test_screen session/test_events
+    cli/test_on_a_terminal importers/test_scanner tui/test_views cli/test_demos tui/test_panes
+    cli/test_live_verbs analysis/test_account tui/test_few_colours session/test_baseline
+    exporters/test_metrics analysis/test_stalls analysis/test_rates analysis/test_elsewhere
+""".split()
+"""Of the files, by what they cost: first, so that no worker is left alone with one at the end."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,6 +44,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["LC_ALL"] = "C.UTF-8"
     locale.setlocale(locale.LC_ALL, "C.UTF-8")
     _bound_examples()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, all others as they were."""
+    tests = Path(__file__).parent
+    place = {tests / f"{name}.py": number for number, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 def _bound_examples() -> None:

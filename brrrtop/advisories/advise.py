@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from brrrtop.advisories.catalogue import RULES
 from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of
+from brrrtop.advisories.ranking import rank
 from brrrtop.advisories.registry import Finding, Rule
-from brrrtop.advisories.steady import rank
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.model.advice import Advisory, WhatIf
 

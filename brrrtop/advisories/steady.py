@@ -5,9 +5,10 @@ A pure state machine: `look` takes what one window says, `current` is what a scr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from brrrtop.advisories.ranking import rank, worth
 from brrrtop.model.advice import Advisory
 from brrrtop.text import units
 
@@ -177,23 +178,3 @@ def _place(line: str) -> str:
 
 def _copied(seen: dict[str, _Seen]) -> dict[str, _Seen]:
     return {kind: replace(one) for kind, one in seen.items()}
-
-
-def parted(
-    given: Iterable[Advisory], silenced: Collection[str]
-) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
-    """Advice to give and advice that was silenced, each best first."""
-    ranked = sorted(given, key=rank)
-    heard = tuple(one for one in ranked if one.kind not in silenced)
-    return heard, tuple(one for one in ranked if one.kind in silenced)
-
-
-def rank(advisory: Advisory) -> tuple[float, float, str]:
-    """Order of advice: largest predicted gain first, else bound times confidence; what saves nothing last."""
-    return (-worth(advisory), -advisory.confidence, advisory.kind)
-
-
-def worth(advisory: Advisory) -> float:
-    """The predicted gain, else the bound times the confidence."""
-    bound = (advisory.saves_at_most or 0.0) * advisory.confidence
-    return bound if advisory.saves is None else advisory.saves

@@ -15,7 +15,8 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze as analyze_source
 from brrrtop.sources.registry import open_source
 from brrrtop.views.brief import to_brief
-from brrrtop.views.report import document, to_json, to_text
+from brrrtop.views.json_report import document, to_json
+from brrrtop.views.text import to_text
 
 
 def analyze(

@@ -317,6 +317,8 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_analyze(parser: argparse.ArgumentParser) -> None:
+    from brrrtop.exporters.registry import FORMATS
+
     # Optional to argparse only: after `--export FORMAT` it would be taken for the PATH.
     _files(parser, nargs="*")
     parser.add_argument("--steps", type=values.steps, metavar="A-B", help="only these steps")
@@ -326,7 +328,7 @@ def _add_analyze(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         action="append",
         metavar=("FORMAT", "PATH"),
-        help="write it too: csv, parquet (folders), html, perfetto (the worst step)",
+        help="write it too. " + "; ".join(f"{name}: {one.says}" for name, one in FORMATS.items()),
     )
     _silent_view_options(parser)
     _record_option(parser)

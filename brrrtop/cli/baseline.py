@@ -19,7 +19,7 @@ def loaded(options: Options) -> Baseline | None:
     """
     if options.baseline is None:
         return None
-    from brrrtop.advisories.steady import parted
+    from brrrtop.advisories.ranking import parted
 
     found = _read(options.baseline, options.force)
     return replace(found, advisories=parted(found.advisories, options.silenced)[0])

@@ -12,7 +12,8 @@ from brrrtop.text.printable import printable, printable_lines
 
 def report_text(snapshot: Snapshot, options: Options) -> str:
     """The report as asked for: JSON (indented for a person at a terminal) or text."""
-    from brrrtop.views.report import to_json, to_text
+    from brrrtop.views.json_report import to_json
+    from brrrtop.views.text import to_text
 
     if options.json:
         indent = 2 if sys.stdout.isatty() and options.once else None

@@ -92,7 +92,13 @@ def _read(file: str, label: str, options: Options) -> RankView:
         )
     finally:
         source.close()
-    return RankView(file, label, rank_of(snapshot, label), snapshot, window)
+    world = snapshot.source.world
+    return RankView(file, label, rank_of(snapshot, label), snapshot, window, world=world)
+
+
+def _view(member: Member) -> RankView:
+    world = member.session.source.info.world if member.session is not None else None
+    return RankView(member.key, member.label, member.rank, world=world)
 
 
 def replay(files: Sequence[str], options: Options, *, loop: bool = False) -> int:
@@ -141,6 +147,6 @@ def open_job(
         members.append(Member(file, label, number, session))
     if first is not None and all(one.session is None for one in members):
         raise first
-    require_one_job([RankView(one.key, one.label, one.rank) for one in members])
+    require_one_job([_view(one) for one in members])
     job = JobFiles(JobSession(members, options.silenced))
     return JobReplay(job, speed=options.speed, loop=loop, clock=clock)

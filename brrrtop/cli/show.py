@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,6 +84,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         label=printable(label),
         settings=kept,
         remember=settings.save,
+        page=_page,
         from_home=options.from_home,
     )
     gc.freeze()  # modules and the file stay: nothing to look through again and again
@@ -92,9 +95,17 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         raise app.fault
     if app.return_code == BACK:
         return HOME
+    width = shutil.get_terminal_size().columns
     for line in parting_lines(app.snapshot, options):
-        output.say(in_ascii(line) if palette.ascii else line)
+        for part in flowed(line, width):
+            output.say(in_ascii(part) if palette.ascii else part)
     return INTERRUPTED if app.return_code is None else app.return_code
+
+
+def _page(snapshot: Snapshot) -> str:
+    from brrrtop.exporters.html import page
+
+    return page(snapshot)
 
 
 def palette_of(options: Options, kept: Settings) -> Palette:
@@ -126,6 +137,17 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
     if not again and snapshot.source.pid is not None:
         again = f"brrrtop attach {snapshot.source.pid}; --record FILE keeps it for a replay"
     return [*lines, f"  again: {again}"] if again else lines
+
+
+def flowed(line: str, width: int) -> list[str]:
+    """The line without broken words; a command stays whole, to be copied."""
+    if line.startswith("  again: "):
+        return [line]
+    indent = " " * (4 if line.startswith(" ") else 2)
+    return textwrap.wrap(
+        line, max(20, width), subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 @contextmanager

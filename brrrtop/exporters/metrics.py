@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import phrases
@@ -22,6 +23,9 @@ HELP: Mapping[str, str] = {
     "brrrtop_step_seconds": "Median duration of a training step in the judged window.",
     "brrrtop_split_ratio": "Share of wall time that is compute-bound, memory-bound, overhead or unknown.",
     "brrrtop_account_ratio": "Share of wall time by bucket of the account; idle time by its cause.",
+    "brrrtop_waits_for_peers_ratio": "Share of the time in collectives for later ranks of this host, beside "
+    "no kernel of its own.",
+    "brrrtop_late_seconds": "How much later than the other ranks of this host it is, a step.",
     "brrrtop_regime": "1 for the regime that the window is in.",
     "brrrtop_confidence_ratio": "How sure the verdict is.",
     "brrrtop_advice_saves_ratio": "Share of the step that following an advice is predicted to save.",
@@ -65,12 +69,15 @@ class Sample:
     value: float
 
 
-def samples(snapshot: Snapshot | None, job: Mapping[str, str], hostname: str) -> Iterator[Sample]:
+def samples(
+    snapshot: Snapshot | None, job: Mapping[str, str], hostname: str, row: RankRow | None = None
+) -> Iterator[Sample]:
     """Everything a snapshot measured.
 
     Args:
         snapshot: None: the process could not be watched.
         job: Values of `JOB_LABELS`, as far as they are known.
+        row: Beside the other ranks of its job; None where it was not compared.
     """
     estimate = snapshot.estimate if snapshot else None
     labels = dict.fromkeys((*DEVICE_LABELS, *JOB_LABELS), "") | dict(job) | {"Hostname": hostname}
@@ -85,9 +92,16 @@ def samples(snapshot: Snapshot | None, job: Mapping[str, str], hostname: str) ->
     yield Sample("brrrtop_up", labels, float(watched))
     if snapshot is None or not watched:
         return
-    for name, own, value in _figures(snapshot):
+    for name, own, value in (*_figures(snapshot), *_beside_peers(row)):
         key = OWN_LABELS.get(name)
         yield Sample(name, labels | {key: own} if key else labels, value)
+
+
+def _beside_peers(row: RankRow | None) -> Iterator[tuple[str, str, float]]:
+    if row is not None and row.waits_for_peers is not None:
+        yield "brrrtop_waits_for_peers_ratio", "", float(row.waits_for_peers)
+    if row is not None and row.late_ns is not None:
+        yield "brrrtop_late_seconds", "", row.late_ns / 1e9
 
 
 def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:

@@ -20,7 +20,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.step_picture import Bars, Lane, StepPicture
 from brrrtop.model.tables import I8
 from brrrtop.text import phrases
-from brrrtop.views.report import document
+from brrrtop.views.json_report import document
 
 _HOST, _DEVICE, _JUDGED = 1, 2, 3
 _PROCESSES = {_HOST: "host", _DEVICE: "GPU", _JUDGED: "brrrtop's verdict"}

@@ -7,18 +7,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from brrrtop.errors import BrrrtopError, UsageError
-from brrrtop.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from brrrtop.model.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     module: str
-    """Has `write(snapshot, path)`, which raises BrrrtopError where it cannot."""
+    """Below `brrrtop.exporters`. Has `write(snapshot, path, format_id)`, which raises BrrrtopError where it
+    cannot; one module may write several formats."""
     ending: str
     """Of the file's name; a folder's has no dot."""
     says: str
+    """What is written, for `--help`."""
 
 
 FORMATS = {

@@ -10,7 +10,7 @@ from typing import Any
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
-from brrrtop.views.report import document
+from brrrtop.views.json_report import document
 
 Row = dict[str, Any]
 

@@ -14,6 +14,7 @@ WATCHED = frozenset({Metric.SM_ACTIVE, Metric.TENSOR_ACTIVE, Metric.DRAM_ACTIVE}
 _HISTORY = 24
 _NEW = 2
 """Readings that must agree before a gauge is believed to have moved."""
+_NEW_STEPS = 6
 _LEAST_SHARE = 0.12
 _LEAST_STEP_SHARE = 0.25
 _SPREADS = 5.0
@@ -43,11 +44,11 @@ class GaugeJump:
         return True
 
 
-def step_moved(durations_ns: npt.NDArray[np.int64], newest: int = 6) -> bool:
+def step_moved(durations_ns: npt.NDArray[np.int64]) -> bool:
     """Whether the newest untraced steps differ from the ones before by more than their noise."""
-    if len(durations_ns) < 4 * newest:
+    if len(durations_ns) < 4 * _NEW_STEPS:
         return False
-    old, new = durations_ns[:-newest].astype(float), durations_ns[-newest:].astype(float)
+    old, new = np.split(durations_ns.astype(float), [-_NEW_STEPS])
     middle = float(np.median(old))
     limit = max(_LEAST_STEP_SHARE * middle, _SPREADS * _spread(old, middle))
     return abs(float(np.median(new)) - middle) > limit

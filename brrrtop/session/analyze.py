@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from brrrtop.advisories.steady import parted
+from brrrtop.advisories.ranking import parted
 from brrrtop.analysis.account.steps import between_steps
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.errors import BadInput

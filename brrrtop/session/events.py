@@ -87,6 +87,8 @@ class EventLog:
         self._told: dict[tuple[int, int, int], int] = {}
         self._changes = _Row()
         self._seen_ns = 0
+        self._known_ns = 0
+        """Up to here all was told before a playhead went back."""
         self._throttle = 0
         self._state: str | None = None
         self._shapes: tuple[int | None, str] = (None, "")
@@ -96,6 +98,16 @@ class EventLog:
     def events(self) -> tuple[Event, ...]:
         """Oldest first."""
         return tuple(sorted(self._lines.values(), key=lambda event: event.t_ns))
+
+    def until(self, now_ns: int) -> tuple[Event, ...]:
+        """Those that a playhead at `now_ns` has passed; it may have been further before."""
+        if now_ns >= self._known_ns:
+            return self.events
+        return tuple(event for event in self.events if event.t_ns <= now_ns)
+
+    def rewound(self) -> None:
+        """A playhead goes back: what it passes once more is told already."""
+        self._known_ns = max(self._known_ns, self._seen_ns)
 
     @property
     def lines(self) -> Mapping[int, Event]:
@@ -116,7 +128,7 @@ class EventLog:
 
     def look(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
         """Takes in one more instant."""
-        if self._heard:
+        if self._heard or now_ns < self._known_ns:
             return
         if estimate is not None and estimate is not self._judged:
             self._judged = estimate
@@ -128,7 +140,10 @@ class EventLog:
         self._seen_ns = now_ns
 
     def _add(self, t_ns: int, kind: str, says: str, failed: bool = False) -> None:
-        self._lines[self._next] = Event(t_ns, kind, says, failed)
+        event = Event(t_ns, kind, says, failed)
+        if self._known_ns and event in self._lines.values():
+            return  # told before the playhead went back
+        self._lines[self._next] = event
         self._next += 1
         self._let_go()
 

@@ -36,6 +36,12 @@ class History:
         """Oldest first."""
         return tuple(self._points)
 
+    def until(self, now_ns: int) -> tuple[HistoryPoint, ...]:
+        """Those that a playhead at `now_ns` has passed; it may have been further before."""
+        if not self._points or self._points[-1].t_ns <= now_ns:
+            return self.points
+        return tuple(point for point in self._points if point.t_ns <= now_ns)
+
     @property
     def since_attach(self) -> SinceAttach:
         return SinceAttach(self._duration_ns, dict(self._buckets_ns))

@@ -28,6 +28,8 @@ class RankView:
     """All that is kept of its GPU's timeline; None where there is none to judge."""
     why: str | None = None
     """Why it cannot be watched or read, as a clause."""
+    world: int | None = None
+    """Of how many ranks its job is; None where nobody says."""
 
 
 def rank_of(snapshot: Snapshot | None, label: str) -> int | None:
@@ -48,13 +50,14 @@ def job_of(views: Sequence[RankView], silenced: frozenset[str] = frozenset()) ->
 
 def _row(view: RankView) -> RankRow:
     snapshot = view.snapshot
+    waits = snapshot.source.notes[:1] if snapshot and snapshot.estimate is None else ()
     return RankRow(
         rank=view.rank,
         label=view.label,
         key=view.key,
         pid=snapshot.source.pid if snapshot else None,
         estimate=snapshot.estimate if snapshot else None,
-        why=view.why,
+        why=view.why or next(iter(waits), None),
         gauges=snapshot.gauges if snapshot else {},
     )
 
@@ -94,8 +97,16 @@ def require_one_job(views: Sequence[RankView]) -> None:
     """Refuses files of several jobs.
 
     Raises:
-        BadInput: Two of them are of one rank.
+        BadInput: Two of them are of one rank, or of jobs of different sizes.
     """
+    sized = [view for view in views if view.world]
+    other = next((view for view in sized if view.world != sized[0].world), None)
+    if other is not None:
+        raise BadInput(
+            f"these are of several jobs: {sized[0].label} is of {sized[0].world} ranks, "
+            f"{other.label} of {other.world}",
+            "name the files of one run of one job, one a rank",
+        )
     seen: dict[int, str] = {}
     for view in views:
         if view.rank is None:

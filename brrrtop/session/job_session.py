@@ -118,9 +118,13 @@ def _present(row: RankRow, snapshots: Mapping[str, Snapshot]) -> RankRow:
     snapshot = snapshots.get(row.key)
     if snapshot is None:
         return row
-    why = row.why
+    why, notes = row.why, snapshot.source.notes
     if snapshot.freshness is Freshness.ENDED and snapshot.source.kind == "live":
-        why = snapshot.source.notes[0] if snapshot.source.notes else "it ended"
+        why = notes[0] if notes else "it ended"
+    elif snapshot.estimate is None:
+        why = notes[0] if notes else why
+    elif row.estimate is None:
+        why = None  # it had said what it waited for
     return replace(row, gauges=snapshot.gauges, estimate=snapshot.estimate, why=why)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from brrrtop.advisories.steady import parted
+from brrrtop.advisories.ranking import parted
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.protocol.frames import Frame, Kind

@@ -50,6 +50,8 @@ class LiveJob:
         self._bursts = 0
         self._leader: str | None = None
         self._frozen: Snapshot | None = None
+        self.snapshots: dict[str, Snapshot] = {}
+        """The newest of each rank that is watched, by key."""
 
     @property
     def _live(self) -> list[tuple[str, LiveSession, LiveSource]]:
@@ -92,7 +94,8 @@ class LiveJob:
             except BrrrtopError as fault:  # one rank's end is not that of the others
                 if len(self._live) == 1:
                     raise
-                self._lose(key, fault.message)
+                self.lose(key, fault.message)
+        self.snapshots = snapshots
         whole = self.job.combine(snapshots)
         if self.ended is None and whole.freshness is Freshness.ENDED:
             whole = replace(whole, freshness=Freshness.LIVE)
@@ -100,7 +103,8 @@ class LiveJob:
             return whole
         return replace(self._frozen, freshness=whole.freshness, paused=True)
 
-    def _lose(self, key: str, why: str) -> None:
+    def lose(self, key: str, why: str) -> None:
+        """Lets go of one rank; its row says why."""
         one = self._ranks[key]
         one.member.session, one.member.why = None, why
         if one.driver is not None:

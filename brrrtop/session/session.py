@@ -52,12 +52,13 @@ class Session:
         self._device_id = device_id
         self._marking = BaselineTracker(baseline)
         self._latest: Snapshot | None = None
+        self._history = History()
+        self._log = EventLog()
         self._begin()
 
     def _begin(self) -> None:
+        """Reads anew, from wherever the source is. What was seen before stays in history and log."""
         self.timeline = Timeline(self._keep_ns)
-        self._history = History()
-        self._log = EventLog()
         self._steady = Steady(self._silenced)
         self._judged_to_ns = 0
         self._read_to_ns = 0
@@ -155,6 +156,7 @@ class Session:
         if now_ns is not None and now_ns < self._read_to_ns:
             if wall_ns is None:
                 self.source.seek(now_ns)
+                self._log.rewound()
                 self._begin()
             else:
                 self._clock_fell(now_ns)
@@ -246,10 +248,10 @@ class Session:
             at,
             gauges=latest,
             gauge_history=_history(gauges),
-            history=self._history.points,
+            history=self._history.until(now),
             since_attach=self._history.since_attach,
             whole_ns=None if span is None else span.duration_ns,
-            events=self._log.events,
+            events=self._log.until(now),
             overhead=Overhead(
                 latest.get(Metric.STEP_COST_SHARE),
                 latest.get(Metric.STEP_COST_ERROR_SHARE),

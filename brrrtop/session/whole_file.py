@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from brrrtop.advisories.steady import parted
+from brrrtop.advisories.ranking import parted
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.step_picture import step_picture
 from brrrtop.model.snapshot import Snapshot

@@ -12,9 +12,8 @@ EVERY_S = 0.7
 class Heartbeat:
     """A thread that calls `beat` until stopped or `beat` says that nobody listens."""
 
-    def __init__(self, beat: Callable[[], bool], every_s: float = EVERY_S) -> None:
+    def __init__(self, beat: Callable[[], bool]) -> None:
         self._beat = beat
-        self._every_s = every_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="brrrtop-pulse", daemon=True)
 
@@ -22,7 +21,7 @@ class Heartbeat:
         self._thread.start()
 
     def _run(self) -> None:
-        while self._beat() and not self._stop.wait(self._every_s):
+        while self._beat() and not self._stop.wait(EVERY_S):
             pass
 
     def close(self, wait_s: float = 1.0) -> None:

@@ -27,7 +27,7 @@ _CAUSES = {
 }
 _FIXES = {
     "input": "more or faster loader workers on that rank's host, and evenly sized shards: "
-    "DataLoader(..., num_workers=8, persistent_workers=True)",
+    "DataLoader(..., num_workers=4, persistent_workers=True)",
     "host": "do on every rank, or on none, what only this rank does between steps",
     "launch": "pin each rank to its own cores (numactl, taskset), or torch.compile the step",
     "gc": "gc.freeze() after the first steps and gc.collect() every N steps on all ranks together",

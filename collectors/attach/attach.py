@@ -38,6 +38,8 @@ NATIVE_METHODS: tuple[Method, ...] = (LoadedLibrary(),)
 """Into a program that is not Python."""
 _MAIN_PATIENCE_S = 0.5
 _LOOK_EVERY_S = 0.1
+_FIND_LIMIT_S = 1.0
+"""For the hello of an agent that is there already."""
 _OTHERS_LIMIT_S, _OTHERS_EVERY_S = 3.0, 0.02
 _RUN = "start the training with: brrrtop run -- CMD"
 _LATER = "attach again once it goes on, or start the training with: brrrtop run -- CMD"
@@ -99,7 +101,7 @@ class Attached:
         return ended
 
 
-def find_agent(process: Process, limit_s: float = 1.0) -> Client | None:
+def find_agent(process: Process) -> Client | None:
     """A connection to an agent that another monitor put there, or that started with the trainer.
 
     Raises:
@@ -114,7 +116,7 @@ def find_agent(process: Process, limit_s: float = 1.0) -> Client | None:
             prefix = "" if attach_files.same_mounts(process) else process.root
             try:
                 return client.connect(
-                    prefix + path, pid=process.pid, uid=process.uid, limit_s=limit_s
+                    prefix + path, pid=process.pid, uid=process.uid, limit_s=_FIND_LIMIT_S
                 )
             except (NoHandshake, NotPermitted):
                 continue

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ _FOR = {
 }
 """What a piece of code is for."""
 _CHECKED_BYTES = 16
+_USER_ADDRESSES = 1 << 48
+"""The addresses below are a program's own, whatever the machine; [vsyscall] is not."""
 Patterns = dict[str, tuple[bytes, ...]]
 """By name: the forms that a piece of code has."""
 _GRACE_S = 5.0
@@ -268,11 +271,21 @@ def make_job(
         "text": text,
         "refusal": f"{place.socket_inside}{suffix}" if place is not None else "",
         "library": place.library_inside if place is not None else "",
+        "below": _room(process),
         "machine": plan.machine,
         "functions": plan.functions,
         "gadgets": plan.gadgets,
         "expected": [[address, code] for address, code in plan.expected.items()],
     }
+
+
+def _room(process: Process) -> int:
+    """Where the widest gap of the trainer's addresses ends, below its libraries."""
+    maps = sorted((m.start, m.end) for m in process.maps)
+    gaps = [
+        (above - end, above) for (_, end), (above, _) in pairwise(maps) if above < _USER_ADDRESSES
+    ]
+    return max(gaps)[1] if gaps else _USER_ADDRESSES >> 2
 
 
 def is_entered(pid: int) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 COPY_BYTES = 1 << 30
 SIDE = 8192
 """Of the products: 2·8192³ FLOPs keep the largest GPU at work for a millisecond."""
-ROUNDS = 5
+ROUNDS, TIMES = 5, 10
 SOURCES = {
     "bf16": ("bfloat16", False),
     "fp16": ("float16", False),
@@ -69,7 +69,7 @@ def copied(torch: Any) -> float:
     size = min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4)
     source = torch.empty(size, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    return 2.0 * float(size) / fastest(torch, lambda: target.copy_(source), 10)
+    return 2.0 * float(size) / fastest(torch, lambda: target.copy_(source))
 
 
 def multiplied(torch: Any, dtype: str, tf32: bool) -> float:
@@ -78,21 +78,21 @@ def multiplied(torch: Any, dtype: str, tf32: bool) -> float:
     kind = getattr(torch, dtype)
     a, b = (torch.randn(SIDE, SIDE, device="cuda").to(kind) for _ in range(2))
     out = torch.empty(SIDE, SIDE, dtype=kind, device="cuda")
-    return 2.0 * SIDE**3 / fastest(torch, lambda: torch.mm(a, b, out=out), 10)
+    return 2.0 * SIDE**3 / fastest(torch, lambda: torch.mm(a, b, out=out))
 
 
-def fastest(torch: Any, work: Any, times: int) -> float:
+def fastest(torch: Any, work: Any) -> float:
     """Seconds of one run of `work`, the fastest round of `ROUNDS`, by the GPU's own clock."""
     work()
     best = float("inf")
     for _ in range(ROUNDS):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        for _ in range(times):
+        for _ in range(TIMES):
             work()
         end.record()
         end.synchronize()
-        best = min(best, begin.elapsed_time(end) / 1e3 / times)
+        best = min(best, begin.elapsed_time(end) / 1e3 / TIMES)
     return best
 
 

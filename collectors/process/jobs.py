@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from collectors.errors import NoSuchProcess, NotPermitted
 from collectors.process.candidates import SPAWNED, Candidate, candidates
 from collectors.process.process import Process
@@ -12,14 +10,14 @@ RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 """Ranks that have these in common meet each other (torch.distributed's `env://`)."""
 
 
-def ranks_of(pid: int, compute_pids: Collection[int] = ()) -> list[Candidate]:
+def ranks_of(pid: int) -> list[Candidate]:
     """The ranks on this host of the job that a process is of, or that it launches; by rank.
 
     They share a launcher (torchrun, a parent that spawned them) or where they meet. A program that starts
     other trainings, as a search over parameters does, makes no job of them. Empty: `pid` is no rank and
     launches none; one: it is alone here.
     """
-    found = candidates(compute_pids)
+    found = candidates()
     mine = next((one for one in found if one.pid == pid), None)
     root = mine.job if mine is not None else pid
     meets = None if mine is None or mine.not_because else _rendezvous(mine.process)
@@ -38,6 +36,13 @@ def ranks_of(pid: int, compute_pids: Collection[int] = ()) -> list[Candidate]:
     ):
         return [mine]
     return sorted(ranks, key=lambda one: (one.rank is None, one.rank or 0, one.pid))
+
+
+def job_key(one: Candidate) -> tuple[str, ...] | None:
+    """What the ranks of one job have in common and those of others have not; None: it is no rank."""
+    if one.not_because or not _is_rank(one):
+        return None
+    return _rendezvous(one.process) or (str(one.job),)
 
 
 def _is_rank(one: Candidate) -> bool:

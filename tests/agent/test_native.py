@@ -15,13 +15,19 @@ from brrrtop.protocol.frames import HEADER
 from collectors.attach import agent_library, ownership
 from collectors.errors import CollectorError, NotWritable, Unsupported
 
+SOURCE = 'const char *brrr_fingerprint(void) { return "brrrtop-sources:" BRRR_FINGERPRINT; }\n'
+"""All that keeping a library needs of the agent's; many others compile the whole."""
+
 
 @pytest.fixture
 def unbundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An installation without a library, and an empty cache."""
-    folder = tmp_path / "agent"
+    """An installation without a library, with a little source, and an empty cache."""
+    folder, sources = tmp_path / "agent", tmp_path / "native"
     folder.mkdir()
+    sources.mkdir()
+    (sources / "agent.c").write_text(SOURCE)
     monkeypatch.setattr(agent_library, "AGENT_DIR", folder)
+    monkeypatch.setattr(agent_library, "SOURCE_DIR", sources)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return folder
 

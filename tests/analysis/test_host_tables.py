@@ -29,7 +29,8 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text.python_frames import is_users
-from brrrtop.views.report import document, to_text
+from brrrtop.views.json_report import document
+from brrrtop.views.text import to_text
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACES = RECORDED / "traces"

@@ -24,7 +24,8 @@ from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases, units
 from brrrtop.timeline.timeline import COUNT_HOLDS_NS, Timeline
-from brrrtop.views.report import document, to_text
+from brrrtop.views.json_report import document
+from brrrtop.views.text import to_text
 from collectors.gpu.nvidia import processes
 from collectors.process import proc
 from tests.analysis.build import ADD, GEMM, NCCL, C, K, window

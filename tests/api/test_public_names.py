@@ -16,7 +16,7 @@ from brrrtop.api.loggers import figures_of, lines_of
 from brrrtop.errors import BadInput, UsageError
 from brrrtop.session.analyze import analyze as analyze_source
 from brrrtop.sources.registry import open_source
-from brrrtop.views.report import document
+from brrrtop.views.json_report import document
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "tests" / "recordings" / "traces" / "stacks.json.gz"

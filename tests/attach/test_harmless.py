@@ -16,7 +16,7 @@ from collectors.attach import agent_library, bootstrap
 from collectors.attach.attach import METHODS, attach
 from collectors.attach.by_ptrace import PendingCall
 from collectors.attach.files import AgentFiles
-from collectors.attach.method import Attempt
+from collectors.attach.method import Attempt, Method
 from collectors.errors import AttachFailed, CollectorError
 from collectors.process import process as processes
 from tests.attach import children
@@ -208,6 +208,16 @@ program = struct.pack("H6xQ", len(rows), ctypes.addressof(filters))
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, "refused"
 """
 """mmap of anonymous executable memory answers EACCES, as under SELinux without execmem."""
+KILLED_FOR_NO_NUMBER = """
+import ctypes, struct
+libc = ctypes.CDLL(None)
+rows = [(0x20, 0, 0, 0), (0x35, 1, 0, 1000), (0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x80000000)]
+filters = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
+program = struct.pack("H6xQ", len(rows), ctypes.addressof(filters))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0, "refused"
+"""
+"""A list of allowed system calls that ends the process for all others, as a service manager's."""
+WAITING_WITH_A_LIMIT = "import time\nwhile True: time.sleep(0.01); sum(range(20000))"
 
 
 def test_a_trainer_that_may_not_turn_data_into_code_is_entered(stand_in: AgentFiles) -> None:
@@ -228,6 +238,20 @@ def test_a_trainer_that_may_have_no_code_pages_is_refused_with_the_command_that_
         with pytest.raises(AttachFailed, match="may not map code: Permission denied") as caught:
             attach(one.pid, stand_in, need_torch=False, methods=METHODS[:2])
         assert "brrrtop run --" in caught.value.action
+        assert moves(one), one.said
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the filter knows x86-64's numbers")
+@pytest.mark.parametrize("code", [children.BUSY, WAITING_WITH_A_LIMIT], ids=["busy", "waiting"])
+@pytest.mark.parametrize("way", METHODS[:2], ids=lambda way: way.name)
+def test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives(
+    way: Method, code: str, tmp_path: Path
+) -> None:
+    main_is_entered = way.needs_main_thread or code != children.BUSY
+    with python(KILLED_FOR_NO_NUMBER + code) as one:
+        attempt = way.enter(processes.read(one.pid), writes(tmp_path / "mark"), None, 5.0)
+        assert attempt.entered == main_is_entered, attempt
+        assert not main_is_entered or appears(tmp_path / "mark"), one.said
         assert moves(one), one.said
 
 

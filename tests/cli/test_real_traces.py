@@ -10,7 +10,8 @@ import pytest
 from brrrtop.cli.commands.analyze import read
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
-from brrrtop.views.report import to_json, to_text
+from brrrtop.views.json_report import to_json
+from brrrtop.views.text import to_text
 
 NO_GPU_WORK = {"hta-cpu-only"}
 

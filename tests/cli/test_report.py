@@ -19,7 +19,8 @@ from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
 from brrrtop.model.vocabulary import Metric
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
-from brrrtop.views.report import document, to_json, to_text
+from brrrtop.views.json_report import document, to_json
+from brrrtop.views.text import to_text
 from tests.session.handmade import copy, kernel, text_of, written
 
 MakeSnapshot = Callable[..., Snapshot]

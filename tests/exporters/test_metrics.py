@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -25,10 +26,14 @@ from typing import Any
 
 import pytest
 
+from brrrtop.cli import rank_files
 from brrrtop.cli.commands.demo import scenarios
-from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, samples
-from brrrtop.exporters.otlp import OtlpPusher
+from brrrtop.cli.options import Options
+from brrrtop.errors import BrrrtopError
+from brrrtop.exporters.metrics import DEVICE_LABELS, HELP, JOB_LABELS, OWN_LABELS, Sample, samples
+from brrrtop.exporters.otlp import GONE, OtlpPusher
 from brrrtop.exporters.prometheus import PrometheusServer
+from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.session.session import Session
@@ -144,6 +149,27 @@ def test_a_scrape_is_what_prometheus_reads(judged: Snapshot) -> None:
         assert done.returncode in (0, 3)
 
 
+def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(
+    judged: Snapshot,
+) -> None:
+    pytest.importorskip("prometheus_client")
+    server = PrometheusServer(lambda: samples(judged, {}, "h"), "127.0.0.1", 0)
+    try:
+        with pytest.raises(BrrrtopError) as taken:
+            PrometheusServer(list, "127.0.0.1", server.port)
+        assert f"127.0.0.1:{server.port} cannot be served on: Address already in use" in str(
+            taken.value
+        )
+        assert "--listen HOST:PORT" in taken.value.action
+        for said in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+            with socket.create_connection(("127.0.0.1", server.port)) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.sendall(said)
+        assert "brrrtop_up{" in get(f"http://127.0.0.1:{server.port}/metrics")
+    finally:
+        server.close()
+
+
 @pytest.mark.leaves_threads
 def test_a_collector_gets_the_same_figures(judged: Snapshot) -> None:
     pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
@@ -186,6 +212,38 @@ def test_a_collector_gets_the_same_figures(judged: Snapshot) -> None:
         (one.name, one.value, frozenset((k, v) for k, v in one.labels.items() if v))
         for one in samples(judged, {"hpc_job": "42"}, "h")
     }
+
+
+@pytest.mark.leaves_threads
+def test_a_collector_that_has_gone_is_one_sentence_and_one_that_comes_back_another(
+    judged: Snapshot, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing to stderr."""
+
+    port, said = free_port(), list[str]()
+    pusher = OtlpPusher(
+        lambda: samples(judged, {}, "h"), f"http://127.0.0.1:{port}", 0.2, said.append
+    )
+    until(lambda: said)
+    with HTTPServer(("127.0.0.1", port), Collector) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        until(lambda: len(said) > 1)
+        pusher.close()
+        server.shutdown()
+        thread.join()
+    assert said == [GONE, "the collector takes metrics again"]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.fixture
@@ -248,20 +306,22 @@ def test_every_panel_of_the_board_has_figures_and_says_why_it_may_have_none(
 ) -> None:
     pytest.importorskip("prometheus_client")
     shutil.which("prometheus") or pytest.skip("no prometheus here")
-    ranks = sorted(scenarios()["straggler"].iterdir())
-    shown = []
-    for pid, path in enumerate([scenarios()["input-bound"], *ranks]):
+    files = sorted(map(str, scenarios()["straggler"].iterdir()))
+    driver = rank_files.open_job(files, Options())
+    driver.seek(1.0)
+    job = driver.advance().job
+    driver.close()
+    assert job is not None
+    rows: list[RankRow | None] = sorted(job.ranks, key=lambda row: row.rank or 0)  # type: ignore[assignment]
+    shown: list[Sample] = []
+    for pid, path in enumerate([scenarios()["input-bound"], *map(Path, files)]):
         source = open_source(path)
         assert source.span is not None
         snapshot = Session(source, keep_ns=None).advance(source.span.t1_ns)
         source.close()
-        shown += list(
-            samples(
-                replace(snapshot, freshness=Freshness.LIVE),
-                {"pid": str(pid), "hpc_job": str(min(pid, 1))},
-                "n1",
-            )
-        )
+        live = replace(snapshot, freshness=Freshness.LIVE)
+        labels = {"pid": str(pid), "hpc_job": str(min(pid, 1))}
+        shown += samples(live, labels, "n1", [None, *rows][pid])
     ours = free_port()
     server = PrometheusServer(lambda: shown, "127.0.0.1", ours)
     stack.callback(server.close)

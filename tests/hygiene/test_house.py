@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import conftest
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (ROOT / "brrrtop", ROOT / "collectors")
 FUNCTION_LINES = 60
@@ -124,3 +126,7 @@ def test_the_pictures_of_the_readme_exist() -> None:
     shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text())
     assert shown
     assert [path for path in shown if not (ROOT / path).is_file()] == []
+
+
+def test_the_files_that_are_run_first_exist() -> None:
+    assert [one for one in conftest._LONGEST if not (ROOT / f"tests/{one}.py").is_file()] == []

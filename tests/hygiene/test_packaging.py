@@ -38,7 +38,8 @@ def sdist() -> set[str]:
 
 def test_the_sources_come_with_what_their_checks_and_their_readers_need() -> None:
     pages = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
-    assert {"README.md", "SECURITY.md", "LICENSE", "dev.py", "constraints.txt"} | pages <= sdist()
+    pages |= {path.name for path in ROOT.glob("*.md")} | {"screenshots/demo.svg"}
+    assert {"LICENSE", "dev.py", "constraints.txt"} | pages <= sdist()
 
 
 @pytest.mark.parametrize("pack", [wheel, sdist])

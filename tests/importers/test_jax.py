@@ -22,7 +22,8 @@ from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.jax.source import JaxSource
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source
-from brrrtop.views.report import to_json, to_text
+from brrrtop.views.json_report import to_json
+from brrrtop.views.text import to_text
 from tests.importers.profiles import GPU, START_NS, Lines, chrome, training, xspace
 from tests.session.handmade import Said, kernel, text_of, written
 

@@ -19,7 +19,8 @@ from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
 from brrrtop.protocol.frames import Kind
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
-from brrrtop.views.report import to_json, to_text
+from brrrtop.views.json_report import to_json
+from brrrtop.views.text import to_text
 from tests.importers.nsight import PID, START_NS, Export, training
 from tests.session.handmade import Said
 

@@ -17,7 +17,8 @@ from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto.names import call_class
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source
-from brrrtop.views.report import to_json, to_text
+from brrrtop.views.json_report import to_json
+from brrrtop.views.text import to_text
 from tests.session.handmade import Said, kernel, launch, op, text_of, written
 
 MI300X = {

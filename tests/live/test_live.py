@@ -309,6 +309,7 @@ def test_bursts_are_no_news(bench: Bench) -> None:
 def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Bench) -> None:
     say(bench, "waiting", "waiting for the trainer to touch its GPU")
     assert bench.source.info.notes == ("waiting for the trainer to touch its GPU",)
+    assert bench.source.info.waits == set(bench.source.info.notes)
     say(bench, "ready", "kernel tracing is ready")
     assert bench.source.info.notes == ()
     graphs = "kernel tracing waits to hear whether the trainer has CUDA graphs"

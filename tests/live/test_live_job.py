@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from brrrtop.cli.commands import attach as verb
+from brrrtop.cli.commands.export import Host, Watched
 from brrrtop.cli.launched_ranks import LaunchedRanks
 from brrrtop.cli.live_job import JobProcesses
 from brrrtop.cli.options import Options
@@ -41,6 +44,7 @@ HERE = Path(__file__).parent
 START_NS = 1_700_000_000 * SECOND
 TICK_NS = SECOND // 4
 MS = 1_000_000
+WAITS = "waiting for the trainer to touch its GPU"
 PATIENCE_S = 40.0
 
 
@@ -82,8 +86,8 @@ class Bench:
             [*ranks, LiveRank(broken)], self._newcomers, clock=lambda: self.now_ns / SECOND
         )
 
-    def rank(self, number: int, late_ns: int) -> LiveRank:
-        agent, load = RankAgent(self.now_ns, number, late_ns), FakeLoad()
+    def rank(self, number: int, late_ns: int, agent: RankAgent | None = None) -> LiveRank:
+        agent, load = agent or RankAgent(self.now_ns, number, late_ns), FakeLoad()
         self.agents.append(agent)
         self.loads.append(load)
         source = LiveSource(
@@ -135,6 +139,30 @@ def test_the_late_rank_is_named_and_the_one_that_cannot_be_watched_says_why(late
     assert "straggler" in [one.kind for one in shown.advisories]
 
 
+class IdleAgent(RankAgent):
+    """Of a rank that has not touched its GPU."""
+
+    def __init__(self, now_ns: int, rank: int) -> None:
+        super().__init__(now_ns, rank, 0)
+        body = {"state": "waiting", "says": WAITS, "tier": "nvml", "by": "agent"}
+        self.say(Frame(Kind.STATUS, body, now_ns))
+
+    def _report(self, start_ns: int, end_ns: int) -> None:
+        """Nothing."""
+
+
+def test_a_rank_without_a_gpu_says_what_it_waits_for_and_the_others_are_compared(
+    late: Bench,
+) -> None:
+    late.watch(2)
+    late.fresh = [late.rank(2, 0, IdleAgent(late.now_ns, 2))]
+    shown = late.watch(LOOK_S + 8)
+    assert shown.job is not None
+    row = next(row for row in shown.job.ranks if row.rank == 2 and row.key != "9")
+    assert row.estimate is None and row.why == WAITS
+    assert shown.job.waited_for is not None and shown.job.waited_for.rank == 1
+
+
 def test_nobody_is_named_where_all_keep_pace(balanced: Bench) -> None:
     shown = balanced.watch(12)
     assert shown.job is not None and shown.job.together_ns
@@ -181,6 +209,40 @@ def test_a_rank_is_opened_and_paused(late: Bench) -> None:
     assert not late.watch(0.25).paused
 
 
+def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late: Bench) -> None:
+    host, key = Host(Options(), "node"), ("127.0.0.1", "29500", "2")
+    host.watched = {}
+    ranks = [one for one in late.job._ranks.values() if one.driver is not None]
+    first, second = ranks
+    for one in ranks:
+        process = SimpleNamespace(pid=int(one.member.key), still_the_same=lambda: False)
+        watched = Watched(process, {"pid": one.member.key}, driver=one.driver)  # type: ignore[arg-type]
+        host.watched[process.pid] = watched
+        if one is first:
+            host._join(watched, key, one)
+    host._join(host.watched[int(second.member.key)], key, second)
+
+    def told(name: str) -> dict[str, float]:
+        return {s.labels["pid"]: s.value for s in host.newest if s.name == name}
+
+    late.job = SimpleNamespace(advance=host.advance, close=host.close)  # type: ignore[assignment]
+    late.watch(12)
+    assert told("brrrtop_up") == {"1": 1.0, "2": 1.0}
+    assert told("brrrtop_late_seconds")["2"] == pytest.approx(0.008, rel=0.05)
+    assert told("brrrtop_late_seconds")["1"] == 0
+    waits = told("brrrtop_waits_for_peers_ratio")
+    assert waits["1"] > 0.2 > waits["2"]
+    late.loads[1].tell_end("the trainer (pid 4001) exited: exit code 1")
+    late.agents[1].close()
+    late.watch(3)
+    assert told("brrrtop_up") == {"1": 1.0, "2": 0.0}
+    assert list(told("brrrtop_step_seconds")) == ["1"]
+    late.loads[0].tell_end("the trainer (pid 4000) exited: exit code 1")
+    late.agents[0].close()
+    late.watch(3)
+    assert told("brrrtop_up") == {"1": 0.0, "2": 0.0} and not host.jobs
+
+
 @pytest.mark.timeout(150)
 def test_two_real_ranks_are_found_attached_to_and_left(
     tracing: None, built: dict[str, Path]
@@ -190,13 +252,15 @@ def test_two_real_ranks_are_found_attached_to_and_left(
     meets = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(20_000 + os.getpid() % 20_000)}
     with ExitStack() as stack:
         trainers = []
-        for rank in (0, 1):
-            ranks = meets | {"RANK": str(rank), "WORLD_SIZE": "2"}
+        elsewhere = meets | {"MASTER_PORT": "1"}
+        for rank, where in ((0, meets), (1, meets), (0, elsewhere)):
+            ranks = where | {"RANK": str(rank), "WORLD_SIZE": "2"}
             trainers.append(stack.enter_context(child(command, env=os.environ | ranks)))
         for trainer in trainers:
             assert trainer.hears(b"step 3", 40), trainer.said.decode()
-        pids = [trainer.pid for trainer in trainers]
+        *pids, another = [trainer.pid for trainer in trainers]
         found = ranks_of(pids[1])
+        assert another not in [one.pid for one in found], "several jobs are kept apart"
         assert [(one.pid, one.rank) for one in found] == list(zip(pids, (0, 1), strict=True))
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
@@ -220,8 +284,29 @@ def test_two_real_ranks_are_found_attached_to_and_left(
             trainer.said = b""
             assert trainer.hears(b"step"), "the training goes on"
             assert find_agent(read(trainer.pid)) is None
+        debugger = subprocess.Popen(
+            [sys.executable, "-c", DEBUGGER, str(pids[0])], stdout=subprocess.PIPE
+        )
+        try:
+            assert debugger.stdout is not None and debugger.stdout.readline() == b"holds\n"
+            held, free = processes.open(found)
+            assert held.driver is None
+            assert "another debugger holds process" in (held.member.why or "")
+            assert free.driver is not None
+            free.driver.close()
+        finally:
+            debugger.kill()
+            debugger.communicate()
+            processes.leave()
 
 
+DEBUGGER = """
+import sys, time
+from collectors.attach.ptrace import calls
+calls.request(calls.SEIZE, int(sys.argv[1]))
+print("holds", flush=True)
+time.sleep(100)
+"""
 RANK = """
 import os, runpy, sys, threading, torch
 torch.cuda._initialized = True

@@ -137,3 +137,24 @@ def test_a_rank_that_cannot_be_read_has_a_row_that_says_why() -> None:
     assert row(judged, 1).why == "it exited"
     assert row(judged, 0).estimate is not None
     assert judged.waited_for is None
+
+
+@pytest.mark.parametrize(
+    ("uuids", "mig", "notes"),
+    [
+        (("GPU-a", "GPU-a"), False, ["ranks 0, 1 share one GPU"]),
+        (("GPU-a", "GPU-b"), False, []),
+        (("MIG-a", "MIG-b"), True, ["a MIG slice of a GPU each: rank 0, 1"]),
+    ],
+)
+def test_ranks_that_share_a_gpu_and_slices_of_one_are_called_so(
+    uuids: tuple[str, str], mig: bool, notes: list[str]
+) -> None:
+    changed = []
+    for one, uuid in zip(views("ddp-sleep"), uuids, strict=True):
+        assert one.snapshot is not None and one.snapshot.estimate is not None
+        estimate = one.snapshot.estimate
+        device = replace(estimate.device, uuid=uuid, mig=mig)
+        snapshot = replace(one.snapshot, estimate=replace(estimate, device=device))
+        changed.append(replace(one, snapshot=snapshot))
+    assert list(job_of(changed).notes) == notes

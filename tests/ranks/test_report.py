@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from brrrtop.cli import rank_files
 from brrrtop.cli.main import main
+from brrrtop.cli.options import Options
+from brrrtop.errors import BadInput
 from tests.ranks.reads import TRACES, files
 
 CONTRACT = {"rank", "pid", "device_id", "step_ms", "split", "waits_for_peers", "late_by_ms"}
@@ -82,3 +86,12 @@ def test_an_empty_folder_says_what_it_lacks(
 ) -> None:
     assert main(["analyze", str(tmp_path)]) == 1
     assert "has no recording or trace in it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("opened", [rank_files.read_all, rank_files.open_job])
+def test_files_of_jobs_of_different_sizes_are_refused(
+    opened: Callable[[list[str], Options], object],
+) -> None:
+    mixed = [str(files("ddp-sleep")[0]), str(files("dlrm")[1])]
+    with pytest.raises(BadInput, match=r"several jobs: rank0\S+ is of 2 ranks, rank1\S+ of 8"):
+        opened(mixed, Options(files=tuple(mixed)))

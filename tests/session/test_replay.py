@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+import brrrtop.data
+from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
 from brrrtop.session.replay import WATCHABLE_S, Replay
 from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 
 SHORT = Path(__file__).parents[1] / "recordings" / "promises" / "dataloader-stall.brrr"
+DEMO = Path(brrrtop.data.__path__[0]) / "demos" / "input-bound.brrr"
 
 
 @pytest.mark.parametrize("speed", [None, 1.0, 0.25])
@@ -41,3 +44,22 @@ def test_a_short_file_has_one_verdict_wherever_the_playhead_is() -> None:
         assert shown.advisories == whole.advisories
         assert shown.progress == pytest.approx(share, abs=0.01)
     source.close()
+
+
+def test_a_playhead_that_went_back_knows_what_was_before() -> None:
+    source = open_source(str(DEMO))
+    replay = Replay(Session(source, keep_ns=None), clock=lambda: 0.0)
+    shares = [n / 20 for n in range(1, 15)]
+    played = {share: _shown_at(replay, share) for share in shares}
+    again = _shown_at(replay, 0.35)
+    assert again.events and again.events == played[0.35].events
+    assert again.history == played[0.35].history
+    onward = _shown_at(replay, shares[-1])
+    assert onward.events == played[shares[-1]].events, "nothing twice, and nothing at another time"
+    assert onward.history == played[shares[-1]].history
+    source.close()
+
+
+def _shown_at(replay: Replay, share: float) -> Snapshot:
+    replay.seek(share)
+    return replay.advance()

@@ -25,7 +25,7 @@ from brrrtop.sources.registry import open_source
 from brrrtop.text import phrases
 from brrrtop.timeline import watched
 from brrrtop.timeline.watched import WATCH_NS, speaking, watch_around
-from brrrtop.views import report
+from brrrtop.views import json_report as report
 from brrrtop.views import text as report_text
 
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"

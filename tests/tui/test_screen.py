@@ -63,7 +63,7 @@ async def test_every_reason_for_an_empty_screen_is_said_in_full() -> None:
     long = "libnvidia-ml.so.1 is not here: start the container with `--gpus all`, or else: " * 2
     bare = snapshots.waiting()
     notes = ("waiting for the trainer to touch its GPU", long.strip())
-    source = replace(bare.source, notes=notes)
+    source = replace(bare.source, notes=notes, waits=frozenset(notes[:1]))
     async with shown(replace(bare, source=source), size=(80, 24)) as screen:
         flat = " ".join((await screen.text()).split())
     assert "WAITING for the trainer to touch its GPU" in flat
@@ -257,7 +257,8 @@ async def test_a_source_that_cannot_do_something_says_so() -> None:
     async with shown(snapshots.snapshot(), can=frozenset()) as screen:
         assert "only a replay can step" in await screen.press("right")
         assert "this source takes no baseline" in await screen.press("m")
-        assert "cannot be saved" in await screen.press("S")
+        await screen.press("S", *[*["backspace"] * 40, *"taken.brrr", "enter"])
+        await screen.until("this is a file already")
         assert not screen.driver.asked
 
 

@@ -74,8 +74,8 @@ def _shapes(op: OpSignature) -> list[tuple[int, ...]]:
     return [shape for d in op.dims if (shape := _shape(d))]
 
 
-def bytes_of(op: OpSignature, index: int, default: int = 4) -> int:
-    return TYPE_BYTES.get(op.types[index], default) if index < len(op.types) else default
+def bytes_of(op: OpSignature, index: int) -> int:
+    return TYPE_BYTES.get(op.types[index], 4) if index < len(op.types) else 4
 
 
 def _first_type(op: OpSignature) -> tuple[str | None, int]:

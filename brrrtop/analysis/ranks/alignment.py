@@ -23,7 +23,7 @@ SAME_CLOCK = 0.7
 """Ranks of one host have one clock: another offset must explain so much more to be preferred."""
 
 
-def nearest(types: I8, ends: I8, of_types: I8, of_ends: I8, within_ns: int = NEAR_NS) -> I8:
+def nearest(types: I8, ends: I8, of_types: I8, of_ends: I8) -> I8:
     """For each collective the one of the other rank that is it, -1 without one; shape of `ends`.
 
     Both are the nearest of their type to each other, on one clock. Ends are sorted.
@@ -34,7 +34,7 @@ def nearest(types: I8, ends: I8, of_types: I8, of_ends: I8, within_ns: int = NEA
         there = _nearest_place(ends[mine], of_ends[theirs])
         back = _nearest_place(of_ends[theirs], ends[mine])
         mutual = back[there] == np.arange(len(mine))
-        close = np.abs(of_ends[theirs[there]] - ends[mine]) <= within_ns
+        close = np.abs(of_ends[theirs[there]] - ends[mine]) <= NEAR_NS
         good = mutual & close
         partner[mine[good]] = theirs[there[good]]
     return partner

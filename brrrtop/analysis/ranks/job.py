@@ -226,6 +226,7 @@ def _notes(
         missing = sorted(set(range(world)) - set(numbers))
         named = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
         notes.append(f"{len(missing)} of {world} ranks are not here: {named}")
+    notes += _on_one_gpu(inputs)
     if len(both.inputs) > 1 and not len(both.matched):
         with_any = sum(bool(len(one)) for one in both.every)
         if with_any < 2:
@@ -240,4 +241,24 @@ def _notes(
         ]
         if apart:
             notes.append(f"no collective places rank {', '.join(apart)} beside the others")
+    return notes
+
+
+def _on_one_gpu(inputs: Sequence[RankInput]) -> list[str]:
+    """That ranks share a GPU, or have a slice of one: neither is as fast as a GPU by itself."""
+    users: dict[tuple[str | None, str], list[str]] = {}
+    sliced = []
+    for one in inputs:
+        device = one.row.estimate.device if one.row.estimate else None
+        if device is None or one.row.rank is None:
+            continue
+        if device.mig:
+            sliced.append(str(one.row.rank))
+        if device.uuid and one.window is not None:
+            users.setdefault((_host(one.window), device.uuid), []).append(str(one.row.rank))
+    notes = [
+        f"ranks {', '.join(ranks)} share one GPU" for ranks in users.values() if len(ranks) > 1
+    ]
+    if sliced:
+        notes.append(f"a MIG slice of a GPU each: rank {', '.join(sliced)}")
     return notes

@@ -11,7 +11,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
 from brrrtop.model.estimate import Estimate
 from brrrtop.views import comparison
-from brrrtop.views.report import document
+from brrrtop.views.json_report import document
 from brrrtop.views.text import in_ascii
 
 SCHEMA = "brrrtop.compare/1"

@@ -17,7 +17,7 @@ FIRST = "input-bound"
 """Opened when none is named: its cause is the one people know best."""
 WHAT = {
     "fp32-convolutions": "a ResNet in fp32, without TF32 or autocast",
-    "healthy": "a GPT in bf16 with nothing to mend",
+    "healthy": "a GPT in bf16: products at three quarters of their roof",
     "input-bound": "a loader without workers: the GPU waits for batches",
     "launch-bound": "hundreds of tiny kernels: the GPU waits for launches",
     "memory-bound": "long chains of unfused pointwise ops",

@@ -15,13 +15,18 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.serve import address_of
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters.metrics import Sample, samples
+from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.session.job_session import Member
 from brrrtop.session.live import LiveSession
+from brrrtop.session.live_job import LiveJob, LiveRank
+from brrrtop.session.session import Session
 from collectors.attach.agent_library import agent_files
 from collectors.attach.attach import Attached, attach
 from collectors.errors import CollectorError
 from collectors.process import process as processes
-from collectors.process.candidates import candidates
+from collectors.process.candidates import Candidate, candidates
+from collectors.process.jobs import job_key
 from collectors.process.process import Process
 
 EXPORTERS = ("prometheus", "otlp")
@@ -47,6 +52,9 @@ class Watched:
     snapshot: Snapshot | None = None
     left_s: float = 0.0
     """When it was left, on the monotonic clock."""
+    row: RankRow | None = None
+    """Beside the other ranks of its job."""
+    job_key: tuple[str, ...] | None = None
 
     def is_forgotten(self) -> bool:
         """It ended a while ago; one that lives and could not be entered is not tried again."""
@@ -61,40 +69,82 @@ class Host:
     hostname: str = field(default_factory=platform.node)
     newest: tuple[Sample, ...] = ()
     watched: dict[int, Watched] = field(default_factory=dict)
+    jobs: dict[tuple[str, ...], LiveJob] = field(default_factory=dict)
+    _fresh: dict[tuple[str, ...], list[LiveRank]] = field(default_factory=dict)
+    """Ranks that are to join their job."""
 
     def search(self) -> None:
         """Attaches to trainers that are new, each once."""
-        pids = self.options.pids or [
-            one.pid for one in candidates(compute_pids()) if not one.not_because
-        ]
+        there = {one.pid: one for one in candidates(compute_pids())}
+        pids = self.options.pids or [pid for pid, one in there.items() if not one.not_because]
         for pid in pids:
             if pid not in self.watched:
                 with suppress(CollectorError):
-                    self._add(processes.read(pid))
+                    self._add(processes.read(pid), there.get(pid))
 
-    def _add(self, process: Process) -> None:
+    def _add(self, process: Process, candidate: Candidate | None) -> None:
         one = self.watched[process.pid] = Watched(process, job_of(process))
         try:
             one.attached = attach(process.pid, agent_files())
             cmdline = " ".join(process.cmdline)
             source = live.open_live(one.attached.client, process.pid, self.options, cmdline)
-            one.driver = live.plain(source, self.options)
+            session = Session(source, device_id=self.options.gpu, silenced=self.options.silenced)
+            one.driver = LiveSession(session, source)
+            if candidate is not None and (key := job_key(candidate)) is not None:
+                member = Member(str(process.pid), f"pid {process.pid}", candidate.rank, session)
+                self._join(one, key, LiveRank(member, one.driver, source))
             output.say(f"brrrtop: watching process {process.pid}")
         except (CollectorError, BrrrtopError) as fault:
             self._leave(one)
             output.say(f"brrrtop: process {process.pid} is not watched: {fault.message}")
 
+    def _join(self, one: Watched, key: tuple[str, ...], rank: LiveRank) -> None:
+        """Compares a rank with the others of its job on this host."""
+        one.job_key = key
+        if key in self.jobs:
+            self._fresh[key].append(rank)
+            return
+        fresh = self._fresh[key] = []
+        self.jobs[key] = LiveJob([rank], lambda: _taken(fresh), look_s=0.0)
+
     def advance(self) -> None:
         """New snapshots, and the samples of all."""
         found: list[Sample] = []
+        for key, job in list(self.jobs.items()):
+            self._advance_job(key, job)
         for pid, one in list(self.watched.items()):
             if one.driver is not None:
-                self._advance(one, one.driver)
+                if one.job_key is None:
+                    self._advance(one, one.driver)
             elif one.is_forgotten():
                 del self.watched[pid]
                 continue
-            found += samples(one.snapshot, one.job, self.hostname)
+            found += samples(one.snapshot, one.job, self.hostname, one.row)
         self.newest = tuple(found)
+
+    def _advance_job(self, key: tuple[str, ...], job: LiveJob) -> None:
+        """The ranks of a job, each beside the others; one that ends is left, and the others go on."""
+        rows: dict[str, RankRow] = {}
+        says = "it does not answer"
+        try:
+            whole = job.advance()
+            rows = {row.key: row for row in (whole.job.ranks if whole.job else ())}
+        except (CollectorError, BrrrtopError) as fault:
+            job.snapshots, says = {}, fault.message
+        ranks = [w for w in self.watched.values() if w.job_key == key and w.driver is not None]
+        for one in ranks:
+            name = str(one.process.pid)
+            one.snapshot, one.row = job.snapshots.get(name), rows.get(name)
+            if one.snapshot is None:
+                why = (one.row.why if one.row else None) or says
+                output.say(f"brrrtop: process {name} is no longer watched: {why}")
+                self._leave(one)
+            elif one.snapshot.freshness is Freshness.ENDED:
+                output.say(f"brrrtop: process {name} ended")
+                job.lose(name, "it ended")
+                self._leave(one)
+        if all(one.driver is None for one in ranks):
+            del self.jobs[key], self._fresh[key]
 
     def _advance(self, one: Watched, driver: LiveSession) -> None:
         """What one trainer does to us is no reason to leave the others."""
@@ -124,6 +174,13 @@ class Host:
             self._leave(one)
 
 
+def _taken(fresh: list[LiveRank]) -> list[LiveRank]:
+    """All that wait, once."""
+    taken = fresh[:]
+    fresh.clear()
+    return taken
+
+
 def run(options: Options) -> int:
     if options.exporter not in EXPORTERS:
         raise UsageError(
@@ -149,7 +206,10 @@ def _exporter(host: Host, options: Options) -> Exporter:
     if options.exporter == "otlp":
         from brrrtop.exporters.otlp import OtlpPusher
 
-        return OtlpPusher(lambda: host.newest, options.endpoint, max(options.interval, 5.0))
+        return OtlpPusher(
+            lambda: host.newest, options.endpoint, max(options.interval, 5.0),
+            lambda says: output.say(f"brrrtop: {says}"),
+        )  # fmt: skip
     from brrrtop.exporters.prometheus import PrometheusServer
 
     address, port = address_of(options.listen) if options.listen else ("127.0.0.1", PORT)

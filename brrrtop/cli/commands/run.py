@@ -27,7 +27,7 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
 from brrrtop.sources.live import LiveSource
-from brrrtop.views.report import to_text
+from brrrtop.views.text import to_text
 from collectors.attach import agent_library
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles

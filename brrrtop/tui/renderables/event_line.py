@@ -18,11 +18,12 @@ HUES = {"stall": "overhead", "throttle": "alarm", "trainer": "memory", "regime":
 
 def event_lines(event: Event, now_ns: int, palette: Palette, width: int) -> list[Text]:
     """Time of day where the source knows it, how long ago, the kind, and the sentence."""
-    ago = units.duration(max(0, now_ns - event.t_ns))
+    past_ns = now_ns - event.t_ns
+    ago = f"{units.duration(past_ns):>8} ago" if past_ns > 0 else f"{'now':>12}"
     clock = ""
     if event.t_ns >= EPOCH_NS:
         clock = datetime.fromtimestamp(event.t_ns / 1e9).astimezone().strftime("%H:%M:%S ")
-    lead = f"{clock}{ago:>8} ago  {event.kind:<11} "
+    lead = f"{clock}{ago}  {event.kind:<11} "
     lines = []
     for i, words in enumerate(wrapped(event.says, max(10, width - len(lead)))):
         text = Text(no_wrap=True)

@@ -75,6 +75,10 @@ class View(Screen[None]):
         for line in self.query(KeyLine):
             line.frame(ahead, behind)
 
+    def on_screen_resume(self) -> None:
+        """What came while another screen lay over this one is not waited for."""
+        self.show(self.app.snapshot)  # type: ignore[attr-defined]
+
     def redraw(self) -> None:
         """Draws everything anew, after a change of colours."""
         for pane in self.query(Pane):
@@ -112,6 +116,7 @@ class SubView(View):
 
     def action_search(self) -> None:
         if self.query(Scrolled):
+            self.app.forget_toast()  # type: ignore[attr-defined]
             box = self.query_one("#words", Input)
             self.query_one("#filter").display, box.disabled = True, False
             self.set_focus(box)

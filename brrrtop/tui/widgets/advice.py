@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.events import Click
@@ -125,8 +126,21 @@ def log_tail(snapshot: Snapshot, palette: Palette, width: int, height: int) -> l
 def headline(advisory: Advisory, palette: Palette, width: int) -> Text:
     """`saves ≤42%  the symptom      very sure 92%`, the symptom cut where it does not fit."""
     text = _gain(advisory, palette, width)
-    text.append(advisory.says, palette.style("text", bold=True))
-    return sided(text, _sure(advisory, palette, width), width)
+    sure = _sure(advisory, palette, width)
+    says = shortened(advisory.says, width - text.cell_len - sure.cell_len - 2)
+    text.append(says, palette.style("text", bold=True))
+    return sided(text, sure, width)
+
+
+def shortened(sentence: str, room: int) -> str:
+    """As many of its clauses as fit, where that is most of the room; else the sentence itself."""
+    if cell_len(sentence) <= room:
+        return sentence
+    ends = (
+        at for at, sign in enumerate(sentence) if sign in ",;:" and sentence[at + 1 :][:1] == " "
+    )
+    fits = [at for at in ends if room // 2 <= cell_len(sentence[:at]) <= room]
+    return sentence[: fits[-1]] if fits else sentence
 
 
 def headlines(advisory: Advisory, palette: Palette, width: int) -> list[Text]:

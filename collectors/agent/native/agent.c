@@ -30,7 +30,7 @@
 #include "switch.h"
 #include "finalize.h"
 #include "trace.h"
-#include "walk.h"
+#include "records.h"
 
 #define BEAT_NS (100 * NS_PER_MS)
 #define DETACH_PATIENCE_NS (2 * NS_PER_S)
@@ -109,9 +109,9 @@ static void publish(void)
     const uint64_t now[BRRR_ST_COUNT] = {
         [BRRR_ST_STATE] = trace_state(),
         [BRRR_ST_CLIENTS] = (uint64_t)server_clients(),
-        [BRRR_ST_KERNELS] = walked.kernels,
-        [BRRR_ST_COPIES] = walked.copies,
-        [BRRR_ST_CALLS] = walked.calls,
+        [BRRR_ST_KERNELS] = records_seen.kernels,
+        [BRRR_ST_COPIES] = records_seen.copies,
+        [BRRR_ST_CALLS] = records_seen.calls,
         [BRRR_ST_MARKS] = atomic_load(&sent_marks),
         [BRRR_ST_LOST] = report_lost(),
         [BRRR_ST_FAULTS] = cupti_faults(),
@@ -149,7 +149,7 @@ static void clear_names(void)
     if (!names_crowded())
         return;
     names_begin_anew();
-    walk_forget_names();
+    records_forget_names();
     calls_name();
 }
 

@@ -22,7 +22,7 @@ void api_filter_began(int64_t now_ns);
 bool api_filter_turn(int64_t now_ns);
 void api_filter_switch(const struct cupti *cupti);
 
-/* Everything that came has been walked. LAUNCHES_UNASKED: nobody asked for launches, or this CUPTI
+/* Everything that came has been converted. LAUNCHES_UNASKED: nobody asked for launches, or this CUPTI
  * cannot tell them. LAUNCHES_SOME: a kernel launched meanwhile lacks the row of its launch. */
 enum launches { LAUNCHES_UNASKED, LAUNCHES_SOME, LAUNCHES_ALL };
 enum launches api_filter_ended(void);

@@ -6,7 +6,7 @@
 #include "condition.h"
 #include "pool.h"
 #include "switch.h"
-#include "walk.h"
+#include "records.h"
 
 #define PATIENCE_MS 50
 
@@ -40,7 +40,7 @@ bool graphs_possible(void) { return atomic_load(&graphs) == POSSIBLE; }
 bool takeout(const struct cupti *cupti)
 {
     struct pool_counts pool;
-    if (walked.graph_kernels != 0 || walked.graph_launches != 0)
+    if (records_seen.graph_kernels != 0 || records_seen.graph_launches != 0)
         atomic_store(&graphs, POSSIBLE);
     pool_count(&pool);
     if (pool.lent != 0 || cupti->finalize == NULL || atomic_load(&never))

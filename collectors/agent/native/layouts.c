@@ -29,7 +29,7 @@ static bool plausible(const struct strides *found)
 }
 
 /* The library itself says how far it steps over a record of each kind: a buffer in which every
- * eight bytes could begin one is walked for two records. */
+ * eight bytes could begin one is read for two records. */
 static bool learn(struct strides *out, next_record_fn next)
 {
     static _Thread_local uint64_t page[512];

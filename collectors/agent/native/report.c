@@ -13,7 +13,7 @@
 #include "server.h"
 #include "text.h"
 #include "trace.h"
-#include "walk.h"
+#include "records.h"
 #include "wire.h"
 
 #define DEVICES 16
@@ -178,8 +178,8 @@ static struct losses losses_now(void)
 {
     struct pool_counts pool;
     pool_count(&pool);
-    return (struct losses){trace_dropped(),      walked.zero_timestamps, walked.wrong_clock,
-                           walked.unknown_kinds, pool.refused,           pool.foreign,
+    return (struct losses){trace_dropped(),      records_seen.zero_timestamps, records_seen.wrong_clock,
+                           records_seen.unknown_kinds, pool.refused,           pool.foreign,
                            server_lost() + frame_builder_lost(), marks_lost(),   names_refused()};
 }
 

@@ -18,7 +18,7 @@
 #include "server.h"
 #include "switch.h"
 #include "finalize.h"
-#include "walk.h"
+#include "records.h"
 #include "wire.h"
 
 #define SILENT_AFTER_NS (3 * NS_PER_S)
@@ -66,7 +66,7 @@ void trace_init(const struct trace_options *given)
 
 static bool silent(void)
 {
-    return !trace_was_asked() && walked.kernels == run.walked.kernels && atomic_load(&step_count) > run.steps;
+    return !trace_was_asked() && records_seen.kernels == run.seen.kernels && atomic_load(&step_count) > run.steps;
 }
 
 /* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
@@ -97,12 +97,12 @@ static void begin(int64_t now_ns)
     memset(&run, 0, sizeof run);
     run.requests = pool.requests;
     run.holds.out_ns = safepoint_longest_ns(); /* of this one is known once it is over */
-    run.walked = walked;
+    run.seen = records_seen;
     run.burst = wanted.burst;
     run.kinds = wanted.kinds;
-    walk_forget_names();
+    records_forget_names();
     coverage_begin(real_ns());
-    walk_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
+    records_bounds(real_ns() - CLOCK_ERROR_NS, NEVER);
     bool driver = api_filter_begin(wanted.kinds);
     run.world = safepoint_has_world();
     struct switches what = {wanted.kinds, !run.world, driver || run.world, own.options.pool_limit};
@@ -148,7 +148,7 @@ static void finish(bool complete)
     own.hidden = coverage_dense();
     run.holds.off_ns = safepoint_longest_ns();
     report_traced(&(struct burst){
-        .kernels = walked.kernels - run.walked.kernels,
+        .kernels = records_seen.kernels - run.seen.kernels,
         .steps = run.stopped_steps - run.steps,
         .whole = complete,
         .launches = api_filter_ended(),
@@ -178,7 +178,7 @@ static void end(int64_t now_ns)
     run.drain_end_ns = now_ns + own.options.drain_ms * NS_PER_MS;
     run.drain_wait_ms = 10;
     run.drain_ns = now_ns;
-    if (launched_ns >= run.stopped_real_ns && walked.kernels == run.walked.kernels)
+    if (launched_ns >= run.stopped_real_ns && records_seen.kernels == run.seen.kernels)
         run.drain_end_ns = now_ns; /* nothing was seen, so nothing is on its way */
 }
 
@@ -206,12 +206,12 @@ static void flush_now_and_then(int64_t now_ns)
 
 static void watch(int64_t now_ns)
 {
-    bool zeros = walked.zero_in_graphs >= ZERO_IN_GRAPHS;
+    bool zeros = records_seen.zero_in_graphs >= ZERO_IN_GRAPHS;
     bool deaf = now_ns - run.began_ns >= SILENT_AFTER_NS && silent();
     bool over = run.burst ? now_ns >= run.deadline_ns || atomic_load(&step_count) >= atomic_load(&step_target)
                           : !wanted.continuous;
     run.pressed |= pool_pressed();
-    if (walked.graph_kernels + walked.graph_launches != run.walked.graph_kernels + run.walked.graph_launches)
+    if (records_seen.graph_kernels + records_seen.graph_launches != run.seen.graph_kernels + run.seen.graph_launches)
         finalize_graphs(true);
     bool ends = zeros || deaf || over || run.pressed || run.kinds != wanted.kinds;
     bool turns = !ends && !run.burst && api_filter_turn(now_ns);

@@ -5,7 +5,7 @@
 #include "pool.h"
 #include "server.h"
 #include "finalize.h"
-#include "walk.h"
+#include "records.h"
 
 
 static uint64_t dropped;
@@ -35,11 +35,11 @@ void trace_pump(void)
     int slot;
     if (!own.found)
         return;
-    walk_bounds(run.began_ns ? real_ns() - LONGEST_BURST_NS - CLOCK_ERROR_NS : 0,
+    records_bounds(run.began_ns ? real_ns() - LONGEST_BURST_NS - CLOCK_ERROR_NS : 0,
                 real_ns() + CLOCK_ERROR_NS);
     while ((slot = pool_take(&buffer, &valid)) >= 0) {
         if (server_clients() != 0 || own.state == TRACE_DRAINING)
-            walk_buffer(&own.cupti.strides, buffer, valid);
+            records_buffer(&own.cupti.strides, buffer, valid);
         pool_recycle(slot);
     }
 }
@@ -55,5 +55,5 @@ void trace_ask_dropped(void)
 
 bool trace_whole(int64_t launched_ns)
 {
-    return launched_ns >= run.stopped_real_ns && walk_arrived(&run.walked, graphs_possible());
+    return launched_ns >= run.stopped_real_ns && records_arrived(&run.seen, graphs_possible());
 }

@@ -4,7 +4,7 @@
 
 #include "report.h"
 #include "trace.h"
-#include "walk.h"
+#include "records.h"
 
 struct trace_own {
     struct trace_options options;
@@ -40,7 +40,7 @@ struct trace_run {
     int64_t stopped_real_ns;
     uint64_t steps, requests; /* counters when it began */
     uint64_t stopped_steps;
-    struct walk_counts walked;
+    struct record_counts seen;
     uint32_t drain_wait_ms;
     struct holds holds;
 };

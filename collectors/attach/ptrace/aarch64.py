@@ -143,8 +143,14 @@ def aim_return(state: State, frame: Frame, restore: int) -> tuple[int, ...]:
     return tuple(_aimed(state, frame, restore))
 
 
+def returns_alone(state: State) -> bool:
+    """Whether the way back alone leaves the thread exactly as it was: the registers do not tell
+    whether it was in a system call."""
+    return False
+
+
 def exchange_syscall(tid: int, number: int) -> None:
-    """Makes the call that the thread is just entering another one; -1: none."""
+    """Makes the call that the thread is just entering another one."""
     calls.set_registers(tid, calls.NT_ARM_SYSTEM_CALL, struct.pack("<i", number))
 
 

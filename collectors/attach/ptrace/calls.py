@@ -75,13 +75,17 @@ def request(what: int, tid: int, address: int = 0, value: int = 0) -> None:
         _fail(f"ptrace request {what:#x} on thread {tid}")
 
 
+# Made once: a thread of the trainer waits while registers are read. One thread of ours uses it.
+_regset = ctypes.create_string_buffer(REGSET_BYTES)
+_regset_at = ctypes.addressof(_regset)
+
+
 def registers(tid: int, which: int) -> bytes:
     """A register set of a stopped thread, as many bytes as the kernel has."""
-    buffer = ctypes.create_string_buffer(REGSET_BYTES)
-    piece = _Piece(ctypes.addressof(buffer), REGSET_BYTES)
+    piece = _Piece(_regset_at, REGSET_BYTES)
     if _ptrace(GETREGSET, tid, which, ctypes.addressof(piece)) < 0:
         _fail(f"reading registers {which:#x}")
-    return buffer.raw[: piece.size]
+    return ctypes.string_at(_regset_at, piece.size)
 
 
 def set_registers(tid: int, which: int, values: bytes) -> None:

@@ -13,6 +13,7 @@ is left to finish the call, since tearing it out of a lock's queue would leave a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -27,7 +28,8 @@ _STOP_LIMIT_S = 2.0
 _CALL_LIMIT_S = 0.5
 _STACK_NEEDED = 16384
 _FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
-_RX, _PRIVATE_ANONYMOUS = 5, 0x22
+_R, _RX, _PRIVATE_ANONYMOUS = 1, 5, 0x22
+_NO_FILE = (1 << 64) - 1
 
 
 class InjectionFailed(Exception):
@@ -54,6 +56,7 @@ class Injection:
         self._aimed = False
         self._where = "free"
         self._held_signal = 0
+        self._memory = -1
         self._began = 0
         self.stopped_ns = 0
         """How long the thread was held, from when it was seen to stand to its release."""
@@ -63,6 +66,8 @@ class Injection:
     def __enter__(self) -> Injection:
         calls.request(calls.SEIZE, self._tid, 0, calls.O_TRACESYSGOOD)
         self._where = "running"
+        with contextlib.suppress(OSError):  # told when code is to be written
+            self._memory = os.open(f"/proc/{self._pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
         self._began = time.perf_counter_ns()
         try:
             self._halt(time.monotonic() + self._patience_s)
@@ -195,9 +200,17 @@ class Injection:
         return int(arch.call_result(self._pid, tid, self._frame))
 
     def _skip_syscall(self) -> None:
-        """At the door of the way back: do not take it now, but take it next if we vanish."""
-        self._aim(self._arch.aim_return(self._state, self._frame, self._gadgets["restore"]))
-        self._arch.exchange_syscall(self._tid, -1)
+        """At the door of the way back: do not take it now, but take it next if we vanish.
+
+        Another call is made instead, one that fails. To make none would do, but for filters of
+        system calls, which see a call without a number then, and may end the process for it.
+        """
+        number, gadget = self._arch.MMAP_CALL, self._gadgets["syscall"]
+        nothing = (0, 0, _R, _PRIVATE_ANONYMOUS, _NO_FILE, 0)
+        self._aim(
+            self._arch.aim_syscall(self._state, self._frame, gadget, number, nothing, at_door=True)
+        )
+        self._arch.exchange_syscall(self._tid, number)
 
     def _settle(self, deadline: float) -> None:
         """Out of a system call, into an event stop, where registers count as set."""
@@ -209,10 +222,13 @@ class Injection:
                 self._resume(calls.CONT)
                 self._where = self._next_stop(deadline)
 
-    def map(self, size: int) -> int:
-        """The address of fresh private memory in the trainer, for code and what it reads."""
+    def map(self, size: int, at: int = 0) -> int:
+        """The address of fresh private memory in the trainer, for code and what it reads.
+
+        It is `at` where that is free.
+        """
         number = self._arch.MMAP_CALL
-        result = self.syscall(number, 0, size, _RX, _PRIVATE_ANONYMOUS, (1 << 64) - 1, 0)
+        result = self.syscall(number, at, size, _RX, _PRIVATE_ANONYMOUS, _NO_FILE, 0)
         if result < 0:
             raise CodeRefused(f"the trainer may not map code: {os.strerror(-result)}")
         return result
@@ -225,11 +241,9 @@ class Injection:
     def write_code(self, address: int, content: bytes) -> None:
         """Bytes into a page that is mapped read-only: only a tracer can."""
         try:
-            memory = os.open(f"/proc/{self._pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
-            try:
-                os.pwrite(memory, content, address)
-            finally:
-                os.close(memory)
+            if self._memory < 0:
+                self._memory = os.open(f"/proc/{self._pid}/mem", os.O_WRONLY | os.O_CLOEXEC)
+            os.pwrite(self._memory, content, address)
         except OSError as fault:
             raise CodeRefused(
                 f"the kernel refuses to write code here ({fault.strerror}: proc_mem.force_override)"
@@ -248,6 +262,9 @@ class Injection:
             self._where = "free"
         finally:
             self.stopped_ns = time.perf_counter_ns() - self._began
+            if self._memory >= 0:
+                os.close(self._memory)
+                self._memory = -1
         if self._held_signal and self._aimed:
             os.kill(self._pid, self._held_signal)
 
@@ -264,12 +281,24 @@ class Injection:
             calls.request(calls.DETACH, self._tid, 0, self._held_signal)
             self._where = "free"
             return
+        elif self._takes_the_way_back():
+            calls.request(calls.DETACH, self._tid)
+            self._where = "free"
+            return
         else:
             self._settle(deadline)
         if self._aimed:
             self._arch.put_back(self._tid, self._state)
         calls.request(calls.DETACH, self._tid)
         self._where = "free"
+
+    def _takes_the_way_back(self) -> bool:
+        """At the door of the way back, where that does all that we would do: it saves a stop."""
+        return (
+            self._where == "entry"
+            and self._arch.returns_alone(self._state)
+            and self._arch.syscall_number(self._tid) == self._arch.SIGRETURN
+        )
 
     def _leave_to_itself(self, deadline: float) -> None:
         """Lets a thread go in the middle of a call; the frame on its stack takes it home."""

@@ -60,8 +60,14 @@ def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
     return bytes(code.ljust(_CODE_BYTES, b"\0") + b"".join(words))
 
 
-def _inject(visit: Injection, job: dict[str, Any], arch: ModuleType, page_bytes: int) -> None:
+def _whole_pages(content: bytes) -> int:
+    return -(-len(content) // _PAGE) * _PAGE
+
+
+def _inject(visit: Injection, job: dict[str, Any], arch: ModuleType, at: int, page: bytes) -> None:
     """Has a thread of our own started, which waits for the GIL, runs the text and ends.
+
+    `page` is made for the address `at`, so that nothing but to write it is left to do now.
 
     Either by a pending call, where the main thread next evaluates bytecode, or at once from the
     visited thread. No Python of ours runs in the main thread: an error, or an exception of the
@@ -70,8 +76,8 @@ def _inject(visit: Injection, job: dict[str, Any], arch: ModuleType, page_bytes:
     functions = job["functions"]
     if job["do"] != "library" and not visit.call(functions["Py_IsInitialized"]):
         raise InjectionFailed(_NO_INTERPRETER)
-    start = visit.map(-(-page_bytes // _PAGE) * _PAGE)
-    visit.write_code(start, _page(job, arch, start))
+    start = visit.map(_whole_pages(page), at)
+    visit.write_code(start, page if start == at else _page(job, arch, start))
     if job["do"] == "pending":
         if visit.call(functions["Py_AddPendingCall"], start, 0):
             raise InjectionFailed("the interpreter's queue of pending calls is full")
@@ -136,7 +142,8 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
     arch = import_module(f"collectors.attach.ptrace.{job['machine']}")
     tries: list[dict[str, Any]] = []
     deadline = time.monotonic() + job["limit_s"]
-    page_bytes = len(_page(job, arch, 0))  # a rehearsal too
+    at = job["below"] - _whole_pages(_page(job, arch, job["below"]))
+    page = _page(job, arch, at)
     _rehearse(job, arch)
     for tid in _candidates(job, arch):
         if time.monotonic() > deadline or len(tries) >= 4:
@@ -146,7 +153,7 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
         last = False
         try:
             with visit:
-                _inject(visit, job, arch, page_bytes)
+                _inject(visit, job, arch, at, page)
         except CodeRefused as fault:  # by the process, whichever thread asks
             report["says"], report["action"] = str(fault), _RUN
             last = True

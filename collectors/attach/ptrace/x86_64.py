@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from operator import itemgetter
 
 from collectors.attach.ptrace import calls
 
@@ -39,6 +40,7 @@ _NAMES = (
     "fs_base gs_base ds es fs gs"
 ).split()
 _REGISTERS = struct.Struct("<27Q")
+_in_order = itemgetter(*_NAMES)
 _CONTEXT = struct.Struct("<QQQiiQ 18Q 4H 5Q 8Q Q")
 _RED_ZONE = 128
 _FX_MAGIC, _END_MAGIC = 0x46505853, 0x46505845
@@ -98,8 +100,7 @@ def save(tid: int) -> State:
 
 
 def load_general(tid: int, general: dict[str, int]) -> None:
-    packed = _REGISTERS.pack(*(general[name] for name in _NAMES))
-    calls.set_registers(tid, calls.NT_PRSTATUS, packed)
+    calls.set_registers(tid, calls.NT_PRSTATUS, _REGISTERS.pack(*_in_order(general)))
 
 
 def put_back(tid: int, state: State) -> None:
@@ -211,18 +212,31 @@ def aim_return(state: State, frame: Frame, restore: int) -> dict[str, int]:
 
 def syscall_number(tid: int) -> int:
     """The system call at whose door the thread stands."""
-    return _peek(tid)["orig_rax"]
+    return _register(tid, "orig_rax")
 
 
 def syscall_result(tid: int) -> int:
     """What a system call returned, negative for an error number."""
-    value = _peek(tid)["rax"]
+    value = _register(tid, "rax")
     return value - (1 << 64) if value >> 63 else value
 
 
 def call_result(pid: int, tid: int, frame: Frame) -> int:
     """What the C function returned, as a signed 32-bit int."""
     return int(struct.unpack("<i", calls.read_memory(pid, frame.slot, 4))[0])
+
+
+def returns_alone(state: State) -> bool:
+    """Whether the way back alone leaves the thread exactly as it was.
+
+    Not when it was in a system call: one with a time limit would end in EINTR.
+    """
+    return state.general["orig_rax"] == _NO_CALL
+
+
+def _register(tid: int, name: str) -> int:
+    packed = calls.registers(tid, calls.NT_PRSTATUS)
+    return int(struct.unpack_from("<Q", packed, 8 * _NAMES.index(name))[0])
 
 
 def _peek(tid: int) -> dict[str, int]:

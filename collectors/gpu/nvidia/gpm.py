@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+import time
 from typing import Any
 
 from brrrtop.model.vocabulary import Metric
@@ -75,15 +75,11 @@ class GpmSampler:
         """What this device answers, as far as is known."""
         return frozenset(METRICS[one][0] for one in self._wanted) if self.supported else frozenset()
 
-    def sample(self, now_ns: Callable[[], int]) -> list[tuple[Metric, float]]:
-        """The means since the call before; empty for the first, a refused or a too early one.
-
-        Args:
-            now_ns: A monotonic clock.
-        """
+    def sample(self) -> list[tuple[Metric, float]]:
+        """The means since the call before; empty for the first, a refused or a too early one."""
         if not self.supported:
             return []
-        if self._held_ns and now_ns() - self._held_ns < LEAST_WINDOW_NS:
+        if self._held_ns and time.monotonic_ns() - self._held_ns < LEAST_WINDOW_NS:
             return []
         taken = self._ask.ask("gpm sample", self._take)
         if taken is None:
@@ -91,7 +87,7 @@ class GpmSampler:
             self._held_ns = 0  # what is held is too old to be a neighbour
             return []
         self.says = None
-        at_ns = now_ns()
+        at_ns = time.monotonic_ns()
         before_ns, self._held_ns = self._held_ns, at_ns
         self._held, self._fresh = self._fresh, self._held
         if not before_ns:

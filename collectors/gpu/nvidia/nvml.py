@@ -104,9 +104,8 @@ def text(value: Any) -> str:
 class Questions:
     """Asks about one device, and remembers what needs no further asking."""
 
-    def __init__(self, nvml: Any, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
-        self._now_ns = now_ns
         self._not_before_ns: dict[str, int] = {}
         self._faults: dict[str, int] = {}
         self._took_ns: dict[str, deque[int]] = {}
@@ -121,19 +120,19 @@ class Questions:
         """Whether `key` would be asked right now."""
         if self.lost is not None or key in self.absent:
             return False
-        return self._now_ns() >= self._not_before_ns.get(key, 0)
+        return time.monotonic_ns() >= self._not_before_ns.get(key, 0)
 
     def ask(self, key: str, question: Callable[[], T]) -> T | None:
         """The answer, or None when there is none now (or never: then this never asks again)."""
         if not self.may(key):
             return None
-        began_ns = self._now_ns()
+        began_ns = time.monotonic_ns()
         try:
             answer = question()
         except self._nvml.NVMLError as fault:
             self.remember(key, code_of(fault), str(fault))
             return None
-        ended_ns = self._now_ns()
+        ended_ns = time.monotonic_ns()
         took = self._took_ns.setdefault(key, deque(maxlen=3))
         took.append(ended_ns - began_ns)
         if len(took) > 1:  # the first may be cold, any one may have been preempted
@@ -144,7 +143,7 @@ class Questions:
 
     def rest(self, key: str, duration_ns: int) -> None:
         """Leaves `key` alone for that long."""
-        self._not_before_ns[key] = self._now_ns() + duration_ns
+        self._not_before_ns[key] = time.monotonic_ns() + duration_ns
 
     def remember(self, key: str, code: int, says: str) -> None:
         """Takes note of a question that got `code` (an `nvmlReturn_t`) for an answer."""

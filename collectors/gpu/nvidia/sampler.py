@@ -40,14 +40,12 @@ class DeviceSampler:
         nvml: Any,
         device: NvmlDevice,
         trainer: int | None = None,
-        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._nvml = nvml
         self._device = device
         self._trainer = trainer
-        self._now_ns = now_ns
         self._due_ns: dict[str, int] = {}
-        self.questions = Questions(nvml, now_ns)
+        self.questions = Questions(nvml)
         self.gpm = GpmSampler(nvml, device, self.questions)
         self.tenants: Tenants | None = None
         self._power = FieldReader(
@@ -87,7 +85,7 @@ class DeviceSampler:
         return events
 
     def _is_due(self, what: str, every_ns: int) -> bool:
-        now_ns = self._now_ns()
+        now_ns = time.monotonic_ns()
         if now_ns < self._due_ns.get(what, 0):
             return False
         self._due_ns[what] = now_ns + every_ns
@@ -95,7 +93,7 @@ class DeviceSampler:
 
     def fast(self) -> list[Reading]:
         """GPM's means since the call before."""
-        return self.gpm.sample(self._now_ns)
+        return self.gpm.sample()
 
     def sample(self) -> list[Reading]:
         """Everything else that is due and answers."""
@@ -163,7 +161,7 @@ class DeviceSampler:
             return readings  # the counters are the whole board's
         carried = self.gpm.metrics
         spared = [field for field, (metric, _) in _TRAFFIC.items() if metric in carried]
-        at_ns = self._now_ns()
+        at_ns = time.monotonic_ns()
         for field, count in self._traffic.values(spared).items():
             metric, unit = _TRAFFIC[field]
             rate = self._rates[field].per_s(at_ns, count)

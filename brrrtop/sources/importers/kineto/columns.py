@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +14,7 @@ from brrrtop.model.tables import I8, Bool
 from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.sources.importers.kineto import names as kineto_names
 from brrrtop.sources.importers.kineto import times
-from brrrtop.sources.importers.kineto.events import ABSENT, Args, Event
+from brrrtop.sources.importers.kineto.events import ABSENT, THREES, Args, Event
 
 Array = npt.NDArray[Any]
 
@@ -41,6 +41,21 @@ CATEGORIES = {
     "cpu_instant_event": MEMORY,
 }
 _MOST_CATEGORIES = 1_000
+ON_DEVICE = frozenset({KERNEL, COPY})
+FROM_OPS = frozenset({KERNEL, COPY, CALL, OP})
+"""What an op launched, or is one itself: these have an external id."""
+_ACTIVITY = ("device", "stream", "correlation", "graph")
+COLUMNS: dict[int, tuple[str, ...]] = {
+    KERNEL: (*_ACTIVITY, "registers", "shared_bytes", "graph_node", "channel"),
+    COPY: (*_ACTIVITY, "size_bytes"),
+    CALL: ("correlation",),
+    OP: ("sequence", "forward_tid"),
+    RANGE: (),
+    OVERHEAD: (),
+    FRAME: (),
+    MEMORY: ("device_type", "memory_device", "address", "memory_bytes", "allocated", "reserved"),
+}
+"""Integer arguments (`Args`) that become columns of the same name, by kind of event."""
 
 _cat, _name, _tid, _ts, _dur = (attrgetter(a) for a in ("cat", "name", "tid", "ts_us", "dur_us"))
 _args, _pid = attrgetter("args"), attrgetter("pid")
@@ -156,20 +171,11 @@ class Collected:
         starts, spans = self._times(events, exact)
         spans[codes == MEMORY] = 0
         batches = []
-        for code, columns in (
-            (KERNEL, self._kernels),
-            (COPY, self._copies),
-            (CALL, self._calls),
-            (OP, self._ops),
-            (RANGE, self._ranges),
-            (OVERHEAD, self._ranges),
-            (FRAME, self._ranges),
-            (MEMORY, self._memory),
-        ):
+        for code in COLUMNS:
             rows = np.flatnonzero(codes == code)
             if not len(rows):
                 continue
-            batch = columns([events[row] for row in rows.tolist()])
+            batch = self._batch(code, [events[row] for row in rows.tolist()])
             batch["start_ns"] = starts[rows]
             batch["end_ns"] = starts[rows] + spans[rows]
             good = (spans[rows] >= 0) & (spans[rows] <= LONGEST_NS) & (starts[rows] != times.BAD)
@@ -202,95 +208,35 @@ class Collected:
                 return times.from_text(starts), np.where(absent, -1, spans_ns)
         return times.from_us(starts_us), times.from_us(spans_us)
 
-    def _name_ids(self, events: Sequence[Event]) -> I8:
-        return np.fromiter(map(self.names.__getitem__, map(_name, events)), np.int64, len(events))
-
-    def _tids(self, events: Sequence[Event]) -> I8:
-        return np.fromiter(map(self.threads.__getitem__, map(_tid, events)), np.int64, len(events))
-
-    def _processes(self, events: Sequence[Event]) -> I8:
-        several = set(map(_pid, events))
-        if len(several) == 1:
-            return np.full(len(events), self.processes[several.pop()], np.int64)
-        return np.fromiter(
-            map(self.processes.__getitem__, map(_pid, events)), np.int64, len(events)
-        )
-
-    def _externals(self, args: Sequence[Args]) -> I8:
-        return _column(args, "external") | _column(args, "old_external")
-
-    def _activity(self, events: list[Event], args: list[Args]) -> dict[str, Array]:
-        devices = _column(args, "device")
-        if (devices < 0).any():
-            pids = [e.pid if isinstance(e.pid, int) and 0 <= e.pid < 1024 else 0 for e in events]
-            devices = np.where(devices < 0, np.array(pids, np.int64), devices)
-        return {
-            "name_id": self._name_ids(events),
-            "device": devices,
-            "stream": _column(args, "stream"),
-            "correlation": _column(args, "correlation"),
-            "external": self._externals(args),
-            "graph": _column(args, "graph"),
-        }
-
-    def _kernels(self, events: list[Event]) -> dict[str, Array]:
+    def _batch(self, code: int, events: list[Event]) -> dict[str, Array]:
+        """Columns of events of one kind, without their times."""
         args = list(map(_args, events))
-        return {
-            **self._activity(events, args),
-            "grid": np.array([a.grid for a in args], np.int64),
-            "block": np.array([a.block for a in args], np.int64),
-            "registers": _column(args, "registers"),
-            "shared_bytes": _column(args, "shared_bytes"),
-            "graph_node": _column(args, "graph_node"),
-            "channel": _column(args, "channel"),
-        }
+        batch: dict[str, Array] = {"name_id": _numbers(self.names, map(_name, events), len(events))}
+        if code not in ON_DEVICE:
+            batch["tid"] = _numbers(self.threads, map(_tid, events), len(events))
+            batch["pid"] = _numbers(self.processes, map(_pid, events), len(events))
+        batch |= {name: _column(args, name) for name in COLUMNS[code]}
+        if code in FROM_OPS:
+            batch["external"] = _column(args, "external") | _column(args, "old_external")
+        if code in ON_DEVICE and (batch["device"] < 0).any():
+            pids = [device_of_pid(event.pid) for event in events]
+            batch["device"] = np.where(batch["device"] < 0, np.array(pids), batch["device"])
+        if code == KERNEL:
+            batch |= {key: np.array([getattr(a, key) for a in args], np.int64) for key in THREES}
+        if code in (CALL, OP):
+            self.pids[events[0].pid]
+        if code == OP:
+            batch["signature"] = self._signatures_of(events, args)
+        return batch
 
-    def _copies(self, events: list[Event]) -> dict[str, Array]:
-        args = list(map(_args, events))
-        return {**self._activity(events, args), "size_bytes": _column(args, "size_bytes")}
-
-    def _calls(self, events: list[Event]) -> dict[str, Array]:
-        args = list(map(_args, events))
-        self.pids[events[0].pid]
-        return {
-            "name_id": self._name_ids(events),
-            "tid": self._tids(events),
-            "pid": self._processes(events),
-            "correlation": _column(args, "correlation"),
-            "external": self._externals(args),
-        }
-
-    def _ops(self, events: list[Event]) -> dict[str, Array]:
-        args = list(map(_args, events))
-        names = list(map(_name, events))
+    def _signatures_of(self, events: list[Event], args: list[Args]) -> I8:
+        keys: list[Any] = [(event.name, b"", b"", b"", b"") for event in events]
         shaped = [a.dims is not ABSENT or a.types is not ABSENT for a in args]
-        keys: list[Any] = [(name, b"", b"", b"", b"") for name in names]
         for row in np.flatnonzero(shaped).tolist():
             a = args[row]
             texts = bytes(a.dims), bytes(a.types), bytes(a.concrete), bytes(a.strides)
-            keys[row] = (names[row], *texts)
-        self.pids[events[0].pid]
-        return {
-            "name_id": self._name_ids(events),
-            "tid": self._tids(events),
-            "pid": self._processes(events),
-            "external": self._externals(args),
-            "signature": np.fromiter(map(self.signatures.__getitem__, keys), np.int64, len(keys)),
-            "sequence": _column(args, "sequence"),
-            "forward_tid": _column(args, "forward_tid"),
-        }
-
-    def _ranges(self, events: list[Event]) -> dict[str, Array]:
-        return {
-            "name_id": self._name_ids(events),
-            "tid": self._tids(events),
-            "pid": self._processes(events),
-        }
-
-    def _memory(self, events: list[Event]) -> dict[str, Array]:
-        args = list(map(_args, events))
-        keys = ("device_type", "memory_device", "address", "memory_bytes", "allocated", "reserved")
-        return {**self._ranges(events), **{key: _column(args, key) for key in keys}}
+            keys[row] = (events[row].name, *texts)
+        return _numbers(self.signatures, keys, len(keys))
 
     def split_ranges(self, ops: dict[str, Array]) -> tuple[dict[str, Array], dict[str, Array]]:
         """Ops that are ops, and ranges that old traces file under ops."""
@@ -302,6 +248,15 @@ class Collected:
             return ops, {}
         ranges = {key: ops[key][named] for key in ("name_id", "tid", "pid", "start_ns", "end_ns")}
         return {key: column[~named] for key, column in ops.items()}, ranges
+
+
+def device_of_pid(pid: Any) -> int:
+    """Old traces tell a device by the process of its events."""
+    return pid if isinstance(pid, int) and 0 <= pid < 1024 else 0
+
+
+def _numbers(known: dict[Any, int], keys: Iterable[Any], count: int) -> I8:
+    return np.fromiter(map(known.__getitem__, keys), np.int64, count)
 
 
 def _column(args: Sequence[Args], name: str) -> I8:

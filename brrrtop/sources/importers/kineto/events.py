@@ -80,7 +80,13 @@ _LONE_HIGH = re.compile(rb"(?<!\\)((?:\\\\)*)\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u
 _LONE_LOW = re.compile(
     rb"(?<!\\u[dD][89abAB][0-9a-fA-F]{2})(?<!\\)((?:\\\\)*)\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-_INT_ARGS = {f.encode_name: f.name for f in msgspec.structs.fields(Args) if f.type is int}
+_FIELDS = msgspec.structs.fields(Args)
+KEYS = {f.name: f.encode_name for f in _FIELDS}
+"""By the name of an argument here: its key in a trace."""
+INTEGERS: dict[str, int] = {f.name: f.default for f in _FIELDS if f.type is int}
+"""Arguments that are integers, with what stands where one is absent."""
+RAW = tuple(f.name for f in _FIELDS if f.type is Raw)
+THREES = ("grid", "block")
 
 
 class Torn(Exception):
@@ -202,20 +208,15 @@ def _tidied_args(found: Any) -> Args:
     if not isinstance(found, dict):
         return Args()
     good: dict[str, Any] = {
-        name: value for key, name in _INT_ARGS.items() if _fits(value := found.get(key))
+        name: value for name in INTEGERS if _fits(value := found.get(KEYS[name]))
     }
-    for key in ("grid", "block"):
+    for key in THREES:
         value = found.get(key)
         if isinstance(value, list) and len(value) == 3 and all(map(_fits, value)):
             good[key] = tuple(value)
-    for key, name in (
-        ("Input Dims", "dims"),
-        ("Input type", "types"),
-        ("Concrete Inputs", "concrete"),
-        ("Input Strides", "strides"),
-    ):
-        if isinstance(found.get(key), list):
-            good[name] = Raw(msgspec.json.encode(found[key]))
+    for name in RAW:
+        if isinstance(found.get(KEYS[name]), list):
+            good[name] = Raw(msgspec.json.encode(found[KEYS[name]]))
     return Args(**good)
 
 

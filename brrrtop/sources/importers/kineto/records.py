@@ -20,7 +20,7 @@ from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
 from brrrtop.sources.importers.kineto import details, rocm, stacks
 from brrrtop.sources.importers.kineto import marks as kineto_marks
 from brrrtop.sources.importers.kineto import names as kineto_names
-from brrrtop.sources.importers.kineto.columns import Collected
+from brrrtop.sources.importers.kineto.columns import COLUMNS, Collected
 from brrrtop.sources.importers.kineto.joins import in_u32, op_of_launch, told_apart
 from brrrtop.sources.importers.kineto.marks import filled, rows_of
 from brrrtop.sources.importers.kineto.processes import part_processes
@@ -148,10 +148,8 @@ def _silent(signatures: I8, positions: I8) -> int:
 
 
 def _empty() -> Columns:
-    ids = ("name_id", "tid", "pid", "device", "stream", "correlation", "external", "graph", "registers",
-           "shared_bytes", "graph_node", "channel", "size_bytes", "signature", "start_ns",
-           "end_ns", "sequence", "forward_tid", "device_type", "memory_device", "address",
-           "memory_bytes", "allocated", "reserved")  # fmt: skip
+    ids = ["name_id", "tid", "pid", "external", "signature", "start_ns", "end_ns"]
+    ids += [name for columns in COLUMNS.values() for name in columns]
     columns: Columns = {key: np.zeros(0, np.int64) for key in ids}
     return {**columns, "grid": np.zeros((0, 3), np.int64), "block": np.zeros((0, 3), np.int64)}
 

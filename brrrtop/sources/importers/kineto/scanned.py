@@ -13,81 +13,36 @@ from brrrtop.sources.importers.kineto import scanner
 from brrrtop.sources.importers.kineto.columns import (
     CALL,
     CATEGORIES,
-    COPY,
-    FRAME,
+    COLUMNS,
+    FROM_OPS,
     KERNEL,
     MEMORY,
+    ON_DEVICE,
     OP,
-    OVERHEAD,
-    RANGE,
     Array,
     Collected,
+    device_of_pid,
 )
+from brrrtop.sources.importers.kineto.events import INTEGERS, KEYS, RAW, THREES
 
-_TIMES = {"start": scanner.START, "span": scanner.SPAN, "name": scanner.NAME}
 _MOST_ROWS = 1 << 15
 """Of one table, before they are taken out of the scanner: few enough to stay in the cache."""
-_INTEGERS = {
-    "External id": 0,
-    "external id": 0,
-    "device": -1,
-    "stream": 0,
-    "correlation": 0,
-    "registers per thread": 0,
-    "shared memory": 0,
-    "bytes": 0,
-    "graph id": 0,
-    "graph node id": 0,
-    "channel": 0,
-    "Sequence number": -1,
-    "Fwd thread id": 0,
-    "Device Type": 0,
-    "Device Id": -1,
-    "Addr": 0,
-    "Bytes": 0,
-    "Total Allocated": -1,
-    "Total Reserved": -1,
-}
-_MEMORY_COLUMNS = {
-    "Device Type": "device_type",
-    "Device Id": "memory_device",
-    "Addr": "address",
-    "Bytes": "memory_bytes",
-    "Total Allocated": "allocated",
-    "Total Reserved": "reserved",
-}
-_THREES = ("grid", "block")
-_RAW = ("Input Dims", "Input type", "Concrete Inputs", "Input Strides")
-_ACTIVITY = {"process": scanner.PROCESS, **dict.fromkeys(
-    ("device", "stream", "correlation", "External id", "external id", "graph id"), -1
-)}  # fmt: skip
-"""Slots by name; -1: the one of the argument of that name."""
-_KERNEL = dict.fromkeys(("registers per thread", "shared memory", "graph node id", "channel"), -1)
-_EXTERNAL = {"thread": scanner.THREAD, "External id": -1, "external id": -1}
-_TABLES: dict[int, dict[str, int]] = {
-    KERNEL: {**_TIMES, **_ACTIVITY, **_KERNEL},
-    COPY: {**_TIMES, **_ACTIVITY, "bytes": -1},
-    CALL: {**_TIMES, **_EXTERNAL, "process": scanner.PROCESS, "correlation": -1},
-    OP: {
-        **_TIMES,
-        **_EXTERNAL,
-        "process": scanner.PROCESS,
-        "signature": scanner.SIGNATURE,
-        "Sequence number": -1,
-        "Fwd thread id": -1,
-    },
-    RANGE: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
-    OVERHEAD: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
-    FRAME: {**_TIMES, "thread": scanner.THREAD, "process": scanner.PROCESS},
-    MEMORY: {
-        **_TIMES,
-        "thread": scanner.THREAD,
-        "process": scanner.PROCESS,
-        **dict.fromkeys(_MEMORY_COLUMNS, -1),
-    },
-}
 
 
+def _slots(table: int) -> dict[str, int]:
+    """What the scanner keeps of a kind of event, by name; -1: the slot of the argument of that name."""
+    slots = {
+        "start": scanner.START, "span": scanner.SPAN, "name": scanner.NAME,
+        "process": scanner.PROCESS, **dict.fromkeys(COLUMNS[table], -1),
+    }  # fmt: skip
+    if table not in ON_DEVICE:
+        slots["thread"] = scanner.THREAD
+    if table in FROM_OPS:
+        slots |= {"external": -1, "old_external": -1}
+    return slots | {"signature": scanner.SIGNATURE} if table == OP else slots
+
+
+_TABLES = {table: _slots(table) for table in COLUMNS}
 _SMALL = {"name_id", "tid", "signature", "correlation", "external", "device", "stream", "graph",
           "grid", "block", "registers"}  # fmt: skip
 """What has more than 32 bits in few traces, and in none of the others anywhere."""
@@ -125,7 +80,8 @@ class Scanned:
     """Runs of events, read by the scanner, into what was collected."""
 
     def __init__(self, library: Any, collected: Collected) -> None:
-        self._scanner = scanner.Scanner(library, _INTEGERS, _THREES, _RAW)
+        integers = {KEYS[name]: absent for name, absent in INTEGERS.items()}
+        self._scanner = scanner.Scanner(library, integers, THREES, [KEYS[name] for name in RAW])
         self._collected = collected
         self._tokens: list[Any] = []
         self._signatures: list[tuple[Any, ...]] = []
@@ -135,10 +91,11 @@ class Scanned:
         for table, columns in _TABLES.items():
             names = [name for name, code in CATEGORIES.items() if code == table]
             slots = [
-                self._scanner.slots[key] if slot < 0 else slot for key, slot in columns.items()
+                self._scanner.slots[KEYS[name]] if slot < 0 else slot
+                for name, slot in columns.items()
             ]
             if table == KERNEL:
-                for key in _THREES:
+                for key in THREES:
                     slots += range(self._scanner.slots[key], self._scanner.slots[key] + 3)
             self._scanner.keep(table, names, slots)
         collected.scan = self.take
@@ -184,23 +141,20 @@ class Scanned:
         if "thread" in rows:
             batch["tid"] = self._ids(self._threads, rows["thread"], self._collected.threads)
             batch["pid"] = self._ids(self._processes, rows["process"], self._collected.processes)
-        if table in (KERNEL, COPY):
-            batch |= self._activity(rows)
+        batch |= {name: rows[name] for name in COLUMNS[table]}
+        if table in FROM_OPS:
+            batch["external"] = rows["external"] | rows["old_external"]
+        if table in ON_DEVICE and (rows["device"] < 0).any():
+            pids = np.array([device_of_pid(token) for token in self._tokens], np.int64)
+            batch["device"] = np.where(rows["device"] < 0, pids[rows["process"]], rows["device"])
         if table in (CALL, OP):
             self._collected.pids[self._tokens[int(rows["process"][0])]]
-            batch["external"] = rows["External id"] | rows["external id"]
         if table == KERNEL:
-            batch |= _kernel(rows, columns[len(rows) :])
-        elif table == COPY:
-            batch["size_bytes"] = rows["bytes"]
-        elif table == CALL:
-            batch["correlation"] = rows["correlation"]
+            sizes = columns[len(rows) :]
+            batch |= {"grid": np.stack(sizes[:3], axis=1), "block": np.stack(sizes[3:], axis=1)}
         elif table == OP:
             batch["signature"] = self._of_signatures(rows["signature"])
-            batch["sequence"] = rows["Sequence number"]
-            batch["forward_tid"] = rows["Fwd thread id"]
         elif table == MEMORY:
-            batch |= {column: rows[key] for key, column in _MEMORY_COLUMNS.items()}
             spans = np.zeros_like(spans)  # an allocation is a point
         batch["start_ns"], batch["end_ns"] = starts, starts + spans
         for key in _SMALL & batch.keys():
@@ -213,27 +167,3 @@ class Scanned:
     def _of_signatures(self, column: I8) -> I8:
         known = self._collected.signatures
         return self._calls.of(column, len(self._signatures), lambda n: known[self._signatures[n]])
-
-    def _activity(self, rows: dict[str, I8]) -> dict[str, Array]:
-        devices = rows["device"]
-        if (devices < 0).any():
-            pids = [t if isinstance(t, int) and 0 <= t < 1024 else 0 for t in self._tokens]
-            devices = np.where(devices < 0, np.array(pids, np.int64)[rows["process"]], devices)
-        return {
-            "device": devices,
-            "stream": rows["stream"],
-            "correlation": rows["correlation"],
-            "external": rows["External id"] | rows["external id"],
-            "graph": rows["graph id"],
-        }
-
-
-def _kernel(rows: dict[str, I8], sizes: list[I8]) -> dict[str, Array]:
-    return {
-        "grid": np.stack(sizes[:3], axis=1),
-        "block": np.stack(sizes[3:], axis=1),
-        "registers": rows["registers per thread"],
-        "shared_bytes": rows["shared memory"],
-        "graph_node": rows["graph node id"],
-        "channel": rows["channel"],
-    }

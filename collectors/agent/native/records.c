@@ -1,4 +1,4 @@
-#include "walk.h"
+#include "records.h"
 
 #include <string.h>
 
@@ -11,20 +11,20 @@
 
 #define NAME_CELLS 4096u
 
-struct walk_counts walked;
+struct record_counts records_seen;
 static struct {
     const char *pointer;
     uint32_t id;
 } name_cells[NAME_CELLS];
 static int64_t earliest, latest = INT64_MAX;
 
-void walk_bounds(int64_t earliest_ns, int64_t latest_ns)
+void records_bounds(int64_t earliest_ns, int64_t latest_ns)
 {
     earliest = earliest_ns;
     latest = latest_ns;
 }
 
-void walk_forget_names(void) { memset(name_cells, 0, sizeof name_cells); }
+void records_forget_names(void) { memset(name_cells, 0, sizeof name_cells); }
 
 static inline uint8_t u8_at(const uint8_t *p) { return *p; }
 
@@ -61,26 +61,26 @@ static inline bool times_good(int64_t start, int64_t end, uint32_t graph)
     if (__builtin_expect(start >= earliest && start <= end && end <= latest && start > 0, 1))
         return true;
     if (start == 0 || end == 0) {
-        walked.zero_timestamps++;
-        walked.zero_in_graphs += graph != 0;
+        records_seen.zero_timestamps++;
+        records_seen.zero_in_graphs += graph != 0;
     } else {
-        walked.wrong_clock++;
+        records_seen.wrong_clock++;
     }
     coverage_taint();
     return false;
 }
 
-static inline void walk_kernel(const uint8_t *record)
+static inline void convert_kernel(const uint8_t *record)
 {
     int64_t start = i64_at(record + KERNEL_START), end = i64_at(record + KERNEL_END);
     uint32_t graph = u32_at(record + KERNEL_GRAPH);
-    walked.launched_kernels += graph == 0;
-    walked.graph_kernels += graph != 0;
+    records_seen.launched_kernels += graph == 0;
+    records_seen.graph_kernels += graph != 0;
     correlation_kernel(u32_at(record + KERNEL_CORRELATION));
     if (!times_good(start, end, graph))
         return;
     uint32_t device = u32_at(record + KERNEL_DEVICE), stream = u32_at(record + KERNEL_STREAM);
-    walked.kernels++;
+    records_seen.kernels++;
     coverage_add(device, stream, start, end);
     uint32_t name_id = kernel_name(record);
     struct wire_kernel *out = lane_next(LANE_KERNELS, sizeof *out);
@@ -106,14 +106,14 @@ static void put_copy(struct wire_copy copy)
 {
     if (!times_good(copy.start_ns, copy.end_ns, copy.graph))
         return;
-    walked.copies++;
+    records_seen.copies++;
     coverage_add((uint32_t)copy.device, copy.stream, copy.start_ns, copy.end_ns);
     struct wire_copy *out = lane_next(LANE_COPIES, sizeof *out);
     if (out != NULL)
         *out = copy;
 }
 
-static void walk_memcpy(const uint8_t *record, bool peer)
+static void convert_memcpy(const uint8_t *record, bool peer)
 {
     put_copy((struct wire_copy){
         .start_ns = i64_at(record + MEMCPY_START),
@@ -130,7 +130,7 @@ static void walk_memcpy(const uint8_t *record, bool peer)
     });
 }
 
-static void walk_memset(const uint8_t *record)
+static void convert_memset(const uint8_t *record)
 {
     put_copy((struct wire_copy){
         .start_ns = i64_at(record + MEMSET_START),
@@ -144,7 +144,7 @@ static void walk_memset(const uint8_t *record)
     });
 }
 
-static inline void walk_call(const uint8_t *record, bool driver)
+static inline void convert_call(const uint8_t *record, bool driver)
 {
     const struct call_row *row = call_row(driver, u32_at(record + API_CBID));
     if (row == NULL)
@@ -153,8 +153,8 @@ static inline void walk_call(const uint8_t *record, bool driver)
     if (!times_good(start, end, 0))
         return;
     uint32_t failed = u32_at(record + API_RESULT);
-    walked.calls++;
-    walked.graph_launches += row->call_class == CALL_GRAPH_LAUNCH;
+    records_seen.calls++;
+    records_seen.graph_launches += row->call_class == CALL_GRAPH_LAUNCH;
     uint32_t correlation = u32_at(record + API_CORRELATION);
     if (failed == 0)
         correlation_call(correlation, driver,
@@ -162,9 +162,9 @@ static inline void walk_call(const uint8_t *record, bool driver)
                    : row->call_class == CALL_GRAPH_LAUNCH ? PAIRS_GRAPH
                                                           : PAIRS_OTHER);
     /* A driver call made by a runtime call has its id and ends just before it. */
-    if (row->call_class == CALL_LAUNCH && failed == 0 && correlation != walked.last_launch) {
-        walked.launches++;
-        walked.last_launch = correlation;
+    if (row->call_class == CALL_LAUNCH && failed == 0 && correlation != records_seen.last_launch) {
+        records_seen.launches++;
+        records_seen.last_launch = correlation;
     }
     struct wire_call *out = lane_next(LANE_CALLS, sizeof *out);
     if (out == NULL)
@@ -178,14 +178,14 @@ static inline void walk_call(const uint8_t *record, bool driver)
     out->flags = (uint16_t)((driver ? CALL_FLAG_DRIVER : 0) | (failed ? CALL_FLAG_FAILED : 0));
 }
 
-bool walk_arrived(const struct walk_counts *since, bool graphs)
+bool records_arrived(const struct record_counts *since, bool graphs)
 {
     if (!graphs)
         return correlation_pending() == 0;
-    return walked.launched_kernels - since->launched_kernels >= walked.launches - since->launches;
+    return records_seen.launched_kernels - since->launched_kernels >= records_seen.launches - since->launches;
 }
 
-void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t valid)
+void records_buffer(const struct strides *strides, const uint8_t *buffer, size_t valid)
 {
     size_t at = 0;
     while (at + 8 <= valid) {
@@ -193,29 +193,29 @@ void walk_buffer(const struct strides *strides, const uint8_t *buffer, size_t va
         uint32_t kind = u32_at(record);
         uint32_t stride = kind < KIND_LIMIT ? strides->bytes[kind] : 0;
         if (__builtin_expect(stride == 0 || at + stride > valid, 0)) {
-            walked.unknown_kinds++;
+            records_seen.unknown_kinds++;
             coverage_taint();
             return;
         }
         switch (kind) {
         case KIND_CONCURRENT_KERNEL:
         case KIND_KERNEL:
-            walk_kernel(record);
+            convert_kernel(record);
             break;
         case KIND_RUNTIME:
-            walk_call(record, false);
+            convert_call(record, false);
             break;
         case KIND_DRIVER:
-            walk_call(record, true);
+            convert_call(record, true);
             break;
         case KIND_MEMCPY:
-            walk_memcpy(record, false);
+            convert_memcpy(record, false);
             break;
         case KIND_MEMCPY2:
-            walk_memcpy(record, true);
+            convert_memcpy(record, true);
             break;
         case KIND_MEMSET:
-            walk_memset(record);
+            convert_memset(record);
             break;
         }
         at += stride;

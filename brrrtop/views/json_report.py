@@ -1,7 +1,7 @@
-"""A snapshot as JSON (schema `brrrtop.report/1`) or plain text. The second view; computes nothing.
+"""A snapshot as JSON, schema `brrrtop.report/1`. Computes nothing.
 
 The JSON's keys are a contract: fields may be added, none changes its meaning without a new
-schema number. What nobody measured is `null`. The text has no escape codes and fits 80 columns.
+schema number. What nobody measured is `null`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.views import comparison as compare_text
 from brrrtop.views import ranks as ranks_view
 from brrrtop.views import tables
-from brrrtop.views.text import to_text as to_text
 
 SCHEMA = "brrrtop.report/1"
 _EVENTS = 50

@@ -1,0 +1,104 @@
+"""What annoyed somebody who kept the screen open over ssh: stale pictures, toasts in the way, cut words."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from textual.notifications import Notification
+from textual.widgets import Input
+
+from brrrtop.cli.show import flowed
+from brrrtop.exporters.html import page
+from brrrtop.model.snapshot import Event
+from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables.event_line import event_lines
+from brrrtop.tui.widgets.advice import shortened
+from tests.tui import snapshots
+from tests.tui.shown import Shown, shown
+
+
+async def test_the_main_screen_is_not_the_old_one_after_another_was_open() -> None:
+    newer = replace(snapshots.replayed(), progress=0.73)
+    async with shown(replace(snapshots.replayed(), progress=0.4), newer) as screen:
+        await screen.press("a")
+        screen.advance()
+        await screen.until("replay 73%")
+        assert "replay 73%" in (await screen.press("escape")).splitlines()[0]
+
+
+@pytest.mark.parametrize("goes_on", [("escape",), ("l",), ("slash",), ("colon",)])
+async def test_a_toast_goes_when_somebody_goes_on(goes_on: tuple[str, ...]) -> None:
+    async with shown(snapshots.snapshot(), size=(80, 24), notifications=True) as screen:
+        await screen.press("a")
+        screen.app.say("words " * 30)
+        await screen.settle()
+        assert _toasts(screen.app) == 1
+        await screen.press(*goes_on)
+        assert _toasts(screen.app) == 0
+
+
+def _toasts(app: object) -> int:
+    notifications: list[Notification] = list(app._notifications)  # type: ignore[attr-defined]
+    return len(notifications)
+
+
+def test_an_event_of_this_very_moment_is_now() -> None:
+    says = [
+        event_lines(Event(t_ns, "agent", "ready"), 5_000_000_000, Palette(), 80)[0].plain
+        for t_ns in (5_000_000_000, 3_000_000_000)
+    ]
+    assert "0 ns" not in says[0]
+    assert says[0].split() == ["now", "agent", "ready"]
+    assert says[0].index("agent") == says[1].index("agent")
+
+
+def test_a_headline_is_cut_at_a_clause_and_not_within_a_number() -> None:
+    says = "92% of the time the GPU waits for the next batch, 109 ms each time"
+    assert shortened(says, 52) == "92% of the time the GPU waits for the next batch"
+    assert shortened(says, 80) == says
+    assert shortened(says, 30) == says, "no clause fits: cut as ever"
+
+
+def test_parting_lines_break_between_words_and_commands_not_at_all() -> None:
+    line = "  try: " + "DataLoader(..., num_workers=4, persistent_workers=True); " * 4
+    parts = flowed(line, 60)
+    assert len(parts) > 1 and max(map(len, parts)) <= 60
+    assert " ".join(" ".join(parts).split()) == " ".join(line.split())
+    assert all(part.startswith(" ") for part in parts)
+    again = "  again: brrrtop replay " + "x" * 100
+    assert flowed(again, 60) == [again]
+
+
+async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path: Path) -> None:
+    path = tmp_path / "screen.svg"
+    async with shown(snapshots.snapshot(), can=frozenset(), size=(200, 60)) as screen:
+        assert "a picture of this screen" in await screen.press("S")
+        await _named(screen, path)
+        await screen.until("saved ")
+        await _named(screen, path, "S")
+        await screen.until("is there already")
+    words = "".join(ET.fromstring(path.read_text("utf-8")).itertext()).replace("\xa0", " ")
+    assert "OVERHEAD-BOUND" in words and "Enter saves" not in words
+    assert "url(" not in path.read_text("utf-8").replace("url(#", ""), "nothing from the network"
+
+
+async def test_the_report_is_saved_as_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    async with shown(snapshots.snapshot(), can=frozenset(), size=(120, 40)) as screen:
+        assert ".html" not in await screen.press("S"), "nobody makes a page here"
+        await screen.press("escape")
+        screen.app._page = page
+        assert ".html" in await screen.press("S")
+        await _named(screen, path)
+        await screen.until("saved ")
+        snapshot = screen.app.snapshot
+    assert path.read_text("utf-8") == page(snapshot)
+
+
+async def _named(screen: Shown, path: Path, *first: str) -> None:
+    await screen.press(*first)
+    screen.app.screen.query_one("#path", Input).value = str(path)
+    await screen.press("enter")
