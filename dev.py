@@ -49,11 +49,7 @@ CHECKS = (
 )
 ON_THE_CLOCK = ("tests/agent", "tests/attach", "tests/live", "tests/probes")
 """Their trainers, waits and deadlines are real: three at a time, and they mostly wait."""
-ALONE = (
-    "tests/agent/test_safepoint.py",
-    "tests/agent/test_finalize.py",
-    "tests/agent/test_world.py",
-)
+ALONE = ("tests/agent/test_world.py",)
 """What the agent does there depends on how soon the trainer gets a core: last, with nothing beside."""
 PYTEST = ("pytest", "-q", "--durations=10")
 IN_WORKERS = (*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder", "-n")

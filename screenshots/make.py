@@ -28,6 +28,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.saving import local
 
 DARK, LIGHT = Palette(), Palette("light")
 NO_COLOUR, ASCII = Palette(colour=False), Palette(colour=False, ascii=True)
@@ -156,13 +157,6 @@ async def draw(picture: Picture) -> str:
             await pilot.pause(0.02)
         await pilot.pause(0.3)
         return local(app.export_screenshot(title="brrrtop", simplify=True))
-
-
-def local(svg: str) -> str:
-    """The SVG without fonts from the network, and with its spaces kept by every reader."""
-    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
-    svg = svg.replace("Fira Code, monospace", "DejaVu Sans Mono, Fira Code, monospace")
-    return svg.replace("<text ", '<text xml:space="preserve" ')
 
 
 def in_turn(frames: list[str]) -> str:

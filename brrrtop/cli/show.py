@@ -84,6 +84,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         label=printable(label),
         settings=kept,
         remember=settings.save,
+        page=_page,
         from_home=options.from_home,
     )
     gc.freeze()  # modules and the file stay: nothing to look through again and again
@@ -99,6 +100,12 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         for part in flowed(line, width):
             output.say(in_ascii(part) if palette.ascii else part)
     return INTERRUPTED if app.return_code is None else app.return_code
+
+
+def _page(snapshot: Snapshot) -> str:
+    from brrrtop.exporters.html import page
+
+    return page(snapshot)
 
 
 def palette_of(options: Options, kept: Settings) -> Palette:

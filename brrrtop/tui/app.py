@@ -23,7 +23,7 @@ from brrrtop.tui.feed import Feed, Request
 from brrrtop.tui.filters import Asciified, Colourless, Printable
 from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
 from brrrtop.tui.palette import THEMES, Palette
-from brrrtop.tui.parts import rank_order
+from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
@@ -51,12 +51,6 @@ HUNG_UP = 129
 """The exit code when the terminal has gone, as of a program that SIGHUP ends."""
 
 
-def _outcome(snapshot: Snapshot) -> Event | None:
-    """What the log says last of recording shapes."""
-    told = [event for event in snapshot.events if event.kind == "shapes"]
-    return told[-1] if told else None
-
-
 class BrrrtopApp(App[int]):
     """The screens over one driver, which it owns from here on.
 
@@ -66,6 +60,7 @@ class BrrrtopApp(App[int]):
         from_home: Escape on the main screen leads back to the list of all trainers.
         settings: What was chosen before; the theme is the palette's.
         remember: Told the settings each time somebody changes them.
+        page: Makes the report of a snapshot, as HTML.
 
     `fault` is what ended it early, None after an ordinary quit.
     """
@@ -118,6 +113,7 @@ class BrrrtopApp(App[int]):
         settings: Settings | None = None,
         from_home: bool = False,
         remember: Callable[[Settings], None] | None = None,
+        page: Callable[[Snapshot], str] | None = None,
     ) -> None:
         # Served to a browser, there is no terminal: Textual's own driver for that is named there.
         super().__init__(driver_class=None if "TEXTUAL_DRIVER" in os.environ else Terminal)
@@ -135,6 +131,7 @@ class BrrrtopApp(App[int]):
         self._can = driver.can
         self._feed = Feed(driver, self.post_message, interval_s)
         self._remember = remember
+        self._page = page
         self._toast = ("", 0.0)
         """The last sentence over the status line, and until when it is there."""
         self._frozen = False
@@ -298,9 +295,7 @@ class BrrrtopApp(App[int]):
         self.action_show_device(ids[(ids.index(shown) + by) % len(ids)] if shown in ids else ids[0])
 
     def action_show_device(self, device_id: int) -> None:
-        self.ask(
-            abilities.DEVICE, lambda d: d.select_device(device_id), "this source has one GPU only"
-        )
+        self.ask(abilities.DEVICE, lambda d: d.select_device(device_id), "there is one GPU only")
 
     def action_ranks(self) -> None:
         """All ranks of the job."""
@@ -352,12 +347,12 @@ class BrrrtopApp(App[int]):
         self.ask(abilities.CONTINUOUS, lambda d: d.burst(), self._untraced())
 
     def action_shapes(self) -> None:
-        self._shapes_told = _outcome(self.snapshot) or _NOTHING
+        self._shapes_told = shapes_outcome(self.snapshot) or _NOTHING
         self.ask(abilities.CONTINUOUS, lambda d: d.shapes(), self._untraced())
 
     def _tell_shapes(self) -> None:
         """Once what came of the wish is in the log: over the status line too."""
-        found = _outcome(self.snapshot)
+        found = shapes_outcome(self.snapshot)
         if found is not None and self._shapes_told not in (None, found):
             self._shapes_told = None
             self.say(found.says, failed=found.failed)
@@ -372,24 +367,25 @@ class BrrrtopApp(App[int]):
         self.say(f"entering pid {self.snapshot.successor} …")
         self.ask(abilities.FOLLOW, lambda d: d.follow(), "this source ends here")
 
+    @property
+    def can_record(self) -> bool:
+        """Whether what was seen can be written as a recording."""
+        return abilities.SAVE in self._can
+
     def action_save(self) -> None:
-        if abilities.SAVE not in self._can:
-            self.say("this source cannot be saved: it is a file already", failed=True)
-            return
-        from brrrtop.tui.screens.save import SaveDialog
+        from brrrtop.tui.saving import Saver
 
         self.forget_toast()
-        self.push_screen(SaveDialog(), self._save_to)
+        Saver(self, self._record, self._page).ask()
 
-    def _save_to(self, path: str | None) -> None:
-        if path:
-            self._feed.ask(lambda d: d.save(path))
+    def _record(self, path: str) -> None:
+        """Has the driver write the recording, or says why there is none to write."""
+        self.ask(abilities.SAVE, lambda d: d.save(path), "this is a file already: .svg or .html")
 
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""
-        self.palette = Palette(
-            name or self.palette.next_theme, self.palette.colour, self.palette.ascii
-        )
+        now = self.palette
+        self.palette = Palette(name or now.next_theme, now.colour, now.ascii)
         self._apply_theme()
         self.choose(replace(self.settings, theme=self.palette.theme))
         self.say(f"theme: {self.palette.theme}")

@@ -26,7 +26,7 @@ _FIXED: tuple[Command, ...] = (
     ("trace a few steps now", "n", "app.burst"),
     ("trace without pauses, or in bursts again", "c", "app.continuous"),
     ("record op shapes", "o", "app.shapes"),
-    ("save a recording", "S", "app.save"),
+    ("save: recording, picture (SVG), report (HTML)", "S", "app.save"),
     ("all panes", "Z", "screen.zoom(0)"),
     ("draw the screen anew", "F5", "app.repaint"),
     ("quit", "q", "app.quit"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
 from brrrtop.model.ranks import RankRow
+from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.text import phrases
 
 
@@ -45,6 +46,12 @@ def split_parts(split: Split) -> tuple[tuple[str, float], ...]:
 def rank_order(row: RankRow) -> tuple[int, str]:
     """Sorts ranks by number; those without one come last."""
     return (row.rank if row.rank is not None else 1 << 30, row.key)
+
+
+def shapes_outcome(snapshot: Snapshot) -> Event | None:
+    """What the log says last of recording shapes."""
+    told = [event for event in snapshot.events if event.kind == "shapes"]
+    return told[-1] if told else None
 
 
 def steps_per_s(estimate: Estimate) -> float | None:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,16 +113,44 @@ def heard() -> str:
     return sys.stdin.readline()
 
 
-def work(cupti: ctypes.CDLL, lib: ctypes.CDLL, seconds: float, steps: bool) -> list[float]:
-    """Launches without pause, in steps of 3 ms; how long each step's end took, in ms."""
-    took, until = [], time.monotonic() + seconds
-    while time.monotonic() < until:
+def work(
+    cupti: ctypes.CDLL,
+    lib: ctypes.CDLL,
+    done: Callable[[], Any],
+    steps: bool,
+    longest_s: float = 30,
+) -> list[float]:
+    """Launches without pause until `done`, in steps of 3 ms; how long each step's end took, in ms."""
+    took: list[float] = []
+    until = time.monotonic() + longest_s
+    while not done() and time.monotonic() < until:
         cupti.fake_work(name("gemm"), 3)
         began = time.perf_counter()
         if steps:
             lib.brrr_step(time.time_ns(), threading.get_native_id())
         took.append((time.perf_counter() - began) * 1e3)
     return took
+
+
+def after(seconds: float) -> Callable[[], bool]:
+    """Says when that time is over."""
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() >= until
+
+
+def wait_in_c(fifo: str) -> None:
+    """A call into C that lasts until the test opens the other end."""
+    os.close(os.open(fifo, os.O_RDONLY))
+
+
+def hurry() -> bool:
+    """Goes before all other processes, with every thread begun from here on, so that what is timed
+    is this program and not its neighbours; False where that is not permitted."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except OSError:
+        return False
+    return len(os.sched_getaffinity(0)) > 1
 
 
 def main() -> None:
@@ -134,6 +163,9 @@ def main() -> None:
         train=train,
         work=work,
         comms=comms,
+        after=after,
+        wait_in_c=wait_in_c,
+        hurry=hurry,
     )
     while line := heard():
         ROOM["answer"] = None

@@ -15,11 +15,18 @@ FINALIZE = 13
 FINALIZED = f"answer = cupti.fake_calls({FINALIZE})"
 
 
+@pytest.fixture(autouse=True)
+def _hurried(trainer: Trainer) -> None:
+    trainer.hurry()
+
+
 def traced_burst(trainer: Trainer, monitor: Monitor, launch: str) -> None:
+    """A burst that ends when the trainer has launched, however long that took."""
     before = len(monitor.of(Kind.OBSERVED))
-    monitor.burst(longest_s=0.2)
+    monitor.burst(longest_s=30)
     monitor.until(lambda m: m.status()["state"] == "tracing")
     trainer.do(launch)
+    monitor.burst_end()
     monitor.until(lambda m: len(m.of(Kind.OBSERVED)) > before and m.status()["state"] == "ready")
 
 
@@ -34,9 +41,9 @@ def test_after_a_burst_cupti_is_taken_out_and_the_next_burst_works(
     monitor = connect(trainer)
     monitor.in_state("ready")
     traced_burst(trainer, monitor, LAUNCH)
-    assert trainer.do(FINALIZED) == 1
+    trainer.until(FINALIZED, 1)
     traced_burst(trainer, monitor, LAUNCH)
-    assert trainer.do(FINALIZED) == 2
+    trainer.until(FINALIZED, 2)
     assert monitor.count(Kind.KERNELS) == 40
 
 
@@ -81,8 +88,7 @@ def test_leaving_in_the_middle_of_tracing_takes_it_out_too(
         monitor.until(lambda m: m.ended)
     else:
         monitor.close()
-        trainer.do("[time.sleep(0.005) for _ in range(200)]")
-    assert trainer.do(FINALIZED) == 1
+    trainer.until(FINALIZED, 1)
     assert trainer.do("answer = [cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10)]") == [0] * 5
 
 

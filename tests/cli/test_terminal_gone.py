@@ -22,6 +22,9 @@ SHOWN = b"\x1b[?1049h"
 LEAVES_THE_SCREEN = b"\x1b[?1049l"
 RECORDING = str(Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr")
 TRAINER = "import torch, time\nprint('up', flush=True)\nwhile True: time.sleep(0.02)"
+WAITS = (sys.executable, "-c", "print('up', flush=True)\nimport time; time.sleep(600)")
+RUNS = [(("run", "--", *WAITS), b"up"), (("run", "--screen", "--", *WAITS), b"waiting until")]
+"""The screen of one that never uses a GPU does not open."""
 DEMO, REPLAY = ("demo", "healthy"), ("replay", RECORDING)
 STEPS_S = [step / 100 for step in range(31)]
 """Every 10 ms to 300 ms."""
@@ -136,9 +139,9 @@ def test_a_detach_ends_with_its_terminal(trainer: int) -> None:
 
 @pytest.mark.timeout(120)
 def test_a_started_program_ends_with_its_terminal_and_so_do_we() -> None:
-    waits = [sys.executable, "-c", "print('up', flush=True)\nimport time; time.sleep(600)"]
-    assert ends(("run", "--", *waits), b"", 0.0, b"up")
-    assert ends(("run", "--screen", "--", *waits), b"", 0.0, b"waiting until")
+    for run, shown in RUNS:
+        assert ends(run, b"", 0.0, shown), run
+        assert ends(run, b"\x03", 0.05, shown), run
 
 
 def test_what_goes_on_while_it_leaves_starts_no_second_reader() -> None:
@@ -217,9 +220,10 @@ def test_at_no_moment_of_detaching(trainer: int, key: bytes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("key", [b"q", b"\x03"])
-def test_at_no_moment_of_leaving_a_started_program(key: bytes) -> None:
-    pytest.importorskip("torch")
-    run = ("run", "--screen", "--", sys.executable, "-c", TRAINER)
-    stayed = [after_s for after_s in STEPS_S if not ends(run, key, after_s)]
+@pytest.mark.parametrize(("run", "shown"), RUNS)
+@pytest.mark.parametrize("key", [b"", b"\x03"])
+def test_at_no_moment_of_leaving_a_started_program(
+    run: tuple[str, ...], shown: bytes, key: bytes
+) -> None:
+    stayed = [after_s for after_s in STEPS_S if not ends(run, key, after_s, shown)]
     assert not stayed

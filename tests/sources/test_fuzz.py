@@ -16,16 +16,12 @@ from brrrtop.sources.importers.kineto import reader
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
+from tests.fuzz.fuzz import broken_bytes
 from tests.session.handmade import annotation, copy, kernel, launch, op, text_of, written
 
 SECONDS = 1.5
 LEAST = 20
 MOST_BYTES = 64 << 20
-WORDS = [
-    b'"', b"{", b"}", b"[", b"]", b",", b":", b"null", b"true", b"NaN", b"-1", b"1e999", b"-0.0",
-    b"99999999999999999999", b"\\ud800", b"\\u0000", b"\xff", b"\x00", b'"traceEvents":[', b'"ts":',
-    b'"dur":-5', b'"args":{', b'},{"ph":"X","cat":"kernel"', b'"correlation":0', b"\n", b"  ",
-]  # fmt: skip
 
 
 def _trace(start: float = 0.0) -> bytes:
@@ -49,28 +45,6 @@ def _trace(start: float = 0.0) -> bytes:
     return text_of(events, baseTimeNanoseconds=1790857026000000000, distributedInfo={"rank": 0})
 
 
-def _mutated(data: bytes, chance: random.Random) -> bytes:
-    text = bytearray(data)
-    for _ in range(chance.choice((1, 1, 2, 5, 20))):
-        at = chance.randrange(len(text) + 1)
-        kind = chance.randrange(6)
-        if kind == 0 and text:
-            text[at % len(text)] = chance.randrange(256)
-        elif kind == 1:
-            del text[at : at + chance.choice((1, 3, 40))]
-        elif kind == 2:
-            text[at:at] = chance.choice(WORDS)
-        elif kind == 3:
-            other = chance.randrange(len(text) + 1)
-            text[at:at] = text[other : other + chance.randrange(200)]
-        elif kind == 4 and text:
-            text[at % len(text)] ^= 1 << chance.randrange(8)
-        else:
-            del text[at:]
-            text += chance.choice((b"", b"]", b"]}", b"}"))
-    return bytes(text)
-
-
 def _try(path: Path) -> None:
     """Reads all of it; anything but a `BrrrtopError` fails the test."""
     try:
@@ -90,9 +64,9 @@ def _fuzz(folder: Path, seed: bytes, wrap: Callable[[bytes], bytes], number: int
     tracemalloc.start()
     try:
         while time.monotonic() < end or count < LEAST:
-            data = wrap(_mutated(seed, chance))
+            data = wrap(broken_bytes(seed, chance))
             if chance.random() < 0.2:
-                data = _mutated(data, chance)
+                data = broken_bytes(data, chance)
             path = folder / "f"
             path.write_bytes(data or b" ")
             try:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.notifications import Notification
+from textual.widgets import Input
 
 from brrrtop.cli.show import flowed
+from brrrtop.exporters.html import page
 from brrrtop.model.snapshot import Event
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.widgets.advice import shortened
 from tests.tui import snapshots
-from tests.tui.shown import shown
+from tests.tui.shown import Shown, shown
 
 
 async def test_the_main_screen_is_not_the_old_one_after_another_was_open() -> None:
@@ -66,3 +70,35 @@ def test_parting_lines_break_between_words_and_commands_not_at_all() -> None:
     assert all(part.startswith(" ") for part in parts)
     again = "  again: brrrtop replay " + "x" * 100
     assert flowed(again, 60) == [again]
+
+
+async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path: Path) -> None:
+    path = tmp_path / "screen.svg"
+    async with shown(snapshots.snapshot(), can=frozenset(), size=(200, 60)) as screen:
+        assert "a picture of this screen" in await screen.press("S")
+        await _named(screen, path)
+        await screen.until("saved ")
+        await _named(screen, path, "S")
+        await screen.until("is there already")
+    words = "".join(ET.fromstring(path.read_text("utf-8")).itertext()).replace("\xa0", " ")
+    assert "OVERHEAD-BOUND" in words and "Enter saves" not in words
+    assert "url(" not in path.read_text("utf-8").replace("url(#", ""), "nothing from the network"
+
+
+async def test_the_report_is_saved_as_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    async with shown(snapshots.snapshot(), can=frozenset(), size=(120, 40)) as screen:
+        assert ".html" not in await screen.press("S"), "nobody makes a page here"
+        await screen.press("escape")
+        screen.app._page = page
+        assert ".html" in await screen.press("S")
+        await _named(screen, path)
+        await screen.until("saved ")
+        snapshot = screen.app.snapshot
+    assert path.read_text("utf-8") == page(snapshot)
+
+
+async def _named(screen: Shown, path: Path, *first: str) -> None:
+    await screen.press(*first)
+    screen.app.screen.query_one("#path", Input).value = str(path)
+    await screen.press("enter")

@@ -257,7 +257,8 @@ async def test_a_source_that_cannot_do_something_says_so() -> None:
     async with shown(snapshots.snapshot(), can=frozenset()) as screen:
         assert "only a replay can step" in await screen.press("right")
         assert "this source takes no baseline" in await screen.press("m")
-        assert "cannot be saved" in await screen.press("S")
+        await screen.press("S", *[*["backspace"] * 40, *"taken.brrr", "enter"])
+        await screen.until("this is a file already")
         assert not screen.driver.asked
 
 

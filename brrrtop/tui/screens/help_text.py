@@ -54,7 +54,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("c", "trace without pauses, or in bursts again; costs the trainer more"),
     ("n", "trace a few steps now, without waiting for the pause to end"),
     ("o", "record the op shapes of one step, slower than the others: the evidence becomes L2"),
-    ("S", "save what was seen so far as a recording"),
+    ("S", "save: the recording (.brrr), a picture of the screen (.svg) or the report (.html)"),
     ("t", "the next theme: dark, light, high-contrast, colour-blind; kept for the next time"),
     ("Ctrl-L  F5", "draw the screen anew; Ctrl-Z suspends, `fg` comes back"),
 )

@@ -1,7 +1,8 @@
-"""Asks where to write the recording."""
+"""Asks where to write the recording, a picture of the screen or the report: by the name's end."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
@@ -17,11 +18,18 @@ class SaveDialog(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", show=False)]
 
+    def __init__(self, kinds: Mapping[str, str]) -> None:
+        """`kinds`: what can be written, by the end of the name; the first one is offered."""
+        super().__init__()
+        self._kinds = kinds
+
     def compose(self) -> ComposeResult:
         now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         with Vertical(id="dialog"):
             yield Label("Save what was seen so far to (Enter saves, Esc leaves):")
-            yield Input(f"brrrtop-{now}.brrr", id="path")
+            yield Input(f"brrrtop-{now}{next(iter(self._kinds))}", id="path")
+            for ending, what in self._kinds.items():
+                yield Label(f"{ending:<6} {what}", classes="kind")
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()

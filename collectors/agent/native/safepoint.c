@@ -32,7 +32,7 @@ static _Atomic pthread_t stepper;
 static atomic_bool stepped, elsewhere, called;
 static _Atomic int64_t capture_ns; /* when it began, monotonic; 0: none */
 static atomic_int callers;
-static int64_t asked_ns;
+static int64_t asked_ns, came_ns;
 static _Atomic int64_t longest_ns; /* that the trainer was held, since it was last asked */
 static enum safepoint_world world_use;
 static bool world_held, world_failed;
@@ -50,6 +50,15 @@ static bool wait_while(int that, int64_t until_ns)
     return true;
 }
 
+/* By the trainer when it goes on, and before that by the agent: on a busy host the one that was held
+ * gets a processor only after the figure has been sent. */
+static void book(int64_t since_ns)
+{
+    int64_t held_ns = mono_ns() - since_ns, longest = atomic_load(&longest_ns);
+    while (held_ns > longest && !atomic_compare_exchange_weak(&longest_ns, &longest, held_ns))
+        continue;
+}
+
 /* The trainer's thread, in a place where it launches nothing. */
 static void come(uint64_t step)
 {
@@ -59,15 +68,14 @@ static void come(uint64_t step)
     condition_hold(&news);
     if (phase == APART && step >= atomic_load(&asked_at)) {
         phase = WAITING;
+        came_ns = now_ns;
         agent_wake();
         if (wait_while(WAITING, now_ns + CALL_NS))
             wait_while(HELD, now_ns + HELD_NS);
         else
             atomic_store(&asked_at, NOBODY); /* once is enough until it asks again */
         phase = APART;
-        int64_t held_ns = mono_ns() - now_ns;
-        if (held_ns > atomic_load(&longest_ns))
-            atomic_store(&longest_ns, held_ns);
+        book(now_ns);
     }
     condition_release(&news);
 }
@@ -153,9 +161,7 @@ static void leave_world(void)
         return;
     world_held = false;
     world_failed |= !world_resume();
-    int64_t held_ns = mono_ns() - world_since_ns;
-    if (held_ns > atomic_load(&longest_ns))
-        atomic_store(&longest_ns, held_ns);
+    book(world_since_ns);
 }
 
 static int64_t step_wait(void) { return atomic_load(&stepped) ? STEP_WAIT_NS : 0; }
@@ -194,6 +200,7 @@ void safepoint_over(void)
     condition_hold(&news);
     if (phase == HELD) {
         phase = APART;
+        book(came_ns);
         condition_tell(&news);
     }
     condition_release(&news);
