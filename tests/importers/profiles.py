@@ -98,13 +98,13 @@ def _plane(name: str, lines: Lines, facts: dict[str, Any]) -> bytes:
     stats: dict[str, int] = {}
     body = b""
     for (key, title), found in lines.items():
-        line = _number(1, key) + _bytes(2, title.encode()) + _number(3, 500_000)
+        line = [_number(1, key), _bytes(2, title.encode()), _number(3, 500_000)]
         for event, start, span, told in found:
             told_bytes = b"".join(_bytes(4, _stat(stats, k, v)) for k, v in told.items())
             number = events.setdefault(event, len(events) + 1)
             times = _number(2, 1000 * (start - 500_000)) + _number(3, 1000 * span)
-            line += _bytes(4, _number(1, number) + times + told_bytes)
-        body += _bytes(3, line)
+            line.append(_bytes(4, _number(1, number) + times + told_bytes))
+        body += _bytes(3, b"".join(line))
     for key, value in facts.items():
         body += _bytes(6, _stat(stats, key, value))
     for field, names in ((4, events), (5, stats)):
