@@ -17,6 +17,8 @@ MOSTLY_WAITING = 0.5
 """A step that is twice as fast once its data is there waits for nothing else."""
 BESIDE_WAITING = 0.1
 """Such a step has a larger cause: what wins less than a tenth comes after it."""
+_NOT_TORCH = ("jax",)
+"""Origins of windows of other frameworks: what to try is worded and priced for PyTorch."""
 _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
 
@@ -35,7 +37,10 @@ class Advice:
 
 def advise(judged: Analysis) -> Advice:
     """Advice on one window, given its verdict."""
-    return advise_on(context_of(judged)) if len(judged.window.activities) else Advice()
+    window = judged.window
+    if not len(window.activities) or window.hello.get("origin") in _NOT_TORCH:
+        return Advice()
+    return advise_on(context_of(judged))
 
 
 def advise_on(context: Context) -> Advice:

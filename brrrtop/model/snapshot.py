@@ -87,7 +87,8 @@ class SourceInfo:
     """Where the frames come from."""
 
     kind: str
-    """`live`, `recording`, `memory`, or by which profiler a trace is: `kineto`, `nsys`."""
+    """`live`, `recording`, `memory`, or by which profiler a trace is: `kineto`, `nsys`,
+    `jax`."""
     label: str
     """File name or `pid 4711`."""
     pid: int | None = None

@@ -37,6 +37,7 @@ _ASCII = {
 }
 _KINDS = {
     "live": "live", "recording": "recording", "kineto": "profiler trace", "nsys": "Nsight Systems",
+    "jax": "JAX profile",
     "memory": "memory",
 }  # fmt: skip
 

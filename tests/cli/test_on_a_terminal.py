@@ -100,6 +100,19 @@ def test_the_demo_opens_on_a_verdict_bears_a_tiny_terminal_and_q_leaves_it() -> 
         assert b"Traceback" not in terminal.seen
 
 
+def test_the_straggler_opens_on_the_ranks_and_enter_on_the_late_one() -> None:
+    with on_a_terminal("demo", "straggler") as terminal:
+        terminal.read_until(b"Rank 1 is")
+        terminal.read_until(b"odd one first")
+        terminal.seen = b""
+        terminal.type(b"\r")
+        terminal.read_until(b"rank1.brrr")
+        terminal.type(b"q")
+        assert terminal.ended() == 0
+        assert b"again: brrrtop demo straggler" in terminal.seen
+        assert b"Traceback" not in terminal.seen
+
+
 def test_control_c_on_the_screen_is_130() -> None:
     with on_a_terminal("demo", "input-bound") as terminal:
         terminal.read_until(b"OVERHEAD-BOUND")

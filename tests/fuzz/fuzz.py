@@ -45,7 +45,7 @@ from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.views import text as report_text
 from brrrtop.views.json_report import document
-from tests.importers import both_ways, nsight
+from tests.importers import both_ways, nsight, profiles
 from tests.session.handmade import annotation, copy, kernel, launch, op, text_of
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -403,6 +403,34 @@ def nsys_inputs(chance: random.Random) -> Iterator[bytes]:
             yield export.write(path, frozenset(chance.choices(columns, k=2))).read_bytes()
 
 
+def jax_inputs(chance: random.Random) -> Iterator[bytes]:
+    """Profiles of JAX with broken bytes, and with odd names, times and stats; either file."""
+    odd: list[Any] = [
+        *(n for n in NUMBERS if n >= 0),
+        "x",
+        "regs:-1 grid:1,1",
+        "\x1b]52;c;x\x07",
+        "é" * 50,
+    ]
+    keys = ["correlation_id", "kernel_details", "memcpy_details", "step_num", "hlo_op"]
+    while True:
+        planes = profiles.training(2)
+        make = chance.choice((profiles.xspace, profiles.chrome))
+        if chance.random() < 0.5:
+            yield broken_bytes(make(planes), chance)
+            continue
+        for _ in range(3):
+            line = chance.choice(list(chance.choice(list(planes.values())).values()))
+            name, start, span, stats = chance.choice(line)
+            name = chance.choice(
+                (name, "$a.py:1 f", "MemcpyOther", "Memset", "", "hipLaunchKernel")
+            )
+            start = chance.choice((start, start + 10**12, 1 << 44))
+            span = chance.choice((span, 0, 1 << 50))
+            line.append((name, start, span, {**stats, chance.choice(keys): chance.choice(odd)}))
+        yield make(planes)
+
+
 Inputs = Callable[[random.Random], Iterator[bytes]]
 Target = tuple[Inputs, Callable[[bytes], None]]
 TARGETS: dict[str, Target] = {
@@ -413,6 +441,7 @@ TARGETS: dict[str, Target] = {
     "kineto": (kineto_inputs, read_file),
     "scanner": (kineto_inputs, read_both_ways),
     "nsys": (nsys_inputs, read_file),
+    "jax": (jax_inputs, read_file),
 }
 
 

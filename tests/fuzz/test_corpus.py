@@ -22,6 +22,7 @@ COUNTS = {
     "kineto": 12,
     "scanner": 30,
     "nsys": 12,
+    "jax": 12,
 }
 
 

@@ -31,10 +31,23 @@ def test_every_path_a_page_names_exists(page: Path) -> None:
         pytest.skip("speaks of the past")
     text = page.read_text("utf-8")
     quoted = re.findall(rf"`((?:{'|'.join(FOLDERS)})/[\w./-]+)`", text)
-    links = [one for one in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in one]
+    links = [one for one in re.findall(r"\]\(([^)#]+)", text) if "://" not in one]
     missing = [one for one in quoted if not (ROOT / one).exists()]
     missing += [one for one in links if not (page.parent / one).exists()]
     assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What its headings are linked by, as GitHub and the site make it."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one).lower().replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_heading_a_page_links_to_exists(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\(([^):#]*)#([^)]+)\)", page.read_text("utf-8")):
+        target = page.parent / path if path else page
+        assert anchor in anchors(target), (path, anchor)
 
 
 def test_the_architecture_names_every_folder_of_the_pipe() -> None:

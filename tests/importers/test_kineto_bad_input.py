@@ -85,9 +85,9 @@ def test_launches_without_gpu_work_say_that_the_recording_failed(tmp_path: Path)
 
 
 def test_a_trace_of_another_profiler_is_said_to_be_of_one(tmp_path: Path) -> None:
-    """As JAX writes it: no categories, and the device told by the name of its process."""
-    said = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "/device:GPU:0"}}
-    run = {"ph": "X", "pid": 1, "tid": 13, "ts": 5.0, "dur": 2.0, "name": "loop_add_fusion"}
+    """As a browser writes it: no categories that are used, and none of its processes a device."""
+    said = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "Renderer"}}
+    run = {"ph": "X", "pid": 1, "tid": 13, "ts": 5.0, "dur": 2.0, "name": "RunTask"}
     fault = _refused(written(tmp_path, text_of([said, run])))
     assert "2 events, but none that torch.profiler writes" in fault.message
     assert "export_chrome_trace" in fault.action

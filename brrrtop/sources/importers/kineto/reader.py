@@ -44,8 +44,8 @@ _EVENTS_BYTES = 200
 _SPACE = b" \t\r\n"
 _UTF8_MARK = b"\xef\xbb\xbf"
 HOW_TO_TRACE = (
-    "give a trace written by torch.profiler's export_chrome_trace, an SQLite export of Nsight Systems, or a "
-    ".brrr recording"
+    "give a trace written by torch.profiler's export_chrome_trace, an SQLite export of Nsight Systems, a "
+    "profile of jax.profiler, or a .brrr recording"
 )
 
 

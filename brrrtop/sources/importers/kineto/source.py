@@ -235,7 +235,7 @@ def _refuse_without_gpu_work(label: str, collected: Collected) -> None:
         if not any(map(len, known)) and not collected.losses:
             raise BadInput(
                 f"{label} has {collected.event_count:,} events, but none that torch.profiler writes "
-                "(JAX, TensorFlow and browsers write such traces too)",
+                "(browsers and other programs write such traces too)",
                 reader.HOW_TO_TRACE,
             )
         if any(map(_launches, collected.names)):

@@ -1,0 +1,156 @@
+"""A JAX profile → the columns that all traces have.
+
+Streams of `/device:GPU:N` are kernels and copies (lines beside them, such as "XLA Ops", are made from
+those again); calls of CUDA's driver or HIP on the host carry their correlation; an event with
+`step_num` is a step. Other events are kept on threads that run Python: TraceAnnotations are among
+them, and XLA's own work is not. Python frames (`$file.py:12 f`) are left out: JAX launches from threads of
+its own, so where Python waits says nothing of why the GPU does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+
+from brrrtop.protocol.columns import LONGEST_NS
+from brrrtop.sources.importers.jax.events import Line, Profile
+from brrrtop.sources.importers.kineto.columns import CALL, COPY, KERNEL, RANGE, Collected
+
+DEVICE = re.compile(r"/device:GPU:(\d{1,4})\b")
+_STREAM = re.compile(r"Stream #(\d{1,9})")
+_CALL = re.compile(r"(cuda|cu|hip)[A-Z]\w+$")
+_FRAME = re.compile(r"\$.+?:\d+ ")
+_DETAIL = re.compile(r"(\w+):([\w,.]+)")
+_COPY = re.compile(r"Memcpy([HDP])2([HDP])|Copy(Host|Device)To(Host|Device)|MemcpyOther|Memset")
+_MOST_REGISTERS = 1024
+"""Some versions write an address there."""
+_SUFFIX = ".kd"
+"""Of a kernel's descriptor, which rocprofiler names in its place."""
+
+
+def collect(profile: Profile) -> Collected:
+    """All events that are used, on the profile's clock."""
+    collected = Collected()
+    for place, count in profile.losses.items():
+        collected.lose(place, count)
+    collected.broken_off = profile.broken_off
+    for line in profile.lines:
+        if not line.names:
+            continue
+        device, stream = DEVICE.match(line.plane), _STREAM.match(line.name)
+        if device and stream:
+            _device_line(collected, line, int(device[1]), int(stream[1]))
+        elif line.plane.startswith("/host:") and not device:
+            _host_line(collected, line)
+    return collected
+
+
+def _device_line(collected: Collected, line: Line, device: int, stream: int) -> None:
+    details = [dict(_DETAIL.findall(text)) for text in line.details]
+    copies = np.fromiter(
+        (_COPY.match(name) is not None for name in line.names), np.bool_, len(details)
+    )
+    for is_copy in (False, True):
+        rows = np.flatnonzero(copies == is_copy)
+        if not len(rows):
+            continue
+        chosen = [details[row] for row in rows.tolist()]
+        names = [line.names[row] for row in rows.tolist()]
+        if is_copy:
+            names = [_copy_name(name, told) for name, told in zip(names, chosen, strict=True)]
+        else:
+            names = [name.removesuffix(_SUFFIX) for name in names]
+        count = len(rows)
+        batch: dict[str, Any] = {
+            **_times(line, rows),
+            "name_id": _numbers(collected.names[name] for name in names),
+            "device": np.full(count, device),
+            "stream": np.full(count, stream),
+            "correlation": np.array(line.correlations, np.int64)[rows],
+            "external": np.zeros(count, np.int64),
+            "graph": np.zeros(count, np.int64),
+        }
+        if is_copy:
+            batch["size_bytes"] = _numbers(_whole(told.get("size")) for told in chosen)
+        else:
+            registers = _numbers(_whole(told.get("regs")) for told in chosen)
+            batch |= {
+                "grid": np.array([_three(told.get("grid")) for told in chosen], np.int64),
+                "block": np.array([_three(told.get("block")) for told in chosen], np.int64),
+                "registers": np.where(registers <= _MOST_REGISTERS, registers, 0),
+                "shared_bytes": _numbers(_shared(told) for told in chosen),
+                "graph_node": np.zeros(count, np.int64),
+                "channel": np.zeros(count, np.int64),
+            }
+        _add(collected, COPY if is_copy else KERNEL, batch)
+
+
+def _host_line(collected: Collected, line: Line) -> None:
+    frames = [_FRAME.match(name) is not None for name in line.names]
+    has_frames = any(frames)
+    kinds = np.array([
+        CALL if _CALL.match(name) else RANGE if step >= 0 or (has_frames and not frame) else 0
+        for name, frame, step in zip(line.names, frames, line.steps, strict=True)
+    ])  # fmt: skip
+    tid = collected.threads[line.key]
+    for kind in (CALL, RANGE):
+        rows = np.flatnonzero(kinds == kind)
+        if not len(rows):
+            continue
+        names = [
+            f"ProfilerStep#{line.steps[row]}" if line.steps[row] >= 0 else line.names[row]
+            for row in rows.tolist()
+        ]
+        batch: dict[str, Any] = {
+            **_times(line, rows),
+            "name_id": _numbers(collected.names[name] for name in names),
+            "tid": np.full(len(rows), tid),
+            "pid": np.zeros(len(rows), np.int64),
+        }
+        if kind == CALL:
+            batch["correlation"] = np.array(line.correlations, np.int64)[rows]
+            batch["external"] = np.zeros(len(rows), np.int64)
+        _add(collected, kind, batch)
+
+
+def _times(line: Line, rows: Any) -> dict[str, Any]:
+    starts = np.array(line.starts_ns, np.int64)[rows]
+    return {"start_ns": starts, "end_ns": starts + np.array(line.spans_ns, np.int64)[rows]}
+
+
+def _add(collected: Collected, kind: int, batch: dict[str, Any]) -> None:
+    spans = batch["end_ns"] - batch["start_ns"]
+    collected.event_count += len(spans)
+    collected.add_batch(kind, batch, (spans >= 0) & (spans <= LONGEST_NS))
+
+
+def _copy_name(name: str, told: dict[str, str]) -> str:
+    """A copy as Kineto names it."""
+    found = _COPY.match(name)
+    kind = told.get("kind", "Unknown").title()
+    if name.startswith("Memset"):
+        return f"Memset ({told.get('kind_dst', kind).title()})"
+    ends = [end[0] for end in (found.groups() if found else ()) if end] or ["D", "D"]
+    memories = []
+    for end, key in zip(ends, ("kind_src", "kind_dst"), strict=True):
+        memories.append(told[key].title() if key in told else "Device" if end == "D" else kind)
+    return f"Memcpy {'to'.join(ends)} ({' -> '.join(memories)})"
+
+
+def _shared(told: dict[str, str]) -> int:
+    return _whole(told.get("static_shared")) + _whole(told.get("dynamic_shared"))
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else 0
+
+
+def _three(text: str | None) -> tuple[int, int, int]:
+    numbers = [_whole(one) for one in (text or "").split(",")]
+    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else (0, 0, 0)
+
+
+def _numbers(values: Any) -> Any:
+    return np.fromiter(values, np.int64)

@@ -1,0 +1,87 @@
+"""A profile of jax.profiler as a `Source`: `*.xplane.pb`, or the Chrome trace made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from brrrtop.errors import BadInput
+from brrrtop.protocol import bodies
+from brrrtop.protocol.frames import Frame
+from brrrtop.sources.files import open_input
+from brrrtop.sources.importers.jax import chrome, columns, xplane
+from brrrtop.sources.importers.jax.events import Profile
+from brrrtop.sources.importers.kineto import rocm
+from brrrtop.sources.importers.trace import TraceSource
+
+_HOW_TO_RECORD = "run the steps inside jax.profiler.trace(), on a machine with a GPU"
+_NO_ADVICE = "What to try, and what-if, are for PyTorch: a JAX profile gets neither."
+_MOST_BYTES = 1 << 30
+
+
+class JaxSource(TraceSource):
+    """A profile of JAX."""
+
+    kind = "jax"
+
+    def _read(self) -> list[Frame]:
+        profile = self._profile()
+        collected = columns.collect(profile)
+        if not len(collected.kernels) and not len(collected.copies):
+            raise self._without_gpu(profile)
+        amd = any(facts.get("device_vendor") == "AMD" for facts in profile.planes.values())
+        notes = [_NO_ADVICE, *profile.notes]
+        if profile.broken_off and not profile.notes:
+            notes.append("the file breaks off: what came after is missing")
+        if amd or rocm.is_rocm({}, collected.names):
+            notes.append(rocm.NOTE)
+        starts = [line.starts_ns[0] for line in profile.lines if line.starts_ns]
+        base_ns = profile.base_ns if max(starts) < xplane.ABSOLUTE_NS else 0
+        hello = {"notes": notes}
+        return self._framed(collected, base_ns, hello, lambda ids: _devices(profile, ids))
+
+    def _profile(self) -> Profile:
+        file, size_bytes = open_input(self._path)
+        with file:
+            if file.read(1) != b"\n":
+                return chrome.read(self._path, self._force)
+            if size_bytes > _MOST_BYTES and not self._force:
+                raise BadInput(
+                    f"{self._path.name} has {size_bytes >> 20:,} MB",
+                    "--force reads it all the same",
+                )
+            file.seek(0)
+            try:
+                return xplane.read(file.read())
+            except xplane.Malformed as fault:
+                raise BadInput(
+                    f"{self._path.name} is no XSpace, or breaks off before its first plane",
+                    "copy it again",
+                ) from fault
+
+    def _without_gpu(self, profile: Profile) -> BadInput:
+        if any(plane.startswith("/device:TPU") for plane in profile.planes):
+            return BadInput(
+                f"{self._path.name} is from a TPU, which brrrtop does not support",
+                "give a trace of an NVIDIA or AMD GPU",
+            )
+        return BadInput(f"{self._path.name} has no GPU activity in it", _HOW_TO_RECORD)
+
+
+def _devices(profile: Profile, active: list[int]) -> list[dict[str, Any]]:
+    found = []
+    for device_id in active:
+        facts = profile.planes.get(f"/device:GPU:{device_id}", {})
+        device: dict[str, Any] = {
+            "device_id": device_id,
+            "sm_count": facts.get("core_count"),
+            "memory_bytes": facts.get("memory_size"),
+        }
+        if isinstance(facts.get("clock_rate"), int):
+            device["sm_clock_max_hz"] = facts["clock_rate"] * 1e3  # of kHz
+        if facts.get("device_vendor") == "AMD":
+            device["name"] = rocm.UNNAMED
+        else:
+            device["capability"] = [facts.get(f"compute_cap_{part}") for part in ("major", "minor")]
+        kept = {key: value for key, value in device.items() if value is not None}
+        found.append(bodies.plausible_device(kept))
+    return found
