@@ -13,8 +13,9 @@ from textual.widgets import Input
 from brrrtop.cli.show import flowed
 from brrrtop.exporters.html import page
 from brrrtop.model.snapshot import Event
-from brrrtop.tui.palette import Palette
+from brrrtop.tui.palette import Palette, to_ascii
 from brrrtop.tui.renderables.event_line import event_lines
+from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.widgets.advice import shortened
 from tests.tui import snapshots
 from tests.tui.shown import Shown, shown
@@ -102,3 +103,39 @@ async def _named(screen: Shown, path: Path, *first: str) -> None:
     await screen.press(*first)
     screen.app.screen.query_one("#path", Input).value = str(path)
     await screen.press("enter")
+
+
+async def test_the_roofline_has_a_cursor_that_names_the_kernel_under_it() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        first = await screen.press("r")
+        second = await screen.press("down")
+        assert _chosen(first) != _chosen(second)
+        assert "FLOP/B" in _chosen(second) and "FLOP/s" in _chosen(second)
+        assert _chosen(await screen.press("up", "up")) == _chosen(first)
+        name = _chosen(second).split()[-1]
+        assert name in await screen.press("down", "enter"), "Enter opens that kernel"
+        await screen.press("r", "G")
+        assert "▸" in await screen.resize(80, 24), "the chosen one is named where no list fits"
+
+
+def _chosen(text: str) -> str:
+    (line,) = [line for line in text.splitlines() if line.startswith("▸")]
+    return line.rstrip()
+
+
+def test_marks_are_as_large_as_shares_and_the_cursor_needs_no_colour() -> None:
+    big, small = (
+        replace(snapshots.KERNELS[0], name=name, share=share)
+        for name, share in (("big", 0.5), ("small", 0.001))
+    )
+    plain = Palette(colour=False, ascii=True)
+    for kernel, signs in ((big, "(C)"), (small, " C")):
+        text = "\n".join(
+            line.plain for line in roofline([kernel], snapshots.ROOFS, [], plain, 80, 20)
+        )
+        assert signs in text and ("(C)" in text) == (kernel is big)
+    lines = roofline([small, big], snapshots.ROOFS, [], plain, 80, 20, small)
+    assert "[C]" in "\n".join(line.plain for line in lines)
+    assert to_ascii("".join(line.plain for line in lines)).count("?") == 0
+    dots = "".join(line.plain for line in roofline([big], snapshots.ROOFS, [], Palette(), 80, 20))
+    assert any("\u2800" < sign <= "\u28ff" for sign in dots)

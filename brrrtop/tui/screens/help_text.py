@@ -16,7 +16,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("← →", "step a replay back and forth"),
     ("[ ]", "jump a tenth of a replay back and forth"),
     ("+ -", "replay faster, slower"),
-    ("↑ ↓  j k", "move in the kernel table; Home, End, PgUp, PgDn too"),
+    ("↑ ↓  j k", "move in the kernel table and the roofline; Home, End, PgUp, PgDn too"),
     ("enter", "the chosen kernel in depth; once a trainer has ended: watch its successor"),
     ("s  < >", "sort by the next or previous column; a click on a title does too"),
     ("I", "reverse the order"),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.text import Text
+from textual.binding import Binding, BindingType
 
 from brrrtop.kernel_names.readable import short_name
-from brrrtop.model.estimate import Estimate
+from brrrtop.model.estimate import Estimate, KernelRow
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
@@ -15,7 +18,8 @@ from brrrtop.tui.parts import intensity, whole_step
 from brrrtop.tui.renderables.line import clipped, joined, rule, stacked, wrapped
 from brrrtop.tui.renderables.roofline_plot import plotted, roofline
 from brrrtop.tui.screens.kernel import ratio_text
-from brrrtop.tui.screens.view import SubView
+from brrrtop.tui.screens.view import KEYS, SubView
+from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.pane import Pane
 
 KEPT = 60
@@ -23,9 +27,21 @@ LISTED_FROM = 24
 """Height from which the largest kernels are listed under the plot."""
 
 
-class RooflinePane(Pane):
+class RooflinePane(Pane, can_focus=True):
+    """One of the plotted kernels is chosen: marked in the plot, and its figures below."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "choose(-1)", show=False),
+        Binding("down,j", "choose(1)", show=False),
+        Binding("home,g", "choose(-1000)", show=False),
+        Binding("end,G", "choose(1000)", show=False),
+        Binding("enter", "open", show=False),
+    ]
+
     def __init__(self) -> None:
         super().__init__()
+        self._rows: list[KernelRow] = []
+        self._chosen: tuple[str, str] | None = None
         self._trail: deque[tuple[float, float]] = deque(maxlen=KEPT)
 
     def show(self, snapshot: Snapshot) -> None:
@@ -34,6 +50,21 @@ class RooflinePane(Pane):
             if point is not None and (not self._trail or self._trail[-1] != point):
                 self._trail.append(point)
         super().show(snapshot)
+
+    @property
+    def at(self) -> int:
+        """Place of the chosen kernel by time; the first where it has gone."""
+        keys = [_key(row) for row in self._rows]
+        return keys.index(self._chosen) if self._chosen in keys else 0
+
+    def action_choose(self, by: int) -> None:
+        if self._rows:
+            self._chosen = _key(self._rows[min(max(self.at + by, 0), len(self._rows) - 1)])
+            self.redraw()
+
+    def action_open(self) -> None:
+        if self._rows:
+            self.post_message(KernelTable.Opened(self._rows[self.at]))
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
@@ -44,11 +75,14 @@ class RooflinePane(Pane):
             if estimate is None:
                 words = "Nothing to plot yet."
             return [*lines, Text.styled(words, palette.style("muted"))]
-        listed = min(6, len(plotted(estimate.kernels))) if height >= LISTED_FROM else 0
+        self._rows = plotted(estimate.kernels)[::-1]
+        listed = min(6 if height >= LISTED_FROM else 1, len(self._rows))
+        chosen = self._rows[self.at] if self._rows else None
         lines += legend(estimate, palette, width)
         room = height - len(lines) - listed
-        lines += roofline(estimate.kernels, estimate.roofs, list(self._trail), palette, width, room)
-        lines += largest(estimate, palette, width, listed)
+        trail = list(self._trail)
+        lines += roofline(estimate.kernels, estimate.roofs, trail, palette, width, room, chosen)
+        lines += figures(self._rows, self.at, listed, palette, width)
         return stacked(lines[:height], width)
 
 
@@ -76,18 +110,35 @@ def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
     return [joined(pieces, width)]
 
 
-def largest(estimate: Estimate, palette: Palette, width: int, count: int) -> list[Text]:
+def _key(kernel: KernelRow) -> tuple[str, str]:
+    return kernel.name, kernel.side.value
+
+
+def figures(
+    rows: Sequence[KernelRow], at: int, count: int, palette: Palette, width: int
+) -> list[Text]:
+    """Share, intensity, rate and name of `count` kernels by time, the chosen one among them."""
     lines = []
-    for kernel in list(reversed(plotted(estimate.kernels)))[:count]:
-        text = Text(no_wrap=True)
+    first = max(0, at - count + 1)
+    for place, kernel in enumerate(rows[first : first + count], first):
+        text = Text("▸" if place == at else " ", no_wrap=True)
         text.append(f"{units.share(kernel.share):>5} ", palette.style("text", bold=True))
         text.append(f"{ratio_text(intensity(kernel) or 0):>9} FLOP/B ", palette.style("muted"))
         text.append(f"{units.rate(kernel.flop_per_s, 'FLOP/s'):>14}  ", palette.style("muted"))
         text.append(short_name(kernel.name), palette.style(kernel.side.value))
-        lines.append(clipped(text, width))
+        text = clipped(text, width)
+        if place == at:
+            text.append(" " * max(0, width - text.cell_len))
+            text.stylize(palette.cursor)
+        lines.append(text)
     return lines
 
 
 class RooflineView(SubView):
+    KEYS = (("↑↓", "choose", "focused.choose(1)"), ("enter", "kernel", "focused.open"), *KEYS)
+
     def body(self) -> RooflinePane:
         return RooflinePane()
+
+    def on_mount(self) -> None:
+        self.query_one(RooflinePane).focus()
