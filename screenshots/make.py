@@ -69,17 +69,12 @@ class Picture:
 
 
 PICTURES = (
-    Picture("input-bound-120x40", "input-bound", (120, 40)),
     Picture("memory-bound-80x24", "memory-bound", (80, 24)),
     Picture("healthy-light-120x40", "healthy", (120, 40), LIGHT),
-    Picture("launch-bound-no-color-80x24", "launch-bound", (80, 24), NO_COLOUR),
-    Picture("sync-bound-ascii-80x24", "sync-bound", (80, 24), ASCII),
     Picture("one-step-120x40", "sync-bound", (120, 40), DARK, ("p",)),
-    Picture("high-contrast-120x40", "plain-attention", (120, 40), Palette("high-contrast")),
     Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
     Picture("what-if-120x40", "launch-bound", (120, 40), DARK, ("w",)),
     Picture("ranks-120x40", "straggler", (120, 40)),
-    Picture("input-bound-200x60", "input-bound", (200, 60)),
 )
 
 IN_TURN = (

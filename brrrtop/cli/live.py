@@ -17,7 +17,7 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol import requests
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Limits
+from brrrtop.scheduling.limits import Limits
 from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LiveJob
 from brrrtop.session.restart import RestartedProcesses, RestartingSession

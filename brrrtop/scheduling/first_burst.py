@@ -3,7 +3,7 @@ it showed enough."""
 
 from __future__ import annotations
 
-from brrrtop.scheduling.policy import Limits, Stage
+from brrrtop.scheduling.limits import Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 
 BUSY = 0.05

@@ -18,7 +18,7 @@ from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.agent_overhead import AgentOverhead
 from brrrtop.scheduling.changes import WATCHED, GaugeJump, step_moved
 from brrrtop.scheduling.first_burst import FirstBurst
-from brrrtop.scheduling.policy import SHAPES_STEPS, UNABLE, Act, Decision, Limits, Stage, Why
+from brrrtop.scheduling.limits import SHAPES_STEPS, UNABLE, Act, Decision, Limits, Stage, Why
 from brrrtop.scheduling.step_cost import CostEstimate, StepCost
 from brrrtop.text import units
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from brrrtop.protocol.status import UNHINDERED, StatusCode
-from brrrtop.scheduling.policy import UNABLE, Stage
+from brrrtop.scheduling.limits import UNABLE, Stage
 from brrrtop.sources.blockers import with_help, without_gpu
 
 CANNOT = UNABLE - {"waiting"}

@@ -21,7 +21,7 @@ from brrrtop.protocol import columns
 from brrrtop.protocol.frames import GAUGE, OBSERVED, WIRE_VERSION, Frame, Kind
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Act
+from brrrtop.scheduling.limits import Act
 from brrrtop.scheduling.requests import Requests
 from brrrtop.sources.agent_link import AgentLink
 from brrrtop.sources.agent_state import AgentState, stage_line

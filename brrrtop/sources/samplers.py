@@ -7,7 +7,7 @@ from typing import Any
 
 from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
-from brrrtop.scheduling.policy import Act, Decision
+from brrrtop.scheduling.limits import Act, Decision
 from brrrtop.sources.ports import Feed
 
 

@@ -14,7 +14,7 @@ import pytest
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import KERNEL, MARK, OBSERVED, Frame, Kind
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Act
+from brrrtop.scheduling.limits import Act
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 

@@ -123,6 +123,13 @@ def test_the_rule_that_is_shown_is_in_the_source() -> None:
     assert any(shown in path.read_text("utf-8") for path in rules)
 
 
+def test_every_page_is_in_the_contents_of_the_site() -> None:
+    docs = ROOT / "docs"
+    listed = (docs / "index.md").read_text("utf-8").splitlines()
+    pages = {str(page.relative_to(docs).with_suffix("")) for page in docs.rglob("*.md")}
+    assert pages - {"index", *listed} == set()
+
+
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("sphinx", "myst_parser", "furo"))),
     reason="nothing of the extra `docs` is installed",

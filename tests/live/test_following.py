@@ -9,7 +9,7 @@ import pytest
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Limits
+from brrrtop.scheduling.limits import Limits
 from brrrtop.session.restart import RestartedProcess, RestartingSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource

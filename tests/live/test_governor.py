@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from brrrtop.model.vocabulary import Metric
 from brrrtop.scheduling.changes import GaugeJump, step_moved
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Act, Limits, Stage
+from brrrtop.scheduling.limits import Act, Limits, Stage
 from brrrtop.scheduling.step_cost import StepCost
 from tests.live.loop import SECOND, START_NS, Loop, run
 

@@ -25,7 +25,7 @@ from brrrtop.protocol.frames import Decoder, Frame, Kind, WireError, encode
 from brrrtop.protocol.requests import Op
 from brrrtop.protocol.status import StatusCode
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Limits
+from brrrtop.scheduling.limits import Limits
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource

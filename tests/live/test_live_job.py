@@ -23,7 +23,7 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.protocol.frames import KERNEL, OBSERVED, Frame, Kind
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Limits
+from brrrtop.scheduling.limits import Limits
 from brrrtop.session.job_session import Member
 from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LOOK_S, LiveJob, LiveRank

@@ -13,7 +13,7 @@ from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import MARK, Frame, Kind
 from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
-from brrrtop.scheduling.policy import Act, Decision, Limits
+from brrrtop.scheduling.limits import Act, Decision, Limits
 from brrrtop.scheduling.shapes_policy import LASTS_NS, REST_NS, TRIES, ShapesPolicy
 from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session

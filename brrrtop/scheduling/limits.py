@@ -1,4 +1,4 @@
-"""What the governor keeps to, and what it orders."""
+"""The limits that bursts of tracing keep to, and the orders they lead to."""
 
 from __future__ import annotations
 
