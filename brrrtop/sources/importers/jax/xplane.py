@@ -150,8 +150,6 @@ def _line(
         elif number == 4 and not isinstance(value, int):
             events.append(value)
     line = Line(plane, name, key)
-    if plane.startswith("/device:") and "Stream #" not in name:
-        return line  # made of the streams' events
     for event in events:
         metadata = offset_ps = span_ps = 0
         stats: dict[str, Any] = {}
