@@ -258,8 +258,8 @@ def resolved(pip: list[str], python: str) -> frozenset[str]:
     only = ["--only-binary", ":all:", "--python-version", python, "--target", "unused"]
     answer = output([*pip, "install", "--quiet", "--dry-run", "--report", "-", *only, *needs])
     plan = json.loads(answer) if answer else {"install": []}
-    found = (one["metadata"] for one in plan["install"])
-    return frozenset(f"{one['name']}=={one['version']}" for one in found)
+    result = (one["metadata"] for one in plan["install"])
+    return frozenset(f"{one['name']}=={one['version']}" for one in result)
 
 
 def known_faults(auditor: str, plans: set[frozenset[str]]) -> bool:
@@ -405,16 +405,16 @@ def install(pip: list[str], arguments: list[str], what: str, needed: bool = True
     """
     say(f"installing {what}")
     command = [*pip, "install", "--no-input", "--progress-bar", "off", *arguments]
-    said: list[str] = []
+    texts: list[str] = []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as running:
         for line in running.stdout or ():
-            said.append(line)
+            texts.append(line)
             if line.lstrip().startswith(("Downloading", "Building", "Installing")):
                 print(f"    {line.strip()[:110]}", file=sys.stderr, flush=True)
     if running.returncode and needed:
-        sys.stderr.write("".join(said[-40:]))
+        sys.stderr.write("".join(texts[-40:]))
         fail(f"pip could not install {what}", "see above; is the package index reachable?")
     return running.returncode == 0
 

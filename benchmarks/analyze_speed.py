@@ -68,20 +68,20 @@ def measured(command: list[str], checkout: Path | None) -> Run:
     if checkout is not None:
         also = environment.get("PYTHONPATH", "")
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(checkout), also)))
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as text:
         start = time.perf_counter()
         process = subprocess.Popen(
             command,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=text,
             env=environment,
         )
         _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - start
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            said.seek(0)
-            tail = said.read().decode("utf-8", "replace")[-2000:]
+            text.seek(0)
+            tail = text.read().decode("utf-8", "replace")[-2000:]
             raise SystemExit(f"{' '.join(command[:4])} failed ({process.returncode}):\n{tail}")
     return Run(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
@@ -157,9 +157,9 @@ def main() -> None:
             run = measured(command, checkout)
             if number:  # the first round warms the page cache and byte code of both
                 runs[name].append(run)
-    walls = {name: [run.wall_s for run in found] for name, found in runs.items()}
-    peaks = {name: [run.peak_bytes / 1e6 for run in found] for name, found in runs.items()}
-    cpus = {name: [run.cpu_s for run in found] for name, found in runs.items()}
+    walls = {name: [run.wall_s for run in result] for name, result in runs.items()}
+    peaks = {name: [run.peak_bytes / 1e6 for run in result] for name, result in runs.items()}
+    cpus = {name: [run.cpu_s for run in result] for name, result in runs.items()}
     others = [name for name in contenders if name != "brrrtop"]
     ratios = {
         name: {
@@ -178,8 +178,8 @@ def main() -> None:
             f"   peak {spread(peaks[name], 'MB', 0)}"
         )
     for name, of in ratios.items():
-        told = "; ".join(f"{what} {spread(values, 'times less')}" for what, values in of.items())
-        print(f"brrrtop beside {name}: {told}")
+        message = "; ".join(f"{what} {spread(values, 'times less')}" for what, values in of.items())
+        print(f"brrrtop beside {name}: {message}")
 
 
 def parsed() -> argparse.Namespace:

@@ -94,12 +94,12 @@ def show(label: str, values: list[float]) -> None:
 
 def one_cycle(pid: int, way: str) -> tuple[tuple[Attempt, ...], float]:
     began = time.perf_counter()
-    found = attach(pid, agent_library.agent_files(), methods=_WAYS[way], need_torch=False)
+    attached = attach(pid, agent_library.agent_files(), methods=_WAYS[way], need_torch=False)
     took_ms = (time.perf_counter() - began) * 1e3
     time.sleep(random.uniform(0, 0.05))
-    if not found.leave():
+    if not attached.leave():
         raise CollectorError("the agent did not end when asked")
-    return found.attempts, took_ms
+    return attached.attempts, took_ms
 
 
 def kill_one(pid: int) -> None:
@@ -141,8 +141,8 @@ def gets_on(trainer: Trainer, says_so: bool, limit_s: float = 60.0) -> bool:
     ticks, lines = _cpu_ticks(trainer.process.pid), trainer.lines
     deadline = time.monotonic() + limit_s
     while trainer.process.poll() is None and time.monotonic() < deadline:
-        told = trainer.lines > lines or not says_so
-        if told and _cpu_ticks(trainer.process.pid) > ticks:
+        message = trainer.lines > lines or not says_so
+        if message and _cpu_ticks(trainer.process.pid) > ticks:
             return True
         time.sleep(0.05)
     return False
@@ -161,7 +161,7 @@ def main() -> int:
     trainer.wait_until_it_trains(given.warm)
     pid = trainer.process.pid
     failures: list[str] = []
-    held: dict[str, list[float]] = {}
+    buffered: dict[str, list[float]] = {}
     took: list[float] = []
     slow: list[str] = []
     for number in range(given.cycles):
@@ -179,8 +179,8 @@ def main() -> int:
             )
         for stop in (stop for attempt in attempts for stop in attempt.stops):
             who = "main thread" if stop.tid == pid else "another thread"
-            held.setdefault(f"held, {who}", []).append(stop.stopped_ns / 1e6)
-            held.setdefault(f"before it stood, {who}", []).append(stop.awaited_ns / 1e6)
+            buffered.setdefault(f"held, {who}", []).append(stop.stopped_ns / 1e6)
+            buffered.setdefault(f"before it stood, {who}", []).append(stop.awaited_ns / 1e6)
     for _ in range(given.kill_monitor):
         kill_one(pid)
     died = trainer.process.poll()
@@ -188,7 +188,7 @@ def main() -> int:
     moving = gets_on(trainer, says_so=not given.command)
     trainer.process.kill()
     trainer.process.wait()
-    for label, values in sorted(held.items()):
+    for label, values in sorted(buffered.items()):
         show(label, values)
     show("attach to hello", took)
     print(f"failures {len(failures)} of {given.cycles}; monitors killed {given.kill_monitor}")

@@ -45,7 +45,7 @@ MARGIN_NS = 50_000_000
 OUTCOME_S = 30.0
 
 
-def look(driver: LiveSession, seconds: float, until_told: bool = False) -> Snapshot:
+def watch_for(driver: LiveSession, seconds: float, until_told: bool = False) -> Snapshot:
     """Looks on for that long, or until the log says what came of the shapes."""
     end = time.perf_counter() + seconds
     while True:
@@ -86,18 +86,18 @@ def watched(pid: int, file: Path, options: argparse.Namespace) -> dict[str, Any]
         source = LiveSource(attached.client, pid, [gauges], sink=RecordingWriter(str(file)))
         driver = LiveSession(Session(source), source)
         try:
-            found: dict[str, Any] = {"before": judged(look(driver, options.before))}
-            found["answer"] = driver.shapes()
+            result: dict[str, Any] = {"before": judged(watch_for(driver, options.before))}
+            result["answer"] = driver.shapes()
             asked = time.perf_counter()
-            told = look(driver, OUTCOME_S, until_told=True)
-            found["says"], found["told_s"] = outcome(told), round(time.perf_counter() - asked, 2)
-            found["at_once"] = judged(told)
-            found["after"] = judged(look(driver, options.after))
+            watch = watch_for(driver, OUTCOME_S, until_told=True)
+            result["says"], result["told_s"] = outcome(watch), round(time.perf_counter() - asked, 2)
+            result["at_once"] = judged(watch)
+            result["after"] = judged(watch_for(driver, options.after))
         finally:
             driver.close()
     finally:
         attached.leave()
-    return found
+    return result
 
 
 def steps_of(file: Path) -> dict[str, Any]:
@@ -138,41 +138,43 @@ def _middle(durations: Any) -> float | None:
 
 def one(script: Path, options: argparse.Namespace) -> dict[str, Any]:
     """All phases of one script."""
-    found: dict[str, Any] = {"script": script.stem}
+    result: dict[str, Any] = {"script": script.stem}
     trainer = Trainer([sys.executable, "-u", script.name, "--seconds", "600"], script.parent)
     try:
         if not trainer.wait_for(4, options.patience):
-            return found | {"error": f"did not train: {trainer.tail[-3:]}"}
+            return result | {"error": f"did not train: {trainer.tail[-3:]}"}
         began = time.perf_counter()
         time.sleep(options.alone)
         alone = trainer.rate(began - 2, time.perf_counter())
         file = options.out / f"{script.stem}.brrr"
         file.unlink(missing_ok=True)
-        found |= watched(trainer.process.pid, file, options)
+        result |= watched(trainer.process.pid, file, options)
         left = time.perf_counter()
         time.sleep(options.alone)
         after = trainer.rate(left, time.perf_counter())
-        found |= {"alone_rate": alone, "afterwards_rate": after}
-        found |= {"trainer_alive": trainer.process.poll() is None, **steps_of(file)}
+        result |= {"alone_rate": alone, "afterwards_rate": after}
+        result |= {"trainer_alive": trainer.process.poll() is None, **steps_of(file)}
     except (BrrrtopError, CollectorError) as fault:
-        found["error"] = f"{fault.message} ({fault.action})"
+        result["error"] = f"{fault.message} ({fault.action})"
     finally:
-        found["trainer_exit"], found["trainer_tail"] = trainer.stop(), trainer.tail[-12:]
-    return found
+        result["trainer_exit"], result["trainer_tail"] = trainer.stop(), trainer.tail[-12:]
+    return result
 
 
-def tell(found: dict[str, Any]) -> None:
+def tell(result: dict[str, Any]) -> None:
     """One script in words."""
-    print(f"\n{found['script']}: {found.get('error') or found.get('says') or 'nothing was told'}")
+    print(
+        f"\n{result['script']}: {result.get('error') or result.get('says') or 'nothing was told'}"
+    )
     for phase in ("before", "at_once", "after"):
-        told = found.get(phase) or {}
-        print(f"  {phase:8} {told.get('regime')} {told.get('confidence')}"
-              f"  split {told.get('split')}  evidence {told.get('evidence')}")  # fmt: skip
-    steps = [found.get(key) for key in ("step_before_ns", "recorded_step_ns", "step_after_ns")]
+        message = result.get(phase) or {}
+        print(f"  {phase:8} {message.get('regime')} {message.get('confidence')}"
+              f"  split {message.get('split')}  evidence {message.get('evidence')}")  # fmt: skip
+    steps = [result.get(key) for key in ("step_before_ns", "recorded_step_ns", "step_after_ns")]
     ms = ["–" if ns is None else f"{ns / 1e6:.3f} ms" for ns in steps]
-    print(f"  step before {ms[0]}, recorded {ms[1]} ({found.get('ops')} ops), after {ms[2]}")
-    print(f"  alone {found.get('alone_rate')} it/s, afterwards {found.get('afterwards_rate')} it/s,"
-          f" alive {found.get('trainer_alive')}", flush=True)  # fmt: skip
+    print(f"  step before {ms[0]}, recorded {ms[1]} ({result.get('ops')} ops), after {ms[2]}")
+    print(f"  alone {result.get('alone_rate')} it/s, afterwards {result.get('afterwards_rate')} it/s,"
+          f" alive {result.get('trainer_alive')}", flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -186,11 +188,11 @@ def main() -> None:
     parser.add_argument("--patience", type=float, default=120.0, help="until it trains")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    told = []
+    message = []
     for script in options.script:
-        told.append(one(script, options))
-        tell(told[-1])
-        (options.out / "live_shapes.json").write_text(json.dumps(told, indent=1, default=str))
+        message.append(one(script, options))
+        tell(message[-1])
+        (options.out / "live_shapes.json").write_text(json.dumps(message, indent=1, default=str))
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ class Trainer:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            found = RATE.search(line)
-            if found:
-                self.rates.append((time.perf_counter(), float(found.group(1))))
+            match = RATE.search(line)
+            if match:
+                self.rates.append((time.perf_counter(), float(match.group(1))))
             else:
                 self.tail = [*self.tail[-20:], line.rstrip()]
 
@@ -85,7 +85,7 @@ def watch(command: list[str], seconds: float) -> tuple[list[tuple[float, dict]],
     )
     began = time.perf_counter()
     lines: list[tuple[float, dict]] = []
-    said: list[str] = []
+    texts: list[str] = []
 
     def read_out() -> None:
         assert process.stdout is not None
@@ -93,11 +93,11 @@ def watch(command: list[str], seconds: float) -> tuple[list[tuple[float, dict]],
             try:
                 lines.append((time.perf_counter() - began, json.loads(line)))
             except ValueError:
-                said.append(line)
+                texts.append(line)
 
     def read_err() -> None:
         assert process.stderr is not None
-        said.extend(process.stderr)
+        texts.extend(process.stderr)
 
     threads = [threading.Thread(target=t, daemon=True) for t in (read_out, read_err)]
     for thread in threads:
@@ -110,10 +110,10 @@ def watch(command: list[str], seconds: float) -> tuple[list[tuple[float, dict]],
             process.wait(15)
         except subprocess.TimeoutExpired:
             process.kill()
-            said.append("the monitor did not stop within 15 s")
+            texts.append("the monitor did not stop within 15 s")
     for thread in threads:
         thread.join(5)
-    return lines, "".join(said), process.returncode
+    return lines, "".join(texts), process.returncode
 
 
 def first_verdict(lines: list[tuple[float, dict]]) -> float | None:
@@ -122,11 +122,11 @@ def first_verdict(lines: list[tuple[float, dict]]) -> float | None:
 
 def first_advice(lines: list[tuple[float, dict]]) -> dict[str, float]:
     """When each advice was first given."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for at, row in lines:
         for advice in row.get("advisories") or []:
-            found.setdefault(advice["id"], round(at, 2))
-    return found
+            result.setdefault(advice["id"], round(at, 2))
+    return result
 
 
 def stable_since(lines: list[tuple[float, dict]]) -> float | None:
@@ -155,13 +155,13 @@ def by_attach(script: Path, out: Path, seconds: float, extra: list[str], beside_
         sys.executable, "-m", "brrrtop", "attach", str(trainer.process.pid), "--yes", "--json", "--interval", "0.5",
         "--record", str(out / f"{script.stem}.brrr"), *extra,
     ]  # fmt: skip
-    lines, said, code = watch(command, seconds)
+    lines, text, code = watch(command, seconds)
     end = time.perf_counter()
     time.sleep(beside_s)
     done = time.perf_counter()
     alive = trainer.process.poll() is None
     trainer_code = trainer.stop()
-    return summary(script.stem, lines, said, code) | {
+    return summary(script.stem, lines, text, code) | {
         "alone": trainer.rate(alone - 3, start), "watched": trainer.rate(start + 2, end), "after": trainer.rate(end, done),
         "trainer_alive": alive, "trainer_exit": trainer_code, "trainer_tail": trainer.tail[-4:] if not alive else [],
     }  # fmt: skip
@@ -172,19 +172,19 @@ def by_run(script: Path, out: Path, seconds: float, extra: list[str], beside_s: 
         sys.executable, "-m", "brrrtop", "run", "--json", "--interval", "0.5", "--record", str(out / f"{script.stem}-run.brrr"),
         *extra, "--", sys.executable, "-u", str(script), "--seconds", str(seconds),
     ]  # fmt: skip
-    lines, said, code = watch(command, seconds + 60)
-    rates = [float(r) for r in RATE.findall(said)]
-    return summary(script.stem, lines, said[-600:], code) | {
+    lines, text, code = watch(command, seconds + 60)
+    rates = [float(r) for r in RATE.findall(text)]
+    return summary(script.stem, lines, text[-600:], code) | {
         "watched": statistics.median(rates) if rates else None
     }
 
 
-def summary(name: str, lines: list[tuple[float, dict]], said: str, code: int) -> dict:
+def summary(name: str, lines: list[tuple[float, dict]], text: str, code: int) -> dict:
     last = lines[-1][1] if lines else {}
     judged = [row for _, row in lines if row.get("regime") not in (None, "unknown")]
     last = judged[-1] if judged else last
     return {
-        "script": name, "exit": code, "said": said.strip().splitlines()[-6:], "snapshots": len(lines),
+        "script": name, "exit": code, "said": text.strip().splitlines()[-6:], "snapshots": len(lines),
         "first_verdict_s": first_verdict(lines), "stable_since_s": stable_since(lines),
         "first_advice_s": first_advice(lines), "regime": last.get("regime"), "cause": last.get("cause"),
         "confidence": last.get("confidence"), "split": last.get("split"), "window": last.get("window"),
@@ -211,14 +211,14 @@ def main() -> None:
         p.stem for p in args.zoo.glob("*.py") if not p.stem.startswith("_")
     )
     os.environ["PYTHONUNBUFFERED"] = "1"
-    found = []
+    result = []
     for name in names:
         one = (by_attach if args.through == "attach" else by_run)(
             args.zoo / f"{name}.py", args.out, args.seconds, args.extra.split(), args.beside
         )
-        found.append(one)
+        result.append(one)
         print(json.dumps(one), flush=True)
-        (args.out / "live.json").write_text(json.dumps(found, indent=1))
+        (args.out / "live.json").write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

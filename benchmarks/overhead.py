@@ -76,16 +76,16 @@ class Subject:
         while self.trainer.count - start.count < 3 and time.monotonic() < limit:
             watch(0.1)
         end = self.trainer.mark()
-        found = self.trainer.window(start, end)
-        if found is None:
+        window = self.trainer.window(start, end)
+        if window is None:
             raise RuntimeError(f"{self.trainer.name}: steps are longer than a window")
-        return start, end, found
+        return start, end, window
 
     def off_window(self) -> Window:
         time.sleep(self.args.settle)
-        found = self.window()[2]
-        self.off.append(found)
-        return found
+        off_window = self.window()[2]
+        self.off.append(off_window)
+        return off_window
 
     def set_phase(self) -> None:
         """Long enough for some steps."""
@@ -118,9 +118,9 @@ class Subject:
 
         if self.args.control:
             time.sleep(self.args.settle_on)
-            found = self.window()[2]
-            self.longest_on_ns = max(self.longest_on_ns, found.longest_ns)
-            return found
+            window = self.window()[2]
+            self.longest_on_ns = max(self.longest_on_ns, window.longest_ns)
+            return window
         left = self.trainer.mark()
         try:
             watch = Watch(self.trainer.pid, governor)
@@ -131,8 +131,8 @@ class Subject:
             self.main_holds_ns.append(watch.attached.main_stopped_ns)
             if continuous:
                 watch.source.continuous(True)
-            watch.look(self.args.settle_on)
-            start, end, found = self.window(lambda s: watch.look(s, until_idle_s=1.5))
+            watch.watch_for(self.args.settle_on)
+            start, end, window = self.window(lambda s: watch.watch_for(s, until_idle_s=1.5))
         finally:
             if not watch.close():
                 self.failures.append("the agent did not end when asked")
@@ -141,10 +141,10 @@ class Subject:
         if not continuous:
             edges = [self.trainer.durations(a, b) for a, b in ((left, start), (end, back))]
             self.longest_on_ns = max(
-                self.longest_on_ns, found.longest_ns, *(int(e.max()) for e in edges if len(e))
+                self.longest_on_ns, window.longest_ns, *(int(e.max()) for e in edges if len(e))
             )
             self.longest_on.append(self.placed(left, back, governor))
-        return found
+        return window
 
     def placed(self, left: BucketStyle, back: BucketStyle, governor: Any) -> dict[str, Any]:
         """The longest steps of one attach, and its bursts, in ms since it began. The steps in
@@ -173,11 +173,11 @@ class Subject:
             if not worked:
                 raise Stop(self.trainer.tail().rsplit("stepped: ", 1)[-1])
             time.sleep(self.args.settle)
-            found = self.window()[2]
+            window = self.window()[2]
         finally:
             if worked and not self.trainer.order(off, 120).worked:
                 raise Stop(self.trainer.tail().rsplit("stepped: ", 1)[-1])
-        return found
+        return window
 
 
 class Stop(Exception):
@@ -225,28 +225,28 @@ def measure(subject: Subject) -> dict[str, Any]:
             nonlocal gone_ns
             skip_time(governor, time.time_ns() - gone_ns)
             before = governor._bursts
-            found = subject.watched(governor)
+            result = subject.watched(governor)
             subject.bursts += governor._bursts - before
             gone_ns = time.time_ns()
             rss_seen.append(trainer.rss_bytes())
             if (now := used()) is not None:
                 memory_seen.append(now)
-            return found
+            return result
 
         subject.longest_on_ns, subject.longest_on = 0, []
         rival_share = 0.42 if trainer.name in args.rivals.split(",") else 0.2
         cost, offs, ons = subject.in_turns(on, args.pairs, began + (1 - rival_share) * args.budget)
     longest_off_ns = max(w.longest_ns for w in subject.off)
     after = [w.mean_ns for w in subject.off[VIRGIN_WINDOWS + 1 :]]
-    found = {
+    result = {
         "script": trainer.name, "step_off_ms": statistics.median(offs) / 1e6,
         "step_on_ms": statistics.median(ons) / 1e6 if ons else None, "phase_s": subject.phase_s,
-        "default": told(cost), "bursts": subject.bursts,
+        "default": as_json(cost), "bursts": subject.bursts,
         "off_ms": [o / 1e6 for o in offs], "on_ms": [o / 1e6 for o in ons],
         "longest_off_ms": longest_off_ns / 1e6, "longest_on_ms": subject.longest_on_ns / 1e6,
         "longest_on": subject.longest_on,
         "longest_ratio": subject.longest_on_ns / longest_off_ns,
-        "residue": told(apart(virgin, after)), "virgin_ms": [v / 1e6 for v in virgin],
+        "residue": as_json(apart(virgin, after)), "virgin_ms": [v / 1e6 for v in virgin],
         "attach_held_ms": [h / 1e6 for h in subject.holds_ns],
         "attach_held_main_ms": [h / 1e6 for h in subject.main_holds_ns], "first": first,
         "host_bytes": max(0, rss_after - rss), "host_bytes_most": max(rss_seen) - rss,
@@ -258,17 +258,17 @@ def measure(subject: Subject) -> dict[str, Any]:
             args.continuous_pairs,
             began + args.budget,
         )
-        found["continuous"] = told(continuous)
+        result["continuous"] = as_json(continuous)
     if trainer.name in args.rivals.split(","):
         failures, subject.failures = subject.failures, []
         for name, codes in overhead_table.RIVALS.items():
             rival, _, _ = subject.in_turns(lambda c=codes: subject.ordered(*c), RIVAL_PAIRS, 0)
-            found[name] = told(rival)
-        found["rivals_say"], subject.failures = subject.failures, failures
-    return found | {"failures": subject.failures, "took_s": time.monotonic() - began}
+            result[name] = as_json(rival)
+        result["rivals_say"], subject.failures = subject.failures, failures
+    return result | {"failures": subject.failures, "took_s": time.monotonic() - began}
 
 
-def told(cost: Cost | None) -> dict[str, Any] | None:
+def as_json(cost: Cost | None) -> dict[str, Any] | None:
     return cost.to_json() if cost is not None else None
 
 
@@ -299,39 +299,39 @@ def start(name: str, args: argparse.Namespace) -> SteppedTrainer:
 def measure_all(names: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
     """All scripts on one GPU: started together, warmed up, stopped; then one at a time goes on."""
     trainers = {name: start(name, args) for name in names}
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     try:
         ready = {n: t.wait_for_steps(WARM_STEPS, WARM_LIMIT_S) for n, t in trainers.items()}
         for trainer in trainers.values():
             trainer.pause()
         for name, trainer in trainers.items():
             if not ready[name]:
-                found.append({"script": name, "error": f"did not train: {trainer.tail()}"})
-                save(found, args)
+                result.append({"script": name, "error": f"did not train: {trainer.tail()}"})
+                save(result, args)
                 continue
             trainer.resume()
             time.sleep(1.5)
             try:
-                found.append(measure(Subject(trainer, args)))
+                result.append(measure(Subject(trainer, args)))
             except Exception as fault:
-                found.append(
+                result.append(
                     {"script": name, "error": f"{type(fault).__name__}: {fault} {trainer.tail()}"}
                 )
             finally:
                 trainer.kill()
-            save(found, args)
-            print(overhead_table.in_a_line(found[-1]), flush=True)
+            save(result, args)
+            print(overhead_table.in_a_line(result[-1]), flush=True)
     finally:
         for trainer in trainers.values():
             trainer.kill()
-    return found
+    return result
 
 
 def on_several(names: list[str], args: argparse.Namespace) -> list[dict[str, Any]]:
     """Each script on a GPU of its own, `--gpus` at a time."""
     waiting, free = list(names), list(range(args.gpus))
     running: list[tuple[subprocess.Popen[bytes], int, Path]] = []
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     try:
         while waiting or running:
             while waiting and free:
@@ -356,20 +356,20 @@ def on_several(names: list[str], args: argparse.Namespace) -> list[dict[str, Any
                 running.remove(one)
                 free.append(one[1])
                 file = one[2] / "overhead.json"
-                found += json.loads(file.read_text())["scripts"] if file.exists() else []
-                save(found, args)
+                result += json.loads(file.read_text())["scripts"] if file.exists() else []
+                save(result, args)
     finally:
         for process, _, _ in running:
             process.send_signal(signal.SIGTERM)
-    return found
+    return result
 
 
-def save(found: list[dict[str, Any]], args: argparse.Namespace) -> None:
+def save(result: list[dict[str, Any]], args: argparse.Namespace) -> None:
     facts = machine()
     (args.out / "overhead.json").write_text(
-        json.dumps({"machine": facts, "scripts": found}, indent=1)
+        json.dumps({"machine": facts, "scripts": result}, indent=1)
     )
-    (args.out / "overhead.md").write_text(overhead_table.markdown(facts, found))
+    (args.out / "overhead.md").write_text(overhead_table.markdown(facts, result))
 
 
 def main() -> int:
@@ -401,10 +401,10 @@ def main() -> int:
     names = [n for n in args.only.split(",") if n]
     if args.all:
         names = sorted(p.stem for p in args.zoo.glob("*.py") if not p.stem.startswith("_"))
-    found = on_several(names, args) if args.gpus > 1 else measure_all(names, args)
+    result = on_several(names, args) if args.gpus > 1 else measure_all(names, args)
     if len(names) > 1:
         print((args.out / "overhead.md").read_text())
-    return 1 if any("error" in one or one["failures"] for one in found) else 0
+    return 1 if any("error" in one or one["failures"] for one in result) else 0
 
 
 if __name__ == "__main__":

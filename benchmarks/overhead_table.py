@@ -31,21 +31,21 @@ def cells(one: dict[str, Any]) -> list[str]:
     if "error" in one:
         return [one["script"], one["error"][:60], *["–"] * (len(COLUMNS) - 2)]
     verdict = one["first"].get("first_verdict_s")
-    held = one["attach_held_ms"]
+    buffered = one["attach_held_ms"]
     return [
         one["script"], f"{one['step_off_ms']:.2f} ms", interval(one["default"]),
         str(one["default"]["pairs"] if one["default"] else 0), f"×{one['longest_ratio']:.2f}",
         interval(one["residue"]), interval(one.get("continuous")), interval(one.get("torch_profiler")),
         interval(one.get("cupti_python")),
-        f"{statistics.median(held):.2f} ms (≤ {max(held):.2f})" if held else "–",
+        f"{statistics.median(buffered):.2f} ms (≤ {max(buffered):.2f})" if buffered else "–",
         f"{verdict:.1f} s" if verdict is not None else "–",
         megabytes(one["host_bytes"]), megabytes(one["device_bytes"]),
     ]  # fmt: skip
 
 
-def markdown(facts: dict[str, Any], found: list[dict[str, Any]]) -> str:
+def markdown(facts: dict[str, Any], result: list[dict[str, Any]]) -> str:
     """A table under a line that says where it was measured."""
-    rows = [list(COLUMNS), ["---"] * len(COLUMNS), *(cells(one) for one in found)]
+    rows = [list(COLUMNS), ["---"] * len(COLUMNS), *(cells(one) for one in result)]
     where = (
         f"{facts['gpu'] or 'no GPU'}, driver {facts['driver'] or '–'}, torch {facts.get('torch', '–')}, "
         f"Python {facts['python']}, {facts['date']}."
@@ -57,8 +57,8 @@ def markdown(facts: dict[str, Any], found: list[dict[str, Any]]) -> str:
 def in_a_line(one: dict[str, Any]) -> str:
     if "error" in one:
         return f"{one['script']}: {one['error']}"
-    told = "; ".join(
+    message = "; ".join(
         f"{name} {cell}" for name, cell in zip(COLUMNS[1:], cells(one)[1:], strict=True)
     )
     faults = f"; FAILURES {one['failures']}" if one["failures"] else ""
-    return f"{one['script']}: {told}; {one['bursts']} bursts, {one['took_s']:.0f} s{faults}"
+    return f"{one['script']}: {message}; {one['bursts']} bursts, {one['took_s']:.0f} s{faults}"

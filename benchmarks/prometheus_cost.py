@@ -165,9 +165,9 @@ def main() -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     shown = list(verdicts())
     rows = [measure(hosts, args, shown) for hosts in args.hosts]
-    found = {"measured": rows, "extrapolated": extrapolated(rows)}
-    (args.out / "prometheus.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    result = {"measured": rows, "extrapolated": extrapolated(rows)}
+    (args.out / "prometheus.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
     return 0
 
 

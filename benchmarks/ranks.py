@@ -74,9 +74,9 @@ class Job:
         return [int(file.read_text()) for file in files]
 
     def go(self) -> list[int]:
-        found = self.pids()
+        go = self.pids()
         (self.folder / "go").touch()
-        return found
+        return go
 
     def losses(self, rank: int) -> Path:
         return self.folder / f"rank{rank}.f4"
@@ -102,20 +102,20 @@ class Job:
 
 def torment(pid: int, count: int, limit_s: float) -> dict[str, Any]:
     """Attaches and detaches that often; in a process of its own for each rank."""
-    failures, held, kernels, done = Counter[str](), [], 0, 0
+    failures, buffered, kernels, done = Counter[str](), [], 0, 0
     end = time.monotonic() + limit_s
     while done < count and time.monotonic() < end:
         done += 1
         try:
             stopped_ns, seen = soak.one_cycle(pid, done)
-            held.append(stopped_ns)
+            buffered.append(stopped_ns)
             kernels += seen
         except Exception as fault:
             failures[f"{type(fault).__name__}: {fault}"] += 1
     return {
         "cycles": done, "failures": dict(failures), "kernels": kernels,
-        "held_ms": statistics.median(held) / 1e6 if held else None,
-        "held_most_ms": max(held) / 1e6 if held else None,
+        "held_ms": statistics.median(buffered) / 1e6 if buffered else None,
+        "held_most_ms": max(buffered) / 1e6 if buffered else None,
     }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def cycles(args: argparse.Namespace) -> dict[str, Any]:
                 raise RuntimeError(f"no losses: {alone.tail()} {watched.tail()}")
             time.sleep(0.05)
         with multiprocessing.get_context("fork").Pool(RANKS) as pool:
-            found = pool.starmap(torment, [(pid, args.cycles, args.limit) for pid in pids])
+            starmap = pool.starmap(torment, [(pid, args.cycles, args.limit) for pid in pids])
         sizes = [watched.losses(rank).stat().st_size for rank in range(RANKS)]
         time.sleep(1)
         moving = all(watched.losses(r).stat().st_size > size for r, size in enumerate(sizes))
@@ -141,8 +141,14 @@ def cycles(args: argparse.Namespace) -> dict[str, Any]:
             job.kill()
     same = [soak_compare.losses(alone.losses(r), watched.losses(r)) for r in range(RANKS)]
     good = alive and moving and all(one["identical"] for one in same)
-    good = good and not any(rank["failures"] for rank in found)
-    return {"ranks": found, "losses": same, "alive": alive, "still_training": moving, "good": good}
+    good = good and not any(rank["failures"] for rank in starmap)
+    return {
+        "ranks": starmap,
+        "losses": same,
+        "alive": alive,
+        "still_training": moving,
+        "good": good,
+    }
 
 
 def record(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -155,7 +161,7 @@ def record(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         time.sleep(args.record)
         for monitor in running:
             monitor.send_signal(signal.SIGINT)
-        found = []
+        result = []
         for rank, monitor in enumerate(running):
             try:
                 monitor.wait(15)
@@ -165,12 +171,12 @@ def record(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
             lines = (job.folder / f"report{rank}").read_text().splitlines()
             last = json.loads(lines[-1]) if lines else {}
             kept = {key: last.get(key) for key in ("window", "split", "regime", "confidence")}
-            said = (job.folder / f"monitor{rank}").read_text()[-300:]
-            found.append({"exit": monitor.returncode, "said": said, "report": kept,
+            text = (job.folder / f"monitor{rank}").read_text()[-300:]
+            result.append({"exit": monitor.returncode, "said": text, "report": kept,
                           "reports": len(lines)})  # fmt: skip
         if not job.alive():
-            found.append({"failed": job.tail()})
-        return found
+            result.append({"failed": job.tail()})
+        return result
     finally:
         job.kill()
 
@@ -181,10 +187,10 @@ def _monitor(job: Job, rank: int, pid: int, args: argparse.Namespace) -> subproc
                "--no-shapes", "--record", str(file)]  # fmt: skip
     with (
         (job.folder / f"report{rank}").open("wb") as out,
-        (job.folder / f"monitor{rank}").open("wb") as said,
+        (job.folder / f"monitor{rank}").open("wb") as text,
     ):
         return subprocess.Popen(
-            command, cwd=ROOT, env=monitor_environment(args.site), stdout=out, stderr=said
+            command, cwd=ROOT, env=monitor_environment(args.site), stdout=out, stderr=text
         )  # fmt: skip
 
 
@@ -199,18 +205,18 @@ def main() -> int:
     from collectors import native
 
     native.agent_files()  # built once
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     parts: dict[str, Callable[[], Any]] = {"cycles": lambda: cycles(args)} if args.cycles else {}
     if args.record:
         parts |= {name: lambda name=name: record(name, args) for name in JOBS}
     for name, does in parts.items():
         try:
-            found[name] = does()
+            result[name] = does()
         except Exception as fault:
-            found[name] = {"error": f"{type(fault).__name__}: {fault}", "good": False}
-        print(f"{name}: {json.dumps(found[name])}", flush=True)
-        (args.out / "ranks.json").write_text(json.dumps(found, indent=1))
-    good = all(isinstance(one, list) or one["good"] for one in found.values())
+            result[name] = {"error": f"{type(fault).__name__}: {fault}", "good": False}
+        print(f"{name}: {json.dumps(result[name])}", flush=True)
+        (args.out / "ranks.json").write_text(json.dumps(result, indent=1))
+    good = all(isinstance(one, list) or one["good"] for one in result.values())
     return 0 if good else 1
 
 

@@ -48,8 +48,8 @@ class Block(nn.Module):
         q, k, v = parts.permute(2, 0, 3, 1, 4)
         seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).reshape(batch, length, width))
-        found: torch.Tensor = x + self.mlp(self.norms[1](x))
-        return found
+        tensor: torch.Tensor = x + self.mlp(self.norms[1](x))
+        return tensor
 
 
 class Transformer(nn.Module):

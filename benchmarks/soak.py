@@ -92,7 +92,7 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
     words += ["--order", str(order)]
     trainer = Tormented(args.out, "graphs" if graphs else "cycles", words)
     failures: Counter[str] = Counter()
-    held: list[int] = []
+    buffered: list[int] = []
     done = kernels = by_command = profiles = 0
     try:
         trainer.wait_for(100, START_LIMIT_S)
@@ -101,20 +101,20 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
             done += 1
             try:
                 if args.cli_cycles and done % max(args.cycles // args.cli_cycles, 1) == 0:
-                    found = by_command_line(trainer.pid, args.site, 4.0)
+                    result = by_command_line(trainer.pid, args.site, 4.0)
                     by_command += 1
-                    if found["exit"] not in (0, 130, -signal.SIGINT) or "fault" in found:
-                        failures[f"command line: {found}"] += 1
+                    if result["exit"] not in (0, 130, -signal.SIGINT) or "fault" in result:
+                        failures[f"command line: {result}"] += 1
                 else:
                     stopped_ns, seen = one_cycle(trainer.pid, done)
-                    held.append(stopped_ns)
+                    buffered.append(stopped_ns)
                     kernels += seen
                 if done % max(args.cycles // PROFILES, 1) == 0:
                     profile(order, PROFILED_STEPS).unlink()
                     profiles += 1
             except (CollectorError, WireError, OSError, RuntimeError) as fault:
                 failures[f"{type(fault).__name__}: {fault}"] += 1
-            wrong = trainer.look()
+            wrong = trainer.what_is_wrong()
             if wrong is not None:
                 failures[wrong] += 1
                 break
@@ -128,9 +128,9 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
         "cycles": done, "wanted": args.cycles, "by_command_line": by_command, "profiles": profiles,
         "failures": dict(failures),
         "kernels": kernels, "longest_silence_s": trainer.silence_s,
-        "held_ms": statistics.median(held) / 1e6 if held else None,
-        "held_p95_ms": sorted(held)[int(0.95 * len(held))] / 1e6 if held else None,
-        "held_most_ms": max(held) / 1e6 if held else None, "good": done > 0 and not failures,
+        "held_ms": statistics.median(buffered) / 1e6 if buffered else None,
+        "held_p95_ms": sorted(buffered)[int(0.95 * len(buffered))] / 1e6 if buffered else None,
+        "held_most_ms": max(buffered) / 1e6 if buffered else None, "good": done > 0 and not failures,
     }  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def doomed_monitor(pid: int, stage: mmap.mmap, number: int) -> int:
         if random.random() < 0.5:
             watch.source.continuous(True)
         while True:
-            watch.look(0.05)
+            watch.watch_for(0.05)
             stage[number] = 2 if watch.governor.tracing else 1
     finally:
         os._exit(1)
@@ -217,11 +217,13 @@ def kills(args: argparse.Namespace) -> dict[str, Any]:
             try:
                 one_cycle(trainer.pid, 0)
             except (CollectorError, OSError) as fault:
-                failures[f"attach after the kills: {fault}; {trainer.look()}"] += 1
+                failures[f"attach after the kills: {fault}; {trainer.what_is_wrong()}"] += 1
         for trainer in trainers:
             size = trainer.size()
             time.sleep(0.5)
-            wrong = trainer.look() or (None if trainer.size() > size else "it no longer trains")
+            wrong = trainer.what_is_wrong() or (
+                None if trainer.size() > size else "it no longer trains"
+            )
             if wrong is not None:
                 failures[wrong] += 1
     finally:
@@ -246,7 +248,7 @@ def burst_of(pid: int, steps: int, limit_s: float) -> list[Any]:
     from collectors.attach.attach import attach
 
     attached = attach(pid, agent_library.agent_files())
-    found: list[Any] = []
+    burst: list[Any] = []
     try:
         time.sleep(0.6)  # hooks are in place after the agent's first round
         attached.client.send(requests.burst(steps + 2, 20_000_000_000))
@@ -254,12 +256,12 @@ def burst_of(pid: int, steps: int, limit_s: float) -> list[Any]:
         while time.monotonic() < end and not attached.client.closed:
             select.select([attached.client], [], [], 0.1)
             frames = attached.client.frames()
-            found += frames
+            burst += frames
             if any(f.kind == Kind.STATUS and "traced" in f.body for f in frames):
                 end = min(end, time.monotonic() + 0.5)  # whatever else is on its way
     finally:
         attached.leave()
-    return found
+    return burst
 
 
 def profile(order: Path, steps: int, limit_s: float = 60) -> Path:
@@ -307,10 +309,10 @@ def one(part: str, args: argparse.Namespace) -> dict[str, Any]:
     if part == "graphs" and args.device == "cpu":
         return {"skipped": "CUDA graphs need a GPU", "good": True}
     try:
-        found = PARTS[part](args)
+        result = PARTS[part](args)
     except Exception as fault:
-        found = {"error": f"{type(fault).__name__}: {fault}", "good": False}
-    return found | {"took_s": time.monotonic() - began}
+        result = {"error": f"{type(fault).__name__}: {fault}", "good": False}
+    return result | {"took_s": time.monotonic() - began}
 
 
 def side_by_side(parts: list[str], args: argparse.Namespace) -> dict[str, Any]:
@@ -321,17 +323,17 @@ def side_by_side(parts: list[str], args: argparse.Namespace) -> dict[str, Any]:
         out = args.out / part
         command = [sys.executable, __file__, *rest, "--parts", part, "--out", str(out)]
         running[part] = (subprocess.Popen(command), out / "soak.json")
-    found: dict[str, Any] = {}
+    side: dict[str, Any] = {}
     try:
         for part, (process, file) in running.items():
             process.wait(START_LIMIT_S + args.limit + 60)
-            found[part] = json.loads(file.read_text())[part]
+            side[part] = json.loads(file.read_text())[part]
     except (subprocess.TimeoutExpired, OSError) as fault:
-        found |= {p: {"error": str(fault), "good": False} for p in parts if p not in found}
+        side |= {p: {"error": str(fault), "good": False} for p in parts if p not in side}
     finally:
         for process, _ in running.values():
             process.terminate()
-    return found
+    return side
 
 
 def main() -> int:
@@ -349,13 +351,13 @@ def main() -> int:
     gpu_options.prepare(args)
     parts = [part for part in args.parts.split(",") if part]
     beside = [part for part in parts if part in BESIDE]
-    found = side_by_side(beside, args) if len(parts) > 1 and beside else {}
+    result = side_by_side(beside, args) if len(parts) > 1 and beside else {}
     for part in parts:
-        if part not in found:
-            found[part] = one(part, args)
-            print(f"{part}: {json.dumps(found[part])}", flush=True)
-    (args.out / "soak.json").write_text(json.dumps(found, indent=1))
-    return 0 if all(part["good"] for part in found.values()) else 1
+        if part not in result:
+            result[part] = one(part, args)
+            print(f"{part}: {json.dumps(result[part])}", flush=True)
+    (args.out / "soak.json").write_text(json.dumps(result, indent=1))
+    return 0 if all(part["good"] for part in result.values()) else 1
 
 
 if __name__ == "__main__":

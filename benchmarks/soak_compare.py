@@ -40,12 +40,12 @@ def losses(unwatched: Path, watched: Path) -> dict[str, Any]:
 
 def of_trace(path: Path) -> Durations:
     """The kernels of a Chrome trace by torch.profiler."""
-    found: Durations = {}
+    durations: Durations = {}
     for event in json.loads(path.read_text())["traceEvents"]:
         if event.get("cat") == "kernel":
             name = event["name"].encode()[:NAME_BYTES].decode("utf-8", "ignore")
-            found.setdefault(name, []).append(float(event["dur"]) * 1e3)
-    return found
+            durations.setdefault(name, []).append(float(event["dur"]) * 1e3)
+    return durations
 
 
 def of_burst(frames: Iterable[Frame]) -> list[Durations]:

@@ -67,8 +67,8 @@ def graph_replays(device: torch.device) -> Callable[[torch.Tensor], torch.Tensor
 
     def replay(x: torch.Tensor) -> torch.Tensor:
         graph.replay()
-        found: torch.Tensor = graphed(x)
-        return found
+        tensor: torch.Tensor = graphed(x)
+        return tensor
 
     return replay
 
@@ -82,17 +82,17 @@ def busy(args: argparse.Namespace, device: torch.device) -> None:
     loader = DataLoader(Noise(), batch_size=64, num_workers=2, shuffle=False, pin_memory=cuda)
     if args.foreign_hook:
         register_optimizer_step_post_hook(lambda *_: time.sleep(0.001))
-    held: list[torch.Tensor] = []
-    told = time.monotonic()
+    tensors: list[torch.Tensor] = []
+    monotonic = time.monotonic()
     profiling: tuple[Any, int, Path] | None = None
     for step, rows in enumerate(loader):
         profiling = next_of_profile(args.order, profiling, step, device)
         x = rows.to(device, non_blocking=True)
-        held += [torch.empty(random.randrange(1, 1 << 22), device=device) for _ in range(8)]
-        random.shuffle(held)
-        del held[24:]
+        tensors += [torch.empty(random.randrange(1, 1 << 22), device=device) for _ in range(8)]
+        random.shuffle(tensors)
+        del tensors[24:]
         if step % 400 == 399 and cuda:
-            held.clear()
+            tensors.clear()
             torch.cuda.empty_cache()
         y = compiled(model(x))
         if replay is not None:
@@ -101,12 +101,12 @@ def busy(args: argparse.Namespace, device: torch.device) -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if time.monotonic() - told > 0.5:
+        if time.monotonic() - monotonic > 0.5:
             value = float(loss)
             if value != value:
                 sys.exit("the loss is no number")
             print(f"step={step} loss={value:.4f}", flush=True)
-            told = time.monotonic()
+            monotonic = time.monotonic()
 
 
 def next_of_profile(
@@ -165,14 +165,14 @@ def traced(loop: Exact, order: dict[str, Any], device: torch.device) -> list[flo
     from torch.profiler import profile
 
     with profile(activities=kinds(device)) as warm_up:
-        found = [loop.step()]
+        result = [loop.step()]
     del warm_up
     with profile(activities=kinds(device)) as profiler:
-        found += [loop.step() for _ in range(int(order["steps"]))]
+        result += [loop.step() for _ in range(int(order["steps"]))]
     half_made = f"{order['out']}.part.json"
     profiler.export_chrome_trace(half_made)
     Path(half_made).rename(order["out"])
-    return found
+    return result
 
 
 def exact(args: argparse.Namespace, device: torch.device) -> None:

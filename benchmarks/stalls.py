@@ -84,15 +84,15 @@ class Row:
 
 def meters(folders: Sequence[Path]) -> dict[str, float]:
     """Share of the step that each script measured of its plant; of the last folder that has it."""
-    found = {name: waited / step for name, (waited, step) in METERED.items()}
+    result = {name: waited / step for name, (waited, step) in METERED.items()}
     for folder in folders:
         for name, plant in PLANTS.items():
             for path in (folder / f"{name}.meta.json", folder / f"{name}.meter.json"):
                 meta = json.loads(path.read_text()) if path.exists() else {}
                 waited = meta.get("meters_ms_per_step", {}).get(plant.meter)
                 if waited is not None:
-                    found[name] = waited / meta["step_ms"]
-    return found
+                    result[name] = waited / meta["step_ms"]
+    return result
 
 
 def judged(path: Path) -> Analysis:
@@ -197,13 +197,13 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    told = os.environ.get("BRRRTOP_TRACES")
-    traces = Path(told) if told else None
+    text = os.environ.get("BRRRTOP_TRACES")
+    traces = Path(text) if text else None
     folders = [Path(a) for a in arguments]
     metered = meters([*([traces] if traces else []), *folders])
-    found = [row(*one, metered) for one in files(traces, folders)]
-    print("\n".join(table(found)))
-    off = [one for one in found if one.off is not None and abs(one.off) > CLOSE]
+    result = [row(*one, metered) for one in files(traces, folders)]
+    print("\n".join(table(result)))
+    off = [one for one in result if one.off is not None and abs(one.off) > CLOSE]
     for one in off:
         print(f"\n{one.script} ({one.source}) is off by more than {100 * CLOSE:.0f} points")
     return 1 if off else 0

@@ -60,11 +60,11 @@ class SteppedTrainer:
         log.write_bytes(b"")
         os.truncate(log, 8 * (stepped.WORDS + stepped.SLOTS))
         self._words = np.memmap(log, np.int64, "r+")
-        self.said = folder / f"{self.name}.out"
+        self.output_path = folder / f"{self.name}.out"
         launcher = str(Path(stepped.__file__).resolve())
         rival = ["--cupti-from", cupti_from] if cupti_from else []
         command = [sys.executable, "-u", launcher, "--log", str(log.resolve()), *rival]
-        with self.said.open("wb") as out:
+        with self.output_path.open("wb") as out:
             self.process = subprocess.Popen(
                 [*command, str(script.resolve()), *arguments],
                 cwd=script.resolve().parent, stdout=out, stderr=subprocess.STDOUT,
@@ -145,7 +145,7 @@ class SteppedTrainer:
         return 0
 
     def tail(self) -> str:
-        return " | ".join(self.said.read_text("utf-8", "replace").strip().splitlines()[-4:])
+        return " | ".join(self.output_path.read_text("utf-8", "replace").strip().splitlines()[-4:])
 
     def kill(self) -> None:
         if self.alive:

@@ -19,10 +19,10 @@ class Tormented:
     def __init__(
         self, folder: Path, name: str, words: list[str], grows: Path | None = None
     ) -> None:
-        self.said = folder / f"{name}.out"
-        self._grows = grows or self.said
+        self.output_path = folder / f"{name}.out"
+        self._grows = grows or self.output_path
         command = [sys.executable, "-u", str(HERE / "soak_trainer.py"), *words]
-        with self.said.open("wb") as out:
+        with self.output_path.open("wb") as out:
             self.process = subprocess.Popen(
                 command, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 env=trainer_environment(), cwd=folder,
@@ -34,7 +34,7 @@ class Tormented:
     def pid(self) -> int:
         return self.process.pid
 
-    def look(self) -> str | None:
+    def what_is_wrong(self) -> str | None:
         """What is wrong with it, if anything."""
         if self.process.poll() is not None:
             return f"the trainer ended with {self.process.returncode}: {self.tail()}"
@@ -65,7 +65,9 @@ class Tormented:
         self._size, self._grown_s = self.size(), time.monotonic()
 
     def tail(self) -> str:
-        return " | ".join(self.said.read_text("utf-8", "replace").strip().splitlines()[-3:])[-400:]
+        return " | ".join(self.output_path.read_text("utf-8", "replace").strip().splitlines()[-3:])[
+            -400:
+        ]
 
     def kill(self) -> None:
         if self.process.poll() is None:

@@ -251,11 +251,11 @@ def scores(folder: Path, names: bool = False) -> Iterator[Score]:
         yield score(name, without_shapes(window) if names else window, counted, truth)
 
 
-def table(found: list[Score]) -> str:
+def table(result: list[Score]) -> str:
     """Scores as a table in Markdown, shares in percent: counted / ours."""
     lines = ["| script | compute | memory | underfilled | unknown | error | step counted | moved as compute |",
              "|---|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
-    for one in found:
+    for one in result:
         if not one.coverage:
             continue
         pairs = [f"{one.truth[s.value]:.0%} / {one.ours[s.value]:.0%}" for s in SIDES]
@@ -263,12 +263,12 @@ def table(found: list[Score]) -> str:
             f"| {one.name} | {' | '.join(pairs)} | {one.ours['unknown']:.0%} | {one.error:.1f} | "
             f"{min(one.coverage, 1):.0%} | {one.moved:.1%} |"
         )
-    counted = [one.error for one in found if one.coverage]
+    counted = [one.error for one in result if one.coverage]
     if counted:
         lines.append(
-            f"\n{len(counted)} counted of {len(found)}: error {np.mean(counted):.1f} points in the mean, "
+            f"\n{len(counted)} counted of {len(result)}: error {np.mean(counted):.1f} points in the mean, "
             f"{np.median(counted):.1f} in the median, {np.percentile(counted, 90):.1f} at the 90th "
-            f"percentile; element-moving families as compute: {max(o.moved for o in found):.1%} at most."
+            f"percentile; element-moving families as compute: {max(o.moved for o in result):.1%} at most."
         )
     return "\n".join(lines)
 
@@ -280,14 +280,14 @@ def main() -> None:
     parser.add_argument("--families", action="store_true", help="the largest kinds of misses")
     options = parser.parse_args()
     for folder in options.folders:
-        found = list(scores(folder, options.names))
-        print(f"\n{folder}, {'names' if options.names else 'shapes'}\n\n{table(found)}")
+        result = list(scores(folder, options.names))
+        print(f"\n{folder}, {'names' if options.names else 'shapes'}\n\n{table(result)}")
         if options.families:
-            whole = sum((one.wrong for one in found), Counter[str]())
+            whole = sum((one.wrong for one in result), Counter[str]())
             for key, share in whole.most_common(12):
-                worst = max(found, key=lambda one: one.wrong[key])
+                worst = max(result, key=lambda one: one.wrong[key])
                 print(
-                    f"  {100 * share / len(found):5.2f} points a script  {key} (most: {worst.name})"
+                    f"  {100 * share / len(result):5.2f} points a script  {key} (most: {worst.name})"
                 )
 
 

@@ -48,9 +48,9 @@ class Watch:
         self._driver = LiveSession(Session(self.source), self.source)
         self.verdict_s: float | None = None
         self._began = began
-        self.look(0)
+        self.watch_for(0)
 
-    def look(self, seconds: float, until_idle_s: float = 0.0) -> None:
+    def watch_for(self, seconds: float, until_idle_s: float = 0.0) -> None:
         """Looks on for that long, then for a burst under way to end, at most `until_idle_s` more."""
         end = time.perf_counter() + seconds
         while True:
@@ -120,9 +120,9 @@ def by_command_line(pid: int, site: str | None, limit_s: float) -> dict[str, Any
         env=monitor_environment(site),
     )
     assert process.stdout is not None
-    found: dict[str, Any] = {"first_verdict_s": None, "regime": None}
+    result: dict[str, Any] = {"first_verdict_s": None, "regime": None}
     kept = b""
-    while found["regime"] is None and (left := limit_s - (time.perf_counter() - began)) > 0:
+    while result["regime"] is None and (left := limit_s - (time.perf_counter() - began)) > 0:
         if not select.select([process.stdout], [], [], left)[0]:
             break
         chunk = os.read(process.stdout.fileno(), 1 << 16)
@@ -131,15 +131,15 @@ def by_command_line(pid: int, site: str | None, limit_s: float) -> dict[str, Any
         *lines, kept = (kept + chunk).split(b"\n")
         for line in lines:
             regime = json.loads(line).get("regime")
-            if regime not in (None, "unknown") and found["regime"] is None:
-                found = {"first_verdict_s": time.perf_counter() - began, "regime": regime}
+            if regime not in (None, "unknown") and result["regime"] is None:
+                result = {"first_verdict_s": time.perf_counter() - began, "regime": regime}
     process.send_signal(signal.SIGINT)
     try:
-        _, said = process.communicate(timeout=15)
+        _, text = process.communicate(timeout=15)
     except subprocess.TimeoutExpired:
         process.kill()
-        _, said = process.communicate()
-        found["fault"] = "it did not stop within 15 s"
-    found["exit"] = process.returncode
-    found["said"] = said.decode("utf-8", "replace").strip().splitlines()[-3:]
-    return found
+        _, text = process.communicate()
+        result["fault"] = "it did not stop within 15 s"
+    result["exit"] = process.returncode
+    result["said"] = text.decode("utf-8", "replace").strip().splitlines()[-3:]
+    return result

@@ -61,12 +61,12 @@ def main() -> int:
         if step is None:
             print(f"{path.stem}: no whole step")
             continue
-        found = price_all(step, roofs)
+        result = price_all(step, roofs)
         simulating = timed(asked.rounds, price_all, step, roofs)
         whole = timed(asked.rounds, priced, window)
         print(
             f"{path.stem}: {step.launches.sum():,} kernels in {step.count} steps, "
-            f"{len(found.rows)} edits, {len(found.rows) - 1} of them once more after the best: "
+            f"{len(result.rows)} edits, {len(result.rows) - 1} of them once more after the best: "
             f"{simulating}, with reading the step {whole}"
         )
     return 0

@@ -90,16 +90,16 @@ SHOWN_S = 4
 
 def extras() -> list[Picture]:
     """Every demo at every size, every look, every view: to be looked at, not to be kept."""
-    found = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in demo.scenarios() for w, h in SIZES]
+    pictures = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in demo.scenarios() for w, h in SIZES]
     for look_name, palette in LOOKS.items():
-        found += [
+        pictures += [
             Picture(f"{look_name}-{w}x{h}", "memory-bound", (w, h), palette) for w, h in SIZES
         ]
-        found += [
+        pictures += [
             Picture(f"{view}-{look_name}", "healthy", (120, 40), palette, keys)
             for view, keys in VIEWS.items()
         ]
-    return found
+    return pictures
 
 
 def played(scenario: str | Path, place: float) -> list[Snapshot]:

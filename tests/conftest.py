@@ -92,15 +92,15 @@ def _threads() -> set[threading.Thread]:
 
 def _sockets() -> set[str]:
     """Open sockets of this process, as the kernel names them."""
-    found = set()
+    sockets = set()
     for entry in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").is_dir() else ():
         try:
             name = str(entry.readlink())
         except OSError:
             continue
         if name.startswith("socket:"):
-            found.add(name)
-    return found
+            sockets.add(name)
+    return sockets
 
 
 @pytest.fixture(autouse=True)

@@ -90,8 +90,8 @@ def _with(text: str, frame: Frame) -> Any:
     if frame.kind == Kind.NAMES:
         return {key: _mixed(name, text) for key, name in frame.body.items()}
     if frame.kind == Kind.HELLO:
-        told = {"cmdline": ["python", f"train{text}.py"], "torch": text, "notes": [text]}
-        return {**frame.body, **told}
+        message = {"cmdline": ["python", f"train{text}.py"], "torch": text, "notes": [text]}
+        return {**frame.body, **message}
     if frame.kind == Kind.DEVICE:
         return {**frame.body, "name": f"NVIDIA H200 {text}"}
     return frame.body

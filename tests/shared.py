@@ -21,7 +21,7 @@ def place(factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def held(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+def locked_folder(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
     """A folder of that name, ours alone while what is missing in it is made."""
     folder = place(factory) / name
     folder.mkdir(exist_ok=True)

@@ -103,9 +103,9 @@ def embed() -> None:
     for number in itertools.count(1):
         with torch.inference_mode():
             tokens = torch.randint(30000, (64, 128)).cuda()
-            found = model(tokens).last_hidden_state.mean(1).cpu()
+            cpu = model(tokens).last_hidden_state.mean(1).cpu()
         if number % 20 == 0:
-            tell(number, found.numpy())
+            tell(number, cpu.numpy())
 
 
 def with_flax() -> None:

@@ -122,17 +122,17 @@ def verdict(pid: int) -> dict[str, Any]:
         while snapshot.estimate is None and time.perf_counter() - began < VERDICT_S:
             time.sleep(0.05)
             snapshot = driver.advance()
-        found: dict[str, Any] = {
+        result: dict[str, Any] = {
             "verdict_s": round(time.perf_counter() - began, 2),
             "attach": attached.method,
             "notes": list(snapshot.source.notes),
         }
         if snapshot.estimate is not None:
-            found["regime"] = snapshot.estimate.regime.value
-            found["steps"] = snapshot.estimate.steps.source
-            found["kernels"] = sum(row.count for row in snapshot.estimate.kernels)
+            result["regime"] = snapshot.estimate.regime.value
+            result["steps"] = snapshot.estimate.steps.source
+            result["kernels"] = sum(row.count for row in snapshot.estimate.kernels)
         driver.close()
-        return found
+        return result
     finally:
         attached.leave()
 
@@ -145,7 +145,7 @@ def switch(program: Program, seconds: float, into: dict[str, Any]) -> None:
     from collectors.attach.attach import attach
 
     attached = attach(program.process.pid, agent_library.agent_files())
-    held: dict[str, list[int]] = {"on": [], "off": []}
+    buffered: dict[str, list[int]] = {"on": [], "off": []}
     kernels, asked_s, says = 0, 0.0, ""
     client = attached.client
     client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
@@ -161,14 +161,14 @@ def switch(program: Program, seconds: float, into: dict[str, Any]) -> None:
                 kernels += len(frame.body)
             if frame.kind == Kind.STATUS and "traced" in frame.body:
                 ready = True
-                for key, spent in held.items():
+                for key, spent in buffered.items():
                     spent.append(int(frame.body["traced"]["held_us"][key]))
             elif frame.kind == Kind.STATUS and frame.body.get("says"):
                 says = str(frame.body["says"])
-    into["switches"] = 2 * len(held["on"])
+    into["switches"] = 2 * len(buffered["on"])
     into["kernels_traced"] = kernels
     into["says"] = says
-    for key, spent in held.items():
+    for key, spent in buffered.items():
         if spent:
             into[f"held_{key}_us"] = [int(statistics.median(spent)), max(spent)]
     into["left"] = attached.leave(5.0)
@@ -195,15 +195,15 @@ def catch_up(pairs: list[tuple[Program, Program]]) -> None:
         alone.stop()
 
 
-def fails(found: dict[str, Any]) -> bool:
+def fails(result: dict[str, Any]) -> bool:
     """Whether what a program showed is less than what the soak promises."""
     return (
-        "fault" in found
-        or "regime" not in found
-        or not found.get("switches")
-        or found["died"] is not None
-        or bool(found["differ"])
-        or not found["compared"]
+        "fault" in result
+        or "regime" not in result
+        or not result.get("switches")
+        or result["died"] is not None
+        or bool(result["differ"])
+        or not result["compared"]
     )
 
 
@@ -226,19 +226,19 @@ def main() -> int:
             one.end()
             print(f"{name}: does not run here: {(args.out / f'{name}.err').read_text()[-300:]}")
     names = [name for name in names if began[name]]
-    found: dict[str, dict[str, Any]] = {name: {} for name in names}
+    result: dict[str, dict[str, Any]] = {name: {} for name in names}
     watched = {}
     for name in names:
         watched[name] = Program(name, args.out, launcher)
         watched[name].begun(START_S)
         try:
-            found[name] |= verdict(watched[name].process.pid)
+            result[name] |= verdict(watched[name].process.pid)
         except Exception as fault:
-            found[name]["fault"] = repr(fault)[:300]
+            result[name]["fault"] = repr(fault)[:300]
             traceback.print_exc()
-        print(name, json.dumps(found[name]), flush=True)
+        print(name, json.dumps(result[name]), flush=True)
     soaks = [
-        threading.Thread(target=switch, args=(one, args.soak, found[name]), daemon=True)
+        threading.Thread(target=switch, args=(one, args.soak, result[name]), daemon=True)
         for name, one in watched.items()
     ]
     for soak in soaks:
@@ -247,16 +247,16 @@ def main() -> int:
         soak.join(args.soak + 60)
     for name, one in watched.items():
         time.sleep(0.5)
-        found[name] |= {"died": one.end()}
-        print(name, json.dumps(found[name]), flush=True)
+        result[name] |= {"died": one.end()}
+        print(name, json.dumps(result[name]), flush=True)
     catch_up([(alone[name], watched[name]) for name in names])
     for name, one in watched.items():
-        found[name] |= compared(alone[name], one)
-        print(name, json.dumps(found[name]), flush=True)
+        result[name] |= compared(alone[name], one)
+        print(name, json.dumps(result[name]), flush=True)
     for name in names:
         alone[name].end()
-    (args.out / "any.json").write_text(json.dumps(found, indent=1))
-    failed = not names or any(fails(one) for one in found.values())
+    (args.out / "any.json").write_text(json.dumps(result, indent=1))
+    failed = not names or any(fails(one) for one in result.values())
     print("FAILED" if failed else "passed")
     return int(failed)
 

@@ -120,8 +120,8 @@ class Program:
         while not self.lines and self.process.poll() is None and time.monotonic() < self.until_s:
             time.sleep(0.05)
         if not self.lines:
-            said = self.errors.read_text("utf-8", "replace").strip().splitlines()
-            return {"name": self.name, "absent": (said or ["it did not load in time"])[-1][-160:]}
+            text = self.errors.read_text("utf-8", "replace").strip().splitlines()
+            return {"name": self.name, "absent": (text or ["it did not load in time"])[-1][-160:]}
         if self.name in OTHERS:
             self.process.send_signal(signal.SIGCONT)
         else:
@@ -170,17 +170,17 @@ def main() -> int:
         return 0
     gpu_options.prepare(args)
     chosen = args.only.split(",") if args.only else names()
-    found: list[dict[str, Any]] = []
+    result: list[dict[str, Any]] = []
     for row in rows(chosen, args):
-        found.append(row)
+        result.append(row)
         print(json.dumps(row), flush=True)
-    there = [row for row in found if "absent" not in row]
+    there = [row for row in result if "absent" not in row]
     times = sorted(row["verdict_s"] for row in there if row.get("regime", "unknown") != "unknown")
     p95 = times[max(0, -(-95 * len(times) // 100) - 1)] if times else None
     good = len(times) == len(there) >= LEAST and p95 is not None and p95 <= WANTED_S
     summary = {"programs": len(there), "with_verdict": len(times), "p95_s": p95, "good": good,
                "median_s": times[len(times) // 2] if times else None}  # fmt: skip
-    text = json.dumps({"summary": summary, "rows": found}, indent=1)
+    text = json.dumps({"summary": summary, "rows": result}, indent=1)
     (args.out / "verdicts.json").write_text(text + "\n")
     print(json.dumps(summary))
     return 0 if good else 1

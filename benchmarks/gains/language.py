@@ -33,18 +33,18 @@ def hugging(
 
 def words(t: Tools, config: Any, length: int, masked: bool = False) -> dict[str, torch.Tensor]:
     tokens = t.randint(config.vocab_size, t.batch, t.pick(length, 32))
-    found = {"input_ids": tokens, "labels": tokens}
-    return {**found, "attention_mask": torch.ones_like(tokens)} if masked else found
+    result = {"input_ids": tokens, "labels": tokens}
+    return {**result, "attention_mask": torch.ones_like(tokens)} if masked else result
 
 
 def classes(t: Tools, config: Any, length: int) -> dict[str, torch.Tensor]:
-    found = words(t, config, length, masked=True)
-    return {**found, "labels": t.randint(config.num_labels, t.batch)}
+    result = words(t, config, length, masked=True)
+    return {**result, "labels": t.randint(config.num_labels, t.batch)}
 
 
 def pairs(t: Tools, config: Any) -> dict[str, torch.Tensor]:
-    found = words(t, config, 256)
-    return {**found, "labels": t.randint(config.vocab_size, t.batch, t.pick(128, 16))}
+    result = words(t, config, 256)
+    return {**result, "labels": t.randint(config.vocab_size, t.batch, t.pick(128, 16))}
 
 
 def spectrum(t: Tools, config: Any) -> dict[str, torch.Tensor]:
@@ -92,10 +92,10 @@ class Sentences(torch.utils.data.Dataset[Any]):
         return 1 << 16
 
     def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
-        found = [
+        result = [
             self._table.get(word.lower().strip(".,;"), 0) for word in self._texts[at % 64].split()
         ]
-        return torch.tensor(found), at & 1
+        return torch.tensor(result), at & 1
 
 
 def loaded_distilbert(t: Tools) -> Step:

@@ -152,12 +152,12 @@ class Ahead:
     def __call__(self) -> Batch:
         if self._stream:
             torch.cuda.current_stream().wait_stream(self._stream)
-        found = self._next
-        for tensor in found:
+        batch = self._next
+        for tensor in batch:
             if self._stream and isinstance(tensor, torch.Tensor):
                 tensor.record_stream(torch.cuda.current_stream())
         self._next = self._begin()
-        return found
+        return batch
 
 
 class Tools:
@@ -306,14 +306,14 @@ class Tools:
                 torch.compiler.cudagraph_mark_step_begin()
             batch = batches()
             with self.amp():
-                found = loss(model, *batch)
-            self.backward(found)
+                result = loss(model, *batch)
+            self.backward(result)
             if clip is not None:
                 torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
             update()
             if self.waits:
-                self.log(loss=found)
-            return found.detach()
+                self.log(loss=result)
+            return result.detach()
 
         return step
 

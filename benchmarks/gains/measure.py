@@ -56,9 +56,9 @@ class Log:
         facts["at_s"] = round(time.monotonic() - self.began, 1)
         with self.lock, self.file.open("a") as out:
             out.write(json.dumps(facts) + "\n")
-            said = facts.get("failed") or facts.get("ms") or facts.get("bytes") or facts.get("note")
+            text = facts.get("failed") or facts.get("ms") or facts.get("bytes") or facts.get("note")
             print(
-                f"{facts['at_s']:6.1f} {facts.get('model')} {facts.get('part')} {str(said)[:120]}",
+                f"{facts['at_s']:6.1f} {facts.get('model')} {facts.get('part')} {str(text)[:120]}",
                 flush=True,
             )
 
@@ -166,34 +166,34 @@ def _follow(child: Child, left: list[str], log: Log, until: float) -> tuple[str 
     """
     gpu, facts = child.gpu, {"model": child.name, "gpu": child.gpu.index}
     began, stopped = time.monotonic(), gpu.alone_s
-    said: dict[str, Any] | None = None
+    text: dict[str, Any] | None = None
     part: str | None = None
     while True:
         limit = min(until, began + PART_S + gpu.alone_s - stopped)
         if time.monotonic() > limit:
             return "time was up" if limit == until else f"took longer than {PART_S:.0f} s", part
         try:
-            said = child.next(min(2.0, limit - time.monotonic()))
+            text = child.next(min(2.0, limit - time.monotonic()))
         except queue.Empty:
             continue
-        if said is None:
+        if text is None:
             return f"the process ended with {child.process.wait()}" if left else None, part
-        if "ask" in said:
+        if "ask" in text:
             with gpu.alone(child.process.pid):
                 child.go()
                 try:
-                    said = child.next(min(said["limit_s"], until - time.monotonic()))
+                    text = child.next(min(text["limit_s"], until - time.monotonic()))
                 except queue.Empty:
                     if time.monotonic() >= until:
                         return "time was up", part
-                    return f"measuring took longer than {said['limit_s']} s", part
-            if said is None:
+                    return f"measuring took longer than {text['limit_s']} s", part
+            if text is None:
                 return f"the process ended with {child.process.wait()}", part
-        part = said.get("begin", part)
-        if "part" in said:
-            left.remove(said["part"])
+        part = text.get("begin", part)
+        if "part" in text:
+            left.remove(text["part"])
             part = None
-            log.row(**facts, **said)
+            log.row(**facts, **text)
             began, stopped = time.monotonic(), gpu.alone_s
 
 

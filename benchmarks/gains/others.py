@@ -103,8 +103,8 @@ def dcgan(t: Tools) -> Step:
     fake = torch.zeros(t.batch, device=t.device)
 
     def judge(images: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        said = net_d(images).view(-1)
-        return F.binary_cross_entropy_with_logits(said, labels), said.mean()
+        span = net_d(images).view(-1)
+        return F.binary_cross_entropy_with_logits(span, labels), span.mean()
 
     def step() -> torch.Tensor:
         (images,) = batches()

@@ -77,7 +77,7 @@ Pairs = dict[str, tuple[Measured, Prediction]]
 def measured(files: Iterable[Path]) -> dict[str, Measured]:
     """Savings by model and edit. Later rows win; each is compared with the base loop of its own file: where
     that was measured around each edit with those two, and then with nothing of other files."""
-    found: dict[str, Measured] = defaultdict(Measured)
+    result: dict[str, Measured] = defaultdict(Measured)
     for file in files:
         base: dict[str, dict[str, Any]] = {}
         rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -85,13 +85,13 @@ def measured(files: Iterable[Path]) -> dict[str, Measured]:
         for wanted in ("base-again", "base"):  # the second stands in where the first was lost
             base |= {row["model"]: row for row in good if row["part"] == wanted}
         paired = {row["model"] for row in good if "base_ms" in row}
-        found |= {name: Measured(paired=True) for name in paired if not found[name].paired}
+        result |= {name: Measured(paired=True) for name in paired if not result[name].paired}
         again = {row["model"]: row for row in good if row["part"] == "base-again"}
         for row in rows:
             name, part = row.get("model"), row["part"]
             if name is None or part in ("trace", "live", "all", "pack"):
                 continue
-            model = found[name]
+            model = result[name]
             if "failed" in row:
                 if part not in model.saves:
                     model.failed[part] = row["failed"]
@@ -108,7 +108,7 @@ def measured(files: Iterable[Path]) -> dict[str, Measured]:
                 _take(model, row, base.get(name))
             elif name in base:
                 _take(model, row, base[name])
-    return dict(found)
+    return dict(result)
 
 
 def _take(model: Measured, row: dict[str, Any], base: dict[str, Any] | None) -> None:
@@ -148,45 +148,45 @@ def prediction(report: dict[str, Any]) -> Prediction:
         for name, row in rows.items()
         if row.get("saves") is not None
     }
-    said = [advice["id"] for advice in report.get("advisories") or ()]
+    text = [advice["id"] for advice in report.get("advisories") or ()]
     by_id: dict[str, list[str]] = defaultdict(list)
     for name, row in rows.items():
         by_id[row.get("advisory") or name].append(name)
-    advised = [edit for advice in said for edit in by_id.get(advice, ())]
+    advised = [edit for advice in text for edit in by_id.get(advice, ())]
     wasted = " ".join(advice["waste"] for advice in report.get("advisories") or ())
     waste = {name for name in edits if f"{name} (" in wasted}
     busy = (report.get("busy_ns") or 0) / (report["window"]["duration_ns"] or 1)
-    return Prediction(edits, advised, "none-healthy" in said, waste, busy)
+    return Prediction(edits, advised, "none-healthy" in text, waste, busy)
 
 
-def is_steady(model: Measured, said: Prediction) -> bool:
+def is_steady(model: Measured, text: Prediction) -> bool:
     """Whether what an edit saved can be told."""
     if not model.saves:
         return False
     if model.drift is None:
-        return said.busy >= DEVICE_BOUND
+        return text.busy >= DEVICE_BOUND
     return abs(model.drift) <= STEADY
 
 
 def errors(pairs: Pairs) -> list[tuple[float, str, str, float, tuple[float, float, float]]]:
     """(predicted − measured, model, edit, measured, predicted) of steady models, where there are both."""
     return [
-        (said.edits[edit][0] - truth, name, edit, truth, said.edits[edit])
-        for name, (model, said) in pairs.items()
-        if is_steady(model, said)
+        (text.edits[edit][0] - truth, name, edit, truth, text.edits[edit])
+        for name, (model, text) in pairs.items()
+        if is_steady(model, text)
         for edit, truth in model.saves.items()
-        if edit in said.edits
+        if edit in text.edits
     ]
 
 
 def bars(pairs: Pairs) -> dict[str, float | None]:
     """Each figure that has a limit; None: nothing to judge."""
-    found = errors(pairs)
-    sizes = sorted(abs(error) for error, *_ in found)
-    inside = [low <= truth <= high for *_, truth, (_, low, high) in found]
+    result = errors(pairs)
+    sizes = sorted(abs(error) for error, *_ in result)
+    inside = [low <= truth <= high for *_, truth, (_, low, high) in result]
     advised, healthy, waste = [], 0, 0
-    for model, said in pairs.values():
-        if not is_steady(model, said):
+    for model, text in pairs.values():
+        if not is_steady(model, text):
             continue
         wins = {e: s for e, s in model.saves.items() if "+" not in e and e not in NOT_PREDICTED}
         best = max(wins.values(), default=0.0)
@@ -195,12 +195,12 @@ def bars(pairs: Pairs) -> dict[str, float | None]:
             # What could not be measured, for want of time or of a steady host, says nothing of the order.
             tried = [
                 edit
-                for edit in said.advised
+                for edit in text.advised
                 if edit in wins or model.failed.get(edit, "time was up") != "time was up"
             ]
             advised.append(bool(near & set(tried[:2])))
-            healthy += said.healthy
-        waste += sum(model.saves.get(edit, 0.0) >= LIMITS["waste"] for edit in said.waste)
+            healthy += text.healthy
+        waste += sum(model.saves.get(edit, 0.0) >= LIMITS["waste"] for edit in text.waste)
     return {
         "median": statistics.median(sizes) if sizes else None,
         "p90": sizes[min(len(sizes) - 1, round(0.9 * (len(sizes) - 1)))] if sizes else None,
@@ -224,9 +224,9 @@ def bars_text(pairs: Pairs) -> str:
     lines = ["| half | models | edits | " + " | ".join(wording.values()) + " |", "|---" * 9 + "|"]
     for half in ("tune", "test"):
         mine = {
-            name: (model, said)
-            for name, (model, said) in pairs.items()
-            if half_of(name) == half and is_steady(model, said)
+            name: (model, text)
+            for name, (model, text) in pairs.items()
+            if half_of(name) == half and is_steady(model, text)
         }
         cells = [f"{half} | {len(mine)} | {len(errors(mine))}"]
         for key, value in bars(mine).items():
@@ -251,10 +251,10 @@ def table(pairs: Pairs) -> str:
         "| model | half | step, ms | " + " | ".join(edits) + " |",
         "|---|---|--:" + "|--:" * len(edits) + "|",
     ]
-    for name, (model, said) in sorted(pairs.items()):
+    for name, (model, text) in sorted(pairs.items()):
         cells = []
         for edit in edits:
-            truth, guess = model.saves.get(edit), said.edits.get(edit)
+            truth, guess = model.saves.get(edit), text.edits.get(edit)
             left = (
                 f"{100 * truth:.0f}"
                 if truth is not None
@@ -273,9 +273,9 @@ def misses(pairs: Pairs) -> str:
     """Every prediction that is more than 12 points off, and every edit that failed, by name."""
     far = sorted((e for e in errors(pairs) if abs(e[0]) > LIMITS["p90"]), key=lambda e: -abs(e[0]))
     lines = [
-        f"- {name}, {edit}: measured {100 * truth:.0f} %, predicted {100 * said[0]:.0f} % "
-        f"({100 * said[1]:.0f} to {100 * said[2]:.0f} %)"
-        for _, name, edit, truth, said in far
+        f"- {name}, {edit}: measured {100 * truth:.0f} %, predicted {100 * text[0]:.0f} % "
+        f"({100 * text[1]:.0f} to {100 * text[2]:.0f} %)"
+        for _, name, edit, truth, text in far
     ]
     for name, (model, _) in sorted(pairs.items()):
         lines += [f"- {name}, {edit} failed: {why[:120]}" for edit, why in model.failed.items()]
@@ -325,9 +325,9 @@ def plot(pairs: Pairs, side: int = 520, low: float = -0.6, high: float = 1.0) ->
         parts.append(
             f'<text x="{at(low) - 6}" y="{up(value) + 4}" text-anchor="end">{100 * value:.0f}</text>'
         )
-    found = errors(pairs)
-    colours = dict(zip(sorted({edit for _, _, edit, *_ in found}), 2 * COLOURS, strict=False))
-    for _, name, edit, truth, (guess, down, top) in found:
+    result = errors(pairs)
+    colours = dict(zip(sorted({edit for _, _, edit, *_ in result}), 2 * COLOURS, strict=False))
+    for _, name, edit, truth, (guess, down, top) in result:
         colour = colours[edit]
         fill = colour if half_of(name) == "test" else "#fff"
         says = f"{name}, {edit}: measured {100 * truth:.0f} %, predicted {100 * guess:.0f} %"
@@ -353,16 +353,16 @@ def pair(
 ) -> Pairs:
     """Each model that was measured and recorded, with what is predicted from its recording."""
     endings = sorted(ENDINGS, key=lambda ending: first not in ending)
-    found: Pairs = {}
+    pairs: Pairs = {}
     for name, model in results.items():
         files = [file for e in endings if (file := recordings / f"{name}{e}").exists()]
         if not files or not model.step_ms:
             continue
         try:
-            found[name] = model, predicts(files[0])
+            pairs[name] = model, predicts(files[0])
         except RuntimeError as fault:
             print(f"{name}: {fault}", file=sys.stderr)
-    return found
+    return pairs
 
 
 HEAD = """# How right the predicted gains are

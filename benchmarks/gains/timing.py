@@ -133,7 +133,7 @@ def in_turns(base: Timed, loops: list[Timed]) -> Iterator[tuple[str, dict[str, A
         best: dict[str, Any] | None = None
         try:
             for _ in range(TRIES):
-                found = loop.measured()
+                result = loop.measured()
                 after = base.measured()
                 around = typical_ms(before), typical_ms(after)
                 drift = around[1] / around[0] - 1
@@ -144,7 +144,7 @@ def in_turns(base: Timed, loops: list[Timed]) -> Iterator[tuple[str, dict[str, A
                 }
                 before = after
                 if best is None or abs(drift) < abs(best["drift"]):
-                    best = found | row
+                    best = result | row
                 if abs(drift) <= STEADY or time.perf_counter() - began > TURN_S:
                     break
         except Exception as fault:

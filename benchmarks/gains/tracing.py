@@ -37,13 +37,13 @@ def profile(step: Step, steps: int) -> Any:
     schedule = torch.profiler.schedule(wait=0, warmup=2, active=steps, repeat=1)
     with torch.profiler.profile(
         activities=activities, schedule=schedule, record_shapes=True
-    ) as found:
+    ) as value:
         for at in range(steps + 2):
             step()
             if at == steps + 1:
                 sync()
-            found.step()
-    return found
+            value.step()
+    return value
 
 
 def slim(file: Path, out: Path, most_bytes: int = MOST_BYTES) -> dict[str, int]:

@@ -55,7 +55,7 @@ def detect(t: Tools) -> Step:
         corner = torch.rand(t.batch, 8, 2, device=t.device) * side / 2
         boxes = torch.cat([corner, corner + side / 4], -1)
         labels = t.randint(91, t.batch, 8)
-        targets = [{"boxes": b, "labels": found} for b, found in zip(boxes, labels, strict=True)]
+        targets = [{"boxes": b, "labels": result} for b, result in zip(boxes, labels, strict=True)]
         return [t.randn(3, side, side) for _ in range(t.batch)], targets
 
     return t.train(model, t.feed(example), lambda m, x, y: sum(m(x, y).values()), 1e-3)

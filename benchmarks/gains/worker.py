@@ -97,10 +97,10 @@ class Compiled:
 
     def _next(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        found = self._process.stdout.readline()
-        if not found:
+        readline = self._process.stdout.readline()
+        if not readline:
             raise RuntimeError(f"the process ended with {self._process.wait()}")
-        facts: dict[str, Any] = json.loads(found)
+        facts: dict[str, Any] = json.loads(readline)
         if "failed" in facts:
             raise RuntimeError(facts["failed"])
         return facts
@@ -138,8 +138,8 @@ def serve(parent: Parent, args: argparse.Namespace) -> None:
             gc.collect()
             gc.freeze()
             with few_cpus(args.cpus):
-                found = attempted(parent, loop.measured)
-            parent.tell(**found, own_process=True)
+                value = attempted(parent, loop.measured)
+            parent.tell(**value, own_process=True)
         del loop
         gc.unfreeze()
         clean()
@@ -153,10 +153,10 @@ def in_turns(parent: Parent, base: Loop, loops: list[Any], args: argparse.Namesp
     gc.freeze()  # or each collection would go through all that compilers have left
     parent.alone(",".join(loop.edit for loop in loops) or "base", limit_s=90)
     with few_cpus(args.cpus):
-        found = list(timing.in_turns(base, loops))
+        result = list(timing.in_turns(base, loops))
     parent.tell(release=True)
     gc.unfreeze()
-    return found
+    return result
 
 
 @contextlib.contextmanager
@@ -191,10 +191,10 @@ def trace(parent: Parent, base: Loop, args: argparse.Namespace) -> dict[str, Any
     spent = time.perf_counter() - began
     profiled.export_chrome_trace(str(whole))
     try:
-        found = tracing.slim(whole, args.out / f"{args.name}.trace.json.gz")
+        slim = tracing.slim(whole, args.out / f"{args.name}.trace.json.gz")
     finally:
         whole.unlink()
-    return {**found, "profile_s": round(spent, 2)}
+    return {**slim, "profile_s": round(spent, 2)}
 
 
 def live(parent: Parent, base: Loop, args: argparse.Namespace) -> dict[str, Any]:
@@ -203,12 +203,12 @@ def live(parent: Parent, base: Loop, args: argparse.Namespace) -> dict[str, Any]
     parent.alone("live", limit_s=args.live_s + 30)
     with few_cpus(args.cpus):
         base.measured()
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
 
         def watch() -> None:
             if args.cpus:  # its own ones
                 os.sched_setaffinity(0, args.cpus[FEW:] or args.cpus)
-            found.update(watched(os.getpid(), file, args))
+            result.update(watched(os.getpid(), file, args))
 
         beside = threading.Thread(target=watch, daemon=True)
         beside.start()
@@ -216,8 +216,8 @@ def live(parent: Parent, base: Loop, args: argparse.Namespace) -> dict[str, Any]
             base.step()
     parent.tell(release=True)
     if not file.exists():
-        raise RuntimeError(f"no recording: {found}")
-    return {**found, "bytes": file.stat().st_size}
+        raise RuntimeError(f"no recording: {result}")
+    return {**result, "bytes": file.stat().st_size}
 
 
 def watched(pid: int, file: Path, args: argparse.Namespace) -> dict[str, Any]:
@@ -230,14 +230,14 @@ def watched(pid: int, file: Path, args: argparse.Namespace) -> dict[str, Any]:
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as monitor:  # fmt: skip
         try:
-            out, said = monitor.communicate(timeout=args.live_s)
+            out, text = monitor.communicate(timeout=args.live_s)
         except subprocess.TimeoutExpired:
             monitor.send_signal(signal.SIGINT)
             try:
-                out, said = monitor.communicate(timeout=12)
+                out, text = monitor.communicate(timeout=12)
             except subprocess.TimeoutExpired:
                 monitor.kill()
-                out, said = monitor.communicate()
+                out, text = monitor.communicate()
     lines = out.splitlines()
     report = json.loads(lines[-1]) if lines else {}
     kept = ("window", "split", "regime", "confidence", "whatif", "losses")
@@ -245,7 +245,7 @@ def watched(pid: int, file: Path, args: argparse.Namespace) -> dict[str, Any]:
     facts = {key: report[key] for key in kept if key in report}
     return {
         "exit": monitor.returncode,
-        "said": said[-400:],
+        "said": text[-400:],
         "report": {**facts, "advisories": advice},
     }
 
@@ -293,9 +293,9 @@ class Worker:
     def build(self, edit: str) -> Any:
         return attempted(self.parent, lambda: Loop(edit, self.args))
 
-    def row(self, part: str, found: dict[str, Any]) -> None:
-        self.parent.tell(part=part, **found)
-        if "CUDA error" in found.get("failed", ""):
+    def row(self, part: str, result: dict[str, Any]) -> None:
+        self.parent.tell(part=part, **result)
+        if "CUDA error" in result.get("failed", ""):
             raise SystemExit("nothing more can be done in this process")  # a new one goes on
 
     def measure(self, edits: list[str], wanted: set[str]) -> None:
@@ -315,11 +315,11 @@ class Worker:
     def turn(self, loops: list[Any], wanted: set[str]) -> None:
         """One turn on the GPU, and what came of it."""
         self.parent.tell(begin=loops[0].edit if loops else "base")
-        found = attempted(self.parent, lambda: in_turns(self.parent, self.base, loops, self.args))
-        if isinstance(found, dict):
-            found = [(part, found) for part in (*wanted, *(loop.edit for loop in loops))]
+        value = attempted(self.parent, lambda: in_turns(self.parent, self.base, loops, self.args))
+        if isinstance(value, dict):
+            value = [(part, value) for part in (*wanted, *(loop.edit for loop in loops))]
         loops.clear()
-        for part, row in found:
+        for part, row in value:
             if part in wanted or not part.startswith("base"):
                 self.row(part, row)
 

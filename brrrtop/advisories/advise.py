@@ -75,10 +75,10 @@ def _edit_advice(context: Context) -> tuple[dict[str, Advisory], dict[str, str]]
         if not context.worth(row.saves) or _comes_later(context, row):
             continue
         for one in RULES:
-            said = one.check(context, row) if row.edit in one.edits else None
-            if said is None:
+            finding = one.check(context, row) if row.edit in one.edits else None
+            if finding is None:
                 continue
-            advisory = given.get(one.kind) or _advisory(context, one, said, row)
+            advisory = given.get(one.kind) or _advisory(context, one, finding, row)
             if advisory is not None:
                 given[one.kind] = advisory
                 kinds[row.edit] = one.kind
@@ -104,12 +104,12 @@ def _without_price(context: Context, one: Rule, edits: dict[str, Advisory]) -> A
 
 
 def _advisory(
-    context: Context, one: Rule, said: Finding | None, row: WhatIf | None = None
+    context: Context, one: Rule, finding: Finding | None, row: WhatIf | None = None
 ) -> Advisory | None:
     """The advisory, or None when its bound is not worth the edit."""
-    if said is None:
+    if finding is None:
         return None
-    confidence, saves, evidence = said.confidence, said.saves, said.evidence
+    confidence, saves, evidence = finding.confidence, finding.saves, finding.evidence
     if row is not None:
         # By how much of the gain is left where everything unknown turns out badly.
         kept = row.saves_low / row.saves if row.saves > 0 else 0.0
@@ -121,12 +121,12 @@ def _advisory(
             return None
     return Advisory(
         kind=one.kind,
-        says=said.says,
+        says=finding.says,
         confidence=round(min(max(float(confidence), 0.0), 0.99), 3),
         saves_at_most=None if saves is None else round(saves, 4),
         evidence=evidence,
-        suggests=said.suggests,
+        suggests=finding.suggests,
         saves=None if row is None else round(row.saves, 4),
         saves_low=None if row is None else round(row.saves_low, 4),
-        waste=said.waste or context.waste,
+        waste=finding.waste or context.waste,
     )

@@ -49,7 +49,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         buckets=_buckets(before.account, after.account, scales),
         families=_rows(before, after, scales, "family"),
         kernels=_rows(before, after, scales, "name")[:20],
-        promises=tuple(_kept(a, won) for a in promised),
+        promises=tuple(_promise_result(a, won) for a in promised),
         changes=changes,
         says=_says(speedup, changes),
         verdicts=(phrases.verdict(before), phrases.verdict(after)),
@@ -65,7 +65,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     )
 
 
-def _kept(advisory: Advisory, won: float | None) -> PromiseResult:
+def _promise_result(advisory: Advisory, won: float | None) -> PromiseResult:
     if advisory.saves is not None:
         return PromiseResult(advisory.kind, advisory.saves, won, predicted=True)
     return PromiseResult(advisory.kind, advisory.saves_at_most, won)
@@ -104,11 +104,11 @@ def _buckets(before: Account, after: Account, scales: tuple[float, float]) -> tu
 
 
 def _sums(rows: Iterable[KernelRow], by: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for row in rows:
         key: str = getattr(row, by)
-        found[key] = found.get(key, 0) + row.total_ns
-    return found
+        sums[key] = sums.get(key, 0) + row.total_ns
+    return sums
 
 
 def _rows(
@@ -116,15 +116,15 @@ def _rows(
 ) -> tuple[Change, ...]:
     old, new = _sums(before.kernels, by), _sums(after.kernels, by)
     if by == "name":
-        old, new = _paired(old, new)
-    found = [
+        old, new = _pair(old, new)
+    changes = [
         Change(name, old.get(name, 0) * scales[0], new.get(name, 0) * scales[1])
         for name in dict.fromkeys([*old, *new])
     ]
-    return tuple(sorted(found, key=lambda change: -abs(change.won_ns)))
+    return tuple(sorted(changes, key=lambda change: -abs(change.won_ns)))
 
 
-def _paired(old: dict[str, int], new: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+def _pair(old: dict[str, int], new: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """Kernels that only one side has under one name where both have the function: another release or
     type writes other template arguments. The longest of the new ones gives its name."""
     left = [{name for name in old if name not in new}, {name for name in new if name not in old}]
@@ -151,28 +151,28 @@ def changes_in_kind(before: Estimate, after: Estimate) -> tuple[str, ...]:
     old, new = before.kernels, after.kernels
     if not old or not new:
         return ()
-    found = []
+    differences = []
     if before.device.name != after.device.name:
-        found.append(f"GPU: {before.device.name} to {after.device.name}")
+        differences.append(f"GPU: {before.device.name} to {after.device.name}")
     precision = (_precision(old), _precision(new))
     if None not in precision and precision[0] != precision[1]:
-        found.append(f"precision of the products: {precision[0]} to {precision[1]}")
+        differences.append(f"precision of the products: {precision[0]} to {precision[1]}")
     fused = (_part(old, {"fused"}), _part(new, {"fused"}))
     if abs(fused[1] - fused[0]) > 0.05:
-        found.append("torch.compile " + ("on" if fused[1] > fused[0] else "off"))
+        differences.append("torch.compile " + ("on" if fused[1] > fused[0] else "off"))
     attention = (_part(old, {"attention"}), _part(new, {"attention"}))
     if min(attention) < 0.01 and max(attention) > 0.03:
-        found.append("fused attention " + ("on" if attention[1] > attention[0] else "off"))
+        differences.append("fused attention " + ("on" if attention[1] > attention[0] else "off"))
     optimizer = (_optimizer(old), _optimizer(new))
     if optimizer[0] != optimizer[1]:
-        found.append(f"optimizer: {optimizer[0]} to {optimizer[1]}")
+        differences.append(f"optimizer: {optimizer[0]} to {optimizer[1]}")
     blocks = _blocks_ratio(old, new)
     if blocks is not None and not 0.75 < blocks < 1.33:
-        found.append(f"shapes or batch: {blocks:.2f} times the blocks in the same kernels")
+        differences.append(f"shapes or batch: {blocks:.2f} times the blocks in the same kernels")
     layout = (_part(old, {"layout"}), _part(new, {"layout"}))
-    if max(layout) > 0.005 and min(layout) < GONE * max(layout) and len(found) == 0:
-        found.append("memory format")
-    return tuple(found)
+    if max(layout) > 0.005 and min(layout) < GONE * max(layout) and len(differences) == 0:
+        differences.append("memory format")
+    return tuple(differences)
 
 
 def _part(rows: tuple[KernelRow, ...], families: set[str]) -> float:

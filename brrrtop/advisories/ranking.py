@@ -12,8 +12,8 @@ def parted(
 ) -> tuple[tuple[Advisory, ...], tuple[Advisory, ...]]:
     """Advice to give and advice that was silenced, each best first."""
     ranked = sorted(given, key=rank)
-    heard = tuple(one for one in ranked if one.kind not in silenced)
-    return heard, tuple(one for one in ranked if one.kind in silenced)
+    shown = tuple(one for one in ranked if one.kind not in silenced)
+    return shown, tuple(one for one in ranked if one.kind in silenced)
 
 
 def rank(advisory: Advisory) -> tuple[float, float, str]:

@@ -1,6 +1,6 @@
 """Advice that does not flicker: appears when it stays, disappears when it stays away.
 
-A pure state machine: `look` takes what one window says, `current` is what a screen shows.
+A pure state machine: `update` takes what one window says, `current` is what a screen shows.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Steady:
         self._order = []
         self._windows = 0
 
-    def look(self, given: Iterable[Advisory], again: bool = False, t_ns: int = 0) -> None:
+    def update(self, given: Iterable[Advisory], again: bool = False, t_ns: int = 0) -> None:
         """What one more window says, best first.
 
         All that the first one says is shown: there is nothing that it could flicker against, and the
@@ -87,7 +87,7 @@ class Steady:
         if again:
             self._take_back()
         else:
-            self._before = _copied(self._seen)
+            self._before = _copy(self._seen)
             self._windows += 1
         latest = {advisory.kind: advisory for advisory in given}
         if ALONE & latest.keys():
@@ -128,7 +128,7 @@ class Steady:
     def _take_back(self) -> None:
         """Uncounts the newest window; what is shown since is shown, or it would flicker."""
         shown = {kind: seen.advisory for kind, seen in self._seen.items() if seen.shown}
-        self._seen = _copied(self._before)
+        self._seen = _copy(self._before)
         for kind, seen in self._seen.items():
             seen.shown = kind in shown
         for kind, advisory in shown.items():
@@ -138,14 +138,14 @@ class Steady:
     @property
     def current(self) -> tuple[Advisory, ...]:
         """What to show now: largest bound times confidence first; healthy only when alone."""
-        return tuple(one for one in self._shown() if one.kind not in self._silenced)
+        return tuple(one for one in self._shown_advice() if one.kind not in self._silenced)
 
     @property
     def quiet(self) -> tuple[Advisory, ...]:
         """What would be shown, had nobody silenced it."""
-        return tuple(one for one in self._shown() if one.kind in self._silenced)
+        return tuple(one for one in self._shown_advice() if one.kind in self._silenced)
 
-    def _shown(self) -> list[Advisory]:
+    def _shown_advice(self) -> list[Advisory]:
         shown = [self._seen[kind].advisory for kind in self._order]
         if any(a.saves_at_most for a in shown):
             shown = [a for a in shown if a.kind != HEALTHY]
@@ -176,5 +176,5 @@ def _place(line: str) -> str:
     return f"{place} (`{source}`)" if source else place
 
 
-def _copied(seen: dict[str, _Seen]) -> dict[str, _Seen]:
+def _copy(seen: dict[str, _Seen]) -> dict[str, _Seen]:
     return {kind: replace(one) for kind, one in seen.items()}

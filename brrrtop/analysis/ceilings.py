@@ -207,23 +207,23 @@ def ceilings_for(device: Device) -> Ceilings | None:
     instance has its part of the GPU's.
     """
     made = calibration_of(device)
-    found = _published(device)
+    ceilings = _published_ceilings(device)
     if made is None:
-        return found
-    return _from_measurement(device, made) if found is None else _attained(found, made)
+        return ceilings
+    return _from_measurement(device, made) if ceilings is None else _attainable(ceilings, made)
 
 
-def _published(device: Device) -> Ceilings | None:
+def _published_ceilings(device: Device) -> Ceilings | None:
     name = device.name or ""
     row = None
     if name and "Laptop" not in name:
         row = next((ceilings for pattern, ceilings in table() if pattern.search(name)), None)
     if device.mig or _MIG_NAME.search(name):
-        return _sliced(device, row)
+        return _slice_of(device, row)
     return row or by_formula(device)
 
 
-def _sliced(device: Device, whole: Ceilings | None) -> Ceilings | None:
+def _slice_of(device: Device, whole: Ceilings | None) -> Ceilings | None:
     """Ceilings of a MIG instance: its SMs of the part's, and its eighths of the memory.
 
     Without a known part the arithmetic alone: the bus that NVML tells is the whole GPU's.
@@ -232,10 +232,10 @@ def _sliced(device: Device, whole: Ceilings | None) -> Ceilings | None:
         made = by_formula(device)
         return None if made is None else replace(made, bytes_per_s=None)
     sms = min(1.0, device.sm_count / whole.sm_count)
-    held = _slice_bytes(device)
+    slice_bytes = _slice_bytes(device)
     eighths = None
-    if held and whole.memory_bytes:
-        eighths = min(8, max(1, round(8 * held / whole.memory_bytes)))
+    if slice_bytes and whole.memory_bytes:
+        eighths = min(8, max(1, round(8 * slice_bytes / whole.memory_bytes)))
     bandwidth = whole.bytes_per_s * eighths / 8 if whole.bytes_per_s and eighths else None
     return replace(
         whole,
@@ -256,7 +256,7 @@ def _slice_bytes(device: Device) -> float | None:
     return device.memory_bytes or (float(named.group(1)) * 1e9 if named else None)
 
 
-def _attained(ceilings: Ceilings, made: Calibration) -> Ceilings:
+def _attainable(ceilings: Ceilings, made: Calibration) -> Ceilings:
     """Datasheet ceilings with what good kernels were measured to reach of them."""
     reached = [
         rate / ceilings.flop_per_s[precision]

@@ -53,7 +53,7 @@ def estimate(window: Window) -> Analysis:
     late = booked.mechanical_ns["host_late"]
     nameless = booked.idle_ns["host"] + booked.idle_ns["unknown"]
     rows = table.rows_of(labelled, durations, ceilings)
-    found = Estimate(
+    result = Estimate(
         span=window.span,
         device=window.device,
         account=booked,
@@ -76,7 +76,7 @@ def estimate(window: Window) -> Analysis:
         sampled=rates.summary(window),
         looks=stack_samples.looks(window, NAMED),
     )
-    return Analysis(found, window, labelled, call_rows, ceilings)
+    return Analysis(result, window, labelled, call_rows, ceilings)
 
 
 def _named_capability(window: Window) -> tuple[int, int] | None:

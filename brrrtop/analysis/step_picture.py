@@ -56,7 +56,7 @@ def step_picture(judged: Analysis, until_ns: int | None = None) -> StepPicture |
     window = judged.window
     if not len(window.activities):
         return None
-    span, number = _chosen(judged, until_ns)
+    span, number = _choose(judged, until_ns)
     names: dict[str, int] = {}
     lanes = (
         Lane("Python", _python(window, span, names)),
@@ -74,7 +74,7 @@ def step_picture(judged: Analysis, until_ns: int | None = None) -> StepPicture |
     )
 
 
-def _chosen(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
+def _choose(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
     """The newest of the steps that are about as long as the median one, and its number."""
     spans = judged.estimate.steps.spans
     usual = judged.estimate.steps.step_ns or 0
@@ -86,7 +86,7 @@ def _chosen(judged: Analysis, until_ns: int | None) -> tuple[Span, int | None]:
         alike = [i for i, one in enumerate(spans) if abs(one.duration_ns - usual) <= near]
         best = max(alike, key=lambda i: (_calls_seen(judged.window, spans[i]), i))
         return spans[best], best + 1
-    whole = _observed(judged.window, judged.window.span.t1_ns - 1)
+    whole = _observed_span(judged.window, judged.window.span.t1_ns - 1)
     end_ns = min(whole.t1_ns, int(judged.window.activities.ends_ns.max()))
     return Span(max(whole.t0_ns, end_ns - STRETCH_NS), max(end_ns, whole.t0_ns + 1)), None
 
@@ -96,7 +96,7 @@ def _calls_seen(window: Window, span: Span) -> int:
     return len(_touching(window.calls, span))
 
 
-def _observed(window: Window, at_ns: int) -> Span:
+def _observed_span(window: Window, at_ns: int) -> Span:
     """The traced stretch that holds a time, else the last before it."""
     if not window.observed:
         return window.span
@@ -173,7 +173,7 @@ def _device(judged: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lan
 def _gaps(judged: Analysis, span: Span) -> Bars:
     """Idle stretches of the device, each by what most of it was lost to."""
     window, acts = judged.window, judged.window.activities
-    around = _observed(window, span.t0_ns)
+    around = _observed_span(window, span.t0_ns)
     low, high = min(around.t0_ns, span.t0_ns), max(around.t1_ns, span.t1_ns)
     busy = intervals.merge(*intervals.clip(acts.starts_ns, acts.ends_ns, low, high))
     gaps = idle_causes.by_gap(

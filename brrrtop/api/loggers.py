@@ -22,20 +22,20 @@ def figures_of(report: Mapping[str, Any]) -> dict[str, float]:
 
     What nobody measured has no figure.
     """
-    found: dict[str, Any] = {f"split/{name}": share for name, share in report["split"].items()}
-    found["step_ms"] = report["window"]["step_ms"]
-    found["confidence"] = report["confidence"]
-    found["cost_of_watching"] = report["overhead"]["step_cost_share"]
+    figures: dict[str, Any] = {f"split/{name}": share for name, share in report["split"].items()}
+    figures["step_ms"] = report["window"]["step_ms"]
+    figures["confidence"] = report["confidence"]
+    figures["cost_of_watching"] = report["overhead"]["step_cost_share"]
     whole, account = report["window"]["duration_ns"], report["account"]
     if whole:
         idle = {f"idle/{cause}": ns for cause, ns in account["idle_ns"].items()}
         exposed = {name: account[f"{name}_ns"] for name in ("exposed_comm", "exposed_copy")}
         for name, ns in (*idle.items(), *exposed.items()):
             if ns is not None and ns >= _LEAST * whole:
-                found[name] = ns / whole
+                figures[name] = ns / whole
     for row in report["whatif"] or ():
-        found[f"whatif/{row['edit']}"] = row["saves"]
-    return {PREFIX + name: float(value) for name, value in found.items() if value is not None}
+        figures[f"whatif/{row['edit']}"] = row["saves"]
+    return {PREFIX + name: float(value) for name, value in figures.items() if value is not None}
 
 
 def lines_of(report: Mapping[str, Any]) -> tuple[str, ...]:
@@ -50,13 +50,13 @@ def lines_of(report: Mapping[str, Any]) -> tuple[str, ...]:
 
 def to_tensorboard(writer: Any) -> Log:
     """Into a `SummaryWriter`: scalars, and the lines as text where they changed."""
-    told: list[tuple[str, ...]] = []
+    last_lines: list[tuple[str, ...]] = []
 
     def log(figures: Mapping[str, float], lines: tuple[str, ...], step: int) -> None:
         for name, value in figures.items():
             writer.add_scalar(name, value, step)
-        if told[-1:] != [lines]:
-            told[:] = [lines]
+        if last_lines[-1:] != [lines]:
+            last_lines[:] = [lines]
             writer.add_text(PREFIX + "says", "\n\n".join(lines), step)
 
     return log

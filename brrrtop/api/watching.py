@@ -112,8 +112,8 @@ class Watch:
             return None
         import msgspec
 
-        found: dict[str, Any] = msgspec.json.decode(line)
-        return found
+        report: dict[str, Any] = msgspec.json.decode(line)
+        return report
 
     @property
     def report_count(self) -> int:
@@ -169,13 +169,13 @@ class Watch:
     def _read(self) -> None:
         """Starts the monitor and keeps its newest line until it ends."""
         command = [sys.executable, "-m", "brrrtop", "attach", str(os.getpid()), "--yes", "--json"]
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as stderr:
             with self._lock:
                 if self._stopping.is_set():
                     return
                 self._monitor = subprocess.Popen(
                     [*command, *self._options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                    stderr=said, start_new_session=True,
+                    stderr=stderr, start_new_session=True,
                 )  # fmt: skip
             pipe: IO[bytes] | None = self._monitor.stdout
             assert pipe is not None
@@ -185,8 +185,8 @@ class Watch:
             code = self._monitor.wait()
             self._monitor = None
             if code and not self._stopping.is_set():
-                said.seek(0)
-                lines = said.read().decode(errors="replace").strip().splitlines()
+                stderr.seek(0)
+                lines = stderr.read().decode(errors="replace").strip().splitlines()
                 self._fail(lines[-1] if lines else f"the monitor ended with {code}")
 
     def _fail(self, why: str) -> None:

@@ -153,8 +153,8 @@ def _unknown_verb(word: str) -> UsageError:
 def _nearest(word: str, known: Sequence[str] | dict[str, str], likeness: float = 0.6) -> str | None:
     from difflib import get_close_matches
 
-    found = get_close_matches(word, list(known), n=1, cutoff=likeness)
-    return found[0] if found else None
+    nearest = get_close_matches(word, list(known), n=1, cutoff=likeness)
+    return nearest[0] if nearest else None
 
 
 THEMES = ("dark", "light", "high-contrast", "colour-blind")

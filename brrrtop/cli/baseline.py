@@ -21,8 +21,8 @@ def loaded(options: Options) -> Baseline | None:
         return None
     from brrrtop.advisories.ranking import parted
 
-    found = _read(options.baseline, options.force)
-    return replace(found, advisories=parted(found.advisories, options.silenced)[0])
+    baseline = _read(options.baseline, options.force)
+    return replace(baseline, advisories=parted(baseline.advisories, options.silenced)[0])
 
 
 @cache

@@ -9,7 +9,7 @@ from brrrtop.errors import BrrrtopError
 FAILURE = 1
 
 
-def told(fault: Exception) -> tuple[str, int]:
+def error_text(fault: Exception) -> tuple[str, int]:
     """The text for stderr and the exit code."""
     message = getattr(fault, "message", None) or str(fault)
     action = getattr(fault, "action", "")

@@ -47,8 +47,8 @@ class Condition:
     def holds(self, snapshot: Snapshot) -> bool | None:
         """None: not measured."""
         if isinstance(self.value, str):
-            said = _words(snapshot, self.name)
-            return None if said is None else (self.value in said) == (self.sign == "==")
+            words = _words(snapshot, self.name)
+            return None if words is None else (self.value in words) == (self.sign == "==")
         measured = _number(snapshot, self.name)
         return None if measured is None else _ORDER[self.sign](measured, self.value)
 
@@ -114,8 +114,8 @@ def finish(gates: Sequence[Gate]) -> None:
 
 
 def tripped(one: Gate) -> GateTripped:
-    held = f" for {one.hold_s:g} s" if one.hold_s else ""
-    return GateTripped(f"the gate tripped: {one.text}{held}")
+    duration = f" for {one.hold_s:g} s" if one.hold_s else ""
+    return GateTripped(f"the gate tripped: {one.text}{duration}")
 
 
 def _conditions(text: str) -> tuple[Condition, ...]:

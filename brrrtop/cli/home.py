@@ -22,7 +22,7 @@ class HostReader:
         self._overview = GpuOverview()
         self._overview.start()
         self._overview.ready.wait(FIRST_S)
-        self.found: dict[int, Candidate] = {}
+        self.trainers: dict[int, Candidate] = {}
         """By pid: those of the newest reading."""
 
     def read(self) -> Host:
@@ -30,16 +30,16 @@ class HostReader:
         listed = {pid for gpu in gpus for pid in gpu.memory_by_pid}
         everyone = candidates(listed)
         trainers = [one for one in everyone if not one.not_because]
-        self.found = {one.pid: one for one in trainers}
+        self.trainers = {one.pid: one for one in trainers}
         hidden = [one for one in everyone if one.not_because and one.on_gpu]
         notes = [f"not offered: {one.pid}, {printable(one.not_because)}" for one in hidden]
-        return Host(tuple(map(_shown, trainers)), gpus, (*self._overview.notes, *notes))
+        return Host(tuple(map(_host_trainer, trainers)), gpus, (*self._overview.notes, *notes))
 
     def close(self) -> None:
         self._overview.close()
 
 
-def _shown(one: Candidate) -> HostTrainer:
+def _host_trainer(one: Candidate) -> HostTrainer:
     return HostTrainer(
         pid=one.pid,
         user=printable(processes.user_name(one.process.uid)),
@@ -59,6 +59,6 @@ def choose(options: Options) -> tuple[Candidate, bool] | None:
         answer = HomeApp(reader.read, show.palette_of(options, settings.load())).run()
     finally:
         reader.close()
-    if answer is None or answer[0] not in reader.found:
+    if answer is None or answer[0] not in reader.trainers:
         return None
-    return reader.found[answer[0]], answer[1]
+    return reader.trainers[answer[0]], answer[1]

@@ -31,16 +31,16 @@ class LaunchedRanks:
     def job(self, first: Client, pid: int) -> LiveJob:
         """All ranks as one driver, beginning with one whose agent is connected already."""
         self._known.add(pid)
-        ranks = [self._opened(pid, lambda: first)]
+        ranks = [self._open(pid, lambda: first)]
         return LiveJob(ranks, self.newcomers, self._options.silenced, look_s=LOOK_S)
 
     def newcomers(self) -> list[LiveRank]:
         """Ranks whose agents appeared since."""
         fresh = sorted(set(self._launched.sockets()) - self._known)
         self._known.update(fresh)
-        return [self._opened(pid, lambda pid=pid: self._launched.connect(pid)) for pid in fresh]  # type: ignore[misc]
+        return [self._open(pid, lambda pid=pid: self._launched.connect(pid)) for pid in fresh]  # type: ignore[misc]
 
-    def _opened(self, pid: int, connect: Callable[[], Client]) -> LiveRank:
+    def _open(self, pid: int, connect: Callable[[], Client]) -> LiveRank:
         member = Member(str(pid), f"pid {pid}", None, None)
         try:
             client = connect()

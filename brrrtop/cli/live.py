@@ -174,8 +174,8 @@ def shapes_told(snapshot: Snapshot, options: Options) -> str | None:
     recording waits for a burst that is due, several seconds after the first verdict."""
     if not options.shapes:
         return ""
-    told = [event.says for event in snapshot.events if event.kind == "shapes"]
-    return told[-1] if told else None
+    outcomes = [event.says for event in snapshot.events if event.kind == "shapes"]
+    return outcomes[-1] if outcomes else None
 
 
 def _once(
@@ -190,17 +190,17 @@ def _once(
     while True:
         snapshot = driver.advance()
         patience_s = COUNTERS_S if source.tier == "nvml" else FIRST_VERDICT_S
-        told = shapes_told(snapshot, options)
-        if told is None and source.tier != "nvml":
+        shapes_outcome = shapes_told(snapshot, options)
+        if shapes_outcome is None and source.tier != "nvml":
             patience_s += SHAPES_S
         waited = time.monotonic() - began > patience_s
-        if waited or (snapshot.estimate is not None and told is not None):
+        if waited or (snapshot.estimate is not None and shapes_outcome is not None):
             break
         if snapshot.freshness is Freshness.ENDED:
             raise NoTrainer(f"{source.info.label} ended before it could be judged")
         time.sleep(min(options.interval, 0.1))
-    if told:
-        output.say(told)
+    if shapes_outcome:
+        output.say(shapes_outcome)
     output.report(snapshot, options)
     gate.check(gates, snapshot)
     if source.tier == "nvml" and snapshot.estimate is None and not snapshot.gauges.keys() - OWN:
@@ -214,16 +214,16 @@ def _lines(driver: LiveSession | LiveJob, options: Options, gates: Sequence[gate
     Raises:
         NoTrainer: It ended, and there was no gate that it has passed by that.
     """
-    told: set[str] = set()
+    printed: set[str] = set()
     next_s = time.monotonic()
     while True:
         snapshot = driver.advance()
         if options.json:
             output.report(snapshot, options)
         else:  # a gate that waits and waits shall say for what
-            for note in [note for note in snapshot.source.notes if note not in told]:
+            for note in [note for note in snapshot.source.notes if note not in printed]:
                 output.say(f"brrrtop: {note}")
-                told.add(note)
+                printed.add(note)
         for one in gates:
             if one.trips(snapshot):
                 raise gate.tripped(one)

@@ -45,10 +45,10 @@ class JobProcesses:
         self._attached: list[Attached] = []
         self._known: set[int] = set()
 
-    def open(self, found: Sequence[Candidate]) -> list[LiveRank]:
+    def open(self, candidates: Sequence[Candidate]) -> list[LiveRank]:
         """Each of them watched, or with the reason why it is not."""
-        self._known |= {one.pid for one in found}
-        return [self._open(one) for one in found]
+        self._known |= {one.pid for one in candidates}
+        return [self._open(one) for one in candidates]
 
     def newcomers(self) -> list[LiveRank]:
         """Ranks that started since."""
@@ -78,7 +78,7 @@ class JobProcesses:
 
 
 def watch(
-    pid: int, found: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...],
+    pid: int, candidates: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...],
     files: AgentFiles,
 ) -> int:  # fmt: skip
     """Attaches to all ranks and shows them; detaches at the end.
@@ -87,11 +87,11 @@ def watch(
         BrrrtopError: None of them can be attached to; says why.
         GateTripped: A gate held for long enough.
     """
-    for one in found:
+    for one in candidates:
         live.refuse_taken_file(rank_options(options, one.rank, one.pid))
     processes = JobProcesses(pid, options, files)
     try:
-        ranks = processes.open(found)
+        ranks = processes.open(candidates)
         seen = [one for one in ranks if one.driver is not None]
         for rank in ranks:
             if rank.member.why is not None:

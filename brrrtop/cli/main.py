@@ -16,19 +16,19 @@ INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; never raises."""
     if argv is not None:
-        return _fenced(list(argv))
-    code = _fenced(sys.argv[1:])
+        return _run_fenced(list(argv))
+    code = _run_fenced(sys.argv[1:])
     _end_undisturbed(code)
     return code
 
 
-def _fenced(argv: list[str]) -> int:
+def _run_fenced(argv: list[str]) -> int:
     if (
         sys.stdout is None
     ):  # closed by whoever started us; what a program of `run` prints is its own
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as we live
     try:
-        return _flushed(_run(argv))
+        return _flush(_run(argv))
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -36,7 +36,7 @@ def _fenced(argv: list[str]) -> int:
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     except Exception as fault:  # noqa: BLE001 - the fence: a person sees a sentence, not a traceback
-        return _failed(fault)
+        return _report_failure(fault)
 
 
 def _run(argv: list[str]) -> int:
@@ -83,13 +83,13 @@ def _package_folders() -> tuple[str | None, str]:
     from importlib.machinery import PathFinder
 
     ours = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-    found = PathFinder.find_spec("collectors")
-    if found is None:
+    spec = PathFinder.find_spec("collectors")
+    if spec is None:
         return None, ours
-    return os.path.dirname(os.path.dirname(os.path.realpath(found.origin or ""))), ours
+    return os.path.dirname(os.path.dirname(os.path.realpath(spec.origin or ""))), ours
 
 
-def _flushed(code: int) -> int:
+def _flush(code: int) -> int:
     """Meets a closed pipe here, where it is quiet, and not while the interpreter shuts down."""
     sys.stdout.flush()
     return code
@@ -115,13 +115,13 @@ def _reader_left() -> int:
     return 0
 
 
-def _failed(fault: Exception) -> int:
+def _report_failure(fault: Exception) -> int:
     """Says what happened on stderr; the code is the error's own."""
     from contextlib import suppress
 
-    from brrrtop.cli.errors import told
+    from brrrtop.cli.errors import error_text
 
-    sentence, code = told(fault)
+    sentence, code = error_text(fault)
     if os.environ.get("BRRRTOP_TRACEBACK"):
         import traceback
 

@@ -26,15 +26,15 @@ def _lines() -> Iterator[str]:
     summary, _, rest = (parser.description or "").partition("\n\n")
     yield from (_HEAD, ".SH NAME", "brrrtop \\- what holds a GPU training job back, live")
     yield from (".SH SYNOPSIS", ".B brrrtop", ".RI [ options ]", ".RI [ verb ... ]")
-    yield from (".SH DESCRIPTION", _escaped(" ".join(summary.split())))
-    yield from (".PP", _escaped(" ".join(rest.split())))
+    yield from (".SH DESCRIPTION", _escape(" ".join(summary.split())))
+    yield from (".PP", _escape(" ".join(rest.split())))
     yield ".SH OPTIONS"
     yield from _options(parser)
     yield ".SH VERBS"
     for name, one in verbs.items():
         usage = " ".join(one.format_usage().removeprefix("usage: ").split())
-        yield from (f".SS {name}", ".nf", f".B {_escaped(usage.split(' [')[0])}", ".fi", ".PP")
-        yield _escaped(one.description or "")
+        yield from (f".SS {name}", ".nf", f".B {_escape(usage.split(' [')[0])}", ".fi", ".PP")
+        yield _escape(one.description or "")
         yield from _options(one)
         yield from _epilog(one.epilog or "")
     yield from _exit_codes()
@@ -51,9 +51,9 @@ def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
         if not action.option_strings:
             continue
         value = _value(action)
-        names = ", ".join(f"\\fB{_escaped(name)}\\fR" for name in action.option_strings)
-        yield from (".TP", names + (f" \\fI{_escaped(value)}\\fR" if value else ""))
-        yield _escaped((action.help or "").replace("%%", "%"))
+        names = ", ".join(f"\\fB{_escape(name)}\\fR" for name in action.option_strings)
+        yield from (".TP", names + (f" \\fI{_escape(value)}\\fR" if value else ""))
+        yield _escape((action.help or "").replace("%%", "%"))
 
 
 def _value(action: argparse.Action) -> str:
@@ -71,17 +71,17 @@ def _epilog(text: str) -> Iterator[str]:
     for block in filter(None, text.split("\n\n")):
         sentences = [line for line in block.splitlines() if not line.startswith("  ")]
         typed = [line for line in block.splitlines() if line.startswith("  ")]
-        yield from (".PP", _escaped(" ".join(sentences)))
+        yield from (".PP", _escape(" ".join(sentences)))
         if typed:
-            yield from (".nf", ".RS", *map(_escaped, typed), ".RE", ".fi")
+            yield from (".nf", ".RS", *map(_escape, typed), ".RE", ".fi")
 
 
 def _exit_codes() -> Iterator[str]:
     yield ".SH EXIT STATUS"
     for code, meaning in re.findall(r"(\d+) ([^,]+)", " ".join(arguments.EXIT_CODES.split())):
-        yield from (".TP", f".B {code}", _escaped(meaning))
+        yield from (".TP", f".B {code}", _escape(meaning))
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     text = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...").replace("–", "\\(en")
     return f"\\&{text}" if text.startswith((".", "'")) else text

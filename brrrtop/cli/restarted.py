@@ -44,18 +44,18 @@ class RestartedProcesses:
         self._since_s: float | None = None
         self._attached: list[attaching.Attached] = []
 
-    def look(self) -> RestartedProcess | None:
+    def find(self) -> RestartedProcess | None:
         """The one that fits best now; the first call follows the end closely."""
         if self._since_s is None:
             self._since_s = (
                 time.clock_gettime(time.CLOCK_BOOTTIME) - UNNOTICED_S - self._options.interval
             )
-        found = [one for one in candidates(matching=self._fits) if self._is_trainer(one)]
-        if not found:
+        trainers = [one for one in candidates(matching=self._fits) if self._is_trainer(one)]
+        if not trainers:
             return None
-        one = found[0]
+        one = trainers[0]
         ready = one.on_gpu or proc.age_s(one.process.start_ticks) >= IMPORTS_S
-        return RestartedProcess(one.pid, ready, len(found) == 1)
+        return RestartedProcess(one.pid, ready, len(trainers) == 1)
 
     def _fits(self, process: Process) -> bool:
         mine = self._before

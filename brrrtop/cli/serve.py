@@ -49,7 +49,7 @@ def serve(argv: Sequence[str], options: Options) -> int:
     if host not in _LOOPBACK:
         output.say("brrrtop: whoever reaches that address can use this screen; it asks no password")
     named = platform.node() if host in _EVERYWHERE else host
-    server = _guarded(serving, host, port)(
+    server = _guard(serving, host, port)(
         command,
         host=host.strip("[]"),
         port=port,
@@ -94,7 +94,7 @@ def _without_serving(argv: Sequence[str]) -> list[str]:
     return left
 
 
-def _guarded(serving: Any, host: str, port: int) -> Any:
+def _guard(serving: Any, host: str, port: int) -> Any:
     """textual-serve's server, quiet, and deaf to pages of other sites."""
     names = {host, *(_LOOPBACK if host in _LOOPBACK else ())}
     allowed = {f"{name}:{port}" for name in names}

@@ -158,13 +158,13 @@ def _told_of_interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
     """
     first_s: list[float] = []
 
-    def told(_number: int, _frame: FrameType | None) -> None:
+    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
         first_s.append(time.monotonic())
         if first_s[-1] - first_s[0] > PATIENCE_S:
             raise KeyboardInterrupt
         interrupt()
 
-    before = signal.signal(signal.SIGINT, told)
+    before = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
     finally:

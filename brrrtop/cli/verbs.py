@@ -31,7 +31,7 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 def run_verb(options: Options) -> int:
     """Runs the verb's module and returns the exit code."""
     with uninterrupted():
-        module = _imported(f"brrrtop.cli.commands.{MODULES[options.verb]}")
+        module = _import_verb(f"brrrtop.cli.commands.{MODULES[options.verb]}")
     ended_by = _end_as_by_interrupt()
     code = 0
     try:
@@ -42,7 +42,7 @@ def run_verb(options: Options) -> int:
     return 128 + ended_by[0] if ended_by else code
 
 
-def _imported(name: str) -> ModuleType:
+def _import_verb(name: str) -> ModuleType:
     """The module, without what imports of numpy cost that nothing here uses.
 
     Its OpenBLAS starts a thread a core for products of matrices, of which there are none. Programs

@@ -73,18 +73,18 @@ def _sections(snapshot: Snapshot) -> Iterator[str]:
         yield f"<h1>{escape(phrases.unjudged(snapshot))}</h1>"
         return
     yield from _verdict(snapshot, estimate)
-    yield _headed("Where the time went", svg.account(estimate))
+    yield _with_heading("Where the time went", svg.account(estimate))
     if snapshot.picture is not None:
         which = f"Step {snapshot.picture.step} of {snapshot.picture.steps}, the longest"
         label = which if snapshot.picture.step else "The end of the window"
-        yield _headed(label, svg.step(snapshot.picture))
+        yield _with_heading(label, svg.step(snapshot.picture))
     yield from _advice(snapshot)
     roofline = svg.roofline(estimate)
     if roofline is not None:
-        yield _headed("Roofline", roofline)
+        yield _with_heading("Roofline", roofline)
     if snapshot.tables.memory is not None:
         use = snapshot.tables.memory
-        yield _headed(f"Memory, {units.size(use.peak_bytes)} at its peak", svg.memory(use))
+        yield _with_heading(f"Memory, {units.size(use.peak_bytes)} at its peak", svg.memory(use))
     yield from _tables(snapshot)
     notes = "".join(f"<p>{_text(note)}</p>" for note in snapshot.source.notes)
     if notes:
@@ -125,7 +125,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
              whatif_text.percent(row.saves), whatif_text.span(row.saves_low, row.saves_high)]
             for row in snapshot.whatif
         ]  # fmt: skip
-        yield _headed("What if", _table(["edit", "step now", "then", "saves", "range"], rows))
+        yield _with_heading("What if", _table(["edit", "step now", "then", "saves", "range"], rows))
 
 
 _COLUMNS = {
@@ -156,9 +156,9 @@ _TITLES = {
 
 
 def _tables(snapshot: Snapshot) -> Iterator[str]:
-    found = tables_of(snapshot)
+    tables = tables_of(snapshot)
     for name, keys in _COLUMNS.items():
-        rows = found.get(name)
+        rows = tables.get(name)
         if rows:
             cells = [[shown(key, row.get(key)) for key in keys] for row in rows[:_MOST_ROWS]]
             table = _table([key.removesuffix("_ns").replace("_", " ") for key in keys], cells)
@@ -183,7 +183,7 @@ def shown(key: str, value: Any) -> str:
     return units.count(value) if isinstance(value, int) else str(value)
 
 
-def _headed(title: str, inside: str) -> str:
+def _with_heading(title: str, inside: str) -> str:
     return f"<h2>{_text(title)}</h2>{inside}"
 
 

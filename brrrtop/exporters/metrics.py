@@ -107,7 +107,7 @@ def _beside_peers(row: RankRow | None) -> Iterator[tuple[str, str, float]]:
 def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
     """Name of the metric, value of its own label, and the figure."""
     if snapshot.estimate is not None:
-        yield from _judged(snapshot.estimate)
+        yield from _judged_samples(snapshot.estimate)
     for advisory in snapshot.advisories:
         saves = advisory.saves if advisory.saves is not None else advisory.saves_at_most
         if saves is not None:
@@ -122,7 +122,7 @@ def _figures(snapshot: Snapshot) -> Iterator[tuple[str, str, float]]:
             yield name, "", float(snapshot.gauges[metric])
 
 
-def _judged(estimate: Estimate) -> Iterator[tuple[str, str, float]]:
+def _judged_samples(estimate: Estimate) -> Iterator[tuple[str, str, float]]:
     if estimate.steps.step_ns is not None:
         yield "brrrtop_step_seconds", "", estimate.steps.step_ns / 1e9
     for bound in ("compute", "memory", "overhead", "unknown"):

@@ -47,11 +47,11 @@ def trace(snapshot: Snapshot) -> dict[str, Any]:
     picture = snapshot.picture
     if picture is None:
         raise BrrrtopError("there is no step to draw: nothing was judged")
-    events = [_named("process_name", pid, 0, name) for pid, name in _PROCESSES.items()]
+    events = [_name_event("process_name", pid, 0, name) for pid, name in _PROCESSES.items()]
     for lane in picture.lanes:
         if lane.name != "gaps":
             events += _lane(picture, lane)
-    events += _judged(picture)
+    events += _judged_events(picture)
     report = document(snapshot)
     kept = ("source", "window", "split", "account", "regime", "cause", "confidence", "advisories")
     return {
@@ -68,7 +68,7 @@ def _lane(picture: StepPicture, lane: Lane) -> Iterator[Event]:
     tracks = _tracks(bars)
     for track in range(int(tracks.max(initial=-1)) + 1):
         label = lane.name if not track else f"{lane.name} {track + 1}"
-        yield _named("thread_name", pid, base + track, label)
+        yield _name_event("thread_name", pid, base + track, label)
     for row in range(len(bars)):
         kind = picture.kinds[bars.kinds[row]]
         name = picture.names[bars.name_ids[row]] if bars.name_ids[row] >= 0 else kind
@@ -80,7 +80,7 @@ def _lane(picture: StepPicture, lane: Lane) -> Iterator[Event]:
 
 def _tracks(bars: Bars) -> I8:
     """A track for each bar, none of which overlap on their track."""
-    found = np.zeros(len(bars), np.int64)
+    tracks = np.zeros(len(bars), np.int64)
     open_until: list[tuple[int, int]] = []
     count = 0
     for row in np.argsort(bars.starts_ns, kind="stable").tolist():
@@ -89,12 +89,12 @@ def _tracks(bars: Bars) -> I8:
             track = heappop(open_until)[1]
         else:
             track, count = count, count + 1
-        found[row] = track
+        tracks[row] = track
         heappush(open_until, (end, track))
-    return found
+    return tracks
 
 
-def _judged(picture: StepPicture) -> Iterator[Event]:
+def _judged_events(picture: StepPicture) -> Iterator[Event]:
     """What the verdict is made of: the side of what runs, the cause of what does not, and both."""
     work = [
         (lane, row)
@@ -123,25 +123,25 @@ def _judged(picture: StepPicture) -> Iterator[Event]:
     account = [(start, end, phrases.bucket(key)) for start, end, key in (*buckets, *causes)]
     named = [(start, end, kind.removeprefix("idle_")) for start, end, kind in causes]
     for tid, (label, rows) in enumerate((("account", account), ("side", sides), ("cause", named))):
-        yield _named("thread_name", _JUDGED, tid, label)
+        yield _name_event("thread_name", _JUDGED, tid, label)
         for start, end, name in rows:
             yield _bar(picture, _JUDGED, tid, name, (start, end), name)
 
 
 def _without_overlap(bars: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
     """Each instant once, for what began first; neighbours of one kind in one piece."""
-    found: list[tuple[int, int, str]] = []
+    spans: list[tuple[int, int, str]] = []
     reached = 0
     for start, end, kind in bars:
         start = max(start, reached)
         if end <= start:
             continue
         reached = end
-        if found and found[-1][1] == start and found[-1][2] == kind:
-            found[-1] = (found[-1][0], end, kind)
+        if spans and spans[-1][1] == start and spans[-1][2] == kind:
+            spans[-1] = (spans[-1][0], end, kind)
         else:
-            found.append((start, end, kind))
-    return found
+            spans.append((start, end, kind))
+    return spans
 
 
 def _bar(
@@ -156,5 +156,5 @@ def _bar(
     }  # fmt: skip
 
 
-def _named(what: str, pid: int, tid: int, name: str) -> Event:
+def _name_event(what: str, pid: int, tid: int, name: str) -> Event:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": {"name": name}}

@@ -20,7 +20,7 @@ def tables_of(snapshot: Snapshot) -> dict[str, list[Row]]:
     tables = snapshot.tables
     memory = tables.memory
     report = document(snapshot)
-    found: dict[str, list[Row]] = {
+    result: dict[str, list[Row]] = {
         "account": _account(snapshot),
         "kernels": [flat(row) for row in report["kernels"]],
         "whatif": [flat(row) for row in report["whatif"] or ()],
@@ -36,12 +36,12 @@ def tables_of(snapshot: Snapshot) -> dict[str, list[Row]]:
         "inference": _rows(tables.phases),
     }
     if memory is not None:
-        found["memory_alive_at_peak"] = _rows(memory.alive)
-        found["memory_timeline"] = [
+        result["memory_alive_at_peak"] = _rows(memory.alive)
+        result["memory_timeline"] = [
             {"time_ns": time_ns, "allocated_bytes": used}
             for time_ns, used in zip(memory.times_ns, memory.allocated_bytes, strict=True)
         ]
-    return {name: rows for name, rows in found.items() if rows}
+    return {name: rows for name, rows in result.items() if rows}
 
 
 def _account(snapshot: Snapshot) -> list[Row]:
@@ -66,13 +66,13 @@ def _rows(table: Iterable[Any]) -> list[Row]:
 
 def flat(row: Mapping[str, Any]) -> Row:
     """Mappings as a column a key, `sides_ns` as `sides_ns.compute`; all else as text or a number."""
-    found: Row = {}
+    result: Row = {}
     for key, value in row.items():
         if isinstance(value, Mapping):
-            found |= {f"{key}.{inner}": _plain(one) for inner, one in value.items()}
+            result |= {f"{key}.{inner}": _plain(one) for inner, one in value.items()}
         else:
-            found[key] = _plain(value)
-    return found
+            result[key] = _plain(value)
+    return result
 
 
 def _plain(value: Any) -> Any:

@@ -22,7 +22,7 @@ def least_capability(names: Iterable[str]) -> tuple[int, int] | None:
 
     Kernels built for one architecture run on later ones too.
     """
-    return max((found for name in names if (found := _built_for(name))), default=None)
+    return max((built_for for name in names if (built_for := _built_for(name))), default=None)
 
 
 @lru_cache(maxsize=65536)

@@ -100,20 +100,20 @@ def _precision(name: str) -> str | None:
 
 
 def _per_thread(name: str, element: int | None, tensors: int | None, torch_new: bool) -> int | None:
-    found = _VECTORIZED.search(name)
-    if found:
+    match = _VECTORIZED.search(name)
+    if match:
         newer = torch_new and "at::detail::Array" not in name
-        if int(found.group(1)) >= 8 or newer:
+        if int(match.group(1)) >= 8 or newer:
             # ATen's CUDALoops.cuh, elems_per_thread: 16 where input and output are one byte together.
             return 16 if element == 1 and tensors == 1 else 8
         return 4
-    found = _PLAIN.search(name)
-    if found:
-        return int(found.group(2))
+    match = _PLAIN.search(name)
+    if match:
+        return int(match.group(2))
     if not _UNROLLED.search(name):
         return None
-    told = _UNROLLED_BY.search(name)
-    return int(told.group(1)) if told else 4
+    unrolled = _UNROLLED_BY.search(name)
+    return int(unrolled.group(1)) if unrolled else 4
 
 
 def _list_accesses(name: str) -> int | None:
@@ -142,8 +142,8 @@ def name_facts(name: str, torch_new: bool = True) -> NameFacts:
     """
     types = _TYPE.findall(name)
     # A mask comes first in a functor's types and is the smaller part of its bytes.
-    told = [t for t in types[:2] if t != "bool"] or types
-    element = _SIZES[told[0]] if told else None
+    element_types = [t for t in types[:2] if t != "bool"] or types
+    element = _SIZES[element_types[0]] if element_types else None
     opaque = _OPAQUE.search(name)
     if opaque:
         element = int(opaque.group(1))

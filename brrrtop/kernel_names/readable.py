@@ -40,7 +40,7 @@ def short_name(name: str) -> str:
     if name.startswith(("Mem", "[")):
         return name
     if name.startswith("_ZN"):
-        return _unmangled(name)
+        return _demangle(name)
     plain = _ANONYMOUS.sub("", _RETURN.sub("", name))
     head = re.split(r"[<(]", plain, maxsplit=1)[0].strip()
     last = head.rsplit("::", 1)[-1] or name
@@ -63,7 +63,7 @@ def function_name(name: str) -> str:
     return name if _GENERIC.match(short) else short
 
 
-def _unmangled(name: str) -> str:
+def _demangle(name: str) -> str:
     """`_ZN7cutlass6KernelINS_4conv…` → `ImplicitGemmConvolution · Kernel`, or by the pass it is of;
     a name in which nothing can be read stays as it is."""
     head, rest = "", list(_identifiers(name, 3))
@@ -73,20 +73,20 @@ def _unmangled(name: str) -> str:
     if not head or not _GENERIC.match(head):
         return head or name
     words = [word for _, _, word in rest]
-    passes = [found[0] for found in map(_PASS.match, words) if found]
+    passes = [match[0] for match in map(_PASS.match, words) if match]
     inner = (passes or [word for word in words if word[0].isupper()] or [""])[0]
     return f"{inner} · {head}" if inner else head
 
 
 def _identifiers(name: str, at: int) -> Iterator[tuple[int, int, str]]:
     """The identifiers of a mangled name from `at` on, each with where its length and it ends."""
-    while (found := _MANGLED.search(name, at)) is not None:
-        at = found.end()
-        if found[1]:
-            at += int(found[1])
-            if not found.end() < at <= len(name):
+    while (match := _MANGLED.search(name, at)) is not None:
+        at = match.end()
+        if match[1]:
+            at += int(match[1])
+            if not match.end() < at <= len(name):
                 return
-            yield found.start(), at, name[found.end() : at]
+            yield match.start(), at, name[match.end() : at]
 
 
 def _inner(arguments: str) -> str | None:

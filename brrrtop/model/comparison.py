@@ -132,5 +132,5 @@ class Baseline:
 
     def of(self, device_id: int) -> Estimate:
         """The estimate of that GPU, else of the one that was shown."""
-        found = [one for one in self.devices if one.device.device_id == device_id]
-        return found[0] if found else self.estimate
+        estimates = [one for one in self.devices if one.device.device_id == device_id]
+        return estimates[0] if estimates else self.estimate

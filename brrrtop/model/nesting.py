@@ -25,19 +25,19 @@ class Nest:
         self.parents = self._climb(parents, self._ends, self._tids)
         """Position in `order` of the op that holds each; -1: outermost."""
 
-    def _climb(self, found: I8, ends: I8, tids: I8) -> I8:
+    def _climb(self, climb: I8, ends: I8, tids: I8) -> I8:
         """From a candidate upwards to the first op that lasts until `ends`.
 
         While `parents` is being built it is `found` itself: everything between a candidate and its
         op ends before the op does, so jumping by unfinished candidates skips nothing.
         """
-        chain = getattr(self, "parents", found)
-        rows = np.flatnonzero(found >= 0)
+        chain = getattr(self, "parents", climb)
+        rows = np.flatnonzero(climb >= 0)
         while len(rows):
-            rows = rows[self._ends[found[rows]] < ends[rows]]
-            found[rows] = chain[found[rows]]
-            rows = rows[found[rows] >= 0]
-        return found
+            rows = rows[self._ends[climb[rows]] < ends[rows]]
+            climb[rows] = chain[climb[rows]]
+            rows = rows[climb[rows] >= 0]
+        return climb
 
     def holder(self, tids: I8, starts: I8, ends: I8) -> I8:
         """Position of the innermost op of the same thread around each span; -1: none."""
@@ -52,25 +52,25 @@ class Nest:
         )
         is_op = merged < len(self.order)
         before = np.cumsum(is_op)
-        found = np.empty(len(tids), np.int64)
-        found[merged[~is_op] - len(self.order)] = before[~is_op] - 1
-        found[(found >= 0) & (self._tids[found] != tids)] = -1
-        return self._climb(found, ends, tids)
+        holders = np.empty(len(tids), np.int64)
+        holders[merged[~is_op] - len(self.order)] = before[~is_op] - 1
+        holders[(holders >= 0) & (self._tids[holders] != tids)] = -1
+        return self._climb(holders, ends, tids)
 
-    def innermost(self, found: I8, wanted: Bool) -> I8:
+    def innermost(self, innermost: I8, wanted: Bool) -> I8:
         """From each position upwards to the first wanted op; -1: there is none."""
-        found = found.copy()
-        rows = np.flatnonzero(found >= 0)
+        innermost = innermost.copy()
+        rows = np.flatnonzero(innermost >= 0)
         while len(rows):
-            rows = rows[~wanted[found[rows]]]
-            found[rows] = self.parents[found[rows]]
-            rows = rows[found[rows] >= 0]
-        return found
+            rows = rows[~wanted[innermost[rows]]]
+            innermost[rows] = self.parents[innermost[rows]]
+            rows = rows[innermost[rows] >= 0]
+        return innermost
 
-    def outermost(self, found: I8, wanted: Bool) -> I8:
+    def outermost(self, result: I8, wanted: Bool) -> I8:
         """The outermost wanted op at or above each position; -1: there is none."""
-        best = np.full(len(found), -1, np.int64)
-        at = found.copy()
+        best = np.full(len(result), -1, np.int64)
+        at = result.copy()
         while (rows := np.flatnonzero(at >= 0)).size:
             hit = rows[wanted[at[rows]]]
             best[hit] = at[hit]

@@ -129,9 +129,9 @@ def copies(rows: Records, name_of: Callable[[int, int, int], int]) -> Activities
     """Copy and memset records as activities; `name_of` interns a name for a triple of kinds."""
     kinds, src, dst = rows["copy_kind"], rows["src_kind"], rows["dst_kind"]
     triples = (kinds.astype(np.int64) << 16) | (src.astype(np.int64) << 8) | dst
-    found, inverse = np.unique(triples, return_inverse=True)
+    unique, inverse = np.unique(triples, return_inverse=True)
     ids = np.array(
-        [name_of(int(t) >> 16, (int(t) >> 8) & 255, int(t) & 255) for t in found], np.int64
+        [name_of(int(t) >> 16, (int(t) >> 8) & 255, int(t) & 255) for t in unique], np.int64
     )
     zero = np.zeros(len(rows), np.int64)
     types = np.where(kinds == CopyKind.MEMSET, ActivityType.MEMSET, ActivityType.COPY)
@@ -194,9 +194,9 @@ def samples(rows: Records) -> Samples:
     )  # fmt: skip
 
 
-def device(held: Device | None, device_id: int, facts: dict[str, Any]) -> Device:
+def device(buffered: Device | None, device_id: int, facts: dict[str, Any]) -> Device:
     """What is known of a GPU: what was held of it, and what a DEVICE frame adds."""
-    merged = {f.name: getattr(held, f.name) for f in fields(Device)} if held else {}
+    merged = {f.name: getattr(buffered, f.name) for f in fields(Device)} if buffered else {}
     known = {f.name for f in fields(Device)}
     merged |= {k: v for k, v in facts.items() if k in known and v is not None}
     if isinstance(merged.get("capability"), list):
@@ -208,15 +208,15 @@ def signature(row: Any) -> OpSignature:
     """An OPS row `[id, name, dims, types, concrete]`, with `strides` or without, as a hashable signature."""
     _, name, dims, types, concrete, *strides = row
     return OpSignature(
-        str(name), _frozen(dims), tuple(str(t) for t in types), tuple(str(c) for c in concrete),
-        strides=_frozen(strides[0]) if strides else (),
+        str(name), _freeze(dims), tuple(str(t) for t in types), tuple(str(c) for c in concrete),
+        strides=_freeze(strides[0]) if strides else (),
     )  # fmt: skip
 
 
-def _frozen(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
+def _freeze(dims: Any, depth: int = _DEEPEST) -> tuple[Any, ...]:
     if not depth:
         return ()
-    return tuple(_frozen(d, depth - 1) if isinstance(d, (list, tuple)) else d for d in dims)
+    return tuple(_freeze(d, depth - 1) if isinstance(d, (list, tuple)) else d for d in dims)
 
 
 def joined(tables: list[Any], empty: type[Columns]) -> Any:

@@ -254,7 +254,7 @@ class Decoder:
     def __init__(self, turned: Turn | None = None) -> None:
         """`turned` has each payload first."""
         self._turned = turned
-        self._held = bytearray()
+        self._buffered = bytearray()
         self._empty_count = 0
 
     def feed(self, data: bytes) -> Iterator[Frame]:
@@ -263,18 +263,18 @@ class Decoder:
         Raises:
             WireError: A header or payload makes no sense, or the sender speaks a newer wire.
         """
-        self._held += data
-        at, held = 0, self._held
+        self._buffered += data
+        at, buffered = 0, self._buffered
         try:
-            while len(held) - at >= HEADER.size:
-                size, kind, flags, sent_ns = HEADER.unpack_from(held, at)
+            while len(buffered) - at >= HEADER.size:
+                size, kind, flags, sent_ns = HEADER.unpack_from(buffered, at)
                 if size > MAX_PAYLOAD_BYTES:
                     raise WireError(f"a frame claims {size} bytes: this is not our wire format")
                 if not 0 <= sent_ns <= LATEST_NS:
                     raise WireError(f"a frame is stamped {sent_ns} ns, which is no time")
-                if len(held) - at - HEADER.size < size:
+                if len(buffered) - at - HEADER.size < size:
                     break
-                payload = bytes(held[at + HEADER.size : at + HEADER.size + size])
+                payload = bytes(buffered[at + HEADER.size : at + HEADER.size + size])
                 at += HEADER.size + size
                 if self._turned is not None:
                     payload = self._turned(kind, payload)
@@ -288,7 +288,7 @@ class Decoder:
                     check_hello(frame.body)
                 yield frame
         finally:
-            del held[:at]
+            del buffered[:at]
 
 
 def check_hello(hello: Any) -> None:

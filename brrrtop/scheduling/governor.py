@@ -90,9 +90,11 @@ class Governor:
             self.cost.add_foreign(start_ns, end_ns)
             return
         self._observed_seen_ns = self._clock_ns
-        held = self._observed
+        observed = self._observed
         self._observed = (
-            (start_ns, end_ns) if held is None else (min(held[0], start_ns), max(held[1], end_ns))
+            (start_ns, end_ns)
+            if observed is None
+            else (min(observed[0], start_ns), max(observed[1], end_ns))
         )
 
     def add_records(self, count: int) -> None:

@@ -44,10 +44,10 @@ class Requests:
             self._stacks = wanted
             self._order(Op.STACKS, int(wanted))
 
-    def see_verdict(self, found: Estimate | None, learned_ns: int | None) -> None:
+    def see_verdict(self, estimate: Estimate | None, learned_ns: int | None) -> None:
         """The newest verdict, and when the shapes in use were recorded; None: there are none."""
         if self._unasked is not None:
-            self._unasked.see_verdict(found, learned_ns)
+            self._unasked.see_verdict(estimate, learned_ns)
 
     def see_marks(self, rows: Any) -> None:
         """Mark records of the wire."""

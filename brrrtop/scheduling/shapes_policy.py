@@ -28,7 +28,7 @@ class ShapesPolicy:
     """Verdicts, marks and orders in; whether a recording is due out. No clock of its own."""
 
     def __init__(self) -> None:
-        self._found: Estimate | None = None
+        self._estimate: Estimate | None = None
         self._learned_ns: int | None = None
         self._regime: Regime | None = None
         """What the run was judged to be once it had shapes: they are evidence for that too."""
@@ -39,21 +39,21 @@ class ShapesPolicy:
         self._tries = 0
         self._compiled_ns = 0
 
-    def see_verdict(self, found: Estimate | None, learned_ns: int | None) -> None:
+    def see_verdict(self, estimate: Estimate | None, learned_ns: int | None) -> None:
         """The newest verdict, and when the shapes in use were recorded; None: there are none."""
         if learned_ns != self._learned_ns:
             self._learned_ns, self._tries = learned_ns, 0
             self._regime, self._other, self._changed = None, None, False
-        if found is None or found is self._found:
+        if estimate is None or estimate is self._estimate:
             return
-        self._found = found
-        if learned_ns is None or found.regime is Regime.UNKNOWN:
+        self._estimate = estimate
+        if learned_ns is None or estimate.regime is Regime.UNKNOWN:
             return
-        t_ns = found.span.t1_ns
-        if self._regime in (None, found.regime):
-            self._regime, self._other, self._changed = found.regime, None, False
-        elif self._other is None or self._other[0] is not found.regime:
-            self._other, self._changed = (found.regime, t_ns), False
+        t_ns = estimate.span.t1_ns
+        if self._regime in (None, estimate.regime):
+            self._regime, self._other, self._changed = estimate.regime, None, False
+        elif self._other is None or self._other[0] is not estimate.regime:
+            self._other, self._changed = (estimate.regime, t_ns), False
         elif t_ns - self._other[1] >= LASTS_NS:
             self._changed = True
 
@@ -70,8 +70,8 @@ class ShapesPolicy:
 
     def is_due(self, now_ns: int, governor: Governor) -> bool:
         """Whether the next burst is to record a step; that it can be paid is the governor's part."""
-        found = self._found
-        if found is None or not found.steps.count or found.steps.warming_up:
+        estimate = self._estimate
+        if estimate is None or not estimate.steps.count or estimate.steps.warming_up:
             return False
         if self._tries >= TRIES or (self._learned_ns is not None and not self._changed):
             return False

@@ -107,7 +107,7 @@ class StepCost:
         durations = np.diff(self._ends[-2 * NEIGHBOURS :])
         if not len(durations):
             return None
-        off = durations[~self._traced(self._ends[-2 * NEIGHBOURS :])]
+        off = durations[~self._is_traced(self._ends[-2 * NEIGHBOURS :])]
         return int(np.median(off if len(off) else durations))
 
     @property
@@ -127,11 +127,11 @@ class StepCost:
     def untraced(self, most: int) -> I8:
         """Durations of the newest untraced steps, oldest first."""
         ends = self._ends[-(most + 1) - 2 * NEIGHBOURS :]
-        return np.diff(ends)[~self._traced(ends)][-most:]
+        return np.diff(ends)[~self._is_traced(ends)][-most:]
 
     def settle(self, now_ns: int) -> list[BurstCost]:
         """The bursts that could be measured since the call before."""
-        found: list[BurstCost] = []
+        burst_costs: list[BurstCost] = []
         still_open: list[tuple[int, int]] = []
         for start_ns, end_ns in self._open:
             after = int((self._ends > end_ns + MARGIN_AFTER_NS).sum())
@@ -140,10 +140,10 @@ class StepCost:
                 continue
             cost = self._measure(start_ns, end_ns)
             if cost is not None:
-                found.append(cost)
+                burst_costs.append(cost)
         self._open = still_open
-        self.measured = [*self.measured, *found][-KEPT_BURSTS:]
-        return found
+        self.measured = [*self.measured, *burst_costs][-KEPT_BURSTS:]
+        return burst_costs
 
     def estimate(self, now_ns: int, cycle_ns: int) -> CostEstimate | None:
         """The share of time that watching cost of late; None before anything could be compared.
@@ -196,7 +196,7 @@ class StepCost:
             hit |= (stops > start_ns - MARGIN_BEFORE_NS) & (starts < end_ns + MARGIN_AFTER_NS)
         return hit
 
-    def _traced(self, ends: I8) -> npt.NDArray[np.bool_]:
+    def _is_traced(self, ends: I8) -> npt.NDArray[np.bool_]:
         spans = list(self._touched)
         if self._continuous_ns is not None:
             spans.append((self._continuous_ns, 1 << 62))

@@ -84,15 +84,15 @@ def analyze_rank(
     if chosen is not None:
         every = tuple(_of_steps(one, chosen) for one in every)
     if trimmed and steps is None:
-        every = tuple(_trimmed(timeline, one) for one in every)
+        every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    found = verdicts.verdict(timeline, every, shown, details)
+    verdict = verdicts.verdict(timeline, every, shown, details)
     if worst:
-        found = replace(found, picture=worst_step_picture(shown))
-    heard, quiet = parted(found.advice.given, silenced)
+        verdict = replace(verdict, picture=worst_step_picture(shown))
+    shown_advice, quiet = parted(verdict.advice.given, silenced)
     end_ns = shown.estimate.span.t1_ns
     at = verdicts.snapshot(source.info, timeline, Freshness.ENDED, end_ns, 0, 1.0)
-    snapshot = verdicts.showing(at, found, heard, quiet)
+    snapshot = verdicts.showing(at, verdict, shown_advice, quiet)
     snapshot = replace(snapshot, since_attach=since_attach(shown))
     return snapshot, timeline.window(span, shown.estimate.device.device_id)
 
@@ -116,7 +116,7 @@ def _without_activity(source: Source) -> BadInput:
     return BadInput(f"{source.info.label} has no GPU activity in it that takes time", helps)
 
 
-def _trimmed(timeline: Timeline, judged: Analysis) -> Analysis:
+def _trim(timeline: Timeline, judged: Analysis) -> Analysis:
     span = between_steps(judged.estimate.steps)
     if span is None:
         return judged
@@ -125,16 +125,16 @@ def _trimmed(timeline: Timeline, judged: Analysis) -> Analysis:
 
 def _chosen_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int, int]) -> Steps:
     """Some of the file's steps, as they were told apart in all of it."""
-    found = estimate(timeline.window(span, device)).estimate.steps
+    result = estimate(timeline.window(span, device)).estimate.steps
     first, last = steps
-    count = len(found.spans)
+    count = len(result.spans)
     if not count:
         raise BadInput("no steps can be told apart in this file", "leave out --steps")
     if not 1 <= first <= last <= count:
         raise BadInput(f"there are steps 1-{count}, not {first}-{last}", "choose among them")
-    chosen = found.spans[first - 1 : last]
+    chosen = result.spans[first - 1 : last]
     usual = int(median(one.duration_ns for one in chosen))
-    return replace(found, count=len(chosen), step_ns=usual, spans=chosen)
+    return replace(result, count=len(chosen), step_ns=usual, spans=chosen)
 
 
 def _of_steps(judged: Analysis, chosen: Steps) -> Analysis:

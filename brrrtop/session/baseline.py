@@ -55,20 +55,20 @@ class BaselineTracker:
         Raises:
             BrrrtopError: Nothing is judged yet.
         """
-        found = baseline_of(snapshot, label or _marked(snapshot), here=True)
-        devices = tuple(trimmed(one, part) for one in found.devices)
-        kept = replace(found, estimate=trimmed(found.estimate, part), devices=devices)
+        baseline = baseline_of(snapshot, label or _mark_label(snapshot), here=True)
+        devices = tuple(trimmed(one, part) for one in baseline.devices)
+        kept = replace(baseline, estimate=trimmed(baseline.estimate, part), devices=devices)
         self.baseline, self.comparison = kept, None
-        steps = found.estimate.steps
+        steps = baseline.estimate.steps
         pace = f", {units.duration(steps.step_ns)} a step" if steps.step_ns else ""
-        return f"baseline {found.label}: {phrases.verdict(found.estimate)}{pace}"
+        return f"baseline {baseline.label}: {phrases.verdict(baseline.estimate)}{pace}"
 
     def look_at_whole(self, now: Estimate) -> None:
         """Compares a source judged whole, however little it is."""
         if self.baseline is not None:
             self.comparison = compare(self.baseline.estimate, now, self.baseline.advisories)
 
-    def look(self, now: Estimate, part: Part) -> None:
+    def compare(self, now: Estimate, part: Part) -> None:
         """Compares one more window.
 
         Args:
@@ -90,10 +90,10 @@ class BaselineTracker:
         self.comparison = compare(before, trimmed(after, part), promised)
 
 
-def trimmed(found: Estimate, part: Part) -> Estimate:
+def trimmed(estimate: Estimate, part: Part) -> Estimate:
     """The same judged over its whole steps alone, where it has some."""
-    span = between_steps(found.steps)
-    return found if span is None else part(span, found.device.device_id)
+    span = between_steps(estimate.steps)
+    return estimate if span is None else part(span, estimate.device.device_id)
 
 
 def after_baseline(span: Span, base: Baseline) -> Span | None:
@@ -118,7 +118,7 @@ def _enough(before: Estimate, after: Estimate) -> bool:
     return sure or new.source != "period"
 
 
-def _marked(snapshot: Snapshot) -> str:
+def _mark_label(snapshot: Snapshot) -> str:
     now_ns = snapshot.now_ns
     if now_ns < EPOCH_NS:
         place = "" if snapshot.progress is None else f" at {units.share(snapshot.progress)}"

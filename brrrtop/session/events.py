@@ -23,7 +23,7 @@ from brrrtop.timeline.timeline import Timeline
 KEPT = 500
 STEADY = 3
 """Windows in a row that must agree before a change is one."""
-HELD, PASSED = 0.3, 0.6
+STEADY_PART, PASSED_PART = 0.3, 0.6
 """Part of a window's length for which a regime must last to be told; mixed, which a window passes
 through on its way between two others, must last longer."""
 LATE_NS = 10_000_000_000
@@ -78,13 +78,13 @@ class EventLog:
     def __init__(self, before: Iterable[Event] = ()) -> None:
         self._lines = dict(enumerate(before))
         self._next = len(self._lines)
-        self._heard = False
+        self._replays = False
         self._regime: str | None = None
         self._why = ""
         self._since_ns = 0
         self._candidate = _Row()
         self._judged: Estimate | None = None
-        self._told: dict[tuple[int, int, int], int] = {}
+        self._logged: dict[tuple[int, int, int], int] = {}
         self._changes = _Row()
         self._seen_ns = 0
         self._known_ns = 0
@@ -118,25 +118,25 @@ class EventLog:
         """Takes over recorded lines; from the first on none are made up from what is seen."""
         if frame.kind != Kind.STATUS or EVENT_LINES not in frame.body:
             return
-        if not self._heard:
-            self._heard = True
+        if not self._replays:
+            self._replays = True
             self._lines.clear()
         for number, event in _read(frame.body[EVENT_LINES]):
             self._lines[number] = event
             self._next = max(self._next, number + 1)
         self._let_go()
 
-    def look(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
+    def update(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
         """Takes in one more instant."""
-        if self._heard or now_ns < self._known_ns:
+        if self._replays or now_ns < self._known_ns:
             return
         if estimate is not None and estimate is not self._judged:
             self._judged = estimate
             self._shift(estimate, str(timeline.status.get("workers") or ""))
         self._marks(timeline, now_ns)
-        self._throttled(timeline, now_ns)
+        self._log_throttling(timeline, now_ns)
         self._status(timeline, now_ns)
-        self._shaped(timeline, estimate, now_ns)
+        self._log_shapes(timeline, estimate, now_ns)
         self._seen_ns = now_ns
 
     def _add(self, t_ns: int, kind: str, says: str, failed: bool = False) -> None:
@@ -153,7 +153,7 @@ class EventLog:
 
     def clock_fell(self, now_ns: int) -> None:
         """What was about to be told has times that come to pass only much later."""
-        self._candidate, self._changes, self._told = _Row(), _Row(), {}
+        self._candidate, self._changes, self._logged = _Row(), _Row(), {}
         self._seen_ns = min(self._seen_ns, now_ns)
         self._since_ns = min(self._since_ns, now_ns)
 
@@ -162,13 +162,17 @@ class EventLog:
         self._changes = _Row()
         self._add(t_ns, "baseline", says)
 
-    def compared(self, found: Comparison, t_ns: int) -> None:
+    def compared(self, comparison: Comparison, t_ns: int) -> None:
         """Tells once what has changed in kind since the baseline, when it stays changed."""
-        counted = self._changes.add(found.changes, t_ns)
-        if not counted or not found.changes or self._changes.count != STEADY:
+        counted = self._changes.add(comparison.changes, t_ns)
+        if not counted or not comparison.changes or self._changes.count != STEADY:
             return
-        self._add(t_ns, "change", f"{'; '.join(found.changes)}. Since the baseline: {found.says}")
-        for one in found.experiments:
+        self._add(
+            t_ns,
+            "change",
+            f"{'; '.join(comparison.changes)}. Since the baseline: {comparison.says}",
+        )
+        for one in comparison.experiments:
             self._add(t_ns, "experiment", phrases.experiment(one))
 
     def _shift(self, estimate: Estimate, workers: str) -> None:
@@ -182,7 +186,7 @@ class EventLog:
             return
         t_ns, row = estimate.span.t1_ns, self._candidate
         row.add(word, t_ns)
-        part = PASSED if estimate.regime is Regime.MIXED else HELD
+        part = PASSED_PART if estimate.regime is Regime.MIXED else STEADY_PART
         lasting = t_ns - row.since_ns >= part * estimate.span.duration_ns and row.count >= STEADY
         # The first one is told at once, unless marks that are still on their way may name its cause.
         if not lasting and (self._regime is not None or estimate.cause == "unknown"):
@@ -200,13 +204,13 @@ class EventLog:
             if event.kind == "regime":
                 lasted = units.duration(t_ns - self._since_ns)
                 says = event.says.removesuffix(self._why)
-                told = f"{says} for {lasted}{self._why}"
-                self._lines[number] = Event(event.t_ns, event.kind, told)
+                sentence = f"{says} for {lasted}{self._why}"
+                self._lines[number] = Event(event.t_ns, event.kind, sentence)
                 return
 
     def _marks(self, timeline: Timeline, now_ns: int) -> None:
         span = Span(self._seen_ns - LATE_NS, now_ns)
-        self._told = {key: end for key, end in self._told.items() if end > span.t0_ns}
+        self._logged = {key: end for key, end in self._logged.items() if end > span.t0_ns}
         for mark_class, kind, least_ns, what in (
             (MarkClass.COMPILE, "compile", 0, "compiling"),
             (MarkClass.INPUT, "stall", STALL_NS, "waiting for the loader"),
@@ -221,9 +225,9 @@ class EventLog:
                 marks.starts_ns[ended].tolist(), marks.ends_ns[ended].tolist(),
                 marks.name_ids[ended].tolist(), marks.values[ended].tolist(), strict=True,
             ):  # fmt: skip
-                if (mark_class, start, end) in self._told:
+                if (mark_class, start, end) in self._logged:
                     continue
-                self._told[(mark_class, start, end)] = end
+                self._logged[(mark_class, start, end)] = end
                 again = "re" if mark_class is MarkClass.COMPILE and value > 0 else ""
                 name = timeline.names[name_id]
                 says = f"{again}{what} for {units.duration(end - start)}"
@@ -231,7 +235,7 @@ class EventLog:
                     start, "recompile" if again else kind, f"{says}: {name}" if name else says
                 )
 
-    def _throttled(self, timeline: Timeline, now_ns: int) -> None:
+    def _log_throttling(self, timeline: Timeline, now_ns: int) -> None:
         gauges = timeline.gauges_between(Span(self._seen_ns, now_ns))
         for t_ns, value in zip(
             gauges.times_ns[gauges.metrics == Metric.CLOCK_EVENT_REASONS],
@@ -247,7 +251,7 @@ class EventLog:
             )
             self._throttle = bits
 
-    def _shaped(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
+    def _log_shapes(self, timeline: Timeline, estimate: Estimate | None, now_ns: int) -> None:
         """What came of recording the ops of a step."""
         refused = timeline.status.get("shapes")
         if isinstance(refused, list) and len(refused) == 2 and refused != self._refused:

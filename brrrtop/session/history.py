@@ -67,31 +67,31 @@ class History:
         )  # fmt: skip
         if judged.window.observed is not None and not steps and fresh.duration_ns < PATIENCE_NS:
             return  # the beginning of a burst: it shows a part of a step alone
-        part = judged.estimate.account if fresh == span else _booked(judged, fresh)
+        part = judged.estimate.account if fresh == span else _account_between(judged, fresh)
         if not part.duration_ns:
             return
         split = account.split_of(part)
         self._points.append(HistoryPoint(fresh.t1_ns, split, part, steps))
         self._to_ns = fresh.t1_ns
         self._duration_ns += fresh.duration_ns
-        for bucket, spent_ns in _extrapolated(part, fresh):
+        for bucket, spent_ns in _extrapolate(part, fresh):
             self._buckets_ns[bucket] += spent_ns
 
 
 def since_attach(judged: Analysis) -> SinceAttach:
     """The sums of a source that is one window."""
     span, part = judged.estimate.span, judged.estimate.account
-    return SinceAttach(span.duration_ns, dict(_extrapolated(part, span)))
+    return SinceAttach(span.duration_ns, dict(_extrapolate(part, span)))
 
 
-def _extrapolated(part: Account, span: Span) -> Iterator[tuple[str, float]]:
+def _extrapolate(part: Account, span: Span) -> Iterator[tuple[str, float]]:
     """The buckets of an account, over all of the span that it stands for."""
     for bucket, spent_ns in phrases.buckets(part):
         if spent_ns:
             yield bucket, spent_ns / part.duration_ns * span.duration_ns
 
 
-def _booked(judged: Analysis, fresh: Span) -> Account:
+def _account_between(judged: Analysis, fresh: Span) -> Account:
     """The account of a part of a window, whose activities are labelled already."""
     window = judged.window
     acts = window.activities

@@ -111,8 +111,8 @@ class LiveSession:
         says = self._session.silence(kind)
         if self._frozen is not None:
             every = (*self._frozen.advisories, *self._frozen.silenced)
-            heard, quiet = parted(every, self._session.silenced)
-            self._frozen = replace(self._frozen, advisories=heard, silenced=quiet)
+            shown, quiet = parted(every, self._session.silenced)
+            self._frozen = replace(self._frozen, advisories=shown, silenced=quiet)
         return says
 
     def continuous(self, on: bool) -> str:

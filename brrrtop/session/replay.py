@@ -85,13 +85,13 @@ class Replay:
         return replace(snapshot, paused=self._paused, speed=self._speed)
 
     def _judged_whole(self, whole: WholeFile, at: Snapshot) -> Snapshot:
-        found = whole.verdict(at, self._device_id, self._session.silenced)
+        snapshot = whole.verdict(at, self._device_id, self._session.silenced)
         base = self._session.baseline
-        if base is None or base.here or found.estimate is None:
-            return found
+        if base is None or base.here or snapshot.estimate is None:
+            return snapshot
         tracker = BaselineTracker(base)
-        tracker.look_at_whole(found.estimate)
-        return replace(found, comparison=tracker.comparison)
+        tracker.look_at_whole(snapshot.estimate)
+        return replace(snapshot, comparison=tracker.comparison)
 
     def pause(self) -> None:
         self._paused = True

@@ -42,7 +42,7 @@ class RestartedProcesses(Protocol):
     how: str
     """What entering one means: `watch it`, …"""
 
-    def look(self) -> RestartedProcess | None: ...
+    def find(self) -> RestartedProcess | None: ...
 
     def enter(self, pid: int) -> LiveSource:
         """The successor as a source, its agent in it where there was one before.
@@ -93,7 +93,7 @@ class RestartingSession(LiveSession):
             snapshot = super().advance()
         if self._successors is not None and abs(self._last_ns - self._looked_ns) >= LOOK_NS:
             self._looked_ns = self._last_ns
-            self._heir = self._successors.look()
+            self._heir = self._successors.find()
             if self._enters_by_itself():
                 return self._entered_by_itself(snapshot)
         ready = self._heir is not None and self._heir.ready

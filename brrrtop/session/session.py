@@ -121,10 +121,10 @@ class Session:
 
     def silence(self, kind: str) -> str:
         """Gives no advice `kind` from now on, or gives it again where it was silenced; says which."""
-        heard = kind in self._silenced
+        was_silenced = kind in self._silenced
         self._silenced = self._silenced ^ {kind}
-        (self._steady.hear if heard else self._steady.silence)(kind)
-        if heard:
+        (self._steady.hear if was_silenced else self._steady.silence)(kind)
+        if was_silenced:
             return f"{kind} is given again when it stands"
         return f"{kind} is silenced for this session; for good: --silence {kind}"
 
@@ -166,14 +166,14 @@ class Session:
         self._read_to_ns = now
         span = windows.current(self.timeline, now, self._window_ns)
         try:
-            self._look(span, now)
+            self._judge_new(span, now)
         except Exception as fault:  # noqa: BLE001  raised where it is not an agent's
             self._refuse(fault)
-        self._log.look(self.timeline, self.judged.estimate if self.judged else None, now)
+        self._log.update(self.timeline, self.judged.estimate if self.judged else None, now)
         self._latest = self._snapshot(now, wall_ns)
         return self._latest
 
-    def _look(self, span: Span | None, now: int) -> None:
+    def _judge_new(self, span: Span | None, now: int) -> None:
         """Judges the span where there is something new in it."""
         learned = self.timeline.learn() | self.timeline.take_new_samples() | self._looked_long(now)
         if span is not None and (learned or span.t1_ns > self._judged_to_ns):
@@ -212,8 +212,8 @@ class Session:
         self.verdicts += 1
         self._history.add(shown)
         again = span.t1_ns <= self._judged_to_ns
-        self._steady.look(self._verdict.advice.given, again=again, t_ns=span.t1_ns)
-        self._marking.look(shown.estimate, self._part)
+        self._steady.update(self._verdict.advice.given, again=again, t_ns=span.t1_ns)
+        self._marking.compare(shown.estimate, self._part)
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)
         self._judged_to_ns = span.t1_ns
@@ -224,10 +224,10 @@ class Session:
         taken = self.timeline.looks_taken
         if self.judged is None or not watched.is_due(taken, self._looked, self._is_over(now)):
             return False
-        found = self.judged.estimate
-        away = found.account.idle_ns["host"] + found.account.idle_ns["io"]
-        within = found.looks is not None and found.looks.within
-        return not within and away >= MATTERS * found.account.duration_ns
+        result = self.judged.estimate
+        away = result.account.idle_ns["host"] + result.account.idle_ns["io"]
+        within = result.looks is not None and result.looks.within
+        return not within and away >= MATTERS * result.account.duration_ns
 
     def _part(self, span: Span, device_id: int) -> Estimate:
         return estimate(self.timeline.window(span, device_id)).estimate
@@ -296,9 +296,9 @@ def _progress(span: Span | None, now: int) -> float | None:
 
 
 def _history(gauges: Gauges) -> dict[int, tuple[float, ...]]:
-    found: dict[int, tuple[float, ...]] = {}
+    history: dict[int, tuple[float, ...]] = {}
     for metric in np.unique(gauges.metrics):
-        found[int(metric)] = tuple(
+        history[int(metric)] = tuple(
             float(v) for v in gauges.values[gauges.metrics == metric][-GAUGE_POINTS:]
         )
-    return found
+    return history

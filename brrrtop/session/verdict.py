@@ -87,7 +87,7 @@ def snapshot(
 
 
 def showing(
-    at: Snapshot, found: Verdict, given: Iterable[Advisory], quiet: Iterable[Advisory]
+    at: Snapshot, verdict: Verdict, given: Iterable[Advisory], quiet: Iterable[Advisory]
 ) -> Snapshot:
     """A snapshot with the verdict in it.
 
@@ -97,12 +97,12 @@ def showing(
     """
     return replace(
         at,
-        estimate=found.shown.estimate,
-        devices=found.devices,
+        estimate=verdict.shown.estimate,
+        devices=verdict.devices,
         advisories=tuple(given),
         silenced=tuple(quiet),
-        whatif=found.advice.whatif,
-        whatif_after=found.advice.after,
-        tables=found.tables,
-        picture=found.picture,
+        whatif=verdict.advice.whatif,
+        whatif_after=verdict.advice.after,
+        tables=verdict.tables,
+        picture=verdict.picture,
     )

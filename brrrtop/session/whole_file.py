@@ -43,10 +43,10 @@ class WholeFile:
         number = shown.estimate.device.device_id
         if number not in self._verdicts:
             self._verdicts[number] = verdicts.verdict(self._timeline, self._every, shown)
-        found = self._verdicts[number]
-        heard, quiet = parted(found.advice.given, silenced)
+        kept = self._verdicts[number]
+        shown_advice, quiet = parted(kept.advice.given, silenced)
         return replace(
-            verdicts.showing(at, found, heard, quiet),
+            verdicts.showing(at, kept, shown_advice, quiet),
             tables=at.tables,
             picture=step_picture(shown, at.now_ns),
             since_attach=since_attach(shown),

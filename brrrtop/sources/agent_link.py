@@ -53,15 +53,15 @@ class AgentLink:
         """What has arrived; `fault` says if it could not be read to the end."""
         if self._agent is None or self.lost is not None:
             return []
-        found: list[Frame] = []
+        frames: list[Frame] = []
         try:
-            found.extend(self._agent.frames())
+            frames.extend(self._agent.frames())
         except Exception as fault:  # noqa: BLE001  whatever it sends, the monitor goes on
             self.refuse(fault)
-            return found
+            return frames
         if self._agent.closed:
             self.hang_up("its socket closed")
-        return found
+        return frames
 
     def hang_up(self, why: str) -> None:
         """It said that it ends, or its socket closed; the first word counts."""

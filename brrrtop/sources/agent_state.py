@@ -61,13 +61,13 @@ class AgentState:
             return None
         return self.hurdle or "the agent cannot trace at present"
 
-    def hear(self, said: dict[str, Any], hello: Mapping[str, Any]) -> dict[str, Any]:
+    def hear(self, body: dict[str, Any], hello: Mapping[str, Any]) -> dict[str, Any]:
         """The part of a status that is worth passing on; that it traces a burst is no news.
 
         Args:
             hello: What the agent said of its trainer when it was met.
         """
-        status = dict(said)
+        status = dict(body)
         state, says = str(status.get("state")), str(status.get("says") or "")
         code = status.get("code")
         if code == StatusCode.GRAPHS_UNKNOWN:

@@ -19,7 +19,7 @@ HELPS = {
     StatusCode.NO_RECORDS: _FREE,
 }
 """The agent's code → what helps."""
-_LOOK = frozenset({"absent", "off"})
+_UNTRACED = frozenset({"absent", "off"})
 """States in which the agent stays where nothing above says why."""
 
 
@@ -27,7 +27,7 @@ def with_help(state: str, code: str | None, says: str, pid: int | None) -> str:
     """The agent's sentence about a state of its own, and what to type."""
     if code in HELPS:
         return f"{says}; {HELPS[StatusCode(code)]}"
-    if state in _LOOK and pid is not None and says:
+    if state in _UNTRACED and pid is not None and says:
         return f"{says}; what stands in the way: brrrtop doctor {pid}"
     return says
 

@@ -16,11 +16,11 @@ RECOVERY_NS = 1_000_000_000
 def disturbances(rows: npt.NDArray[np.void]) -> list[tuple[Span, int]]:
     """What recordings disturbed, recovery included, from mark records of the wire; with each how
     long the step was that it tells the end of, in ns, 0 where it tells of none."""
-    found = []
+    spans = []
     for row in columns.plausible(rows[rows["mark_class"] == MarkClass.PERTURBED], sent_ns=0):
         span = Span(int(row["start_ns"]), int(row["end_ns"]))
-        found.append((with_recovery(span), span.duration_ns if row["value"] > 0 else 0))
-    return found
+        spans.append((with_recovery(span), span.duration_ns if row["value"] > 0 else 0))
+    return spans
 
 
 def with_recovery(span: Span) -> Span:

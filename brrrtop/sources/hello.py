@@ -45,9 +45,9 @@ def informed(info: SourceInfo, hello: object) -> SourceInfo:
     facts = {key: of(key, int) for key in ("pid", "rank", "world")}
     facts |= {key: of(key, str) for key in ("cmdline", "torch", "tier")}
     notes = hello.get("notes")
-    told = tuple(str(note) for note in notes) if isinstance(notes, list) else ()
+    texts = tuple(str(note) for note in notes) if isinstance(notes, list) else ()
     known = {key: value for key, value in facts.items() if value is not None}
-    return replace(info, **known, notes=tuple(dict.fromkeys((*told, *info.notes))))  # type: ignore[arg-type]
+    return replace(info, **known, notes=tuple(dict.fromkeys((*texts, *info.notes))))  # type: ignore[arg-type]
 
 
 def command_line(words: object) -> str | None:

@@ -341,11 +341,11 @@ class LiveSource:
             self._put(Kind.GAUGES, rows, now_ns)
         estimate = self.governor.estimate(now_ns)
         if estimate is not None:
-            found = [
+            result = [
                 (now_ns, estimate.share, -1, int(Metric.STEP_COST_SHARE)),
                 (now_ns, estimate.error_share, -1, int(Metric.STEP_COST_ERROR_SHARE)),
             ]
-            self._put(Kind.GAUGES, np.array(found, GAUGE), now_ns)
+            self._put(Kind.GAUGES, np.array(result, GAUGE), now_ns)
         status: dict[str, Any] = {
             "tier": self.tier, "gauges": self._notes(), "facts": self._feeds.facts,
             **self._load.status,

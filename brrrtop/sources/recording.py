@@ -68,7 +68,7 @@ class RecordingWriter:
             BrrrtopError: It cannot be made.
         """
         self._provenance = dict(provenance or {})
-        self._file, self._label = _made(target)
+        self._file, self._label = _make_file(target)
         self._zstd = zstandard.ZstdCompressor(level=level).compressobj()
         self._pending_bytes = 0
         self._flushed_s = time.monotonic()
@@ -128,7 +128,7 @@ class RecordingWriter:
             self._file.close()
         except OSError as fault:
             if before is None:
-                raise self._failed(fault) from fault
+                raise self._failure(fault) from fault
 
     def __enter__(self) -> RecordingWriter:
         return self
@@ -155,9 +155,9 @@ class RecordingWriter:
             while view:
                 view = view[self._file.write(view) or 0 :]
         except (OSError, ValueError) as fault:
-            raise self._failed(fault) from fault
+            raise self._failure(fault) from fault
 
-    def _failed(self, fault: OSError | ValueError) -> BrrrtopError:
+    def _failure(self, fault: OSError | ValueError) -> BrrrtopError:
         self.stopped = getattr(fault, "strerror", None) or str(fault)
         return BrrrtopError(
             f"recording to {self._label} stopped: {self.stopped}",
@@ -167,7 +167,7 @@ class RecordingWriter:
         )
 
 
-def _made(target: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
+def _make_file(target: str | Path | BinaryIO) -> tuple[BinaryIO, str]:
     if not isinstance(target, (str, Path)):
         return target, getattr(target, "name", "the recording")
     path = Path(target)
@@ -244,9 +244,9 @@ class RecordingSource:
         if self._span is None and not self._closed:
             stamps = Stamps()
             low = high = 0
-            file, _ = _opened(self._path)
+            file, _ = _open_file(self._path)
             with file:
-                for stamp in _frame_times(self._inflated(file)):
+                for stamp in _frame_times(self._inflate(file)):
                     if time_ns := stamps.plausible(stamp):
                         low, high = min(low or time_ns, time_ns), max(high, time_ns)
             self._span = Span(low, high)
@@ -282,7 +282,7 @@ class RecordingSource:
         if self._file is not None:
             self._file.close()
         self._fault = None
-        self._file, version = _opened(self._path)
+        self._file, version = _open_file(self._path)
         self._decoded = self._decode(self._file, version)
         self._ahead = self._next()
         return self._ahead
@@ -298,7 +298,7 @@ class RecordingSource:
         ended = False
         fault = None
         try:
-            for text in self._inflated(file):
+            for text in self._inflate(file):
                 for frame in decoder.feed(text):
                     count += 1
                     ended = frame.kind == Kind.END
@@ -318,22 +318,22 @@ class RecordingSource:
         if fault is not None:
             self._fault = fault
 
-    def _inflated(self, file: BinaryIO) -> Iterator[bytes]:
+    def _inflate(self, file: BinaryIO) -> Iterator[bytes]:
         budget = Budget(self._path.name, file, self._force)
-        return budget.counted(_inflated(file))
+        return budget.counted(_inflate(file))
 
 
 def _origin(hello: dict[str, Any]) -> tuple[str, ...]:
     """What the provenance says, as a note."""
-    said = hello.get("provenance")
-    if not isinstance(said, dict) or not said.get("converted_from"):
+    provenance = hello.get("provenance")
+    if not isinstance(provenance, dict) or not provenance.get("converted_from"):
         return ()
-    where = [str(said[key]) for key in ("device", "date") if said.get(key)]
-    torch = [f"torch {said['torch']}"] if said.get("torch") else []
-    return (", ".join([f"converted from {said['converted_from']}", *where, *torch]),)
+    where = [str(provenance[key]) for key in ("device", "date") if provenance.get(key)]
+    torch = [f"torch {provenance['torch']}"] if provenance.get("torch") else []
+    return (", ".join([f"converted from {provenance['converted_from']}", *where, *torch]),)
 
 
-def _opened(path: Path) -> tuple[BinaryIO, int]:
+def _open_file(path: Path) -> tuple[BinaryIO, int]:
     """The file at the start of its frames, and its format."""
     file, _ = open_input(path)
     try:
@@ -357,7 +357,7 @@ def _opened(path: Path) -> tuple[BinaryIO, int]:
     return file, version
 
 
-def _inflated(file: BinaryIO) -> Iterator[bytes]:
+def _inflate(file: BinaryIO) -> Iterator[bytes]:
     zstd = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW_BYTES)
     with zstd.stream_reader(file, closefd=False) as reader:
         while text := reader.read(_READ_BYTES):

@@ -25,7 +25,7 @@ class FrameRing:
     def __init__(self, keep_ns: int = KEEP_NS, keep_bytes: int = KEEP_BYTES) -> None:
         self._keep_ns = keep_ns
         self._keep_bytes = keep_bytes
-        self._held: deque[tuple[Frame, int]] = deque()
+        self._buffered: deque[tuple[Frame, int]] = deque()
         self._bytes = 0
         self._names: dict[int, str] = {}
         self._devices: dict[int, dict[str, Any]] = {}
@@ -36,23 +36,23 @@ class FrameRing:
     def add(self, frame: Frame) -> None:
         """Takes in one frame and lets go of what is too old or too much."""
         size = frame_bytes(frame)
-        self._held.append((frame, size))
+        self._buffered.append((frame, size))
         self._bytes += size
         oldest_ns = frame.sent_ns - self._keep_ns
-        while len(self._held) > 1 and (
-            self._bytes > self._keep_bytes or self._held[0][0].sent_ns < oldest_ns
+        while len(self._buffered) > 1 and (
+            self._bytes > self._keep_bytes or self._buffered[0][0].sent_ns < oldest_ns
         ):
-            gone, gone_bytes = self._held.popleft()
+            gone, gone_bytes = self._buffered.popleft()
             self._bytes -= gone_bytes
             self._fold(gone)
 
     def frames(self) -> list[Frame]:
         """All that is held, in order, readable without what came before."""
-        held = [frame for frame, _ in self._held]
-        if not held:
+        buffered = [frame for frame, _ in self._buffered]
+        if not buffered:
             return []
-        first_ns = held[0].sent_ns
-        return [*(replace(frame, sent_ns=first_ns) for frame in self._head()), *held]
+        first_ns = buffered[0].sent_ns
+        return [*(replace(frame, sent_ns=first_ns) for frame in self._head()), *buffered]
 
     def _fold(self, frame: Frame) -> None:
         if frame.kind == Kind.NAMES:

@@ -73,9 +73,9 @@ class Feeds:
 
     def _tell(self, method: str, *values: Any) -> None:
         for feed in self._feeds:
-            told = getattr(feed, method, None)
-            if told is not None:
-                told(*values)
+            handler = getattr(feed, method, None)
+            if handler is not None:
+                handler(*values)
 
     def _carried_beside(self, feed: Feed) -> frozenset[Metric]:
         """Metrics that a better feed than this one brings: two sources would blur into one line."""

@@ -74,7 +74,7 @@ class WriterThread:
                 with self._lock:
                     self._waiting_bytes -= frame_bytes(frame)
         except Exception as fault:  # noqa: BLE001 - whatever it is costs the recording alone
-            self.stopped = _told(fault)
+            self.stopped = _sentence(fault)
         finally:
             self._end()
 
@@ -82,10 +82,10 @@ class WriterThread:
         try:
             self._sink.close()
         except Exception as fault:  # noqa: BLE001 - as above
-            self.stopped = self.stopped or _told(fault)
+            self.stopped = self.stopped or _sentence(fault)
 
 
-def _told(fault: Exception) -> str:
+def _sentence(fault: Exception) -> str:
     if isinstance(fault, BrrrtopError):
         return fault.message
     return f"recording stopped: {str(fault) or type(fault).__name__}"

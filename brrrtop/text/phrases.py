@@ -10,7 +10,7 @@ from brrrtop.model.stack_samples import Line
 from brrrtop.text import units
 
 NOTHING_YET = "nothing to judge yet"
-TOLD = 0.05
+LEAST_SHARE = 0.05
 """A part of the time as large as this is told beside the cause it comes with."""
 
 SIDE_LETTERS = {
@@ -136,15 +136,15 @@ def besides(estimate: Estimate) -> str:
     if estimate.regime is not Regime.OVERHEAD or estimate.cause != "launch":
         return ""
     share = account.idle_ns["sync"] / account.duration_ns if account.duration_ns else 0.0
-    return f", another {share:.0%} after syncs" if share >= TOLD else ""
+    return f", another {share:.0%} after syncs" if share >= LEAST_SHARE else ""
 
 
 def away_at(estimate: Estimate, cause: str) -> Line | None:
     """The line that most samples found the host at for a `cause`, `io` or `host`; None: none known."""
-    found = estimate.looks.lines if estimate.looks and cause in ("io", "host") else ()
+    lines = estimate.looks.lines if estimate.looks and cause in ("io", "host") else ()
     if not estimate.account.idle_ns.get("io"):  # too few samples to part the two
-        return found[0] if found else None
-    return next((line for line in found if (line.reads_as == "io") is (cause == "io")), None)
+        return lines[0] if lines else None
+    return next((line for line in lines if (line.reads_as == "io") is (cause == "io")), None)
 
 
 def looked(estimate: Estimate, line: Line) -> str:

@@ -33,11 +33,11 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     if not text.isprintable():
-        text = "".join(map(_shown, text))
+        text = "".join(map(_escape, text))
     return _PILED.sub(INSTEAD, _HIDDEN.sub(INSTEAD, text))
 
 
-def _shown(character: str) -> str:
+def _escape(character: str) -> str:
     if character.isprintable():
         return character
     return " " if character.isspace() else INSTEAD

@@ -169,12 +169,12 @@ def _scores(
 
 def _columns(samples: Samples) -> F8:
     """Readings that move, shape (n, c)."""
-    found = [
+    columns = [
         column
         for column in (samples.sm, samples.tensor, samples.dram, samples.issue)
         if len(column) and np.isfinite(column).all() and column.std() > 0.01
     ]
-    return np.column_stack(found) if found else np.empty((len(samples), 0))
+    return np.column_stack(columns) if columns else np.empty((len(samples), 0))
 
 
 def _merged_groups(acts: Activities, most: int) -> I8:
@@ -190,12 +190,12 @@ def _merged_groups(acts: Activities, most: int) -> I8:
 
 def _run_before(acts: Activities, groups: I8, times: I8) -> F8:
     """Time each group has run before each of evenly spaced times, shape (t, g)."""
-    found = np.zeros((len(times), int(groups.max()) + 1))
-    for group in range(found.shape[1]):
+    busy_before = np.zeros((len(times), int(groups.max()) + 1))
+    for group in range(busy_before.shape[1]):
         mine = groups == group
         cover = intervals.Cover(*intervals.merge(acts.starts_ns[mine], acts.ends_ns[mine]))
-        found[:, group] = cover.up_to(times)
-    return found
+        busy_before[:, group] = cover.up_to(times)
+    return busy_before
 
 
 def _vertex(scores: F8, step: int) -> tuple[float, float]:

@@ -18,9 +18,9 @@ def call_of(activities: Activities, calls: Calls, observed: tuple[Span, ...] | N
     Args:
         observed: The traced spans, in order; None: all of it was traced.
     """
-    found = np.full(len(activities), -1, np.int64)
+    call_rows = np.full(len(activities), -1, np.int64)
     if not len(calls) or not len(activities):
-        return found
+        return call_rows
     order = np.lexsort((calls.starts_ns, calls.correlations))
     ids, begun = calls.correlations[order], calls.starts_ns[order]
     first = np.searchsorted(ids, activities.correlations, "left")
@@ -36,8 +36,8 @@ def call_of(activities: Activities, calls: Calls, observed: tuple[Span, ...] | N
     rows = order[np.minimum(np.maximum(low - 1, first), len(order) - 1)]
     if observed:
         hit &= _of_its_span(activities, calls, rows, observed)
-    found[hit] = rows[hit]
-    return found
+    call_rows[hit] = rows[hit]
+    return call_rows
 
 
 def _of_its_span(

@@ -30,7 +30,7 @@ class SampleClock:
     """Finds what to add to the GPU's clock, once for each traced span."""
 
     def __init__(self) -> None:
-        self._found: dict[_Key, Shift | None] = {}
+        self._shifts: dict[_Key, Shift | None] = {}
 
     def placed(self, samples: Samples, acts: Activities, traced: Sequence[Span]) -> Samples:
         """The samples with the best offsets known, and their errors.
@@ -69,11 +69,11 @@ class SampleClock:
             int(samples.device_ids[0]), piece.t0_ns, piece.t1_ns,
             int(samples.starts_ns[0]), len(samples), int(near.sum()),
         )  # fmt: skip
-        if key not in self._found:
-            if len(self._found) >= _MOST_KEPT:
-                self._found.pop(next(iter(self._found)))
-            self._found[key] = find_shift(acts.take(near), samples, piece)
-        return self._found[key]
+        if key not in self._shifts:
+            if len(self._shifts) >= _MOST_KEPT:
+                self._shifts.pop(next(iter(self._shifts)))
+            self._shifts[key] = find_shift(acts.take(near), samples, piece)
+        return self._shifts[key]
 
 
 def _pieces(span: Span, times: I8) -> list[Span]:
@@ -111,8 +111,8 @@ class _Line:
     def at(self, times: I8) -> I8:
         """The offset at times of the GPU's clock."""
         drifted = np.rint(self._level + self.drift * (times - self._origin))
-        found: I8 = self._base + drifted.astype(np.int64)
-        return found
+        rows: I8 = self._base + drifted.astype(np.int64)
+        return rows
 
     def agrees(self, shift: Shift) -> bool:
         """Whether an offset is not a wrong match; one or two cannot outvote each other."""

@@ -123,10 +123,10 @@ class Sequence:
         shift = np.where(begun, 0, self._counts[at] - sizes)
         group = np.cumsum(fresh) - 1
         ordinal = np.arange(len(order)) - first[group] + shift[group]
-        found = np.full(len(order), -1, np.int64)
+        ops = np.full(len(order), -1, np.int64)
         use = np.flatnonzero(good[group])
-        found[order[use]] = self._op_ids[self._offsets[at[group[use]]] + ordinal[use]]
-        return found
+        ops[order[use]] = self._op_ids[self._offsets[at[group[use]]] + ordinal[use]]
+        return ops
 
 
 def _ends_seen(

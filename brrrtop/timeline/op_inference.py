@@ -65,8 +65,8 @@ def half_of(kernels: Iterable[str]) -> str | None:
 
     Libraries write f16 for either.
     """
-    found = {half for kernel in kernels for half in _HALVES if half in kernel}
-    return found.pop() if len(found) == 1 else None
+    halves = {half for kernel in kernels for half in _HALVES if half in kernel}
+    return halves.pop() if len(halves) == 1 else None
 
 
 def signed(
@@ -83,10 +83,10 @@ def signed(
         return None
     known = replace(op, types=tuple(kind if dims else "" for dims in op.dims))
     if op.name == "aten::copy_":
-        return replace(op, types=_copied(kernel, half) or known.types)
+        return replace(op, types=_copy_types(kernel, half) or known.types)
     lower = op.name.lower()
     if "conv" in lower:
-        out = _convolved(known, others)
+        out = _convolution_shape(known, others)
         return replace(known, out=out) if out else None
     if "attention" in lower and not _WHOLE.search(kernel):
         # Most names do not say. Half of the work is a floor, as achieved rates are meant to be.
@@ -94,7 +94,7 @@ def signed(
     return known
 
 
-def _copied(kernel: str, half: str | None) -> tuple[str, str] | None:
+def _copy_types(kernel: str, half: str | None) -> tuple[str, str] | None:
     """Types of target and source of a copy that converts; None: it does not."""
     into, cast = _INTO.search(kernel), _CAST.search(kernel)
     if into:
@@ -102,28 +102,28 @@ def _copied(kernel: str, half: str | None) -> tuple[str, str] | None:
     return (cast[1], half) if cast and cast[1] == "float" and half else None
 
 
-def _shaped(op: OpSignature) -> list[tuple[int, ...]]:
+def _shapes(op: OpSignature) -> list[tuple[int, ...]]:
     return [dims for dims in op.dims if dims and isinstance(dims[0], int)]
 
 
-def _convolved(op: OpSignature, others: Iterable[OpSignature]) -> tuple[int, ...] | None:
+def _convolution_shape(op: OpSignature, others: Iterable[OpSignature]) -> tuple[int, ...] | None:
     """Output shape of a convolution, from the gradient that comes back for it."""
-    shapes = _shaped(op)
+    shapes = _shapes(op)
     if "transpose" in op.name:
         return None
     if "backward" in op.name:
         return shapes[0] if len(shapes) >= 3 and _plain(*shapes[:3]) else None
-    found = set()
+    signatures = set()
     for other in others:
         if "conv" in other.name and "backward" in other.name:
             # Rows run as images one high: forward says so, backward says what was asked for.
-            theirs = [_widened(shape, len(shapes[0])) for shape in _shaped(other)[:3]]
+            theirs = [_widen(shape, len(shapes[0])) for shape in _shapes(other)[:3]]
             if len(theirs) >= 3 and theirs[1:3] == shapes[:2] and _plain(*theirs[:3]):
-                found.add(theirs[0])
-    return found.pop() if len(found) == 1 else None
+                signatures.add(theirs[0])
+    return signatures.pop() if len(signatures) == 1 else None
 
 
-def _widened(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+def _widen(shape: tuple[int, ...], size: int) -> tuple[int, ...]:
     """The shape of a row as that of an image, where images have `size` dimensions."""
     return (*shape[:2], 1, *shape[2:]) if (len(shape), size) == (3, 4) else shape
 

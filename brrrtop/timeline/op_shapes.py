@@ -27,7 +27,7 @@ FIRST_ID = 1 << 40
 """Ids of ops with what their kernels' names add; the wire's own have 32 bits."""
 MOST_THREADS = 64
 """Threads of each kind that are compared with each other; a trainer launches from a few."""
-_HELD, _CLEARLY = 0.1, 3.0
+_WITHIN_OPS, _CLEARLY = 0.1, 3.0
 """A thread is a recorded one when so many of its launches lie within that one's ops (compiled code
 launches many outside of any), and so much more than those of any other."""
 
@@ -48,7 +48,7 @@ class RecordedStep:
         marks = self.marks
         nest = Nest(self.tids, marks.starts_ns, marks.ends_ns)
         here = launched(acts, calls)
-        found = nest.holder(here.tids, here.middles_ns, here.middles_ns)
+        rows = nest.holder(here.tids, here.middles_ns, here.middles_ns)
         correlations, first = np.unique(acts.correlations[here.rows], return_index=True)
         used, ids = np.unique(marks.values[nest.order], return_inverse=True)
         known = [ops.get(one, OpSignature("")) for one in used.tolist()]
@@ -64,7 +64,7 @@ class RecordedStep:
                 nest.parents, np.full(count, -1, np.int64), np.zeros(count, np.bool_),
             ),
             launch_correlations=correlations,
-            launch_ops=found[first],
+            launch_ops=rows[first],
             frames=NO_FRAMES,
             memory=NO_MEMORY,
             recorded_step=True,
@@ -140,7 +140,7 @@ class StepShapes:
             return self._fail("tracing began only after the step that was recorded")
         here = Launched(*(getattr(here, f)[inside] for f in Launched.__slots__))
         tids = _threads(here, marks, main_tid)
-        op_ids = self._signed(_op_of(here, marks, tids), here, acts, names, ops)
+        op_ids = self._signature_ids(_op_of(here, marks, tids), here, acts, names, ops)
         self.recorded = RecordedStep(step, marks, tids)
         self._sequence = Sequence(here.keys, here.times_ns, op_ids)
         ran_ns = int(acts.ends_ns[here.rows].max())
@@ -151,7 +151,7 @@ class StepShapes:
     def _fail(self, why: str) -> None:
         self._due, self.says, self._ops = None, f"no shapes: {why}", []
 
-    def _signed(
+    def _signature_ids(
         self,
         raw_ids: I8,
         here: Launched,
@@ -164,18 +164,18 @@ class StepShapes:
         pairs, inverse = np.unique(np.stack([raw_ids, name_ids]), axis=1, return_inverse=True)
         known = [op for op in (ops.get(int(i)) for i in np.unique(raw_ids)) if op is not None]
         half = half_of(names[i] for i in np.unique(name_ids).tolist())
-        told: dict[OpSignature, int] = {}
+        ids: dict[OpSignature, int] = {}
         ids_of_pairs = np.full(pairs.shape[1], -1, np.int64)
         for index, (raw_id, name_id) in enumerate(pairs.T.tolist()):
             op = ops.get(raw_id)
             full = signed(op, names[name_id], known, half) if op is not None else None
             if full is None:
                 continue
-            if full not in told:
-                told[full] = self._next_id
+            if full not in ids:
+                ids[full] = self._next_id
                 ops[self._next_id] = full
                 self._next_id += 1
-            ids_of_pairs[index] = told[full]
+            ids_of_pairs[index] = ids[full]
         return ids_of_pairs[inverse.ravel()]
 
     # --- out ------------------------------------------------------------------
@@ -210,9 +210,9 @@ class StepShapes:
 def _op_of(here: Launched, marks: Marks, tids: I8) -> I8:
     """Id of the innermost op around each launch; -1: none. `tids` are CUPTI's, of the marks."""
     nest = Nest(tids, marks.starts_ns, marks.ends_ns)
-    found = nest.holder(here.tids, here.middles_ns, here.middles_ns)
+    rows = nest.holder(here.tids, here.middles_ns, here.middles_ns)
     ids = marks.values[nest.order]
-    return np.where(found >= 0, ids[np.maximum(found, 0)], -1)
+    return np.where(rows >= 0, ids[np.maximum(rows, 0)], -1)
 
 
 def _threads(here: Launched, marks: Marks, main_tid: int) -> I8:
@@ -229,10 +229,10 @@ def _threads(here: Launched, marks: Marks, main_tid: int) -> I8:
         shares = []
         for tid in launching:
             middles = here.middles_ns[here.tids == tid]
-            held = nest.holder(np.zeros(len(middles), np.int64), middles, middles) >= 0
-            shares.append((float(held.mean()), tid))
+            is_inside = nest.holder(np.zeros(len(middles), np.int64), middles, middles) >= 0
+            shares.append((float(is_inside.mean()), tid))
         best, second = (*sorted(shares, reverse=True), (0.0, 0), (0.0, 0))[:2]
-        if best[0] >= _HELD and best[0] >= _CLEARLY * second[0]:
+        if best[0] >= _WITHIN_OPS and best[0] >= _CLEARLY * second[0]:
             tids[rows] = best[1]
     return tids
 

@@ -298,7 +298,7 @@ class Timeline:
         links = in_order(links, slice(None), links.correlations)
         self.learn()
         if self.shapes.learned_ns is not None:
-            links = columns.joined([links, self._carried(span)], Links)
+            links = columns.joined([links, self._carry_links(span)], Links)
             links = in_order(links, slice(None), links.correlations)
         observed = None
         if self.observed is not None:
@@ -315,7 +315,7 @@ class Timeline:
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
             stage=self.status.get("stage"),
             mps=MPS in (self.status.get("facts") or ()),
-            watched=self._watched(span),
+            watched=self._watched_marks(span),
         )  # fmt: skip
 
     def _gauges_in(self, span: Span, device_id: int) -> Gauges:
@@ -340,7 +340,7 @@ class Timeline:
             (s.t1_ns for s in self.traced or () if s.t1_ns <= span.t0_ns), default=-(1 << 62)
         )
 
-    def _watched(self, span: Span) -> Marks | None:
+    def _watched_marks(self, span: Span) -> Marks | None:
         if self.traced is None or not self.looks_taken:
             return None
         around = watched.watch_around(span, self.traced, self.newest_ns or 0)
@@ -355,8 +355,8 @@ class Timeline:
         table: Samples = self._samples.between(span.t0_ns, span.t1_ns)
         starts, ends = table.starts_ns + table.offsets_ns, table.ends_ns + table.offsets_ns
         keep = (table.device_ids == device_id) & (ends > span.t0_ns) & (starts < span.t1_ns)
-        found: Samples = in_order(table, keep, table.starts_ns)
-        return self._clock.placed(found, acts, (span,) if observed is None else observed)
+        samples: Samples = in_order(table, keep, table.starts_ns)
+        return self._clock.placed(samples, acts, (span,) if observed is None else observed)
 
     def take_new_samples(self) -> bool:
         """Whether counter samples came since the call before."""
@@ -402,7 +402,7 @@ class Timeline:
         calls: Calls = self._calls.between(span.t0_ns - REACH_NS, span.t1_ns + REACH_NS)
         return acts, in_order(calls, slice(None), calls.starts_ns)
 
-    def _carried(self, span: Span) -> Links:
+    def _carry_links(self, span: Span) -> Links:
         """Ops of kernels, from the step that was recorded with shapes."""
         acts, calls = self._launched_in(span)
         reach = Span(span.t0_ns - 2 * REACH_NS, span.t1_ns + REACH_NS)

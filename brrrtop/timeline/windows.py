@@ -32,11 +32,11 @@ def current(timeline: Timeline, now_ns: int, window_ns: int = WINDOW_NS) -> Span
         unbroken = timeline.status.get("tier") == "continuous"
         last_ns = end if unbroken else seen[-1].t0_ns
         start = max(seen[0].t0_ns, min(end - window_ns, last_ns))
-        return _limited(timeline, Span(start, end))
+        return _limit(timeline, Span(start, end))
     last = min(timeline.last_ns, now_ns)
     end = now_ns if now_ns - last > TRAILING_NS else last
     start = max(timeline.first_ns, end - window_ns)
-    return _limited(timeline, Span(start, end)) if end > start else None
+    return _limit(timeline, Span(start, end)) if end > start else None
 
 
 def whole(timeline: Timeline) -> Span:
@@ -63,7 +63,7 @@ def is_stump(timeline: Timeline, now_ns: int, steps: int | None) -> bool:
     return len(timeline.marks_between(Span(0, now_ns + 1), MarkClass.STEP)) > 0
 
 
-def _limited(timeline: Timeline, span: Span) -> Span:
+def _limit(timeline: Timeline, span: Span) -> Span:
     """The latest part of the span that holds no more than `MOST_ACTIVITIES`."""
     count = timeline.activity_count(span)
     if count <= MOST_ACTIVITIES:

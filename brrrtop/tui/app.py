@@ -328,7 +328,7 @@ class BrrrtopApp(App[int]):
         self.ask(abilities.BASELINE, lambda d: d.mark_baseline(), "this source takes no baseline")
 
     def action_continuous(self) -> None:
-        self.ask(abilities.CONTINUOUS, self._switch, self._untraced())
+        self.ask(abilities.CONTINUOUS, self._switch, self._untraced_reason())
 
     def _switch(self, driver: Driver) -> str:
         """On the feed's thread. A wish that was refused changes nothing."""
@@ -337,25 +337,25 @@ class BrrrtopApp(App[int]):
         self._continuous = on
         return says
 
-    def _untraced(self) -> str:
+    def _untraced_reason(self) -> str:
         """Why nothing is traced where nothing can be."""
         if self.snapshot.source.kind == "live":
             return "nothing is traced here: only the GPU's own counters are read"
         return "only a live trainer is traced"
 
     def action_burst(self) -> None:
-        self.ask(abilities.CONTINUOUS, lambda d: d.burst(), self._untraced())
+        self.ask(abilities.CONTINUOUS, lambda d: d.burst(), self._untraced_reason())
 
     def action_shapes(self) -> None:
         self._shapes_told = shapes_outcome(self.snapshot) or _NOTHING
-        self.ask(abilities.CONTINUOUS, lambda d: d.shapes(), self._untraced())
+        self.ask(abilities.CONTINUOUS, lambda d: d.shapes(), self._untraced_reason())
 
     def _tell_shapes(self) -> None:
         """Once what came of the wish is in the log: over the status line too."""
-        found = shapes_outcome(self.snapshot)
-        if found is not None and self._shapes_told not in (None, found):
+        event = shapes_outcome(self.snapshot)
+        if event is not None and self._shapes_told not in (None, event):
             self._shapes_told = None
-            self.say(found.says, failed=found.failed)
+            self.say(event.says, failed=event.failed)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter goes on with a successor while one waits for a yes, but not while words are typed."""

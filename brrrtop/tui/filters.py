@@ -55,10 +55,10 @@ class Asciified(LineFilter):
     """Replaces every glyph beyond ASCII by one or two of the same width."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [segment if segment.text.isascii() else _asciified(segment) for segment in segments]
+        return [segment if segment.text.isascii() else _to_ascii(segment) for segment in segments]
 
 
-def _asciified(segment: Segment) -> Segment:
+def _to_ascii(segment: Segment) -> Segment:
     text = "".join(
         character if character.isascii() else to_ascii(character).ljust(cell_len(character), "?")
         for character in segment.text

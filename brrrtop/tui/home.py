@@ -73,8 +73,8 @@ def trainer_line(one: HostTrainer, gpus: Sequence[HostGpu], palette: Palette, wi
     """A trainer with the GPUs it is on; their use is that of all processes on them."""
     mine = [gpu for gpu in gpus if one.pid in gpu.memory_by_pid]
     where = ",".join(str(gpu.index) for gpu in mine) or ("yes" if one.on_gpu else "none")
-    held = [gpu.memory_by_pid[one.pid] for gpu in mine]
-    known = [size for size in held if size is not None]
+    sizes = [gpu.memory_by_pid[one.pid] for gpu in mine]
+    known = [size for size in sizes if size is not None]
     real, says = (
         [gpu.gauges[metric] for gpu in mine if metric in gpu.gauges]
         for metric in (Metric.SM_ACTIVE, Metric.SMI_UTIL)
@@ -227,11 +227,11 @@ class HomeApp(App[Choice]):
             self.register_theme(theme(name))
         self.theme = f"brrrtop-{self.palette.theme}"
         self.list.focus()
-        self.set_interval(EVERY_S, self.look)
-        self.look()
+        self.set_interval(EVERY_S, self.read_host)
+        self.read_host()
 
     @work(thread=True)
-    def look(self) -> None:
+    def read_host(self) -> None:
         """Reads the host anew, unless the reading before still goes on."""
         if self._reading:
             return

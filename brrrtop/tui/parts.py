@@ -50,8 +50,8 @@ def rank_order(row: RankRow) -> tuple[int, str]:
 
 def shapes_outcome(snapshot: Snapshot) -> Event | None:
     """What the log says last of recording shapes."""
-    told = [event for event in snapshot.events if event.kind == "shapes"]
-    return told[-1] if told else None
+    outcomes = [event for event in snapshot.events if event.kind == "shapes"]
+    return outcomes[-1] if outcomes else None
 
 
 def steps_per_s(estimate: Estimate) -> float | None:

@@ -121,7 +121,7 @@ class _Reader(Thread):
         poll = select.poll()
         poll.register(fileno, select.POLLIN)
         while not self._stopping.is_set():
-            data = _typed(fileno) if poll.poll(LOOK_EVERY_MS) else None
+            data = _read_typed(fileno) if poll.poll(LOOK_EVERY_MS) else None
             if data == b"":
                 if is_gone(fileno):
                     self._terminal.tell_gone()
@@ -134,7 +134,7 @@ class _Reader(Thread):
             list(parser.feed(""))
 
 
-def _typed(fileno: int) -> bytes:
+def _read_typed(fileno: int) -> bytes:
     """What there is to read; empty when there is nothing although there should be."""
     try:
         return os.read(fileno, 4096)

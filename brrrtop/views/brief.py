@@ -29,7 +29,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
         yield f"no verdict: {phrases.unjudged(snapshot)}"
         return
     yield from _verdict(snapshot, estimate)
-    yield from _lost(estimate)
+    yield from _lost_time(estimate)
     for place, advisory in enumerate(snapshot.advisories[:_ADVICE], 1):
         gain = whatif_text.gain(advisory)
         sure = f"{units.share(advisory.confidence)} sure"
@@ -76,7 +76,7 @@ def _verdict(snapshot: Snapshot, estimate: Estimate) -> Iterator[str]:
     yield f"split of wall time: {', '.join(shares)}"
 
 
-def _lost(estimate: Estimate) -> Iterator[str]:
+def _lost_time(estimate: Estimate) -> Iterator[str]:
     whole = estimate.account.duration_ns
     rows = sorted(((ns, key) for key, ns in phrases.buckets(estimate.account)), reverse=True)
     named = [

@@ -23,9 +23,9 @@ def waiting(baseline: Baseline) -> str:
     return f"Waiting for two whole steps to compare with the baseline ({baseline.label})."
 
 
-def unit(found: Comparison) -> str:
+def unit(comparison: Comparison) -> str:
     """What the times of a comparison are of."""
-    return "per step, mean" if found.per_step else "per second"
+    return "per step, mean" if comparison.per_step else "per second"
 
 
 def averaged(steps: float | None) -> str:
@@ -52,44 +52,44 @@ def promise(one: PromiseResult) -> str:
     return f"{one.kind} {promised}; won: {won}{tail}"
 
 
-def promises(found: Comparison) -> tuple[str, ...]:
+def promises(comparison: Comparison) -> tuple[str, ...]:
     """All promises of a size, as sentences."""
-    return tuple(promise(one) for one in found.promises if one.promised_share is not None)
+    return tuple(promise(one) for one in comparison.promises if one.promised_share is not None)
 
 
-def lines(found: Comparison, before_label: str, after_label: str) -> Iterator[str]:
+def lines(comparison: Comparison, before_label: str, after_label: str) -> Iterator[str]:
     """The comparison in 80 columns, the sentence first."""
-    yield from _wrapped(found.says, "")
+    yield from _wrap(comparison.says, "")
     yield ""
-    yield from _sides(found, before_label, after_label)
-    for kind in found.changes:
+    yield from _sides(comparison, before_label, after_label)
+    for kind in comparison.changes:
         yield f"changed {kind}"
-    for one in found.experiments:
-        yield from _wrapped(phrases.experiment(one))
+    for one in comparison.experiments:
+        yield from _wrap(phrases.experiment(one))
     yield ""
-    yield f"{unit(found):<44}  before     after       won"
-    yield _row("the whole", Change("", found.before_ns, found.after_ns))
-    for change in found.buckets:
+    yield f"{unit(comparison):<44}  before     after       won"
+    yield _row("the whole", Change("", comparison.before_ns, comparison.after_ns))
+    for change in comparison.buckets:
         yield _row(change.name, change)
-    yield from _section("kernels by family", found.families[:FAMILIES_SHOWN])
-    yield from _section("kernels that changed most", found.kernels[:KERNELS_SHOWN])
-    if kept := promises(found):
+    yield from _section("kernels by family", comparison.families[:FAMILIES_SHOWN])
+    yield from _section("kernels that changed most", comparison.kernels[:KERNELS_SHOWN])
+    if kept := promises(comparison):
         yield ""
         for sentence in kept:
-            yield from _wrapped(sentence)
+            yield from _wrap(sentence)
 
 
-def _sides(found: Comparison, before_label: str, after_label: str) -> Iterator[str]:
+def _sides(comparison: Comparison, before_label: str, after_label: str) -> Iterator[str]:
     labels = (before_label, after_label)
-    sides = zip(("before", "after"), labels, found.verdicts, found.steps, strict=True)
+    sides = zip(("before", "after"), labels, comparison.verdicts, comparison.steps, strict=True)
     for name, label, verdict, steps in sides:
         yield f"{name:<8}{verdict}"
         yield f"        {label}"
-        if found.per_step and steps is not None:
+        if comparison.per_step and steps is not None:
             yield f"        {averaged(steps)}"
 
 
-def _wrapped(sentence: str, hang: str = " " * 8) -> Iterator[str]:
+def _wrap(sentence: str, hang: str = " " * 8) -> Iterator[str]:
     import textwrap
 
     yield from textwrap.wrap(sentence, 80, subsequent_indent=hang)
@@ -116,16 +116,18 @@ def figures(change: Change) -> tuple[str, str, str]:
     return before, after, won
 
 
-def document(found: Comparison) -> dict[str, Any]:
+def document(comparison: Comparison) -> dict[str, Any]:
     """As plain data: `comparison` in `brrrtop.compare/1` and in reports with a baseline.
 
     Times are ns a step, or ns per second of wall where `per_step` is false; `won_ns` is before
     minus after. Shares are of the wall before. What nobody measured is null.
     """
-    whole = asdict(found)
+    whole = asdict(comparison)
     del whole["regimes"]  # the verdicts name them
     for key in ("buckets", "families", "kernels"):
-        rows = getattr(found, key)
+        rows = getattr(comparison, key)
         whole[key] = [asdict(row) | {"won_ns": row.won_ns} for row in rows]
-    whole["promises"] = [asdict(one) | {"kept_share": one.kept_share} for one in found.promises]
+    whole["promises"] = [
+        asdict(one) | {"kept_share": one.kept_share} for one in comparison.promises
+    ]
     return whole

@@ -69,9 +69,11 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         "step_cost_error_share": _plain(snapshot.overhead.step_cost_error_share),
     }
     if snapshot.baseline is not None:
-        found = snapshot.comparison
+        comparison = snapshot.comparison
         whole["baseline"] = snapshot.baseline.label
-        whole["comparison"] = None if found is None else _plain(compare_text.document(found))
+        whole["comparison"] = (
+            None if comparison is None else _plain(compare_text.document(comparison))
+        )
     if snapshot.job is not None:
         whole |= _plain(ranks_view.document(snapshot.job))
     if len(snapshot.devices) > 1:
@@ -128,12 +130,12 @@ def _capability(estimate: Estimate | None) -> tuple[int, int] | None:
 def _samples(estimate: Estimate | None) -> dict[str, Any] | None:
     if estimate is None or estimate.sampled is None:
         return None
-    found = estimate.sampled
+    samples = estimate.sampled
     return {
-        "count": found.count,
-        "interval_ns": found.interval_ns,
-        "placed": found.placed,
-        "error_ns": _plain(found.error_ns),
+        "count": samples.count,
+        "interval_ns": samples.interval_ns,
+        "placed": samples.placed,
+        "error_ns": _plain(samples.error_ns),
         "kernel_share": _plain(estimate.evidence_shares.get("L3", 0.0)),
     }
 
@@ -142,13 +144,13 @@ def _looks(estimate: Estimate | None) -> dict[str, Any] | None:
     """What samples of the training thread say of the idle time that no probe explains."""
     if estimate is None or estimate.looks is None:
         return None
-    found = estimate.looks
-    low, high = found.io_bounds
+    samples = estimate.looks
+    low, high = samples.io_bounds
     return {
-        "count": found.count,
-        "span_ns": found.span_ns,
-        "within_window": found.within,
-        "io_share": _plain(found.shares.get("io", 0.0)),
+        "count": samples.count,
+        "span_ns": samples.span_ns,
+        "within_window": samples.within,
+        "io_share": _plain(samples.shares.get("io", 0.0)),
         "io_share_low": _plain(low),
         "io_share_high": _plain(high),
         "lines": [
@@ -158,7 +160,7 @@ def _looks(estimate: Estimate | None) -> dict[str, Any] | None:
                 "count": line.count,
                 "reads_as": line.reads_as,
             }
-            for line in found.lines
+            for line in samples.lines
         ],
     }
 

@@ -106,20 +106,20 @@ def _collective(row: CollectiveRow) -> dict[str, Any]:
 
 def lines(job: JobSnapshot) -> Iterator[str]:
     """The job as text of 80 columns, the odd rank on top."""
-    yield from _wrapped(_headline(job), "  ")
+    yield from _wrap(_headline(job), "  ")
     yield ""
-    said = words.sentence(job)
-    yield from _wrapped(said[0].upper() + said[1:], "  ")
+    sentence = words.sentence(job)
+    yield from _wrap(sentence[0].upper() + sentence[1:], "  ")
     yield ""
     yield from _ranks(job)
     yield from _collectives(job)
-    notes = [note for note in job.notes if note != said]
+    notes = [note for note in job.notes if note != sentence]
     notes += [f"{words.name(row)}: {row.why}" for row in job.ranks if row.why]
     if notes:
         yield ""
         yield "About the ranks"
     for note in notes:
-        yield from _wrapped(note, "  ", "  ")
+        yield from _wrap(note, "  ", "  ")
 
 
 def _headline(job: JobSnapshot) -> str:
@@ -176,5 +176,5 @@ def _collectives(job: JobSnapshot) -> Iterator[str]:
         yield f"  and {units.count(count)} more of {len(rest)} kinds"
 
 
-def _wrapped(text: str, indent: str, lead: str = "") -> list[str]:
+def _wrap(text: str, indent: str, lead: str = "") -> list[str]:
     return wrap(text, WIDTH, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False)

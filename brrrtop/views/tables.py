@@ -41,9 +41,9 @@ def document(tables: HostTables) -> dict[str, Any]:
 def _memory(memory: MemoryUse | None) -> dict[str, Any] | None:
     if memory is None:
         return None
-    found = asdict(memory)
-    points = zip(found.pop("times_ns"), found.pop("allocated_bytes"), strict=True)
-    return found | {"timeline": [list(point) for point in points]}
+    table = asdict(memory)
+    points = zip(table.pop("times_ns"), table.pop("allocated_bytes"), strict=True)
+    return table | {"timeline": [list(point) for point in points]}
 
 
 def lines(tables: HostTables, window_ns: int) -> Iterator[str]:

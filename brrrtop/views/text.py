@@ -65,7 +65,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
     yield from _heading(snapshot)
     if estimate is None:
         yield ""
-        yield from _wrapped(_nothing(snapshot), "")
+        yield from _wrap(_nothing(snapshot), "")
     else:
         yield from _verdict(estimate, signs)
         yield from _account(estimate)
@@ -74,7 +74,7 @@ def _lines(snapshot: Snapshot, signs: dict[str, str]) -> Iterator[str]:
         yield from _advice(snapshot)
         yield from _whatif(snapshot)
         yield from tables.lines(snapshot.tables, estimate.account.duration_ns)
-        yield from _compared(snapshot)
+        yield from _comparison_lines(snapshot)
         yield from _other_devices(snapshot)
     yield from _counters(snapshot)
     yield from _notes(snapshot)
@@ -87,31 +87,31 @@ def _nothing(snapshot: Snapshot) -> str:
 
 def _counters(snapshot: Snapshot) -> Iterator[str]:
     """What the GPU itself counted last, with nvidia-smi's figure beside the truth."""
-    found = snapshot.gauges
+    gauges = snapshot.gauges
     shares = [
-        f"{label} {units.share(found[metric])}"
+        f"{label} {units.share(gauges[metric])}"
         for label, metric in (
             ("SM active", Metric.SM_ACTIVE),
             ("tensor", Metric.TENSOR_ACTIVE),
             ("DRAM", Metric.DRAM_ACTIVE),
             ("nvidia-smi says", Metric.SMI_UTIL),
         )
-        if metric in found
+        if metric in gauges
     ]
     amounts = []
-    if Metric.MEMORY_USED_BYTES in found:
-        total = units.size(found.get(Metric.MEMORY_TOTAL_BYTES))
-        amounts.append(f"memory {units.size(found[Metric.MEMORY_USED_BYTES])} of {total}")
-    if Metric.POWER_WATT in found:
-        amounts.append(f"{found[Metric.POWER_WATT]:.0f} W")
-    if Metric.TEMPERATURE_C in found:
-        amounts.append(f"{found[Metric.TEMPERATURE_C]:.0f} °C")
-    if found.get(Metric.FOREIGN_PROCESS_COUNT):
-        amounts.append(f"other processes on it: {found[Metric.FOREIGN_PROCESS_COUNT]:.0f}")
+    if Metric.MEMORY_USED_BYTES in gauges:
+        total = units.size(gauges.get(Metric.MEMORY_TOTAL_BYTES))
+        amounts.append(f"memory {units.size(gauges[Metric.MEMORY_USED_BYTES])} of {total}")
+    if Metric.POWER_WATT in gauges:
+        amounts.append(f"{gauges[Metric.POWER_WATT]:.0f} W")
+    if Metric.TEMPERATURE_C in gauges:
+        amounts.append(f"{gauges[Metric.TEMPERATURE_C]:.0f} °C")
+    if gauges.get(Metric.FOREIGN_PROCESS_COUNT):
+        amounts.append(f"other processes on it: {gauges[Metric.FOREIGN_PROCESS_COUNT]:.0f}")
     if shares or amounts:
         yield ""
         yield "The GPU's own counters, last reading"
-        yield from _wrapped(", ".join((*shares, *amounts)), "  ")
+        yield from _wrap(", ".join((*shares, *amounts)), "  ")
 
 
 def _heading(snapshot: Snapshot) -> Iterator[str]:
@@ -125,7 +125,7 @@ def _heading(snapshot: Snapshot) -> Iterator[str]:
             facts.append(f"by its kernels' names of compute capability {number} or later")
     if source.rank is not None:
         facts.append(f"rank {source.rank}" + (f" of {source.world}" if source.world else ""))
-    yield from _wrapped(" · ".join(facts), "")
+    yield from _wrap(" · ".join(facts), "")
 
 
 def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
@@ -136,16 +136,16 @@ def _verdict(estimate: Estimate, signs: dict[str, str]) -> Iterator[str]:
         judged += f", {phrases.steps_judged(estimate)}{which} {units.duration(steps.step_ns)}"
         if steps.source == "period":
             judged += " (inferred from the kernel sequence)"
-    yield from _wrapped(judged + (", still warming up" if steps.warming_up else ""), "")
+    yield from _wrap(judged + (", still warming up" if steps.warming_up else ""), "")
     yield ""
     sure = units.share(estimate.confidence)
     if estimate.regime is Regime.UNKNOWN:
         near = f"; nearest: {estimate.runner_up}" if estimate.runner_up else ""
-        yield from _wrapped(f"{phrases.verdict(estimate)}: {phrases.because(estimate)}{near}", "")
+        yield from _wrap(f"{phrases.verdict(estimate)}: {phrases.because(estimate)}{near}", "")
     else:
         line = f"{phrases.verdict(estimate)}, {sure} sure: {phrases.because(estimate)}"
         line += phrases.besides(estimate)
-        yield from _wrapped(line, "")
+        yield from _wrap(line, "")
     yield ""
     yield "  " + split_bar(estimate.split, WIDTH - 4, signs)
     yield "  " + "   ".join(
@@ -182,20 +182,20 @@ def _account(estimate: Estimate) -> Iterator[str]:
     busy = units.share(account.busy_ns / whole if whole else None, 1)
     taken = units.share(account.taken_ns / whole, 1) if account.taken_ns else None
     also = f"; in {taken} another process had its turn" if taken else ""
-    yield from _wrapped(f"The GPU held any work for {busy} of the time{also}.", "  ")
+    yield from _wrap(f"The GPU held any work for {busy} of the time{also}.", "  ")
     if estimate.host_cause_known is not None:
         known = units.share(estimate.host_cause_known)
         yield f"  Of the idle time the host was late for, {known} has a known cause."
     if estimate.looks is not None and account.idle_ns.get("io"):
-        yield from _wrapped(_estimated(estimate.looks), "  ")
+        yield from _wrap(_estimate_line(estimate.looks), "  ")
 
 
-def _estimated(found: StackSamples) -> str:
+def _estimate_line(samples: StackSamples) -> str:
     """Where `idle: io` comes from: no probe sees a file being read."""
-    low, high = (units.share(share) for share in found.io_bounds)
-    where = "of the window" if found.within else f"within {units.duration(found.span_ns)}"
+    low, high = (units.share(share) for share in samples.io_bounds)
+    where = "of the window" if samples.within else f"within {units.duration(samples.span_ns)}"
     return (
-        f"`idle: io` is an estimate: {found.io_count} of {found.count} looks at the main thread"
+        f"`idle: io` is an estimate: {samples.io_count} of {samples.count} looks at the main thread"
         f" {where} were in file or network work, which puts its part between {low} and {high}."
     )
 
@@ -212,7 +212,7 @@ def _launching(estimate: Estimate) -> Iterator[str]:
         line += f"; {units.share(launch.share_under_10us)} of them within 10 µs"
     if launch.rho is not None:
         line += f". Faster kernels could shorten {units.share(launch.rho)} of the kernel time"
-    yield from _wrapped(line + ".", "")
+    yield from _wrap(line + ".", "")
 
 
 def _kernels(estimate: Estimate) -> Iterator[str]:
@@ -247,7 +247,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.silenced:
         ids = ", ".join(one.kind for one in snapshot.silenced)
         yield ""
-        yield from _wrapped(f"Advice silenced by --silence: {len(snapshot.silenced)} ({ids})", "")
+        yield from _wrap(f"Advice silenced by --silence: {len(snapshot.silenced)} ({ids})", "")
 
 
 def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
@@ -256,9 +256,9 @@ def _advisory(place: int, advisory: Advisory) -> Iterator[str]:
     if gain is not None:
         head += f": {gain} of the time"
     yield f"{head}, {units.share(advisory.confidence)} sure"
-    yield from _wrapped(advisory.says, "    ")
-    yield from _wrapped(advisory.suggests, "    try    ")
-    yield from _wrapped(advisory.waste, "    waste  ")
+    yield from _wrap(advisory.says, "    ")
+    yield from _wrap(advisory.suggests, "    try    ")
+    yield from _wrap(advisory.waste, "    waste  ")
 
 
 def _whatif(snapshot: Snapshot) -> Iterator[str]:
@@ -267,16 +267,16 @@ def _whatif(snapshot: Snapshot) -> Iterator[str]:
         yield from whatif_text.lines(snapshot.whatif, snapshot.whatif_after)
 
 
-def _compared(snapshot: Snapshot) -> Iterator[str]:
-    base, found = snapshot.baseline, snapshot.comparison
+def _comparison_lines(snapshot: Snapshot) -> Iterator[str]:
+    base, comparison = snapshot.baseline, snapshot.comparison
     if base is None:
         return
     yield ""
     yield "Before and after"
-    if found is None:
-        yield from _wrapped(compare_text.waiting(base), "  ")
+    if comparison is None:
+        yield from _wrap(compare_text.waiting(base), "  ")
         return
-    yield from compare_text.lines(found, base.label, snapshot.source.label)
+    yield from compare_text.lines(comparison, base.label, snapshot.source.label)
 
 
 def _other_devices(snapshot: Snapshot) -> Iterator[str]:
@@ -311,26 +311,26 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
     if estimate is not None and estimate.observed_share < 1:
         notes.append(f"{units.share(estimate.observed_share)} of the window was traced.")
     if estimate is not None and estimate.sampled is not None:
-        notes.append(_sampled(estimate.sampled, estimate.evidence_shares.get("L3", 0.0)))
+        notes.append(_samples_line(estimate.sampled, estimate.evidence_shares.get("L3", 0.0)))
     if notes:
         yield ""
         yield "Good to know"
         for note in notes:
-            yield from _wrapped(note, "  ")
+            yield from _wrap(note, "  ")
 
 
-def _sampled(found: CounterSamples, judged: float) -> str:
-    taken = f"{units.count(found.count)} hardware counter samples of"
-    taken += f" {units.duration(found.interval_ns)}"
-    if found.error_ns is None:
+def _samples_line(samples: CounterSamples, judged: float) -> str:
+    taken = f"{units.count(samples.count)} hardware counter samples of"
+    taken += f" {units.duration(samples.interval_ns)}"
+    if samples.error_ns is None:
         return f"{taken} could not be matched with the kernels, so they judge none."
     return (
-        f"{taken}, placed within {units.duration(round(found.error_ns))} of the kernels, judge"
+        f"{taken}, placed within {units.duration(round(samples.error_ns))} of the kernels, judge"
         f" {units.share(judged)} of the kernel time (L3)."
     )
 
 
-def _wrapped(text: str, lead: str) -> Iterator[str]:
+def _wrap(text: str, lead: str) -> Iterator[str]:
     """`text` on lines of at most `WIDTH`; the first begins with `lead`, the others line up with it."""
     if not text:
         return

@@ -70,9 +70,9 @@ def lines(rows: Sequence[WhatIf], after: Sequence[WhatIf]) -> Iterator[str]:
                 row.line, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
             )
     if after:
-        told = ", ".join(f"{last(pair)} {more(pair, rows[0])}" for pair in after)
+        next_edits = ", ".join(f"{last(pair)} {more(pair, rows[0])}" for pair in after)
         yield from textwrap.wrap(
-            f"After {rows[0].edit}: {told}.",
+            f"After {rows[0].edit}: {next_edits}.",
             WIDTH,
             initial_indent="  ",
             subsequent_indent="    ",

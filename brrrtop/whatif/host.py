@@ -37,12 +37,12 @@ def _sum(named: dict[str, F8], like: F8) -> F8:
     return sum(named.values(), np.zeros(len(like)))
 
 
-def before(nodes: Nodes, told: Iterations) -> tuple[F8, I8]:
+def before(nodes: Nodes, repeats: Iterations) -> tuple[F8, I8]:
     """Host time between calls, and from when it counts; the first one's wraps round to the last."""
     reach = np.maximum.accumulate(nodes.ends_ns)
     previous = np.concatenate((nodes.starts_ns[:1], reach[:-1]))
     before = np.maximum(nodes.starts_ns - previous, 0).astype(np.float64)
-    for begin, end in told.host:
+    for begin, end in repeats.host:
         first = int(np.searchsorted(nodes.starts_ns, begin))
         last = int(np.searchsorted(nodes.starts_ns, end)) - 1
         if first > last:
@@ -72,26 +72,28 @@ def without_back_pressure(call: F8, rows: Bool, nodes: Nodes, started: I8) -> F8
     return np.where(long, usual, call)
 
 
-def without_calls(nodes: Nodes, idle_from: I8, told: Iterations, window: Window) -> tuple[F8, F8]:
+def without_calls(
+    nodes: Nodes, idle_from: I8, repeats: Iterations, window: Window
+) -> tuple[F8, F8]:
     """Host time before each launch and idle time ahead of it, where no calls were recorded.
 
     Idle time as short as Python between two launches, or within a mark, is the host's; why a longer
     one is idle nobody knows: whatever is edited, it stays.
     """
-    spacing, previous = before(nodes, told)
+    spacing, previous = before(nodes, repeats)
     gap = np.maximum(nodes.starts_ns - idle_from, 0).astype(np.float64)
     marked = _sum(named(window, previous, nodes.starts_ns, spacing), spacing) > 0
     host = (gap > BACK_TO_BACK_NS) & ((spacing <= DISPATCH_NS) | marked)
     return np.where(host, spacing, 0.0), np.where(host, 0.0, gap)
 
 
-def batch_ns(window: Window, told: Iterations) -> float:
+def batch_ns(window: Window, repeats: Iterations) -> float:
     """Time that workers take for a step's batch if it is they who set the pace; 0 without workers."""
     marks = window.marks
-    rows = np.flatnonzero((marks.classes == MarkClass.INPUT) & told.holds(marks.starts_ns))
+    rows = np.flatnonzero((marks.classes == MarkClass.INPUT) & repeats.holds(marks.starts_ns))
     names = {window.names[i] for i in np.unique(marks.name_ids[rows])}
     alone = any(word in name for name in names for word in NO_WORKERS)
-    return told.measured_ns if len(rows) and not alone else 0.0
+    return repeats.measured_ns if len(rows) and not alone else 0.0
 
 
 def named(window: Window, previous: I8, begun: I8, before: F8) -> dict[str, F8]:

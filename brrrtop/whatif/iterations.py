@@ -53,10 +53,10 @@ def iterations(window: Window, call_rows: I8, steps: Steps, most_nodes: int) -> 
     lengths = np.array([pair[1] - pair[0] for pair, _ in whole], np.float64)
     chosen = _nearest(lengths, max(1, int(most_nodes // max(usual, 1.0))))
     pairs = [whole[i][0] for i in chosen]
-    return Iterations(tuple(pairs), len(pairs), _measured(window, call_rows, pairs))
+    return Iterations(tuple(pairs), len(pairs), _measure(window, call_rows, pairs))
 
 
-def _measured(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> float:
+def _measure(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> float:
     """Mean time of the steps on the device: from the end of what was launched before one to the end
     of what was launched in it. The first step of a source has nothing before it: without it, or
     where it is the only one, from its first start."""
@@ -116,15 +116,15 @@ def _bounds(window: Window, call_rows: I8, steps: Steps) -> list[tuple[int, int]
     begins, ends = marks.starts_ns[rows], marks.ends_ns[rows]
     if steps.source == "marks":
         times = np.sort(ends[begins == ends])
-        return _traced(window, call_rows, _pairs(times[:-1], times[1:]))
+        return _traced_spans(window, call_rows, _pairs(times[:-1], times[1:]))
     if steps.source == "annotations":
-        told = host_steps(window, call_rows)
-        if not len(told):
+        ranges = host_steps(window, call_rows)
+        if not len(ranges):
             return []
-        ends = np.append(told.starts_ns[1:], told.ends_ns[-1])
-        return _traced(window, call_rows, _pairs(told.starts_ns, ends))
+        ends = np.append(ranges.starts_ns[1:], ranges.ends_ns[-1])
+        return _traced_spans(window, call_rows, _pairs(ranges.starts_ns, ends))
     times = _period_times(window, call_rows, steps)
-    return _traced(window, call_rows, _pairs(times[:-1], times[1:]))
+    return _traced_spans(window, call_rows, _pairs(times[:-1], times[1:]))
 
 
 def _whole(window: Window, call_rows: I8) -> list[tuple[int, int]]:
@@ -160,7 +160,9 @@ def _period_times(window: Window, call_rows: I8, steps: Steps) -> I8:
     return np.where(known, calls[np.maximum(rows, 0)], acts.starts_ns[at]) if len(calls) else begins
 
 
-def _traced(window: Window, call_rows: I8, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _traced_spans(
+    window: Window, call_rows: I8, pairs: list[tuple[int, int]]
+) -> list[tuple[int, int]]:
     """Of the steps those whose work ran in one traced span, and whose host was traced all along."""
     if window.observed is None or not pairs:
         return pairs

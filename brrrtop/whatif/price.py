@@ -113,11 +113,11 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
     Args:
         roofs: None: of an unknown GPU, where only edits that need no rate apply.
     """
-    step = _paced(step)
+    step = _pace(step)
     bases = [(guess, unprofiled(step, guess)) for guess in (MIDDLE, CAUTIOUS, HOPEFUL)]
     present = _present(bases)
     made = {name: edited((name,), bases, roofs) for name in EDITS}
-    rows = _rows({(name,): found for name, found in made.items()}, present)
+    rows = _rows({(name,): steps for name, steps in made.items()}, present)
     following: tuple[WhatIf, ...] = ()
     if rows and rows[0].saves > 0:
         first = rows[0].edit
@@ -132,11 +132,11 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
 
 def _rows(made: dict[tuple[str, ...], Bases | None], present: PresentStep) -> tuple[WhatIf, ...]:
     """Best first; edits that do not apply are left out."""
-    found = (_row(names, present, steps) for names, steps in made.items() if steps is not None)
-    return tuple(sorted((row for row in found if row is not None), key=lambda row: -row.saves))
+    rows = (_row(names, present, steps) for names, steps in made.items() if steps is not None)
+    return tuple(sorted((row for row in rows if row is not None), key=lambda row: -row.saves))
 
 
-def _paced(step: Step) -> Step:
+def _pace(step: Step) -> Step:
     """The step, as short as it likes where the loop does not wait for its batch.
 
     A loop that does is as fast as its workers: whatever else gets faster, it waits longer.

@@ -160,13 +160,13 @@ class Step:
 def step_of(judged: Analysis) -> Step | None:
     """The steps of a judged window that stand for it; None where no whole step is known."""
     window, call_rows = judged.window, judged.call_rows
-    told = iterations(window, call_rows, judged.estimate.steps, MOST_NODES)
-    if told is None:
+    repeats = iterations(window, call_rows, judged.estimate.steps, MOST_NODES)
+    if repeats is None:
         return None
-    nodes = _nodes(window, call_rows, told)
+    nodes = _nodes(window, call_rows, repeats)
     if not (nodes.rows >= 0).any():
         return None
-    return _of_all_steps(_timed(judged, nodes, told))
+    return _of_all_steps(_with_times(judged, nodes, repeats))
 
 
 def _of_all_steps(step: Step) -> Step:
@@ -189,33 +189,33 @@ def _of_all_steps(step: Step) -> Step:
     )
 
 
-def _nodes(window: Window, call_rows: I8, told: Iterations) -> Nodes:
+def _nodes(window: Window, call_rows: I8, repeats: Iterations) -> Nodes:
     """Launches of the iterations, and the waits of the threads that launch."""
     acts, calls = window.activities, window.calls
     known = call_rows >= 0
     at = np.maximum(call_rows, 0)
     starts, ends = launch_times(window, call_rows)
     waiting = blocking(acts, calls, call_rows)
-    held = known & waiting[at] if len(calls) else known
+    buffered = known & waiting[at] if len(calls) else known
     if not known.any():  # a value that is copied back is wanted at once
-        held = (acts.copy_kinds == CopyKind.DTOH) & (acts.size_bytes <= READ_BACK_BYTES)
-        ends = np.where(held, acts.ends_ns, ends)
+        buffered = (acts.copy_kinds == CopyKind.DTOH) & (acts.size_bytes <= READ_BACK_BYTES)
+        ends = np.where(buffered, acts.ends_ns, ends)
     launching = np.unique(calls.tids[at[known]]) if known.any() else np.empty(0, np.int64)
     launched = np.zeros(len(calls), np.bool_)
     launched[call_rows[known]] = True
     lone = np.flatnonzero(waiting & ~launched & np.isin(calls.tids, launching))
-    lone = lone[told.holds(calls.starts_ns[lone])]
-    mine = np.flatnonzero(told.holds(starts))
+    lone = lone[repeats.holds(calls.starts_ns[lone])]
+    mine = np.flatnonzero(repeats.holds(starts))
     rows = np.concatenate((mine, np.full(len(lone), -1, np.int64)))
     call = np.concatenate((call_rows[mine], lone))
     begun = np.concatenate((starts[mine], calls.starts_ns[lone]))
     ended = np.concatenate((ends[mine], calls.ends_ns[lone]))
-    waits = np.concatenate((held[mine], np.ones(len(lone), np.bool_)))
+    waits = np.concatenate((buffered[mine], np.ones(len(lone), np.bool_)))
     order = np.lexsort((rows, begun))
     return Nodes(begun[order], ended[order], rows[order], call[order], waits[order])
 
 
-def _timed(judged: Analysis, nodes: Nodes, told: Iterations) -> Step:
+def _with_times(judged: Analysis, nodes: Nodes, repeats: Iterations) -> Step:
     """The nodes with the host's and the device's part of their time."""
     window = judged.window
     n = len(nodes.rows)
@@ -229,7 +229,7 @@ def _timed(judged: Analysis, nodes: Nodes, told: Iterations) -> Step:
     # Nodes of one CUDA graph share a call: only the first one takes the host's time.
     first = np.ones(n, np.bool_)
     first[1:] = (nodes.calls[1:] != nodes.calls[:-1]) | (nodes.calls[1:] < 0)
-    before, previous = before_calls(nodes, told)
+    before, previous = before_calls(nodes, repeats)
     before = np.where(first, before, 0.0)
     call = np.where(first, (nodes.ends_ns - begun).astype(np.float64), 0.0)
     call = np.where(waits | partial, np.minimum(call, SHORT_WAIT_NS), call)
@@ -240,11 +240,11 @@ def _timed(judged: Analysis, nodes: Nodes, told: Iterations) -> Step:
     usual = min(max(usual, 0.0), MOST_LATENCY_NS)
     gap = np.where(launch & ~late, np.maximum(started - idle_from[row], 0), 0).astype(np.float64)
     if not (nodes.calls >= 0).any():
-        before, gap = without_calls(nodes, idle_from[row], told, window)
+        before, gap = without_calls(nodes, idle_from[row], repeats, window)
     gap = np.where(added[row] > 0, gap, 0.0)
     return Step(
-        count=told.count,
-        measured_ns=told.measured_ns,
+        count=repeats.count,
+        measured_ns=repeats.measured_ns,
         undisturbed_ns=_undisturbed_ns(judged),
         profiled=bool((window.marks.classes == MarkClass.OP).any()),
         before_ns=before,
@@ -253,7 +253,7 @@ def _timed(judged: Analysis, nodes: Nodes, told: Iterations) -> Step:
         latency_ns=np.where(launch, np.where(late, latency, usual), -np.inf),
         gap_ns=gap,
         device_ns=np.where(launch, added[row], 0.0),
-        batch_ns=batch_ns(window, told),
+        batch_ns=batch_ns(window, repeats),
         named_ns=named(window, previous, begun, before),
         rows=nodes.rows,
         kernels=_kernels(judged, nodes),
@@ -282,8 +282,8 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
     def known(value: Callable[[Group], float | None]) -> F8:
         column = np.full(len(groups), np.nan)
         for group in used(of_row):
-            told = value(groups[group])
-            column[group] = np.nan if told is None else told
+            figure = value(groups[group])
+            column[group] = np.nan if figure is None else figure
         return np.where(launch, column[of_row][place], np.nan)
 
     return Kernels(
@@ -336,8 +336,8 @@ def _elements(judged: Analysis, of_row: I8, place: I8, launch: Bool, acts: Activ
         if groups[at].size_bytes:
             per_byte[at] = groups[at].size_bytes / (2 * (facts.element_bytes or 4))
     by_grid = per_thread[of_row] * acts.blocks * acts.threads
-    found = np.where(np.isfinite(by_grid), by_grid, per_byte[of_row])
-    return np.where(launch, found[place], np.nan)
+    elements = np.where(np.isfinite(by_grid), by_grid, per_byte[of_row])
+    return np.where(launch, elements[place], np.nan)
 
 
 def _written_out(window: Window) -> Bool:
@@ -388,8 +388,8 @@ def _device(judged: Analysis) -> tuple[F8, I8]:
     rows = np.flatnonzero(work)
     starts, ends = acts.starts_ns[rows], acts.ends_ns[rows]
     if len(rows):
-        held = np.maximum.accumulate(ends)
-        low = np.maximum(starts, np.concatenate((starts[:1], held[:-1])))
+        busy_until = np.maximum.accumulate(ends)
+        low = np.maximum(starts, np.concatenate((starts[:1], busy_until[:-1])))
         added[rows] = np.maximum(ends - low, 0)
     others = np.flatnonzero(~work)
     if len(others):

@@ -67,7 +67,7 @@ class Control:
         self._lock = allocate_lock()
         self._round_ns = self._facts_ns = 0
         self._upkeep_ns = 0.0
-        self._told: dict[Any, Any] = {}
+        self._reported: dict[Any, Any] = {}
 
     def hook(self) -> None:
         """Put every probe in place, as far as what it needs has been imported."""
@@ -127,7 +127,7 @@ class Control:
                 return
         if bits & CONNECTED:
             self.hook()
-            self._told.clear()
+            self._reported.clear()
             self._facts_ns = 0
         if bits & (STACKS_ON | STACKS_OFF) and self.stacks in self.probes:
             self.stacks.turn(bool(bits & STACKS_ON))
@@ -156,8 +156,8 @@ class Control:
         hello = {**facts.hello(), "optimizers": self.steps.optimizers}
         for kind, body in [(HELLO, hello), *((DEVICE, device) for device in facts.devices())]:
             key, lasting = (kind, body.get("device_id")), {**body, "clock": None}
-            if lasting != self._told.get(key):
-                self._told[key] = lasting
+            if lasting != self._reported.get(key):
+                self._reported[key] = lasting
                 self.native.frame(kind, body)
 
     def _retire(self) -> None:

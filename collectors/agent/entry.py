@@ -73,11 +73,11 @@ def _watch() -> None:
     global _watching
     if not _watching:
         _watching = True
-        os.register_at_fork(after_in_child=_forked)
+        os.register_at_fork(after_in_child=_on_fork)
         atexit.register(stop)
 
 
-def _forked() -> None:
+def _on_fork() -> None:
     global _control, _lock
     control, _control, _lock = _control, None, allocate_lock()
     if control is not None:

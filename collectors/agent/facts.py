@@ -21,7 +21,7 @@ WIRE = 1
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
-_TOLD = ("CUDA_", "PYTORCH_", "NCCL_", "OMP_", "MKL_", "TORCH_DISTRIBUTED_")
+_VARIABLES = ("CUDA_", "PYTORCH_", "NCCL_", "OMP_", "MKL_", "TORCH_DISTRIBUTED_")
 """Variables that decide how fast a trainer runs. No others leave it: they may be secrets."""
 _SETTINGS = {
     "matmul_precision": "_get_float32_matmul_precision",
@@ -43,7 +43,7 @@ _PROPERTIES = {
 
 def hello() -> dict[str, Any]:
     """The HELLO frame; what is not known is left out."""
-    found = {
+    facts = {
         "wire": WIRE,
         "agent": VERSION,
         "pid": os.getpid(),
@@ -57,10 +57,10 @@ def hello() -> dict[str, Any]:
         "cuda": imported("torch.version", "cuda"),
         "clock": clock_pair(),
         "main_thread": thread_number(threading.main_thread().ident or 0),
-        "environment": {k: v[:256] for k, v in os.environ.items() if k.startswith(_TOLD)},
+        "environment": {k: v[:256] for k, v in os.environ.items() if k.startswith(_VARIABLES)},
         "settings": settings(),
     }
-    return {name: value for name, value in found.items() if value not in (None, {})}
+    return {name: value for name, value in facts.items() if value not in (None, {})}
 
 
 def from_environment(names: Sequence[str]) -> int | None:
@@ -84,19 +84,19 @@ def clock_pair() -> dict[str, int]:
 
 def settings() -> dict[str, Any]:
     """Switches of torch that decide how fast it may be, by calls that print and change nothing."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, getter in _SETTINGS.items():
         call = imported("torch._C", getter)
         if call is not None:
             with suppress(RuntimeError):  # old and new TF32 switches were mixed
-                found[name] = call()
-    return found
+                values[name] = call()
+    return values
 
 
 def devices() -> list[dict[str, Any]]:
     """A DEVICE frame for each GPU in use, with the field names of `brrrtop.model.Device`."""
     properties = imported("torch.cuda", "get_device_properties")
-    found = []
+    known_devices = []
     if properties is None:
         return []
     for device in devices_in_use():
@@ -106,5 +106,5 @@ def devices() -> list[dict[str, Any]]:
         if hasattr(props, "uuid"):
             facts["uuid"] = f"GPU-{props.uuid}"
         known = {name: value for name, value in facts.items() if value is not None}
-        found.append({"device_id": device, **known})
-    return found
+        known_devices.append({"device_id": device, **known})
+    return known_devices

@@ -36,20 +36,20 @@ class Native:
     def __init__(self, library_path: str) -> None:
         try:
             quick, slow = ctypes.PyDLL(library_path), ctypes.CDLL(library_path)
-            self.mark = _typed(quick.brrr_mark, None, _U16, _I64, _I64, _I64, _U32, _U32)
-            self.step = _typed(quick.brrr_step, None, _I64, _U32)
-            self.collection = _typed(quick.brrr_collection, None, _Phase, _Generation)
-            self._name = _typed(quick.brrr_name, _U32, _TEXT)
-            self._json = _typed(slow.brrr_json, ctypes.c_int, _U16, _TEXT)
-            self._frame = _typed(slow.brrr_frame, ctypes.c_int, _U16, _TEXT, _U32, _U32)
-            self._start = _typed(slow.brrr_start, ctypes.c_int, _TEXT, _TEXT, _TEXT)
-            self._error = _typed(slow.brrr_last_error, _TEXT)
-            self._yield = _typed(slow.brrr_yield, None, _TEXT)
-            self.wait = _typed(slow.brrr_wait, ctypes.c_int, ctypes.c_int)
-            self.graphs = _typed(slow.brrr_graphs, None, ctypes.c_int)
-            self.capture = _typed(quick.brrr_capture, None, ctypes.c_int)
-            self.resume = _typed(slow.brrr_resume, None)
-            self.stop = _typed(slow.brrr_stop, None)
+            self.mark = _with_types(quick.brrr_mark, None, _U16, _I64, _I64, _I64, _U32, _U32)
+            self.step = _with_types(quick.brrr_step, None, _I64, _U32)
+            self.collection = _with_types(quick.brrr_collection, None, _Phase, _Generation)
+            self._name = _with_types(quick.brrr_name, _U32, _TEXT)
+            self._json = _with_types(slow.brrr_json, ctypes.c_int, _U16, _TEXT)
+            self._frame = _with_types(slow.brrr_frame, ctypes.c_int, _U16, _TEXT, _U32, _U32)
+            self._start = _with_types(slow.brrr_start, ctypes.c_int, _TEXT, _TEXT, _TEXT)
+            self._error = _with_types(slow.brrr_last_error, _TEXT)
+            self._yield = _with_types(slow.brrr_yield, None, _TEXT)
+            self.wait = _with_types(slow.brrr_wait, ctypes.c_int, ctypes.c_int)
+            self.graphs = _with_types(slow.brrr_graphs, None, ctypes.c_int)
+            self.capture = _with_types(quick.brrr_capture, None, ctypes.c_int)
+            self.resume = _with_types(slow.brrr_resume, None)
+            self.stop = _with_types(slow.brrr_stop, None)
         except (OSError, AttributeError) as fault:
             raise NativeError(f"the agent library cannot be used: {fault}") from fault
         self._names: dict[str, int] = {}
@@ -60,20 +60,20 @@ class Native:
         Raises:
             NativeError: With the library's own reason.
         """
-        told = self._start(os.fsencode(socket_path), packed(hello), options.encode())
-        if told != 0:
+        code = self._start(os.fsencode(socket_path), packed(hello), options.encode())
+        if code != 0:
             reason = (self._error() or b"no reason given").decode("utf-8", "replace")
             raise NativeError(reason)
 
     def name(self, text: str) -> int:
         """The id of a name, asking the library once per name."""
-        found = self._names.get(text)
-        if found is None:
+        name_id = self._names.get(text)
+        if name_id is None:
             if len(self._names) >= _NAME_LIMIT:
                 self._names.clear()
-            found = self._name(text.encode("utf-8", "replace").replace(b"\0", b""))
-            self._names[text] = found
-        return found
+            name_id = self._name(text.encode("utf-8", "replace").replace(b"\0", b""))
+            self._names[text] = name_id
+        return name_id
 
     def forget_names(self) -> None:
         """Ask the library anew for each name: once nobody watches, its table may begin anew."""
@@ -125,7 +125,7 @@ def packed(body: Any) -> bytes:
     return json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _typed(call: Any, result: Any, *arguments: Any) -> Any:
+def _with_types(call: Any, result: Any, *arguments: Any) -> Any:
     call.restype, call.argtypes = result, list(arguments)
     return call
 

@@ -30,5 +30,5 @@ def load() -> Callable[..., Any]:
         if name not in sys.modules:
             import_module(name)
             sleep(_PAUSE_S)
-    found: Callable[..., Any] = import_module(f"{package}.entry").start
-    return found
+    start: Callable[..., Any] = import_module(f"{package}.entry").start
+    return start

@@ -21,13 +21,13 @@ def raised_by_handler(fault: BaseException) -> bool:
     while at is not None and at.tb_next is not None:
         interrupted, at = at.tb_frame, at.tb_next
         if installed is None:
-            installed = _installed()
+            installed = _installed_code()
         if at.tb_frame.f_code in installed or _was_given(at.tb_frame, interrupted):
             return True
     return False
 
 
-def _installed() -> set[CodeType]:
+def _installed_code() -> set[CodeType]:
     """The code of all signal handlers that are in place."""
     handlers = map(_signal.getsignal, range(1, _signal.NSIG))
     return {code for code in map(_code_of, handlers) if code is not None}

@@ -167,8 +167,8 @@ def attach(
             if there is not None:
                 return shared(there)
             place = attach_files.prepare(process, files)
-            told = ";".join(filter(None, (options, cupti_file.option(process))))
-            entry = _Entry(process, place, told, handshake_s, deadline, says)
+            agent_options = ";".join(filter(None, (options, cupti_file.option(process))))
+            entry = _Entry(process, place, agent_options, handshake_s, deadline, says)
             ways = methods or (METHODS if process.python is not None else NATIVE_METHODS)
             connection, attempts = entry.connect(ways)
             took_ns = time.perf_counter_ns() - began
@@ -284,7 +284,7 @@ class _Entry:
                 pid=self._process.pid,
                 uid=self._process.uid,
                 limit_s=limit_s,
-                give_up=watch.look,
+                give_up=watch.check,
             )
         except NoHandshake as fault:
             raise _Unanswered(watch.reason or self._silence(limit_s, fault)) from fault
@@ -322,7 +322,7 @@ class _Watch:
         self._standing = threads.standing(process.pid, process.pid)
         self.reason = ""
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Nothing, or an exception when no agent can be expected any more."""
         now = time.monotonic()
         if now - self._looked < _LOOK_EVERY_S:

@@ -94,18 +94,18 @@ def make_plan(process: Process) -> Plan:
     if process.shadow_stack:
         raise Unsupported("the trainer runs with hardware shadow stacks", _RUN)
     arch = import_module(f"collectors.attach.ptrace.{machine}")
-    found = _Search(process, machine, arch.GADGET_ALIGN)
+    search = _Search(process, machine, arch.GADGET_ALIGN)
     if python is None and not hasattr(arch, "library_code"):
         raise Unsupported(f"a program that is not Python cannot be entered on {machine}", _RUN)
     wanted = _NATIVE if python is None else _WANTED
     for path in _in_order(process, process.exe if python is None else python.path):
-        found.look(path, wanted | _HANDING | {*_BINDS}, arch.GADGETS)
+        search.search(path, wanted | _HANDING | {*_BINDS}, arch.GADGETS)
     for path in _others(process):
-        if arch.GADGETS.keys() <= found.gadgets.keys():
+        if arch.GADGETS.keys() <= search.gadgets.keys():
             break
-        found.look(path, frozenset(), arch.GADGETS)
-    found.look_at_vdso(arch.GADGETS)
-    missing = sorted(wanted - found.functions.keys())
+        search.search(path, frozenset(), arch.GADGETS)
+    search.search_vdso(arch.GADGETS)
+    missing = sorted(wanted - search.functions.keys())
     if missing:
         whose = "the C library" if python is None else python.says
         raise Unsupported(
@@ -113,15 +113,15 @@ def make_plan(process: Process) -> Plan:
             "disk since it started",
             _RUN,
         )
-    lacking = sorted(arch.GADGETS.keys() - found.gadgets.keys())
+    lacking = sorted(arch.GADGETS.keys() - search.gadgets.keys())
     if lacking:
         raise Unsupported(f"no library of the trainer has the code that {_FOR[lacking[0]]}", _RUN)
     version = None if python is None else python.version
-    functions = found.functions | _bind(version, found.functions)
-    return Plan(machine, functions, found.gadgets, found.expected)
+    functions = search.functions | _bind(version, search.functions)
+    return Plan(machine, functions, search.gadgets, search.expected)
 
 
-def _bind(version: tuple[int, int] | None, found: dict[str, int]) -> dict[str, int]:
+def _bind(version: tuple[int, int] | None, functions: dict[str, int]) -> dict[str, int]:
     """What tells a thread which state is its own, where that state can be made by another thread.
 
     Only up to 3.11, where it is needed: the lock of the list of states is held by whoever makes one,
@@ -131,9 +131,9 @@ def _bind(version: tuple[int, int] | None, found: dict[str, int]) -> dict[str, i
     Source: CPython `Modules/_threadmodule.c`, 3.8-3.10 `thread_bootstrap` and 3.11 `thread_run`;
     `PyOS_AfterFork_Child`. The wrong one of the two ends the process with a fatal error.
     """
-    if version is None or version >= (3, 12) or not found.keys() >= _HANDING:
+    if version is None or version >= (3, 12) or not functions.keys() >= _HANDING:
         return {}
-    by_init, by_current = (found.get(name, 0) for name in _BINDS)
+    by_init, by_current = (functions.get(name, 0) for name in _BINDS)
     if version == (3, 11):
         return {"bind": by_current} if by_current else {}
     return {"bind": by_init} if by_init and not by_current else {}
@@ -171,7 +171,7 @@ class _Search:
         self.gadgets: dict[str, int] = {}
         self.expected: dict[int, str] = {}
 
-    def look(self, path: str, wanted: frozenset[str], patterns: Patterns) -> None:
+    def search(self, path: str, wanted: frozenset[str], patterns: Patterns) -> None:
         mapping = next((m for m in self._process.maps if m.path == path and m.executable), None)
         if mapping is None:
             return
@@ -202,7 +202,7 @@ class _Search:
                 self.expected[at + bias] = form.hex()
                 return
 
-    def look_at_vdso(self, patterns: Patterns) -> None:
+    def search_vdso(self, patterns: Patterns) -> None:
         """The kernel's own page of code: on aarch64 the way back from signals is only there."""
         page = next((m for m in self._process.maps if m.path == "[vdso]"), None)
         if page is None or patterns.keys() <= self.gadgets.keys():
@@ -334,9 +334,9 @@ class _Ptrace:
             "limit_s": limit_s,
             "main_only": self.main_only(process),
         }
-        return self._judged(process, run_worker(job, limit_s))
+        return self._judge(process, run_worker(job, limit_s))
 
-    def _judged(self, process: Process, answer: dict[str, Any]) -> Attempt:
+    def _judge(self, process: Process, answer: dict[str, Any]) -> Attempt:
         tries = answer["tries"]
         stops = tuple(
             Stop(t["tid"], t["stopped_ns"], t["says"], t.get("awaited_ns", 0))

@@ -44,7 +44,7 @@ class CLibrary:
         bundled = self.bundled_in / self.file_name
         if bundled.is_file() and self.is_current(bundled):
             return bundled
-        return self._cached()
+        return self._cached_path()
 
     def check_machine(self, machine: str | None = None) -> None:
         """Refuses a platform nobody has made the library work on.
@@ -132,7 +132,7 @@ class CLibrary:
         """
         import subprocess
 
-        told = subprocess.run(
+        result = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -141,14 +141,14 @@ class CLibrary:
             check=False,
             env={**os.environ, "LC_ALL": "C", "TMPDIR": temporary},
         )
-        full = next((one for one in _FULL if one in told.stderr), None)
-        if told.returncode != 0 and full is not None:
+        full = next((one for one in _FULL if one in result.stderr), None)
+        if result.returncode != 0 and full is not None:
             raise NotWritable(
                 f"the {self.subject} cannot be compiled into {target.parent}: {full}",
                 "make room there, or set XDG_CACHE_HOME to a folder with room",
             )
-        if told.returncode != 0:
-            last = " ".join(told.stderr.split()[-60:]) or f"exit code {told.returncode}"
+        if result.returncode != 0:
+            last = " ".join(result.stderr.split()[-60:]) or f"exit code {result.returncode}"
             raise CollectorError(f"the {self.subject} did not compile: {last}", self._help)
 
     def is_current(self, library: Path) -> bool:
@@ -160,7 +160,7 @@ class CLibrary:
         except OSError:
             return False
 
-    def _cached(self) -> Path:
+    def _cached_path(self) -> Path:
         folder = self._cache_folder()
         target = folder / f"{self.fingerprint()}-{os.uname().machine}" / self.file_name
         if ownership.is_own_file(target):

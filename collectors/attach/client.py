@@ -65,7 +65,7 @@ class Client:
         Raises:
             WireError: What the agent sent makes no sense.
         """
-        found, self._first = self._first, []
+        frames, self._first = self._first, []
         with self._lock:
             self._push()
         taken = 0
@@ -80,9 +80,9 @@ class Client:
                 self._closed = True
                 break
             taken += len(chunk)
-            found.extend(self._decoder.feed(chunk))
+            frames.extend(self._decoder.feed(chunk))
         self.read_bytes += taken
-        return found
+        return frames
 
     def send(self, data: bytes) -> None:
         """Sends, or keeps for the next call what the agent does not take yet; from any thread.
@@ -151,7 +151,7 @@ def connect(
         PeerTooOld, PeerTooNew: The agent speaks another wire version.
     """
     deadline = time.monotonic() + limit_s
-    connection = _connected(path, uid, deadline, give_up)
+    connection = _connect(path, uid, deadline, give_up)
     try:
         _check_peer(connection, path, pid, uid)
         hello, first, decoder = _hello(connection, path, deadline)
@@ -161,7 +161,7 @@ def connect(
     return Client(path, connection, decoder, hello, first)
 
 
-def _connected(
+def _connect(
     path: str, uid: int, deadline: float, give_up: Callable[[], None] | None
 ) -> socket.socket:
     fault: OSError | None = None
@@ -283,9 +283,9 @@ def listening_sockets(pid: int) -> list[str]:
             continue
         if link.startswith("socket:["):
             inodes.add(link[8:-1])
-    found = []
+    names = []
     for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()[1:]:
         words = line.split(None, 7)
         if len(words) == 8 and words[6] in inodes and int(words[3], 16) & _LISTENING_FLAG:
-            found.append(words[7])
-    return found
+            names.append(words[7])
+    return names

@@ -50,7 +50,7 @@ def _candidates(process: Process | None) -> Iterator[Path]:
 def _files(folder: Path, inside: str = "") -> list[Path]:
     pattern = f"{inside}/{_FILE}" if inside else _FILE
     try:
-        found = sorted(folder.glob(pattern), reverse=True)
-        return [one.resolve() for one in found if ";" not in str(one)]
+        paths = sorted(folder.glob(pattern), reverse=True)
+        return [one.resolve() for one in paths if ";" not in str(one)]
     except OSError:
         return []

@@ -1,6 +1,6 @@
 """Finds symbols and byte patterns in ELF64 files. Knows nothing of processes beyond a load bias.
 
-By searches of the mapped bytes: for the dozen symbols of an attach pyelftools takes 1.5 s (libpython and
+By searches of the mapped bytes: for the five symbols of an attach pyelftools takes 1.5 s (libpython and
 libc, every symbol an object), this 17 ms.
 
 Source of the layouts: System V ABI, "Object Files" (ELF-64), sections 4-7.
@@ -69,16 +69,18 @@ class Image:
 
 
 def _segments(data: mmap.mmap, at: int, size: int, count: int) -> list[tuple[int, Segment]]:
-    found = []
+    segments = []
     for index in range(count):
         kind, flags, offset, address, _, file_bytes, _, _ = _PHDR.unpack_from(
             data, at + index * size
         )
-        found.append((kind, Segment(flags, offset, address, file_bytes)))
-    return found
+        segments.append((kind, Segment(flags, offset, address, file_bytes)))
+    return segments
 
 
-def _defined(data: mmap.mmap, name: bytes, table: tuple[int, ...], texts: tuple[int, int]) -> int:
+def _find_definition(
+    data: mmap.mmap, name: bytes, table: tuple[int, ...], texts: tuple[int, int]
+) -> int:
     """The address of `name`, 0 if undefined; by way of the string table, not of every symbol.
 
     Linkers let one name end another, so every place where the text occurs is a candidate.
@@ -87,13 +89,13 @@ def _defined(data: mmap.mmap, name: bytes, table: tuple[int, ...], texts: tuple[
     at = data.find(name + b"\0", *texts)
     while at >= 0:
         needle = struct.pack("<I", at - texts[0])
-        found = data.find(needle, offset, offset + size)
-        while found >= 0:
-            if (found - offset) % _SYM.size == 0:
-                _, _, _, section, value, _ = _SYM.unpack_from(data, found)
+        restarted_process = data.find(needle, offset, offset + size)
+        while restarted_process >= 0:
+            if (restarted_process - offset) % _SYM.size == 0:
+                _, _, _, section, value, _ = _SYM.unpack_from(data, restarted_process)
                 if section and value:
                     return int(value)
-            found = data.find(needle, found + 1, offset + size)
+            restarted_process = data.find(needle, restarted_process + 1, offset + size)
         at = data.find(name + b"\0", at + 1, texts[1])
     return 0
 
@@ -101,17 +103,17 @@ def _defined(data: mmap.mmap, name: bytes, table: tuple[int, ...], texts: tuple[
 def _symbols(data: mmap.mmap, header: tuple[int, ...], wanted: frozenset[str]) -> dict[str, int]:
     sections_at, entry, count = header[6], header[11], header[12]
     sections = [_SHDR.unpack_from(data, sections_at + i * entry) for i in range(count)]
-    found: dict[str, int] = {}
+    symbols: dict[str, int] = {}
     for table in sections:
         if table[1] not in (_SHT_DYNSYM, _SHT_SYMTAB) or table[6] >= count:
             continue
         strings = sections[table[6]]
         texts = (strings[4], strings[4] + strings[5])
-        for name in wanted - found.keys():
-            value = _defined(data, name.encode(), table, texts)
+        for name in wanted - symbols.keys():
+            value = _find_definition(data, name.encode(), table, texts)
             if value:
-                found[name] = value
-    return found
+                symbols[name] = value
+    return symbols
 
 
 _cache: dict[tuple[int, int, int, int, frozenset[str]], Image] = {}

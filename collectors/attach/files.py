@@ -138,12 +138,12 @@ def reachable(process: Process, path: Path) -> bool:
     return True
 
 
-def _allows(found: os.stat_result, process: Process, wanted: int) -> bool:
-    if found.st_uid == process.uid:
-        return found.st_mode >> 6 & wanted == wanted
-    if found.st_gid == process.gid:
-        return found.st_mode >> 3 & wanted == wanted
-    return found.st_mode & wanted == wanted
+def _allows(status: os.stat_result, process: Process, wanted: int) -> bool:
+    if status.st_uid == process.uid:
+        return status.st_mode >> 6 & wanted == wanted
+    if status.st_gid == process.gid:
+        return status.st_mode >> 3 & wanted == wanted
+    return status.st_mode & wanted == wanted
 
 
 def bases(process: Process) -> tuple[str, ...]:
@@ -203,11 +203,11 @@ def _handle(root: str | None, path: str) -> int:
 
 def _contents(files: AgentFiles) -> dict[str, bytes]:
     """What is copied, by its name there; read with our rights, since only we may be able to."""
-    found = {
+    contents = {
         f"agent/{one.relative_to(files.folder)}": one.read_bytes()
         for one in sorted(files.folder.rglob("*.py"))
     }
-    return found | {files.library.name: files.library.read_bytes()}
+    return contents | {files.library.name: files.library.read_bytes()}
 
 
 def _make(
@@ -224,14 +224,14 @@ def _make(
         raise OSError(errno.ENAMETOOLONG, "too long for a socket")
     if copied and os.fstatvfs(above).f_flag & os.ST_NOEXEC:
         raise OSError(errno.EACCES, "mounted noexec")
-    handle = run_as(process.uid, process.gid, lambda: _filled(above, name, copied))
+    handle = run_as(process.uid, process.gid, lambda: _fill(above, name, copied))
     agent, library = str(files.folder), str(files.library)
     if copied:
         agent, library = f"{inside}/agent", f"{inside}/{files.library.name}"
     return Place(inside, handle, f"{outside}/{name}", agent, library, process.uid, process.gid)
 
 
-def _filled(above: int, name: str, copied: Mapping[str, bytes]) -> int:
+def _fill(above: int, name: str, copied: Mapping[str, bytes]) -> int:
     """A handle of a new folder with these files, as the user that we are just now."""
     os.mkdir(name, 0o700, dir_fd=above)
     handle = os.open(name, _FOLDER_FLAGS, dir_fd=above)

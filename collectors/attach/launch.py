@@ -215,10 +215,10 @@ def launch(
     """
     full = dict(os.environ if env is None else env)
     if files is None:
-        return Launched(_begun(argv, full), None)
+        return Launched(_begin(argv, full), None)
     folder = run_folders.make()
     try:
-        process = _begun(argv, environment(folder, files, options, when, full))
+        process = _begin(argv, environment(folder, files, options, when, full))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -226,7 +226,7 @@ def launch(
     return Launched(process, folder)
 
 
-def _begun(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _begin(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(list(argv), env=env)
     except FileNotFoundError as fault:

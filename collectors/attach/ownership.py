@@ -34,18 +34,18 @@ def changeable_by(path: Path) -> str:
     Args:
         path: Resolved, so that no link on the way there can be turned elsewhere.
     """
-    own, trusted = home(), _trusted()
+    own, trusted = home(), _trusted_users()
     own = own and own.resolve()
     for part in (path, *path.parents):
         try:
-            found = part.stat()
+            status = part.stat()
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as fault:
             return f"{part} cannot be looked at ({fault.strerror})"
-        if found.st_uid not in trusted:
-            return f"{part} belongs to user {found.st_uid}"
-        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        if status.st_uid not in trusted:
+            return f"{part} belongs to user {status.st_uid}"
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             return f"anybody can change {part}"
         if part == own:
             break
@@ -55,14 +55,14 @@ def changeable_by(path: Path) -> str:
 def is_own_file(path: Path) -> bool:
     """A regular file, no link, that only we and root can have written."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return False
-    own = found.st_uid in _trusted() and not found.st_mode & stat.S_IWOTH
-    return own and stat.S_ISREG(found.st_mode)
+    own = status.st_uid in _trusted_users() and not status.st_mode & stat.S_IWOTH
+    return own and stat.S_ISREG(status.st_mode)
 
 
-def _trusted() -> set[int]:
+def _trusted_users() -> set[int]:
     """Our user and root; in a user namespace also the number that root outside appears as."""
     users = {0, os.geteuid()}
     with contextlib.suppress(OSError, ValueError):

@@ -77,8 +77,8 @@ def sockets(folder: Path) -> dict[int, str]:
         names = sorted(one.name for one in folder.iterdir())
     except OSError:
         return {}
-    found = ((_SOCKET.fullmatch(name), name) for name in names)
-    return {int(match[1]): str(folder / name) for match, name in found if match}
+    matches = ((_SOCKET.fullmatch(name), name) for name in names)
+    return {int(match[1]): str(folder / name) for match, name in matches if match}
 
 
 def sweep(base: Path) -> None:
@@ -92,15 +92,15 @@ def sweep(base: Path) -> None:
         match = _FOLDER.fullmatch(name)
         if match is None or (match[1], int(match[2])) != here:
             continue
-        if not files.lives(int(match[3]), int(match[4])) and _abandoned(base / name):
+        if not files.lives(int(match[3]), int(match[4])) and _is_abandoned(base / name):
             shutil.rmtree(base / name, ignore_errors=True)
 
 
-def _abandoned(folder: Path) -> bool:
+def _is_abandoned(folder: Path) -> bool:
     """A folder of ours without a process that belongs to it."""
     try:
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        status = os.lstat(folder)
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return False
         with contextlib.suppress(FileNotFoundError):  # it was killed before it could say
             pid, ticks = (folder / _COMMAND).read_text("ascii").split()

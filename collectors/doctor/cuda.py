@@ -88,8 +88,8 @@ def _age(path: str) -> _Age:
 
 
 def _cupti(process: Process) -> Check:
-    found = maps.cupti_libraries(process.files)
-    if not found:
+    libraries = maps.cupti_libraries(process.files)
+    if not libraries:
         if process.has_cuda_driver:
             return bad(
                 "cupti",
@@ -99,25 +99,25 @@ def _cupti(process: Process) -> Check:
             )
         build = "this is not" if process.has_cpu_torch else "is not loaded yet"
         return wait("cupti", f"CUPTI comes with torch's CUDA build, which {build}")
-    if len(found) > 1:
+    if len(libraries) > 1:
         return note(
             "cupti",
-            f"two CUPTI libraries are loaded, and they can disturb each other: {', '.join(found)}",
+            f"two CUPTI libraries are loaded, and they can disturb each other: {', '.join(libraries)}",
             "kernels are traced through torch's own, and not at all where neither is torch's for "
             "certain; end the tool that brought the other (Proton, a profiler)",
         )
-    age = _age(found[0])
+    age = _age(libraries[0])
     if age is _Age.TOO_OLD:
         return bad(
             "cupti",
-            f"{found[0]} is too old: the agent reads records from CUPTI 12.4 on",
+            f"{libraries[0]} is too old: the agent reads records from CUPTI 12.4 on",
             "use a torch built for CUDA 12.4 or newer",
             "kernels",
         )
     if age is _Age.TOO_NEW:
-        says = f"{found[0]} is newer than any we know: its records are checked before use"
+        says = f"{libraries[0]} is newer than any we know: its records are checked before use"
         return note("cupti", says)
-    return fine("cupti", found[0])
+    return fine("cupti", libraries[0])
 
 
 def _other_tools(process: Process) -> Check:

@@ -35,23 +35,23 @@ class Report:
     pid: int | None
     checks: tuple[Check, ...]
 
-    def _blocked(self, *what: str) -> list[Check]:
+    def _blocking_checks(self, *what: str) -> list[Check]:
         hindering = (Status.BAD, Status.WAIT)
         return [c for c in self.checks if c.status in hindering and c.blocks in what]
 
     @property
     def can_attach(self) -> bool:
         """Now: what passes by itself may stand in the way too."""
-        return not self._blocked("attach")
+        return not self._blocking_checks("attach")
 
     @property
     def can_trace(self) -> bool:
-        return not self._blocked("attach", "kernels")
+        return not self._blocking_checks("attach", "kernels")
 
     @property
     def can_count(self) -> bool:
         """The GPU's own counters can be read."""
-        return not self._blocked("counters")
+        return not self._blocking_checks("counters")
 
     @property
     def tier(self) -> str:
@@ -63,7 +63,7 @@ class Report:
     @property
     def command(self) -> str:
         """What to do next: mend the first thing that is in the way, or attach."""
-        for check in self._blocked("attach", "kernels"):
+        for check in self._blocking_checks("attach", "kernels"):
             if check.fix:
                 return check.fix
         return "brrrtop" if self.pid is None else f"brrrtop attach {self.pid}"
@@ -71,11 +71,11 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0: all is well. 4: what is in the way of attaching, or else of anything, is permission alone."""
-        found = [check for check in self.checks if check.status is Status.BAD]
-        reasons = [check for check in found if check.blocks == "attach"] or found
+        bad = [check for check in self.checks if check.status is Status.BAD]
+        reasons = [check for check in bad if check.blocks == "attach"] or result
         if reasons and all(check.denied for check in reasons):
             return NotPermitted.exit_code
-        return 1 if found or not self.can_attach else 0
+        return 1 if bad or not self.can_attach else 0
 
 
 def doctor(pid: int | None, files: AgentFiles | None = None) -> Report:
@@ -175,7 +175,7 @@ def _yama() -> Check:
 def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
     yield _machine()
     yield _agent(files)
-    yield _known(process)
+    yield _known_check(process)
     try:
         candidates.check_trains(process)
     except NotTheTrainer as fault:
@@ -201,7 +201,7 @@ def _process(process: Process, files: AgentFiles | None) -> Iterator[Check]:
     yield nvml.check(process.pid)
 
 
-def _known(process: Process) -> Check:
+def _known_check(process: Process) -> Check:
     owner = processes.user_name(process.uid)
     where = ", in a container" if process.in_container else ""
     return fine("process", f"{process.name}, user {owner}, {_threads_of(process.threads)}{where}")
@@ -286,10 +286,10 @@ def _place(process: Process, files: AgentFiles) -> Check:
 
 def _there_already(process: Process) -> Check:
     try:
-        found = find_agent(process)
+        agent = find_agent(process)
     except CollectorError as fault:
         return bad("agent inside", fault.message, fault.action)
-    if found is None:
+    if agent is None:
         return fine("agent inside", "no agent is in the process yet")
-    found.close()
+    agent.close()
     return note("agent inside", "an agent is there already and will be shared")

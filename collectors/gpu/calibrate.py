@@ -57,8 +57,8 @@ def calibrate(uuid: str, python: str | None = None) -> Measured:
 
 def _interpreters() -> list[str]:
     """This interpreter, then those that a shell would find."""
-    found = [sys.executable, shutil.which("python3"), shutil.which("python")]
-    return list(dict.fromkeys(one for one in found if one))
+    interpreters = [sys.executable, shutil.which("python3"), shutil.which("python")]
+    return list(dict.fromkeys(one for one in interpreters if one))
 
 
 def check_idle(gpu: int) -> str:

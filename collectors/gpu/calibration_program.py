@@ -27,17 +27,17 @@ def main() -> int:
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return said({"error": "torch", "python": sys.executable})
+        return report({"error": "torch", "python": sys.executable})
     if not torch.cuda.is_available():
-        return said({"error": "cuda", "python": sys.executable})
+        return report({"error": "cuda", "python": sys.executable})
     try:
         with torch.no_grad():
-            return said(measured(torch))
+            return report(measured(torch))
     except torch.cuda.OutOfMemoryError:
-        return said({"error": "memory"})
+        return report({"error": "memory"})
 
 
-def said(document: dict[str, Any]) -> int:
+def report(document: dict[str, Any]) -> int:
     sys.stdout.write(json.dumps(document) + "\n")
     return 1 if "error" in document else 0
 

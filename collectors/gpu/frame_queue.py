@@ -22,7 +22,7 @@ class FrameQueue:
 
     def drain(self) -> list[Frame]:
         """What was put by since the call before; never waits."""
-        found = []
+        frames = []
         while self._frames:
-            found.append(self._frames.popleft())
-        return found
+            frames.append(self._frames.popleft())
+        return frames

@@ -60,15 +60,15 @@ def shortened(command: str) -> str:
 
 
 def _read_all() -> dict[int, Process]:
-    found = {}
+    result = {}
     for pid in processes.pids():
         try:
             one = processes.read(pid)
         except NoSuchProcess:
             continue
         if one.cmdline and pid != os.getpid():
-            found[pid] = one
-    return found
+            result[pid] = one
+    return result
 
 
 def _uses(process: Process, compute_pids: Collection[int]) -> tuple[bool, bool, str]:
@@ -83,12 +83,12 @@ def _uses(process: Process, compute_pids: Collection[int]) -> tuple[bool, bool, 
 
 
 def _ancestors(process: Process, everyone: dict[int, Process]) -> list[Process]:
-    found: list[Process] = []
+    ancestors: list[Process] = []
     parent = everyone.get(process.parent)
-    while parent is not None and parent not in found:
-        found.append(parent)
+    while parent is not None and parent not in ancestors:
+        ancestors.append(parent)
         parent = everyone.get(parent.parent)
-    return found
+    return ancestors
 
 
 def _is_launcher(process: Process) -> bool:
@@ -132,7 +132,7 @@ def candidates(
     asked = [one for one in everyone.values() if matching is None or matching(one)]
     facts = {one.pid: _uses(one, compute_pids) for one in asked}
     known = {pid for pid, (torch, on_gpu, _) in facts.items() if torch or on_gpu}
-    found = []
+    result = []
     for pid in known:
         process = everyone[pid]
         _, on_gpu, hidden = facts[pid]
@@ -140,9 +140,9 @@ def candidates(
         reason = hidden or _not_because(process, everyone.get(process.parent), on_gpu, known)
         job = line_up[-1].pid if line_up else pid
         rank, world = _rank(process)
-        found.append(Candidate(process, job, on_gpu, rank, world, reason))
+        result.append(Candidate(process, job, on_gpu, rank, world, reason))
     return sorted(
-        found, key=lambda c: (bool(c.not_because), not c.on_gpu, c.job, c.rank or 0, c.pid)
+        result, key=lambda c: (bool(c.not_because), not c.on_gpu, c.job, c.rank or 0, c.pid)
     )
 
 
@@ -151,10 +151,10 @@ def trainers_instead(pid: int) -> list[Candidate]:
 
     Empty: it may train itself, or nobody around it does.
     """
-    found = _family(pid)
-    if any(one.pid == pid and not one.not_because for one in found):
+    family = _family(pid)
+    if any(one.pid == pid and not one.not_because for one in family):
         return []
-    return [one for one in found if not one.not_because]
+    return [one for one in family if not one.not_because]
 
 
 def _family(pid: int) -> list[Candidate]:

@@ -34,12 +34,12 @@ class ProcessEnd:
 
     def says(self) -> str | None:
         """`exit code 1`, `killed by SIGKILL`; None while it runs, and where nobody can know."""
-        status = self._asked()
+        status = self._ask()
         if status is None:
             status = processes.zombie_status(self._pid)
         return None if status is None else worded(status)
 
-    def _asked(self) -> int | None:
+    def _ask(self) -> int | None:
         if self._descriptor is None:
             return None
         room = bytearray(_INFO.size)

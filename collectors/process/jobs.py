@@ -17,13 +17,13 @@ def ranks_of(pid: int) -> list[Candidate]:
     other trainings, as a search over parameters does, makes no job of them. Empty: `pid` is no rank and
     launches none; one: it is alone here.
     """
-    found = candidates()
-    mine = next((one for one in found if one.pid == pid), None)
+    processes = candidates()
+    mine = next((one for one in processes if one.pid == pid), None)
     root = mine.job if mine is not None else pid
     meets = None if mine is None or mine.not_because else _rendezvous(mine.process)
     ranks = [
         one
-        for one in found
+        for one in processes
         if not one.not_because
         and _is_rank(one)
         and (one.job == root or (meets is not None and _rendezvous(one.process) == meets))

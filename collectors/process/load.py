@@ -118,7 +118,7 @@ class HostLoad:
         """What the trainer's loader workers do, for a status frame; empty without a trainer."""
         if self._workers is None:
             return {}
-        self._workers.look()
+        self._workers.sample()
         return {"workers": self._workers.says}
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class HostLoad:
         Args:
             helpers: Processes that do a part of the monitor's work, which is counted as its own.
         """
-        found = [
+        figures = [
             *self._monitor((os.getpid(), *helpers)),
             (
                 Metric.TRAINER_CPU_SHARE,
@@ -140,7 +140,7 @@ class HostLoad:
             ),
         ]
         at_ns = time.time_ns()
-        rows = [(at_ns, value, -1, int(metric)) for metric, value in found if value is not None]
+        rows = [(at_ns, value, -1, int(metric)) for metric, value in figures if value is not None]
         return np.array(rows, GAUGE)
 
     def _monitor(self, pids: tuple[int, ...]) -> list[tuple[Metric, float | None]]:

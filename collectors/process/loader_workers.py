@@ -28,7 +28,7 @@ class LoaderWorkers:
         self._known: dict[int, bool] = {}
         self._seen: deque[Counter[str]] = deque(maxlen=LOOKS)
 
-    def look(self) -> None:
+    def sample(self) -> None:
         """Takes down the states of this moment."""
         children = _children(self._pid)
         self._known = {pid: self._known.get(pid, False) for pid in children if pid in self._known}
@@ -60,13 +60,13 @@ class LoaderWorkers:
 
 def _children(pid: int) -> list[int]:
     """Of all threads: a loader may be started by any of them. Empty once `pid` is gone."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for task in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(word) for word in (task / "children").read_text().split()]
+            pids += [int(word) for word in (task / "children").read_text().split()]
     except (OSError, ValueError):
-        return found
-    return found
+        return pids
+    return pids
 
 
 def _cmdline(pid: int) -> str:

@@ -58,17 +58,17 @@ class PythonBuild:
 
 def parse(text: str) -> tuple[Mapping, ...]:
     """The mappings of a maps file; lines that make no sense are left out."""
-    found = []
+    mappings = []
     for line in text.splitlines():
         match = _LINE.match(line)
         if match:
             start, end, flags, offset, device, inode, path = match.groups()
-            found.append(
+            mappings.append(
                 Mapping(
                     int(start, 16), int(end, 16), flags, int(offset, 16), device, int(inode), path
                 )
             )
-    return tuple(found)
+    return tuple(mappings)
 
 
 def files(mappings: Iterable[Mapping]) -> tuple[str, ...]:

@@ -138,12 +138,12 @@ class Process:
     @property
     def ranks(self) -> dict[str, int]:
         """Rank and world size from the environment, as far as it has them."""
-        found = {}
+        ranks = {}
         for name in _RANK_NAMES:
             text = self.environ.get(name, "")
             if text.isdigit():
-                found[name] = int(text)
-        return found
+                ranks[name] = int(text)
+        return ranks
 
     def outside(self, path: str) -> str:
         """`path` as the process sees it, as a path that we can open, even when it was deleted."""
@@ -161,10 +161,10 @@ class Process:
             now = proc.stat(self.pid)
         except (OSError, ValueError):
             return False
-        return int(now[19]) == self.start_ticks and not _ended(now)
+        return int(now[19]) == self.start_ticks and not _has_ended(now)
 
 
-def _ended(stat: list[str]) -> bool:
+def _has_ended(stat: list[str]) -> bool:
     """A zombie, or on its way there: it has given its memory back already."""
     return stat[0] in "ZX" or int(stat[20]) == 0
 
@@ -245,7 +245,7 @@ def read(pid: int) -> Process:
         )
     if int(stat[6]) & _KERNEL_THREAD:
         raise NoSuchProcess(f"{pid} is a thread of the kernel", "`brrrtop` lists the trainers")
-    if _ended(stat):
+    if _has_ended(stat):
         raise NoSuchProcess(f"process {pid} has exited", "`brrrtop` lists the trainers")
     return Process(
         pid=pid,

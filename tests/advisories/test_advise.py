@@ -16,13 +16,13 @@ from .test_edits_host import an_update_for_each_parameter, many_small_kernels
 from .test_trust import a_first_compile, many_records_lost
 
 
-def told(scene: Scene) -> Advice:
+def advised(scene: Scene) -> Advice:
     return advise(scene.judged())
 
 
 def test_warming_up_silences_everything_else() -> None:
     assert list(a_first_compile().advice()) == ["warming-up"]
-    assert told(a_first_compile()).whatif == ()
+    assert advised(a_first_compile()).whatif == ()
 
 
 def test_lost_records_silence_everything_else() -> None:
@@ -30,18 +30,18 @@ def test_lost_records_silence_everything_else() -> None:
 
 
 def test_no_activity_no_advice() -> None:
-    assert told(Scene()) == Advice()
+    assert advised(Scene()) == Advice()
 
 
 @pytest.mark.parametrize("scene", [an_update_for_each_parameter, many_small_kernels])
 def test_advice_is_ranked_by_what_it_wins(scene: Callable[[], Scene]) -> None:
-    given = told(scene()).given
+    given = advised(scene()).given
     won = [(a.saves_at_most or 0.0) * a.confidence if a.saves is None else a.saves for a in given]
     assert len(won) > 1 and won == sorted(won, reverse=True)
 
 
 def test_each_edit_that_was_simulated_names_its_advice() -> None:
-    advice = told(an_update_for_each_parameter())
+    advice = advised(an_update_for_each_parameter())
     kinds = {one.kind for one in advice.given}
     named = {row.edit: row.advisory for row in advice.whatif}
     assert named["fused-optimizer"] == "fused-optimizer"
@@ -50,13 +50,13 @@ def test_each_edit_that_was_simulated_names_its_advice() -> None:
 
 
 def test_an_edit_that_is_not_worth_it_is_a_row_and_no_advice() -> None:
-    advice = told(healthy())
+    advice = advised(healthy())
     assert [one.kind for one in advice.given] == ["none-healthy"]
     assert advice.whatif and all(row.advisory is None for row in advice.whatif)
 
 
 def test_the_advice_of_an_edit_has_its_price() -> None:
-    advice = told(many_small_kernels())
+    advice = advised(many_small_kernels())
     row = next(row for row in advice.whatif if row.edit == "compile")
     given = next(one for one in advice.given if one.kind == row.advisory)
     assert given.saves == pytest.approx(row.saves, abs=1e-4)
@@ -93,8 +93,8 @@ def test_a_bigger_batch_is_forecast_by_what_it_promises() -> None:
         ("nb/train.py:8 main > t.py:9 go | if x.item():", "nb/train.py:8 (`if x.item():`)"),
     ],
 )
-def test_a_line_that_waits_is_named_with_its_source_apart(line: str, said: str) -> None:
-    assert place(line) == said
+def test_a_line_that_waits_is_named_with_its_source_apart(line: str, text: str) -> None:
+    assert place(line) == text
 
 
 def test_exposed_exchanges_are_not_told_to_use_buckets_of_gradients() -> None:
@@ -109,13 +109,13 @@ def test_exposed_exchanges_are_not_told_to_use_buckets_of_gradients() -> None:
     exchange = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
     expert = "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768, 4096>(P)"
     for name in (exchange, expert):
-        found = exposed(name, NCCL)
-        assert found.evidence["exchanged_share"] == 1.0
-        assert "all_to_all" in str(found.suggests) and "bucket" not in str(found.suggests)
-        assert "all-to-all or send and receive" in found.says
-    found = exposed(NCCL, exchange)
-    assert found.evidence["exchanged_share"] == 0.0
-    assert "bucket_cap_mb" in str(found.suggests) and "all-to-all" not in found.says
+        advice = exposed(name, NCCL)
+        assert advice.evidence["exchanged_share"] == 1.0
+        assert "all_to_all" in str(advice.suggests) and "bucket" not in str(advice.suggests)
+        assert "all-to-all or send and receive" in advice.says
+    advice = exposed(NCCL, exchange)
+    assert advice.evidence["exchanged_share"] == 0.0
+    assert "bucket_cap_mb" in str(advice.suggests) and "all-to-all" not in advice.says
 
 
 def test_untraced_time_is_no_idle_time() -> None:
@@ -136,8 +136,8 @@ def test_waits_are_to_be_removed_before_a_model_is_compiled() -> None:
             small(s, 200, name=MUL)
             s.sync(1.0)
 
-    found = looped(with_waits).advice()["launch-bound-compile"]
-    assert str(found.suggests).startswith("remove the waits first")
+    result = looped(with_waits).advice()["launch-bound-compile"]
+    assert str(result.suggests).startswith("remove the waits first")
 
 
 def test_nothing_is_compiled_that_many_waits_would_cut_to_pieces() -> None:
@@ -166,6 +166,6 @@ def test_idle_before_work_that_was_launched_long_ago_is_no_waits_to_win() -> Non
     account = scene.judged().estimate.account
     own = account.idle_total_ns - account.idle_ns["device"]
     assert account.idle_ns["device"] > 0.3 * account.duration_ns
-    found = scene.advice().get("sync-point")
-    promised = (found.saves or 0.0) if found else 0.0
+    text = scene.advice().get("sync-point")
+    promised = (text.saves or 0.0) if text else 0.0
     assert promised <= own / account.duration_ns + 1e-4

@@ -67,8 +67,8 @@ def test_marks_that_run_ahead_of_the_gpu_in_a_burst_do_not_shorten_its_steps() -
     plain = of(run())
     assert plain.steps.step_ns is not None
     ahead = tuple(Span(s.t0_ns, s.t0_ns + s.duration_ns // 10) for s in plain.steps.spans)
-    told = replace(plain.steps, source="marks", spans=ahead)
-    queued = replace(plain, steps=on_device(told, (), plain.account.duration_ns))
+    message = replace(plain.steps, source="marks", spans=ahead)
+    queued = replace(plain, steps=on_device(message, (), plain.account.duration_ns))
     assert compare(queued, queued).before_ns == pytest.approx(plain.steps.step_ns)
 
 

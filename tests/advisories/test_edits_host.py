@@ -114,13 +114,13 @@ def an_update_for_each_parameter_in_a_range() -> Scene:
         ("optimizer", "torch.optim.AdamW(model.parameters(), lr, fused=True)"),
     ],
 )
-def test_a_faster_update_is_named_of_the_same_optimizer(range_name: str, told: str) -> None:
+def test_a_faster_update_is_named_of_the_same_optimizer(range_name: str, text: str) -> None:
     def body(s: Scene) -> None:
         small(s, 100)
         s.mark(MarkClass.OPTIMIZER, 120 * 14.0, range_name)
         small(s, 120, name=MUL)
 
-    assert str(looped(body).advice()["fused-optimizer"].suggests).startswith(told)
+    assert str(looped(body).advice()["fused-optimizer"].suggests).startswith(text)
 
 
 @silent("fused-optimizer")

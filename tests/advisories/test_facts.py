@@ -38,25 +38,25 @@ def test_a_run_costs_at_least_its_largest_kernel() -> None:
     scene = Scene().kernel(GEMM, 100.0)
     for us in (40.0, 50.0, 60.0):
         scene.kernel(ADD, us)
-    found = of(scene.kernel(GEMM, 100.0)).chains
-    assert found is not None
-    assert (found.count, found.kernels, found.total_ns) == (1, 3, 150_000)
+    result = of(scene.kernel(GEMM, 100.0)).chains
+    assert result is not None
+    assert (result.count, result.kernels, result.total_ns) == (1, 3, 150_000)
 
 
 def test_a_product_breaks_a_run() -> None:
     scene = Scene()
     for name in (ADD, GEMM, ADD, GEMM, ADD):
         scene.kernel(name, 50.0)
-    found = of(scene).chains
-    assert found is not None and found.count == 0
+    result = of(scene).chains
+    assert result is not None and result.count == 0
 
 
 def test_streams_have_runs_of_their_own() -> None:
     scene = Scene()
     for place in range(6):
         scene.kernel(ADD, 50.0, stream=7 + place % 2)
-    found = of(scene).chains
-    assert found is not None and (found.count, found.kernels) == (2, 6)
+    result = of(scene).chains
+    assert result is not None and (result.count, result.kernels) == (2, 6)
 
 
 def test_attention_is_its_products_and_what_lies_between() -> None:
@@ -77,8 +77,8 @@ def test_attention_is_described_by_its_largest_scores() -> None:
         op = OpSignature("aten::bmm", dims, ("c10::BFloat16",) * 2)
         scene.kernel(GEMM, 100.0, op=op).kernel(SOFTMAX, 70.0).kernel(GEMM, 100.0, op=op)
         scene.kernel(GEMM, 500.0)
-    found = of(scene).attention
-    assert found is not None and found.shape == (96, 3_137, 3_137, 64)
+    result = of(scene).attention
+    assert result is not None and result.shape == (96, 3_137, 3_137, 64)
 
 
 def test_attention_written_with_exp_is_believed_with_shapes_only() -> None:
@@ -86,27 +86,27 @@ def test_attention_written_with_exp_is_believed_with_shapes_only() -> None:
     op = OpSignature("aten::bmm", ((8, 1024, 64), (8, 64, 1024)), ("c10::BFloat16",) * 2)
     for given, count in ((op, 1), (None, None)):
         scene = Scene().kernel(GEMM, 100.0, op=given).kernel(exp, 30.0)
-        found = of(scene.kernel(GEMM, 100.0, op=given)).attention
-        assert (found.count if found else None) == count
+        result = of(scene.kernel(GEMM, 100.0, op=given)).attention
+        assert (result.count if result else None) == count
 
 
 def test_copies_beside_a_kernel_are_hidden() -> None:
     scene = Scene().kernel(GEMM, 1_000.0).copy("up", 1 << 20, 400.0, beside=True)
     scene.copy("up", 1 << 20, 300.0).copy("down", 8, 2.0, pageable=True)
-    found = of(scene.kernel(GEMM, 10.0)).transfers
-    assert (found.pinned_up.count, found.pinned_up.total_ns) == (2, 700_000)
-    assert found.pinned_up.exposed_ns == 300_000
-    assert found.pageable_down.count == 1 and found.pageable_up.count == 0
+    result = of(scene.kernel(GEMM, 10.0)).transfers
+    assert (result.pinned_up.count, result.pinned_up.total_ns) == (2, 700_000)
+    assert result.pinned_up.exposed_ns == 300_000
+    assert result.pageable_down.count == 1 and result.pageable_up.count == 0
 
 
 def test_waits_are_counted_with_the_idle_time_they_lead_to() -> None:
     scene = Scene()
     for _ in range(3):
         scene.kernel(GEMM, 500.0).sync(400.0).kernel(GEMM, 10.0, late=90.0).kernel(GEMM, 500.0)
-    found = of(scene).syncs
-    assert found is not None
-    assert found.count == 3
-    assert found.blocked_ns == 3 * 402_000
+    result = of(scene).syncs
+    assert result is not None
+    assert result.count == 3
+    assert result.blocked_ns == 3 * 402_000
 
 
 def test_an_update_is_found_between_the_backward_pass_and_its_mark() -> None:
@@ -116,9 +116,9 @@ def test_an_update_is_found_between_the_backward_pass_and_its_mark() -> None:
         for _ in range(5):
             scene.kernel(MUL, 5.0, late=8.0).kernel(ADDCDIV, 5.0, late=8.0)
         scene.step()
-    found = of(scene).optimizer
-    assert found is not None
-    assert (found.kernels, found.updates) == (40, None)
+    result = of(scene).optimizer
+    assert result is not None
+    assert (result.kernels, result.updates) == (40, None)
 
 
 def test_an_update_in_a_range_is_found_without_its_functors() -> None:
@@ -126,9 +126,9 @@ def test_an_update_in_a_range_is_found_without_its_functors() -> None:
     scene.mark(MarkClass.OPTIMIZER, 100.0)
     for _ in range(6):
         scene.kernel(MUL, 5.0, late=8.0)
-    found = of(scene).optimizer
-    assert found is not None
-    assert (found.kernels, found.updates) == (6, 1)
+    result = of(scene).optimizer
+    assert result is not None
+    assert (result.kernels, result.updates) == (6, 1)
 
 
 def test_without_an_optimizer_there_is_none() -> None:
@@ -165,17 +165,17 @@ def test_the_products_after_a_recomputed_norm_were_recomputed_too() -> None:
             for name, length in (*block, (DGRAD, 500.0), (NORM_BACK, 40.0), (DGRAD, 500.0)):
                 scene.kernel(name, length)
         scene.kernel(FUSED_ADAM, 90.0).step()
-    found = of(scene).recomputed_ns
-    assert found == pytest.approx(4 * 6 * 750_000, rel=0.05)
+    result = of(scene).recomputed_ns
+    assert result == pytest.approx(4 * 6 * 750_000, rel=0.05)
 
 
 def test_readings_are_means_and_reasons_shares() -> None:
     scene = healthy().gauge(Metric.SMI_UTIL, 0.5, 1.0)
-    found = of(scene.gauge(Metric.CLOCK_EVENT_REASONS, 0x4, 0x24, 0x0, 0x0)).readings
-    assert found.mean(Metric.SMI_UTIL) == 0.75
-    assert found.mean(Metric.POWER_WATT) is None
-    assert found.reason_shares["power cap"] == 0.5
-    assert found.reason_shares["software thermal"] == 0.25
+    result = of(scene.gauge(Metric.CLOCK_EVENT_REASONS, 0x4, 0x24, 0x0, 0x0)).readings
+    assert result.mean(Metric.SMI_UTIL) == 0.75
+    assert result.mean(Metric.POWER_WATT) is None
+    assert result.reason_shares["power cap"] == 0.5
+    assert result.reason_shares["software thermal"] == 0.25
 
 
 def test_the_architecture_is_read_off_names_when_nobody_says() -> None:
@@ -205,9 +205,9 @@ def test_small_values_copied_back_tell_waits_where_calls_were_not_recorded() -> 
     for _ in range(3):
         scene.kernel(GEMM, 500.0).copy("down", 4, 2.0).kernel(GEMM, 10.0, late=90.0)
     scene.calls.clear()
-    found = of(scene).syncs
-    assert found is not None and found.from_copies
-    assert found.count == 3
+    result = of(scene).syncs
+    assert result is not None and result.from_copies
+    assert result.count == 3
 
 
 def test_bursts_are_not_one_run() -> None:

@@ -155,10 +155,10 @@ def weights_of_experts_gathered() -> Scene:
 
 
 def test_rows_that_are_only_read_are_not_told_of_sparse_gradients() -> None:
-    found = weights_of_experts_gathered().advice()["embedding-sort"]
-    assert "gathers rows" in found.says and "Sparse" not in str(found.suggests)
-    found = indices_sorted_every_step().advice()["embedding-sort"]
-    assert "sorts" in found.says and "SparseAdam" in str(found.suggests)
+    result = weights_of_experts_gathered().advice()["embedding-sort"]
+    assert "gathers rows" in result.says and "Sparse" not in str(result.suggests)
+    result = indices_sorted_every_step().advice()["embedding-sort"]
+    assert "sorts" in result.says and "SparseAdam" in str(result.suggests)
 
 
 @silent("embedding-sort")

@@ -52,19 +52,19 @@ def averaged(scene: Scene, op: str | None, copies: int = 4) -> None:
 
 def test_ops_on_what_was_copied_back_go_with_the_copies() -> None:
     given = looped(lambda s: (work(s), averaged(s, "aten::lerp_"))).advice()
-    found = given["readback-traffic"]
+    result = given["readback-traffic"]
     assert next(iter(given)) == "readback-traffic" and "host-stall" not in given
-    assert "aten::lerp_ on the CPU" in found.says and "aten::lerp_" in str(found.suggests)
+    assert "aten::lerp_ on the CPU" in result.says and "aten::lerp_" in str(result.suggests)
     step = 20 * 301 + 4 * 8_301
-    assert found.evidence["computed_on_the_host_share"] == pytest.approx(31_600 / step, rel=0.05)
-    assert found.saves_at_most is not None and found.saves_at_most > 0.8
+    assert result.evidence["computed_on_the_host_share"] == pytest.approx(31_600 / step, rel=0.05)
+    assert result.saves_at_most is not None and result.saves_at_most > 0.8
 
 
 def test_a_host_that_works_on_what_it_copied_is_said_to() -> None:
     given = looped(lambda s: (work(s), averaged(s, None))).advice()
-    found = given["host-stall"]
+    result = given["host-stall"]
     assert next(iter(given)) == "host-stall"
-    assert "work on what it has just copied back (4 copies a step)" in found.says
+    assert "work on what it has just copied back (4 copies a step)" in result.says
 
 
 def test_an_op_on_the_host_that_copies_nothing_is_named() -> None:
@@ -154,14 +154,14 @@ def first_launches(scene: Scene) -> Scene:
 @pytest.mark.parametrize(
     ("early", "said"), [(True, "when a model is moved"), (False, "pin_memory=True")]
 )
-def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early: bool, said: str) -> None:
+def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early: bool, text: str) -> None:
     scene = Scene() if early else Scene().kernel(MUL, 5.0)
     for _ in range(16):
         scene.copy("up", 16 << 20, 3_000.0, pageable=True)
     given = first_launches(scene).advice()
     assert list(given) == ["warming-up"]
     assert "16 uploads from pageable memory" in given["warming-up"].says
-    assert said in given["warming-up"].says
+    assert text in given["warming-up"].says
 
 
 def test_a_warm_up_without_uploads_tells_of_none() -> None:

@@ -55,8 +55,8 @@ def test_the_fix_takes_the_advice_off_the_screen(kind: str) -> None:
 @pytest.mark.parametrize("kind", MEASURED)
 def test_the_comparison_says_what_was_promised_and_won(kind: str) -> None:
     before, after = judged(kind), judged(f"{kind}.after")
-    found = compare(estimate(before), estimate(after), before.advisories)
-    kept = next(one for one in found.promises if one.kind == kind)
+    result = compare(estimate(before), estimate(after), before.advisories)
+    kept = next(one for one in result.promises if one.kind == kind)
     won = 1 - MEASURED[kind]["after_ms"] / MEASURED[kind]["before_ms"]
     assert kept.won_share == pytest.approx(won, abs=0.05)
     assert kind in comparison.promise(kept)

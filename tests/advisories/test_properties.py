@@ -74,7 +74,7 @@ def played(actions: list[tuple], device: Device, with_calls: bool = True) -> Win
     return scene.window()
 
 
-def said(window: Window) -> list[tuple[str, float | None]]:
+def advice_rows(window: Window) -> list[tuple[str, float | None]]:
     return [(a.kind, a.saves_at_most) for a in advise(estimate(window)).given]
 
 
@@ -99,7 +99,7 @@ def test_the_clock_says_nothing(actions: list[tuple], shift: int) -> None:  # ty
     window = played(actions, H200)
     if window.span.duration_ns <= 0:
         return
-    assert said(shifted(window, shift)) == said(window)
+    assert advice_rows(shifted(window, shift)) == advice_rows(window)
 
 
 def shifted(window: Window, by: int) -> Window:
@@ -123,4 +123,4 @@ def test_stream_numbers_say_nothing(actions: list[tuple]) -> None:  # type: igno
     if window.span.duration_ns <= 0:
         return
     renamed = replace(window.activities, stream_ids=window.activities.stream_ids * 7 + 1000)
-    assert said(replace(window, activities=renamed)) == said(window)
+    assert advice_rows(replace(window, activities=renamed)) == advice_rows(window)

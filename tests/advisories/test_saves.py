@@ -26,12 +26,12 @@ def save(scene: Scene, sizes: list[int], us: float = 2_000.0) -> Scene:
 
 
 def test_a_save_is_its_copies_and_the_idle_time_up_to_the_next_kernel() -> None:
-    found = of(healthy(save(healthy(), SIZES * 3))).saves
-    assert found is not None and not found.marked and found.repeated
-    assert (found.count, found.copies, found.size_bytes) == (1, 12, 3 * sum(SIZES))
-    assert found.exposed_ns == 12 * 2_000_000
-    assert found.idle_ns == pytest.approx(12 * 3_000_000, rel=0.01)
-    assert found.largest_ns == found.exposed_ns + found.idle_ns
+    result = of(healthy(save(healthy(), SIZES * 3))).saves
+    assert result is not None and not result.marked and result.repeated
+    assert (result.count, result.copies, result.size_bytes) == (1, 12, 3 * sum(SIZES))
+    assert result.exposed_ns == 12 * 2_000_000
+    assert result.idle_ns == pytest.approx(12 * 3_000_000, rel=0.01)
+    assert result.largest_ns == result.exposed_ns + result.idle_ns
 
 
 def test_states_of_one_copy_a_size_are_less_sure() -> None:
@@ -60,9 +60,9 @@ def test_steps_that_are_only_guessed_tell_no_save_from_reading_back() -> None:
 
 
 def test_what_the_save_copies_is_nobody_elses() -> None:
-    found = of(healthy(save(healthy(), SIZES * 3)))
-    assert found.transfers.pageable_down.count == 0
-    assert found.syncs is not None and found.syncs.count == 0
+    result = of(healthy(save(healthy(), SIZES * 3)))
+    assert result.transfers.pageable_down.count == 0
+    assert result.syncs is not None and result.syncs.count == 0
 
 
 def test_reading_back_every_step_keeps_its_own_beside_a_save() -> None:
@@ -85,8 +85,8 @@ def test_copies_in_a_marked_save_belong_to_it() -> None:
     scene = healthy()
     scene.mark(MarkClass.CHECKPOINT, 22_000.0, "torch.save").idle(20.0)
     scene = healthy(save(scene, SIZES[:2], us=8_000.0))
-    found = of(scene).saves
-    assert found is not None and found.marked and found.copies == 2
+    result = of(scene).saves
+    assert result is not None and result.marked and result.copies == 2
     advice = scene.advice()
     assert advice["checkpoint-stall"].confidence >= 0.9
     assert "readback-traffic" not in advice

@@ -22,8 +22,8 @@ def shown(steady: Steady) -> list[str]:
 
 def after(*looks: Iterable[Advisory], silenced: Iterable[str] = ()) -> Steady:
     steady = Steady(silenced)
-    for look in looks:
-        steady.look(look)
+    for palette in looks:
+        steady.update(palette)
     return steady
 
 
@@ -31,7 +31,7 @@ def test_all_that_the_first_window_says_is_shown() -> None:
     assert shown(after([advice("gc-pause", 0.5)])) == ["gc-pause"]
     steady = after([], [])
     steady.forget()
-    steady.look([advice("gc-pause", 0.5)])
+    steady.update([advice("gc-pause", 0.5)])
     assert shown(steady) == ["gc-pause"]
 
 
@@ -51,7 +51,7 @@ def test_windows_in_between_start_the_count_again() -> None:
 def test_advice_survives_two_windows_without_it_and_not_three() -> None:
     steady = after([advice("gc-pause", 0.9)], [], [])
     assert shown(steady) == ["gc-pause"]
-    steady.look([])
+    steady.update([])
     assert shown(steady) == []
 
 
@@ -94,46 +94,46 @@ def test_forgetting_keeps_what_is_silenced() -> None:
 def test_a_window_that_is_judged_anew_confirms_nothing() -> None:
     steady = after([], [advice("gc-pause")])
     for _ in range(5):
-        steady.look([advice("gc-pause")], again=True)
+        steady.update([advice("gc-pause")], again=True)
         assert shown(steady) == []
-    steady.look([advice("gc-pause")])
+    steady.update([advice("gc-pause")])
     assert shown(steady) == ["gc-pause"]
 
 
 def test_a_window_that_is_judged_anew_refutes_once() -> None:
     steady = after([advice("gc-pause", 0.9)], [])
     for _ in range(5):
-        steady.look([], again=True)
-    steady.look([])
+        steady.update([], again=True)
+    steady.update([])
     assert shown(steady) == ["gc-pause"]
-    steady.look([])
+    steady.update([])
     assert shown(steady) == []
 
 
 def test_the_last_word_on_a_window_is_what_counts() -> None:
     steady = after([], [advice("gc-pause")])
-    steady.look([], again=True)
-    steady.look([advice("gc-pause")])
+    steady.update([], again=True)
+    steady.update([advice("gc-pause")])
     assert shown(steady) == [], "the window before spoke against it in the end"
-    steady.look([advice("gc-pause", 0.9, 0.4)], again=True)
+    steady.update([advice("gc-pause", 0.9, 0.4)], again=True)
     assert steady.current[0].saves_at_most == 0.4
 
 
 def test_advice_that_a_second_verdict_takes_back_does_not_flicker() -> None:
     steady = after([advice("gc-pause", 0.9)])
-    steady.look([], again=True)
+    steady.update([], again=True)
     assert shown(steady) == ["gc-pause"]
-    steady.look([])
+    steady.update([])
     assert shown(steady) == ["gc-pause"]
-    steady.look([])
+    steady.update([])
     assert shown(steady) == [], "three windows without it, the one that was judged anew among them"
 
 
 def test_a_second_verdict_that_warms_up_takes_everything_off() -> None:
     steady = after([advice("gc-pause", 0.9)], [advice("gc-pause", 0.9)])
-    steady.look([advice("warming-up", 0.95, None)], again=True)
+    steady.update([advice("warming-up", 0.95, None)], again=True)
     assert shown(steady) == ["warming-up"]
-    steady.look([advice("warming-up", 0.95, None)], again=True)
+    steady.update([advice("warming-up", 0.95, None)], again=True)
     assert shown(steady) == ["warming-up"]
 
 
@@ -141,11 +141,11 @@ def test_a_second_verdict_that_warms_up_takes_everything_off() -> None:
 def test_how_often_windows_are_judged_changes_nothing(windows: list[tuple[bool, int]]) -> None:
     once, often = Steady(), Steady()
     for positive, times in windows:
-        said = [advice("gc-pause")] if positive else []
-        once.look(said)
-        often.look(said)
+        text = [advice("gc-pause")] if positive else []
+        once.update(text)
+        often.update(text)
         for _ in range(times):
-            often.look(said, again=True)
+            often.update(text, again=True)
         assert once.current == often.current
 
 
@@ -155,7 +155,7 @@ def test_advice_never_flickers(windows: list[bool]) -> None:
     steady = Steady()
     states = []
     for positive in windows:
-        steady.look([advice("gc-pause")] if positive else [])
+        steady.update([advice("gc-pause")] if positive else [])
         states.append(bool(steady.current))
     for place in range(1, len(states)):
         if states[place - 1] and not states[place]:
@@ -165,10 +165,10 @@ def test_advice_never_flickers(windows: list[bool]) -> None:
 def test_two_of_like_gain_do_not_swap_places_with_every_window() -> None:
     steady = after([advice("sync-point", 0.9, 0.30), advice("gc-pause", 0.9, 0.29)])
     for first, second in ((0.29, 0.31), (0.30, 0.29), (0.29, 0.31)):
-        steady.look([advice("sync-point", 0.9, first), advice("gc-pause", 0.9, second)])
+        steady.update([advice("sync-point", 0.9, first), advice("gc-pause", 0.9, second)])
         assert shown(steady)[0] == "sync-point"
     for _ in range(6):
-        steady.look([advice("sync-point", 0.9, 0.1), advice("gc-pause", 0.9, 0.4)])
+        steady.update([advice("sync-point", 0.9, 0.1), advice("gc-pause", 0.9, 0.4)])
     assert shown(steady)[0] == "gc-pause"
 
 
@@ -178,10 +178,10 @@ def test_a_line_that_was_seen_stays_with_its_age() -> None:
     )
     bare = replace(seen, evidence={"lines": []})
     steady = Steady()
-    steady.look([seen], t_ns=10_000_000_000)
-    steady.look([bare], t_ns=24_000_000_000)
+    steady.update([seen], t_ns=10_000_000_000)
+    steady.update([bare], t_ns=24_000_000_000)
     now = steady.current[0]
     assert now.says == "says, 14.0 s ago most in train.py:41 (`loss.item()`)"
     assert now.evidence["lines"] == ["train.py:41 step | loss.item()"]
-    steady.look([seen], t_ns=25_000_000_000)
+    steady.update([seen], t_ns=25_000_000_000)
     assert steady.current[0] == seen

@@ -106,7 +106,7 @@ def train(cupti: ctypes.CDLL, lib: ctypes.CDLL, steps: int, kernels: int = 10) -
         time.sleep(0.002)
 
 
-def heard() -> str:
+def next_line() -> str:
     """The next line. A main thread that blocks runs no pending calls, by which the agent meets it."""
     while not select.select([sys.stdin], [], [], 0.005)[0]:
         pass
@@ -167,14 +167,14 @@ def main() -> None:
         wait_in_c=wait_in_c,
         hurry=hurry,
     )
-    while line := heard():
+    while line := next_line():
         ROOM["answer"] = None
         try:
             exec(json.loads(line), ROOM)
-            told = {"answer": ROOM["answer"]}
+            message = {"answer": ROOM["answer"]}
         except Exception:  # noqa: BLE001 - told to the test
-            told = {"fault": traceback.format_exc()}
-        print(json.dumps(told), flush=True)
+            message = {"fault": traceback.format_exc()}
+        print(json.dumps(message), flush=True)
 
 
 main()

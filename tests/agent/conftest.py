@@ -74,7 +74,7 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     if c_library.compiler() is None:
         pytest.skip("no C compiler here")
-    with shared.held(tmp_path_factory, "agent") as folder:
+    with shared.locked_folder(tmp_path_factory, "agent") as folder:
         return build_all(folder)
 
 

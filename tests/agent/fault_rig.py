@@ -72,11 +72,11 @@ class Outcome:
     longest_s: float = 0.0
     exit_code: int | None = 0
 
-    def told(self, fault: Fault) -> list[str]:
+    def unfulfilled(self, fault: Fault) -> list[str]:
         """What of the row's promises to the user has not come true."""
-        parts = fault.told.split("…")
-        told = any(all(part in one for part in parts) for one in ["", *self.says])
-        missing = [] if told else [fault.told]
+        parts = fault.user_sees.split("…")
+        message = any(all(part in one for part in parts) for one in ["", *self.says])
+        missing = [] if message else [fault.user_sees]
         missing += [f"lost {one}" for one in fault.losses if not self.losses.get(one)]
         missing += ["kernels"] if fault.kernels and not self.kernels else []
         missing += ["kernels from beyond"] if fault.beyond and not self.beyond else []
@@ -85,7 +85,7 @@ class Outcome:
 
     def broken(self, fault: Fault) -> list[str]:
         """All in which the row is wrong."""
-        wrong = self.told(fault)
+        wrong = self.unfulfilled(fault)
         told_all = fault.lacks or fault.sees.startswith(ALL)  # a gap may hold a name or a launch
         lacks = set(filter(None, [fault.lacks]))
         wrong += [f"{self.lacks} lacking"] if told_all and self.lacks != lacks else []
@@ -150,7 +150,7 @@ def _watch(fault: Fault, trainer: Trainer, monitors: list[Monitor], outcome: Out
     first, until, asked_s = monitors[0], time.monotonic() + PATIENCE_S, 0.0
     if fault.begins == "knock":
         outcome.turned_away = not _knock(trainer, monitors)
-    while time.monotonic() < until and outcome.told(fault) and not first.ended:
+    while time.monotonic() < until and outcome.unfulfilled(fault) and not first.ended:
         if time.monotonic() - asked_s > 0.4:
             asked_s = time.monotonic()
             _order_burst(first)
@@ -176,8 +176,8 @@ def _knock(trainer: Trainer, monitors: list[Monitor]) -> bool:
 
 def _gather(monitor: Monitor, outcome: Outcome) -> None:
     for frame in monitor.of(Kind.STATUS):
-        told = (frame.body["says"], (frame.body["cupti"] or {}).get("last_fault", ""))
-        outcome.says += [one for one in told if one and one not in outcome.says]
+        message = (frame.body["says"], (frame.body["cupti"] or {}).get("last_fault", ""))
+        outcome.says += [one for one in message if one and one not in outcome.says]
     outcome.losses, outcome.hung_up = monitor.losses(), monitor.ended
     rows, calls = monitor.rows(Kind.KERNELS), monitor.rows(Kind.CALLS)
     if rows is not None and monitor.bursts:  # one is over: its launches have come too

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
-NOTHING, HELD = "nothing", "one step up to 0.3 s longer"
+NOTHING, SLOWER_STEP = "nothing", "one step up to 0.3 s longer"
 ALL = "everything"
 REFUSED = "the agent does not start there: "
 GONE = "the agent is gone: counters only; attaching again works"
@@ -24,8 +24,8 @@ class Fault:
     Args:
         script: As `BRRRTOP_FAULT` has it.
         sees: What the user reads.
-        told: The part of it that must have been told.
-        losses: The losses that must have been told.
+        user_sees: The part of it that must have been user_sees.
+        losses: The losses that must have been user_sees.
         felt: What the trainer felt.
         begins: When the fault takes effect: before the agent starts ("start"), with a monitor there
             ("watched"), with a second one at the door ("knock"), in the monitor that enters ("attach"), or in
@@ -39,7 +39,7 @@ class Fault:
 
     script: str
     sees: str
-    told: str = ""
+    user_sees: str = ""
     losses: tuple[str, ...] = ()
     felt: str = NOTHING
     begins: str = "watched"
@@ -54,7 +54,7 @@ def _refused(script: str, reason: str) -> Fault:
     return Fault(script, REFUSED + reason, reason, begins="start", kernels=False)
 
 
-def _found(script: str, says: str) -> Fault:
+def _fault(script: str, says: str) -> Fault:
     return Fault(script, says, says, begins="start", kernels=False)
 
 
@@ -68,26 +68,29 @@ FAULTS = (
     Fault("fcntl:EMFILE", ALL, begins="start"),
     Fault("fstat:ENOSYS", ALL, begins="start"),
     Fault("chmod:EPERM", ALL, begins="start"),
-    _found("fopen:EACCES", "/proc/self/maps cannot be read: counters only"),
-    _found("dlopen:ENOMEM", "waiting for the trainer to touch its GPU"),
-    _found("calloc:ENOMEM", "the trainer has no memory left to look for CUPTI: counters only"),
+    _fault("fopen:EACCES", "/proc/self/maps cannot be read: counters only"),
+    _fault("dlopen:ENOMEM", "waiting for the trainer to touch its GPU"),
+    _fault("calloc:ENOMEM", "the trainer has no memory left to look for CUPTI: counters only"),
     Fault(
         "realloc:ENOMEM",
-        "kernels without names, told as lost",
+        "kernels without names, user_sees as lost",
         losses=("names",),
         begins="start",
         lacks="names",
     ),
-    Fault("malloc:ENOMEM:times=30", "a gap, its frames told as lost", losses=("outbox",)),
+    Fault("malloc:ENOMEM:times=30", "a gap, its frames user_sees as lost", losses=("outbox",)),
     Fault(
-        "mmap:ENOMEM", "no kernels, told as lost", losses=("pool", "cupti_dropped"), kernels=False
+        "mmap:ENOMEM",
+        "no kernels, user_sees as lost",
+        losses=("pool", "cupti_dropped"),
+        kernels=False,
     ),
     Fault("mmap:hang=2.5:times=1", "the burst begins later"),
     Fault("madvise:EINVAL", ALL),
     Fault("process_vm_readv:EPERM", ALL),
     Fault(
         "process_vm_readv:EPERM,socketpair:EMFILE",
-        "kernels without names, told as lost",
+        "kernels without names, user_sees as lost",
         losses=("names",),
         lacks="names",
     ),
@@ -103,7 +106,7 @@ FAULTS = (
         begins="knock",
         turned_away=True,
     ),
-    _found("cuptiGetVersion:999", "CUPTI does not tell its version: counters only"),
+    _fault("cuptiGetVersion:999", "CUPTI does not tell its version: counters only"),
     Fault("cuptiGetVersion:lie", ALL, begins="start"),
     Fault("cuptiActivityGetNextRecord:999", ALL, begins="start"),
     Fault("cuptiActivityGetNextRecord:lie", ALL, begins="start"),
@@ -115,7 +118,7 @@ FAULTS = (
     ),
     Fault(
         "cuptiActivityRegisterCallbacks:lie",
-        "no kernels, told as lost; then: no records arrive: another profiler owns the callbacks",
+        "no kernels, user_sees as lost; then: no records arrive: another profiler owns the callbacks",
         "no records arrive: another profiler owns the callbacks",
         ("cupti_dropped",),
         kernels=False,
@@ -138,11 +141,11 @@ FAULTS = (
         "no records arrive: another profiler owns the callbacks",
         kernels=False,
     ),
-    Fault("cuptiActivityEnable:hang=2.5:times=1", "the burst begins later", felt=HELD),
+    Fault("cuptiActivityEnable:hang=2.5:times=1", "the burst begins later", felt=SLOWER_STEP),
     Fault("cuptiActivityEnableRuntimeApi:999", "kernels without their launches", lacks="launches"),
     Fault("cuptiActivityDisable:999", COUNTED, "disable answered 999"),
     Fault("cuptiActivityDisable:lie", "kernels from beyond the burst", beyond=True),
-    Fault("cuptiActivityDisable:hang=2.5:times=1", "the burst ends later", felt=HELD),
+    Fault("cuptiActivityDisable:hang=2.5:times=1", "the burst ends later", felt=SLOWER_STEP),
     Fault(
         "cuptiActivityFlushAll:999",
         "only the kernels of full buffers; a recording holds the call and its code",
@@ -152,18 +155,18 @@ FAULTS = (
     Fault("cuptiActivityFlushAll:hang=2.5:times=1", "everything, later"),
     Fault(
         "cuptiActivityGetNumDroppedRecords:lie",
-        "as many kernels told as lost",
+        "as many kernels user_sees as lost",
         losses=("cupti_dropped",),
     ),
     Fault("cuptiActivityGetAttribute:lie", ALL),
     Fault("cuptiActivitySetAttribute:999", COUNTED, "set_attribute answered 999"),
     Fault("cuptiGetTimestamp:lie", ALL),
-    Fault("cuptiGetTimestamp:hang=2.5:times=1", "the burst begins later", felt=HELD),
+    Fault("cuptiGetTimestamp:hang=2.5:times=1", "the burst begins later", felt=SLOWER_STEP),
     Fault("cuptiFinalize:999", COUNTED, "finalize answered 999"),
-    Fault("cuptiFinalize:hang=2.5:times=1", "the next burst begins later", felt=HELD),
+    Fault("cuptiFinalize:hang=2.5:times=1", "the next burst begins later", felt=SLOWER_STEP),
     Fault(
         "bufferCompleted:lie:times=1",
-        "a gap, told as records that nobody knows",
+        "a gap, user_sees as records that nobody knows",
         losses=("unknown_records",),
     ),
     Fault(

@@ -70,9 +70,9 @@ class Trainer:
         assert ready, f"no answer to {code!r}"
         line = self.process.stdout.readline()
         assert line, f"the trainer died: {self.complaints()}"
-        told = json.loads(line)
-        assert "fault" not in told, told["fault"]
-        return told["answer"]
+        loads = json.loads(line)
+        assert "fault" not in loads, loads["fault"]
+        return loads["answer"]
 
     def complaints(self) -> str:
         """Its stderr to the end: only for one that has died."""
@@ -160,11 +160,11 @@ class Monitor:
     def until(self, good: Callable[[Monitor], Any], patience_s: float = PATIENCE_S) -> Any:
         """Reads until `good` says something true, and gives that back."""
         deadline = time.monotonic() + patience_s
-        while not (found := good(self)):
+        while not (until := good(self)):
             assert time.monotonic() < deadline, f"never came; last: {self.frames[-3:]}"
             assert not self.ended or good(self), f"the agent hung up; last: {self.frames[-3:]}"
             self.read()
-        return found
+        return until
 
     def of(self, kind: Kind) -> list[Frame]:
         return [frame for frame in self.frames if frame.kind == kind]

@@ -32,9 +32,9 @@ class Bursts:
         self.trainer.do(launch)
         self.monitor.send(requests.control(requests.Op.BURST_END))
         self.count += 1
-        told = self.monitor.traced(self.count)
+        message = self.monitor.traced(self.count)
         self.monitor.until(lambda m: m.status()["state"] == "ready")
-        return on, told
+        return on, message
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def test_the_drivers_rows_are_given_up_when_each_kernel_has_one_of_the_runtime(
     bursts: Bursts, inside: int
 ) -> None:
     bursts.trainer.do(f"cupti.fake_driver_inside({inside})")
-    on, told = bursts.run(RUNTIME)
-    assert on and told["whole"] and told["launches"], "the first burst looks at both"
+    on, message = bursts.run(RUNTIME)
+    assert on and message["whole"] and message["launches"], "the first burst looks at both"
     rows = driver_rows(bursts.monitor)
     assert rows == 200 * inside
     for _ in range(2):
-        on, told = bursts.run(RUNTIME)
+        on, message = bursts.run(RUNTIME)
         assert not on
-        assert told == {"kernels": 200, "steps": 0, "whole": True, "launches": True}
+        assert message == {"kernels": 200, "steps": 0, "whole": True, "launches": True}
     assert driver_rows(bursts.monitor) == rows
     calls, kernels = bursts.monitor.rows(Kind.CALLS), bursts.monitor.rows(Kind.KERNELS)
     assert set(kernels["correlation"]) == set(calls["correlation"])
@@ -68,8 +68,8 @@ def test_the_drivers_rows_are_given_up_when_each_kernel_has_one_of_the_runtime(
 
 def test_where_triton_launches_they_stay(bursts: Bursts) -> None:
     for _ in range(3):
-        on, told = bursts.run(f"{RUNTIME}; {DRIVER}; {RUNTIME}")
-        assert on and told["launches"]
+        on, message = bursts.run(f"{RUNTIME}; {DRIVER}; {RUNTIME}")
+        assert on and message["launches"]
     assert driver_rows(bursts.monitor) == 120
 
 
@@ -77,35 +77,35 @@ def test_kernels_without_a_row_bring_them_back_and_their_burst_is_not_called_com
     bursts: Bursts,
 ) -> None:
     bursts.run(RUNTIME)
-    on, told = bursts.run(f"{RUNTIME}; {DRIVER}; {RUNTIME}")
+    on, message = bursts.run(f"{RUNTIME}; {DRIVER}; {RUNTIME}")
     assert not on
-    assert told == {"kernels": 440, "steps": 0, "whole": True, "launches": False}
-    on, told = bursts.run(f"{RUNTIME}; {DRIVER}; {RUNTIME}")
-    assert on and told["launches"]
+    assert message == {"kernels": 440, "steps": 0, "whole": True, "launches": False}
+    on, message = bursts.run(f"{RUNTIME}; {DRIVER}; {RUNTIME}")
+    assert on and message["launches"]
     assert driver_rows(bursts.monitor) == 40
 
 
 def test_a_few_kernels_do_without_so_that_the_others_need_not_pay(bursts: Bursts) -> None:
     few = f"{RUNTIME}; cupti.fake_launch_driver(name('d'), 4, 100); {RUNTIME}"
-    on, told = bursts.run(few)
-    assert on and told["launches"]
+    on, message = bursts.run(few)
+    assert on and message["launches"]
     for _ in range(2):
-        on, told = bursts.run(few)
-        assert not on and not told["launches"], "and that is said"
+        on, message = bursts.run(few)
+        assert not on and not message["launches"], "and that is said"
 
 
 def test_only_the_driver_launches(bursts: Bursts) -> None:
     for _ in range(2):
-        on, told = bursts.run(f"{DRIVER}; {DRIVER}")
-        assert on and told["launches"]
+        on, message = bursts.run(f"{DRIVER}; {DRIVER}")
+        assert on and message["launches"]
 
 
 def test_after_the_runtime_fell_silent_the_driver_is_heard(bursts: Bursts) -> None:
     bursts.run(RUNTIME)
-    on, told = bursts.run(DRIVER)
-    assert not on and not told["launches"]
-    on, told = bursts.run(DRIVER)
-    assert on and told["launches"]
+    on, message = bursts.run(DRIVER)
+    assert not on and not message["launches"]
+    on, message = bursts.run(DRIVER)
+    assert on and message["launches"]
 
 
 def test_waits_in_the_driver_alone_keep_them(bursts: Bursts) -> None:
@@ -133,14 +133,14 @@ def test_a_launch_whose_kernel_never_came_is_not_made_up_for_by_other_kernels(
     bursts: Bursts,
 ) -> None:
     bursts.run(RUNTIME)
-    _, told = bursts.run(f"{DRIVER}; {RUNTIME}; cupti.fake_call(211, 0, 1000, 0); {RUNTIME}")
-    assert not told["whole"]
+    _, message = bursts.run(f"{DRIVER}; {RUNTIME}; cupti.fake_call(211, 0, 1000, 0); {RUNTIME}")
+    assert not message["whole"]
 
 
 def test_nobody_asked_for_launches(bursts: Bursts) -> None:
     bursts.monitor.send(requests.kinds(requests.Wanted.KERNELS))
-    _, told = bursts.run(RUNTIME)
-    assert told == {"kernels": 200, "steps": 0, "whole": True, "launches": None}
+    _, message = bursts.run(RUNTIME)
+    assert message == {"kernels": 200, "steps": 0, "whole": True, "launches": None}
 
 
 def test_continuous_tracing_gives_them_up_and_takes_them_again(
@@ -157,8 +157,8 @@ def test_continuous_tracing_gives_them_up_and_takes_them_again(
     until_driver(trainer, monitor, both, 1)
     trainer.do(both)
     monitor.send(requests.continuous(False))
-    told = monitor.traced()
-    assert told["whole"] and not told["launches"], "some kernels came before the rows did"
+    message = monitor.traced()
+    assert message["whole"] and not message["launches"], "some kernels came before the rows did"
     assert driver_rows(monitor) >= 40
     assert monitor.count(Kind.KERNELS) == trainer.stats()["kernels"]
 

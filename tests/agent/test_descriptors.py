@@ -29,7 +29,7 @@ for one, other in pairs: other.send(b'hello'); other.setblocking(False)
 held = [one.fileno() for one, _ in pairs]
 """,
 }
-LOOK = {
+PROBES = {
     "files": "answer = [os.fstat(n).st_size for n in numbers]",
     "eventfds": "answer = [os.eventfd_read(n) - 1 for n in numbers]",
     "sockets": """
@@ -64,7 +64,7 @@ def test_numbers_that_became_the_trainers_are_neither_closed_nor_used(
     )
     assert trainer.do("answer = len(numbers)") >= 3
     ended(trainer)
-    assert set(trainer.do(LOOK[put])) == {0}, "nothing was written, read or closed"
+    assert set(trainer.do(PROBES[put])) == {0}, "nothing was written, read or closed"
     trainer.start()
     connect(trainer).in_state("ready")
 

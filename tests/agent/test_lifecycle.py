@@ -389,8 +389,8 @@ def test_a_forked_child_has_no_agent_and_keeps_no_socket(
         "    os._exit(0)\n"
         "os.close(w)"
     )
-    found, fds, tasks = trainer.do("answer = json.loads(os.read(r, 4096))")
-    assert found == [0, 0, 0, 1] and fds == [] and tasks == 1
+    result, fds, tasks = trainer.do("answer = json.loads(os.read(r, 4096))")
+    assert result == [0, 0, 0, 1] and fds == [] and tasks == 1
     trainer.do("cupti.fake_launch(name('k'), 20, 100, 0, 7)")
     monitor.until(lambda m: m.count(Kind.KERNELS) == 20)
     child = trainer.do("answer = pid")

@@ -43,8 +43,8 @@ def test_a_name_in_an_unloaded_module_is_none_where_reading_is_forbidden_too(
             trainer.do(f"cupti.fake_launch({pointer}, 1, 100, 0, 7)")
         assert monitor.traced()["kernels"] == 3
         names = monitor.names()
-        told = [names.get(one, "") for one in monitor.rows(Kind.KERNELS)["name_id"].tolist()]
-        assert told == ["whole", "half", ""]
+        message = [names.get(one, "") for one in monitor.rows(Kind.KERNELS)["name_id"].tolist()]
+        assert message == ["whole", "half", ""]
         assert trainer.do("answer = ctypes.CDLL(None).fault_hits(b'process_vm_readv')") >= 3
         monitor.until(lambda m: m.losses().get("names") == 1)
     finally:

@@ -124,7 +124,7 @@ def test_bursts_begin_and_end_while_nothing_is_launched(
     if took is not None and trainer.in_hurry:
         assert sorted(took)[-8] < 20, "held for a moment only"
     held_us = [burst["held_us"] for burst in monitor.bursts]
-    assert all(held["on"] > 0 and held["off"] > 0 for held in held_us)
+    assert all(buffered["on"] > 0 and buffered["off"] > 0 for buffered in held_us)
 
 
 @pytest.mark.parametrize("way", ["detach", "gone"])

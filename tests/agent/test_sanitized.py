@@ -47,8 +47,8 @@ def test_a_whole_life_raises_no_alarm(tmp_path: Path, watchdog: str) -> None:
     if gcc is None:
         pytest.skip("no gcc here")
     asked = [gcc, f"-print-file-name={library}"]
-    found = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
-    preload = Path(found.stdout.strip())
+    run = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True)
+    preload = Path(run.stdout.strip())
     if not preload.is_absolute():
         pytest.skip(f"{library} is not installed")
     flags = (f"-fsanitize={watchdog}", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")

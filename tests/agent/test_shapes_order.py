@@ -17,12 +17,12 @@ Connect = Callable[[Trainer], Monitor]
 
 
 def bits_until(trainer: Trainer, bit: int) -> int:
-    found = 0
+    count = 0
     for _ in range(50):
-        found |= trainer.wait_bits(200)
-        if found & bit:
-            return found
-    pytest.fail(f"event {bit} never came, only {found}")
+        count |= trainer.wait_bits(200)
+        if count & bit:
+            return count
+    pytest.fail(f"event {bit} never came, only {count}")
 
 
 def test_shapes_come_with_the_burst_that_was_ordered_before_them(

@@ -63,8 +63,8 @@ def test_copies_memsets_syncs_and_triton_launches_arrive(
     assert copies["size_bytes"].tolist() == [4096, 512]
     assert (copies[0]["src_kind"], copies[0]["dst_kind"], copies[0]["flags"]) == (2, 3, 1)
     assert (copies[1]["src_kind"], copies[1]["dst_kind"]) == (0, 3)
-    told = [(names[c["name_id"]], int(c["call_class"]), int(c["flags"])) for c in calls]
-    assert told == [
+    chosen_calls = [(names[c["name_id"]], int(c["call_class"]), int(c["flags"])) for c in calls]
+    assert chosen_calls == [
         ("cudaMemcpyAsync", CallClass.COPY, 0),
         ("cudaStreamSynchronize", CallClass.SYNC, 0),
         ("cudaEventSynchronize", CallClass.SYNC, 2),
@@ -217,9 +217,9 @@ def test_kernel_names_are_demangled_and_kept_apart_by_content(
     trainer.do("cupti.fake_launch(None, 1, 1000, 0, 7)")
     monitor.traced()
     kernels, names = monitor.rows(Kind.KERNELS), {0: "", **monitor.names()}
-    told = [names[i] for i in kernels["name_id"]]
-    assert told[:4] == ["void kernel<float>(float*, int)"] * 2 + ["_Znonsense"] * 2
-    assert told[4:] == ["x" * 4095, ""]
+    message = [names[i] for i in kernels["name_id"]]
+    assert message[:4] == ["void kernel<float>(float*, int)"] * 2 + ["_Znonsense"] * 2
+    assert message[4:] == ["x" * 4095, ""]
     assert len(set(kernels["name_id"])) == 4
 
 

@@ -391,6 +391,6 @@ def test_without_launch_records_idle_time_is_unknown() -> None:
 
 @pytest.mark.parametrize("n", [0, 3])
 def test_a_handful_of_records_gives_no_verdict(n: int) -> None:
-    found = estimate(window([K(i * 10, i * 10 + 5) for i in range(n)], span=(0, 100))).estimate
-    assert found.regime == "unknown"
-    assert total(found.account) == 100
+    result = estimate(window([K(i * 10, i * 10 + 5) for i in range(n)], span=(0, 100))).estimate
+    assert result.regime == "unknown"
+    assert total(result.account) == 100

@@ -39,15 +39,15 @@ def update(end: int, name: str = "Optimizer.step#Adam.step", length: int = 30 * 
 def test_a_step_lasts_from_update_to_update_and_the_first_is_warm_up() -> None:
     slow = 5 * STEP
     marks = [update(slow * (i > 0) + (i + 1) * STEP - US) for i in range(6)]
-    found = steps_of(loop(6, marks, first=slow))
-    assert (found.source, found.count, found.step_ns) == ("annotations", 5, STEP)
+    result = steps_of(loop(6, marks, first=slow))
+    assert (result.source, result.count, result.step_ns) == ("annotations", 5, STEP)
 
 
 def test_two_optimizers_of_one_class_update_in_one_step() -> None:
     # Of a discriminator and a generator, after a fifth and at the end of each step.
     marks = [update(i * STEP + part) for i in range(6) for part in (80 * US, STEP - US)]
-    found = steps_of(loop(6, marks))
-    assert (found.count, found.step_ns) == (5, STEP)
+    result = steps_of(loop(6, marks))
+    assert (result.count, result.step_ns) == (5, STEP)
 
 
 def test_the_rarest_optimizer_ends_the_step() -> None:
@@ -66,8 +66,8 @@ def test_ranges_of_one_name_that_hold_all_launches_are_the_steps(name: str) -> N
         M(i * STEP + US, i * STEP + 190 * US, MarkClass.ANNOTATION, "## forward ##")
         for i in range(6)
     ]
-    found = steps_of(loop(6, [*ranges, *inner]))
-    assert (found.source, found.count, found.step_ns) == ("annotations", 6, STEP)
+    result = steps_of(loop(6, [*ranges, *inner]))
+    assert (result.source, result.count, result.step_ns) == ("annotations", 6, STEP)
 
 
 def test_the_first_iteration_of_a_run_is_warm_up() -> None:
@@ -77,8 +77,8 @@ def test_the_first_iteration_of_a_run_is_warm_up() -> None:
         M(a, b - US, MarkClass.ANNOTATION, f"iteration {i}")
         for i, (a, b) in enumerate(zip(begun, [*begun[1:], slow + 6 * STEP], strict=True))
     ]
-    found = steps_of(loop(6, ranges, first=slow))
-    assert (found.count, found.step_ns) == (5, STEP)
+    result = steps_of(loop(6, ranges, first=slow))
+    assert (result.count, result.step_ns) == (5, STEP)
 
 
 def test_ranges_that_hold_a_part_of_the_launches_are_no_steps() -> None:
@@ -101,5 +101,5 @@ def test_layers_within_one_range_are_no_steps() -> None:
 
 def test_the_profilers_own_steps_come_first() -> None:
     own = [M(i * STEP, (i + 1) * STEP - US, MarkClass.STEP, "", i) for i in range(6)]
-    found = steps_of(loop(6, [*own, *(update((i + 1) * STEP // 2) for i in range(12))]))
-    assert (found.count, found.confidence) == (6, 1.0)
+    result = steps_of(loop(6, [*own, *(update((i + 1) * STEP // 2) for i in range(12))]))
+    assert (result.count, result.confidence) == (6, 1.0)

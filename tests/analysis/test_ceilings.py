@@ -61,10 +61,10 @@ def test_a_throttled_clock_moves_the_decision_and_not_what_is_shown() -> None:
 
 
 def test_a_clock_read_while_idle_is_no_denominator() -> None:
-    found = ceilings_for(H200)
-    assert found is not None
-    assert found.clock_ratio(210e6) == 0.3
-    assert found.clock_ratio(None) == 1.0
+    ceilings = ceilings_for(H200)
+    assert ceilings is not None
+    assert ceilings.clock_ratio(210e6) == 0.3
+    assert ceilings.clock_ratio(None) == 1.0
 
 
 def test_what_waits_inside_for_its_predecessor_does_not_count_as_work() -> None:
@@ -97,27 +97,30 @@ def test_a_calibration_says_what_is_attainable_and_leaves_the_datasheet() -> Non
     plain = ceilings_for(H200)
     keep(MADE)
     forget()
-    found = ceilings_for(H200)
-    assert plain is not None and found is not None
-    assert found.flop_per_s == plain.flop_per_s
-    assert found.attainable_compute == pytest.approx(7.9e14 / plain.flop_per_s["bf16"])
-    assert found.attainable_memory == pytest.approx(4.3 / 4.8, rel=0.01)
-    assert "measured" in found.source
+    ceilings = ceilings_for(H200)
+    assert plain is not None and ceilings is not None
+    assert ceilings.flop_per_s == plain.flop_per_s
+    assert ceilings.attainable_compute == pytest.approx(7.9e14 / plain.flop_per_s["bf16"])
+    assert ceilings.attainable_memory == pytest.approx(4.3 / 4.8, rel=0.01)
+    assert "measured" in ceilings.source
 
 
 def test_an_implausible_calibration_changes_nothing() -> None:
     keep(replace(MADE, bytes_per_s=1e11, flop_per_s={"bf16": 1e12}))
     forget()
-    found = ceilings_for(H200)
-    assert found is not None and (found.attainable_memory, found.compute_attained) == (0.9, None)
+    ceilings = ceilings_for(H200)
+    assert ceilings is not None and (ceilings.attainable_memory, ceilings.compute_attained) == (
+        0.9,
+        None,
+    )
 
 
 def test_a_part_nobody_knows_gets_its_ceilings_from_its_calibration() -> None:
     keep(replace(MADE, name="Mystery 9000", uuid=None))
     forget()
-    found = ceilings_for(Device(0, "Mystery 9000"))
-    assert found is not None and found.confidence == "measured"
-    assert found.bytes_per_s == pytest.approx(4.3e12 / 0.9)
+    ceilings = ceilings_for(Device(0, "Mystery 9000"))
+    assert ceilings is not None and ceilings.confidence == "measured"
+    assert ceilings.bytes_per_s == pytest.approx(4.3e12 / 0.9)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "brrrtop.calibration/1", "gpus": [{}]}'])
@@ -151,8 +154,8 @@ def test_the_verb_measures_keeps_and_tells(
     monkeypatch.setattr(verb, "check_idle", lambda gpu: "GPU-22aa")
     python = interpreter(tmp_path, json.dumps(document))
     assert verb.run(Options(python=python)) == 0
-    said = capsys.readouterr().out
-    assert "4.30 TB/s" in said and "of the datasheet" in said
+    text = capsys.readouterr().out
+    assert "4.30 TB/s" in text and "of the datasheet" in text
     assert calibration_of(H200) is not None
 
 

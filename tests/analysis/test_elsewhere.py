@@ -104,11 +104,11 @@ def test_a_run_keeps_its_regime_in_other_words(
             (run.window, judged),
             (without_shapes(run.window), estimate(without_shapes(run.window))),
         ):
-            found = estimate(change(window)).estimate
+            result = estimate(change(window)).estimate
             before = known.estimate
             about_to_tip = before.confidence < 0.55
-            assert found.regime is before.regime or about_to_tip, run.name
-            assert found.split.compute == pytest.approx(before.split.compute, abs=0.06), run.name
+            assert result.regime is before.regime or about_to_tip, run.name
+            assert result.split.compute == pytest.approx(before.split.compute, abs=0.06), run.name
 
 
 def slower(judged: Analysis, device: Device) -> Window:
@@ -155,7 +155,7 @@ def test_a_clear_regime_stays_one_on_a_part_that_slows_all_alike(
         if before.regime.value != run.built:
             continue  # as counted and not as built: it turns with less
         asked += 1
-        found = estimate(on_ampere(slower(judged, device))).estimate
+        result = estimate(on_ampere(slower(judged, device))).estimate
         wrong = {Regime.COMPUTE, Regime.MEMORY} - {before.regime}
-        assert found.regime not in wrong or found.confidence < CLEAR, (run.name, found.split)
+        assert result.regime not in wrong or result.confidence < CLEAR, (run.name, result.split)
     assert asked >= 8

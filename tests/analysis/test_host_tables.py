@@ -74,8 +74,8 @@ def test_device_time_of_ops_is_that_of_the_kernels_that_name_them(name: str) -> 
     truth: Counter[str] = Counter()
     for one in on_the_device(name):
         truth[ops[one["args"]["External id"]]] += ns(one["dur"])
-    found = {row.name: row.device_self_ns for row in tables(name).ops if row.device_self_ns}
-    assert found == dict(truth)
+    result = {row.name: row.device_self_ns for row in tables(name).ops if row.device_self_ns}
+    assert result == dict(truth)
     assert tables(name).unattributed_ns == 0
 
 
@@ -93,9 +93,9 @@ def test_host_time_of_an_op_is_its_own_without_what_it_calls() -> None:
 
 
 def test_shapes_part_an_op_and_add_up_to_it() -> None:
-    found = tables("stacks")
-    mm = next(row for row in found.ops if row.name == "aten::mm")
-    parts = [row for row in found.op_shapes if row.name == "aten::mm"]
+    result = tables("stacks")
+    mm = next(row for row in result.ops if row.name == "aten::mm")
+    parts = [row for row in result.op_shapes if row.name == "aten::mm"]
     assert len(parts) > 5 and all(row.shapes and row.shapes.startswith("[[") for row in parts)
     assert sum(row.device_self_ns for row in parts) == mm.device_self_ns
     assert sum(row.count for row in parts) == mm.count
@@ -239,13 +239,13 @@ def test_ranges_are_grouped_and_parted_into_prefill_and_decode() -> None:
 
 
 def test_a_live_run_has_the_ops_of_the_step_that_was_recorded_with_shapes() -> None:
-    found = analyzed(RECORDED / "shapes" / "gpt_bf16.brrr").tables
-    assert found.ops_of_one_step and found.op_shapes
-    product = found.ops[0]
+    result = analyzed(RECORDED / "shapes" / "gpt_bf16.brrr").tables
+    assert result.ops_of_one_step and result.op_shapes
+    product = result.ops[0]
     assert product.name == "aten::mm" and product.device_self_ns > 10e6
     assert product.launches >= product.count
-    whole = sum(row.device_self_ns for row in found.ops)
-    assert found.unattributed_ns is not None and found.unattributed_ns < 0.1 * whole
+    whole = sum(row.device_self_ns for row in result.ops)
+    assert result.unattributed_ns is not None and result.unattributed_ns < 0.1 * whole
 
 
 def test_the_report_shows_them_and_json_has_null_for_what_was_not_recorded() -> None:

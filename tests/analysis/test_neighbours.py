@@ -11,19 +11,19 @@ from tests.analysis.build import ADD, GEMM, NCCL, K, window
 def test_neighbours_are_those_of_the_same_stream_in_order() -> None:
     kernels = [K(i * 10, i * 10 + 9, GEMM if i % 3 == 1 else ADD) for i in range(9)]
     kernels += [K(i * 10 + 5, i * 10 + 9, NCCL, stream=20) for i in range(9)]
-    found = find_neighbours(window(kernels), [GEMM, NCCL], Steps())
-    gemm = found[GEMM]
+    neighbours = find_neighbours(window(kernels), [GEMM, NCCL], Steps())
+    gemm = neighbours[GEMM]
     assert gemm.names[gemm.at] == GEMM
     assert gemm.names == tuple(k.name for k in kernels[: 2 * BESIDE + 1])
-    assert set(found[NCCL].names) == {NCCL}
+    assert set(neighbours[NCCL].names) == {NCCL}
     assert gemm.step_place is None
 
 
 def test_at_the_edge_of_the_window_there_are_fewer() -> None:
-    found = find_neighbours(window([K(0, 9), K(10, 19, ADD)]), [GEMM, ADD], Steps())
-    assert found[GEMM].names == (GEMM, ADD)
-    assert found[GEMM].at == 0
-    assert found[ADD].at == 1
+    neighbours = find_neighbours(window([K(0, 9), K(10, 19, ADD)]), [GEMM, ADD], Steps())
+    assert neighbours[GEMM].names == (GEMM, ADD)
+    assert neighbours[GEMM].at == 0
+    assert neighbours[ADD].at == 1
 
 
 def test_the_place_is_the_middle_one_over_all_steps() -> None:

@@ -122,12 +122,12 @@ def test_attention_counts_both_products_and_halves_them_when_causal() -> None:
     ],
 )
 def test_only_the_mask_says_whether_attention_is_causal(
-    name: str, said: tuple[str, ...], causal: bool
+    name: str, texts: tuple[str, ...], causal: bool
 ) -> None:
     heads_first = (2, 4, 128, 64)
     inner = name.startswith(("_flash", "_efficient"))
     shape = (2, 128, 4, 64) if inner else heads_first
-    work = work_of(op(f"aten::{name}", *(shape,) * 3, concrete=said))
+    work = work_of(op(f"aten::{name}", *(shape,) * 3, concrete=texts))
     assert work is not None
     assert work.flop == 4 * 2 * 4 * 128 * 128 * 64 * (0.5 if causal else 1.0)
 
@@ -234,10 +234,12 @@ def test_the_formula_agrees_with_every_confident_row_of_the_table() -> None:
             capability=row.capability,
             sm_clock_max_hz=row.tensor_clock_hz,
         )
-        found = by_formula(device)
-        if found is None or "fp16" not in row.flop_per_s:
+        ceilings = by_formula(device)
+        if ceilings is None or "fp16" not in row.flop_per_s:
             continue
-        assert found.flop_per_s["fp16"] == pytest.approx(row.flop_per_s["fp16"], rel=0.03), row.part
+        assert ceilings.flop_per_s["fp16"] == pytest.approx(row.flop_per_s["fp16"], rel=0.03), (
+            row.part
+        )
 
 
 @pytest.mark.parametrize(
@@ -249,9 +251,9 @@ def test_the_formula_agrees_with_every_confident_row_of_the_table() -> None:
     ],
 )  # fmt: skip
 def test_real_device_names_find_their_part(name: str, part: str) -> None:
-    found = ceilings_for(Device(0, name))
-    assert found is not None
-    assert found.part == part
+    ceilings = ceilings_for(Device(0, name))
+    assert ceilings is not None
+    assert ceilings.part == part
 
 
 def test_a_precision_without_units_is_measured_against_those_that_do_it() -> None:
@@ -266,8 +268,8 @@ def test_a_precision_without_units_is_measured_against_those_that_do_it() -> Non
 
 def test_a_gpu_with_the_sms_of_another_has_its_formula() -> None:
     spark = Device(0, "NVIDIA GB10", sm_count=48, capability=(12, 1), sm_clock_max_hz=2.4e9)
-    found = ceilings_for(spark)
-    assert found is not None and found.flop_per_s["fp4"] == pytest.approx(48 * 4096 * 2.4e9)
+    ceilings = ceilings_for(spark)
+    assert ceilings is not None and ceilings.flop_per_s["fp4"] == pytest.approx(48 * 4096 * 2.4e9)
 
 
 @pytest.mark.parametrize(
@@ -305,10 +307,10 @@ A100_SLICE = Device(
     ],
 )
 def test_a_mig_instance_has_its_part_of_the_gpu(device: Device) -> None:
-    found = ceilings_for(device)
-    assert found is not None and found.bytes_per_s is not None
-    assert found.flop_per_s["bf16"] == pytest.approx(312e12 * 14 / 108)
-    assert found.bytes_per_s == pytest.approx(2039e9 / 8)
+    ceilings = ceilings_for(device)
+    assert ceilings is not None and ceilings.bytes_per_s is not None
+    assert ceilings.flop_per_s["bf16"] == pytest.approx(312e12 * 14 / 108)
+    assert ceilings.bytes_per_s == pytest.approx(2039e9 / 8)
 
 
 def test_a_mig_instance_of_a_gpu_nobody_knows_has_no_bandwidth() -> None:
@@ -316,8 +318,8 @@ def test_a_mig_instance_of_a_gpu_nobody_knows_has_no_bandwidth() -> None:
         0, "Mystery", sm_count=14, capability=(9, 0), sm_clock_max_hz=1.8e9, mig=True,
         memory_clock_max_hz=2.6e9, bus_width_bits=5120,
     )  # fmt: skip
-    found = ceilings_for(device)
-    assert found is not None and found.bytes_per_s is None
+    ceilings = ceilings_for(device)
+    assert ceilings is not None and ceilings.bytes_per_s is None
 
 
 def test_gates_of_a_generated_kernel_multiply_two_parts_of_a_split() -> None:

@@ -39,11 +39,11 @@ def windows(path: Path) -> list[Window]:
     return [timeline.window(span, device) for device in timeline.active_devices(span)]
 
 
-def check(found: Estimate, known: Ceilings | None) -> None:
+def check(result: Estimate, known: Ceilings | None) -> None:
     """Every row against its device's datasheet; against the whole table's where that is not known."""
     parts = [known] if known else [part for _, part in table()]
     bandwidth = max(part.bytes_per_s or 0.0 for part in parts)
-    for row in found.kernels:
+    for row in result.kernels:
         wanted = [row.precision] if row.precision else list(PRECISIONS)
         rates = [part.rate(p, cores) for part in parts for p in wanted for cores in (True, False)]
         peak = max((rate for rate in rates if rate), default=0.0)
@@ -80,8 +80,8 @@ def test_a_convolution_of_unknown_stride_has_no_known_flops() -> None:
     shapes = ((32, 1024, 14, 14), (2048, 1024, 1, 1))
     call = OpSignature("aten::cudnn_convolution", shapes, ("float", "float"))
     assert work_of(call) is None
-    told = work_of(replace(call, out=(32, 2048, 7, 7)))
-    assert told is not None and told.flop == 2 * 32 * 2048 * 49 * 1024
+    work = work_of(replace(call, out=(32, 2048, 7, 7)))
+    assert work is not None and work.flop == 2 * 32 * 2048 * 49 * 1024
 
 
 def test_recordings_do_have_rates() -> None:

@@ -41,12 +41,12 @@ def test_a_verdict_agrees_with_the_split(
 ) -> None:
     booked = account(compute, memory, small, idle, unknown)
     doubts = {Side.COMPUTE: a, Side.MEMORY: b, Side.UNDERFILLED: c}
-    found, split = judge(booked, doubts), split_of(booked)
-    assert 0.0 <= found.confidence < 1.0
-    if found.regime in (Regime.COMPUTE, Regime.MEMORY, Regime.OVERHEAD):
+    result, split = judge(booked, doubts), split_of(booked)
+    assert 0.0 <= result.confidence < 1.0
+    if result.regime in (Regime.COMPUTE, Regime.MEMORY, Regime.OVERHEAD):
         first = max((Regime.COMPUTE, Regime.MEMORY, Regime.OVERHEAD), key=lambda r: getattr(split, r.value))  # fmt: skip
-        assert found.regime is first
-        assert found.confidence >= regimes.FLOOR
+        assert result.regime is first
+        assert result.confidence >= regimes.FLOOR
 
 
 @given(PARTS, PARTS, PARTS, PARTS, PARTS, CERTAIN, CERTAIN, CERTAIN,
@@ -87,8 +87,8 @@ def test_a_verdict_is_a_toss_where_it_is_about_to_tip() -> None:
 
 
 def test_much_unknown_time_leaves_no_verdict() -> None:
-    found = judge(account(600, 0, 0, 0, 400), {})
-    assert (found.regime, found.runner_up) == (Regime.UNKNOWN, Regime.COMPUTE)
+    result = judge(account(600, 0, 0, 0, 400), {})
+    assert (result.regime, result.runner_up) == (Regime.UNKNOWN, Regime.COMPUTE)
 
 
 @pytest.mark.parametrize("names", [(GEMM,), (GEMM, ADD), (ADD,), (ADD, "_mine"), (NCCL, GEMM), (H2D, ADD)])  # fmt: skip

@@ -69,13 +69,13 @@ def expected(size: int) -> dict[str, Rates]:
 def test_rates_of_short_kernels_come_out_within_their_errors() -> None:
     truth = {GEMM: 0.85, OTHER: 0.4, ADD: 0.0}, {GEMM: 0.2, OTHER: 0.3, ADD: 0.9}
     w = with_samples(mixed((GEMM, OTHER, ADD)), *truth)
-    found = measured(w, w.activities.name_ids, expected(len(w.names)))
-    assert found is not None and set(found) == {"tensor", "dram"}
+    result = measured(w, w.activities.name_ids, expected(len(w.names)))
+    assert result is not None and set(result) == {"tensor", "dram"}
     for column, rates in zip(("tensor", "dram"), truth, strict=True):
         for name, rate in rates.items():
             at = w.names.index(name)
-            assert found[column].rates[at] == pytest.approx(rate, abs=0.02)
-            assert found[column].errors[at] < 0.02
+            assert result[column].rates[at] == pytest.approx(rate, abs=0.02)
+            assert result[column].errors[at] < 0.02
 
 
 def test_kernels_that_never_part_are_not_told_apart() -> None:
@@ -90,23 +90,23 @@ def test_kernels_that_never_part_are_not_told_apart() -> None:
         for part, name in enumerate((GEMM, ADD))
     ]
     w = with_samples(window(pairs), {GEMM: 0.9, ADD: 0.0}, {GEMM: 0.1, ADD: 0.9})
-    found = measured(w, w.activities.name_ids, expected(len(w.names)))
-    assert found is not None
+    result = measured(w, w.activities.name_ids, expected(len(w.names)))
+    assert result is not None
     gemm, add = w.names.index(GEMM), w.names.index(ADD)
-    assert min(found["tensor"].errors[[gemm, add]]) > 0.15
-    assert found["tensor"].rates[[gemm, add]].sum() == pytest.approx(0.9, abs=0.05)
+    assert min(result["tensor"].errors[[gemm, add]]) > 0.15
+    assert result["tensor"].rates[[gemm, add]].sum() == pytest.approx(0.9, abs=0.05)
 
 
 def test_two_products_of_one_family_are_told_apart_and_labelled_as_measured() -> None:
     w = with_samples(
         mixed((GEMM, OTHER), blocks=4000), {GEMM: 0.92, OTHER: 0.08}, {GEMM: 0.15, OTHER: 0.9}
     )
-    found = estimate(w).estimate
-    assert {row.name: row.side for row in found.kernels} == {
+    result = estimate(w).estimate
+    assert {row.name: row.side for row in result.kernels} == {
         GEMM: Side.COMPUTE, OTHER: Side.MEMORY,
     }  # fmt: skip
-    assert {row.evidence for row in found.kernels} == {"L3"}
-    roofs = {row.name: row.roof_share for row in found.kernels}
+    assert {row.evidence for row in result.kernels} == {"L3"}
+    roofs = {row.name: row.roof_share for row in result.kernels}
     assert roofs[GEMM] == pytest.approx(0.92, abs=0.03)
     assert roofs[OTHER] == pytest.approx(0.9, abs=0.03)
 
@@ -133,16 +133,16 @@ def test_what_moves_elements_stays_memory_and_shows_what_was_measured() -> None:
 def test_rates_stay_within_their_bounds() -> None:
     shares = np.random.default_rng(2).dirichlet(np.ones(4), 40)
     for readings in (np.zeros(40), np.ones(40) * 3):
-        found = solve(shares, readings, Rates(np.full(4, 0.5), np.full(4, 0.5)), 0.03)
-        assert ((found.rates >= 0) & (found.rates <= 1)).all()
+        rates = solve(shares, readings, Rates(np.full(4, 0.5), np.full(4, 0.5)), 0.03)
+        assert ((rates.rates >= 0) & (rates.rates <= 1)).all()
 
 
 @pytest.mark.parametrize("error_ns", [float("nan"), 100.0 * US])
 def test_samples_that_are_not_well_placed_change_nothing(error_ns: float) -> None:
     w = mixed((GEMM, OTHER), blocks=4000)
     seen = with_samples(w, {GEMM: 0.05}, {GEMM: 0.9}, error_ns=error_ns)
-    found, plain = estimate(seen).estimate, estimate(w).estimate
-    assert (found.kernels, found.account) == (plain.kernels, plain.account)
+    result, plain = estimate(seen).estimate, estimate(w).estimate
+    assert (result.kernels, result.account) == (plain.kernels, plain.account)
 
 
 def test_samples_outside_of_traced_spans_are_not_used() -> None:
@@ -155,10 +155,10 @@ def test_a_regime_that_names_had_wrong_is_put_right() -> None:
     w = mixed((GEMM, OTHER), blocks=132)
     seen = with_samples(w, {GEMM: 0.1, OTHER: 0.1}, {GEMM: 0.9, OTHER: 0.85})
     assert estimate(w).estimate.regime is Regime.COMPUTE
-    found = estimate(seen).estimate
-    assert found.regime is Regime.MEMORY
+    result = estimate(seen).estimate
+    assert result.regime is Regime.MEMORY
     # With the products counted as compute by their names, memory could not be this sure.
-    assert found.confidence > 0.8
+    assert result.confidence > 0.8
     half = with_samples(w, {GEMM: 0.9, OTHER: 0.1}, {GEMM: 0.2, OTHER: 0.9})
     mixed_one = estimate(half).estimate
     assert mixed_one.regime is Regime.MIXED or mixed_one.confidence < 0.7

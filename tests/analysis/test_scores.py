@@ -24,25 +24,25 @@ def sequence(*names: str, streams: int = 1) -> Window:
     return window(kernels)
 
 
-def found(*names: str) -> list[int]:
+def products_of(*names: str) -> list[int]:
     attention = written_attention(sequence(*names))
     return [] if attention is None else sorted(attention.products.tolist())
 
 
 def test_the_products_on_both_sides_of_a_softmax_are_attention() -> None:
-    assert found(GEMM, NORM, GEMM, ADD, SOFTMAX, ADD, GEMM, NORM, GEMM) == [2, 6]
+    assert products_of(GEMM, NORM, GEMM, ADD, SOFTMAX, ADD, GEMM, NORM, GEMM) == [2, 6]
 
 
 def test_backward_has_two_on_either_side() -> None:
-    assert found(NORM, GEMM, GEMM, BACK, ADD, GEMM, GEMM, NORM) == [1, 2, 5, 6]
+    assert products_of(NORM, GEMM, GEMM, BACK, ADD, GEMM, GEMM, NORM) == [1, 2, 5, 6]
 
 
 def test_a_loss_is_no_attention() -> None:
-    assert found(GEMM, LOSS, GEMM) == []
+    assert products_of(GEMM, LOSS, GEMM) == []
 
 
 def test_a_router_is_no_attention() -> None:
-    assert found(GEMM, SOFTMAX, TOPK, GEMM) == []
+    assert products_of(GEMM, SOFTMAX, TOPK, GEMM) == []
 
 
 def test_without_a_softmax_there_is_nothing_to_look_for() -> None:

@@ -54,11 +54,11 @@ def test_what_moves_elements_is_memory_at_whatever_share_of_the_bandwidth(
     megabytes = 500
     op = OpSignature("aten::add", ((megabytes * 1_000_000 // 8,),), ("float",))
     duration = round(megabytes * 1e6 / (reached * 4.8e12) * 1e9)
-    for found in (
+    for result in (
         judged(family.example, 60_000, duration, op=op), judged(family.example, 60_000, duration)
     ):  # fmt: skip
-        assert found.side is Side.MEMORY
-        assert found.certainty == roofline.BY_FAMILY or found.blocks == 0
+        assert result.side is Side.MEMORY
+        assert result.certainty == roofline.BY_FAMILY or result.blocks == 0
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,11 @@ def test_products_are_told_by_their_shapes_and_the_ridge(
     inner: tuple[int, int, int], side: Side
 ) -> None:
     name = AMPERE if side is Side.COMPUTE else AMPERE.replace("128x128", "64x32")
-    found = judged(name, 4096, 1_000_000, 256, product(*inner))
-    assert (found.side, found.level) == (side, SHAPES)
-    assert found.certainty == roofline.BY_SHAPES
-    assert share_of_roof(found) == (
-        found.compute_share_of_roof if side is Side.COMPUTE else found.memory_share_of_roof
+    result = judged(name, 4096, 1_000_000, 256, product(*inner))
+    assert (result.side, result.level) == (side, SHAPES)
+    assert result.certainty == roofline.BY_SHAPES
+    assert share_of_roof(result) == (
+        result.compute_share_of_roof if side is Side.COMPUTE else result.memory_share_of_roof
     )
 
 
@@ -120,10 +120,10 @@ def test_a_grid_that_is_not_a_block_a_tile_bounds_nothing() -> None:
 def test_a_product_smaller_than_its_tile_works_out_the_whole_tile() -> None:
     batch = 65536
     small = OpSignature("aten::bmm", ((batch, 7, 64), (batch, 64, 7)), ("float", "float"))
-    found = judged(SMALL_TILE, batch, 250_000, 64, small)
-    assert found.level == SHAPES
-    assert found.compute_share_of_roof is not None and found.compute_share_of_roof < 0.05
-    assert found.side is Side.COMPUTE
+    result = judged(SMALL_TILE, batch, 250_000, 64, small)
+    assert result.level == SHAPES
+    assert result.compute_share_of_roof is not None and result.compute_share_of_roof < 0.05
+    assert result.side is Side.COMPUTE
     # With nothing padded, as many bytes for a product are below the ridge.
     plain = OpSignature("aten::bmm", ((batch, 32, 7), (batch, 7, 32)), ("float", "float"))
     assert judged(SMALL_TILE, batch, 250_000, 64, plain).side is Side.MEMORY
@@ -135,9 +135,11 @@ def test_tensor_cores_fill_up_the_three_channels_of_an_image() -> None:
         "aten::cudnn_convolution", ((128, 3, 224, 224), (64, 3, 7, 7)), (HALF,) * 2,
         ("", "", "[3, 3]", "[2, 2]", "[1, 1]", "1"),
     )  # fmt: skip
-    found = judged(stem, 6272, 390_000, 128, op)
-    assert found.side is Side.COMPUTE  # 54 to 67 % of the tensor cores' cycles beside 8 % of DRAM's
-    assert found.channels == 3
+    result = judged(stem, 6272, 390_000, 128, op)
+    assert (
+        result.side is Side.COMPUTE
+    )  # 54 to 67 % of the tensor cores' cycles beside 8 % of DRAM's
+    assert result.channels == 3
     wide = replace(op, dims=((128, 8, 224, 224), (8, 8, 1, 1)))
     assert judged(stem, 6272, 390_000, 128, wide).side is Side.MEMORY
 
@@ -150,9 +152,9 @@ def test_a_depthwise_convolution_is_below_every_ridge(op: OpSignature | None) ->
 
 
 def test_a_product_whose_rows_fill_a_sixteenth_of_the_tile_still_waits_for_its_weights() -> None:
-    found = judged(GEMM, 132, 120_000, op=product(8, 16384, 16384))
-    assert found.memory_share_of_roof is not None and found.memory_share_of_roof > 0.9
-    assert found.side is Side.MEMORY
+    result = judged(GEMM, 132, 120_000, op=product(8, 16384, 16384))
+    assert result.memory_share_of_roof is not None and result.memory_share_of_roof > 0.9
+    assert result.side is Side.MEMORY
 
 
 def test_attention_is_told_by_its_sequence() -> None:
@@ -212,9 +214,9 @@ def test_a_fused_optimizer_shows_its_share_of_the_bandwidth_without_shapes() -> 
         "void at::native::multi_tensor_apply_kernel<at::native::FusedOptimizerTensorListMetadata<4>,"
         " at::native::FusedAdamMathFunctor<float, 4, (at::native::ADAM_MODE)1, false>>"
     )
-    found = judged(name, 320, 166_000, 512)
-    assert found.memory_share_of_roof == pytest.approx(0.74, abs=0.01)  # 0.72 counted
-    assert EVIDENCE[found.level] == "L1.5"
+    result = judged(name, 320, 166_000, 512)
+    assert result.memory_share_of_roof == pytest.approx(0.74, abs=0.01)  # 0.72 counted
+    assert EVIDENCE[result.level] == "L1.5"
     # Blocks for tensors of a few elements each cannot have moved a whole share of theirs.
     tiny = judged(name, 320, 2_000, 512)
     assert tiny.memory_share_of_roof is None and EVIDENCE[tiny.level] == "L1"
@@ -232,8 +234,8 @@ def test_without_registers_nobody_says_that_a_grid_of_a_block_an_sm_is_too_small
 
 
 def test_a_kernel_of_no_known_name_is_unknown_unless_it_is_a_matter_of_launches() -> None:
-    found = judged("_mine", 4000, 100_000)
-    assert (found.side, found.certainty, EVIDENCE[found.level]) == (Side.UNKNOWN, 0.0, "L0")
+    result = judged("_mine", 4000, 100_000)
+    assert (result.side, result.certainty, EVIDENCE[result.level]) == (Side.UNKNOWN, 0.0, "L0")
     assert judged("_mine", 4, 3_000).side is Side.UNDERFILLED
 
 
@@ -251,8 +253,8 @@ def test_sums_of_a_normalisation_are_not_charged_with_its_output() -> None:
     shape = (32, 128, 64, 64)
     op = OpSignature("aten::native_group_norm", (shape, (128,), (128,)), ("float",) * 3)
     name = "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long, float, float const*)"
-    found = judged(name, 512, 60_000, 512, op=op)
-    assert found.size_bytes == pytest.approx(4 * 32 * 128 * 64 * 64, rel=0.001)
+    result = judged(name, 512, 60_000, 512, op=op)
+    assert result.size_bytes == pytest.approx(4 * 32 * 128 * 64 * 64, rel=0.001)
 
 
 def test_vectorised_kernels_of_an_older_torch_work_through_half_as_many_elements() -> None:
@@ -274,9 +276,9 @@ def test_vectorised_kernels_of_an_older_torch_work_through_half_as_many_elements
 @pytest.mark.parametrize("batch", [0, -3])
 def test_a_product_of_a_size_that_no_tensor_has_is_judged_by_its_name(batch: int) -> None:
     odd = OpSignature("aten::mm", ((batch, 64), (64, 128)), ("float", "float"))
-    found = judged(SMALL_TILE, 1024, 250_000, 64, odd)
-    assert found.flop is None
-    assert found.side is judged(SMALL_TILE, 1024, 250_000, 64).side
+    result = judged(SMALL_TILE, 1024, 250_000, 64, odd)
+    assert result.flop is None
+    assert result.side is judged(SMALL_TILE, 1024, 250_000, 64).side
 
 
 @pytest.mark.parametrize(
@@ -298,6 +300,6 @@ def test_what_has_no_share_of_a_roof_says_why(group: Group, says: str) -> None:
 
 
 def test_without_ceilings_no_kernel_has_a_share_of_them() -> None:
-    found = judged(GEMM, 4000, 300_000, op=product(4096, 4096, 4096), device=Device(0))
-    assert share_of_roof(found) is None
-    assert why_no_share(found, None) == "no ceilings are known for this GPU"
+    result = judged(GEMM, 4000, 300_000, op=product(4096, 4096, 4096), device=Device(0))
+    assert share_of_roof(result) is None
+    assert why_no_share(result, None) == "no ceilings are known for this GPU"

@@ -126,11 +126,13 @@ def test_stopped_kernels_show_their_own_pace() -> None:
 
 @pytest.mark.parametrize("count", [0.0, None])
 def test_nobody_counted_or_none_there_is_no_neighbour(count: float | None) -> None:
-    found = recorded("two")
-    counted = found.gauges.metrics == Metric.FOREIGN_PROCESS_COUNT
-    values = np.where(counted, 0.0, found.gauges.values)
-    gauges = found.gauges.take(~counted) if count is None else replace(found.gauges, values=values)
-    judged = estimate(replace(found, gauges=gauges))
+    result = recorded("two")
+    counted = result.gauges.metrics == Metric.FOREIGN_PROCESS_COUNT
+    values = np.where(counted, 0.0, result.gauges.values)
+    gauges = (
+        result.gauges.take(~counted) if count is None else replace(result.gauges, values=values)
+    )
+    judged = estimate(replace(result, gauges=gauges))
     assert judged.window.turns is None
     assert judged.estimate.account.idle_ns["other_process"] == 0
 
@@ -173,8 +175,8 @@ def test_the_count_before_a_burst_holds_in_it_for_a_while() -> None:
         timeline.window(Span(last + late, last + late + 1), 0).gauges
         for late in (0, COUNT_HOLDS_NS + 1)
     ]
-    held, forgotten = ((one.metrics == Metric.FOREIGN_PROCESS_COUNT).sum() for one in counts)
-    assert (held, forgotten) == (1, 0)
+    buffered, forgotten = ((one.metrics == Metric.FOREIGN_PROCESS_COUNT).sum() for one in counts)
+    assert (buffered, forgotten) == (1, 0)
 
 
 def test_every_turn_is_booked_and_nothing_else_is() -> None:

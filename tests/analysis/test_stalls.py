@@ -52,10 +52,10 @@ def test_a_script_without_a_meter_gets_one(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert done.returncode == 0, done.stderr
     (tmp_path / "item_sync.meter.json").write_text(done.stdout)
-    found = json.loads(done.stdout)
-    assert (found["steps"], found["reads_per_step"]) == (20, 3)
+    loads = json.loads(done.stdout)
+    assert (loads["steps"], loads["reads_per_step"]) == (20, 3)
     share = stalls.meters([tmp_path])["item_sync"]
-    assert share == found["meters_ms_per_step"]["read_back"] / found["step_ms"]
+    assert share == loads["meters_ms_per_step"]["read_back"] / loads["step_ms"]
     assert 0 < share < 1
     assert done.stderr.count("loss") == 40, "its own words go to stderr"
 

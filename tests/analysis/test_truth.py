@@ -31,17 +31,17 @@ def counted(request: pytest.FixtureRequest) -> list[Score]:
     folder = FOLDERS[request.param]
     if not folder.is_dir():
         pytest.skip("BRRRTOP_TRACES names no traces")
-    found = list(scores(folder))
-    assert sum(one.coverage >= LEAST_TOLD for one in found) >= 4
-    return found
+    result = list(scores(folder))
+    assert sum(one.coverage >= LEAST_TOLD for one in result) >= 4
+    return result
 
 
 def test_the_split_is_that_of_the_counters(counted: list[Score]) -> None:
-    told = [one for one in counted if one.coverage >= LEAST_TOLD]
-    for one in told:
+    chosen_counted = [one for one in counted if one.coverage >= LEAST_TOLD]
+    for one in chosen_counted:
         most = MISSED.get(one.name, 5.0 if one.coverage >= 0.95 else 10.0)
         assert one.error <= most, (one.name, one.ours, one.truth)
-    assert sorted(one.error for one in told)[len(told) // 2] <= 1.0
+    assert sorted(one.error for one in chosen_counted)[len(chosen_counted) // 2] <= 1.0
 
 
 def test_no_time_of_families_that_move_elements_is_called_compute(counted: list[Score]) -> None:
@@ -50,8 +50,8 @@ def test_no_time_of_families_that_move_elements_is_called_compute(counted: list[
 
 def test_verdict_bar_and_rows_agree(counted: list[Score]) -> None:
     for one in counted:
-        found = one.judged.estimate
-        shares = {name: getattr(found.split, name) for name in ("compute", "memory", "overhead")}
-        if found.regime.value in shares:
-            assert found.regime.value == max(shares, key=lambda name: shares[name]), one.name
-        assert all((row.roof_share is None) == bool(row.roof_share_why) for row in found.kernels)
+        result = one.judged.estimate
+        shares = {name: getattr(result.split, name) for name in ("compute", "memory", "overhead")}
+        if result.regime.value in shares:
+            assert result.regime.value == max(shares, key=lambda name: shares[name]), one.name
+        assert all((row.roof_share is None) == bool(row.roof_share_why) for row in result.kernels)

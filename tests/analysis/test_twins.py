@@ -29,9 +29,9 @@ def mm(at: int, correlation: int, us: float, size: int | None = 4096) -> list[di
 
 def row_of(folder: Path, *parts: list[dict[str, Any]]) -> KernelRow:
     events = [event for part in parts for event in part]
-    found = analyze(KinetoSource(written(folder, text_of(events)))).estimate
-    assert found is not None and len(found.kernels) == 1
-    return found.kernels[0]
+    result = analyze(KinetoSource(written(folder, text_of(events)))).estimate
+    assert result is not None and len(result.kernels) == 1
+    return result.kernels[0]
 
 
 def test_kernels_without_an_op_inherit_that_of_their_twins(tmp_path: Path) -> None:

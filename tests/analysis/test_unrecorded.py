@@ -58,9 +58,9 @@ def test_a_call_that_was_not_recorded_lies_as_far_ahead_as_the_others() -> None:
     assert len(copies) == 20
     assert (w.activities.starts_ns[copies] - starts[copies] == 8 * US).all()
     assert (ends[copies] - starts[copies] <= 5 * US).all()
-    found: Account = booked(w)
-    assert found.idle_ns["unknown"] == 0
-    assert found.idle_ns["launch"] == sum(found.idle_ns.values())
+    account: Account = booked(w)
+    assert account.idle_ns["unknown"] == 0
+    assert account.idle_ns["launch"] == sum(account.idle_ns.values())
 
 
 def test_such_a_call_never_comes_after_the_launch_behind_it() -> None:
@@ -121,9 +121,9 @@ def graph(*nodes: tuple[int, int], called: int = -100) -> Window:
 
 
 def test_a_hole_within_one_graph_launch_is_unknown_and_not_idle() -> None:
-    found = booked(graph((0, 10), (50, 60), (80, 90), (300, 310)))
-    assert found.unrecorded_ns == found.unknown_ns == (40 + 210) * US  # 20 us are no hole
-    assert found.idle_ns["device"] == 20 * US == found.idle_total_ns
+    result = booked(graph((0, 10), (50, 60), (80, 90), (300, 310)))
+    assert result.unrecorded_ns == result.unknown_ns == (40 + 210) * US  # 20 us are no hole
+    assert result.idle_ns["device"] == 20 * US == result.idle_total_ns
 
 
 def test_a_hole_before_the_first_recorded_node_is_unknown() -> None:
@@ -141,8 +141,8 @@ def test_a_hole_that_another_stream_fills_is_no_idle_time() -> None:
 
 def test_the_same_hole_between_plain_launches_is_the_device() -> None:
     kernels = [K(0, 10 * US, corr=1), K(300 * US, 310 * US, corr=2)]
-    found = booked(window(kernels, [C(-90 * US, -80 * US, 1), C(-70 * US, -60 * US, 2)]))
-    assert (found.unrecorded_ns, found.idle_ns["device"]) == (0, 290 * US)
+    result = booked(window(kernels, [C(-90 * US, -80 * US, 1), C(-70 * US, -60 * US, 2)]))
+    assert (result.unrecorded_ns, result.idle_ns["device"]) == (0, 290 * US)
 
 
 def test_a_run_that_is_mostly_unrecorded_gets_the_reason_and_no_verdict() -> None:

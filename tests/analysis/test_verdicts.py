@@ -32,21 +32,21 @@ def stream(
 
 
 def test_long_tensor_core_products_back_to_back_are_compute() -> None:
-    found = estimate(window(*stream(50, 500 * US, 1 * US))).estimate
-    assert found.regime is Regime.COMPUTE
-    assert found.launch.rho == 1.0
+    result = estimate(window(*stream(50, 500 * US, 1 * US))).estimate
+    assert result.regime is Regime.COMPUTE
+    assert result.launch.rho == 1.0
 
 
 def test_streaming_kernels_are_memory() -> None:
-    found = estimate(window(*stream(50, 200 * US, 1 * US, ADD, blocks=131072))).estimate
-    assert found.regime is Regime.MEMORY
-    assert found.kernels[0].side is Side.MEMORY
+    result = estimate(window(*stream(50, 200 * US, 1 * US, ADD, blocks=131072))).estimate
+    assert result.regime is Regime.MEMORY
+    assert result.kernels[0].side is Side.MEMORY
 
 
 def test_tiny_kernels_launched_one_by_one_are_overhead_by_launch() -> None:
-    found = estimate(window(*stream(200, 2 * US, 8 * US, ADD, blocks=2, lead=1 * US))).estimate
-    assert (found.regime, found.cause) == (Regime.OVERHEAD, "launch")
-    assert found.launch.share_under_10us == 1.0
+    result = estimate(window(*stream(200, 2 * US, 8 * US, ADD, blocks=2, lead=1 * US))).estimate
+    assert (result.regime, result.cause) == (Regime.OVERHEAD, "launch")
+    assert result.launch.share_under_10us == 1.0
 
 
 def test_halves_of_each_are_mixed() -> None:
@@ -59,16 +59,16 @@ def test_halves_of_each_are_mixed() -> None:
 
 
 def test_kernels_of_no_known_name_are_unknown_and_said_so() -> None:
-    found = estimate(window(*stream(50, 500 * US, 1 * US, "_my_kernel"))).estimate
-    assert found.regime is Regime.UNKNOWN
-    assert found.split.unknown > 0.9
-    assert (found.runner_up, found.cause) == (None, None)
-    assert found.kernels[0].evidence == "L0"
+    result = estimate(window(*stream(50, 500 * US, 1 * US, "_my_kernel"))).estimate
+    assert result.regime is Regime.UNKNOWN
+    assert result.split.unknown > 0.9
+    assert (result.runner_up, result.cause) == (None, None)
+    assert result.kernels[0].evidence == "L0"
 
 
 def test_a_waiting_collective_is_not_work() -> None:
-    found = estimate(window(*stream(50, 500 * US, 1 * US, NCCL, blocks=24))).estimate
-    assert (found.regime, found.cause) == (Regime.OVERHEAD, "exposed_comm")
+    result = estimate(window(*stream(50, 500 * US, 1 * US, NCCL, blocks=24))).estimate
+    assert (result.regime, result.cause) == (Regime.OVERHEAD, "exposed_comm")
 
 
 def test_a_product_of_eight_rows_is_on_the_memory_side_whatever_its_name() -> None:
@@ -100,8 +100,8 @@ def test_duplicate_correlation_ids_go_to_the_launch_that_came_before() -> None:
 def test_steps_come_from_marks_when_there_are_any() -> None:
     kernels, calls = stream(40, 10 * US, 1 * US)
     marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 110 * US)]
-    found = estimate(window(kernels, calls, marks)).estimate.steps
-    assert (found.count, found.step_ns, found.source) == (3, 110 * US, "marks")
+    result = estimate(window(kernels, calls, marks)).estimate.steps
+    assert (result.count, result.step_ns, result.source) == (3, 110 * US, "marks")
 
 
 @pytest.mark.parametrize(("launches_known", "count"), [(True, 3), (False, 4)])
@@ -119,9 +119,9 @@ def test_a_host_that_runs_ahead_in_a_burst_makes_no_more_steps_than_the_gpu_did(
         calls if launches_known else [], ahead + after, (0, 8_000 * US),
         observed=(Span(2 * US, 441 * US),),
     )  # fmt: skip
-    found = estimate(burst).estimate
-    assert (found.steps.count, found.steps.step_ns) == (count, 110 * US)
-    assert found.steps_covered == pytest.approx(count, abs=0.15)
+    result = estimate(burst).estimate
+    assert (result.steps.count, result.steps.step_ns) == (count, 110 * US)
+    assert result.steps_covered == pytest.approx(count, abs=0.15)
 
 
 def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
@@ -136,10 +136,10 @@ def test_steps_come_from_the_period_of_the_sequence_otherwise() -> None:
             kernels.append(K(at, at + length * US, name))
             at += (length + 1) * US
     w = window(kernels)
-    found = steps.find_steps(w, correlation.call_of(w.activities, w.calls))
-    assert found.source == "period"
-    assert found.count == 5
-    assert found.step_ns == at // 6
+    result = steps.find_steps(w, correlation.call_of(w.activities, w.calls))
+    assert result.source == "period"
+    assert result.count == 5
+    assert result.step_ns == at // 6
 
 
 def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
@@ -147,8 +147,8 @@ def test_kernels_that_ran_once_do_not_hide_the_period() -> None:
     once = [f"tuned{i}_gemm" for i in range(70)]
     names = [*once[:30], *step * 8, *once[30:]]
     w = window([K(i * 20, i * 20 + 10, name) for i, name in enumerate(names)])
-    found = steps.find_steps(w, correlation.call_of(w.activities, w.calls))
-    assert (found.source, found.step_ns) == ("period", 2000)
+    result = steps.find_steps(w, correlation.call_of(w.activities, w.calls))
+    assert (result.source, result.step_ns) == ("period", 2000)
 
 
 def test_noise_has_no_steps() -> None:
@@ -199,7 +199,7 @@ def test_a_first_launch_into_a_full_queue_loads_nothing() -> None:
 
 
 def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
-    def found(steps_seen: int, load_at: int) -> bool:
+    def is_warming_up(steps_seen: int, load_at: int) -> bool:
         kernels, calls = stream(10 * steps_seen, 10 * US, 1 * US)
         calls = [C(load_at, load_at + 5 * US, kind=CallClass.MODULE), *calls]
         marks = [M(t * 110 * US, t * 110 * US, MarkClass.STEP) for t in range(steps_seen + 1)]
@@ -207,30 +207,30 @@ def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
             window(kernels, sorted(calls, key=lambda c: c.start), marks)
         ).estimate.steps.warming_up
 
-    assert found(4, 120 * US)
-    assert not found(4, 400 * US)
-    assert not found(30, 120 * US)
+    assert is_warming_up(4, 120 * US)
+    assert not is_warming_up(4, 400 * US)
+    assert not is_warming_up(30, 120 * US)
 
 
 def test_labels_have_one_row_an_activity() -> None:
     w = window(*stream(7, 10 * US, 1 * US))
-    found = labels.label(w, None)
-    assert len(found.classes) == len(found.underfilled) == len(found.weights) == 7
+    label = labels.label(w, None)
+    assert len(label.classes) == len(label.underfilled) == len(label.weights) == 7
 
 
 def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:
     kernels, calls = stream(40, 10 * US, 1 * US)
     marks = [M(t, t, MarkClass.STEP) for t in range(0, 440 * US, 44 * US)]
     spans = (Span(0, 140 * US), Span(300 * US, 400 * US))
-    found = estimate(window(kernels, calls, marks, observed=spans)).estimate.steps
-    assert (found.count, found.step_ns) == (5, 44 * US)
+    result = estimate(window(kernels, calls, marks, observed=spans)).estimate.steps
+    assert (result.count, result.step_ns) == (5, 44 * US)
 
 
 @pytest.mark.parametrize(("measured", "shown"), [(0.5, 0.5), (1.1, 1.0), (1.3, None), (None, None)])
 def test_no_share_of_a_roof_is_above_the_roof(measured: float | None, shown: float | None) -> None:
     kernels, calls = stream(20, 100 * US, US, ADD, blocks=4_000)
-    found = estimate(window(kernels, calls))
-    group = replace(found.labels.groups[0], memory_share_of_roof=measured)
+    result = estimate(window(kernels, calls))
+    group = replace(result.labels.groups[0], memory_share_of_roof=measured)
     assert share_of_roof(group) == shown
     assert share_of_roof(replace(group, side=Side.COMM)) is None
 
@@ -280,14 +280,14 @@ def _sparse(late: bool) -> tuple[list[K], list[C]]:
 def test_a_host_that_reads_files_is_io_and_its_cause_is_known(
     line: str, cause: str, known: float
 ) -> None:
-    found = estimate(window(*_sparse(late=True), _absences(line))).estimate
-    assert (found.regime, found.cause) == (Regime.OVERHEAD, cause)
-    assert found.host_cause_known == pytest.approx(known, abs=0.01)
+    result = estimate(window(*_sparse(late=True), _absences(line))).estimate
+    assert (result.regime, result.cause) == (Regime.OVERHEAD, cause)
+    assert result.host_cause_known == pytest.approx(known, abs=0.01)
 
 
 @pytest.mark.parametrize(("count", "cause"), [(1, "other_process"), (0, "device")])
 def test_queued_work_waits_for_another_process_only_where_one_was_counted(
     count: int, cause: str
 ) -> None:
-    found = estimate(window(*_sparse(late=False), others=[(0, count)])).estimate
-    assert (found.regime, found.cause) == (Regime.OVERHEAD, cause)
+    result = estimate(window(*_sparse(late=False), others=[(0, count)])).estimate
+    assert (result.regime, result.cause) == (Regime.OVERHEAD, cause)

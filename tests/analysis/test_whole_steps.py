@@ -35,10 +35,10 @@ def run(bursts: int = 3, steps: int = 3, cut_ms: int = 0, marked: bool = True) -
     calls: list[C] = []
     spans = []
     for number in range(bursts):
-        found = burst(number * 2_000, steps, number * 1_000, cut_ms)
-        kernels += found[0]
-        calls += found[1]
-        spans.append(found[2])
+        result = burst(number * 2_000, steps, number * 1_000, cut_ms)
+        kernels += result[0]
+        calls += result[1]
+        spans.append(result[2])
     last_ms = bursts * 2_000
     ends = [i * STEP_MS * MS for i in range(1, last_ms // STEP_MS)]
     marks = [M(at - 1_000, at - 1_000, MarkClass.STEP) for at in ends if marked]
@@ -63,12 +63,12 @@ def test_a_step_whose_beginning_was_not_traced_is_none() -> None:
 def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
     w = run()
     rows = correlation.call_of(w.activities, w.calls, w.observed)
-    found, moved, steps = whole_steps(w, rows)
-    assert len(found.activities) == 3 * 2 * KERNELS == len(found.calls)
+    result, moved, steps = whole_steps(w, rows)
+    assert len(result.activities) == 3 * 2 * KERNELS == len(result.calls)
     assert moved.tolist() == list(range(len(moved)))
-    assert (found.calls.correlations[moved] == found.activities.correlations).all()
-    assert found.observed is not None
-    assert [span.duration_ns for span in found.observed] == [2 * STEP_MS * MS] * 3
+    assert (result.calls.correlations[moved] == result.activities.correlations).all()
+    assert result.observed is not None
+    assert [span.duration_ns for span in result.observed] == [2 * STEP_MS * MS] * 3
     assert [span.duration_ns for span in steps] == [STEP_MS * MS] * 6
 
 
@@ -79,8 +79,8 @@ def test_kernels_and_calls_are_those_of_the_whole_steps() -> None:
 )
 def test_without_whole_steps_all_that_was_traced_is_judged(w: Window) -> None:
     rows = correlation.call_of(w.activities, w.calls, w.observed)
-    found, same, steps = whole_steps(w, rows)
-    assert found is w and same is rows and steps == ()
+    result, same, steps = whole_steps(w, rows)
+    assert result is w and same is rows and steps == ()
 
 
 def test_marks_of_steps_where_nothing_may_be_judged_are_no_steps() -> None:

@@ -34,12 +34,12 @@ def test_tensorboard_has_scalars_and_the_lines_once(report: dict[str, Any], tmp_
     writer = SummaryWriter(str(tmp_path))
     figures = send(brrrtop.to_tensorboard(writer), report)
     writer.close()
-    found = EventAccumulator(str(tmp_path))
-    found.Reload()
-    assert set(found.Tags()["scalars"]) == figures.keys()
-    steps = [one.step for one in found.Scalars("brrrtop/step_ms")]
+    result = EventAccumulator(str(tmp_path))
+    result.Reload()
+    assert set(result.Tags()["scalars"]) == figures.keys()
+    steps = [one.step for one in result.Scalars("brrrtop/step_ms")]
     assert steps == [1, 2]
-    assert len(found.Tensors("brrrtop/says/text_summary")) == 1
+    assert len(result.Tensors("brrrtop/says/text_summary")) == 1
 
 
 @pytest.mark.leaves_threads

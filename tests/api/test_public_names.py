@@ -82,26 +82,26 @@ def run_watched(mode: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[
 
 
 def test_a_training_is_watched_from_within_and_nothing_of_it_stays() -> None:
-    found, done = run_watched("fine")
-    assert found["problem"] is None and found["count"] >= 3, done.stderr
-    (report,) = found["reports"]
+    result, done = run_watched("fine")
+    assert result["problem"] is None and result["count"] >= 3, done.stderr
+    (report,) = result["reports"]
     assert report["schema"] == "brrrtop.report/1"
-    assert found["logged"] and found["logged"][-1][2] > 0
+    assert result["logged"] and result["logged"][-1][2] > 0
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
     pid = report["source"]["pid"]
     folders = [base.glob(f"brrrtop-*-{pid}-*") for base in (Path("/tmp"), Path("/run/user/0"))]
-    assert [path for found in folders for path in found] == []
+    assert [path for result in folders for path in result] == []
     assert f"attach {pid} " not in listed.stdout
 
 
 def test_a_log_that_fails_ends_the_log_and_not_the_training() -> None:
-    found, done = run_watched("bad log")
-    assert "disk full" in found["problem"] and found["loss"] < 1
+    result, done = run_watched("bad log")
+    assert "disk full" in result["problem"] and result["loss"] < 1
     assert done.stderr.count("disk full") == 1
 
 
 def test_a_monitor_that_cannot_start_and_a_program_without_a_gpu_leave_the_training_alone() -> None:
-    found, _ = run_watched("unwatched")
-    problem, count = found["reports"]
+    result, _ = run_watched("unwatched")
+    problem, count = result["reports"]
     assert problem and count == 0
-    assert (found["problem"], found["count"], found["logged"]) == (None, 0, [])
+    assert (result["problem"], result["count"], result["logged"]) == (None, 0, [])

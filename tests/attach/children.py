@@ -109,7 +109,7 @@ class Child:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        self.said = b""
+        self.output = b""
 
     @property
     def pid(self) -> int:
@@ -140,14 +140,14 @@ class Child:
         deadline = time.monotonic() + limit_s
         assert self.process.stdout is not None
         handle = self.process.stdout.fileno()
-        while word not in self.said:
+        while word not in self.output:
             wait_s = deadline - time.monotonic()
             if wait_s <= 0 or not select.select([handle], [], [], wait_s)[0]:
                 return False
             piece = os.read(handle, 1 << 16)
             if not piece:
-                return word in self.said
-            self.said += piece
+                return word in self.output
+            self.output += piece
         return True
 
 
@@ -180,17 +180,17 @@ def python(code: str, interpreter: str = sys.executable, **more: object) -> Iter
     """A Python that has said `up` and now runs `code`."""
     text = "import sys; sys.stdout.write('up\\n'); sys.stdout.flush()\n" + code
     with child([interpreter, "-c", text], **more) as one:  # type: ignore[arg-type]
-        assert one.hears(b"up\n"), one.said
+        assert one.hears(b"up\n"), one.output
         time.sleep(0.05)
         yield one
 
 
 def interpreters() -> list[str]:
     """Every CPython from 3.9 on that this machine has, one a version and build."""
-    found = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
-    found += [Path("/usr/bin/python3"), Path(sys.executable)]
+    result = sorted(Path.home().glob(".pyenv/versions/3.*/bin/python3"))
+    result += [Path("/usr/bin/python3"), Path(sys.executable)]
     chosen: dict[str, str] = {}
-    for path in found:
+    for path in result:
         if not path.exists():
             continue
         real = str(path.resolve())

@@ -74,15 +74,15 @@ def listen(end):
 
 def hear_alarms():
     """How many exceptions came, of a timer whose handler raises one at a time."""
-    heard, end = 0, time.monotonic() + PHASE_S
+    received, end = 0, time.monotonic() + PHASE_S
     signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
     while time.monotonic() < end:
         try:
             listen(end)
         except Alarm:
-            heard += 1
+            received += 1
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return heard
+    return received
 
 
 def sink(rounds):
@@ -112,9 +112,9 @@ def main():
     while True:
         step += 1
         before = raised
-        heard = hear_alarms()
-        if heard != raised - before:
-            sys.exit(f"{raised - before} exceptions were raised and {heard} came")
+        received = hear_alarms()
+        if received != raised - before:
+            sys.exit(f"{raised - before} exceptions were raised and {received} came")
         if time.monotonic() - forked_s > FORK_S:
             sys.exit("a forked child hangs")
         if sink(200_000) != 200_000:

@@ -72,8 +72,8 @@ def test_root_without_the_right_to_change_users_says_so(root: None) -> None:
     os.close(writing)
     os.waitpid(child, 0)
     with open(reading, "rb") as pipe:
-        said = pipe.read().decode()
-    assert said.startswith("root here may not act as user 6666") and "--cap-add SETUID" in said
+        decode = pipe.read().decode()
+    assert decode.startswith("root here may not act as user 6666") and "--cap-add SETUID" in decode
 
 
 def drop_capabilities() -> None:

@@ -40,20 +40,20 @@ NOBODY = 65534
 def test_attach_finds_the_shortest_way_and_says_what_it_cost(
     tracing: None, stand_in: AgentFiles
 ) -> None:
-    said: list[str] = []
+    texts: list[str] = []
     with python(children.BUSY) as one:
-        found = attach(one.pid, stand_in, "a=b", need_torch=False, says=said.append)
-        assert found.client.hello["pid"] == one.pid
-        assert found.client.hello["options"] == "a=b"
-        assert found.method == "pending call"
-        assert [attempt.method for attempt in found.attempts] == ["pending call"]
-        assert 0 < found.stopped_ns < found.took_ns
-        assert any("pending call" in line for line in said)
-        folder = Path(found.place.outside) if found.place else None
+        attached = attach(one.pid, stand_in, "a=b", need_torch=False, says=texts.append)
+        assert attached.client.hello["pid"] == one.pid
+        assert attached.client.hello["options"] == "a=b"
+        assert attached.method == "pending call"
+        assert [attempt.method for attempt in attached.attempts] == ["pending call"]
+        assert 0 < attached.stopped_ns < attached.took_ns
+        assert any("pending call" in line for line in texts)
+        folder = Path(attached.place.outside) if attached.place else None
         assert folder is not None
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-        found.client.close()
-        found.place.remove()  # type: ignore[union-attr]
+        attached.client.close()
+        attached.place.remove()  # type: ignore[union-attr]
         assert not folder.exists()
         assert one.alive
 
@@ -74,11 +74,11 @@ def test_a_blocked_main_thread_is_entered_through_another(
     tracing: None, stand_in: AgentFiles
 ) -> None:
     with python(children.BLOCKED) as one:
-        found = attach(one.pid, stand_in, need_torch=False)
-        assert found.method == "parked thread"
-        assert "sleeps" in found.attempts[0].reason
-        found.client.close()
-        found.place.remove()  # type: ignore[union-attr]
+        attached = attach(one.pid, stand_in, need_torch=False)
+        assert attached.method == "parked thread"
+        assert "sleeps" in attached.attempts[0].reason
+        attached.client.close()
+        attached.place.remove()  # type: ignore[union-attr]
 
 
 def test_what_the_agent_refuses_is_told_at_once(tracing: None, refusing: AgentFiles) -> None:
@@ -288,14 +288,16 @@ def test_root_enters_another_users_trainer_and_gives_it_its_folder(
         pytest.skip("needs a Python that every user may run")
     code = "import os; os.setgid(65534); os.setuid(65534)\n" + children.BUSY
     with python(code, "/usr/bin/python3") as one:
-        found = attach(one.pid, stand_in, need_torch=False)
-        assert found.place is not None
-        assert os.stat(found.place.outside).st_uid == NOBODY
-        copied = found.client.hello["agent"]
-        assert copied.startswith(found.place.inside), "its own folder, since ours is not readable"
+        attached = attach(one.pid, stand_in, need_torch=False)
+        assert attached.place is not None
+        assert os.stat(attached.place.outside).st_uid == NOBODY
+        copied = attached.client.hello["agent"]
+        assert copied.startswith(attached.place.inside), (
+            "its own folder, since ours is not readable"
+        )
         assert sorted(os.listdir(copied)) == ["__init__.py", "entry.py"]
-        found.client.close()
-        found.place.remove()
+        attached.client.close()
+        attached.place.remove()
         assert left_behind(one.pid) == []
 
 
@@ -309,11 +311,11 @@ def test_a_package_of_our_name_beside_the_script_changes_nothing(
         before = os.getcwd()
         os.chdir(tmp_path)
         try:
-            found = attach(one.pid, stand_in, need_torch=False)
+            attached = attach(one.pid, stand_in, need_torch=False)
         finally:
             os.chdir(before)
-        found.client.close()
-        found.place.remove()  # type: ignore[union-attr]
+        attached.client.close()
+        attached.place.remove()  # type: ignore[union-attr]
         assert one.alive
 
 
@@ -349,13 +351,13 @@ def test_the_real_agent_answers_from_a_torch_training_with_workers(tracing: None
         [sys.executable, str(Path(__file__).with_name("torch_training.py"))]
     ) as one:
         if not one.hears(b"step 3", 40):
-            pytest.fail(one.said.decode())
+            pytest.fail(one.output.decode())
         for _ in range(2):
-            found = attach(one.pid, files)
-            assert found.client.hello["pid"] == one.pid
-            assert found.leave(), "the agent ends when asked"
+            attached = attach(one.pid, files)
+            assert attached.client.hello["pid"] == one.pid
+            assert attached.leave(), "the agent ends when asked"
         assert left_behind(one.pid) == []
-        one.said = b""
+        one.output = b""
         assert one.hears(b"step"), "the training goes on"
         assert one.alive
 
@@ -375,18 +377,18 @@ def test_a_trainer_in_a_container_is_entered_from_the_host(
         try:
             assert sheet.in_container
             assert sheet.pids_inside[-1] == 1
-            found = attach(pid, stand_in, need_torch=False)
-            assert found.place is not None
-            assert found.place.outside.startswith(f"/proc/{pid}/root/tmp/")
-            assert found.client.hello["pid"] == 1
-            assert found.client.hello["agent"].startswith(found.place.inside)
+            attached = attach(pid, stand_in, need_torch=False)
+            assert attached.place is not None
+            assert attached.place.outside.startswith(f"/proc/{pid}/root/tmp/")
+            assert attached.client.hello["pid"] == 1
+            assert attached.client.hello["agent"].startswith(attached.place.inside)
             second = attach(pid, stand_in, need_torch=False)
             assert second.shared
             second.client.close()
-            found.client.close()
-            outside = Path(found.place.outside)
+            attached.client.close()
+            outside = Path(attached.place.outside)
             assert outside.exists()
-            found.place.remove()
+            attached.place.remove()
             assert not outside.exists()
             assert sheet.still_the_same()
         finally:

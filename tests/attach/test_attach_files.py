@@ -92,7 +92,7 @@ def attacker(base: Path, victim: Path) -> Iterator[Child]:
     command = [_python(), "-I", "-S", "-c", _ATTACKER, str(base), str(victim), str(STRANGER)]
     command.append(str(FILES))
     with children.child(command) as one:
-        assert one.hears(b"up\n"), one.said
+        assert one.hears(b"up\n"), one.output
         yield one
 
 
@@ -117,8 +117,8 @@ def test_root_gives_nothing_away_to_a_user_who_swaps_the_folder_for_a_link(
                 continue
             place.remove()
         assert one.hears(b"swapped"), "the attacker was never quick enough: this proves nothing"
-    found = (victim / "shadow").stat()
-    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (0, 0o600)
+    texts = (victim / "shadow").stat()
+    assert (texts.st_uid, stat.S_IMODE(texts.st_mode)) == (0, 0o600)
     assert (victim / "shadow").read_text() == "root:secret"
     assert victim.stat().st_uid == 0
     assert sorted(os.listdir(victim)) == ["shadow"]

@@ -57,12 +57,12 @@ def pair(tmp_path: Path, first: bytes = HELLO) -> Iterator[tuple[client.Client, 
 
 
 def read_all(ours: client.Client, count: int) -> list[Frame]:
-    found: list[Frame] = []
+    frames: list[Frame] = []
     deadline = time.monotonic() + 5
-    while len(found) < count and not ours.closed and time.monotonic() < deadline:
-        found += ours.frames()
+    while len(frames) < count and not ours.closed and time.monotonic() < deadline:
+        frames += ours.frames()
         time.sleep(0.001)
-    return found
+    return frames
 
 
 def test_hello_comes_with_the_connection_and_again_as_a_frame(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_sending_never_waits_for_an_agent_that_does_not_read(tmp_path: Path) -> 
             for _ in range(100_000):
                 ours.send(b"z" * 1000)
         assert time.monotonic() - began < 2
-        held = len(ours._unsent)
-        assert held > 0
+        buffered = len(ours._unsent)
+        assert buffered > 0
         agent.settimeout(1)
         while len(ours._unsent):
             agent.recv(1 << 20)

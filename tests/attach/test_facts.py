@@ -37,10 +37,10 @@ from tests.attach.children import Child, python
 
 
 def c_library() -> str:
-    found = [p for p in processes.read(os.getpid()).files if "/libc.so" in p or "/libc-2" in p]
-    if not found:
+    result = [p for p in processes.read(os.getpid()).files if "/libc.so" in p or "/libc-2" in p]
+    if not result:
         pytest.skip("no GNU C library here")
-    return found[0]
+    return result[0]
 
 
 def test_symbols_are_those_that_the_linker_sees() -> None:
@@ -107,9 +107,13 @@ def test_an_elf_file_cut_anywhere_never_crashes_the_reader(tmp_path: Path) -> No
 def test_the_python_of_a_process_is_known_by_its_files(
     files: tuple[str, ...], exe: str, expected: tuple[tuple[int, int], bool, bool] | None
 ) -> None:
-    found = process_maps.python_build(files, exe)
-    told = found and (found.version, found.static, found.free_threaded)
-    assert told == expected
+    python_build = process_maps.python_build(files, exe)
+    message = python_build and (
+        python_build.version,
+        python_build.static,
+        python_build.free_threaded,
+    )
+    assert message == expected
 
 
 def test_facts_of_a_child() -> None:
@@ -159,12 +163,12 @@ def checks_of(report: Report) -> dict[str, tuple[Status, str, str]]:
 def test_doctor_finds_a_plain_python_fit_and_waiting(tracing: None, stand_in: AgentFiles) -> None:
     with python(children.BUSY) as one:
         report = doctor(one.pid, stand_in)
-        found = checks_of(report)
+        checks = checks_of(report)
         for name in ("access", "memory", "python", "way in", "folder", "agent inside"):
-            assert found[name][0] is Status.FINE, found[name]
-        assert found["torch"][0] is Status.WAIT
+            assert checks[name][0] is Status.FINE, checks[name]
+        assert checks["torch"][0] is Status.WAIT
         assert not report.can_attach, "`brrrtop attach` refuses it as well"
-        assert report.command == found["torch"][2]
+        assert report.command == checks["torch"][2]
         assert one.state == "R"
         assert one.status("TracerPid") == "0"
 
@@ -204,9 +208,9 @@ def test_a_refusal_of_the_kernel_is_a_want_of_permission(
     monkeypatch.setattr(by_ptrace, "probe", lambda one: refused(one, errno.EPERM))
     with python(children.BUSY) as one:
         report = doctor(one.pid, stand_in)
-    found = {check.name: check for check in report.checks}
-    assert found["access"].status is Status.BAD
-    assert found["access"].denied
+    result = {check.name: check for check in report.checks}
+    assert result["access"].status is Status.BAD
+    assert result["access"].denied
     assert report.exit_code == 4
 
 
@@ -232,10 +236,10 @@ def test_doctor_reads_cuda_off_the_mapped_files(
     names: list[str], check: str, status: Status, words: str, tmp_path: Path
 ) -> None:
     with with_mapped(tmp_path, names) as one:
-        found = {c.name: c for c in cuda.checks(processes.read(one.pid))}[check]
-        assert found.status is status, found
-        assert words in found.says
-        assert found.fix or status is not Status.BAD
+        result = {c.name: c for c in cuda.checks(processes.read(one.pid))}[check]
+        assert result.status is status, result
+        assert words in result.says
+        assert result.fix or status is not Status.BAD
 
 
 @pytest.mark.parametrize(
@@ -249,8 +253,8 @@ def test_doctor_reads_cuda_off_the_mapped_files(
 )
 def test_doctor_reads_neighbours_off_the_environment(variable: str, value: str, check: str) -> None:
     with python(children.SLEEPING, env={**os.environ, variable: value}) as one:
-        found = {c.name: c for c in cuda.checks(processes.read(one.pid))}
-        assert found[check].status is Status.NOTE
+        result = {c.name: c for c in cuda.checks(processes.read(one.pid))}
+        assert result[check].status is Status.NOTE
 
 
 def test_doctor_says_what_stops_it(stand_in: AgentFiles) -> None:
@@ -270,18 +274,18 @@ def test_doctor_says_what_stops_it(stand_in: AgentFiles) -> None:
 
 def test_doctor_of_a_host_names_every_check_with_its_fix() -> None:
     report = doctor(None)
-    found = checks_of(report)
-    assert set(found) == {"machine", "driver", "agent", "ptrace", "yama", "nvml"}
-    assert found["agent"][0] is Status.BAD
-    assert all(fix for status, _, fix in found.values() if status is Status.BAD)
+    checks = checks_of(report)
+    assert set(checks) == {"machine", "driver", "agent", "ptrace", "yama", "nvml"}
+    assert checks["agent"][0] is Status.BAD
+    assert all(fix for status, _, fix in checks.values() if status is Status.BAD)
 
 
 def test_the_list_offers_trainers_and_says_why_not_the_others(tmp_path: Path) -> None:
     fork = "os.fork()"
     with with_mapped(tmp_path, ["libtorch_cpu.so"], fork) as one:
-        found = {c.pid: c for c in candidates() if c.job == one.pid}
-        assert found[one.pid].not_because == ""
-        workers = [c for c in found.values() if c.pid != one.pid]
+        result = {c.pid: c for c in candidates() if c.job == one.pid}
+        assert result[one.pid].not_because == ""
+        workers = [c for c in result.values() if c.pid != one.pid]
         assert len(workers) == 1
         assert str(one.pid) in workers[0].not_because
         as_rank = {c.pid: c for c in candidates([one.pid, workers[0].pid])}
@@ -333,16 +337,16 @@ def test_a_successor_runs_the_same_command_in_the_same_folder_and_started_later(
         first.process.kill()
         first.process.wait(10)
         time.sleep(0.05)
-        assert finder.look() is None
+        assert finder.find() is None
         with (
             with_mapped(tmp_path, [*libraries, "other.so"]),
             with_mapped(tmp_path, libraries) as heir,
         ):
-            found = finder.look()
-            assert found == RestartedProcess(heir.pid, ready=False, only=True)
+            restarted_process = finder.find()
+            assert restarted_process == RestartedProcess(heir.pid, ready=False, only=True)
             monkeypatch.setattr(restarted, "IMPORTS_S", 0.0)
             with with_mapped(tmp_path, libraries):
-                assert finder.look() == RestartedProcess(heir.pid, ready=True, only=False)
+                assert finder.find() == RestartedProcess(heir.pid, ready=True, only=False)
 
 
 def test_a_successor_that_cannot_be_entered_says_why(tmp_path: Path) -> None:
@@ -412,9 +416,9 @@ time.sleep(600)
 def test_torchs_own_name_for_a_loader_worker_is_believed_even_on_a_gpu(tmp_path: Path) -> None:
     named = "open('/proc/self/comm', 'w').write('pt_data_worker')"
     with with_mapped(tmp_path, ["libtorch_cpu.so", "libcuda.so.1"], named) as one:
-        (found,) = [c for c in candidates([one.pid]) if c.pid == one.pid]
-        assert found.on_gpu
-        assert "DataLoader's worker" in found.not_because
+        (result,) = [c for c in candidates([one.pid]) if c.pid == one.pid]
+        assert result.on_gpu
+        assert "DataLoader's worker" in result.not_because
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_an_audit_hook_that_refuses_our_text_is_told_and_ends_nobody(
     with python(code, interpreter) as one:
         with pytest.raises(CollectorError, match="an audit hook"):
             attach(one.pid, stand_in, need_torch=False)
-        assert moves(one), one.said
-        assert one.said == b"up\n", "nothing of ours on its screen"
+        assert moves(one), one.output
+        assert one.output == b"up\n", "nothing of ours on its screen"
 
 
 @everywhere
@@ -54,8 +54,8 @@ def test_a_main_thread_at_its_recursion_limit_is_entered(interpreter: str, tmp_p
     with python(children.FULL_STACK, interpreter) as one:
         for count in (1, 2):
             assert queue(one, writes(tmp_path / "mark")).entered
-            assert appears(tmp_path / "mark", count), one.said
-        assert moves(one), one.said
+            assert appears(tmp_path / "mark", count), one.output
+        assert moves(one), one.output
 
 
 @everywhere
@@ -66,9 +66,9 @@ def test_exceptions_of_signal_handlers_reach_the_user_and_nobody_else(
     with python(children.RAISING, interpreter) as one:
         for _ in range(25):
             assert queue(one, text).entered
-            one.said = b""
+            one.output = b""
             assert one.hears(b">\n<"), "an exception was lost"
-            assert one.alive, one.said
+            assert one.alive, one.output
         refusal = tmp_path / ("s" + bootstrap.REFUSED_SUFFIX)
         assert settles(lambda: os.path.lexists(refusal)), "the text did run"
 
@@ -79,7 +79,7 @@ def test_a_forked_child_runs_nothing_of_ours(interpreter: str, tmp_path: Path) -
     with python(f"PATH = {str(go)!r}\n{children.FORKING}", interpreter) as one:
         assert queue(one, writes_pid(mark)).entered
         go.touch()
-        assert one.hears(b"forked"), one.said
+        assert one.hears(b"forked"), one.output
         assert lines(mark) == []
         assert one.alive
 
@@ -126,8 +126,8 @@ def test_a_child_that_is_forked_while_we_enter_inherits_no_lock_of_the_interpret
         try:
             for count in range(1, 4):
                 assert queue(one, writes(mark)).entered
-                assert appears(mark, count), one.said
-                one.said = b""
+                assert appears(mark, count), one.output
+                one.output = b""
                 assert one.hears(b"forked\nforked\n"), "a forked child hangs"
         finally:
             end_children(one)
@@ -156,8 +156,8 @@ def test_a_destructor_that_asks_for_the_gil_gets_it_in_the_thread_of_ours(
     mark = tmp_path / "mark"
     with python(children.BUSY, interpreter) as one:
         assert queue(one, CALLING_BACK % str(mark)).entered
-        assert appears(mark, 7), one.said
-        assert moves(one), one.said
+        assert appears(mark, 7), one.output
+        assert moves(one), one.output
 
 
 def lines(path: Path) -> list[str]:
@@ -227,7 +227,7 @@ def test_a_trainer_that_may_not_turn_data_into_code_is_entered(stand_in: AgentFi
         attached = attach(one.pid, stand_in, need_torch=False)
         attached.client.close()
         attached.place.remove()  # type: ignore[union-attr]
-        assert moves(one), one.said
+        assert moves(one), one.output
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the filter knows x86-64's numbers")
@@ -238,7 +238,7 @@ def test_a_trainer_that_may_have_no_code_pages_is_refused_with_the_command_that_
         with pytest.raises(AttachFailed, match="may not map code: Permission denied") as caught:
             attach(one.pid, stand_in, need_torch=False, methods=METHODS[:2])
         assert "brrrtop run --" in caught.value.action
-        assert moves(one), one.said
+        assert moves(one), one.output
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the filter knows x86-64's numbers")
@@ -251,8 +251,8 @@ def test_a_trainer_whose_filter_ends_it_at_a_call_without_a_number_lives(
     with python(KILLED_FOR_NO_NUMBER + code) as one:
         attempt = way.enter(processes.read(one.pid), writes(tmp_path / "mark"), None, 5.0)
         assert attempt.entered == main_is_entered, attempt
-        assert not main_is_entered or appears(tmp_path / "mark"), one.said
-        assert moves(one), one.said
+        assert not main_is_entered or appears(tmp_path / "mark"), one.output
+        assert moves(one), one.output
 
 
 @pytest.mark.parametrize("code", [children.SLEEPING, children.READING, READING_SOCKET])
@@ -265,7 +265,7 @@ def test_a_single_thread_that_waits_for_long_is_entered_at_once(
         assert attached.method == "parked thread"
         assert attached.took_ns < 30e9
         assert one.alive
-        assert one.said == b"up\n", "it still waits"
+        assert one.output == b"up\n", "it still waits"
         attached.client.close()
         attached.place.remove()  # type: ignore[union-attr]
 
@@ -277,7 +277,7 @@ def test_a_trainer_without_a_descriptor_left_says_so(tmp_path: Path) -> None:
     with python(OUT_OF_FILES + children.BUSY) as one:
         with pytest.raises(CollectorError, match="Too many open files"):
             attach(one.pid, files, need_torch=False)
-        assert moves(one), one.said
+        assert moves(one), one.output
 
 
 @everywhere
@@ -285,7 +285,7 @@ def test_a_trainer_that_can_start_no_thread_says_so(interpreter: str, stand_in: 
     with python(ONE_MAPPING + children.BUSY, interpreter) as one:
         with pytest.raises(CollectorError, match="could not start a thread"):
             attach(one.pid, stand_in, need_torch=False)
-        assert moves(one), one.said
+        assert moves(one), one.output
 
 
 _MONITOR = """
@@ -313,5 +313,5 @@ def test_monitors_that_come_at_the_same_instant_all_get_in(tmp_path: Path) -> No
         assert all(monitor.hears(b"up", 60) for monitor in monitors)
         go.touch()
         for monitor in monitors:
-            assert monitor.hears(b"by ", 60), monitor.said
+            assert monitor.hears(b"by ", 60), monitor.output
         assert one.alive

@@ -56,11 +56,11 @@ def test_a_trainer_gets_an_agent_once_it_uses_cuda(
     stand_in: AgentFiles, env: dict[str, str]
 ) -> None:
     with running(script(_USES_CUDA), stand_in, "a=b", env=env) as one:
-        found = one.first_agent(10)
-        assert found is not None
-        assert found.hello["pid"] == one.pid
-        assert found.hello["options"].split(";")[0] == "a=b"
-        found.close()
+        client = one.first_agent(10)
+        assert client is not None
+        assert client.hello["pid"] == one.pid
+        assert client.hello["options"].split(";")[0] == "a=b"
+        client.close()
 
 
 def test_a_python_without_cuda_gets_none(stand_in: AgentFiles, env: dict[str, str]) -> None:

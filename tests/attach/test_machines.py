@@ -30,8 +30,8 @@ GADGETS = {"keep": 1, "restore": 2, "syscall": 3}
 
 
 def context_of(frame: x86_64.Frame) -> tuple[int, ...]:
-    found: tuple[int, ...] = x86_64._CONTEXT.unpack_from(frame.content, 24)
-    return found
+    context: tuple[int, ...] = x86_64._CONTEXT.unpack_from(frame.content, 24)
+    return context
 
 
 def test_x86_frame_is_aligned_and_leaves_the_red_zone_alone() -> None:

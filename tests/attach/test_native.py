@@ -71,12 +71,12 @@ def started(built: dict[str, Path]) -> Iterator[Callable[[], subprocess.Popen[st
 def until(client: Client, good: Callable[[list[Frame]], Any]) -> Any:
     frames: list[Frame] = []
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := good(frames)):
-        told = [frame.body for frame in frames if frame.kind == Kind.STATUS]
-        assert time.monotonic() < deadline, f"never came: {told}"
+    while not (value := good(frames)):
+        chosen_frames = [frame.body for frame in frames if frame.kind == Kind.STATUS]
+        assert time.monotonic() < deadline, f"never came: {chosen_frames}"
         select.select([client], [], [], 0.05)
         frames += client.frames()
-    return found
+    return value
 
 
 def traced(frames: list[Frame]) -> int:
@@ -85,10 +85,10 @@ def traced(frames: list[Frame]) -> int:
     return over and sum(len(frame.body) for frame in frames if frame.kind == Kind.KERNELS)
 
 
-def undisturbed(said: str) -> None:
-    found = re.search(r"calls (\d+) wrong (\d+) beside (\d+)", said)
-    assert found is not None, said
-    calls, wrong, beside = map(int, found.groups())
+def undisturbed(text: str) -> None:
+    match = re.search(r"calls (\d+) wrong (\d+) beside (\d+)", text)
+    assert match is not None, text
+    calls, wrong, beside = map(int, match.groups())
     assert calls > 0 and wrong == 0 and beside == 0
 
 
@@ -123,8 +123,8 @@ def test_a_running_program_is_entered_and_left(
     attached.client.send(requests.burst(0, 50_000_000))
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
-    said, _ = one.communicate(timeout=PATIENCE_S)
-    undisturbed(said)
+    text, _ = one.communicate(timeout=PATIENCE_S)
+    undisturbed(text)
 
 
 KEEPS, KEEPS_FRAMED = x86_64.GADGETS["keep"]
@@ -174,8 +174,8 @@ def test_a_cxx_program_whose_c_library_has_frame_pointers_is_entered_and_left(
     attached.client.send(requests.burst(0, 50_000_000))
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
-    said, _ = cxx.communicate(timeout=PATIENCE_S)
-    undisturbed(said)
+    text, _ = cxx.communicate(timeout=PATIENCE_S)
+    undisturbed(text)
 
 
 def test_a_program_without_such_code_is_left_alone_and_the_reason_is_said(
@@ -188,8 +188,8 @@ def test_a_program_without_such_code_is_left_alone_and_the_reason_is_said(
         refused.value
     )
     assert "brrrtop run -- CMD" in refused.value.action
-    said, _ = cxx.communicate(timeout=PATIENCE_S)
-    undisturbed(said)
+    text, _ = cxx.communicate(timeout=PATIENCE_S)
+    undisturbed(text)
 
 
 _LAUNCHES = """\
@@ -224,13 +224,13 @@ def test_a_python_without_torch_is_entered_once_it_has_loaded_the_driver(
         attached.client.send(requests.burst(0, 50_000_000))
         assert until(attached.client, traced) > 10
         assert attached.leave(5.0)
-        said, _ = one.communicate(timeout=PATIENCE_S)
-    undisturbed(said)
+        text, _ = one.communicate(timeout=PATIENCE_S)
+    undisturbed(text)
 
 
 def _says(frames: list[Frame], part: str) -> str:
-    told = [str(f.body.get("says")) for f in frames if f.kind == Kind.STATUS]
-    return next((line for line in told if part in line), "")
+    chosen_frames = [str(f.body.get("says")) for f in frames if f.kind == Kind.STATUS]
+    return next((line for line in chosen_frames if part in line), "")
 
 
 def test_run_brings_the_agent_into_a_python_that_imports_another_library_for_gpus(

@@ -57,9 +57,9 @@ def test_text_runs_once_per_entry_and_the_child_goes_on(
         for count in (1, 2, 3):
             attempt = enter(way, one, writes(mark))
             assert attempt.entered, attempt
-            assert appears(mark, count), one.said
+            assert appears(mark, count), one.output
         time.sleep(0.05)
-        assert one.alive, one.said
+        assert one.alive, one.output
         assert one.state in "RSD"
         assert one.status("TracerPid") == "0"
         assert mark.read_text() == "xxx"
@@ -125,8 +125,8 @@ while True:
             assert enter("pending call", one, writes(tmp_path / "mark")).entered
             assert appears(tmp_path / "mark", count)
         assert one.hears(b"round")
-        assert b"EINTR" not in one.said
-        assert b"short" not in one.said
+        assert b"EINTR" not in one.output
+        assert b"short" not in one.output
 
 
 def test_signals_that_come_meanwhile_are_delivered(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ while True: sum(range(100))
             os.kill(one.pid, signal.SIGUSR1)
             assert enter("pending call", one, writes(tmp_path / "mark")).entered
             assert appears(tmp_path / "mark", count)
-            assert one.hears(b"<%d>" % count), one.said
+            assert one.hears(b"<%d>" % count), one.output
         assert int(one.status("SigBlk"), 16) == 0
 
 
@@ -223,13 +223,13 @@ def test_killing_the_worker_at_any_request_leaves_the_child_as_it_was(do: str, c
             # The kernel lets go of the child a moment after it has buried the worker.
             assert settles(lambda: int(one.status("SigBlk"), 16) == 0), number
             assert settles(lambda: one.state in "RS"), number
-            one.said = one.said[-8:] + b"|"
-            assert one.hears(b"|<") or one.hears(b">\n<"), (number, one.said)
+            one.output = one.output[-8:] + b"|"
+            assert one.hears(b"|<") or one.hears(b">\n<"), (number, one.output)
             assert number < 200
         assert number > 20
-        one.said = b""
+        one.output = b""
         assert one.hears(b">\n<")
-        assert b"Error" not in one.said
+        assert b"Error" not in one.output
 
 
 def still_there(like: str) -> bool:
@@ -250,7 +250,7 @@ def test_the_rehearsal_leaves_nobody_behind_even_when_its_worker_is_killed(numbe
         killed = kill_at(process, "pending", number, "rehearse")
         assert killed == (number < 10_000)
         assert settles(lambda: not still_there("ptrace_worker.main()"))
-        one.said = b""
+        one.output = b""
         assert one.hears(b">\n<")
 
 
@@ -271,7 +271,7 @@ def test_a_child_whose_python_has_ended_is_not_told_as_starting(way: str, tmp_pa
         assert one.hears(b"leaving")
         time.sleep(0.5)
         attempt = enter(way, one, writes(tmp_path / "mark"))
-        assert one.alive, one.said
+        assert one.alive, one.output
     assert not attempt.entered
     assert "or it is exiting" in attempt.reason
 
@@ -284,7 +284,7 @@ def test_children_that_exit_at_any_moment_never_hang_us(tmp_path: Path) -> None:
                 enter("pending call", one, writes(tmp_path / "mark"))
             except CollectorError as fault:
                 assert isinstance(fault, NoSuchProcess), fault
-            assert one.process.wait(10) == 0, one.said
+            assert one.process.wait(10) == 0, one.output
 
 
 def test_a_child_that_is_traced_already_names_its_tracer() -> None:
@@ -375,7 +375,7 @@ time.sleep(600)
         assert time.monotonic() - began < 3
         assert enter("parked thread", one, writes(tmp_path / "mark")).entered
         assert appears(tmp_path / "mark")
-        assert one.hears(b"back"), one.said
+        assert one.hears(b"back"), one.output
         assert settles(lambda: one.state == "S")
         assert one.status("TracerPid") == "0"
 

@@ -31,7 +31,7 @@ def rootless(root: None) -> Iterator[Child]:
         pytest.skip("no user namespace can be made here")
     text = f"import os; print('uid', os.getuid(), flush=True)\n{children.BUSY}"
     with children.child([*_AS_STRANGER, *program, text], cwd="/") as one:
-        assert one.hears(b"uid 0\n"), one.said
+        assert one.hears(b"uid 0\n"), one.output
         yield one
 
 
@@ -44,14 +44,14 @@ def test_host_root_reaches_the_agent_of_a_rootless_container(
         pytest.skip(fault.message)
     sheet = processes.read(rootless.pid)
     assert sheet.uid == STRANGER
-    found = attach(rootless.pid, files, need_torch=False)
-    assert found.client.hello["pid"] == rootless.pid
-    assert found.place is not None
-    folder = Path(found.place.outside)
+    attached = attach(rootless.pid, files, need_torch=False)
+    assert attached.client.hello["pid"] == rootless.pid
+    assert attached.place is not None
+    folder = Path(attached.place.outside)
     assert folder.stat().st_uid == STRANGER
     shared = attach(rootless.pid, files, need_torch=False)
     assert shared.shared, "a second monitor of root's finds it"
-    assert not found.leave() and folder.is_dir(), "the second one still watches"
+    assert not attached.leave() and folder.is_dir(), "the second one still watches"
     assert shared.leave(10)
     assert not folder.exists()
     assert rootless.alive
@@ -74,12 +74,12 @@ def test_an_agent_says_nothing_to_another_user(tracing: None, root: None) -> Non
     except CollectorError as fault:
         pytest.skip(fault.message)
     with children.python(children.BUSY) as one:
-        found = attach(one.pid, files, need_torch=False)
-        assert found.place is not None
-        path = Path(found.place.outside) / "agent.sock"
+        attached = attach(one.pid, files, need_torch=False)
+        assert attached.place is not None
+        path = Path(attached.place.outside) / "agent.sock"
         path.parent.chmod(0o777)
         path.chmod(0o666)
         knock = [sys.executable, "-c", _KNOCK, str(path)]
         done = subprocess.run(knock, capture_output=True, text=True, timeout=20)
         assert done.stdout == "connected b''\n", done.stderr
-        assert found.leave(10)
+        assert attached.leave(10)

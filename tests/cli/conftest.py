@@ -93,16 +93,16 @@ def brrrtop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        said, narrated = (TextIOWrapper(BytesIO(), "utf-8", newline="") for _ in range(2))
+        text, narrated = (TextIOWrapper(BytesIO(), "utf-8", newline="") for _ in range(2))
         handled = {number: signal.getsignal(number) for number in HANDLED}
         try:
-            with redirect_stdout(said), redirect_stderr(narrated), monkeypatch.context() as patch:
+            with redirect_stdout(text), redirect_stderr(narrated), monkeypatch.context() as patch:
                 patch.setattr(sys, "stdin", StringIO())
                 code = main(list(arguments))
         finally:
             for number, handler in handled.items():
                 signal.signal(number, handler)
-        return subprocess.CompletedProcess(arguments, code, _written(said), _written(narrated))
+        return subprocess.CompletedProcess(arguments, code, _written(text), _written(narrated))
 
     return run
 

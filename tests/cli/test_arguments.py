@@ -126,19 +126,19 @@ def test_help_has_examples_and_fits_a_terminal(
     verb: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*([verb] if verb else []), "--help"]) == 0
-    said = capsys.readouterr().out
-    assert "examples:" in said or verb == "doctor"
-    assert max(map(len, said.splitlines())) <= 80
-    assert "\x1b" not in said
+    text = capsys.readouterr().out
+    assert "examples:" in text or verb == "doctor"
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\x1b" not in text
 
 
 def test_help_of_the_program_names_every_verb_and_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main(["--help"])
-    said = capsys.readouterr().out
-    assert all(verb in said for verb in VERBS)
-    assert all(code in said for code in ("2 usage", "3 no such", "4 not", "5 a --fail-if", "130"))
+    text = capsys.readouterr().out
+    assert all(verb in text for verb in VERBS)
+    assert all(code in text for code in ("2 usage", "3 no such", "4 not", "5 a --fail-if", "130"))
 
 
 def test_version_is_one_line(command: Run) -> None:
@@ -150,9 +150,9 @@ def test_version_is_one_line(command: Run) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_completion_scripts_know_the_verbs(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--print-completion", shell]) == 0
-    said = capsys.readouterr().out
-    assert all(verb in said for verb in VERBS)
-    assert "--max-overhead" in said
+    text = capsys.readouterr().out
+    assert all(verb in text for verb in VERBS)
+    assert "--max-overhead" in text
 
 
 def test_an_unknown_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

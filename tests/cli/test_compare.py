@@ -49,9 +49,9 @@ def test_what_was_won_and_promised_is_said_in_80_columns(
 
 
 def test_the_json_has_the_documented_keys(pair: tuple[str, str], brrrtop: Run) -> None:
-    found = json.loads(brrrtop("compare", *pair, "--json").stdout)
-    assert found["schema"] == "brrrtop.compare/1"
-    comparison = found["comparison"]
+    loads = json.loads(brrrtop("compare", *pair, "--json").stdout)
+    assert loads["schema"] == "brrrtop.compare/1"
+    comparison = loads["comparison"]
     assert set(comparison) == {
         "per_step", "before_ns", "after_ns", "speedup", "buckets", "families", "kernels",
         "promises", "changes", "says", "verdicts", "experiments", "steps",
@@ -71,10 +71,10 @@ def test_a_replay_beside_a_baseline_reports_both(pair: tuple[str, str], brrrtop:
     late, cured = pair
     done = brrrtop("replay", cured, "--baseline", late, "--once")
     assert "Before and after" in done.stdout and "x as fast" in done.stdout
-    found = json.loads(brrrtop("replay", cured, "--baseline", late, "--once", "--json").stdout)
+    loads = json.loads(brrrtop("replay", cured, "--baseline", late, "--once", "--json").stdout)
     same = json.loads(brrrtop("compare", late, cured, "--json").stdout)
-    assert found["baseline"] == "late.brrr"
-    assert found["comparison"] == same["comparison"]
+    assert loads["baseline"] == "late.brrr"
+    assert loads["comparison"] == same["comparison"]
     lines = brrrtop("replay", cured, "--baseline", late, "--json").stdout.splitlines()
     assert json.loads(lines[-1])["comparison"]["speedup"] == pytest.approx(34 / 14, rel=0.05)
 
@@ -112,5 +112,5 @@ def test_a_screen_whose_stderr_goes_elsewhere_is_explained(tmp_path: Path) -> No
             child.wait(10)
             os.close(ours)
             os.close(theirs)
-    said = (tmp_path / "log").read_text()
-    assert "the screen is drawn on stderr" in said and "--once" in said
+    text = (tmp_path / "log").read_text()
+    assert "the screen is drawn on stderr" in text and "--once" in text

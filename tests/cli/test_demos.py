@@ -205,10 +205,10 @@ def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from() -> None
     assert sum(path.stat().st_size for path in paths) < 3 << 20
     for path in paths:
         source = open_source(str(path))
-        said = [text for frame in source.frames() for text in _texts(frame.body)]
+        reported = [text for frame in source.frames() for text in _texts(frame.body)]
         source.close()
-        assert len(said) > 100
-        places = [text for text in said if re.search(r"(?:^|[\s'\"=(:])/(?!s\b)[A-Za-z]", text)]
+        assert len(reported) > 100
+        places = [text for text in reported if re.search(r"(?:^|[\s'\"=(:])/(?!s\b)[A-Za-z]", text)]
         assert set(places) <= {"/usr/local/cuda"}, path.name
         hosts = {
             frame.body.get("hostname") for frame in open_source(str(path)).frames()

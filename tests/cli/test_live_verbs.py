@@ -104,13 +104,17 @@ def test_nobody_to_watch_points_at_the_demo(monkeypatch: pytest.MonkeyPatch) -> 
 def test_several_trainers_are_listed_and_one_must_be_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = [a_candidate(11, rank=0), a_candidate(12, rank=1), a_candidate(13, not_because="helps")]
-    monkeypatch.setattr(find, "candidates", lambda pids: found)
+    result = [
+        a_candidate(11, rank=0),
+        a_candidate(12, rank=1),
+        a_candidate(13, not_because="helps"),
+    ]
+    monkeypatch.setattr(find, "candidates", lambda pids: result)
     with pytest.raises(UsageError) as caught:
         find.run(Options())
-    said = capsys.readouterr().err
-    assert "rank 1" in said
-    assert "13" not in said
+    text = capsys.readouterr().err
+    assert "rank 1" in text
+    assert "13" not in text
     assert caught.value.action == "name one: `brrrtop attach 11`"
 
 
@@ -145,9 +149,9 @@ def test_a_gpu_that_nobody_trains_on_is_watched_by_its_counters(
     monkeypatch.setattr(live, "watch", lambda source, options, gates: 0)
     assert find.run(Options(gpu=1, once=True)) == 0
     assert opened == [(None, None)]
-    said = capsys.readouterr().err
-    assert "belongs to user bob" in said
-    assert "the counters of GPU 1 only" in said
+    text = capsys.readouterr().err
+    assert "belongs to user bob" in text
+    assert "the counters of GPU 1 only" in text
 
 
 def test_a_driver_that_hangs_does_not_hold_up_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,17 +168,19 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     judged = snapshots.snapshot()
-    told = replace(judged, events=(Event(judged.now_ns, "shapes", "no shapes: a step takes 9 s"),))
-    waiting = [judged, judged, told]
+    message = replace(
+        judged, events=(Event(judged.now_ns, "shapes", "no shapes: a step takes 9 s"),)
+    )
+    waiting = [judged, judged, message]
     driver: Any = SimpleNamespace(
         advance=lambda: waiting.pop(0) if len(waiting) > 1 else waiting[0]
     )
     source: Any = SimpleNamespace(tier="bursts", info=judged.source)
     assert live._once(driver, source, Options(once=True, shapes=True, interval=0.01), ()) == 0
-    said = capsys.readouterr()
-    assert said.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
-    assert said.out.count("-BOUND") >= 1
-    waiting[:] = [judged, told]
+    readouterr = capsys.readouterr()
+    assert readouterr.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
+    assert readouterr.out.count("-BOUND") >= 1
+    waiting[:] = [judged, message]
     assert live._once(driver, source, Options(once=True), ()) == 0  # nor for what comes unasked
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err
 
@@ -213,8 +219,8 @@ def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     here = processes.read(os.getpid())
     assert "another monitor" in attach._left(here, ended=False)
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: 180_224)
-    said = attach._left(here, ended=True)
-    assert "stays mapped, asleep (176 KiB), and so does what CUPTI" in said
+    left = attach._left(here, ended=True)
+    assert "stays mapped, asleep (176 KiB), and so does what CUPTI" in left
     without = {"libcupti.so": 0}
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: without.get(name, 180_224))
     assert attach._left(here, ended=True).endswith("asleep (176 KiB)")

@@ -17,7 +17,7 @@ from brrrtop.model.estimate import Estimate
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.sources.importers.kineto import source
 from brrrtop.sources.registry import open_source
-from tests.session.handmade import Said
+from tests.session.handmade import Received
 
 
 def _file(traces: Path, name: str) -> Path:
@@ -31,10 +31,10 @@ def _judged(traces: Path, name: str) -> Estimate:
     return read(str(_file(traces, name)), Options()).estimate
 
 
-def _compute_ns(said: Said) -> int:
+def _compute_ns(received: Received) -> int:
     """Union of the kernels that are no collectives."""
-    nccl = np.array(["nccl" in said.names[int(i)] for i in said.kernels["name_id"]])
-    rows = np.sort(said.kernels[~nccl], order="start_ns")
+    nccl = np.array(["nccl" in received.names[int(i)] for i in received.kernels["name_id"]])
+    rows = np.sort(received.kernels[~nccl], order="start_ns")
     ends = np.maximum.accumulate(rows["end_ns"])
     reach = np.concatenate([rows["start_ns"][:1], ends[:-1]])
     return int(np.maximum(ends - np.maximum(rows["start_ns"], reach), 0).sum())
@@ -51,11 +51,11 @@ def _compute_ns(said: Said) -> int:
 def test_idle_and_compute_time_are_those_of_hta(
     traces: Path, name: str, idle_us: int, compute_us: int, rounded: bool
 ) -> None:
-    said = Said(open_source(_file(traces, name)))
-    lost_us = len(said.kernels) + len(said.copies) if rounded else 0
+    received = Received(open_source(_file(traces, name)))
+    lost_us = len(received.kernels) + len(received.copies) if rounded else 0
     idle = _judged(traces, name).account.idle_total_ns / 1000
     assert -0.5 <= idle_us - idle <= lost_us
-    assert -0.5 <= _compute_ns(said) / 1000 - compute_us <= lost_us
+    assert -0.5 <= _compute_ns(received) / 1000 - compute_us <= lost_us
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_pageable_uploads_take_most_of_the_gpus_time(traces: Path) -> None:
 
 
 def test_steps_have_the_numbers_they_were_given(traces: Path) -> None:
-    said = Said(open_source(_file(traces, "hta-v100-resnet-ns")))
-    steps = said.marks[said.marks["mark_class"] == int(MarkClass.STEP)]
+    received = Received(open_source(_file(traces, "hta-v100-resnet-ns")))
+    steps = received.marks[received.marks["mark_class"] == int(MarkClass.STEP)]
     assert steps["value"].tolist() == [101, 102, 103, 104, 105]
 
 
@@ -90,13 +90,13 @@ def test_the_loader_takes_what_the_tensorboard_plugin_says(traces: Path) -> None
     The plugin counts the first step's wait, which ends before the first kernel and so the account.
     """
     name = "kineto-v100-resnet50-workers0"
-    estimate, said = _judged(traces, name), Said(open_source(_file(traces, name)))
-    waits = said.marks[said.marks["mark_class"] == int(MarkClass.INPUT)]
-    early = waits[waits["end_ns"] < said.kernels["start_ns"].min()]
+    estimate, text = _judged(traces, name), Received(open_source(_file(traces, name)))
+    waits = text.marks[text.marks["mark_class"] == int(MarkClass.INPUT)]
+    early = waits[waits["end_ns"] < text.kernels["start_ns"].min()]
     waited_ns = int((early["end_ns"] - early["start_ns"]).sum())
     steps_ns = 6 * 177_592_000
     assert estimate.steps.count == 6
     assert len(early) == 1 and len(waits) == 6
     waited_ns += estimate.account.idle_ns["input"]
     assert waited_ns / steps_ns == pytest.approx(0.3337, abs=5e-3)
-    assert _compute_ns(said) / steps_ns == pytest.approx(0.5551, abs=5e-4)
+    assert _compute_ns(text) / steps_ns == pytest.approx(0.5551, abs=5e-4)

@@ -122,10 +122,10 @@ def test_advice_says_what_is_predicted_with_its_range(make_snapshot: MakeSnapsho
     ],
 )  # fmt: skip
 def test_the_length_of_several_steps_is_called_their_median(
-    steps: Steps, said: str, make_snapshot: MakeSnapshot
+    steps: Steps, text: str, make_snapshot: MakeSnapshot
 ) -> None:
     """Four steps of 133 ms in 420 ms did not add up."""
-    assert said in to_text(make_snapshot({"steps": steps}))
+    assert text in to_text(make_snapshot({"steps": steps}))
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_the_length_of_several_steps_is_called_their_median(
      (-242, "242 ns before its launch call returns (median)")],
 )  # fmt: skip
 def test_a_kernel_that_starts_within_its_launch_call_is_said_to(
-    lead_ns: int, said: str, make_snapshot: MakeSnapshot
+    lead_ns: int, reported: str, make_snapshot: MakeSnapshot
 ) -> None:
     text = to_text(make_snapshot({"launch": Launch(lead_ns, 0.7, 0.2, 40)}))
-    assert f"a kernel starts {said}" in " ".join(text.split())
+    assert f"a kernel starts {reported}" in " ".join(text.split())
 
 
 def test_the_account_adds_up_to_the_window(make_snapshot: MakeSnapshot) -> None:
@@ -223,8 +223,10 @@ def test_each_kernel_tells_its_evidence_and_its_share_of_the_roof(
     row = replace(snapshot.estimate.kernels[0], name="one", evidence="L2", roof_share=0.814)
     rows = (row, replace(row, name="two", evidence="L1", roof_share=None))
     text = to_text(replace(snapshot, estimate=replace(snapshot.estimate, kernels=rows)))
-    told = [line.split()[2:4] for line in text.splitlines() if line.startswith(("  one", "  two"))]
-    assert told == [["L2", "81%"], ["L1", "–"]]
+    message = [
+        line.split()[2:4] for line in text.splitlines() if line.startswith(("  one", "  two"))
+    ]
+    assert message == [["L2", "81%"], ["L1", "–"]]
 
 
 def test_kernel_names_cannot_write_to_the_terminal(make_snapshot: MakeSnapshot) -> None:
@@ -276,8 +278,10 @@ def test_counter_samples_say_how_many_and_what_they_are_good_for(
     plain = make_snapshot()
     assert plain.estimate is not None
     assert document(plain)["counter_samples"] is None
-    found = CounterSamples(1250, 200_000, 1200, 4_100.0)
-    seen = replace(plain.estimate, sampled=found, evidence_shares={"L3": 0.97, "L1": 0.03})
+    counter_samples = CounterSamples(1250, 200_000, 1200, 4_100.0)
+    seen = replace(
+        plain.estimate, sampled=counter_samples, evidence_shares={"L3": 0.97, "L1": 0.03}
+    )
     snapshot = replace(plain, estimate=seen)
     assert document(snapshot)["counter_samples"] == {
         "count": 1250, "interval_ns": 200_000, "placed": 1200, "error_ns": 4_100.0,
@@ -286,7 +290,7 @@ def test_counter_samples_say_how_many_and_what_they_are_good_for(
     flat = " ".join(to_text(snapshot).split())
     assert "1,250 hardware counter samples of 200 µs, placed within 4.10 µs of the kernels" in flat
     assert "judge 97% of the kernel time (L3)" in flat
-    lost = replace(seen, sampled=replace(found, placed=0, error_ns=None))
+    lost = replace(seen, sampled=replace(counter_samples, placed=0, error_ns=None))
     flat = " ".join(to_text(replace(plain, estimate=lost)).split())
     assert "could not be matched with the kernels" in flat
 
@@ -335,11 +339,11 @@ def test_an_unknown_gpu_gets_the_architecture_its_kernels_tell_and_says_so(tmp_p
         kernel(i * 20, 10, 0, "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_nn") for i in range(9)
     ]
     path = written(tmp_path, text_of(events, deviceProperties=[]))
-    found = analyze(open_source(path))
+    result = analyze(open_source(path))
     assert "by its kernels' names of compute capability 8.0 or later" in " ".join(
-        to_text(found).split()
+        to_text(result).split()
     )
-    source = document(found)["source"]
+    source = document(result)["source"]
     assert (source["device"], source["capability"]) == (None, [8, 0])
     assert source["capability_by_kernel_names"] is True
     known = document(analyze(open_source(written(tmp_path, text_of(events)))))["source"]

@@ -23,9 +23,9 @@ def test_silenced_advice_is_left_out_and_counted(brrrtop: Run) -> None:
     kinds = [one["id"] for one in plain["advisories"]]
     assert plain["silenced"] == []
     quiet = ("--silence", f"{kinds[0]},gc-pause", "--silence", "double-precision")
-    said = json.loads(brrrtop("replay", DEMO, "--json", "--once", *quiet).stdout)
-    assert said["silenced"] == kinds[:1], "what would not have been given is not counted"
-    assert [one["id"] for one in said["advisories"]] == kinds[1:]
+    loads = json.loads(brrrtop("replay", DEMO, "--json", "--once", *quiet).stdout)
+    assert loads["silenced"] == kinds[:1], "what would not have been given is not counted"
+    assert [one["id"] for one in loads["advisories"]] == kinds[1:]
     text = brrrtop("analyze", DEMO, *quiet).stdout
     assert f"Advice silenced by --silence: 1 ({kinds[0]})" in text
     assert f"1 {kinds[0]}:" not in text

@@ -148,11 +148,11 @@ def tracks(trace: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
         for e in trace["traceEvents"]
         if e["name"] == "thread_name"
     }
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
+    result: dict[str, list[dict[str, Any]]] = {name: [] for name in names.values()}
     for event in trace["traceEvents"]:
         if event["ph"] == "X":
-            found[names[event["pid"], event["tid"]]].append(event)
-    return found
+            result[names[event["pid"], event["tid"]]].append(event)
+    return result
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
@@ -163,18 +163,18 @@ def test_a_perfetto_trace_has_account_side_and_cause_as_tracks(path: Path, tmp_p
     export(shown, "perfetto", tmp_path / "worst.json.gz")
     with gzip.open(tmp_path / "worst.json.gz") as file:
         trace = json.load(file)
-    found = tracks(trace)
-    assert {"kernels", "calls", "account", "side", "cause"} <= found.keys()
-    for name, bars in found.items():
+    result = tracks(trace)
+    assert {"kernels", "calls", "account", "side", "cause"} <= result.keys()
+    for name, bars in result.items():
         ordered = sorted((e["ts"], e["ts"] + e["dur"]) for e in bars)
         for (_, end), (start, _) in pairwise(ordered):
             assert start >= end - 1e-6, f"bars of {name} overlap"
-    kernels = sum(len(bars) for name, bars in found.items() if name.startswith("kernels"))
+    kernels = sum(len(bars) for name, bars in result.items() if name.startswith("kernels"))
     lane = picture.lane("kernels")
     assert lane is not None and kernels == len(lane.bars)
-    covered = sum(e["dur"] for e in found["account"])
+    covered = sum(e["dur"] for e in result["account"])
     assert covered * 1000 > 0.9 * picture.span.duration_ns
-    assert {e["name"] for e in found["cause"]} <= {
+    assert {e["name"] for e in result["cause"]} <= {
         "input", "launch", "sync", "host", "unknown", "device", "io", "gc", "allocator", "compile",
     }  # fmt: skip
 

@@ -55,17 +55,17 @@ def judged() -> Snapshot:
 
 
 def test_samples_are_the_report_and_add_up(judged: Snapshot) -> None:
-    found = list(samples(judged, {"pid": "7", "hpc_job": "42"}, "node-1"))
-    assert {one.name for one in found} <= HELP.keys()
-    named = {(one.name, one.labels.get(OWN_LABELS.get(one.name, ""))): one.value for one in found}
-    assert len(named) == len(found), "no two samples have the same name and labels"
+    result = list(samples(judged, {"pid": "7", "hpc_job": "42"}, "node-1"))
+    assert {one.name for one in result} <= HELP.keys()
+    named = {(one.name, one.labels.get(OWN_LABELS.get(one.name, ""))): one.value for one in result}
+    assert len(named) == len(result), "no two samples have the same name and labels"
     assert judged.estimate is not None
     assert named["brrrtop_split_ratio", "overhead"] == judged.estimate.split.overhead
     assert named["brrrtop_step_seconds", None] == (judged.estimate.steps.step_ns or 0) / 1e9
     account = [value for (name, _), value in named.items() if name == "brrrtop_account_ratio"]
     assert sum(account) == pytest.approx(1)
     keys = {*DEVICE_LABELS, *JOB_LABELS}
-    for one in found:
+    for one in result:
         assert one.labels.keys() - set(OWN_LABELS.values()) == keys
         assert one.labels["Hostname"] == "node-1" and one.labels["hpc_job"] == "42"
         assert one.labels["modelName"] == "NVIDIA H200" and one.labels["gpu"] == "0"
@@ -161,10 +161,10 @@ def test_a_port_in_use_is_said_and_a_prometheus_that_hangs_up_costs_nobody_else(
             taken.value
         )
         assert "--listen HOST:PORT" in taken.value.action
-        for said in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
+        for text in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"):
             with socket.create_connection(("127.0.0.1", server.port)) as one:
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                one.sendall(said)
+                one.sendall(text)
         assert "brrrtop_up{" in get(f"http://127.0.0.1:{server.port}/metrics")
     finally:
         server.close()
@@ -199,7 +199,7 @@ def test_a_collector_gets_the_same_figures(judged: Snapshot) -> None:
         thread.join()
     request = service.ExportMetricsServiceRequest.FromString(came[-1])
     metrics = request.resource_metrics[0].scope_metrics[0].metrics
-    found = {
+    result = {
         (
             one.name,
             point.as_double,
@@ -208,7 +208,7 @@ def test_a_collector_gets_the_same_figures(judged: Snapshot) -> None:
         for one in metrics
         for point in one.gauge.data_points
     }
-    assert found == {
+    assert result == {
         (one.name, one.value, frozenset((k, v) for k, v in one.labels.items() if v))
         for one in samples(judged, {"hpc_job": "42"}, "h")
     }
@@ -230,19 +230,19 @@ def test_a_collector_that_has_gone_is_one_sentence_and_one_that_comes_back_anoth
         def log_message(self, *_: Any) -> None:
             """Nothing to stderr."""
 
-    port, said = free_port(), list[str]()
+    port, text = free_port(), list[str]()
     pusher = OtlpPusher(
-        lambda: samples(judged, {}, "h"), f"http://127.0.0.1:{port}", 0.2, said.append
+        lambda: samples(judged, {}, "h"), f"http://127.0.0.1:{port}", 0.2, text.append
     )
-    until(lambda: said)
+    until(lambda: text)
     with HTTPServer(("127.0.0.1", port), Collector) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        until(lambda: len(said) > 1)
+        until(lambda: len(text) > 1)
         pusher.close()
         server.shutdown()
         thread.join()
-    assert said == [GONE, "the collector takes metrics again"]
+    assert text == [GONE, "the collector takes metrics again"]
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -276,8 +276,8 @@ def until(done: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + LIMIT_S
     while True:
         try:
-            if found := done():
-                return found
+            if value := done():
+                return value
         except OSError:
             pass
         assert time.monotonic() < deadline
@@ -362,7 +362,7 @@ def test_a_real_prometheus_scrapes_a_real_trainer(stack: ExitStack, tmp_path: Pa
     )
     assert f'pid="{trainer.pid}"' in text
     query = scraping(stack, tmp_path, ours) + "brrrtop_up"
-    found = until(lambda: json.loads(get(query))["data"]["result"])
-    assert found[0]["metric"]["pid"] == str(trainer.pid) and found[0]["value"][1] == "1"
+    result = until(lambda: json.loads(get(query))["data"]["result"])
+    assert result[0]["metric"]["pid"] == str(trainer.pid) and result[0]["value"][1] == "1"
     trainer.kill()
     until(lambda: json.loads(get(query))["data"]["result"][0]["value"][1] == "0")

@@ -330,7 +330,7 @@ def decoder_inputs(chance: random.Random) -> Iterator[bytes]:
 
 def real_frames() -> list[list[Frame]]:
     """Short starts of the smallest real recordings in the tests, where they are."""
-    found = []
+    result = []
     files = sorted(
         (CORPUS.parents[1] / "recordings").rglob("*.brrr"), key=lambda p: p.stat().st_size
     )
@@ -341,8 +341,8 @@ def real_frames() -> list[list[Frame]]:
             listed.append(Frame(frame.kind, body, frame.sent_ns))
             if len(listed) >= 80:
                 break
-        found.append(listed)
-    return found
+        result.append(listed)
+    return result
 
 
 def recording_inputs(chance: random.Random) -> Iterator[bytes]:

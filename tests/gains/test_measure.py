@@ -23,13 +23,13 @@ SPIN = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while Tru
 
 
 def states(group: int) -> set[str]:
-    found = set()
+    texts = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
             if int(fields[2]) == group:
-                found.add(fields[0])
-    return found
+                texts.add(fields[0])
+    return texts
 
 
 def wait_until(condition: Any) -> None:
@@ -112,10 +112,10 @@ def test_savings_are_of_the_time_per_sample(tmp_path: Path) -> None:
             {"model": "m", "part": "bf16", "failed": "out of memory"}, row("base-again", 110, 8)]  # fmt: skip
     file = tmp_path / "results.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
-    found = report.measured([file])["m"]
-    assert found.saves == pytest.approx({"compile": 0.4, "double-batch": 0.25})
-    assert found.failed == {"bf16": "out of memory"}
-    assert found.drift == pytest.approx(0.1)
+    result = report.measured([file])["m"]
+    assert result.saves == pytest.approx({"compile": 0.4, "double-batch": 0.25})
+    assert result.failed == {"bf16": "out of memory"}
+    assert result.drift == pytest.approx(0.1)
 
 
 class Loop:
@@ -167,10 +167,10 @@ def test_edits_count_where_the_base_loop_around_them_was_steady(tmp_path: Path) 
         (newest, [paired("compile", 80, 100, 0.01, own_process=True), paired("tf32", 9, 9, 0.5)]),
     ):  # fmt: skip
         file.write_text("\n".join(map(json.dumps, rows)))
-    found = report.measured([old, new])["m"]
-    assert found.saves == {"bf16": 0.5}, "what was not paired no longer counts"
-    assert found.unsteady == pytest.approx({"tf32": -0.2, "compile": 0.3})
-    assert found.drift == pytest.approx(0.02)
-    found = report.measured([old, new, newest])["m"]
-    assert found.saves == pytest.approx({"bf16": 0.5, "compile": 0.2})
-    assert found.unsteady == {"tf32": 0.5}
+    result = report.measured([old, new])["m"]
+    assert result.saves == {"bf16": 0.5}, "what was not paired no longer counts"
+    assert result.unsteady == pytest.approx({"tf32": -0.2, "compile": 0.3})
+    assert result.drift == pytest.approx(0.02)
+    result = report.measured([old, new, newest])["m"]
+    assert result.saves == pytest.approx({"bf16": 0.5, "compile": 0.2})
+    assert result.unsteady == {"tf32": 0.5}

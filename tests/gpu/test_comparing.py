@@ -96,30 +96,30 @@ PROFILED = {"a": [50_000.0] * 6, "void b<int,4>": [100_000.0] * 3}
 
 
 def test_equal_kernels_are_equal_however_names_are_spaced(comparing: ModuleType) -> None:
-    found = comparing.kernels(comparing.of_burst(burst()), PROFILED, PROFILED, 3)
-    assert found["good"], found
-    assert found["kernels"] == 9
-    assert not found["names_spelled_alike"]
-    assert found["duration_total"] == pytest.approx(0)
+    kernels = comparing.kernels(comparing.of_burst(burst()), PROFILED, PROFILED, 3)
+    assert kernels["good"], kernels
+    assert kernels["kernels"] == 9
+    assert not kernels["names_spelled_alike"]
+    assert kernels["duration_total"] == pytest.approx(0)
 
 
 def test_one_missing_kernel_is_a_difference(comparing: ModuleType) -> None:
-    found = comparing.kernels(comparing.of_burst(burst(missing=True)), PROFILED, PROFILED, 3)
-    assert not found["good"]
-    assert found["counts_differ"] == {"a": [5, 6.0]}
+    kernels = comparing.kernels(comparing.of_burst(burst(missing=True)), PROFILED, PROFILED, 3)
+    assert not kernels["good"]
+    assert kernels["counts_differ"] == {"a": [5, 6.0]}
 
 
 def test_a_profiler_that_sees_less_afterwards_is_a_failure(comparing: ModuleType) -> None:
-    found = comparing.kernels(comparing.of_burst(burst()), PROFILED, {}, 3)
-    assert not found["good"]
-    assert found["profiler_after_differs"] == 2
+    kernels = comparing.kernels(comparing.of_burst(burst()), PROFILED, {}, 3)
+    assert not kernels["good"]
+    assert kernels["profiler_after_differs"] == 2
 
 
 def test_longer_kernels_are_a_failure(comparing: ModuleType) -> None:
     longer = {name: [0.97 * value for value in values] for name, values in PROFILED.items()}
-    found = comparing.kernels(comparing.of_burst(burst()), longer, longer, 3)
-    assert not found["good"]
-    assert found["duration_total"] == pytest.approx(1 / 0.97 - 1)
+    kernels = comparing.kernels(comparing.of_burst(burst()), longer, longer, 3)
+    assert not kernels["good"]
+    assert kernels["duration_total"] == pytest.approx(1 / 0.97 - 1)
 
 
 def test_the_first_loss_that_differs_is_named(comparing: ModuleType, tmp_path: Path) -> None:
@@ -130,6 +130,6 @@ def test_the_first_loss_that_differs_is_named(comparing: ModuleType, tmp_path: P
     assert comparing.losses(one, two)["identical"]
     values[4] = np.nextafter(values[4], 9, dtype="<f4")
     values.tofile(two)
-    found = comparing.losses(one, two)
-    assert not found["identical"]
-    assert found["first_difference"] == 4
+    losses = comparing.losses(one, two)
+    assert not losses["identical"]
+    assert losses["first_difference"] == 4

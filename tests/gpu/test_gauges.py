@@ -97,22 +97,22 @@ def gauges() -> Iterator[Callable[[int], GaugeThread]]:
 
 
 def test_a_matmul_loop_is_compute(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:
-    found = means(gauges(loop("matmul")), 6)
-    assert found[Metric.SMI_UTIL] > 0.9
-    if Metric.SM_ACTIVE not in found:
+    result = means(gauges(loop("matmul")), 6)
+    assert result[Metric.SMI_UTIL] > 0.9
+    if Metric.SM_ACTIVE not in result:
         pytest.skip("this GPU has no GPM counters")
-    assert found[Metric.SM_ACTIVE] > 0.8
-    assert found[Metric.TENSOR_ACTIVE] > 0.6
-    assert found[Metric.DRAM_ACTIVE] < 0.5
-    assert found[Metric.FOREIGN_PROCESS_COUNT] == 0
+    assert result[Metric.SM_ACTIVE] > 0.8
+    assert result[Metric.TENSOR_ACTIVE] > 0.6
+    assert result[Metric.DRAM_ACTIVE] < 0.5
+    assert result[Metric.FOREIGN_PROCESS_COUNT] == 0
 
 
 def test_a_copy_loop_is_memory(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:
-    found = means(gauges(loop("copy")), 3)
-    if Metric.DRAM_ACTIVE not in found:
+    result = means(gauges(loop("copy")), 3)
+    if Metric.DRAM_ACTIVE not in result:
         pytest.skip("this GPU has no GPM counters")
-    assert found[Metric.DRAM_ACTIVE] > 0.6
-    assert found[Metric.TENSOR_ACTIVE] < 0.05
+    assert result[Metric.DRAM_ACTIVE] > 0.6
+    assert result[Metric.TENSOR_ACTIVE] < 0.05
 
 
 def test_hardware_counters_agree_with_gpm(loop: Loop, gauges: Callable[[int], GaugeThread]) -> None:

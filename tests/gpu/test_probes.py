@@ -119,8 +119,11 @@ def test_the_device_frame_has_the_fields_of_the_model(watched: Watched) -> None:
 
 def test_allocator_retries_are_marked_and_totals_sent(watched: Watched) -> None:
     assert watched.until(lambda: bool(watched.marks(MarkClass.ALLOCATOR)))
-    told = [body["allocator"][0] for body in watched.bodies[Kind.STATUS] if "allocator" in body]
-    assert told[-1]["device"] == 0 and told[-1]["reserved_bytes"] >= told[-1]["allocated_bytes"] > 0
+    message = [body["allocator"][0] for body in watched.bodies[Kind.STATUS] if "allocator" in body]
+    assert (
+        message[-1]["device"] == 0
+        and message[-1]["reserved_bytes"] >= message[-1]["allocated_bytes"] > 0
+    )
 
 
 def test_marks_and_calls_number_threads_alike(watched: Watched) -> None:

@@ -52,21 +52,21 @@ def measured(script: Path, out: Path) -> dict[str, Any]:
     print(done.stdout)
     measured = out / "live_shapes.json"
     assert measured.exists(), f"exit code {done.returncode}: {done.stdout[-2000:]}"
-    found: dict[str, Any] = json.loads(measured.read_text())[0]
-    print(json.dumps(found, indent=1))
-    assert "error" not in found, found
-    return found
+    result: dict[str, Any] = json.loads(measured.read_text())[0]
+    print(json.dumps(result, indent=1))
+    assert "error" not in result, result
+    return result
 
 
-def holds(found: dict[str, Any], least: float) -> None:
+def holds(result: dict[str, Any], least: float) -> None:
     """Most kernels have shapes, torch's backward thread among them, and the steps are as before."""
-    assert found["trainer_alive"], found["trainer_tail"]
-    assert found["says"].startswith("shapes of one step recorded"), found["says"]
-    assert "L2" not in found["before"]["evidence"]
-    assert found["after"]["evidence"]["L2"] >= least, found["after"]
-    assert found["threads"] >= 2
-    assert found["step_after_ns"] == pytest.approx(found["step_before_ns"], rel=0.03)
-    assert found["afterwards_rate"] == pytest.approx(found["alone_rate"], rel=0.05)
+    assert result["trainer_alive"], result["trainer_tail"]
+    assert result["says"].startswith("shapes of one step recorded"), result["says"]
+    assert "L2" not in result["before"]["evidence"]
+    assert result["after"]["evidence"]["L2"] >= least, result["after"]
+    assert result["threads"] >= 2
+    assert result["step_after_ns"] == pytest.approx(result["step_before_ns"], rel=0.03)
+    assert result["afterwards_rate"] == pytest.approx(result["alone_rate"], rel=0.05)
 
 
 def test_a_language_model_gets_shapes_and_keeps_its_pace(tmp_path: Path) -> None:

@@ -25,14 +25,14 @@ def run(script: str, out: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(command, timeout=500, check=False)
     written = out / f"{script}.json"
     assert written.exists(), f"{script} wrote nothing; its exit code: {done.returncode}"
-    found: dict[str, Any] = json.loads(written.read_text())
-    return found
+    loads: dict[str, Any] = json.loads(written.read_text())
+    return loads
 
 
 def test_a_launch_bound_and_a_wide_loop_hardly_slow_down(tmp_path: Path) -> None:
     options = ("--zoo", str(BENCHMARKS / "zoo"), "--only", "lora,vision", "--rivals", "none")
-    found = run("overhead", tmp_path, *options, "--pairs", "8", "--budget", "45")
-    for one in found["scripts"]:
+    result = run("overhead", tmp_path, *options, "--pairs", "8", "--budget", "45")
+    for one in result["scripts"]:
         assert "error" not in one, one
         assert one["failures"] == []
         assert one["bursts"] > 0
@@ -46,20 +46,20 @@ def test_a_launch_bound_and_a_wide_loop_hardly_slow_down(tmp_path: Path) -> None
 
 def test_a_trainer_with_graphs_survives_attaches_and_one_without_does(tmp_path: Path) -> None:
     options = ("--parts", "cycles,graphs", "--cycles", "30", "--cli-cycles", "1", "--limit", "60")
-    found = run("soak", tmp_path, *options)
+    result = run("soak", tmp_path, *options)
     for part in ("cycles", "graphs"):
-        assert found[part]["good"], found[part]
-    assert found["cycles"]["kernels"] > 0
+        assert result[part]["good"], result[part]
+    assert result["cycles"]["kernels"] > 0
 
 
 def test_losses_do_not_change_when_monitors_are_killed(tmp_path: Path) -> None:
-    found = run("soak", tmp_path, "--parts", "kills", "--kills", "16", "--limit", "60")["kills"]
-    assert found["good"], found
-    assert found["killed"]["tracing"] + found["killed"]["watching"] > 0
+    result = run("soak", tmp_path, "--parts", "kills", "--kills", "16", "--limit", "60")["kills"]
+    assert result["good"], result
+    assert result["killed"]["tracing"] + result["killed"]["watching"] > 0
 
 
 def test_a_burst_holds_the_kernels_that_torch_profiler_sees(tmp_path: Path) -> None:
-    found = run("soak", tmp_path, "--parts", "exact")["exact"]
-    assert found["kernels"] > 0
-    assert found["counts_differ"] == {}
-    assert abs(found["duration_total"]) < 0.02
+    result = run("soak", tmp_path, "--parts", "exact")["exact"]
+    assert result["kernels"] > 0
+    assert result["counts_differ"] == {}
+    assert abs(result["duration_total"]) < 0.02

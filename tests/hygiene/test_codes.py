@@ -31,7 +31,7 @@ def _is_sentence(node: ast.expr) -> bool:
 
 def _constants(trees: dict[Path, ast.Module]) -> set[str]:
     """Names of constants, of any module, that hold sentences."""
-    found = set()
+    constants = set()
     for tree in trees.values():
         for node in tree.body:
             targets = node.targets if isinstance(node, ast.Assign) else []
@@ -41,8 +41,8 @@ def _constants(trees: dict[Path, ast.Module]) -> set[str]:
             calls = {ast.unparse(part.func) for part in parts if isinstance(part, ast.Call)}
             values = parts if calls <= {"frozenset", "tuple"} else []
             if any(_is_sentence(value) for value in values if isinstance(value, ast.expr)):
-                found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
+                constants |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return constants
 
 
 def _name(node: ast.expr) -> str:
@@ -88,13 +88,13 @@ def decisions(tree: ast.Module, constants: set[str]) -> Iterator[ast.expr]:
 def test_nothing_is_decided_by_a_sentence() -> None:
     trees = {path: ast.parse(path.read_text("utf-8")) for path in SOURCES}
     constants = _constants(trees)
-    found = {
+    result = {
         f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
         for path, tree in trees.items()
         if path != OLD_SENTENCES
         for node in decisions(tree, constants)
     }
-    assert not found, "\n".join(sorted(found))
+    assert not result, "\n".join(sorted(result))
 
 
 def test_the_check_finds_what_it_is_for() -> None:

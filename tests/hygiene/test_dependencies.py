@@ -71,15 +71,15 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def files() -> dict[str, set[str]]:
-    found = {}
+    result = {}
     for package in ("brrrtop", "collectors"):
         for path in (ROOT / package).rglob("*.py"):
             inside = path.is_relative_to(ROOT / "collectors" / "agent")
             siblings = {one.stem for one in path.parent.glob("*.py")} if inside else set()
             name = str(path.relative_to(ROOT))
             optional = WHERE_INSTALLED.get(name, set())
-            found[name] = set(imports(path)) - siblings - INSIDE_TRAINERS - optional
-    return found
+            result[name] = set(imports(path)) - siblings - INSIDE_TRAINERS - optional
+    return result
 
 
 def test_every_dependency_has_a_lower_bound() -> None:
@@ -106,10 +106,10 @@ def test_each_is_imported_only_where_it_belongs() -> None:
 @pytest.mark.parametrize("name", sorted(declared()))
 def test_what_is_installed_came_as_a_wheel_for_this_python(name: str) -> None:
     try:
-        found = metadata.distribution(name)
+        distribution = metadata.distribution(name)
     except metadata.PackageNotFoundError:
         pytest.skip(f"{name} is not installed here")
-    tags = re.findall(r"^Tag: (\S+)", found.read_text("WHEEL") or "", re.MULTILINE)
+    tags = re.findall(r"^Tag: (\S+)", distribution.read_text("WHEEL") or "", re.MULTILINE)
     here = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     fits = [tag for tag in tags if re.match(rf"(py3|py2\.py3|{here}|cp3\d+-abi3)\b", tag)]
     assert fits, tags
@@ -125,8 +125,8 @@ def test_the_classifier_and_the_audit_agree_on_the_pythons() -> None:
 def pinned() -> dict[str, str]:
     """The exact versions that the checks run with."""
     lines = (ROOT / "constraints.txt").read_text().splitlines()
-    found = (re.match(r"([a-z-]+)==([\w.]+)", line) for line in lines)
-    return {match[1]: match[2] for match in found if match}
+    result = (re.match(r"([a-z-]+)==([\w.]+)", line) for line in lines)
+    return {match[1]: match[2] for match in result if match}
 
 
 def test_all_that_is_declared_is_pinned_for_the_checks() -> None:
@@ -162,9 +162,9 @@ def test_an_audit_fails_on_known_faults_and_says_what_nobody_was_asked_about(
     fine = {"name": "a", "version": "1", "vulns": []}
     bad = {"name": "b", "version": "2", "vulns": [{"id": "CVE-1", "fix_versions": ["3"]}]}
     unknown = {"name": "c", "skip_reason": "not found"}
-    failed, said = audit_with([fine, bad, unknown], tmp_path)
-    assert failed and "known faults in b 2: CVE-1" in said and "not audited: c," in said
-    failed, said = audit_with([unknown], tmp_path)
-    assert not failed and "the advisory database cannot be reached" in said
-    failed, said = audit_with([fine], tmp_path)
-    assert not failed and "1 versions audited" in said
+    failed, text = audit_with([fine, bad, unknown], tmp_path)
+    assert failed and "known faults in b 2: CVE-1" in text and "not audited: c," in text
+    failed, text = audit_with([unknown], tmp_path)
+    assert not failed and "the advisory database cannot be reached" in text
+    failed, text = audit_with([fine], tmp_path)
+    assert not failed and "1 versions audited" in text

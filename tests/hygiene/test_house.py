@@ -51,13 +51,13 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
 
 def top_level_imports(path: Path) -> set[str]:
     """Modules that importing the file imports: not those for type checkers alone."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            texts |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add(node.module or "")
-    return found
+            texts.add(node.module or "")
+    return texts
 
 
 def test_functions_stay_readable() -> None:
@@ -97,13 +97,13 @@ def test_no_native_source_grows_past_reading() -> None:
 def test_every_fence_says_what_it_keeps_out() -> None:
     """ruff finds blind excepts; those let through carry their reason on the line."""
     silent = re.compile(r"noqa: BLE001(?!\s+-?\s*\w)")
-    found = [
+    result = [
         f"{named(path)}:{number}"
         for path in modules()
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if silent.search(line)
     ]
-    assert found == []
+    assert result == []
 
 
 def test_every_published_advisory_is_in_the_catalogue() -> None:

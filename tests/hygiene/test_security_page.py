@@ -44,18 +44,18 @@ def test_every_point_of_a_promise_names_a_test() -> None:
 
 
 def runs_what_it_reads(tree: ast.AST) -> list[str]:
-    found = []
+    texts = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [one.name for one in node.names if one.name in _LOADS_CODE]
+            texts += [one.name for one in node.names if one.name in _LOADS_CODE]
         elif isinstance(node, ast.ImportFrom) and node.module in _LOADS_CODE:
-            found.append(node.module)
+            texts.append(node.module)
         elif isinstance(node, ast.Call):
             if ast.unparse(node.func) in _RUNS_TEXT:
-                found.append(ast.unparse(node.func))
+                texts.append(ast.unparse(node.func))
             options = {one.arg: ast.unparse(one.value) for one in node.keywords}
-            found += [name for name in ("shell", "allow_pickle") if options.get(name) == "True"]
-    return found
+            texts += [name for name in ("shell", "allow_pickle") if options.get(name) == "True"]
+    return texts
 
 
 def test_nothing_that_is_read_is_run() -> None:

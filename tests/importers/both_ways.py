@@ -27,7 +27,7 @@ def library() -> ctypes.CDLL | None:
 
 def contents(collected: Collected) -> dict[str, Any]:
     """What was collected, with names, threads and signatures as such instead of their numbers."""
-    found: dict[str, Any] = {"events": collected.event_count, "losses": dict(collected.losses),
+    result: dict[str, Any] = {"events": collected.event_count, "losses": dict(collected.losses),
                              "categories": sorted(collected.categories)}  # fmt: skip
     texts = {
         "name_id": list(collected.names),
@@ -38,15 +38,15 @@ def contents(collected: Collected) -> dict[str, Any]:
     for name in TABLES:
         for key, column in getattr(collected, name).joined().items():
             values = np.asarray(column).tolist()
-            found[f"{name}.{key}"] = [texts[key][n] for n in values] if key in texts else values
-    return found
+            result[f"{name}.{key}"] = [texts[key][n] for n in values] if key in texts else values
+    return result
 
 
 def read_runs(runs: list[bytes], scan: bool) -> tuple[str, dict[str, Any], int]:
     """How it ended, what was collected, and how many runs the scanner took."""
     collected, taken = Collected(), 0
-    found = library() if scan else None
-    scanned = Scanned(found, collected) if found is not None else None
+    result = library() if scan else None
+    scanned = Scanned(result, collected) if result is not None else None
     if scanned is not None:
         reads = scanned.take
 
@@ -70,8 +70,8 @@ def read_runs(runs: list[bytes], scan: bool) -> tuple[str, dict[str, Any], int]:
 
 def runs_of(data: bytes) -> list[bytes]:
     """The events of a whole trace, as well as they can be told, in two runs."""
-    found = _EVENTS.search(data)
-    body = data[found.end() if found else 0 :]
+    match = _EVENTS.search(data)
+    body = data[match.end() if match else 0 :]
     body = body[: body.rfind(b"]")] if b"]" in body else body
     cut = body.find(b"},", len(body) // 2)
     return [body] if cut < 0 else [body[: cut + 1], body[cut + 2 :]]
@@ -79,13 +79,13 @@ def runs_of(data: bytes) -> list[bytes]:
 
 def assert_same(runs: list[bytes]) -> int:
     """The scanner changes nothing; how many runs it took."""
-    end, found, taken = read_runs(runs, scan=True)
+    end, result, taken = read_runs(runs, scan=True)
     wanted_end, wanted, _ = read_runs(runs, scan=False)
     assert end == wanted_end
     # The scanner also keeps those of events before a place where it gave up, and no very long ones.
-    seen = set(found.pop("categories"))
+    seen = set(result.pop("categories"))
     assert {one for one in wanted.pop("categories") if len(one.encode()) < 40} <= seen
     for key in wanted:
-        assert found.get(key, []) == wanted[key], key
-    assert found.keys() == wanted.keys()
+        assert result.get(key, []) == wanted[key], key
+    assert result.keys() == wanted.keys()
     return taken

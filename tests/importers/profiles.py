@@ -72,8 +72,8 @@ def chrome(planes: dict[str, Lines]) -> bytes:
             place = {"pid": pid, "tid": tid}
             events.append({"ph": "M", **place, "name": "thread_name", "args": {"name": name}})
     for pid, lines in enumerate(planes.values(), 1):
-        for (tid, _), found in lines.items():
-            for name, start, span, stats in found:
+        for (tid, _), result in lines.items():
+            for name, start, span, stats in result:
                 args = {key: str(value) for key, value in stats.items()}
                 times = {"ts": start / 1000, "dur": span / 1000}
                 events.append(
@@ -97,10 +97,10 @@ def _plane(name: str, lines: Lines, facts: dict[str, Any]) -> bytes:
     events: dict[str, int] = {}
     stats: dict[str, int] = {}
     body = b""
-    for (key, title), found in lines.items():
+    for (key, title), result in lines.items():
         line = [_number(1, key), _bytes(2, title.encode()), _number(3, 500_000)]
-        for event, start, span, told in found:
-            told_bytes = b"".join(_bytes(4, _stat(stats, k, v)) for k, v in told.items())
+        for event, start, span, message in result:
+            told_bytes = b"".join(_bytes(4, _stat(stats, k, v)) for k, v in message.items())
             number = events.setdefault(event, len(events) + 1)
             times = _number(2, 1000 * (start - 500_000)) + _number(3, 1000 * span)
             line.append(_bytes(4, _number(1, number) + times + told_bytes))

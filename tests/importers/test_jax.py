@@ -25,7 +25,7 @@ from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
 from tests.importers.profiles import GPU, START_NS, Lines, chrome, training, xspace
-from tests.session.handmade import Said, kernel, text_of, written
+from tests.session.handmade import Received, kernel, text_of, written
 
 
 def _refused(path: Path) -> BadInput:
@@ -34,36 +34,41 @@ def _refused(path: Path) -> BadInput:
     return caught.value
 
 
-def _said(folder: Path, data: bytes) -> Said:
-    return Said(open_source(written(folder, data, "profile")))
+def _received(folder: Path, data: bytes) -> Received:
+    return Received(open_source(written(folder, data, "profile")))
 
 
 def test_what_an_event_says_arrives_exactly(tmp_path: Path) -> None:
-    said = _said(tmp_path, xspace(training(1)))
-    first, second = said.kernels
+    received = _received(tmp_path, xspace(training(1)))
+    first, second = received.kernels
     assert first["start_ns"] == START_NS + 2_700_000 and first["end_ns"] == START_NS + 6_700_000
     assert first["grid"].tolist() == [264, 2, 1] and first["block"].tolist() == [128, 1, 1]
     assert (first["registers"], first["shared_bytes"], first["stream"]) == (32, 1536, 7)
-    assert said.names[int(second["name_id"])] == "loop_multiply_fusion"  # not its descriptor
-    copy = said.copies[0]
+    assert received.names[int(second["name_id"])] == "loop_multiply_fusion"  # not its descriptor
+    copy = received.copies[0]
     assert (copy["copy_kind"], copy["size_bytes"]) == (CopyKind.HTOD, 1 << 20)
     assert (copy["src_kind"], copy["dst_kind"]) == (MemoryKind.PAGEABLE, MemoryKind.DEVICE)
-    assert len(said.kernels) == 2, "the line XLA Ops repeats them"
-    assert {CallClass(c) for c in said.calls["call_class"]} == {CallClass.LAUNCH, CallClass.COPY}
+    assert len(received.kernels) == 2, "the line XLA Ops repeats them"
+    assert {CallClass(c) for c in received.calls["call_class"]} == {
+        CallClass.LAUNCH,
+        CallClass.COPY,
+    }
     starts = dict(
-        zip(said.calls["correlation"].tolist(), said.calls["start_ns"].tolist(), strict=True)
+        zip(
+            received.calls["correlation"].tolist(), received.calls["start_ns"].tolist(), strict=True
+        )
     )
-    assert all(starts[int(k["correlation"])] < int(k["start_ns"]) for k in said.kernels)
-    assert len(said.marks_of(MarkClass.STEP)) == 1
-    assert said.marks_of(MarkClass.ANNOTATION) == ["load batch"]
-    device = said.of(Kind.DEVICE)[0].body
+    assert all(starts[int(k["correlation"])] < int(k["start_ns"]) for k in received.kernels)
+    assert len(received.marks_of(MarkClass.STEP)) == 1
+    assert received.marks_of(MarkClass.ANNOTATION) == ["load batch"]
+    device = received.of(Kind.DEVICE)[0].body
     assert (device["sm_count"], device["capability"]) == (132, [9, 0])
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_both_files_say_the_same(tmp_path: Path, pack: Any) -> None:
-    protobuf = _said(tmp_path, xspace(training()))
-    browsers = _said(tmp_path, pack(chrome(training())))
+    protobuf = _received(tmp_path, xspace(training()))
+    browsers = _received(tmp_path, pack(chrome(training())))
     for one, other in ((protobuf.kernels, browsers.kernels), (protobuf.copies, browsers.copies)):
         for key in ("device", "stream", "correlation"):
             assert one[key].tolist() == other[key].tolist()
@@ -104,15 +109,15 @@ def test_an_amd_gpu_has_no_capability_and_its_products_no_side(tmp_path: Path) -
 
 
 def test_numbers_that_cannot_be_are_not_believed(tmp_path: Path) -> None:
-    told = {
+    message = {
         "correlation_id": 1,
         "kernel_details": "regs:2191500840 grid:1,2 block:9999999999999999999,1,1",
     }
-    lines: Lines = {(1, "Stream #1(Kernel)"): [("k", 1_000_000, 5_000, told)]}
-    said = _said(tmp_path, xspace({GPU: lines}))
-    assert said.kernels["registers"].tolist() == [0]
-    assert said.kernels["grid"].tolist() == [[0, 0, 0]]
-    assert said.kernels["block"].tolist() == [[0, 1, 1]]
+    lines: Lines = {(1, "Stream #1(Kernel)"): [("k", 1_000_000, 5_000, message)]}
+    received = _received(tmp_path, xspace({GPU: lines}))
+    assert received.kernels["registers"].tolist() == [0]
+    assert received.kernels["grid"].tolist() == [[0, 0, 0]]
+    assert received.kernels["block"].tolist() == [[0, 1, 1]]
 
 
 def test_files_are_told_by_what_is_in_them(tmp_path: Path) -> None:
@@ -141,9 +146,9 @@ def test_profiles_without_a_gpu_say_so(tmp_path: Path) -> None:
 def test_a_chrome_trace_that_breaks_off_is_read_to_its_last_whole_event(tmp_path: Path) -> None:
     text = chrome(training())
     path = written(tmp_path, text[: int(len(text) * 0.7)], "a")
-    said = Said(open_source(path))
-    assert 0 < len(said.kernels) <= 8
-    assert any("missing" in note for note in said.hello["notes"])
+    received = Received(open_source(path))
+    assert 0 < len(received.kernels) <= 8
+    assert any("missing" in note for note in received.hello["notes"])
 
 
 @pytest.mark.parametrize("make", [xspace, chrome])

@@ -13,7 +13,7 @@ from brrrtop.protocol.frames import Kind
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source
 from tests.session.handmade import (
-    Said,
+    Received,
     annotation,
     copy,
     kernel,
@@ -26,16 +26,19 @@ from tests.session.handmade import (
 MM = {"Input Dims": [[8, 4], [4, 2]], "Input type": ["float", "float"], "Concrete Inputs": ["", ""]}
 
 
-def _said(folder: Path, events: list[dict[str, Any]], **facts: Any) -> Said:
-    return Said(KinetoSource(written(folder, text_of(events, **facts))))
+def _received(folder: Path, events: list[dict[str, Any]], **facts: Any) -> Received:
+    return Received(KinetoSource(written(folder, text_of(events, **facts))))
 
 
 def test_times_are_exact_to_the_nanosecond(tmp_path: Path) -> None:
     base = 1790857026000000000
     events = [kernel(4373332226103.908, 138.506), kernel(4373332226242.414, 0.001)]
-    said = _said(tmp_path, events, baseTimeNanoseconds=base)
-    assert said.kernels["start_ns"].tolist() == [base + 4373332226103908, base + 4373332226242414]
-    assert said.kernels["end_ns"].tolist() == [base + 4373332226242414, base + 4373332226242415]
+    received = _received(tmp_path, events, baseTimeNanoseconds=base)
+    assert received.kernels["start_ns"].tolist() == [
+        base + 4373332226103908,
+        base + 4373332226242414,
+    ]
+    assert received.kernels["end_ns"].tolist() == [base + 4373332226242414, base + 4373332226242415]
 
 
 @pytest.mark.parametrize(
@@ -52,20 +55,20 @@ def test_times_that_doubles_cannot_hold_are_read_from_the_text(
     tmp_path: Path, written_us: str, expected_ns: int
 ) -> None:
     text = text_of([kernel("TS", 3.25), kernel(1712195495505554.5, 1)])
-    said = Said(KinetoSource(written(tmp_path, text.replace(b'"TS"', written_us.encode()))))
-    assert said.kernels["start_ns"][0] == expected_ns
-    assert said.kernels["end_ns"][0] == expected_ns + 3250
+    received = Received(KinetoSource(written(tmp_path, text.replace(b'"TS"', written_us.encode()))))
+    assert received.kernels["start_ns"][0] == expected_ns
+    assert received.kernels["end_ns"][0] == expected_ns + 3250
 
 
 def test_a_kernel_carries_what_the_trace_says_of_it(tmp_path: Path) -> None:
     graph = {"graph id": 4, "graph node id": 17179869187, "channel": 2}
-    said = _said(tmp_path, [kernel(10, 5, 3, "sgemm", **graph), launch(1, 2, 3)])
-    row = said.kernels[0]
+    received = _received(tmp_path, [kernel(10, 5, 3, "sgemm", **graph), launch(1, 2, 3)])
+    row = received.kernels[0]
     assert (row["correlation"], row["device"], row["stream"]) == (3, 0, 7)
     assert row["grid"].tolist() == [4, 2, 1] and row["block"].tolist() == [128, 1, 1]
     assert (row["registers"], row["shared_bytes"]) == (32, 1024)
     assert (row["graph"], row["graph_node"], row["channel"]) == (4, 17179869187, 2)
-    assert said.names[int(row["name_id"])] == "sgemm"
+    assert received.names[int(row["name_id"])] == "sgemm"
 
 
 def test_copies_carry_their_way_and_size(tmp_path: Path) -> None:
@@ -75,7 +78,7 @@ def test_copies_carry_their_way_and_size(tmp_path: Path) -> None:
         copy(7, 2, 0, "Memset (Device)", 16),
         copy(10, 2, 0, "Memcpy PtoP (Device -> Device)", 8),
     ]
-    rows = _said(tmp_path, events).copies
+    rows = _received(tmp_path, events).copies
     assert rows["copy_kind"].tolist() == [
         CopyKind.HTOD,
         CopyKind.DTOH,
@@ -121,8 +124,8 @@ def test_copies_carry_their_way_and_size(tmp_path: Path) -> None:
     ],
 )
 def test_calls_are_classed_by_name(tmp_path: Path, name: str, expected: CallClass) -> None:
-    said = _said(tmp_path, [kernel(9, 1, 5), launch(1, 2, 5, name)])
-    assert said.calls["call_class"].tolist() == [expected]
+    received = _received(tmp_path, [kernel(9, 1, 5), launch(1, 2, 5, name)])
+    assert received.calls["call_class"].tolist() == [expected]
 
 
 @pytest.mark.parametrize(
@@ -148,9 +151,9 @@ def test_calls_are_classed_by_name(tmp_path: Path, name: str, expected: CallClas
     ],
 )
 def test_ranges_are_classed_by_name(tmp_path: Path, name: str, expected: MarkClass) -> None:
-    said = _said(tmp_path, [kernel(9, 1), annotation(1, 2, name)])
-    assert said.marks["mark_class"].tolist() == [expected]
-    assert said.marks["value"].tolist() == [12 if expected == MarkClass.STEP else 0]
+    received = _received(tmp_path, [kernel(9, 1), annotation(1, 2, name)])
+    assert received.marks["mark_class"].tolist() == [expected]
+    assert received.marks["value"].tolist() == [12 if expected == MarkClass.STEP else 0]
 
 
 def test_a_launch_is_linked_to_the_innermost_op_with_shapes(tmp_path: Path) -> None:
@@ -164,10 +167,10 @@ def test_a_launch_is_linked_to_the_innermost_op_with_shapes(tmp_path: Path) -> N
         launch(61, 2, 4),
         kernel(80, 5, 4),
     ]
-    said = _said(tmp_path, events)
-    assert said.op_of(3) == "aten::mm"
-    assert said.op_of(4) == "aten::linear"
-    name, dims, types, concrete = said.ops[int(said.links["op_id"][0])]
+    received = _received(tmp_path, events)
+    assert received.op_of(3) == "aten::mm"
+    assert received.op_of(4) == "aten::linear"
+    name, dims, types, concrete = received.ops[int(received.links["op_id"][0])]
     assert (name, dims, types, concrete) == (
         "aten::mm",
         [[8, 4], [4, 2]],
@@ -183,7 +186,7 @@ def test_ops_of_other_threads_and_finished_ops_are_not_blamed(tmp_path: Path) ->
         launch(20, 5, 3),
         kernel(60, 5, 3),
     ]
-    assert _said(tmp_path, events).op_of(3) is None
+    assert _received(tmp_path, events).op_of(3) is None
 
 
 def test_external_ids_link_where_they_name_ops(tmp_path: Path) -> None:
@@ -193,8 +196,8 @@ def test_external_ids_link_where_they_name_ops(tmp_path: Path) -> None:
         kernel(20, 5, 3, **{"External id": 77}),
         kernel(30, 5, 4, **{"External id": 77}),
     ]
-    said = _said(tmp_path, events)
-    assert (said.op_of(3), said.op_of(4)) == ("aten::mm", "aten::mm")
+    received = _received(tmp_path, events)
+    assert (received.op_of(3), received.op_of(4)) == ("aten::mm", "aten::mm")
 
 
 def test_external_ids_that_are_correlations_mislead_nobody(tmp_path: Path) -> None:
@@ -204,7 +207,7 @@ def test_external_ids_that_are_correlations_mislead_nobody(tmp_path: Path) -> No
         launch(1, 5, 3, **{"External id": 3}),
         kernel(20, 5, 3, **{"External id": 3}),
     ]
-    assert _said(tmp_path, events).op_of(3) == "aten::right"
+    assert _received(tmp_path, events).op_of(3) == "aten::right"
 
 
 def test_only_outermost_ops_become_marks(tmp_path: Path) -> None:
@@ -214,7 +217,7 @@ def test_only_outermost_ops_become_marks(tmp_path: Path) -> None:
         op(0, 9, "aten::t", tid=11),
         kernel(1, 1),
     ]
-    assert sorted(_said(tmp_path, events).marks_of(MarkClass.OP)) == ["aten::linear", "aten::t"]
+    assert sorted(_received(tmp_path, events).marks_of(MarkClass.OP)) == ["aten::linear", "aten::t"]
 
 
 def test_reading_a_value_back_is_a_sync_and_uploading_is_not(tmp_path: Path) -> None:
@@ -233,9 +236,9 @@ def test_reading_a_value_back_is_a_sync_and_uploading_is_not(tmp_path: Path) -> 
         op(90, 9, "aten::mm"),
         launch(91, 2, 0, "cudaDeviceSynchronize"),
     ]
-    said = _said(tmp_path, events)
-    rows = said.marks[said.marks["mark_class"] == MarkClass.PYTHON_SYNC]
-    assert [said.names[int(i)] for i in rows["name_id"]] == ["aten::item"]
+    received = _received(tmp_path, events)
+    rows = received.marks[received.marks["mark_class"] == MarkClass.PYTHON_SYNC]
+    assert [received.names[int(i)] for i in rows["name_id"]] == ["aten::item"]
     assert rows["end_ns"][0] - rows["start_ns"][0] == 30_000
 
 
@@ -248,9 +251,9 @@ def test_a_correlation_used_twice_goes_to_the_nearest_launch_before(tmp_path: Pa
         launch(200, 5, 4),
         kernel(210, 5, 4),
     ]
-    said = _said(tmp_path, events)
-    assert len(set(said.calls["correlation"].tolist())) == 3
-    assert said.kernels["correlation"].tolist() == said.calls["correlation"].tolist()
+    received = _received(tmp_path, events)
+    assert len(set(received.calls["correlation"].tolist())) == 3
+    assert received.kernels["correlation"].tolist() == received.calls["correlation"].tolist()
 
 
 def _rank(pid: int, late: float, shape: int, device: int) -> list[dict[str, Any]]:
@@ -270,31 +273,31 @@ def _rank(pid: int, late: float, shape: int, device: int) -> list[dict[str, Any]
 
 def test_processes_of_a_merged_file_keep_their_own_ids(tmp_path: Path) -> None:
     # Rank 1 launches 30 us later: its calls are the nearest before the kernels of rank 0.
-    said = _said(tmp_path, [*_rank(41, 0, 8, 0), *_rank(42, 30, 16, 1)])
-    assert len(set(said.calls["correlation"].tolist())) == 40
-    calls = {int(c["correlation"]): c for c in said.calls}
-    for row in said.kernels:
+    received = _received(tmp_path, [*_rank(41, 0, 8, 0), *_rank(42, 30, 16, 1)])
+    assert len(set(received.calls["correlation"].tolist())) == 40
+    calls = {int(c["correlation"]): c for c in received.calls}
+    for row in received.kernels:
         call = calls[int(row["correlation"])]
         assert row["start_ns"] - call["start_ns"] == 55_000
-        links = said.links[said.links["correlation"] == row["correlation"]]
-        shape = said.ops[int(links["op_id"][0])][1][0]
+        links = received.links[received.links["correlation"] == row["correlation"]]
+        shape = received.ops[int(links["op_id"][0])][1][0]
         assert shape == [(8, 16)[int(row["device"])], 4]
-    assert len(set(said.calls["tid"].tolist())) == 2
-    assert set(said.calls["tid"].tolist()) == set(
-        said.marks[said.marks["mark_class"] == MarkClass.OP]["tid"].tolist()
+    assert len(set(received.calls["tid"].tolist())) == 2
+    assert set(received.calls["tid"].tolist()) == set(
+        received.marks[received.marks["mark_class"] == MarkClass.OP]["tid"].tolist()
     )
 
 
 def test_processes_that_share_a_device_number_are_joined_by_time(tmp_path: Path) -> None:
-    said = _said(tmp_path, [*_rank(41, 0, 8, 0), *_rank(42, 5_000, 16, 0)])
-    calls = {int(c["correlation"]): c for c in said.calls}
-    for row in said.kernels:
+    received = _received(tmp_path, [*_rank(41, 0, 8, 0), *_rank(42, 5_000, 16, 0)])
+    calls = {int(c["correlation"]): c for c in received.calls}
+    for row in received.kernels:
         assert row["start_ns"] - calls[int(row["correlation"])]["start_ns"] == 55_000
 
 
 def test_one_launch_of_many_kernels_keeps_them_all(tmp_path: Path) -> None:
     events = [launch(0, 5, 3, "cudaGraphLaunch"), *(kernel(10 + i, 1, 3) for i in range(5))]
-    assert _said(tmp_path, events).kernels["correlation"].tolist() == [3] * 5
+    assert _received(tmp_path, events).kernels["correlation"].tolist() == [3] * 5
 
 
 def test_ids_beyond_32_bits_stay_apart_and_joined(tmp_path: Path) -> None:
@@ -305,11 +308,12 @@ def test_ids_beyond_32_bits_stay_apart_and_joined(tmp_path: Path) -> None:
         kernel(10, 5, big + 1, stream=1 << 35),
         kernel(20, 5, big + 2, stream=(1 << 35) + 1),
     ]
-    said = _said(tmp_path, events)
-    assert said.kernels["correlation"].tolist() == said.calls["correlation"].tolist()
-    assert 0 not in said.kernels["correlation"]
+    received = _received(tmp_path, events)
+    assert received.kernels["correlation"].tolist() == received.calls["correlation"].tolist()
+    assert 0 not in received.kernels["correlation"]
     assert (
-        len(set(said.calls["tid"].tolist())) == 2 and len(set(said.kernels["stream"].tolist())) == 2
+        len(set(received.calls["tid"].tolist())) == 2
+        and len(set(received.kernels["stream"].tolist())) == 2
     )
 
 
@@ -320,20 +324,20 @@ def test_the_old_format_reads_like_todays(tmp_path: Path) -> None:
     old_op = {**op(0, 10, "aten::mm", tid="25738", **{"External id": 5}, **MM), "cat": "Operator"}
     old_step = {**annotation(0, 50, "ProfilerStep#2", tid="25738"), "cat": "Operator"}
     old_copy = {**copy(30, 5, 0, "Memcpy HtoD (Pageable -> Device)", 8), "cat": "Memcpy"}
-    said = _said(tmp_path, [old_kernel, old_launch, old_op, old_step, old_copy])
-    assert said.op_of(3) == "aten::mm"
-    assert said.calls["tid"].tolist() == [25738]
-    assert said.marks_of(MarkClass.STEP) == ["ProfilerStep#2"]
-    assert said.marks_of(MarkClass.OP) == ["aten::mm"]
-    assert len(said.copies) == 1
+    received = _received(tmp_path, [old_kernel, old_launch, old_op, old_step, old_copy])
+    assert received.op_of(3) == "aten::mm"
+    assert received.calls["tid"].tolist() == [25738]
+    assert received.marks_of(MarkClass.STEP) == ["ProfilerStep#2"]
+    assert received.marks_of(MarkClass.OP) == ["aten::mm"]
+    assert len(received.copies) == 1
 
 
 def test_several_devices_keep_their_work_and_facts(tmp_path: Path) -> None:
     events = [kernel(1, 2), kernel(1, 2, device=1), kernel(5, 1, device=3)]
     gpus = [{"id": i, "name": f"GPU {i}", "numSms": 10 + i} for i in range(8)]
-    said = _said(tmp_path, events, deviceProperties=gpus)
-    assert sorted(said.kernels["device"].tolist()) == [0, 1, 3]
-    assert [f.body["sm_count"] for f in said.of(Kind.DEVICE)] == [10, 11, 13]
+    received = _received(tmp_path, events, deviceProperties=gpus)
+    assert sorted(received.kernels["device"].tolist()) == [0, 1, 3]
+    assert [f.body["sm_count"] for f in received.of(Kind.DEVICE)] == [10, 11, 13]
 
 
 def test_the_hello_says_who_this_was(tmp_path: Path) -> None:
@@ -342,16 +346,16 @@ def test_the_hello_says_who_this_was(tmp_path: Path) -> None:
         text_of([kernel(1, 2), launch(0, 1, 0)], distributedInfo={"rank": 3, "world_size": 8}),
     )
     source = open_source(path)
-    said = Said(source)
-    assert (said.hello["rank"], said.hello["world"], said.hello["pid"]) == (3, 8, 9)
+    received = Received(source)
+    assert (received.hello["rank"], received.hello["world"], received.hello["pid"]) == (3, 8, 9)
     assert (source.info.kind, source.info.rank, source.info.world) == ("kineto", 3, 8)
 
 
 def test_facts_after_the_events_count_as_well(tmp_path: Path) -> None:
     text = b'{"traceEvents": [%s], "baseTimeNanoseconds": 1700000000000000000}'
     event = text_of([kernel(1, 2)]).split(b'"traceEvents": [')[1][:-2]
-    said = Said(KinetoSource(written(tmp_path, text % event)))
-    assert said.kernels["start_ns"].tolist() == [1700000000000001000]
+    received = Received(KinetoSource(written(tmp_path, text % event)))
+    assert received.kernels["start_ns"].tolist() == [1700000000000001000]
 
 
 def test_slices_come_in_time_and_replay_gives_what_one_read_gives(tmp_path: Path) -> None:
@@ -361,7 +365,7 @@ def test_slices_come_in_time_and_replay_gives_what_one_read_gives(tmp_path: Path
         for e in (launch(i * 5000, 3, i + 1), kernel(i * 5000 + 50, 900, i + 1))
     ]
     path = written(tmp_path, text_of(events))
-    whole = Said(KinetoSource(path))
+    whole = Received(KinetoSource(path))
     assert [f.sent_ns for f in whole.frames] == sorted(f.sent_ns for f in whole.frames)
     source = KinetoSource(path)
     assert source.span is not None
@@ -383,12 +387,12 @@ def test_slices_come_in_time_and_replay_gives_what_one_read_gives(tmp_path: Path
 
 def test_events_out_of_order_arrive_in_order(tmp_path: Path) -> None:
     events = [kernel(i, 1) for i in (50, 3, 20, 1)]
-    assert (np.diff(_said(tmp_path, events).kernels["start_ns"]) > 0).all()
+    assert (np.diff(_received(tmp_path, events).kernels["start_ns"]) > 0).all()
 
 
 def test_a_device_side_view_of_a_wait_is_no_device_work(tmp_path: Path) -> None:
     waits = {**kernel(0, 500), "cat": "cuda_sync", "name": "Stream Sync"}
-    assert len(_said(tmp_path, [waits, kernel(1, 1)]).kernels) == 1
+    assert len(_received(tmp_path, [waits, kernel(1, 1)]).kernels) == 1
 
 
 def test_a_compile_is_one_mark_named_by_the_code_that_runs_after_it(tmp_path: Path) -> None:
@@ -411,20 +415,24 @@ def test_a_compile_is_one_mark_named_by_the_code_that_runs_after_it(tmp_path: Pa
         *compile_ops(500),
         kernel(1, 1),
     ]
-    said = _said(tmp_path, events)
-    rows = said.marks[said.marks["mark_class"] == MarkClass.COMPILE]
+    received = _received(tmp_path, events)
+    rows = received.marks[received.marks["mark_class"] == MarkClass.COMPILE]
     assert (rows["end_ns"] - rows["start_ns"]).tolist() == [100_000] * 3
     assert rows["value"].tolist() == [0, 2, 0]
-    assert [said.names[int(i)] for i in rows["name_id"]] == [
+    assert [received.names[int(i)] for i in rows["name_id"]] == [
         "Torch-Compiled Region: 0/0",
         "Torch-Compiled Region: 0/2",
         "dynamo",
     ]
-    assert "aten::mm" not in said.marks_of(MarkClass.OP)
+    assert "aten::mm" not in received.marks_of(MarkClass.OP)
 
 
 def test_streams_beyond_32_bits_are_the_same_for_kernels_and_copies(tmp_path: Path) -> None:
     copied = copy(9, 1, 0, "Memset (Device)", 4)
     copied["args"]["stream"] = 1 << 40
-    said = _said(tmp_path, [kernel(1, 1, stream=5), kernel(3, 1, stream=1 << 40), copied])
-    assert said.kernels["stream"][1] == said.copies["stream"][0] != said.kernels["stream"][0]
+    received = _received(tmp_path, [kernel(1, 1, stream=5), kernel(3, 1, stream=1 << 40), copied])
+    assert (
+        received.kernels["stream"][1]
+        == received.copies["stream"][0]
+        != received.kernels["stream"][0]
+    )

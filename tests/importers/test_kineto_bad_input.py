@@ -18,7 +18,7 @@ from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto import reader
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source
-from tests.session.handmade import Said, annotation, kernel, launch, op, text_of, written
+from tests.session.handmade import Received, annotation, kernel, launch, op, text_of, written
 
 EVENTS = [
     e for i in range(50) for e in (launch(i * 10, 2, i + 1), kernel(i * 10 + 5, 3, i + 1, f"k{i}"))
@@ -86,9 +86,9 @@ def test_launches_without_gpu_work_say_that_the_recording_failed(tmp_path: Path)
 
 def test_a_trace_of_another_profiler_is_said_to_be_of_one(tmp_path: Path) -> None:
     """As a browser writes it: no categories that are used, and none of its processes a device."""
-    said = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "Renderer"}}
+    text = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "Renderer"}}
     run = {"ph": "X", "pid": 1, "tid": 13, "ts": 5.0, "dur": 2.0, "name": "RunTask"}
-    fault = _refused(written(tmp_path, text_of([said, run])))
+    fault = _refused(written(tmp_path, text_of([text, run])))
     assert "2 events, but none that torch.profiler writes" in fault.message
     assert "export_chrome_trace" in fault.action
 
@@ -120,9 +120,9 @@ def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path: Path) -> N
     ends = [i + 1 for i in range(len(text)) if _ends_an_event(text, i)]
     for size in range(ends[1], end):
         source = KinetoSource(written(tmp_path, text[:size]))
-        said = Said(source)
+        received = Received(source)
         whole = sum(1 for e in ends if e <= size)
-        assert len(said.kernels) + len(said.calls) == whole, size
+        assert len(received.kernels) + len(received.calls) == whole, size
         assert any("missing" in note for note in source.info.notes)
 
 
@@ -160,11 +160,14 @@ def test_a_truncated_gzip_gives_what_is_whole(tmp_path: Path) -> None:
     source = KinetoSource(
         written(tmp_path, b"", "x") and written(tmp_path, data[: len(data) // 2], "t.gz")
     )
-    said = Said(source)
-    assert 1000 < len(said.kernels) < 4000
-    assert [said.names[int(i)] for i in said.kernels["name_id"][:2]] == ["kernel_0", "kernel_7919"]
+    received = Received(source)
+    assert 1000 < len(received.kernels) < 4000
+    assert [received.names[int(i)] for i in received.kernels["name_id"][:2]] == [
+        "kernel_0",
+        "kernel_7919",
+    ]
     note = " ".join(source.info.notes)
-    assert "gzip" in note and f"{len(said.kernels):,}" in note and "missing" in note
+    assert "gzip" in note and f"{len(received.kernels):,}" in note and "missing" in note
 
 
 def test_a_gzip_cut_before_any_event_is_refused(tmp_path: Path) -> None:
@@ -178,7 +181,7 @@ def test_a_gzip_damaged_in_the_middle_gives_the_start(tmp_path: Path) -> None:
     )
     data[len(data) // 2 :] = b"\xff" * (len(data) - len(data) // 2)
     source = KinetoSource(written(tmp_path, bytes(data)))
-    assert len(Said(source).kernels) > 1000
+    assert len(Received(source).kernels) > 1000
     assert any("missing" in note for note in source.info.notes)
 
 
@@ -190,7 +193,7 @@ def test_events_around_damaged_places_are_kept(
     for at in (b'"k7"', b'"k31"', b'"k58"'):
         text = text.replace(at, b'"k\x01" oops')
     source = KinetoSource(written(tmp_path, text))
-    assert len(Said(source).kernels) == 57
+    assert len(Received(source).kernels) == 57
     assert "3 events left out: damaged text" in source.info.notes
 
 
@@ -211,19 +214,19 @@ def test_members_zstd_marks_and_bare_lists_are_read(tmp_path: Path) -> None:
         )
     ):
         source = KinetoSource(written(tmp_path, data, f"{number}.json"))
-        assert (len(Said(source).kernels), source.info.notes) == (50, ()), number
+        assert (len(Received(source).kernels), source.info.notes) == (50, ()), number
 
 
 def test_a_trace_of_many_blocks_equals_the_same_trace_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(tmp_path, text_of(EVENTS))
-    whole = Said(KinetoSource(path))
+    whole = Received(KinetoSource(path))
     for size in (64, 257, 1000, 4096):
         monkeypatch.setattr(reader, "BLOCK_BYTES", size)
-        said = Said(KinetoSource(path))
-        for ours, theirs in ((said.kernels, whole.kernels), (said.calls, whole.calls)):
-            assert [said.names[int(i)] for i in ours["name_id"]] == [
+        received = Received(KinetoSource(path))
+        for ours, theirs in ((received.kernels, whole.kernels), (received.calls, whole.calls)):
+            assert [received.names[int(i)] for i in ours["name_id"]] == [
                 whole.names[int(i)] for i in theirs["name_id"]
             ]
             ours["name_id"] = theirs["name_id"]
@@ -236,9 +239,9 @@ def test_objects_inside_events_do_not_confuse_the_cuts(
     monkeypatch.setattr(reader, "BLOCK_BYTES", 64)
     inner = [{"name": "x", "ph": "X"}] * 30
     events = [kernel(i, 1, 0, 'a "},{"name": \\ z', deep=inner) for i in range(10)]
-    said = Said(KinetoSource(written(tmp_path, text_of(events))))
-    assert len(said.kernels) == 10
-    assert set(said.names.values()) >= {'a "},{"name": \\ z'}
+    received = Received(KinetoSource(written(tmp_path, text_of(events))))
+    assert len(received.kernels) == 10
+    assert set(received.names.values()) >= {'a "},{"name": \\ z'}
 
 
 @pytest.mark.parametrize(
@@ -247,9 +250,9 @@ def test_objects_inside_events_do_not_confuse_the_cuts(
 def test_impossible_durations_are_left_out_and_counted(tmp_path: Path, dur: object) -> None:
     text = text_of([kernel(1, 2), kernel(5, "DUR"), kernel(9, 2)])
     source = KinetoSource(written(tmp_path, text.replace(b'"DUR"', str(dur).encode())))
-    said = Said(source)
-    assert said.kernels["start_ns"].tolist() == [1000, 9000]
-    assert sum(v for k, v in said.of(Kind.LOSS)[0].body.items() if k != "records") == 1
+    received = Received(source)
+    assert received.kernels["start_ns"].tolist() == [1000, 9000]
+    assert sum(v for k, v in received.of(Kind.LOSS)[0].body.items() if k != "records") == 1
     assert any("1 event" in note for note in source.info.notes)
 
 
@@ -258,29 +261,29 @@ def test_impossible_durations_are_left_out_and_counted(tmp_path: Path, dur: obje
 )
 def test_impossible_times_are_left_out_and_counted(tmp_path: Path, ts: str) -> None:
     text = text_of([kernel(1, 2), kernel("TS", 1), kernel(9, 2)])
-    said = Said(KinetoSource(written(tmp_path, text.replace(b'"TS"', ts.encode()))))
-    assert len(said.kernels) == 2
-    assert said.of(Kind.LOSS)[0].body
+    received = Received(KinetoSource(written(tmp_path, text.replace(b'"TS"', ts.encode()))))
+    assert len(received.kernels) == 2
+    assert received.of(Kind.LOSS)[0].body
 
 
 def test_exact_times_survive_odd_neighbours(tmp_path: Path) -> None:
     late = 1712195495505543
     text = text_of([kernel("TS", 1), kernel(late + 9, "NAN"), {"ph": "M", "name": "x"}])
     text = text.replace(b'"TS"', b"%d.217" % late).replace(b'"NAN"', b"NaN")
-    said = Said(KinetoSource(written(tmp_path, text)))
-    assert len(said.kernels) == 1
-    assert abs(int(said.kernels["start_ns"][0]) - (late * 1000 + 217)) <= 33
+    received = Received(KinetoSource(written(tmp_path, text)))
+    assert len(received.kernels) == 1
+    assert abs(int(received.kernels["start_ns"][0]) - (late * 1000 + 217)) <= 33
 
 
 def test_events_months_apart_leave_those_around_the_middle_one(tmp_path: Path) -> None:
-    said = Said(KinetoSource(written(tmp_path, text_of([kernel(0, 1), kernel(1e13, 1)]))))
-    assert len(said.kernels) == 1
+    received = Received(KinetoSource(written(tmp_path, text_of([kernel(0, 1), kernel(1e13, 1)]))))
+    assert len(received.kernels) == 1
 
 
 def test_kernels_without_launches_stay(tmp_path: Path) -> None:
-    said = Said(KinetoSource(written(tmp_path, text_of([kernel(1, 2, 77), kernel(4, 2)]))))
-    assert said.kernels["correlation"].tolist() == [77, 0]
-    assert len(said.links) == 0
+    received = Received(KinetoSource(written(tmp_path, text_of([kernel(1, 2, 77), kernel(4, 2)]))))
+    assert received.kernels["correlation"].tolist() == [77, 0]
+    assert len(received.links) == 0
 
 
 def test_odd_names_become_readable_text(tmp_path: Path) -> None:
@@ -288,8 +291,8 @@ def test_odd_names_become_readable_text(tmp_path: Path) -> None:
     text = text.replace(b"AAAA", b"bad \xff\xfe bytes").replace(
         b"BBBB", b"lone \\ud800 \\\\udc00 half"
     )
-    said = Said(KinetoSource(written(tmp_path, text)))
-    names = [said.names[int(i)] for i in said.kernels["name_id"]]
+    received = Received(KinetoSource(written(tmp_path, text)))
+    names = [received.names[int(i)] for i in received.kernels["name_id"]]
     assert names == ["bad �� bytes", "lone � \\udc00 half", "naïve π"]
     for name in names:
         name.encode()
@@ -306,22 +309,22 @@ def test_arguments_of_odd_types_cost_only_themselves(tmp_path: Path) -> None:
             13, 2, grid=[1 << 40, 1, 1], **{"registers per thread": -5, "shared memory": 1 << 50}
         ),
     ]
-    said = Said(KinetoSource(written(tmp_path, text_of(events))))
-    assert len(said.kernels) == 6
-    assert (said.kernels["device"] == 0).all() and (said.kernels["registers"] >= 0).all()
+    received = Received(KinetoSource(written(tmp_path, text_of(events))))
+    assert len(received.kernels) == 6
+    assert (received.kernels["device"] == 0).all() and (received.kernels["registers"] >= 0).all()
 
 
 def test_things_that_are_no_events_are_skipped(tmp_path: Path) -> None:
     text = text_of([kernel(1, 2)]).replace(
         b'"traceEvents": [', b'"traceEvents": [3, null, "x", [], {}, '
     )
-    assert len(Said(KinetoSource(written(tmp_path, text))).kernels) == 1
+    assert len(Received(KinetoSource(written(tmp_path, text))).kernels) == 1
 
 
 def test_times_before_the_clock_began_are_moved_up(tmp_path: Path) -> None:
-    said = Said(KinetoSource(written(tmp_path, text_of([kernel(-500.5, 2), kernel(4, 2)]))))
-    assert (said.kernels["start_ns"] > 0).all()
-    assert np.diff(said.kernels["start_ns"]).tolist() == [504500]
+    received = Received(KinetoSource(written(tmp_path, text_of([kernel(-500.5, 2), kernel(4, 2)]))))
+    assert (received.kernels["start_ns"] > 0).all()
+    assert np.diff(received.kernels["start_ns"]).tolist() == [504500]
 
 
 def test_a_bomb_is_refused_in_bounded_memory(

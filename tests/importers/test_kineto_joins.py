@@ -38,7 +38,7 @@ def test_the_holder_is_an_op_around_with_no_other_in_it(ops: Spans, queries: Spa
     tids, starts, ends = _columns(ops)
     nest = Nest(tids, starts, ends)
     q_tids, q_starts, q_ends = _columns(queries)
-    found = nest.holder(q_tids, q_starts, q_ends)
+    rows = nest.holder(q_tids, q_starts, q_ends)
     for row, (tid, start, end) in enumerate(zip(q_tids, q_starts, q_ends, strict=True)):
         around = {
             (int(starts[i]), int(ends[i]))
@@ -46,9 +46,9 @@ def test_the_holder_is_an_op_around_with_no_other_in_it(ops: Spans, queries: Spa
             if tids[i] == tid and starts[i] <= start and ends[i] >= end
         }
         if not around:
-            assert found[row] == -1
+            assert rows[row] == -1
             continue
-        op = nest.order[found[row]]
+        op = nest.order[rows[row]]
         mine = (int(starts[op]), int(ends[op]))
         assert tids[op] == tid and mine in around
         assert not any(mine[0] <= s and e <= mine[1] for s, e in around - {mine})

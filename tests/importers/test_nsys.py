@@ -22,12 +22,12 @@ from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
 from tests.importers.nsight import PID, START_NS, Export, training
-from tests.session.handmade import Said
+from tests.session.handmade import Received
 
 
 def _report(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(to_json(analyze(open_source(path))))
-    return found
+    report: dict[str, Any] = json.loads(to_json(analyze(open_source(path))))
+    return report
 
 
 def _refused(path: Path) -> BadInput:
@@ -37,30 +37,32 @@ def _refused(path: Path) -> BadInput:
 
 
 def test_what_a_row_says_arrives_exactly(tmp_path: Path) -> None:
-    said = Said(open_source(training(1).write(tmp_path / "a.sqlite")))
-    kernel, copy = said.kernels[0], said.copies[0]
+    received = Received(open_source(training(1).write(tmp_path / "a.sqlite")))
+    kernel, copy = received.kernels[0], received.copies[0]
     assert (kernel["start_ns"], kernel["end_ns"]) == (START_NS + 3_700_000, START_NS + 8_000_000)
     assert kernel["grid"].tolist() == [264, 2, 1] and kernel["block"].tolist() == [128, 1, 1]
     assert (kernel["registers"], kernel["shared_bytes"], kernel["stream"]) == (32, 1536, 7)
     assert copy["copy_kind"] == CopyKind.HTOD and copy["size_bytes"] == 1 << 20
     assert (copy["src_kind"], copy["dst_kind"]) == (MemoryKind.PAGEABLE, MemoryKind.DEVICE)
-    classes = {said.names[int(c["name_id"])]: CallClass(c["call_class"]) for c in said.calls}
+    classes = {
+        received.names[int(c["name_id"])]: CallClass(c["call_class"]) for c in received.calls
+    }
     assert classes == {
         "cudaMemcpyAsync": CallClass.COPY,
         "cudaLaunchKernelExC": CallClass.LAUNCH,
         "cudaStreamSynchronize": CallClass.SYNC,
     }
-    device = said.of(Kind.DEVICE)[0].body
+    device = received.of(Kind.DEVICE)[0].body
     assert device["name"] == "NVIDIA H100 80GB HBM3" and device["capability"] == [9, 0]
     assert device["max_threads_per_sm"] == 2048 and device["sm_count"] == 132
-    assert (said.hello["pid"], said.hello["nsys"]) == (PID, "2026.2.1.210")
+    assert (received.hello["pid"], received.hello["nsys"]) == (PID, "2026.2.1.210")
 
 
 def test_ranges_give_steps_causes_and_ops(tmp_path: Path) -> None:
     path = training().write(tmp_path / "a.sqlite")
-    said = Said(open_source(path))
-    assert len(said.marks_of(MarkClass.STEP)) == len(said.marks_of(MarkClass.INPUT)) == 4
-    assert said.op_of(2) == "aten::mm"
+    received = Received(open_source(path))
+    assert len(received.marks_of(MarkClass.STEP)) == len(received.marks_of(MarkClass.INPUT)) == 4
+    assert received.op_of(2) == "aten::mm"
     report = _report(path)
     assert report["source"]["kind"] == "nsys" and report["window"]["steps"] == 4
     assert report["account"]["idle_ns"]["input"] > 0
@@ -75,8 +77,8 @@ def test_marks_of_a_moment_and_open_ranges_are_no_ranges(tmp_path: Path) -> None
     export.range(1_000_000, None, "a mark", kind=34)
     export.range(1_000_000, None, "never popped")
     export.range(1_000_000, 1_500_000, "registered", kind=60, registered=True)
-    said = Said(open_source(export.write(tmp_path / "a.sqlite")))
-    assert said.marks_of(MarkClass.ANNOTATION) == ["registered"]
+    received = Received(open_source(export.write(tmp_path / "a.sqlite")))
+    assert received.marks_of(MarkClass.ANNOTATION) == ["registered"]
 
 
 OLD = frozenset(
@@ -112,10 +114,10 @@ def test_processes_count_correlations_anew(tmp_path: Path) -> None:
             at = 1_000_000 * number + late
             export.call(at, at + 10, number, "cudaLaunchKernel_v7000", pid, tid=pid)
             export.kernel(at + 5_000, at + 9_000, number, pid=pid, device=device)
-    said = Said(open_source(export.write(tmp_path / "a.sqlite")))
-    calls = {int(c["correlation"]): int(c["start_ns"]) for c in said.calls}
+    received = Received(open_source(export.write(tmp_path / "a.sqlite")))
+    calls = {int(c["correlation"]): int(c["start_ns"]) for c in received.calls}
     assert len(calls) == 6
-    leads = {int(k["start_ns"]) - calls[int(k["correlation"])] for k in said.kernels}
+    leads = {int(k["start_ns"]) - calls[int(k["correlation"])] for k in received.kernels}
     assert leads == {5_000}
 
 
@@ -125,10 +127,10 @@ def test_devices_of_processes_are_those_of_the_machine(tmp_path: Path) -> None:
     for gpu, pid in ((1, 100), (0, 200)):
         export.add("TARGET_INFO_CUDA_DEVICE", gpu, 0, pid, None, 132)
         export.kernel(1_000 * pid, 1_000 * pid + 500, 1, f"kernel of {pid}", pid=pid, device=0)
-    said = Said(open_source(export.write(tmp_path / "a.sqlite")))
-    found = {said.names[int(k["name_id"])]: int(k["device"]) for k in said.kernels}
-    assert found == {"kernel of 100": 1, "kernel of 200": 0}
-    names = {frame.body["device_id"]: frame.body["name"] for frame in said.of(Kind.DEVICE)}
+    received = Received(open_source(export.write(tmp_path / "a.sqlite")))
+    result = {received.names[int(k["name_id"])]: int(k["device"]) for k in received.kernels}
+    assert result == {"kernel of 100": 1, "kernel of 200": 0}
+    names = {frame.body["device_id"]: frame.body["name"] for frame in received.of(Kind.DEVICE)}
     assert names == {0: "NVIDIA H100 80GB HBM3", 1: "NVIDIA H100 NVL"}
 
 
@@ -185,7 +187,7 @@ def test_generated_columns_are_not_computed(tmp_path: Path) -> None:
             "alter table CUPTI_ACTIVITY_KIND_KERNEL add column "
             "deviceId as (length(hex(zeroblob(400000000))))"
         )
-    assert Said(open_source(path)).kernels["device"].tolist() == [0]
+    assert Received(open_source(path)).kernels["device"].tolist() == [0]
 
 
 def test_pages_that_lead_in_circles_end(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from brrrtop.errors import BadInput
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.sources.convert import convert
 from brrrtop.sources.registry import open_source
-from tests.session.handmade import Said
+from tests.session.handmade import Received
 
 # Window in us and busy share in %, from independent sweeps (ns) of the same files.
 KNOWN = {
@@ -30,16 +30,16 @@ KERNELS_OF_FOUR_STEPS = {
 }  # fmt: skip
 
 
-def _said(traces: Path, name: str) -> Said:
+def _received(traces: Path, name: str) -> Received:
     path = traces / name
     if not path.exists():
         pytest.skip(f"{name} is not there")
-    return Said(open_source(path))
+    return Received(open_source(path))
 
 
-def _window_and_busy(said: Said) -> tuple[int, float]:
-    starts = np.concatenate([said.kernels["start_ns"], said.copies["start_ns"]])
-    ends = np.concatenate([said.kernels["end_ns"], said.copies["end_ns"]])
+def _window_and_busy(received: Received) -> tuple[int, float]:
+    starts = np.concatenate([received.kernels["start_ns"], received.copies["start_ns"]])
+    ends = np.concatenate([received.kernels["end_ns"], received.copies["end_ns"]])
     order = np.argsort(starts)
     starts, ends = starts[order], np.maximum.accumulate(ends[order])
     before = np.concatenate([starts[:1], ends[:-1]])
@@ -51,40 +51,44 @@ def _window_and_busy(said: Said) -> tuple[int, float]:
 @pytest.mark.parametrize("name", sorted(KNOWN))
 def test_window_and_busy_share_are_those_other_tools_find(traces: Path, name: str) -> None:
     window_us, busy, kernels = KNOWN[name]
-    said = _said(traces, name)
-    window, share = _window_and_busy(said)
+    received = _received(traces, name)
+    window, share = _window_and_busy(received)
     assert window / 1000 == pytest.approx(window_us, abs=0.06)
     assert share == pytest.approx(busy, abs=0.1)
-    assert len(said.kernels) == kernels
+    assert len(received.kernels) == kernels
 
 
 @pytest.mark.parametrize("name", sorted(KERNELS_OF_FOUR_STEPS))
 def test_h200_traces_are_whole_and_joined(traces: Path, name: str) -> None:
-    said = _said(traces, f"{name}.trace.json.gz")
-    assert len(said.kernels) == KERNELS_OF_FOUR_STEPS[name]
-    assert len(said.marks_of(MarkClass.STEP)) == 4
-    launches = said.calls[np.isin(said.calls["call_class"], (CallClass.LAUNCH, CallClass.COPY))]
-    activities = np.concatenate([said.kernels["correlation"], said.copies["correlation"]])
+    received = _received(traces, f"{name}.trace.json.gz")
+    assert len(received.kernels) == KERNELS_OF_FOUR_STEPS[name]
+    assert len(received.marks_of(MarkClass.STEP)) == 4
+    launches = received.calls[
+        np.isin(received.calls["call_class"], (CallClass.LAUNCH, CallClass.COPY))
+    ]
+    activities = np.concatenate([received.kernels["correlation"], received.copies["correlation"]])
     assert np.isin(activities, launches["correlation"]).all()
-    assert np.isin(activities, said.links["correlation"]).mean() > 0.99
+    assert np.isin(activities, received.links["correlation"]).mean() > 0.99
     own = dict(zip(launches["correlation"].tolist(), launches["start_ns"].tolist(), strict=True))
-    assert all(own[int(k["correlation"])] <= int(k["start_ns"]) for k in said.kernels)
+    assert all(own[int(k["correlation"])] <= int(k["start_ns"]) for k in received.kernels)
 
 
 def test_reads_of_single_values_are_found_where_they_were_planted(traces: Path) -> None:
     assert (
-        _said(traces, "item_sync.trace.json.gz").marks_of(MarkClass.PYTHON_SYNC).count("aten::item")
+        _received(traces, "item_sync.trace.json.gz")
+        .marks_of(MarkClass.PYTHON_SYNC)
+        .count("aten::item")
         == 360
     )
-    assert not _said(traces, "unpinned_h2d.trace.json.gz").marks_of(MarkClass.PYTHON_SYNC)
+    assert not _received(traces, "unpinned_h2d.trace.json.gz").marks_of(MarkClass.PYTHON_SYNC)
 
 
 @pytest.mark.parametrize(
     "name", ["slow_loader.trace.json.gz", "peers/kineto-v100-resnet50-workers0.json.gz"]
 )
 def test_waits_for_the_loader_are_marked(traces: Path, name: str) -> None:
-    said = _said(traces, name)
-    assert len(said.marks_of(MarkClass.INPUT)) == len(said.marks_of(MarkClass.STEP))
+    received = _received(traces, name)
+    assert len(received.marks_of(MarkClass.INPUT)) == len(received.marks_of(MarkClass.STEP))
 
 
 def test_a_trace_without_gpu_work_is_refused(traces: Path) -> None:
@@ -97,10 +101,10 @@ def test_a_trace_without_gpu_work_is_refused(traces: Path) -> None:
 
 def test_a_real_trace_survives_conversion(traces: Path, tmp_path: Path) -> None:
     name = "unpinned_h2d"
-    ours = _said(traces, f"{name}.trace.json.gz")
+    ours = _received(traces, f"{name}.trace.json.gz")
     convert(open_source(traces / f"{name}.trace.json.gz"), tmp_path / "a.brrr")
     source = open_source(tmp_path / "a.brrr")
-    theirs = Said(source)
+    theirs = Received(source)
     source.close()
     assert theirs.kernels.tobytes() == ours.kernels.tobytes()
     assert theirs.ops == ours.ops and theirs.names == ours.names

@@ -19,7 +19,7 @@ from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text
-from tests.session.handmade import Said, kernel, launch, op, text_of, written
+from tests.session.handmade import Received, kernel, launch, op, text_of, written
 
 MI300X = {
     "id": 0, "name": "AMD Instinct MI300X", "totalGlobalMem": 206141652992, "computeMajor": 9,
@@ -49,12 +49,12 @@ def _trace(gpus: list[dict[str, Any]], node: int = 9, name: str = TENSILE) -> by
 
 
 def _report(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(to_json(analyze(open_source(path))))
-    return found
+    report: dict[str, Any] = json.loads(to_json(analyze(open_source(path))))
+    return report
 
 
-def _device(said: Said) -> dict[str, Any]:
-    frame = said.of(Kind.DEVICE)[0]
+def _device(received: Received) -> dict[str, Any]:
+    frame = received.of(Kind.DEVICE)[0]
     facts: dict[str, Any] = frame.body
     return facts
 
@@ -83,19 +83,19 @@ def test_what_a_hip_call_does(name: str, expected: CallClass) -> None:
 
 
 def test_grids_in_threads_become_blocks(tmp_path: Path) -> None:
-    said = Said(KinetoSource(written(tmp_path, _trace([MI300X]))))
-    assert said.kernels["grid"].tolist() == [[280, 1, 1]] * 3
+    received = Received(KinetoSource(written(tmp_path, _trace([MI300X]))))
+    assert received.kernels["grid"].tolist() == [[280, 1, 1]] * 3
     plain = _trace([MI300X]).replace(b"hipExtModuleLaunchKernel", b"hipModuleLaunchKernel")
-    said = Said(KinetoSource(written(tmp_path, plain, "plain.json")))
-    assert said.kernels["grid"].tolist() == [[71680, 1, 1]] * 3
+    received = Received(KinetoSource(written(tmp_path, plain, "plain.json")))
+    assert received.kernels["grid"].tolist() == [[71680, 1, 1]] * 3
 
 
 def test_the_number_of_a_node_is_not_that_of_the_properties(tmp_path: Path) -> None:
-    alone = _device(Said(KinetoSource(written(tmp_path, _trace([MI300X])))))
+    alone = _device(Received(KinetoSource(written(tmp_path, _trace([MI300X])))))
     assert (alone["device_id"], alone["name"], alone["sm_count"]) == (9, "AMD Instinct MI300X", 304)
     assert "capability" not in alone
     mixed = [MI300X, {**MI300X, "id": 1, "name": "AMD Instinct MI210"}]
-    unknown = _device(Said(KinetoSource(written(tmp_path, _trace(mixed), "mixed.json"))))
+    unknown = _device(Received(KinetoSource(written(tmp_path, _trace(mixed), "mixed.json"))))
     assert unknown["name"].startswith("AMD") and "MI" not in unknown["name"]
     assert "sm_count" not in unknown
 
@@ -133,9 +133,9 @@ def test_types_of_what_rocblas_multiplies() -> None:
     "name", ["AMD Instinct MI300X VF", "AMD Instinct MI250X", "AMD Instinct MI210"]
 )
 def test_amd_parts_have_ceilings_and_no_compute_capability(name: str) -> None:
-    found = ceilings_for(Device(0, name))
-    assert found is not None and found.capability is None
-    assert found.rate("bf16") and found.bytes_per_s
+    ceilings = ceilings_for(Device(0, name))
+    assert ceilings is not None and ceilings.capability is None
+    assert ceilings.rate("bf16") and ceilings.bytes_per_s
 
 
 def test_a_real_trace_of_an_mi250(traces: Path) -> None:

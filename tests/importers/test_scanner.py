@@ -49,8 +49,8 @@ def test_real_traces_are_scanned_whole(path: Path) -> None:
     with path.open("rb") as file:
         runs = Runs(Inflater(file, path.stat().st_size).blocks(), path.name)
         runs.start()
-        found = list(runs)
-    assert assert_same(found) == len(found)
+        result = list(runs)
+    assert assert_same(result) == len(result)
 
 
 def one(change: dict[str, Any] | None = None, **arguments: Any) -> dict[str, Any]:

@@ -98,14 +98,14 @@ def test_one_step_tells_the_ops_of_all(traces: Path, name: str) -> None:
     if not path.exists():
         pytest.skip(f"{path.name} is not there")
     truth, live = _read(path)
-    told = 0
+    message = 0
     for own, carried in zip(_ops(truth), _ops(live), strict=True):
         if own is None or carried is None:
             continue
-        told += 1
+        message += 1
         assert carried.name == own.name
         assert carried.dims == tuple(d if d and isinstance(d[0], int) else () for d in own.dims)
-    assert told > 0
+    assert message > 0
     assert live.estimate.evidence_shares["L2"] >= LEAST_L2[name]
     # Nothing tells the shapes of Inductor's kernels live: whether their exponentials or their bytes
     # are the limit rests on names there.

@@ -12,19 +12,19 @@ from brrrtop.sources.convert import convert
 from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
-from tests.session.handmade import Said, kernel, launch, op, text_of, written
+from tests.session.handmade import Received, kernel, launch, op, text_of, written
 
 DIMS = [[64, 8, 4], [64, 8, 1], []]
 
 
 def _trace(folder: Path, **args: Any) -> Path:
-    said = {"Input Dims": DIMS, "Input type": ["float", "float", "Scalar"], **args}
-    ops = [op(0, 100, "aten::add", **said), launch(10, 5, 1), kernel(200, 50, 1)]
+    text = {"Input Dims": DIMS, "Input type": ["float", "float", "Scalar"], **args}
+    ops = [op(0, 100, "aten::add", **text), launch(10, 5, 1), kernel(200, 50, 1)]
     return written(folder, text_of(ops))
 
 
 def _row(folder: Path, **args: Any) -> list[Any]:
-    (row,) = Said(KinetoSource(_trace(folder, **args))).ops.values()
+    (row,) = Received(KinetoSource(_trace(folder, **args))).ops.values()
     return list(row)
 
 

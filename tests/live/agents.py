@@ -44,9 +44,9 @@ class FakeAgent:
         self._leaves = False
 
     def frames(self) -> list[Frame]:
-        found, self._out = self._out, []
+        frames, self._out = self._out, []
         self.closed |= self._leaves
-        return found
+        return frames
 
     def send(self, data: bytes) -> None:
         if self.closed:
@@ -101,13 +101,13 @@ class FakeFeed:
 
     def __init__(self) -> None:
         self.says: list[str] = []
-        self.held: list[Frame] = []
+        self.pending: list[Frame] = []
         self.matched: dict[int, str] = {}
         self.closed = False
 
     def drain(self) -> list[Frame]:
-        found, self.held = self.held, []
-        return found
+        drain, self.pending = self.pending, []
+        return drain
 
     def match(self, uuids: dict[int, str]) -> None:
         self.matched = uuids

@@ -23,17 +23,17 @@ def readings(rounds: int = 2, pause_s: float = 0.12, trainer: int | None = None)
     devices, notes = list_devices(nvml)
     device = next((one for one in devices if one.mig), devices[0])
     sampler = DeviceSampler(nvml, device, trainer)
-    found = []
+    result = []
     began = time.monotonic()
     for _ in range(rounds):
         time.sleep(pause_s)
-        found.append({m.name: v for m, v in [*sampler.fast(), *sampler.sample()]})
+        result.append({m.name: v for m, v in [*sampler.fast(), *sampler.sample()]})
     says = sampler.says
     absent = sorted(sampler.questions.absent)
     sampler.close()
     library = nvml.nvmlLib
     return {
-        "rounds": found,
+        "rounds": result,
         "took_s": time.monotonic() - began,
         "says": says,
         "absent": absent,
@@ -62,9 +62,9 @@ def facts() -> Any:
     nvml = open_nvml()
     devices, _ = list_devices(nvml)
     visible, caveat = visible_to(devices, os.environ)
-    found = {number: device_facts(nvml, one, number) for number, one in visible.items()}
+    result = {number: device_facts(nvml, one, number) for number, one in visible.items()}
     close_nvml(nvml)
-    return {"devices": [one.uuid for one in devices], "visible": found, "caveat": caveat}
+    return {"devices": [one.uuid for one in devices], "visible": result, "caveat": caveat}
 
 
 def unavailable() -> Any:
@@ -96,8 +96,8 @@ def thread(seconds: float = 1.3) -> Any:
 
 
 def doctor() -> Any:
-    found = doctor_nvml.check(None)
-    return [found.status.value, found.says, found.fix, found.blocks]
+    check = doctor_nvml.check(None)
+    return [check.status.value, check.says, check.fix, check.blocks]
 
 
 def hangs() -> Any:

@@ -30,7 +30,7 @@ def fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C compiler here, which the stand-in NVML needs")
     command = [compiler, "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-O1"]
     name = "-Wl,-soname,libnvidia-ml.so.1"
-    with shared.held(tmp_path_factory, "nvml") as folder:
+    with shared.locked_folder(tmp_path_factory, "nvml") as folder:
         library = folder / "libnvidia-ml.so.1"
         if not library.exists():
             done = subprocess.run(

@@ -62,7 +62,7 @@ def run(loop: Loop, governor: Governor, seconds: float) -> Run:
     """Trains for that long, with the governor looking four times a second."""
     rng = np.random.default_rng(loop.seed)
     done = Run(governor, START_NS)
-    now = look = 0.0
+    now = palette = 0.0
     ends: list[int] = []
     reports: list[tuple[float, int, int, int]] = []
     ordered = left = 0
@@ -87,14 +87,14 @@ def run(loop: Loop, governor: Governor, seconds: float) -> Run:
                 reports.append((now + length + 0.15, *_ns(began, now + length), records))
         now += length
         ends.append(*_ns(now))
-        while look <= now:
-            ends = _tell(loop, governor, look, ends, reports)
-            decision = governor.decide(START_NS + int(look * SECOND))
+        while palette <= now:
+            ends = _tell(loop, governor, palette, ends, reports)
+            decision = governor.decide(START_NS + int(palette * SECOND))
             if decision is not None:
-                done.orders.append((look, decision))
+                done.orders.append((palette, decision))
                 by_time = decision.longest_ns / SECOND / loop.step_s
                 ordered = decision.steps or max(1, int(by_time))
-            look += 0.25
+            palette += 0.25
     done.end_ns = START_NS + int(now * SECOND)
     return done
 
@@ -104,14 +104,14 @@ def _ns(*seconds: float) -> tuple[int, ...]:
 
 
 def _tell(
-    loop: Loop, governor: Governor, look: float, ends: list[int],
+    loop: Loop, governor: Governor, value: float, ends: list[int],
     reports: list[tuple[float, int, int, int]],
 ) -> list[int]:  # fmt: skip
     """Reports what has arrived by now; returns the steps that have not."""
-    now_ns = START_NS + int(look * SECOND)
+    now_ns = START_NS + int(value * SECOND)
     if loop.has_steps:
         governor.add_steps(np.array([end for end in ends if end <= now_ns], np.int64))
-    for report in [one for one in reports if one[0] <= look]:
+    for report in [one for one in reports if one[0] <= value]:
         reports.remove(report)
         if loop.answers:
             governor.add_records(report[3])

@@ -18,13 +18,13 @@ class Image(np.ndarray):  # type: ignore[type-arg]
     """An array that can be watched going away."""
 
 
-def binding(fits: int, said: list[str], broken: bool = False) -> Any:
+def binding(fits: int, texts: list[str], broken: bool = False) -> Any:
     """Built as cupti-python 13.4: the device keeps no configuration image of its own."""
     images: list[Any] = []
 
     class ProfilerHost:
         def __init__(self, chip: str, kind: str) -> None:
-            said.append(f"host {chip} {kind}")
+            texts.append(f"host {chip} {kind}")
 
         def initialize(self) -> None: ...
 
@@ -40,14 +40,14 @@ def binding(fits: int, said: list[str], broken: bool = False) -> Any:
             self._chip_name = "GH100"
 
         def enable(self) -> None:
-            said.append("begin")
-            if broken and said.count("begin") > 1:
+            texts.append("begin")
+            if broken and texts.count("begin") > 1:
                 Collector._profiler_deinitialize()
                 raise PermissionError("refused")
 
         def configure(self, *, metrics: list[str], **_: Any) -> None:
             image = hosts.ProfilerHost("GH100", "pm").create_config_image(metrics=metrics)
-            said.append(f"set {len(metrics)}")
+            texts.append(f"set {len(metrics)}")
             if image[0] > fits:
                 raise ValueError("Requested PM sampling configuration is not supported.")
 
@@ -60,7 +60,7 @@ def binding(fits: int, said: list[str], broken: bool = False) -> Any:
 
         @staticmethod
         def _profiler_deinitialize() -> None:
-            said.append("end")
+            texts.append("end")
 
     hosts = SimpleNamespace(
         ProfilerHost=ProfilerHost,
@@ -73,15 +73,15 @@ def binding(fits: int, said: list[str], broken: bool = False) -> Any:
 
 @pytest.mark.parametrize("fits", [8, 6, 5, 1])
 def test_the_device_is_configured_once_and_never_refuses(fits: int) -> None:
-    said: list[str] = []
-    counters = DeviceCounters(binding(fits, said), 0)
-    assert [line for line in said if line.startswith("set")] == [f"set {fits}"]
+    texts: list[str] = []
+    counters = DeviceCounters(binding(fits, texts), 0)
+    assert [line for line in texts if line.startswith("set")] == [f"set {fits}"]
     assert counters.columns == [*COUNTERS, "issue"][:fits]
 
 
 def test_where_the_host_side_errs_what_the_device_takes_is_tried() -> None:
-    said: list[str] = []
-    made = binding(6, said)
+    texts: list[str] = []
+    made = binding(6, texts)
     made.cupti.profiler_host.get_num_of_passes = lambda image: 1
     assert DeviceCounters(made, 0).columns == list(COUNTERS)[:6]
 
@@ -110,26 +110,26 @@ def test_what_cupti_was_configured_with_stays_where_it_is() -> None:
 
 
 def test_the_profiler_ends_with_the_last_device_and_once() -> None:
-    said: list[str] = []
-    made = binding(7, said)
+    texts: list[str] = []
+    made = binding(7, texts)
     one, two = DeviceCounters(made, 0), DeviceCounters(made, 1)
     one.close()
-    assert "end" not in said
+    assert "end" not in texts
     two.close()
-    assert said.count("end") == 1
+    assert texts.count("end") == 1
     DeviceCounters(made, 0).close()
-    assert said.count("end") == 2
+    assert texts.count("end") == 2
 
 
 def test_a_device_that_refuses_takes_the_profiler_from_no_other() -> None:
-    said: list[str] = []
-    made = binding(7, said, broken=True)
+    texts: list[str] = []
+    made = binding(7, texts, broken=True)
     one = DeviceCounters(made, 0)
     with pytest.raises(PermissionError):
         DeviceCounters(made, 1)
-    assert "end" not in said
+    assert "end" not in texts
     one.close()
-    assert said.count("end") == 1
+    assert texts.count("end") == 1
 
 
 def test_a_binding_that_is_built_otherwise_is_left_as_it_is() -> None:

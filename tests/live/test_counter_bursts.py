@@ -13,11 +13,11 @@ T0 = 1_000 * SECOND
 
 
 def rows(start_ns: int, count: int, device: int = 0) -> np.ndarray:
-    found = np.zeros(count, SAMPLE)
-    found["start_ns"] = start_ns + np.arange(count) * MS
-    found["end_ns"] = found["start_ns"] + MS
-    found["device"] = device
-    return found
+    result = np.zeros(count, SAMPLE)
+    result["start_ns"] = start_ns + np.arange(count) * MS
+    result["end_ns"] = result["start_ns"] + MS
+    result["device"] = device
+    return result
 
 
 def span(low_ns: int, high_ns: int) -> np.ndarray:
@@ -76,8 +76,8 @@ def test_devices_are_sent_apart() -> None:
     bursts.traced(span(T0, T0 + 50 * MS), T0 + 60 * MS)
     bursts.keep(rows(T0, 100))
     bursts.keep(rows(T0, 100, device=1))
-    found = bursts.due(T0 + 110 * MS)
-    assert [set(one["device"].tolist()) for one in found] == [{0}, {1}]
+    due = bursts.due(T0 + 110 * MS)
+    assert [set(one["device"].tolist()) for one in due] == [{0}, {1}]
 
 
 def test_a_span_whose_samples_never_come_is_forgotten_and_what_is_held_is_bounded() -> None:
@@ -88,5 +88,5 @@ def test_a_span_whose_samples_never_come_is_forgotten_and_what_is_held_is_bounde
         bursts.keep(rows(T0 + second * SECOND, 1_000))
     assert bursts.due(T0 + 100 * SECOND) == []
     bursts.traced(span(T0, T0 + 200 * SECOND), T0 + 100 * SECOND)
-    (found,) = bursts.due(T0 + 104 * SECOND)
-    assert len(found) <= KEPT_SAMPLES
+    (result,) = bursts.due(T0 + 104 * SECOND)
+    assert len(result) <= KEPT_SAMPLES

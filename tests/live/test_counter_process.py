@@ -246,8 +246,8 @@ def test_a_worker_that_hangs_with_the_interpreter_dies_with_a_monitor_that_is_ki
     assert monitor.stderr is not None
     worker = 0
     try:
-        with monitor.stderr as told:
-            lines = {told.readline().strip(), told.readline().strip()}
+        with monitor.stderr as message:
+            lines = {message.readline().strip(), message.readline().strip()}
         worker = int((lines - {"hangs"}).pop())
         assert len(lines) == 2 and alive(worker)
         monitor.kill()

@@ -17,7 +17,7 @@ from collectors.gpu.counters.bursts import MARGIN_NS
 from collectors.gpu.counters.clock import ClockMatch
 from collectors.gpu.counters.coverage import Coverage
 from collectors.gpu.counters.device import COUNTERS, DeviceCounters
-from collectors.gpu.counters.faults import said
+from collectors.gpu.counters.faults import sentence
 from collectors.gpu.counters.sampler import CounterThread, binned
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.counter_hardware import BEHIND_NS, MS, Decoded, Hardware, OneSample, until
@@ -102,16 +102,18 @@ def test_where_too_few_samples_come_for_a_reading_other_gauges_are_not_kept_away
 def test_the_share_of_the_time_is_told_in_tenths_and_not_anew_for_little() -> None:
     coverage = Coverage()
     coverage.add(100.0, 0)
-    assert coverage.share is None and coverage.told() is None and not coverage.is_news()
+    assert coverage.share is None and coverage.reported_share() is None and not coverage.is_news()
     coverage.add(103.0, 1_000_000_000)
-    assert coverage.is_news() and coverage.told() == 0.3 and not coverage.is_news()
+    assert coverage.is_news() and coverage.reported_share() == 0.3 and not coverage.is_news()
     coverage.add(104.0, 1_500_000_000)
     assert not coverage.is_news()
     coverage.add(113.5, 11_000_000_000)
     coverage.add(114.5, 12_000_000_000)
-    assert coverage.is_news() and coverage.told() is None, "what is long past does not count"
+    assert coverage.is_news() and coverage.reported_share() is None, (
+        "what is long past does not count"
+    )
     coverage.add(140.0, 12_000_000_000)
-    assert coverage.is_news() and coverage.told() == 0.1, "some came"
+    assert coverage.is_news() and coverage.reported_share() == 0.1, "some came"
 
 
 def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle() -> None:
@@ -149,19 +151,19 @@ def test_a_sample_that_reaches_over_lost_ones_and_one_that_comes_twice_are_left_
 
     class Given(Decoded):
         def __getitem__(self, rows: slice) -> list[OneSample]:
-            found = super().__getitem__(rows)
-            long = [one for one in found if one.start_timestamp == t0 + 20 * MS]
+            result = super().__getitem__(rows)
+            long = [one for one in result if one.start_timestamp == t0 + 20 * MS]
             for one in long:
                 one.start_timestamp -= 12 * MS
-            return found
+            return result
 
     def decode(max_samples: int) -> Decoded:
         batch = batches.pop(0)
         return Given(hardware, range(t0 + batch[0] * MS, t0 + (batch[-1] + 1) * MS, MS))
 
     hardware.decode = decode  # type: ignore[method-assign]
-    found = [((device.drain(0)["start_ns"] - t0) // MS).tolist() for _ in range(3)]
-    assert found == [[1, 2, 3, 4], [5, 6, 7], [21, 22]], "the very first time stamp is bogus"
+    result = [((device.drain(0)["start_ns"] - t0) // MS).tolist() for _ in range(3)]
+    assert result == [[1, 2, 3, 4], [5, 6, 7], [21, 22]], "the very first time stamp is bogus"
     assert device.covered_ns == pytest.approx(10 * MS, abs=2 * MS)
     device.close()
 
@@ -332,7 +334,7 @@ def test_a_refusal_is_a_sentence(started: Start, fault: Exception, part: str) ->
     thread = started(Hardware(refuses=fault))
     until(lambda: bool(thread.says))
     assert part in thread.says[0]
-    assert said(fault) == thread.says[0]
+    assert sentence(fault) == thread.says[0]
     assert not thread.active
 
 
@@ -375,7 +377,7 @@ def test_gpm_steps_back_where_counters_speak() -> None:
     better.worker = 4712  # type: ignore[attr-defined]
     bench.source._feeds.add(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
-    better.held.append(Frame(Kind.GAUGES, rows, bench.now_ns))
+    better.pending.append(Frame(Kind.GAUGES, rows, bench.now_ns))
     frames = bench.read(1)
     bench.source.close()
     assert bench.load.helpers == (4712,), "its work is the monitor's"
@@ -389,8 +391,8 @@ def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on() -> None:
     bench, sampler = Bench(), FakeFeed()
     sampler.settling = True  # type: ignore[attr-defined]
     bench.source._feeds.add(sampler)
-    held = [frame.body for frame in bench.read(6) if frame.kind == Kind.STATUS]
-    assert not any("burst" in body for body in held)
+    buffered = [frame.body for frame in bench.read(6) if frame.kind == Kind.STATUS]
+    assert not any("burst" in body for body in buffered)
     sampler.settling = False  # type: ignore[attr-defined]
     freed = [frame.body for frame in bench.read(3) if frame.kind == Kind.STATUS]
     bench.source.close()

@@ -25,7 +25,7 @@ class Line:
     def __init__(self, *, agreed: bool = False) -> None:
         self.now_ns = START_NS
         self.agreed, self.how = agreed, "watch it"
-        self.found: RestartedProcess | None = None
+        self.successor: RestartedProcess | None = None
         self.refuses: str | None = None
         self.entered: list[int] = []
         self.source = self._started(4711)
@@ -40,8 +40,8 @@ class Line:
             Governor(Limits()), None, lambda: self.now_ns,
         )  # fmt: skip
 
-    def look(self) -> RestartedProcess | None:
-        return self.found
+    def find(self) -> RestartedProcess | None:
+        return self.successor
 
     def enter(self, pid: int) -> LiveSource:
         self.entered.append(pid)
@@ -78,8 +78,8 @@ def test_an_end_is_said_with_its_time_and_reason_and_its_figures_stay(line: Line
     assert before.estimate is not None and ended.estimate is not None
     assert ended.freshness is Freshness.ENDED
     assert ended.notice is not None
-    told = "exited: exit code 1; looking for the same command; its last figures are the baseline"
-    assert told in ended.notice
+    message = "exited: exit code 1; looking for the same command; its last figures are the baseline"
+    assert message in ended.notice
     assert ended.notice[2] == ended.notice[5] == ":"
     assert ended.baseline is not None
     assert ended.baseline.label.startswith("pid 4711, exited ")
@@ -91,7 +91,7 @@ def test_an_end_is_said_with_its_time_and_reason_and_its_figures_stay(line: Line
 def test_nobody_is_entered_without_a_yes(line: Line) -> None:
     line.watch(10)
     line.end()
-    line.found = HEIR
+    line.successor = HEIR
     offered = line.watch(30)
     assert line.entered == []
     assert offered.successor == 4712
@@ -101,7 +101,7 @@ def test_nobody_is_entered_without_a_yes(line: Line) -> None:
 def test_after_the_yes_the_comparison_shows_by_itself_and_the_log_goes_on(line: Line) -> None:
     line.watch(10)
     line.end()
-    line.found = HEIR
+    line.successor = HEIR
     line.watch(3)
     assert "4712" in line.driver.follow()
     after = line.watch(10)
@@ -118,12 +118,12 @@ def test_a_yes_given_beforehand_enters_by_itself_and_only_the_one_that_fits() ->
     line = Line(agreed=True)
     line.watch(10)
     line.end()
-    line.found = RestartedProcess(4713, ready=True, only=False)
+    line.successor = RestartedProcess(4713, ready=True, only=False)
     assert line.watch(5).successor == 4713
-    line.found = RestartedProcess(4712, ready=False, only=True)
+    line.successor = RestartedProcess(4712, ready=False, only=True)
     assert "is starting" in str(line.watch(5).notice)
     assert line.entered == []
-    line.found = HEIR
+    line.successor = HEIR
     assert line.watch(10).comparison is not None
     assert line.entered == [4712]
     line.driver.close()
@@ -133,7 +133,7 @@ def test_a_successor_that_cannot_be_entered_is_not_tried_again_unasked() -> None
     line = Line(agreed=True)
     line.watch(10)
     line.end()
-    line.found, line.refuses = HEIR, "its main thread sleeps"
+    line.successor, line.refuses = HEIR, "its main thread sleeps"
     refused = line.watch(20)
     assert line.entered == [4712]
     assert "its main thread sleeps; Enter tries again" in str(refused.notice)
@@ -150,7 +150,7 @@ def test_the_next_end_compares_with_the_run_before_it(line: Line) -> None:
         ended = line.end()
         assert ended.baseline is not None
         labels.append(ended.baseline.label.split(",")[0])
-        line.found = RestartedProcess(pid, ready=True, only=True)
+        line.successor = RestartedProcess(pid, ready=True, only=True)
         line.watch(3)
         line.driver.follow()
     assert labels == ["pid 4711", "pid 4712"]

@@ -61,23 +61,23 @@ class Bench:
         if self.agent is not None and not self.agent.closed:
             self.agent.move_to(self.now_ns)
         sm, power = (Metric.SM_ACTIVE, 0.7), (Metric.POWER_WATT, 500.0)
-        self.feed.held.append(gauges(self.now_ns - 1, sm, power))
+        self.feed.pending.append(gauges(self.now_ns - 1, sm, power))
 
     def read(self, seconds: float) -> list[Frame]:
         """All frames of that time."""
-        found: list[Frame] = []
+        frames: list[Frame] = []
         for _ in range(int(seconds * SECOND / TICK_NS)):
             self.tick()
-            found += self.source.frames(self.now_ns)
-        return found
+            frames += self.source.frames(self.now_ns)
+        return frames
 
     def watch(self, seconds: float) -> list[tuple[int, Snapshot]]:
         """Snapshots of that time, with the time of each."""
-        found = []
+        watch = []
         for _ in range(int(seconds * SECOND / TICK_NS)):
             self.tick()
-            found.append((self.now_ns, self.driver.advance()))
-        return found
+            watch.append((self.now_ns, self.driver.advance()))
+        return watch
 
 
 @pytest.fixture
@@ -93,11 +93,11 @@ def kinds(frames: list[Frame]) -> set[int]:
 
 def statuses(frames: list[Frame]) -> dict[str, object]:
     """All that was said on the status line, later words over earlier ones."""
-    said: dict[str, object] = {}
+    text: dict[str, object] = {}
     for frame in frames:
         if frame.kind == Kind.STATUS:
-            said.update(frame.body)
-    return said
+            text.update(frame.body)
+    return text
 
 
 def test_frames_come_in_order_and_the_hello_first(bench: Bench) -> None:
@@ -143,7 +143,7 @@ def test_what_watching_costs_is_a_gauge(bench: Bench) -> None:
 def test_stacks_are_wanted_only_while_the_gpu_has_time(bench: Bench) -> None:
     bench.read(1)
     assert bench.agent is not None
-    bench.feed.held.append(gauges(bench.now_ns, (Metric.SM_ACTIVE, 0.99)))
+    bench.feed.pending.append(gauges(bench.now_ns, (Metric.SM_ACTIVE, 0.99)))
     list(bench.source.frames(bench.now_ns))
     wanted = [a for op, a, _ in bench.agent.orders if op is Op.STACKS]
     assert wanted == [1, 0]
@@ -153,7 +153,7 @@ def test_without_gpm_stacks_are_always_wanted() -> None:
     bench = Bench()
     for _ in range(40):
         bench.tick()
-        bench.feed.held.clear()
+        bench.feed.pending.clear()
         list(bench.source.frames(bench.now_ns))
     bench.source.close()
     assert bench.agent is not None
@@ -181,10 +181,10 @@ def test_a_lost_agent_leaves_the_gauges_running(bench: Bench) -> None:
     assert bench.agent is not None
     bench.agent.closed = True
     frames = bench.read(2)
-    said = statuses(frames)
-    assert said["tier"] == "nvml"
-    assert said["state"] == "lost"
-    assert "counters only" in str(said["says"])
+    text = statuses(frames)
+    assert text["tier"] == "nvml"
+    assert text["state"] == "lost"
+    assert "counters only" in str(text["says"])
     assert Kind.GAUGES in kinds(frames)
     assert Kind.END not in kinds(frames)
     assert not bench.source.ended
@@ -267,9 +267,9 @@ def test_while_it_is_undecided_whether_anything_may_be_traced_no_burst_is_ordere
     assert bench.agent is not None
     bench.read(4)
     before = bench.agent.count(Op.BURST)
-    said = statuses(say(bench, "ready", says, StatusCode.GRAPHS_UNKNOWN))
-    assert (said["state"], said["tier"], bench.source.tier) == ("ready", "nvml", "nvml")
-    assert "cannot trace" in str(said["sampling"])
+    text = statuses(say(bench, "ready", says, StatusCode.GRAPHS_UNKNOWN))
+    assert (text["state"], text["tier"], bench.source.tier) == ("ready", "nvml", "nvml")
+    assert "cannot trace" in str(text["sampling"])
     bench.read(10)
     assert bench.agent.count(Op.BURST) == before
     assert bench.source.info.notes == (says,)
@@ -296,14 +296,14 @@ def say(bench: Bench, state: str, says: str, code: StatusCode | None = None) -> 
 
 
 def test_bursts_are_no_news(bench: Bench) -> None:
-    said = {
+    text = {
         "ready": "kernel tracing is ready",
         "tracing": "tracing a burst",
         "yielded": "torch.profiler is recording: kernel tracing waits",
     }
     states = ("ready", "tracing", "ready", "yielded", "ready", "tracing")
-    words = [statuses(say(bench, state, said[state])).get("says") for state in states]
-    assert words == [said["ready"], None, None, said["yielded"], said["ready"], None]
+    words = [statuses(say(bench, state, text[state])).get("says") for state in states]
+    assert words == [text["ready"], None, None, text["yielded"], text["ready"], None]
 
 
 def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Bench) -> None:
@@ -332,9 +332,9 @@ def met_with(bench: Bench, *missing: str) -> None:
 
 def test_a_torch_without_cuda_is_not_said_to_touch_a_gpu_soon(bench: Bench) -> None:
     met_with(bench, "cuda")
-    said = statuses(say(bench, "waiting", "waiting for the trainer to touch its GPU"))["says"]
-    assert "torch (2.13) is built without CUDA" in str(said)
-    assert bench.source.info.notes == (said,)
+    text = statuses(say(bench, "waiting", "waiting for the trainer to touch its GPU"))["says"]
+    assert "torch (2.13) is built without CUDA" in str(text)
+    assert bench.source.info.notes == (text,)
     say(bench, "ready", "kernel tracing is ready")
     assert bench.source.info.notes == (), "something else in it did use a GPU"
 
@@ -377,9 +377,9 @@ SENTENCES = {
 def test_what_stands_in_the_way_is_told_with_what_helps(
     bench: Bench, state: str, code: StatusCode, says: str
 ) -> None:
-    told = str(statuses(say(bench, state, says, code))["says"])
-    assert told.startswith(f"{says}; ") and len(told) > len(says) + 20
-    assert bench.source.info.notes == (told,)
+    message = str(statuses(say(bench, state, says, code))["says"])
+    assert message.startswith(f"{says}; ") and len(message) > len(says) + 20
+    assert bench.source.info.notes == (message,)
 
 
 def test_the_agent_has_the_codes_that_the_monitor_decides_by() -> None:
@@ -397,8 +397,8 @@ def test_an_agent_of_before_there_were_codes_is_told_of_with_what_helps(
     body = {"by": "agent", "state": state, "says": says, "cupti": None}
     (frame,) = Decoder().feed(encode(Frame(Kind.STATUS, body, bench.now_ns)))
     bench.agent.say(frame)
-    told = str(statuses(bench.read(1))["says"])
-    assert told.startswith(f"{says}; ") and len(told) > len(says) + 20
+    message = str(statuses(bench.read(1))["says"])
+    assert message.startswith(f"{says}; ") and len(message) > len(says) + 20
 
 
 def test_a_limit_that_allows_nothing_is_a_note() -> None:
@@ -424,10 +424,10 @@ def test_a_part_of_the_agent_does_not_speak_for_all_of_it(bench: Bench) -> None:
     assert bench.agent is not None
     body = {"tier": "allocator", "state": "live", "says": "", "alloc_retry_count": 3}
     bench.agent.say(Frame(Kind.STATUS, body, bench.now_ns))
-    said = statuses(bench.read(2))
-    assert (said["alloc_retry_count"], said["tier"]) == (3, "bursts")
-    assert "state" not in said
-    assert "says" not in said
+    text = statuses(bench.read(2))
+    assert (text["alloc_retry_count"], text["tier"]) == (3, "bursts")
+    assert "state" not in text
+    assert "says" not in text
 
 
 def test_a_burst_in_which_nothing_ran_is_answered(bench: Bench) -> None:
@@ -588,9 +588,9 @@ def test_a_clock_set_back_is_not_a_wish_to_go_back(bench: Bench) -> None:
 def test_a_paused_picture_stands_still_while_frames_are_kept(bench: Bench) -> None:
     bench.watch(4)
     bench.driver.pause()
-    held = bench.watch(3)
-    assert all(one.paused for _, one in held)
-    assert len({one.now_ns for _, one in held}) == 1
+    watch = bench.watch(3)
+    assert all(one.paused for _, one in watch)
+    assert len({one.now_ns for _, one in watch}) == 1
     bench.driver.resume()
     ((now_ns, fresh),) = bench.watch(0.25)
     assert fresh.now_ns == now_ns
@@ -619,9 +619,9 @@ def test_the_hosts_load_is_measured() -> None:
     load = HostLoad(os.getpid())
     sum(range(2_000_000))
     rows = load.sample()
-    found = {Metric(row["metric"]): float(row["value"]) for row in rows}
-    assert found[Metric.MONITOR_RSS_BYTES] > 1 << 20
-    assert found[Metric.TRAINER_CPU_SHARE] > 0.1
+    result = {Metric(row["metric"]): float(row["value"]) for row in rows}
+    assert result[Metric.MONITOR_RSS_BYTES] > 1 << 20
+    assert result[Metric.TRAINER_CPU_SHARE] > 0.1
     assert set(rows["device"].tolist()) == {-1}
     assert load.trainer_running is True
     gone = HostLoad(2**22 - 1)

@@ -222,25 +222,25 @@ def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late: 
             host._join(watched, key, one)
     host._join(host.watched[int(second.member.key)], key, second)
 
-    def told(name: str) -> dict[str, float]:
+    def gauge(name: str) -> dict[str, float]:
         return {s.labels["pid"]: s.value for s in host.newest if s.name == name}
 
     late.job = SimpleNamespace(advance=host.advance, close=host.close)  # type: ignore[assignment]
     late.watch(12)
-    assert told("brrrtop_up") == {"1": 1.0, "2": 1.0}
-    assert told("brrrtop_late_seconds")["2"] == pytest.approx(0.008, rel=0.05)
-    assert told("brrrtop_late_seconds")["1"] == 0
-    waits = told("brrrtop_waits_for_peers_ratio")
+    assert gauge("brrrtop_up") == {"1": 1.0, "2": 1.0}
+    assert gauge("brrrtop_late_seconds")["2"] == pytest.approx(0.008, rel=0.05)
+    assert gauge("brrrtop_late_seconds")["1"] == 0
+    waits = gauge("brrrtop_waits_for_peers_ratio")
     assert waits["1"] > 0.2 > waits["2"]
     late.loads[1].tell_end("the trainer (pid 4001) exited: exit code 1")
     late.agents[1].close()
     late.watch(3)
-    assert told("brrrtop_up") == {"1": 1.0, "2": 0.0}
-    assert list(told("brrrtop_step_seconds")) == ["1"]
+    assert gauge("brrrtop_up") == {"1": 1.0, "2": 0.0}
+    assert list(gauge("brrrtop_step_seconds")) == ["1"]
     late.loads[0].tell_end("the trainer (pid 4000) exited: exit code 1")
     late.agents[0].close()
     late.watch(3)
-    assert told("brrrtop_up") == {"1": 0.0, "2": 0.0} and not host.jobs
+    assert gauge("brrrtop_up") == {"1": 0.0, "2": 0.0} and not host.jobs
 
 
 @pytest.mark.timeout(150)
@@ -257,15 +257,15 @@ def test_two_real_ranks_are_found_attached_to_and_left(
             ranks = where | {"RANK": str(rank), "WORLD_SIZE": "2"}
             trainers.append(stack.enter_context(child(command, env=os.environ | ranks)))
         for trainer in trainers:
-            assert trainer.hears(b"step 3", 40), trainer.said.decode()
+            assert trainer.hears(b"step 3", 40), trainer.output.decode()
         *pids, another = [trainer.pid for trainer in trainers]
-        found = ranks_of(pids[1])
-        assert another not in [one.pid for one in found], "several jobs are kept apart"
-        assert [(one.pid, one.rank) for one in found] == list(zip(pids, (0, 1), strict=True))
+        candidates = ranks_of(pids[1])
+        assert another not in [one.pid for one in candidates], "several jobs are kept apart"
+        assert [(one.pid, one.rank) for one in candidates] == list(zip(pids, (0, 1), strict=True))
         # torch never touches the stand-in GPU, so it cannot rule graphs out.
         options = Options(interval=0.25, trace_graphs=True)
         processes = JobProcesses(pids[1], options, verb.agent_files())
-        job = LiveJob(processes.open(found))
+        job = LiveJob(processes.open(candidates))
         try:
             end_s = time.monotonic() + PATIENCE_S
             while True:
@@ -281,7 +281,7 @@ def test_two_real_ranks_are_found_attached_to_and_left(
             job.close()
             processes.leave()
         for trainer in trainers:
-            trainer.said = b""
+            trainer.output = b""
             assert trainer.hears(b"step"), "the training goes on"
             assert find_agent(read(trainer.pid)) is None
         debugger = subprocess.Popen(
@@ -289,9 +289,9 @@ def test_two_real_ranks_are_found_attached_to_and_left(
         )
         try:
             assert debugger.stdout is not None and debugger.stdout.readline() == b"holds\n"
-            held, free = processes.open(found)
-            assert held.driver is None
-            assert "another debugger holds process" in (held.member.why or "")
+            buffered, free = processes.open(candidates)
+            assert buffered.driver is None
+            assert "another debugger holds process" in (buffered.member.why or "")
             assert free.driver is not None
             free.driver.close()
         finally:

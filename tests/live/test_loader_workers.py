@@ -30,7 +30,7 @@ def test_forked_workers_are_seen_at_what_they_do(does: str, words: str) -> None:
         workers = LoaderWorkers(one.pid)
         for number in range(LEAST_LOOKS):
             assert workers.says is None, number
-            workers.look()
+            workers.sample()
             time.sleep(0.05)
         says = workers.says
         for pid in loader_workers._children(one.pid):
@@ -42,7 +42,7 @@ def test_a_trainer_without_workers_says_nothing_and_other_children_are_none() ->
     with python("import subprocess\nsubprocess.run(['sleep', '60'])") as one:
         workers = LoaderWorkers(one.pid)
         for _ in range(LEAST_LOOKS + 1):
-            workers.look()
+            workers.sample()
         assert workers.says is None
         for pid in loader_workers._children(one.pid):
             os.kill(pid, 9)
@@ -55,7 +55,7 @@ def test_disk_wait_is_told_from_states(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader_workers, "_state", lambda pid: next(states))
     workers = LoaderWorkers(1)
     for _ in range(LEAST_LOOKS):
-        workers.look()
+        workers.sample()
     assert workers.says == "loader workers in disk wait"
 
 

@@ -170,9 +170,9 @@ def test_no_library_is_a_sentence_with_an_action(ask: Ask) -> None:
     assert "modprobe" in action
     message, _ = ask("unavailable", FAKE_NVML_FAIL="nvmlInitWithFlags=18")
     assert "different versions" in message
-    (said,) = ask("thread:0.2", FAKE_NVML_FAIL="nvmlInitWithFlags=18")["says"]
-    assert "different versions" in said
-    assert "reload the driver" in said
+    (text,) = ask("thread:0.2", FAKE_NVML_FAIL="nvmlInitWithFlags=18")["says"]
+    assert "different versions" in text
+    assert "reload the driver" in text
 
 
 def test_the_thread_brings_facts_and_gauges_at_its_pace(ask: Ask) -> None:
@@ -213,9 +213,9 @@ def slice_of(parent: NvmlDevice, at: int) -> NvmlDevice:
 )
 def test_devices_are_numbered_as_cuda_does(visible: str | None, indices: list[int]) -> None:
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    found, caveat = visible_to([board(0), board(1), board(2)], environment)
-    assert [one.index for one in found.values()] == indices
-    assert list(found) == list(range(len(indices)))
+    result, caveat = visible_to([board(0), board(1), board(2)], environment)
+    assert [one.index for one in result.values()] == indices
+    assert list(result) == list(range(len(indices)))
     assert (caveat is None) == bool(indices)
 
 
@@ -237,8 +237,8 @@ def test_mixed_gpus_carry_a_caveat_until_the_order_is_certain() -> None:
 
 def test_uuids_of_torch_match_those_of_nvml() -> None:
     assert bare_uuid("GPU-22AA-bb") == "22aa-bb"
-    found = match_uuids([board(0), board(1)], {0: "11aa-bb", 1: "unknown"})
-    assert {number: one.index for number, one in found.items()} == {0: 1}
+    result = match_uuids([board(0), board(1)], {0: "11aa-bb", 1: "unknown"})
+    assert {number: one.index for number, one in result.items()} == {0: 1}
 
 
 def test_a_counter_that_starts_over_gives_no_rate() -> None:

@@ -46,15 +46,15 @@ class Played:
 
 def traced(frames: Sequence[Frame]) -> list[Frame]:
     """The same, with each step reported as a traced span."""
-    found: list[Frame] = []
+    result: list[Frame] = []
     before_ns = T0_NS
     for frame in frames:
-        found.append(frame)
+        result.append(frame)
         if frame.kind == Kind.MARKS:
             span = np.array([(before_ns + 1_000, frame.sent_ns, 0, 0)], OBSERVED)
-            found.append(Frame(Kind.OBSERVED, span, frame.sent_ns))
+            result.append(Frame(Kind.OBSERVED, span, frame.sent_ns))
             before_ns = frame.sent_ns
-    return found
+    return result
 
 
 class Live:

@@ -111,8 +111,8 @@ def test_why_there_are_no_shapes_is_in_the_log() -> None:
         bench.agent.say(Frame(Kind.STATUS, {"shapes": "none", "says": says}, bench.now_ns))
         bench.watch(3)
         _quiet(bench)
-    told = [event.says for event in bench.driver.advance().events if event.kind == "shapes"]
-    assert told == [says] * 2
+    message = [event.says for event in bench.driver.advance().events if event.kind == "shapes"]
+    assert message == [says] * 2
     bench.source.close()
 
 

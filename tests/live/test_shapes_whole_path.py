@@ -34,8 +34,8 @@ def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
     pytest.importorskip("torch")
     script = [str(HERE / "shaped_training.py"), str(built["cuda"]), str(built["cupti"])]
     with child([sys.executable, *script]) as trainer:
-        assert trainer.hears(b"step 3", 40), trainer.said.decode()
-        trainer.said = b""
+        assert trainer.hears(b"step 3", 40), trainer.output.decode()
+        trainer.output = b""
         file = tmp_path / "run.brrr"
         options = ["--once", "--json", "--shapes", "--trace-graphs", "--record", str(file)]
         done = subprocess.run(
@@ -47,7 +47,7 @@ def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
         assert "shapes of one step recorded:" in done.stderr
         assert json.loads(done.stdout)["schema"] == "brrrtop.report/1"
         trainer.hears(b"never said", 1)
-        flags = [line.split()[2] for line in trainer.said.splitlines() if len(line.split()) == 3]
+        flags = [line.split()[2] for line in trainer.output.splitlines() if len(line.split()) == 3]
         assert 1 <= flags.count(b"True") <= 2, "one step, and no other"
         assert flags[-20:] == [b"False"] * 20
     timeline = Timeline()
@@ -55,7 +55,7 @@ def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
         timeline.add(frame)
     window = timeline.window(Span(timeline.first_ns or 0, timeline.last_ns or 0), 0)
     ops = dict(zip(window.links.correlations.tolist(), window.links.op_ids.tolist(), strict=True))
-    found = Counter(
+    result = Counter(
         window.ops[ops[c]].dims if c in ops else None
         for c in window.activities.correlations.tolist()
     )
@@ -63,8 +63,8 @@ def test_shapes_reach_the_kernels_of_other_steps_and_the_recorder_is_off_again(
         ((16, 64), (64, 32)), ((16, 32), (32, 8)), ((8, 16), (16, 32)), ((16, 8), (8, 32)),
         ((32, 16), (16, 64)),
     }  # fmt: skip
-    assert products <= set(found), found
-    assert found[None] <= 5, "at most the kernels of a step that was cut"
+    assert products <= set(result), result
+    assert result[None] <= 5, "at most the kernels of a step that was cut"
     assert all(window.ops[i].types[0] == "c10::BFloat16" for i in ops.values())
     [cut] = timeline.shapes.cuts
     inside = (window.activities.starts_ns >= cut.t0_ns) & (window.activities.starts_ns < cut.t1_ns)
@@ -78,7 +78,7 @@ def test_a_step_is_recorded_though_nobody_asks_and_the_report_says_so(
     pytest.importorskip("torch")
     script = [str(HERE / "shaped_training.py"), str(built["cuda"]), str(built["cupti"])]
     with child([sys.executable, *script]) as trainer:
-        assert trainer.hears(b"step 3", 40), trainer.said.decode()
+        assert trainer.hears(b"step 3", 40), trainer.output.decode()
         options = ["--json", "--interval", "500ms", "--trace-graphs"]
         monitor = subprocess.Popen(
             [sys.executable, "-m", "brrrtop", "attach", str(trainer.pid), *options],
@@ -93,5 +93,5 @@ def test_a_step_is_recorded_though_nobody_asks_and_the_report_says_so(
             monitor.terminate()
             monitor.communicate(timeout=20)
         trainer.hears(b"never said", 1)
-        flags = [line.split()[2] for line in trainer.said.splitlines() if len(line.split()) == 3]
+        flags = [line.split()[2] for line in trainer.output.splitlines() if len(line.split()) == 3]
         assert 1 <= flags.count(b"True") <= 2, "one step, and no other"

@@ -44,7 +44,7 @@ def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_re
     pytest.importorskip("torch")
     command = [sys.executable, str(HERE / "training.py"), str(built["cuda"]), str(built["cupti"])]
     with child(command) as trainer:
-        assert trainer.hears(b"step 3", 40), trainer.said.decode()
+        assert trainer.hears(b"step 3", 40), trainer.output.decode()
         environment = {"LD_LIBRARY_PATH": str(fake_nvml), "PYTHONPATH": str(ROOT)}
         with subprocess.Popen(
             [sys.executable, str(HERE / "watched.py"), str(trainer.pid)],
@@ -63,7 +63,7 @@ def test_a_training_is_watched_from_its_first_verdict_to_its_end_and_into_its_re
                 assert float(waits[1]) > 1, "the loader holds each step up"
                 assert "● live" in main and "live/bursts" in main
                 assert "kernel tracing is ready" in a_screen(monitor, "log")
-                trainer.said = b""
+                trainer.output = b""
                 assert trainer.hears(b"step"), "the training goes on"
                 trainer.process.kill()
                 trainer.process.wait(10)

@@ -91,8 +91,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def other_python(version: str) -> str:
     """An interpreter of that version, or a skip that says so."""
     for root in (Path.home() / ".pyenv" / "versions", Path("/opt/python")):
-        for found in sorted(root.glob(f"{version}.*/bin/python")):
-            return str(found)
+        for result in sorted(root.glob(f"{version}.*/bin/python")):
+            return str(result)
     found_on_path = shutil.which(f"python{version}")
     if found_on_path is None:
         pytest.skip(f"no Python {version} on this machine")

@@ -11,15 +11,15 @@ from collectors.agent.fault_guard import FaultGuard
 from collectors.agent.probes.graphs import Graphs
 
 
-class Heard:
+class GraphLibrary:
     """Stands in for the library: keeps what it was told."""
 
     def __init__(self) -> None:
-        self.told: list[int] = []
+        self.answers: list[int] = []
         self.captures: list[int] = []
 
     def graphs(self, may_exist: int) -> None:
-        self.told.append(may_exist)
+        self.answers.append(may_exist)
 
     def capture(self, begins: int) -> None:
         self.captures.append(begins)
@@ -59,46 +59,46 @@ def trainer_with(monkeypatch: pytest.MonkeyPatch, segments: object, awake: bool 
     ],
 )
 def test_a_pool_of_its_own_is_a_graph(
-    monkeypatch: pytest.MonkeyPatch, segments: object, told: list[int]
+    monkeypatch: pytest.MonkeyPatch, segments: object, message: list[int]
 ) -> None:
     trainer_with(monkeypatch, segments)
-    heard = Heard()
-    probe = Graphs(heard, FaultGuard())  # type: ignore[arg-type]
+    graph_library = GraphLibrary()
+    probe = Graphs(graph_library, FaultGuard())  # type: ignore[arg-type]
     probe.install()
     probe.wake(0)
     probe.wake(1)
-    assert heard.told == told, "asked once"
+    assert graph_library.answers == message, "asked once"
 
 
 def test_where_it_cannot_be_seen_nothing_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer_with(monkeypatch, RuntimeError("no"))
-    heard, fence = Heard(), FaultGuard()
-    probe = Graphs(heard, fence)  # type: ignore[arg-type]
+    received, fence = GraphLibrary(), FaultGuard()
+    probe = Graphs(received, fence)  # type: ignore[arg-type]
     probe.install()
     fence.guard(probe.name, probe.wake)(0)
-    assert heard.told == []
+    assert received.answers == []
 
 
 def test_a_capture_is_heard_of_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     graph_class = trainer_with(monkeypatch, [])
-    heard = Heard()
-    probe = Graphs(heard, FaultGuard())  # type: ignore[arg-type]
+    graph_library = GraphLibrary()
+    probe = Graphs(graph_library, FaultGuard())  # type: ignore[arg-type]
     original = vars(graph_class)["capture_begin"]
     probe.install()
     assert graph_class().capture_begin() == "captured"
-    assert (heard.told, heard.captures) == ([1], [1])
+    assert (graph_library.answers, graph_library.captures) == ([1], [1])
     graph_class().capture_end()
-    assert heard.captures == [1, 0]
+    assert graph_library.captures == [1, 0]
     graph_class().capture_begin()
     probe.remove()
-    assert heard.captures == [1, 0, 1, 0], "nobody would hear of its end any more"
+    assert graph_library.captures == [1, 0, 1, 0], "nobody would hear of its end any more"
     assert vars(graph_class)["capture_begin"] is original
 
 
 def test_without_cuda_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer_with(monkeypatch, [], awake=False)
-    heard = Heard()
-    probe = Graphs(heard, FaultGuard())  # type: ignore[arg-type]
+    graph_library = GraphLibrary()
+    probe = Graphs(graph_library, FaultGuard())  # type: ignore[arg-type]
     probe.install()
     probe.wake(0)
-    assert heard.told == []
+    assert graph_library.answers == []

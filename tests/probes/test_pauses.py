@@ -90,8 +90,12 @@ def test_allocator_retries_are_marked_only_for_devices_in_use(script: Script) ->
     assert asked == [1, 1, 1, 1], "at most once a second"
     assert [(mark[0], mark[3]) for mark in marks] == [(6, 5)]
     assert [body["allocator"][0]["alloc_retry_count"] for _, body in frames] == [2, 7]
-    told = frames[0][1]["allocator"][0]
-    assert told["device"] == 1 and told["reserved_bytes"] == 64 and told["allocated_bytes"] is None
+    message = frames[0][1]["allocator"][0]
+    assert (
+        message["device"] == 1
+        and message["reserved_bytes"] == 64
+        and message["allocated_bytes"] is None
+    )
 
 
 def test_stacks_name_the_users_line_and_only_while_asked(script: Script) -> None:

@@ -41,8 +41,8 @@ class Recorder:
     def step(self, t_ns: int, tid: int) -> None:
         self.steps.append(t_ns)
 
-    def collection(self, phase: str, told: dict[str, Any]) -> None:
-        self.collections.append((phase, told))
+    def collection(self, phase: str, message: dict[str, Any]) -> None:
+        self.collections.append((phase, message))
 
     def name(self, text: str) -> int:
         if text not in self._names:

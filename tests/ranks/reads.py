@@ -23,11 +23,13 @@ def files(job: str) -> list[Path]:
 @cache
 def views(job: str) -> tuple[RankView, ...]:
     """Each rank of a job by itself."""
-    found = []
+    result = []
     for path in files(job):
         snapshot, window = analyze_rank(open_source(path))
-        found.append(RankView(str(path), path.name, rank_of(snapshot, path.name), snapshot, window))
-    return tuple(found)
+        result.append(
+            RankView(str(path), path.name, rank_of(snapshot, path.name), snapshot, window)
+        )
+    return tuple(result)
 
 
 @cache

@@ -79,7 +79,7 @@ def written(folder: Path, text: bytes, name: str = "t.json", compress: bool = Fa
     return path
 
 
-class Said:
+class Received:
     """Everything a source said."""
 
     def __init__(self, source: Source) -> None:
@@ -99,8 +99,8 @@ class Said:
         return [frame for frame in self.frames if frame.kind == kind]
 
     def rows(self, kind: Kind) -> Any:
-        found = [frame.body for frame in self.of(kind)]
-        return np.concatenate(found) if found else np.zeros(0, wire.DTYPES[kind])
+        result = [frame.body for frame in self.of(kind)]
+        return np.concatenate(result) if result else np.zeros(0, wire.DTYPES[kind])
 
     def marks_of(self, mark_class: vocabulary.MarkClass) -> list[str]:
         rows = self.marks[self.marks["mark_class"] == mark_class]

@@ -40,14 +40,14 @@ def changed(first: Run, then: dict[str, object], steps: int = 700) -> tuple[Comp
 
 
 def test_a_cured_loader_is_compared_with_what_was_promised() -> None:
-    found, last = changed(Run().steps(300, wait_us=20_000), {})
-    assert found.per_step
-    assert found.before_ns == pytest.approx(34 * MS, rel=0.02)
-    assert found.after_ns == pytest.approx(14 * MS, rel=0.02)
-    assert found.says.startswith("2.4") and "x as fast" in found.says
-    won = {change.name: change.won_ns for change in found.buckets}
+    result, last = changed(Run().steps(300, wait_us=20_000), {})
+    assert result.per_step
+    assert result.before_ns == pytest.approx(34 * MS, rel=0.02)
+    assert result.after_ns == pytest.approx(14 * MS, rel=0.02)
+    assert result.says.startswith("2.4") and "x as fast" in result.says
+    won = {change.name: change.won_ns for change in result.buckets}
     assert won["idle: input"] == pytest.approx(20 * MS, rel=0.03)
-    kept = {one.kind: one for one in found.promises}["dataloader-stall"]
+    kept = {one.kind: one for one in result.promises}["dataloader-stall"]
     assert kept.won_share == pytest.approx(20 / 34, abs=0.02)
     assert kept.promised_share is not None and kept.promised_share >= 0.95 * 20 / 34
     assert last.baseline is not None and last.baseline.label.startswith("marked")
@@ -133,10 +133,10 @@ def test_a_baseline_follows_its_trainer_into_the_next_process() -> None:
 
 
 def test_a_doubled_batch_is_noticed_predicted_and_read() -> None:
-    found, last = changed(
+    result, last = changed(
         Run().steps(400), {"us": 6_000, "pointwise_us": 600, "blocks": 8_000}, steps=500
     )
-    (test,) = found.experiments
+    (test,) = result.experiments
     assert test.name == "batch" and test.alone
     assert test.predicted is not None and test.measured is not None
     measured = float(test.measured.split()[0])
@@ -145,23 +145,23 @@ def test_a_doubled_batch_is_noticed_predicted_and_read() -> None:
         measured, rel=0.06
     )
     assert "the GPU sets the pace" in test.says
-    told = [event.says for event in last.events if event.kind == "experiment"]
-    assert len(told) == 1 and "predicted" in told[0] and "measured" in told[0]
+    message = [event.says for event in last.events if event.kind == "experiment"]
+    assert len(message) == 1 and "predicted" in message[0] and "measured" in message[0]
 
 
 def test_a_doubled_batch_that_takes_no_longer_means_overhead() -> None:
-    found, _ = changed(
+    result, _ = changed(
         Run().steps(300, us=300, pointwise_us=30, blocks=2_000, wait_us=20_000),
         {"us": 600, "pointwise_us": 60, "blocks": 4_000, "wait_us": 18_500},
         steps=500,
     )
-    (test,) = found.experiments
+    (test,) = result.experiments
     assert "overhead set the pace" in test.says
 
 
 def test_sixteen_bit_products_are_noticed_and_read() -> None:
-    found, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
-    (test,) = found.experiments
+    result, last = changed(Run().steps(300, SGEMM, 12_000), {"products": GEMM}, steps=700)
+    (test,) = result.experiments
     assert test.name == "precision"
     assert "fp32 to bf16" in test.changed
     assert test.predicted is not None and test.predicted.startswith("at most")

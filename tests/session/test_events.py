@@ -21,7 +21,7 @@ from tests.session.runs import SGEMM, T0_NS, Run
 SECOND = 1_000_000_000
 
 
-def told(run: Run, every_ns: int, until_ns: int | None = None) -> tuple[Event, ...]:
+def log_of(run: Run, every_ns: int, until_ns: int | None = None) -> tuple[Event, ...]:
     """The log after looking at a steady pace."""
     session = Session(run.source(), keep_ns=None)
     end_ns = until_ns or run.now_ns
@@ -41,7 +41,7 @@ def test_a_first_verdict_whose_cause_is_open_waits_for_it_but_not_for_ever() -> 
         log = EventLog()
         for i, cause in enumerate(causes):
             seen = verdict(judged, Regime.OVERHEAD, 10 + 2 * i)
-            log.look(session.timeline, replace(seen, cause=cause), T0_NS)
+            log.update(session.timeline, replace(seen, cause=cause), T0_NS)
         return [one.says for one in log.events if one.kind == "regime"]
 
     assert lines("unknown") == []
@@ -60,7 +60,7 @@ def there_and_back() -> Run:
 @pytest.fixture(scope="module")
 def log() -> tuple[Event, ...]:
     """Of that run, looked at once a second."""
-    return told(there_and_back(), SECOND)
+    return log_of(there_and_back(), SECOND)
 
 
 def test_a_regime_says_how_long_it_lasted_once_it_is_over(log: tuple[Event, ...]) -> None:
@@ -81,7 +81,7 @@ def test_a_shift_to_input_says_what_the_loader_workers_do(log: tuple[Event, ...]
 
 
 def test_looking_more_often_tells_the_same_story(log: tuple[Event, ...]) -> None:
-    fast = told(there_and_back(), SECOND // 2)
+    fast = log_of(there_and_back(), SECOND // 2)
     assert [e.says.split(" for ")[0] for e in log] == [e.says.split(" for ")[0] for e in fast]
     assert all(abs(a.t_ns - b.t_ns) <= SECOND for a, b in zip(log, fast, strict=True))
 
@@ -125,31 +125,33 @@ def test_a_window_that_is_judged_anew_makes_no_change_of_regime() -> None:
     assert judged is not None
     log = EventLog()
 
-    def told(regime: Regime, t1_s: float) -> list[str]:
-        log.look(session.timeline, verdict(judged, regime, t1_s), T0_NS)
+    def regime_lines(regime: Regime, t1_s: float) -> list[str]:
+        log.update(session.timeline, verdict(judged, regime, t1_s), T0_NS)
         return [one.says.split(" for ")[0] for one in log.events if one.kind == "regime"]
 
-    assert told(Regime.COMPUTE, 10) == ["compute"]
+    assert regime_lines(Regime.COMPUTE, 10) == ["compute"]
     for t1_s in (20, 20, 20, 25, 25, 25):
-        assert told(Regime.MEMORY, t1_s) == ["compute"], "two windows, each of them judged thrice"
-    assert told(Regime.MEMORY, 30) == ["compute", "compute → memory"]
+        assert regime_lines(Regime.MEMORY, t1_s) == ["compute"], (
+            "two windows, each of them judged thrice"
+        )
+    assert regime_lines(Regime.MEMORY, 30) == ["compute", "compute → memory"]
 
 
 def test_a_window_that_is_judged_anew_makes_no_change_since_the_baseline() -> None:
     before = analyze(Run().steps(100).source()).estimate
     after = analyze(Run().steps(100, products=SGEMM).source()).estimate
     assert before is not None and after is not None
-    found = compare(before, after)
-    assert found.changes
+    result = compare(before, after)
+    assert result.changes
     log = EventLog()
     for t_ns in (1, 1, 1, 2, 2, 2):
-        log.compared(found, t_ns)
+        log.compared(result, t_ns)
     assert not log.events
-    log.compared(found, 3)
+    log.compared(result, 3)
     assert {one.kind for one in log.events} >= {"change"}
     count = len(log.events)
     for t_ns in (3, 4, 5):
-        log.compared(found, t_ns)
+        log.compared(result, t_ns)
     assert len(log.events) == count, "told once"
 
 
@@ -157,7 +159,7 @@ def test_a_pause_that_is_told_late_is_told_once_at_its_own_time() -> None:
     run = Run().steps(100).mark(MarkClass.GC, SECOND // 2, late_ns=900_000_000)
     begun_ns = run.now_ns - SECOND // 2
     run.steps(400)
-    stalls = [event for event in told(run, SECOND // 4) if event.kind == "stall"]
+    stalls = [event for event in log_of(run, SECOND // 4) if event.kind == "stall"]
     assert [(event.t_ns, event.says) for event in stalls] == [
         (begun_ns, "garbage collection for 500 ms")
     ]

@@ -43,8 +43,8 @@ def test_saves_that_no_burst_holds_come_first_in_the_advice() -> None:
 def test_one_save_alone_says_nothing_of_how_often() -> None:
     whole = window()
     assert whole.watched is not None
-    found = pauses(whole, MarkClass.CHECKPOINT)
-    assert found is not None and found.count == 7 and 0.4 < (found.share or 0) < 0.7
+    result = pauses(whole, MarkClass.CHECKPOINT)
+    assert result is not None and result.count == 7 and 0.4 < (result.share or 0) < 0.7
     rows = np.flatnonzero(whole.watched.classes == MarkClass.CHECKPOINT)
     keep = np.setdiff1d(np.arange(len(whole.watched)), rows[1:])
     alone = pauses(replace(whole, watched=whole.watched.take(keep)), MarkClass.CHECKPOINT)

@@ -127,9 +127,9 @@ def test_what_is_read_to_save_a_damaged_run_is_bounded(monkeypatch: pytest.Monke
 def test_thread_names_are_told_apart_without_a_walk_over_all() -> None:
     threads = columns.Threads()
     names = [f"t {number % 2}{number}" for number in range(40_000)]
-    found = [threads[name] for name in [*range(100), *names]]
-    assert len(set(found)) == len(found)
-    assert all(0 <= number < 1 << 32 for number in found)
+    result = [threads[name] for name in [*range(100), *names]]
+    assert len(set(result)) == len(result)
+    assert all(0 <= number < 1 << 32 for number in result)
     assert "values" not in columns.Threads.__missing__.__code__.co_names  # a walk each
 
 
@@ -261,8 +261,8 @@ def test_devices_of_a_trace_with_odd_properties_are_left_out(tmp_path: Path) -> 
         {"id": 0, "numSms": "132", "name": "NVIDIA H200", "computeMajor": [9], "totalGlobalMem": -1},
     ]  # fmt: skip
     text = text_of([kernel(0, 5, 1), launch(0, 1, 1)], deviceProperties=odd)
-    (found,) = (f for f in KinetoSource(written(tmp_path, text)).frames() if f.kind == Kind.DEVICE)
-    assert found.body == {"device_id": 0, "name": "NVIDIA H200"}
+    (result,) = (f for f in KinetoSource(written(tmp_path, text)).frames() if f.kind == Kind.DEVICE)
+    assert result.body == {"device_id": 0, "name": "NVIDIA H200"}
 
 
 def test_ops_of_a_trace_can_be_recorded_whatever_their_inputs_are(tmp_path: Path) -> None:

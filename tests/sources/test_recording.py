@@ -24,7 +24,7 @@ from brrrtop.sources.importers.kineto.source import KinetoSource
 from brrrtop.sources.record_columns import by_column, by_row
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.registry import open_source
-from tests.session.handmade import Said, kernel, launch, text_of, written
+from tests.session.handmade import Received, kernel, launch, text_of, written
 
 HELLO = Frame(
     Kind.HELLO, {"wire": 1, "pid": 4711, "rank": 2, "cmdline": ["python", "train.py"]}, 100
@@ -346,7 +346,7 @@ def test_a_converted_trace_says_the_same_and_where_it_is_from(tmp_path: Path) ->
     trace = written(tmp_path, text_of(events, baseTimeNanoseconds=1790857026000000000))
     convert(KinetoSource(trace), tmp_path / "a.brrr")
     source = RecordingSource(tmp_path / "a.brrr")
-    theirs, ours = Said(source), Said(KinetoSource(trace))
+    theirs, ours = Received(source), Received(KinetoSource(trace))
     for table in ("kernels", "copies", "calls", "marks", "links"):
         assert getattr(theirs, table).tobytes() == getattr(ours, table).tobytes()
     assert theirs.names == ours.names and theirs.ops == ours.ops

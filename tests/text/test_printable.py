@@ -100,20 +100,20 @@ def test_the_command_line_of_another_process_is_cleaned(text: str) -> None:
     command = [sys.executable, "-c", "input()", text, "end"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
         try:
-            found = _once_started(other.pid)
+            process = _once_started(other.pid)
         finally:
             other.kill()
-    assert not harm(" ".join(found.cmdline), allowed="")
-    assert found.cmdline[2] == "input()"
+    assert not harm(" ".join(process.cmdline), allowed="")
+    assert process.cmdline[2] == "input()"
 
 
 def _once_started(pid: int) -> Process:
     """As soon as it is the program and not our own copy."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        found = processes.read(pid)
-        if found.cmdline[-1:] == ("end",):
-            return found
+        process = processes.read(pid)
+        if process.cmdline[-1:] == ("end",):
+            return process
     raise AssertionError("it never started")
 
 
@@ -135,8 +135,8 @@ def test_a_refusal_that_the_trainer_wrote_is_cleaned(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
     folder = tmp_path_factory.mktemp("place")
-    told = b"why: " + text.encode("utf-8", "replace").replace(b"\0", b"")
-    (folder / (SOCKET_NAME + bootstrap.REFUSED_SUFFIX)).symlink_to(os.fsdecode(told))
+    message = b"why: " + text.encode("utf-8", "replace").replace(b"\0", b"")
+    (folder / (SOCKET_NAME + bootstrap.REFUSED_SUFFIX)).symlink_to(os.fsdecode(message))
     handle = os.open(folder, os.O_RDONLY)
     try:
         refusal = _refusal(Place("", handle, str(folder), "", "", os.getuid(), os.getgid()))

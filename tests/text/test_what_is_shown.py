@@ -76,9 +76,9 @@ def test_no_report_has_any_of_it(
     path = str(_hostile(tmp_path, text))
     for command in (["analyze"], ["analyze", "--json"], ["compare", path], ["replay", "--once"]):
         assert main([command[0], path, *command[1:]]) == 0
-        said = capsys.readouterr()
-        assert said.out
-        assert not harm(said.out + said.err)
+        readouterr = capsys.readouterr()
+        assert readouterr.out
+        assert not harm(readouterr.out + readouterr.err)
 
 
 @WHOLE
@@ -159,41 +159,41 @@ def test_the_picker_shows_no_command_line_as_it_came(monkeypatch: pytest.MonkeyP
         Candidate(replace(own, pid=pid, cmdline=("python", "t.py", ALL)), 1, True, 0, 2, "")
         for pid in (4711, 4712)
     ]
-    said, typed = io.StringIO(), io.StringIO(f"{ALL}\n9\n2\n".replace("\n\n", "\n"))
+    text, typed = io.StringIO(), io.StringIO(f"{ALL}\n9\n2\n".replace("\n\n", "\n"))
     typed.isatty = lambda: True  # type: ignore[method-assign]
-    monkeypatch.setattr(sys, "stderr", said)
+    monkeypatch.setattr(sys, "stderr", text)
     monkeypatch.setattr(sys, "stdin", typed)
     assert find._picked(trainers).pid == 4712
     output.say(f"found {find.line_of(trainers[0])}")
-    assert "4711" in said.getvalue()
-    assert not harm(said.getvalue())
+    assert "4711" in text.getvalue()
+    assert not harm(text.getvalue())
 
 
 @given(texts)
 def test_no_line_of_narration_and_no_question_has_any_of_it(text: str) -> None:
-    said = io.StringIO()
+    StringIO = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stderr", said)
+        patch.setattr(sys, "stderr", StringIO)
         patch.setattr(sys, "stdin", io.StringIO("y\n"))
         output.say(f"process 4711 belongs to mallory: {text}")
         assert output.confirmed(f"load the agent into {text}?")
-    assert not harm(said.getvalue())
+    assert not harm(StringIO.getvalue())
 
 
 @given(texts)
 def test_no_failure_has_any_of_it(text: str) -> None:
     from brrrtop.cli import main as command
 
-    said = io.StringIO()
+    StringIO = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stderr", said)
+        patch.setattr(sys, "stderr", StringIO)
         for fault in (
             BrrrtopError(f"the agent does not start there: {text}", f"try {text}"),
             OSError(2, "No such file", text),
             ValueError(text),
         ):
             assert command._failed(fault) == 1
-    assert not harm(said.getvalue())
+    assert not harm(StringIO.getvalue())
 
 
 @WHOLE
@@ -208,8 +208,8 @@ def test_no_file_name_on_the_command_line_comes_back(
         ["demo", text],
     ):
         main(words)
-        said = capsys.readouterr()
-        assert not harm(said.out + said.err)
+        readouterr = capsys.readouterr()
+        assert not harm(readouterr.out + readouterr.err)
 
 
 def test_a_trace_with_hostile_names_is_judged_clean(tmp_path: Path) -> None:
@@ -234,9 +234,9 @@ def test_a_trace_with_hostile_names_is_judged_clean(tmp_path: Path) -> None:
     finally:
         source.close()
     assert not harm(label, allowed="")
-    told = "".join(strings_in([frame.body for frame in frames]))
-    assert "gemm" in told
-    assert not harm(told, allowed="")
+    message = "".join(strings_in([frame.body for frame in frames]))
+    assert "gemm" in message
+    assert not harm(message, allowed="")
     assert not harm("".join(strings_in(_judged(path))), allowed="")
 
 

@@ -56,27 +56,27 @@ def played(parts: int) -> list[Snapshot]:
     assert source.span is not None
     first, length = source.span.t0_ns, source.span.duration_ns
     session = Session(source)
-    found = [session.advance(first + length * i // parts) for i in range(1, parts + 1)]
+    snapshots = [session.advance(first + length * i // parts) for i in range(1, parts + 1)]
     source.close()
-    return found
+    return snapshots
 
 
 def test_the_verdict_names_the_line_that_the_host_is_at_and_how_often() -> None:
-    found = judged(whole())
-    assert found.cause == "io"
-    assert "nb/reader.py:30 in 38 of 41 looks" in phrases.because(found)
-    assert phrases.because(found).endswith("rows = np.load(path)")
+    result = judged(whole())
+    assert result.cause == "io"
+    assert "nb/reader.py:30 in 38 of 41 looks" in phrases.because(result)
+    assert phrases.because(result).endswith("rows = np.load(path)")
 
 
 def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirms() -> None:
-    found = judged(whole())
-    assert found.looks is not None
-    low, high = found.looks.io_bounds
-    idle = found.account.idle_ns
+    result = judged(whole())
+    assert result.looks is not None
+    low, high = result.looks.io_bounds
+    idle = result.account.idle_ns
     away = idle["io"] + idle["host"]
     assert idle["io"] == pytest.approx(away * 38 / 41, abs=2)
     assert low - 0.05 < METER < high
-    assert abs(idle["io"] / found.account.duration_ns - METER) < 0.1
+    assert abs(idle["io"] / result.account.duration_ns - METER) < 0.1
 
 
 def test_advice_says_where_how_many_looks_and_what_to_do_with_that_line() -> None:
@@ -139,9 +139,9 @@ def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
     ],
 )
 def test_a_place_is_told_whole_in_folders_with_spaces_too(
-    look: str, place: str, source: str
+    text: str, place: str, source: str
 ) -> None:
-    assert stack_lines.parted(look) == (place, source)
+    assert stack_lines.parted(text) == (place, source)
 
 
 @pytest.mark.parametrize(
@@ -155,19 +155,19 @@ def test_a_place_is_told_whole_in_folders_with_spaces_too(
     ],
 )
 def test_the_standard_librarys_readers_are_known_in_each_python(inside: str) -> None:
-    look = f"nb/train.py:3 batch > {inside}"
-    assert stack_lines.reads_as(look) == "io" and stack_lines.is_reading(look)
+    palette = f"nb/train.py:3 batch > {inside}"
+    assert stack_lines.reads_as(palette) == "io" and stack_lines.is_reading(palette)
 
 
 def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
     early = next(
         s for s in played(80) if s.estimate and s.estimate.looks and s.estimate.looks.lines
     )
-    found = judged(early)
-    assert found.looks is not None and found.looks.count < 20
-    assert found.cause == "host" and found.account.idle_ns["io"] == 0
-    assert f"{found.looks.lines[0].count} of {found.looks.count} looks" in phrases.because(found)
-    assert "file or network" in phrases.because(found)
+    result = judged(early)
+    assert result.looks is not None and result.looks.count < 20
+    assert result.cause == "host" and result.account.idle_ns["io"] == 0
+    assert f"{result.looks.lines[0].count} of {result.looks.count} looks" in phrases.because(result)
+    assert "file or network" in phrases.because(result)
 
 
 def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
@@ -184,9 +184,9 @@ def test_a_span_with_looks_enough_of_its_own_is_not_judged_by_others() -> None:
     here = replace(
         inside, starts_ns=at, ends_ns=at, name_ids=np.zeros(20, np.int64)
     )  # unnamed lines
-    found = estimate(replace(window, marks=here)).estimate
-    assert found.looks is not None and found.looks.within and found.looks.count == 20
-    assert found.account.idle_ns["io"] == 0
+    result = estimate(replace(window, marks=here)).estimate
+    assert result.looks is not None and result.looks.within and result.looks.count == 20
+    assert result.account.idle_ns["io"] == 0
 
 
 def test_the_watch_reaches_from_the_first_burst_to_the_next_and_a_minute_at_most() -> None:

@@ -155,5 +155,5 @@ def test_the_type_of_a_step_is_the_one_that_its_kernels_name() -> None:
 def test_a_convolution_of_rows_is_run_as_one_of_images_a_pixel_high() -> None:
     forward = _conv("cudnn_convolution", (16, 64, 1, 16000), (256, 64, 1, 1))
     back = _conv("convolution_backward", (16, 256, 16000), (16, 64, 16000), (256, 64, 1))
-    found = signed(forward, FPROP, [forward, back])
-    assert found is not None and found.out == (16, 256, 1, 16000)
+    op_signature = signed(forward, FPROP, [forward, back])
+    assert op_signature is not None and op_signature.out == (16, 256, 1, 16000)

@@ -38,8 +38,8 @@ def _window(timeline: Timeline) -> Window:
 def _dims(window: Window) -> list[object]:
     """Of each kernel in order of its start: the shapes of its op, None without one."""
     ops = dict(zip(window.links.correlations.tolist(), window.links.op_ids.tolist(), strict=True))
-    found = [ops.get(c) for c in window.activities.correlations.tolist()]
-    return [None if op is None else window.ops[op].dims for op in found]
+    result = [ops.get(c) for c in window.activities.correlations.tolist()]
+    return [None if op is None else window.ops[op].dims for op in result]
 
 
 def _of(*kernels: object) -> list[object]:
@@ -49,8 +49,8 @@ def _of(*kernels: object) -> list[object]:
 def test_kernels_before_and_after_get_the_op_of_their_place() -> None:
     trainer = Trainer().steps(4).pause().steps(6, shapes=3).pause().steps(4)
     timeline = _read(trainer)
-    found = _dims(_window(timeline))
-    assert found == _of(*STEP) * (4 + 3 + 4), "the step recorded, and those behind, are out"
+    dims = _dims(_window(timeline))
+    assert dims == _of(*STEP) * (4 + 3 + 4), "the step recorded, and those behind, are out"
     judged = _judged(timeline)
     assert judged.estimate.evidence_shares["L2"] == pytest.approx(1.0)
     products = {g.inner for g in judged.labels.groups if g.inner}
@@ -102,8 +102,8 @@ def test_steps_that_tracing_cut_are_read_from_the_end_that_was_seen() -> None:
 
 def test_a_host_far_ahead_of_its_device_changes_nothing() -> None:
     trainer = Trainer(lead_ns=15 * STEP_NS).steps(6).pause().steps(6, shapes=3).pause().steps(6)
-    found = Counter(_dims(_window(_read(trainer))))
-    assert None not in found and found[DEEP.dims] == 12
+    result = Counter(_dims(_window(_read(trainer))))
+    assert None not in result and result[DEEP.dims] == 12
 
 
 def test_the_backward_thread_is_known_by_its_launches() -> None:
@@ -128,8 +128,8 @@ def test_the_backward_thread_is_known_by_its_launches() -> None:
 def test_a_recording_that_cannot_be_joined_says_so(trainer: Trainer, says: str) -> None:
     session = Session(MemorySource(trainer.frames))
     snapshot = session.advance(trainer.now_ns + SECOND)
-    told = [event.says for event in snapshot.events if event.kind == "shapes"]
-    assert told == [f"no shapes: {says}"]
+    message = [event.says for event in snapshot.events if event.kind == "shapes"]
+    assert message == [f"no shapes: {says}"]
     assert not snapshot.estimate or "L2" not in snapshot.estimate.evidence_shares
 
 
@@ -142,8 +142,8 @@ def test_ops_that_come_after_the_burst_are_used_at_once_and_told_once() -> None:
     assert after.estimate is not None
     assert after.estimate.evidence_shares["L2"] == pytest.approx(1.0)
     again = session.advance(trainer.now_ns + SECOND)
-    told = [event.says for event in again.events if event.kind == "shapes"]
-    assert told == ["shapes of one step recorded: 7 ops, 100% of kernel time now L2"]
+    message = [event.says for event in again.events if event.kind == "shapes"]
+    assert message == ["shapes of one step recorded: 7 ops, 100% of kernel time now L2"]
 
 
 def test_a_second_recording_replaces_the_first() -> None:

@@ -22,15 +22,15 @@ BEHIND_NS = 77 * SECOND
 
 def rows(start_ns: int, count: int, device: int = 0) -> np.ndarray:
     """Samples of 1 ms from then on, on a clock that is behind."""
-    found = np.zeros(count, SAMPLE)
-    found["start_ns"] = start_ns + np.arange(count) * MS - BEHIND_NS
-    found["end_ns"] = found["start_ns"] + MS
-    found["offset_ns"] = BEHIND_NS
-    found["device"] = device
+    result = np.zeros(count, SAMPLE)
+    result["start_ns"] = start_ns + np.arange(count) * MS - BEHIND_NS
+    result["end_ns"] = result["start_ns"] + MS
+    result["offset_ns"] = BEHIND_NS
+    result["device"] = device
     for place, column in enumerate(COLUMNS):
-        found[column] = place / 10
-    found["issue"] = np.nan
-    return found
+        result[column] = place / 10
+    result["issue"] = np.nan
+    return result
 
 
 class Sampler(FakeFeed):
@@ -64,13 +64,13 @@ def test_a_sampler_is_told_of_bursts_before_and_after_and_of_tracing_without_end
 def test_samples_reach_the_recording_as_they_reach_the_session(tmp_path: Path) -> None:
     bench = Bench(path=tmp_path / "run.brrr")
     sent = rows(bench.now_ns, 50)
-    bench.feed.held.append(Frame(Kind.SAMPLES, sent, bench.now_ns))
+    bench.feed.pending.append(Frame(Kind.SAMPLES, sent, bench.now_ns))
     assert Kind.SAMPLES in kinds(bench.read(1))
     bench.source.close()
     source = RecordingSource(tmp_path / "run.brrr")
-    (found,) = [f.body for f in source.frames() if f.kind == Kind.SAMPLES]
+    (result,) = [f.body for f in source.frames() if f.kind == Kind.SAMPLES]
     source.close()
-    assert found.tobytes() == sent.tobytes()
+    assert result.tobytes() == sent.tobytes()
 
 
 def test_a_window_holds_the_samples_of_its_device_and_time_in_order() -> None:
@@ -141,4 +141,4 @@ def test_the_first_window_says_all_it_has_and_once_more_when_its_samples_came() 
     source.close()
     assert len(verdicts) == 2, "judged again when its samples came"
     assert len({one.estimate.span for one in verdicts}) == 1
-    assert all(said and said <= given for given, said in shown)
+    assert all(text and text <= given for given, text in shown)

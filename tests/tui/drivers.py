@@ -97,9 +97,9 @@ class ListDriver:
 
     def shapes(self) -> str:
         self.asked.append("shapes")
-        said = Event(self._snapshots[-1].now_ns, "shapes", "shapes of one step recorded: 812 ops")
+        event = Event(self._snapshots[-1].now_ns, "shapes", "shapes of one step recorded: 812 ops")
         last = self._snapshots[-1]
-        self._snapshots[-1] = replace(last, events=(*last.events, said))
+        self._snapshots[-1] = replace(last, events=(*last.events, event))
         return "recording the shapes of one step"
 
     def follow(self) -> str:

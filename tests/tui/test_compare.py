@@ -20,7 +20,7 @@ from tests.tui.test_pictures import against, greenwich
 assert greenwich, "the log and marks show local time"
 MS = 1e6
 BASELINE = Baseline("marked 12:04:31", snapshots.T0_NS, snapshots.estimate(), snapshots.ADVISORIES)
-FOUND = Comparison(
+COMPARISON = Comparison(
     per_step=True,
     before_ns=36.6 * MS,
     after_ns=20.3 * MS,
@@ -47,8 +47,8 @@ FOUND = Comparison(
 
 
 def compared(**changes: object) -> Snapshot:
-    found = replace(FOUND, **changes)  # type: ignore[arg-type]
-    return snapshots.snapshot(baseline=BASELINE, comparison=found)
+    result = replace(COMPARISON, **changes)  # type: ignore[arg-type]
+    return snapshots.snapshot(baseline=BASELINE, comparison=result)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -71,7 +71,7 @@ async def test_before_and_after_stand_beside_each_other(size: tuple[int, int]) -
 
 @pytest.mark.parametrize("width", [40, 60, 78, 100, 118, 160, 198])
 def test_no_line_is_wider_than_the_screen_and_columns_line_up(width: int) -> None:
-    lines = comparison_lines(FOUND, BASELINE.label, Palette(), width)
+    lines = comparison_lines(COMPARISON, BASELINE.label, Palette(), width)
     assert max(line.cell_len for line in lines) <= width
     rows = [line.plain for line in lines if " ms" in line.plain and "a step" not in line.plain]
     assert len({row.index(" ms") for row in rows if row.split()[0] in "CM"}) == 1
@@ -108,8 +108,8 @@ async def test_a_fresh_baseline_says_what_it_waits_for() -> None:
 
 
 async def test_without_steps_nothing_is_called_a_step() -> None:
-    found = compared(per_step=False, speedup=None, says="steps are unknown on one side")
-    async with shown(found) as screen:
+    result = compared(per_step=False, speedup=None, says="steps are unknown on one side")
+    async with shown(result) as screen:
         text = await screen.press("b")
     assert "per second" in text and "a step" not in text
 
@@ -122,13 +122,13 @@ async def test_the_screen_survives_any_size() -> None:
 
 
 async def test_the_screen_says_what_the_command_line_says() -> None:
-    lines = " ".join(" ".join(compare_text.lines(FOUND, "before.brrr", "after.brrr")).split())
+    lines = " ".join(" ".join(compare_text.lines(COMPARISON, "before.brrr", "after.brrr")).split())
     async with shown(compared(), size=(200, 60)) as screen:
         text = " ".join((await screen.press("b")).split())
-    for sentence in (*compare_text.promises(FOUND), FOUND.says, *FOUND.changes):
+    for sentence in (*compare_text.promises(COMPARISON), COMPARISON.says, *COMPARISON.changes):
         assert sentence in lines and sentence in text
-    assert phrases.experiment(FOUND.experiments[0]) in lines
-    assert phrases.experiment(FOUND.experiments[0]) in text
+    assert phrases.experiment(COMPARISON.experiments[0]) in lines
+    assert phrases.experiment(COMPARISON.experiments[0]) in text
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -149,6 +149,6 @@ def test_a_promise_that_was_beaten_says_that_more_changed() -> None:
     [(1.0, "mean of 1 step"), (0.5, "mean of 0.5 steps"), (59.0, "mean of 59 steps"), (None, "")],
 )
 def test_what_a_time_is_the_mean_of_is_told_in_numbers_that_agree(
-    steps: float | None, said: str
+    steps: float | None, text: str
 ) -> None:
-    assert compare_text.averaged(steps) == said
+    assert compare_text.averaged(steps) == text

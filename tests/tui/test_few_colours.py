@@ -146,9 +146,9 @@ def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | 
     ("said", "dark"),
     [("15;0", True), ("0;15", False), ("0;default;15", False), ("7;8", True), ("0;7", False), ("", True), ("x", True)],
 )  # fmt: skip
-def test_the_background_is_what_the_terminal_says(said: str, dark: bool) -> None:
-    assert colours.theme({"COLORFGBG": said}, None) == ("dark" if dark else "light")
-    assert colours.theme({"COLORFGBG": said}, "colour-blind") == "colour-blind"
+def test_the_background_is_what_the_terminal_says(text: str, dark: bool) -> None:
+    assert colours.theme({"COLORFGBG": text}, None) == ("dark" if dark else "light")
+    assert colours.theme({"COLORFGBG": text}, "colour-blind") == "colour-blind"
 
 
 async def test_choices_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

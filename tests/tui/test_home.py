@@ -114,7 +114,7 @@ def test_the_chosen_one_stays_chosen_when_others_come_and_go() -> None:
             await _text(pilot)
             await pilot.press("down")
             del hosts[0]
-            app.look()
+            app.read_host()
             while len(app.query_one(HomeList).trainers) != 2:
                 await pilot.pause(0.01)
             await pilot.press("enter")
@@ -145,6 +145,6 @@ def test_the_host_is_read_as_it_is() -> None:
         host = reader.read()
     finally:
         reader.close()
-    assert {one.pid for one in host.trainers} == set(reader.found)
-    assert os.getpid() not in reader.found
+    assert {one.pid for one in host.trainers} == set(reader.trainers)
+    assert os.getpid() not in reader.trainers
     assert host.gpus or host.notes, "no GPU without a reason"

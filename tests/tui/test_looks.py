@@ -17,9 +17,9 @@ READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brr
 @pytest.fixture(scope="module")
 def read() -> Snapshot:
     source = open_source(READS)
-    found = analyze(source)
+    snapshot = analyze(source)
     source.close()
-    return found
+    return snapshot
 
 
 async def test_the_verdict_says_at_which_line_the_host_is(read: Snapshot) -> None:

@@ -29,8 +29,8 @@ SAMPLES = StackSamples(
 
 
 def visible(screen: Shown, pane: type) -> bool:
-    found = screen.app.query_one(pane)
-    return bool(found.display and found.size.height)
+    query_one = screen.app.query_one(pane)
+    return bool(query_one.display and query_one.size.height)
 
 
 @pytest.mark.parametrize("size", SIZES)

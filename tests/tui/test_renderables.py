@@ -212,20 +212,20 @@ def test_kernel_names_keep_what_tells_them_apart(name: str, short: str) -> None:
 
 
 def test_how_sure_a_verdict_is_does_not_run_into_its_reason() -> None:
-    found = snapshots.snapshot().estimate
-    assert found is not None
-    copying = replace(found, cause="exposed_copy", confidence=0.99)
+    result = snapshots.snapshot().estimate
+    assert result is not None
+    copying = replace(result, cause="exposed_copy", confidence=0.99)
     assert headline(copying, Palette(), 80).plain.endswith("beside them      99% sure")
     assert headline(copying, Palette(), 90).plain.endswith("  very sure 99%")
 
 
 def test_launches_that_set_the_pace_beside_waits_are_not_told_alone() -> None:
     """The screen spoke of launches alone where 13 % of the time went after `.item()`."""
-    found = snapshots.snapshot().estimate
-    assert found is not None
-    both = replace(found, cause="launch", account=snapshots.account(launch=0.43, sync=0.13))
-    said = "waiting for the next kernel launch, another 13% after syncs"
-    assert said in headline(both, Palette(), 120).plain
+    result = snapshots.snapshot().estimate
+    assert result is not None
+    both = replace(result, cause="launch", account=snapshots.account(launch=0.43, sync=0.13))
+    text = "waiting for the next kernel launch, another 13% after syncs"
+    assert text in headline(both, Palette(), 120).plain
     assert "kernel launch  " in headline(both, Palette(), 80).plain, "no room, and nothing cut"
     few = replace(both, account=snapshots.account(launch=0.43, sync=0.04))
     assert "syncs" not in headline(few, Palette(), 120).plain
@@ -236,16 +236,16 @@ def test_launches_that_set_the_pace_beside_waits_are_not_told_alone() -> None:
     ("waited", "words"), [(0.1, "host runs ahead"), (0.9, "host ahead between waits")]
 )
 def test_a_host_that_is_mostly_waited_for_does_not_run_ahead(waited: float, words: str) -> None:
-    found = snapshots.snapshot().estimate
-    assert found is not None
-    late = replace(found, account=snapshots.account(compute=1 - waited, input=waited))
+    result = snapshots.snapshot().estimate
+    assert result is not None
+    late = replace(result, account=snapshots.account(compute=1 - waited, input=waited))
     assert launch_pieces(late, Palette())[0].plain.startswith(words)
 
 
 def test_what_is_weighed_by_time_and_what_is_counted_say_so() -> None:
-    found = snapshots.snapshot().estimate
-    assert found is not None
-    pieces = [piece.plain for piece in launch_pieces(found, Palette())]
+    result = snapshots.snapshot().estimate
+    assert result is not None
+    pieces = [piece.plain for piece in launch_pieces(result, Palette())]
     assert pieces == ["host runs ahead (88% by time)", "lead 184 µs", "late 12% of launches"]
 
 
@@ -315,8 +315,8 @@ def test_the_table_tells_of_a_step_where_there_are_steps_and_of_the_window_elsew
     estimate = snapshots.estimate()
     duration_ns, step_ns = estimate.account.duration_ns, estimate.steps.step_ns
     assert step_ns is not None
-    told = replace(estimate, steps=replace(estimate.steps, spans=()))
-    assert told.steps_covered == pytest.approx(duration_ns / step_ns)
+    message = replace(estimate, steps=replace(estimate.steps, spans=()))
+    assert message.steps_covered == pytest.approx(duration_ns / step_ns)
     slow = replace(estimate.steps, spans=(Span(0, 2 * step_ns),))
     assert replace(estimate, steps=slow).steps_covered == pytest.approx(duration_ns / step_ns / 2)
     assert replace(estimate, steps=Steps()).steps_covered is None
@@ -455,8 +455,8 @@ async def test_steps_that_hardly_differ_are_told_as_such() -> None:
     assert snapshot.estimate is not None
     spans = tuple(Span(n * 1_000_000, (n + 1) * 1_000_000 + n) for n in range(4))
     steps = replace(snapshot.estimate.steps, spans=spans, step_ns=1_000_000)
-    told = replace(snapshot, estimate=replace(snapshot.estimate, steps=steps))
-    async with shown(told, size=(200, 60)) as screen:
+    message = replace(snapshot, estimate=replace(snapshot.estimate, steps=steps))
+    async with shown(message, size=(200, 60)) as screen:
         assert "slowest <+1%" in await screen.text()
 
 

@@ -113,12 +113,12 @@ async def test_what_to_try_is_copied_through_the_terminal_and_the_notice_says_wh
 
 
 async def test_a_long_notice_with_brackets_is_shown_as_it_is() -> None:
-    said = "x = x.to(memory_format=torch.channels_last)[:, ::2]  # [/] [red] " + "y" * 30
-    advisory = replace(snapshots.ADVISORIES[0], suggests=said)
+    text = "x = x.to(memory_format=torch.channels_last)[:, ::2]  # [/] [red] " + "y" * 30
+    advisory = replace(snapshots.ADVISORIES[0], suggests=text)
     async with shown(snapshots.snapshot(advisories=(advisory,)), size=(80, 40)) as screen:
         await screen.press("y")
         assert "[/] [red]" in await screen.text()
-        assert screen.app.clipboard == said
+        assert screen.app.clipboard == text
 
 
 async def test_without_advice_there_is_nothing_to_copy() -> None:

@@ -45,19 +45,19 @@ def price(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> WhatIf |
 
 
 def stepped(scene: Scene) -> Step:
-    found = step_of(scene.judged())
-    assert found is not None
-    return found
+    step = step_of(scene.judged())
+    assert step is not None
+    return step
 
 
-def told(judged: Analysis) -> Priced:
-    found = priced(judged)
-    assert found is not None
-    return found
+def priced_rows(judged: Analysis) -> Priced:
+    result = priced(judged)
+    assert result is not None
+    return result
 
 
 def saved(scene: Scene, edit: str) -> float:
-    return next(row.saves for row in told(scene.judged()).rows if row.edit == edit)
+    return next(row.saves for row in priced_rows(scene.judged()).rows if row.edit == edit)
 
 
 def mixed() -> Scene:
@@ -105,7 +105,7 @@ def test_nothing_is_told_of_a_window_in_which_nothing_ran() -> None:
     ids=["loader", "launches", "log"],
 )
 def test_taking_a_wait_away_never_costs(edit: str, body: Callable[[Scene], object]) -> None:
-    for row in told(looped(body).judged()).rows:
+    for row in priced_rows(looped(body).judged()).rows:
         if row.edit == edit:
             assert row.saves >= -1e-9
 
@@ -114,14 +114,14 @@ def test_taking_a_wait_away_never_costs(edit: str, body: Callable[[Scene], objec
 def test_what_the_device_does_faster_wins_at_most_what_it_takes(
     scene: Callable[[], Scene],
 ) -> None:
-    found = told(scene().judged())
-    for row in found.rows:
+    result = priced_rows(scene().judged())
+    for row in result.rows:
         if row.edit in DEVICE_EDITS:
-            assert row.saves <= found.device_ns / found.present_ns + 1e-6
+            assert row.saves <= result.device_ns / result.present_ns + 1e-6
 
 
 def test_a_device_that_takes_no_time_wins_what_the_host_does_not_need() -> None:
-    busy, waiting = told(healthy().judged()), told(looped(small).judged())
+    busy, waiting = priced_rows(healthy().judged()), priced_rows(looped(small).judged())
     assert busy.scaled(0.0) > 0.8
     assert waiting.scaled(0.0) < 0.2
     assert busy.scaled(1.0) == pytest.approx(0.0, abs=1e-9)
@@ -147,24 +147,24 @@ def test_edits_compose() -> None:
 
 def test_what_follows_the_best_edit_is_the_pair_s_own_price() -> None:
     judged = mixed().judged()
-    found, step = told(judged), step_of(judged)
-    assert step is not None and found.following
-    first = found.rows[0].edit
-    singles = {row.edit: row for row in found.rows}
-    for pair in found.following:
+    result, step = priced_rows(judged), step_of(judged)
+    assert step is not None and result.following
+    first = result.rows[0].edit
+    singles = {row.edit: row for row in result.rows}
+    for pair in result.following:
         one, other = pair.edit.split("+")
         assert one == first != other
-        assert pair.present_ns == pytest.approx(found.present_ns)
+        assert pair.present_ns == pytest.approx(result.present_ns)
         assert pair.saves >= singles[other].saves - 1e-9, "the first one took nothing back"
         assert pair.line == f"{singles[one].line}; {singles[other].line}"
-    assert [p.saves for p in found.following] == sorted(p.saves for p in found.following)[::-1]
+    assert [p.saves for p in result.following] == sorted(p.saves for p in result.following)[::-1]
 
 
 def test_the_work_of_a_step_is_told_now_and_then() -> None:
-    found = told(mixed().judged())
-    rows = {row.edit: row for row in found.rows}
-    step = found.step
-    for row in found.rows:
+    result = priced_rows(mixed().judged())
+    rows = {row.edit: row for row in result.rows}
+    step = result.step
+    for row in result.rows:
         assert row.now is not None and row.then is not None
         assert row.now.kernels == step.launches.sum() / step.count
         assert row.now.device_ns == pytest.approx(step.device_ns.sum() / step.count)
@@ -186,10 +186,10 @@ def test_an_edit_that_does_not_apply_after_another_leaves_the_pair_out() -> None
 
 
 def test_on_an_unknown_gpu_only_edits_that_need_no_rate_are_priced() -> None:
-    known = {row.edit for row in told(mixed().judged()).rows}
+    known = {row.edit for row in priced_rows(mixed().judged()).rows}
     scene = mixed()
     scene.device = Device(0)
-    unknown = {row.edit for row in told(scene.judged()).rows}
+    unknown = {row.edit for row in priced_rows(scene.judged()).rows}
     assert {"compile", "tf32", "channels-last", "bf16"} <= known
     assert unknown == known - _NEEDS_ROOFS
     assert {"loader-ready", "no-sync", "double-batch", "pinned-copies"} <= unknown
@@ -222,9 +222,9 @@ def in_graphs() -> Scene:
 
 
 def test_what_cuda_graphs_hold_is_neither_compiled_nor_captured_again() -> None:
-    found = told(in_graphs().judged())
-    assert not {"compile", "compile-reduce-overhead"} & {row.edit for row in found.rows}
-    assert found.present_ns == pytest.approx(50 * 31e3, rel=0.05)
+    result = priced_rows(in_graphs().judged())
+    assert not {"compile", "compile-reduce-overhead"} & {row.edit for row in result.rows}
+    assert result.present_ns == pytest.approx(50 * 31e3, rel=0.05)
 
 
 def test_without_launches_idle_time_that_nobody_explains_stays() -> None:
@@ -234,10 +234,10 @@ def test_without_launches_idle_time_that_nobody_explains_stays() -> None:
 
     scene = looped(body)
     scene.calls.clear()
-    found = told(scene.judged())
-    assert found.present_ns == pytest.approx(12_020e3, rel=0.03)
-    assert found.scaled(0.0) == pytest.approx(0.5, abs=0.02)
-    shares = {row.edit: row.saves for row in found.rows}
+    result = priced_rows(scene.judged())
+    assert result.present_ns == pytest.approx(12_020e3, rel=0.03)
+    assert result.scaled(0.0) == pytest.approx(0.5, abs=0.02)
+    shares = {row.edit: row.saves for row in result.rows}
     assert shares.pop("double-batch") == pytest.approx(0.25, abs=0.02)
     assert all(share < 0.05 for share in shares.values())
 
@@ -246,9 +246,9 @@ def test_without_steps_all_that_ran_is_one() -> None:
     scene = Scene()
     for us in (300.0, 200.0, 100.0, 700.0):
         scene.kernel(GEMM, us).kernel(ADD, us / 5)
-    found = told(scene.judged())
-    assert found.step.count == 1 and len(found.step) == 8
-    assert found.present_ns == pytest.approx(found.step.measured_ns, rel=0.03)
+    result = priced_rows(scene.judged())
+    assert result.step.count == 1 and len(result.step) == 8
+    assert result.present_ns == pytest.approx(result.step.measured_ns, rel=0.03)
 
 
 def test_steps_that_differ_are_taken_together() -> None:
@@ -256,9 +256,9 @@ def test_steps_that_differ_are_taken_together() -> None:
     for count in (10, 30, 10, 30, 10, 30, 10):
         large(scene, count)
         scene.step()
-    found = told(scene.judged())
-    assert found.step.count > 1
-    assert found.present_ns == pytest.approx(found.step.measured_ns, rel=0.03)
+    result = priced_rows(scene.judged())
+    assert result.step.count > 1
+    assert result.present_ns == pytest.approx(result.step.measured_ns, rel=0.03)
 
 
 def test_a_run_of_kernels_does_not_reach_across_a_wait() -> None:

@@ -30,11 +30,11 @@ def test_every_price_is_a_number_within_its_range(
     window = played(actions, device, with_calls)
     if window.span.duration_ns <= 0:
         return
-    found = priced(estimate(window))
-    if found is None:
+    result = priced(estimate(window))
+    if result is None:
         return
-    assert math.isfinite(found.present_ns) and found.present_ns >= 0
-    for row in found.rows:
+    assert math.isfinite(result.present_ns) and result.present_ns >= 0
+    for row in result.rows:
         assert row.edit in EDITS
         assert all(map(math.isfinite, (row.step_ns, row.saves, row.saves_low, row.saves_high)))
         assert row.saves_low <= row.saves <= row.saves_high <= 1

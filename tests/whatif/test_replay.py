@@ -45,24 +45,26 @@ def test_an_unedited_step_takes_the_measured_time(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["h200/moe", "h200/lora", "promises/dataloader-stall"])
 def test_each_row_is_of_the_step_and_within_its_range(name: str) -> None:
-    found = priced(judged(name))
-    assert found is not None and found.rows
-    for row in found.rows:
-        assert row.saves == pytest.approx(1 - row.step_ns / found.present_ns)
+    result = priced(judged(name))
+    assert result is not None and result.rows
+    for row in result.rows:
+        assert row.saves == pytest.approx(1 - row.step_ns / result.present_ns)
         assert row.saves_low <= row.saves <= row.saves_high < 1
-    assert [row.saves for row in found.rows] == sorted((r.saves for r in found.rows), reverse=True)
+    assert [row.saves for row in result.rows] == sorted(
+        (r.saves for r in result.rows), reverse=True
+    )
 
 
 def test_a_loader_in_the_loop_is_all_that_its_step_waits_for() -> None:
     """17.4 ms a step, 16.5 of them in the loader; with workers it took 6.1."""
-    found = priced(judged("promises/dataloader-stall"))
-    assert found is not None and found.rows[0].edit == "loader-ready"
-    assert found.rows[0].step_ns / 1e6 == pytest.approx(6.06, rel=0.15)
+    result = priced(judged("promises/dataloader-stall"))
+    assert result is not None and result.rows[0].edit == "loader-ready"
+    assert result.rows[0].step_ns / 1e6 == pytest.approx(6.06, rel=0.15)
 
 
 def test_workers_that_keep_up_hold_no_edit_back() -> None:
-    found = priced(judged("promises/dataloader-stall.after"))
-    assert found is not None and found.step.batch_ns == 0
+    result = priced(judged("promises/dataloader-stall.after"))
+    assert result is not None and result.step.batch_ns == 0
 
 
 @pytest.mark.parametrize("name", sorted(demo.scenarios()))

@@ -228,18 +228,18 @@ def bigger_batch(context: Context, row: WhatIf) -> Finding | None:
     return None if _are_small(context, row) else _larger_batch(context, row)
 
 
-def _fixed(row: WhatIf) -> float:
+def _fixed_share(row: WhatIf) -> float:
     """Part of a step that does not grow with the batch."""
     return min(max(2 * row.saves, 0.0), 1.0)
 
 
 def _are_small(context: Context, row: WhatIf) -> bool:
     small = context.share(context.estimate.account.underfilled_ns)
-    return small > _fixed(row) / 2 and not context.host_sets_the_pace
+    return small > _fixed_share(row) / 2 and not context.host_sets_the_pace
 
 
 def _larger_batch(context: Context, row: WhatIf) -> Finding | None:
-    used, fixed = context.memory_used, _fixed(row)
+    used, fixed = context.memory_used, _fixed_share(row)
     if not context.matters(row) or (used is not None and used > ROOMY):
         return None
     room = f"; {units.share(1 - used)} of the memory is free" if used is not None else ""

@@ -47,7 +47,7 @@ def warming_up(context: Context) -> Finding | None:
         "the first steps load modules, tune and allocate"
         + (f"; {units.share(loading)} of the time went so" if loading >= LOADING_SHARE else "")
         + (f"; torch.compile took {spent}" if hosts.compiles.count else "")
-        + _uploaded(context),
+        + _upload_text(context),
         "wait three steps, then judge",
         waste="concluding anything from the first call: a compiled model's first call is slower "
         "than eager",
@@ -56,7 +56,7 @@ def warming_up(context: Context) -> Finding | None:
     )  # fmt: skip
 
 
-def _uploaded(context: Context) -> str:
+def _upload_text(context: Context) -> str:
     """What the GPU did in a warm-up that hides its share of the time: mostly take uploads."""
     up = context.facts.transfers.pageable_up
     spent = sum(row.total_ns for row in context.estimate.kernels)

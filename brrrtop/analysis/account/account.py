@@ -44,15 +44,15 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
             clock.up_to(acts.starts_ns), clock.up_to(acts.ends_ns),
             *(getattr(acts, f) for f in list(acts.__slots__)[2:]),
         )  # fmt: skip
-        calls = _mapped(calls, clock)
-        marks = _mapped(marks, clock)
+        calls = _host_table(calls, clock)
+        marks = _host_table(marks, clock)
         others = intervals.merge(*(clock.up_to(times) for times in others))
         taken = intervals.merge(*(clock.up_to(times) for times in taken))
         low, high = (int(t) for t in clock.up_to(np.array([low, high], np.int64)))
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
     charges = sweep.charge(starts, ends, labels)
     io_part = stack_samples.io_part(stack_samples.looks(window, NAMED))
-    busy = _recorded(charges.busy, intervals.clip(*taken, low, high))
+    busy = _recorded_spans(charges.busy, intervals.clip(*taken, low, high))
     gaps = idle_causes.book(acts, calls, marks, call_rows, busy, (low, high), others, io_part)
     buckets = charges.buckets_ns
     causes, unknown_ns = _with_losses(gaps.causes_ns, buckets["unknown"], window, acts)
@@ -76,7 +76,7 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     )
 
 
-def _recorded(worked: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
+def _recorded_spans(worked: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
     """When activity was recorded: what the trainer's had of the device, and others out of it."""
     if not len(taken[0]):
         return worked
@@ -85,7 +85,7 @@ def _recorded(worked: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
     )
 
 
-def _mapped(table: HostTable, clock: Cover) -> HostTable:
+def _host_table(table: HostTable, clock: Cover) -> HostTable:
     rest = [getattr(table, f) for f in list(table.__slots__)[2:]]
     return type(table)(clock.up_to(table.starts_ns), clock.up_to(table.ends_ns), *rest)
 

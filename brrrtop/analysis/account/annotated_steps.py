@@ -18,7 +18,7 @@ from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8, Marks, Window
 from brrrtop.model.vocabulary import MarkClass
 
-HELD = 0.9
+LEAST_LAUNCH_SHARE = 0.9
 """Part of the launches that ranges must hold to be the steps."""
 ALIKE = 0.1
 """By how much the launches of a step may differ from the median's, in four of five steps."""
@@ -117,8 +117,10 @@ def _of_one_name(window: Window, rows: I8, launches: I8) -> HostSteps:
         if len(own) < 2 and not _ONE_FORWARD.match(name):
             continue
         starts, ends = marks.starts_ns[own], marks.ends_ns[own]
-        held = np.searchsorted(launches, ends) - np.searchsorted(launches, starts)
-        if (starts[1:] < ends[:-1]).any() or held.sum() < HELD * len(launches):
+        launch_counts = np.searchsorted(launches, ends) - np.searchsorted(launches, starts)
+        if (starts[1:] < ends[:-1]).any() or launch_counts.sum() < LEAST_LAUNCH_SHARE * len(
+            launches
+        ):
             continue
         lengths = ends - starts
         first = int(len(own) > 2 and lengths[0] >= WARM_UP * np.median(lengths[1:]))

@@ -177,13 +177,13 @@ def by_gap(
     # Without a launch record the whole gap may be the host's: marks can still name it.
     host_starts = starts
     host_ends = np.where(known, host_ends, ends)
-    rest = _named(causes, marks, calls, host_starts, host_ends)
+    rest = _named_causes(causes, marks, calls, host_starts, host_ends)
     launch_part = np.where(inside | late, ends - host_ends, 0)
-    rest, launch_part = _synced(
+    rest, launch_part = _sync_times(
         causes, activities, calls, call_rows, busy, (starts, rest, launch_part)
     )
     _add(causes, "launch", launch_part)
-    _unnamed(causes, marks, (host_starts, host_ends), rest, known)
+    _book_unnamed(causes, marks, (host_starts, host_ends), rest, known)
     return GapCauses(starts, ends, causes, mechanical, int((full_ends - ends).sum()))
 
 
@@ -205,7 +205,7 @@ def _next_call(
     return call_starts[rows], call_ends[rows], known[rows] & (at < len(order))
 
 
-def _named(causes: Causes, marks: Marks, calls: Calls, starts: I8, ends: I8) -> I8:
+def _named_causes(causes: Causes, marks: Marks, calls: Calls, starts: I8, ends: I8) -> I8:
     """Books what marks and calls name; returns what is left of each gap's host part."""
     rest = ends - starts
     for (cause, _), layer in zip(PAINT, _layers(marks, calls), strict=True):
@@ -215,7 +215,7 @@ def _named(causes: Causes, marks: Marks, calls: Calls, starts: I8, ends: I8) -> 
     return rest
 
 
-def _synced(
+def _sync_times(
     causes: Causes,
     activities: Activities,
     calls: Calls,
@@ -235,7 +235,7 @@ def _synced(
     waits = np.flatnonzero(blocking(activities, calls, call_rows))
     if not len(waits):
         return rest, launch_part
-    drained, away = _drained(calls, waits, starts, rest)
+    drained, away = _drain_times(calls, waits, starts, rest)
     _add(causes, "sync", drained)
     rest = rest - drained
     debts = Cover(*busy).between(calls.starts_ns[waits], calls.ends_ns[waits])
@@ -250,7 +250,7 @@ def _synced(
     return rest - from_host, launch_part - (charged - from_host)
 
 
-def _drained(calls: Calls, waits: I8, starts: I8, rest: I8) -> tuple[I8, npt.NDArray[np.bool_]]:
+def _drain_times(calls: Calls, waits: I8, starts: I8, rest: I8) -> tuple[I8, npt.NDArray[np.bool_]]:
     """The part of each gap that is a wait's that came back in it, and whether the host was away.
 
     A refill belongs to the wait with all of the host's part; of an absence only what was before it.
@@ -298,7 +298,7 @@ def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
     return np.clip(paid[count:], 0, gaps[1])
 
 
-def _unnamed(
+def _book_unnamed(
     causes: Causes,
     marks: Marks,
     host: tuple[I8, I8],

@@ -35,22 +35,22 @@ _RAN = 0.9
 
 def find_steps(window: Window, call_rows: I8) -> Steps:
     """The whole steps of the window; empty when nothing repeats."""
-    found = _found(window, call_rows)
-    return replace(found, warming_up=_warming_up(window, found, call_rows))
+    steps = _find(window, call_rows)
+    return replace(steps, warming_up=_warming_up(window, steps, call_rows))
 
 
-def _found(window: Window, call_rows: I8) -> Steps:
+def _find(window: Window, call_rows: I8) -> Steps:
     marks = window.marks
-    told = host_steps(window, call_rows)
-    if len(told):
-        return _from_ranges(told, window, call_rows)
+    ranges = host_steps(window, call_rows)
+    if len(ranges):
+        return _from_ranges(ranges, window, call_rows)
     rows = np.flatnonzero(marks.classes == MarkClass.STEP)
     if len(rows) >= 2:
         return _from_points(marks, rows, window)
     return _from_period(window, call_rows)
 
 
-def _warming_up(window: Window, found: Steps, call_rows: I8) -> bool:
+def _warming_up(window: Window, steps: Steps, call_rows: I8) -> bool:
     """It has not begun to train yet, a compile ran, loading kernels shaped the window, or of a few
     steps only the first ones loaded any, as CUDA does at each one's first launch."""
     if window.stage or (window.marks.classes == MarkClass.COMPILE).any():
@@ -61,12 +61,12 @@ def _warming_up(window: Window, found: Steps, call_rows: I8) -> bool:
         return True
     loads = window.calls.starts_ns[window.calls.classes == CallClass.MODULE]
     loads = loads[loads >= window.span.t0_ns]
-    if not len(loads) or len(found.spans) > _DILUTED:
+    if not len(loads) or len(steps.spans) > _DILUTED:
         return False
-    return not found.spans or bool(loads[-1] < found.spans[:WARM_UP_STEPS][-1].t1_ns)
+    return not steps.spans or bool(loads[-1] < steps.spans[:WARM_UP_STEPS][-1].t1_ns)
 
 
-def on_device(found: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:
+def on_device(steps: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:
     """The same as steps of the GPU, whose time is accounted for; marks are the host's.
 
     A host that runs ahead, as it does in a burst after a wait, passes many marks while the GPU does
@@ -78,15 +78,15 @@ def on_device(found: Steps, whole: tuple[Span, ...], judged_ns: int) -> Steps:
         whole: Steps on the device that are judged; empty where none were told apart.
         judged_ns: The time accounted for.
     """
-    mean_ns = sum(span.duration_ns for span in found.spans) / max(1, len(found.spans))
+    mean_ns = sum(span.duration_ns for span in steps.spans) / max(1, len(steps.spans))
     if whole:
-        step_ns, usual = found.step_ns, int(np.median([span.duration_ns for span in whole]))
-        if found.spans and max(mean_ns, step_ns or 0) < _AHEAD * usual:
+        step_ns, usual = steps.step_ns, int(np.median([span.duration_ns for span in whole]))
+        if steps.spans and max(mean_ns, step_ns or 0) < _AHEAD * usual:
             step_ns = usual
-        return replace(found, count=len(whole), spans=whole, step_ns=step_ns)
-    if found.source != "marks" or not found.step_ns or mean_ns > _AHEAD * found.step_ns:
-        return found
-    return replace(found, count=max(1, round(judged_ns / found.step_ns)), spans=())
+        return replace(steps, count=len(whole), spans=whole, step_ns=step_ns)
+    if steps.source != "marks" or not steps.step_ns or mean_ns > _AHEAD * steps.step_ns:
+        return steps
+    return replace(steps, count=max(1, round(judged_ns / steps.step_ns)), spans=())
 
 
 def between_steps(steps: Steps) -> Span | None:
@@ -100,11 +100,11 @@ def between_steps(steps: Steps) -> Span | None:
     return Span(steps.spans[0].t0_ns, steps.spans[-1].t0_ns)
 
 
-def _from_ranges(told: HostSteps, window: Window, call_rows: I8) -> Steps:
-    rows = _whole(told, window, call_rows)
+def _from_ranges(ranges: HostSteps, window: Window, call_rows: I8) -> Steps:
+    rows = _whole(ranges, window, call_rows)
     if not len(rows):
         return Steps()
-    starts, ends = told.starts_ns[rows], told.ends_ns[rows]
+    starts, ends = ranges.starts_ns[rows], ranges.ends_ns[rows]
     gpu = _gpu_boundaries(window.activities, window.calls, call_rows, starts)
     last = _gpu_end(window, call_rows, int(ends[-1]))
     spans = [Span(int(a), int(b)) for a, b in zip(gpu, [*gpu[1:], max(last, gpu[-1])], strict=True)]
@@ -113,26 +113,26 @@ def _from_ranges(told: HostSteps, window: Window, call_rows: I8) -> Steps:
         count=len(rows),
         step_ns=int(np.median(durations)),
         source="annotations",
-        confidence=told.confidence if len(rows) > 1 else 0.8,
+        confidence=ranges.confidence if len(rows) > 1 else 0.8,
         spans=tuple(spans),
     )
 
 
-def _whole(told: HostSteps, window: Window, call_rows: I8) -> I8:
+def _whole(ranges: HostSteps, window: Window, call_rows: I8) -> I8:
     """The ranges without those at either end whose launches did not all run in the window.
 
     The host is ahead: a step that it has left may just have begun on the device.
     """
     calls = window.calls
     launches = np.flatnonzero(np.isin(calls.classes, (CallClass.LAUNCH, CallClass.GRAPH_LAUNCH)))
-    rows = np.arange(len(told))
+    rows = np.arange(len(ranges))
     if not len(launches):
         return rows
     ran = np.zeros(len(calls), np.bool_)
     ran[call_rows[call_rows >= 0]] = True
     done = np.concatenate([[0], np.cumsum(ran[launches])])
     times = calls.starts_ns[launches]
-    low, high = (np.searchsorted(times, t) for t in (told.starts_ns, told.ends_ns))
+    low, high = (np.searchsorted(times, t) for t in (ranges.starts_ns, ranges.ends_ns))
     count = high - low
     cut = (count == 0) | (done[high] - done[low] < _RAN * count)
     kept = np.flatnonzero(~cut)

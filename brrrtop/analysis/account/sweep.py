@@ -61,12 +61,12 @@ def charge(starts: I8, ends: I8, labels: Labels) -> Charges:
         alone = _alone(starts, ends)
         durations = ends - starts
         work = alone & (classes == WORK)
-        fine[:4] = _weighted(durations[work], fractions[work])
+        fine[:4] = _weigh(durations[work], fractions[work])
         fine[4] = int(durations[alone & (classes == COMM)].sum()) * FINE
         fine[5] = int(durations[alone & (classes == TRANSFER)].sum()) * FINE
         crowd = np.flatnonzero(~alone)
         if len(crowd):
-            shared = _crowded(
+            shared = _crowd(
                 starts[crowd],
                 ends[crowd],
                 classes[crowd],
@@ -77,7 +77,7 @@ def charge(starts: I8, ends: I8, labels: Labels) -> Charges:
     return Charges(_whole(fine, intervals.total(*busy)), busy)
 
 
-def _weighted(durations: I8, fractions: I8) -> list[int]:
+def _weigh(durations: I8, fractions: I8) -> list[int]:
     """`durations @ fractions`, exact for any sum of durations below 2^62."""
     shift = max(0, int(durations.sum()).bit_length() - 42)
     high = (durations >> shift) @ fractions
@@ -98,7 +98,7 @@ def _alone(starts: I8, ends: I8) -> npt.NDArray[np.bool_]:
     return alone
 
 
-def _crowded(
+def _crowd(
     starts: I8, ends: I8, classes: npt.NDArray[np.int8], fractions: I8, weights: F8
 ) -> list[int]:
     points = intervals.distinct(np.concatenate((starts, ends)))

@@ -92,29 +92,29 @@ def without_other_processes(window: Window, uncut: Window) -> Window:
     there = others_there(window)
     if window.mps or not len(there[0]) or not len(window.activities):
         return window
-    found = _found(uncut, there)
-    if found is None:
+    slices = _find_slices(uncut, there)
+    if slices is None:
         return window
     acts = window.activities
-    extra_ns = found.extra_ns[np.isin(uncut.activities.starts_ns, acts.starts_ns)]
+    extra_ns = slices.extra_ns[np.isin(uncut.activities.starts_ns, acts.starts_ns)]
     ends = acts.ends_ns - extra_ns
     hit = np.flatnonzero(extra_ns)
     if not len(hit):
         return window
     taken = intervals.merge_unsorted(ends[hit], acts.ends_ns[hit])
-    turns = TimeSlices(*taken, len(hit), found.turn_ns, found.alike)
+    turns = TimeSlices(*taken, len(hit), slices.turn_ns, slices.alike)
     return replace(window, activities=replace(acts, ends_ns=ends), turns=turns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _Slices:
     extra_ns: I8
     """Of each activity beyond its own pace, shape (n,); 0 where it was not hit."""
     turn_ns: int
     alike: float
 
 
-def _found(window: Window, there: tuple[I8, I8]) -> _Found | None:
+def _find_slices(window: Window, there: tuple[I8, I8]) -> _Slices | None:
     acts = window.activities
     lengths = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     kernels = np.flatnonzero(_judgeable(window))
@@ -146,7 +146,7 @@ def _found(window: Window, there: tuple[I8, I8]) -> _Found | None:
         return None
     everywhere = np.zeros(len(acts), np.int64)
     everywhere[kernels[hit]] = extra
-    return _Found(everywhere, turn_ns, alike)
+    return _Slices(everywhere, turn_ns, alike)
 
 
 def _judgeable(window: Window) -> Bool:
@@ -173,9 +173,9 @@ def _places(acts: Activities) -> U8:
     place = np.zeros(len(what), np.uint64)
     for offset in range(5):
         place = place * _PRIME + (around[offset : offset + len(what)] ^ (place >> np.uint64(29)))
-    found = np.empty_like(place)
-    found[order] = place
-    return found
+    ranks = np.empty_like(place)
+    ranks[order] = place
+    return ranks
 
 
 def _least(lengths: I8, kind: npt.NDArray[np.intp]) -> tuple[I8, I8]:

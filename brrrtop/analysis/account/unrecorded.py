@@ -29,12 +29,12 @@ def call_times(activities: Activities, calls: Calls, call_rows: I8) -> tuple[I8,
     if not len(calls) or not len(activities):
         zero = np.zeros(len(activities), np.int64)
         return zero, zero, np.zeros(len(activities), np.bool_)
-    held = np.maximum(call_rows, 0)
-    starts, ends = calls.starts_ns[held], calls.ends_ns[held]
+    rows = np.maximum(call_rows, 0)
+    starts, ends = calls.starts_ns[rows], calls.ends_ns[rows]
     leads = activities.starts_ns - ends
     kernels = activities.types == ActivityType.KERNEL
     late = known & kernels & (leads < AHEAD_NS)
-    missing = _unrecorded(activities, known)
+    missing = _is_unrecorded(activities, known)
     if not late.any() or not missing.any():
         return starts, ends, known
     usual = int(np.median((activities.starts_ns - starts)[late]))
@@ -46,7 +46,7 @@ def call_times(activities: Activities, calls: Calls, call_rows: I8) -> tuple[I8,
     return starts, ends, known | missing
 
 
-def _unrecorded(activities: Activities, known: Bool) -> Bool:
+def _is_unrecorded(activities: Activities, known: Bool) -> Bool:
     """Copies and memsets of a type without recorded calls, which a recorded launch follows."""
     missing = np.zeros(len(known), np.bool_)
     for kind in (ActivityType.COPY, ActivityType.MEMSET):
@@ -64,6 +64,6 @@ def _next_launch(activities: Activities, starts: I8, known: Bool) -> I8:
     following = np.minimum.accumulate(places[::-1])[::-1]
     rows = order[np.minimum(following, count - 1)]
     same = (following < count) & (activities.stream_ids[rows] == activities.stream_ids[order])
-    found = np.empty(count, np.int64)
-    found[order] = np.where(same, starts[rows], -1)
-    return found
+    next_launch = np.empty(count, np.int64)
+    next_launch[order] = np.where(same, starts[rows], -1)
+    return next_launch

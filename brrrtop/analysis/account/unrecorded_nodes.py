@@ -56,6 +56,6 @@ def _graph_nodes(activities: Activities, calls: Calls, call_rows: I8) -> Bool:
     """Which activities are nodes of a graph; old profilers write no graph ids, but tell the call."""
     nodes: Bool = activities.graph_ids > 0
     if len(calls):
-        held = np.maximum(call_rows, 0)
-        nodes = nodes | ((call_rows >= 0) & (calls.classes[held] == CallClass.GRAPH_LAUNCH))
+        rows = np.maximum(call_rows, 0)
+        nodes = nodes | ((call_rows >= 0) & (calls.classes[rows] == CallClass.GRAPH_LAUNCH))
     return nodes

@@ -35,20 +35,20 @@ def whole_steps(window: Window, call_rows: I8) -> tuple[Window, I8, tuple[Span, 
     bounds, counts = _bounds(window.activities, window.calls, call_rows, times)
     whole = _whole(bounds, counts, window.observed)
     begins, ends = bounds[:-1][whole], bounds[1:][whole]
-    spans = _joined(begins, ends)
+    spans = _join(begins, ends)
     traced_ns = sum(span.duration_ns for span in window.observed)
     if sum(span.duration_ns for span in spans) < ENOUGH * traced_ns:
         return window, call_rows, ()
     kept = _inside(window.activities.starts_ns, spans)
-    host = _joined(times[:-1][whole], times[1:][whole])
-    heard = _inside(window.calls.starts_ns, host)
+    host = _join(times[:-1][whole], times[1:][whole])
+    mask = _inside(window.calls.starts_ns, host)
     rows = call_rows[kept]
-    moved = np.where(heard, np.cumsum(heard) - 1, -1) if len(heard) else np.full(1, -1, np.int64)
+    moved = np.where(mask, np.cumsum(mask) - 1, -1) if len(mask) else np.full(1, -1, np.int64)
     return (
         replace(
             window,
             activities=window.activities.take(kept),
-            calls=window.calls.take(heard),
+            calls=window.calls.take(mask),
             observed=spans,
         ),
         np.where(rows >= 0, moved[np.maximum(rows, 0)], -1),
@@ -90,7 +90,7 @@ def _whole(bounds: I8, counts: I8, observed: tuple[Span, ...]) -> Bool:
     return np.asarray(whole)
 
 
-def _joined(starts: I8, ends: I8) -> tuple[Span, ...]:
+def _join(starts: I8, ends: I8) -> tuple[Span, ...]:
     """Spans in order, those that touch made one."""
     if not len(starts):
         return ()

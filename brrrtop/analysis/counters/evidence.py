@@ -49,20 +49,25 @@ def refined(
     clock = ceilings.clock_ratio(mean_reading(window, Metric.SM_CLOCK_HZ))
     tensor = [_tensor(group, clock) for group in plain]
     dram = [_dram(group) for group in plain]
-    found = samples.measured(window, group_of, {"tensor": _column(tensor), "dram": _column(dram)})
-    if found is None or len(found) < 2:
+    measured = samples.measured(
+        window, group_of, {"tensor": _column(tensor), "dram": _column(dram)}
+    )
+    if measured is None or len(measured) < 2:
         return plain
-    told = zip(
-        plain, *(found[c].rates for c in found), *(found[c].errors for c in found), strict=True
+    refined_rates = zip(
+        plain,
+        *(measured[c].rates for c in measured),
+        *(measured[c].errors for c in measured),
+        strict=True,
     )
     return tuple(
-        _judged(group, float(one), float(other), math.hypot(a, b), clock)
-        for group, one, other, a, b in told
+        _judge(group, float(one), float(other), math.hypot(a, b), clock)
+        for group, one, other, a, b in refined_rates
     )
 
 
-def _column(told: list[tuple[float, float]]) -> Rates:
-    return Rates(np.array([rate for rate, _ in told]), np.array([doubt for _, doubt in told]))
+def _column(rates: list[tuple[float, float]]) -> Rates:
+    return Rates(np.array([rate for rate, _ in rates]), np.array([doubt for _, doubt in rates]))
 
 
 def _tensor(group: Group, clock: float) -> tuple[float, float]:
@@ -87,7 +92,7 @@ def _dram(group: Group) -> tuple[float, float]:
     return (0.25, 0.25) if roofline.is_contraction(group.family) else (0.4, 0.3)
 
 
-def _judged(group: Group, tensor: float, dram: float, error: float, clock: float) -> Group:
+def _judge(group: Group, tensor: float, dram: float, error: float, clock: float) -> Group:
     """A group with what was measured of it; unchanged where the samples could not tell it apart."""
     spin = group.family.kind == families.SPIN
     if error > MOST_ERROR or spin or group.side in (Side.COMM, Side.COPY):

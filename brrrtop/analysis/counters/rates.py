@@ -54,7 +54,7 @@ def measured(
     shares = overlap_shares(window.activities, group_of, samples, size)
     columns = {name: getattr(samples, name) for name in expected}
     return {
-        name: _solved(shares, read, expected[name])
+        name: _solve(shares, read, expected[name])
         for name, read in columns.items()
         if np.isfinite(read).all()
     } or None
@@ -71,7 +71,7 @@ def summary(window: Window) -> CounterSamples | None:
     return CounterSamples(len(samples), int(np.median(lengths)), int(placed.sum()), error)
 
 
-def _solved(shares: F8, read: F8, expected: Rates) -> Rates:
+def _solve(shares: F8, read: F8, expected: Rates) -> Rates:
     solution = solve(shares, read, expected, 5 * LEAST_NOISE)
     # What is left unexplained is the noise; the second round knows it.
     left = read - shares @ solution.rates

@@ -33,8 +33,8 @@ def amounts(
             # One op may have several launches: none does more than its grid has room for.
             part = min(1.0, blocks * each / work.flop) if work.exact and work.flop else 1.0
             least = work.size_bytes * part
-            told = least if work.exact else min(size, least or size)
-            return None, told, facts.precision, SHAPES
+            size_bytes = least if work.exact else min(size, least or size)
+            return None, size_bytes, facts.precision, SHAPES
         return None, size, facts.precision, BYTES
     if work is not None and family.name in work.families:
         size = work.size_bytes - (work.written if facts.only_reads else 0.0)

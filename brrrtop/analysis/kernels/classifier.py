@@ -74,7 +74,7 @@ class Classifier:
     def __init__(self, window: Window, ceilings: Ceilings | None) -> None:
         self._window = window
         self._ceilings = ceilings
-        self._device = _completed(window.device, ceilings)
+        self._device = _complete(window.device, ceilings)
         self._sms = occupancy.sm_count(self._device, ceilings)
         self._torch_new = _is_new(window.hello.get("torch"))
         clock = mean_reading(window, Metric.SM_CLOCK_HZ)
@@ -121,11 +121,11 @@ class Classifier:
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
             channels=work.channels if work and level == SHAPES else None, op=op.name if op else None,
         )  # fmt: skip
-        told = self._told(group, cores, is_score)
-        level = NOTHING if told.side is Side.UNKNOWN else level
-        return replace(group, side=told.side, certainty=told.certainty, level=level)
+        bound = self._bound_of(group, cores, is_score)
+        level = NOTHING if bound.side is Side.UNKNOWN else level
+        return replace(group, side=bound.side, certainty=bound.certainty, level=level)
 
-    def _told(self, group: Group, cores: bool | None, is_score: bool) -> Bound:
+    def _bound_of(self, group: Group, cores: bool | None, is_score: bool) -> Bound:
         family, mean_ns = group.family, group.mean_ns
         if family.kind == families.COMM:
             return Bound(Side.COMM, 1.0)
@@ -136,12 +136,12 @@ class Classifier:
             return Bound(Side.UNDERFILLED, roofline.BY_GRID)
         if family is families.OTHER and group.level < BYTES:
             return Bound(Side.UNKNOWN, 0.0)
-        told = Bound(Side.MEMORY, roofline.BY_FAMILY)
+        bound = Bound(Side.MEMORY, roofline.BY_FAMILY)
         if roofline.is_contraction(family):
-            told = self._contraction(group, cores, is_score)
+            bound = self._contraction(group, cores, is_score)
         if group.waves is None and mean_ns < roofline.LAUNCH_SCALE_NS:
-            told = Bound(told.side, min(told.certainty, roofline.SHORT_UNPLACED))
-        return told
+            bound = Bound(bound.side, min(bound.certainty, roofline.SHORT_UNPLACED))
+        return bound
 
     def _contraction(self, group: Group, cores: bool | None, is_score: bool) -> Bound:
         """A product, convolution or attention: by its shapes, else by its name, grid and duration."""
@@ -178,8 +178,8 @@ class Classifier:
         threads, shared = int(acts.threads[row]), int(acts.shared_bytes[row])
         per_sm = occupancy.blocks_per_sm(self._device, threads, registers, shared)
         waves, fills = blocks / (self._sms * per_sm), min(1.0, blocks / self._sms)
-        told = registers > 0 or waves >= 1.0 or fills < 1.0
-        return waves if told else None, fills
+        is_known = registers > 0 or waves >= 1.0 or fills < 1.0
+        return waves if is_known else None, fills
 
     def _copy(
         self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: int
@@ -218,7 +218,7 @@ class Classifier:
         return size / (mean_ns * 1e-9) / self._ceilings.bytes_per_s
 
 
-def _completed(device: Device, ceilings: Ceilings | None) -> Device:
+def _complete(device: Device, ceilings: Ceilings | None) -> Device:
     """The device with the capability its part is known to have."""
     if device.capability is None and ceilings is not None:
         return replace(device, capability=ceilings.capability)

@@ -127,22 +127,26 @@ def _group(window: Window) -> _Grouping:
     return _with_twins(window, grouping, key[first]) if len(window.links) else grouping
 
 
-def _with_twins(window: Window, found: _Grouping, key: npt.NDArray[np.uint64]) -> _Grouping:
+def _with_twins(window: Window, grouping: _Grouping, key: npt.NDArray[np.uint64]) -> _Grouping:
     """Kernels without an op put to those of the group that they are the same as."""
-    acts, first = window.activities, found.first
+    acts, first = window.activities, grouping.first
     bare = (acts.types[first] == ActivityType.KERNEL) & (acts.graph_ids[first] == 0)
-    bare &= found.op_ids[first] < 0
-    means = found.totals_ns / found.counts
-    targets = twin_groups(window, key, found.op_ids[first], means, bare)
+    bare &= grouping.op_ids[first] < 0
+    means = grouping.totals_ns / grouping.counts
+    targets = twin_groups(window, key, grouping.op_ids[first], means, bare)
     kept, place = np.unique(targets, return_inverse=True)
     if len(kept) == len(targets):
-        return found
+        return grouping
     counts, totals = (
         np.bincount(place, column.astype(np.float64), len(kept)).astype(np.int64)
-        for column in (found.counts, found.totals_ns)
+        for column in (grouping.counts, grouping.totals_ns)
     )
     return replace(
-        found, group_of=place[found.group_of], first=first[kept], counts=counts, totals_ns=totals
+        grouping,
+        group_of=place[grouping.group_of],
+        first=first[kept],
+        counts=counts,
+        totals_ns=totals,
     )
 
 

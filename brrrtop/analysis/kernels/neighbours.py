@@ -36,7 +36,7 @@ def find_neighbours(window: Window, names: Iterable[str], steps: Steps) -> dict[
     groups = dict(zip(known.tolist(), np.split(order, first[1:]), strict=True))
     ids_of = {window.names[i]: i for i in known.tolist()}
     places = _places(starts, steps)
-    found: dict[str, Neighbours] = {}
+    neighbours: dict[str, Neighbours] = {}
     for name in list(dict.fromkeys(names))[:NAMES]:
         if name not in ids_of:
             continue
@@ -44,12 +44,12 @@ def find_neighbours(window: Window, names: Iterable[str], steps: Steps) -> dict[
         around, at = _around(int(rows[len(rows) // 2]), streams)
         inside = places[rows]
         inside = inside[~np.isnan(inside)]
-        found[name] = Neighbours(
+        neighbours[name] = Neighbours(
             tuple(window.names[i] for i in ids[around].tolist()),
             at,
             float(np.median(inside)) if len(inside) else None,
         )
-    return found
+    return neighbours
 
 
 def _around(row: int, streams: I8) -> tuple[I8, int]:

@@ -120,7 +120,7 @@ def _mv(op: OpSignature) -> Work | None:
     return product(matrix[0], 1, matrix[1], 1, element, precision)
 
 
-def _grouped(op: OpSignature) -> Work | None:
+def _grouped_work(op: OpSignature) -> Work | None:
     """One product an expert, over rows in groups (2D by 3D) or sums in groups (2D by 2D)."""
     shapes = [s for s in _shapes(op) if len(s) in (2, 3)]
     if len(shapes) < 2 or shapes[0][-1] != shapes[1][-2]:
@@ -151,7 +151,7 @@ def _conv(op: OpSignature) -> Work | None:
     if backward:
         out = shapes[0]
     elif transposed:
-        out = (image[0], *weight[1:2], *(op.out[2:] or _enlarged(op, image)))
+        out = (image[0], *weight[1:2], *(op.out[2:] or _enlarge(op, image)))
     else:
         spatial = _conv_output(op, image, weight)
         if spatial is None:
@@ -202,7 +202,7 @@ def _spatial(op: OpSignature, image: tuple[int, ...]) -> list[list[int]]:
     return [v for v in lists if len(v) == len(image) - 2]
 
 
-def _enlarged(op: OpSignature, image: tuple[int, ...]) -> tuple[int, ...]:
+def _enlarge(op: OpSignature, image: tuple[int, ...]) -> tuple[int, ...]:
     """Image of a transposed convolution: as much larger as its stride says."""
     lists = _spatial(op, image)
     at = 2 if op.name == "aten::cudnn_convolution_transpose" else 0
@@ -248,9 +248,9 @@ native_functions.yaml. Other arguments are true or false as well."""
 
 def _is_causal(op: OpSignature) -> bool:
     at = _CAUSAL_AT.get(op.name.rsplit("::", 1)[-1], len(op.concrete))
-    said = op.concrete[at] if at < len(op.concrete) else ""
-    if said in ("True", "False", "0", "1", "2"):
-        return said in ("True", "1", "2")
+    argument = op.concrete[at] if at < len(op.concrete) else ""
+    if argument in ("True", "False", "0", "1", "2"):
+        return argument in ("True", "1", "2")
     return "True" in op.concrete
 
 
@@ -326,7 +326,7 @@ def _lookup(op: OpSignature) -> Work | None:
     return Work(0.0, float(size), None, LOOKUPS) if size else None
 
 
-def _generated(op: OpSignature) -> Work | None:
+def _generated_work(op: OpSignature) -> Work | None:
     """A Triton kernel of Inductor's, which traces show as an op of its own arguments.
 
     What follows the tensors are its numbers of iterations: no tensor is touched more often, though
@@ -358,7 +358,7 @@ _EXACT: dict[str, Callable[[OpSignature], Work | None]] = {
     "aten::linear": _mm, "aten::_addmm_activation": _mm, "aten::addmm_": _mm,
     "aten::_scaled_mm": _mm, "aten::matmul": _mm,
     "aten::_int_mm": _mm, "aten::mv": _mv, "aten::addmv": _mv,
-    "aten::_grouped_mm": _grouped, "aten::_scaled_grouped_mm": _grouped,
+    "aten::_grouped_mm": _grouped_work, "aten::_scaled_grouped_mm": _grouped_work,
     "aten::embedding": _lookup, "aten::index_select": _lookup, "aten::gather": _lookup,
     "aten::_embedding_bag": _lookup, "aten::_embedding_bag_forward_only": _lookup,
 }  # fmt: skip
@@ -372,7 +372,7 @@ def work_of(op: OpSignature) -> Work | None:
         return exact(op)
     lower = op.name.lower()
     if lower.startswith("triton_"):
-        return _generated(op)
+        return _generated_work(op)
     if "conv" in lower and "aten::" in lower:
         return _conv(op)
     if "attention" in lower:

@@ -60,7 +60,7 @@ def _row(
     shares = times / total if total else np.full(len(groups), 1 / len(groups))
     main = groups[int(np.argmax(times))]
     roofs = [share_of_roof(g) for g in groups]
-    level, told = _told(groups, shares)
+    level, roof = _evidence_of(groups, shares)
     measured = [(s, r) for s, r in zip(shares, roofs, strict=True) if r is not None and s > 0]
     return KernelRow(
         name=main.name,
@@ -79,14 +79,14 @@ def _row(
             [g.flop for g in groups],
             counts,
             times,
-            told,
+            roof,
             _highest_flop_per_s(main, ceilings),
         ),
         bytes_per_s=_rate(
             [g.size_bytes for g in groups],
             counts,
             times,
-            told,
+            roof,
             (ceilings and ceilings.bytes_per_s) or highest().bytes_per_s,
         ),
         precision=main.precision,
@@ -136,12 +136,12 @@ def why_no_share(group: Group, ceilings: Ceilings | None) -> str:
 def _highest_flop_per_s(group: Group, ceilings: Ceilings | None) -> float:
     """What the units of a group's precision do at most; of any precision where it is not known."""
     known = ceilings or highest()
-    told = known.rate(group.precision, group.facts.tensor_cores) if group.precision else None
+    rate = known.rate(group.precision, group.facts.tensor_cores) if group.precision else None
     rates = known.flop_per_s or highest().flop_per_s
-    return told or max(rates.values())
+    return rate or max(rates.values())
 
 
-def _told(groups: Sequence[Group], shares: np.ndarray) -> tuple[int, np.ndarray]:
+def _evidence_of(groups: Sequence[Group], shares: np.ndarray) -> tuple[int, np.ndarray]:
     """The level of a row's evidence, and which groups its rates are of.
 
     Shapes of nearly all speak for the row, and its rates are theirs: no guess is mixed in. Shapes of a part
@@ -160,16 +160,16 @@ def _rate(
     amounts: Sequence[float | None],
     counts: np.ndarray,
     times: np.ndarray,
-    told: np.ndarray,
+    has_amount: np.ndarray,
     peak: float | None,
 ) -> float | None:
     """Amount a second of the groups that are `told`; None where one is not known, or where no GPU of the
     kind can do as much: caches served what the shapes count, or another algorithm spared it."""
-    each = [amount for amount, known in zip(amounts, told, strict=True) if known]
-    total_ns = float(times[told].sum())
+    each = [amount for amount, known in zip(amounts, has_amount, strict=True) if known]
+    total_ns = float(times[has_amount].sum())
     if not total_ns or any(amount is None for amount in each):
         return None
-    rate = float(np.array(each, np.float64) @ counts[told]) / (total_ns * 1e-9)
+    rate = float(np.array(each, np.float64) @ counts[has_amount]) / (total_ns * 1e-9)
     return None if peak is not None and rate > peak else rate
 
 
@@ -178,13 +178,13 @@ def doubts(labels: Labels, durations_ns: I8) -> dict[Side, float]:
     if not labels.groups:
         return {}
     totals = np.bincount(labels.group_of, durations_ns.astype(np.float64), len(labels.groups))
-    found: dict[Side, float] = {}
+    shares: dict[Side, float] = {}
     for side in {g.side for g in labels.groups}:
         mine = np.array([g.side is side for g in labels.groups])
         open_ = np.array([1.0 - g.certainty for g in labels.groups])
         time = float(totals[mine].sum())
-        found[side] = float(totals[mine] @ open_[mine]) / time if time else 0.0
-    return found
+        shares[side] = float(totals[mine] @ open_[mine]) / time if time else 0.0
+    return shares
 
 
 def evidence_shares(labels: Labels, durations_ns: I8) -> dict[str, float]:

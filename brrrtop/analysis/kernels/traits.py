@@ -142,21 +142,21 @@ def role_of(name: str) -> Role:
 @lru_cache(maxsize=1 << 16)
 def traits_of(name: str) -> Trait:
     """All traits `name` states."""
-    found = Trait.NONE
+    traits = Trait.NONE
     for trait, pattern in _TRAITS:
         if pattern.search(name):
-            found |= trait
+            traits |= trait
     facts = name_facts(name)
     if role_of(name) in _MATRIX:
         if facts.precision == "fp32" and facts.tensor_cores is False:
-            found |= Trait.SIMT
+            traits |= Trait.SIMT
         if _LOOSE.search(name) and facts.precision in ("bf16", "fp16", "tf32"):
-            found |= Trait.MISALIGNED
+            traits |= Trait.MISALIGNED
     if facts.precision == "tf32":
-        found |= Trait.TF32
+        traits |= Trait.TF32
     if facts.precision in ("bf16", "fp16"):
-        found |= Trait.HALF
-    return found
+        traits |= Trait.HALF
+    return traits
 
 
 def used(ids: I8, rows: Bool | None = None) -> I8:

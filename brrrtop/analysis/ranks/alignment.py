@@ -82,7 +82,7 @@ def offset_of(one: Collectives, other: Collectives, same_clock: bool = False) ->
     """What to add to the first one's times to have the other's clock; None where nothing matches."""
     best: tuple[float, int] | None = None
     for guess in [0] if same_clock else _guesses(one, other):
-        scored = _scored(one, other, guess)
+        scored = _score(one, other, guess)
         if scored is not None and (best is None or scored[0] * SAME_CLOCK > best[0]):
             best = scored
     return None if best is None else best[1]
@@ -104,7 +104,7 @@ def _guesses(one: Collectives, other: Collectives) -> list[int]:
     return [0, int(np.median(votes[at : at + int(counts[at])]))]
 
 
-def _scored(one: Collectives, other: Collectives, guess: int) -> tuple[float, int] | None:
+def _score(one: Collectives, other: Collectives, guess: int) -> tuple[float, int] | None:
     """Part that matches with this offset, and the offset made finer; None where too little does."""
     offset = guess
     for _ in range(2):

@@ -108,7 +108,7 @@ def _together(inputs: Sequence[RankInput]) -> Together:
         for window, offset in zip(windows, offsets, strict=True)
     ]
     together_ns = sum(span.duration_ns for span in spans)
-    counted = _counted(matched, spans)
+    counted = _countable(matched, spans)
     inside, stays = (
         np.where(counted[matched.collective], column, 0).astype(np.float64)
         for column in (matched.alone_ns, matched.stay_alone_ns)
@@ -124,7 +124,7 @@ def _host(window: Window) -> str | None:
     return str(name) if name else None
 
 
-def _counted(matched: Matched, spans: Sequence[Span]) -> Bool:
+def _countable(matched: Matched, spans: Sequence[Span]) -> Bool:
     """Whether each collective ends in a span and opens none; shape (collectives,)."""
     ends = matched.ends_ns
     counted = np.zeros(len(ends), np.bool_)

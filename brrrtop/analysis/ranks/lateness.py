@@ -68,10 +68,10 @@ def _of_work(
     threads = float(np.median([one.threads for one in others]))
     if mine.kernels > MORE * kernels or mine.threads > MORE * threads:
         return Lateness.MORE_WORK
-    return Lateness.THROTTLED if _throttled(place, gauges) else Lateness.SLOWER_GPU
+    return Lateness.THROTTLED if _is_throttled(place, gauges) else Lateness.SLOWER_GPU
 
 
-def _throttled(place: int, gauges: Sequence[Mapping[int, float]]) -> bool:
+def _is_throttled(place: int, gauges: Sequence[Mapping[int, float]]) -> bool:
     """Whether its clocks are below those of the others, and the driver says that it holds them down."""
     own = gauges[place]
     clocks = [one[Metric.SM_CLOCK_HZ] for one in gauges if one.get(Metric.SM_CLOCK_HZ)]

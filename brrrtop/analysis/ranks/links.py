@@ -78,18 +78,18 @@ def parallelism(
     per = max(steps or 1.0, 1.0)
     gathers, scatters = counts.get("all-gather", 0) / per, counts.get("reduce-scatter", 0) / per
     reduces = counts.get("all-reduce", 0) / per
-    found = []
+    kinds = []
     if scatters >= 1 and gathers >= 1:
         whole = gathers >= GATHERS_PER_SCATTER * scatters
-        found.append(Parallelism.FSDP if whole else Parallelism.ZERO)
+        kinds.append(Parallelism.FSDP if whole else Parallelism.ZERO)
     if counts.get("all-to-all"):
-        found.append(Parallelism.EXCHANGE)
+        kinds.append(Parallelism.EXCHANGE)
     elif counts.get("send-recv") and world > 2:
-        found.append(Parallelism.PIPELINE)
+        kinds.append(Parallelism.PIPELINE)
     if reduces >= 1:
         tensor = reduces >= TENSOR_A_STEP and (alone or 0.0) >= TENSOR_ALONE
         if tensor:
-            found.append(Parallelism.TENSOR)
-        elif not found or Parallelism.EXCHANGE in found:
-            found.append(Parallelism.DDP)
-    return tuple(found)
+            kinds.append(Parallelism.TENSOR)
+        elif not kinds or Parallelism.EXCHANGE in kinds:
+            kinds.append(Parallelism.DDP)
+    return tuple(kinds)

@@ -56,7 +56,7 @@ def match(ranks: Sequence[Collectives], offsets: Sequence[int | None]) -> Matche
     """The collectives that two ranks or more have, by type, size where all tell it, and order of ends."""
     keys = _keys(ranks)
     ends, kinds = np.zeros(0, np.int64), np.zeros(0, np.int64)
-    found: list[tuple[int, I8]] = []
+    matches: list[tuple[int, I8]] = []
     for place, (one, offset) in enumerate(zip(ranks, offsets, strict=True)):
         if offset is None or not len(one):
             continue
@@ -67,8 +67,8 @@ def match(ranks: Sequence[Collectives], offsets: Sequence[int | None]) -> Matche
         ids[fresh] = len(ends) + np.arange(len(fresh))
         ends = np.concatenate((ends, one.ends_ns[fresh] + offset))
         kinds = np.concatenate((kinds, keys[place][fresh]))
-        found.append((place, ids))
-    return _joined(ranks, offsets, found, ends)
+        matches.append((place, ids))
+    return _join(ranks, offsets, matches, ends)
 
 
 def _keys(ranks: Sequence[Collectives]) -> list[I8]:
@@ -83,12 +83,12 @@ def _keys(ranks: Sequence[Collectives]) -> list[I8]:
     return keys
 
 
-def _joined(
-    ranks: Sequence[Collectives], offsets: Sequence[int | None], found: list[tuple[int, I8]], ends: I8
+def _join(
+    ranks: Sequence[Collectives], offsets: Sequence[int | None], matches: list[tuple[int, I8]], ends: I8
 ) -> Matched:  # fmt: skip
-    ids = np.concatenate([ids for _, ids in found]) if found else np.zeros(0, np.int64)
-    rank = np.concatenate([np.full(len(ids), place) for place, ids in found] or [ids])
-    record = np.concatenate([np.arange(len(ids)) for _, ids in found] or [ids])
+    ids = np.concatenate([ids for _, ids in matches]) if matches else np.zeros(0, np.int64)
+    rank = np.concatenate([np.full(len(ids), place) for place, ids in matches] or [ids])
+    record = np.concatenate([np.arange(len(ids)) for _, ids in matches] or [ids])
     members = np.bincount(ids, minlength=len(ends))
     kept = np.flatnonzero(members >= 2)
     kept = kept[np.argsort(ends[kept], kind="stable")]
@@ -100,7 +100,7 @@ def _joined(
 
     def column(name: str) -> I8:
         out = np.zeros(len(rows), np.int64)
-        for place, _ in found:
+        for place, _ in matches:
             mine = rank == place
             out[mine] = getattr(ranks[place], name)[record[mine]]
         return out
@@ -114,7 +114,7 @@ def _joined(
     transfer = np.minimum.reduceat(stay, first)
     by_stay = np.lexsort((stay, collective))
     alone, stay_alone = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    for place, _ in found:
+    for place, _ in matches:
         mine = rank == place
         until = starts[mine] + stay[mine] - transfer[collective[mine]]
         alone[mine] = ranks[place].alone_ns(starts[mine], until)

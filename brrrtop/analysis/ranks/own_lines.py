@@ -37,9 +37,9 @@ def own_line(
             continue
         marks = window.marks if window.watched is None else window.watched
         rows = np.flatnonzero(marks.classes == MarkClass.STACK)
-        counts, found = stack_samples.by_line(window.names, marks.name_ids[rows])
+        counts, shares = stack_samples.by_line(window.names, marks.name_ids[rows])
         (mine if at == place else others).update(counts)
-        names |= found if at == place else {}
+        names |= shares if at == place else {}
     total, beside = sum(mine.values()), sum(others.values())
     if min(total, beside) < LEAST_SAMPLES:
         return None

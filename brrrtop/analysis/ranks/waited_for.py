@@ -42,7 +42,7 @@ def rank_waited_for(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None
     """The rank that the others wait for in every step, else one that only began late, else None."""
     if len(rows) < 2 or not len(both.matched):
         return None
-    return _slow(both, rows) or _hidden(both, rows) or _began_late(both, rows)
+    return _slow(both, rows) or _hidden_wait(both, rows) or _began_late(both, rows)
 
 
 def _slow(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
@@ -55,10 +55,10 @@ def _slow(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
     if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(both, place, late[place], per):
         return None
     gain = min((late[place] - _next_latest(late, place)) / step_ns, 0.99)
-    return _named(both, rows, place, late[place], both.inside, gain)
+    return _named_rank(both, rows, place, late[place], both.inside, gain)
 
 
-def _hidden(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
+def _hidden_wait(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
     """One whose lateness the others spend beside compute, which their waiting collectives slow down.
 
     It comes last nearly always, the others wait for it in every step, and its own account says why.
@@ -77,7 +77,7 @@ def _hidden(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
     late_ns = float(np.median(longest))
     if late_ns < LEAST_SHARE * step_ns or late_ns < LEAST_NS:
         return None
-    return _named(both, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
+    return _named_rank(both, rows, place, late_ns, waits, min(late_ns / step_ns, 0.99))
 
 
 def _step(both: Together) -> tuple[float, float]:
@@ -98,7 +98,7 @@ def _longest_waits(both: Together, waits: F8, place: int, per: float) -> list[fl
     return [float(waits[mine & (part == one)].max(initial=0.0)) for one in np.unique(part).tolist()]
 
 
-def _named(
+def _named_rank(
     both: Together, rows: Sequence[RankRow], place: int, late_ns: float, waits: F8, gain: float
 ) -> WaitedFor:
     per, step_ns = _step(both)

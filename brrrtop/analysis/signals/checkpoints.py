@@ -76,7 +76,7 @@ def saves(joined: Joined, steps: float | None) -> Checkpoints | None:
         rows = down & _looks_like(burst, large, activities.size_bytes)[burst]
         covered = steps or 0.0
         rows &= covered >= LEAST_STEPS and len(np.unique(burst[rows])) <= FEW * covered
-    return _summed(joined, rows, burst, marked) if (rows & large).any() else None
+    return _sum(joined, rows, burst, marked) if (rows & large).any() else None
 
 
 def _looks_like(burst: I8, large: Bool, sizes: I8) -> Bool:
@@ -87,7 +87,7 @@ def _looks_like(burst: I8, large: Bool, sizes: I8) -> Bool:
     return np.asarray((counts >= LEAST_COPIES) & (sums >= LEAST_BYTES))
 
 
-def _summed(joined: Joined, rows: Bool, burst: I8, marked: bool) -> Checkpoints:
+def _sum(joined: Joined, rows: Bool, burst: I8, marked: bool) -> Checkpoints:
     activities, span = joined.window.activities, joined.window.span
     which = np.unique(burst[rows])
     reach = np.maximum.accumulate(np.where(joined.kernels, activities.ends_ns, span.t0_ns))

@@ -46,10 +46,10 @@ class Joined:
 
     def is_role(self, *roles: int) -> Bool:
         """Rows of these roles."""
-        found = np.zeros(len(self.roles), np.bool_)
+        mask = np.zeros(len(self.roles), np.bool_)
         for role in roles:
-            found |= self.roles == int(role)
-        return found
+            mask |= self.roles == int(role)
+        return mask
 
     def named(self, pattern: str, rows: Bool | None = None) -> Bool:
         """Rows, of `rows` where given, whose name has a pattern."""
@@ -137,17 +137,17 @@ def _in_optimizer(window: Window, call_rows: I8, launched: I8) -> Bool:
     starts, ends = mark_spans(window, MarkClass.OPTIMIZER)
     if len(starts):
         return np.asarray(intervals.Cover(starts, ends).between(launched, launched + 1) > 0)
-    found = np.zeros(len(launched), np.bool_)
+    in_optimizer = np.zeros(len(launched), np.bool_)
     point = np.isin(marks.classes, (MarkClass.STEP, MarkClass.OPTIMIZER))
     point &= marks.starts_ns == marks.ends_ns
     if not point.any() or not len(calls):
-        return found
+        return in_optimizer
     stepping = marks.tids[np.flatnonzero(point)[-1]]
     points = marks.starts_ns[point & (marks.tids == stepping)]
     tids = calls.tids[np.maximum(call_rows, 0)]
     others = np.sort(launched[(call_rows >= 0) & (tids != stepping)])
     if not len(others):
-        return found
+        return in_optimizer
     ended = np.searchsorted(points, launched)
     within = ended < len(points)
     end = points[np.minimum(ended, len(points) - 1)]

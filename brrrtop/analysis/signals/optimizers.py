@@ -57,8 +57,8 @@ def optimizer(joined: Joined) -> Optimizer | None:
 def _kind(joined: Joined) -> str | None:
     window = joined.window
     ids = used(window.marks.name_ids, window.marks.classes == MarkClass.OPTIMIZER)
-    found = {hit[1] for i in ids if (hit := _STEP.match(window.names[i]))}
-    return found.pop() if len(found) == 1 else None
+    kinds = {hit[1] for i in ids if (hit := _STEP.match(window.names[i]))}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def _believable(joined: Joined, rows: Bool) -> bool:

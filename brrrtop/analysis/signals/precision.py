@@ -126,12 +126,12 @@ def of_sequences(joined: Joined) -> Bool:
 def rows_of_ops(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
     """Rows whose framework op is as wanted; none where ops were not recorded."""
     window = joined.window
-    found = np.zeros(len(window.activities), np.bool_)
+    in_ops = np.zeros(len(window.activities), np.bool_)
     ids = [op_id for op_id, op in window.ops.items() if wanted(op)]
     if ids and len(window.links):
         launched = window.links.correlations[np.isin(window.links.op_ids, ids)]
-        found = np.isin(window.activities.correlations, launched[launched != 0])
-    return np.asarray(found)
+        in_ops = np.isin(window.activities.correlations, launched[launched != 0])
+    return np.asarray(in_ops)
 
 
 def _name(joined: Joined, rows: Bool) -> str | None:

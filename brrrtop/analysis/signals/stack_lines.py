@@ -98,12 +98,12 @@ def parted(line: str) -> tuple[str, str]:
 
 def shares(names: Sequence[str], name_ids: npt.NDArray[np.int64]) -> Mapping[str, float]:
     """Part of the samples by what their line reads as; lines that name nothing count nowhere."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     if not len(name_ids):
-        return found
+        return result
     ids, counts = np.unique(name_ids, return_counts=True)
     for name_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
         cause = reads_as(names[name_id])
         if cause is not None:
-            found[cause] = found.get(cause, 0.0) + count / len(name_ids)
-    return found
+            result[cause] = result.get(cause, 0.0) + count / len(name_ids)
+    return result

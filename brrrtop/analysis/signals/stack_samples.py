@@ -38,28 +38,28 @@ def looks(window: Window, named: tuple[MarkClass, ...]) -> StackSamples | None:
         marks, rows = window.watched, _outside(window.watched, named)
     if not len(rows):
         return None
-    found = stack_lines.shares(window.names, marks.name_ids[rows])
+    shares = stack_lines.shares(window.names, marks.name_ids[rows])
     at = marks.starts_ns[rows]
     return StackSamples(
         count=len(rows),
         span_ns=int(at.max() - at.min()),
         within=within,
         lines=_lines(window.names, marks.name_ids[rows]),
-        shares=found,
-        io_bounds=bounds(found.get("io", 0.0), len(rows)),
+        shares=shares,
+        io_bounds=bounds(shares.get("io", 0.0), len(rows)),
     )
 
 
-def io_part(found: StackSamples | None) -> float:
+def io_part(samples: StackSamples | None) -> float:
     """Part of the host's unexplained idle time that is `io`: that of the samples whose line reads
     as file or network work. 0 where too few samples or too small a part would make it a guess.
 
     Such a part of the wall is idle as often as the rest of the host's time, which lies between the
     least and the most that the two shares allow.
     """
-    if found is None or found.count < LEAST_SAMPLES:
+    if samples is None or samples.count < LEAST_SAMPLES:
         return 0.0
-    part = found.shares.get("io", 0.0)
+    part = samples.shares.get("io", 0.0)
     return part if part >= LEAST_PART else 0.0
 
 
@@ -79,9 +79,9 @@ def _outside(marks: Marks, named: tuple[MarkClass, ...]) -> I8:
     """Rows of the samples that no mark of these classes holds."""
     rows = np.flatnonzero(marks.classes == MarkClass.STACK)
     spans = np.isin(marks.classes, np.array([int(c) for c in named]))
-    held = intervals.Cover(*intervals.merge(marks.starts_ns[spans], marks.ends_ns[spans]))
+    cover = intervals.Cover(*intervals.merge(marks.starts_ns[spans], marks.ends_ns[spans]))
     at = marks.starts_ns[rows]
-    return np.asarray(rows[held.between(at, at + 1) == 0])
+    return np.asarray(rows[cover.between(at, at + 1) == 0])
 
 
 def _lines(names: Sequence[str], name_ids: I8) -> tuple[Line, ...]:

@@ -101,9 +101,9 @@ def _for_uploads(joined: Joined) -> Bool:
     """Calls during or just before which the newest finished activity was a pageable upload."""
     window = joined.window
     activities = window.activities
-    found = np.zeros(len(window.calls), np.bool_)
+    is_upload = np.zeros(len(window.calls), np.bool_)
     if not len(activities):
-        return found
+        return is_upload
     order = np.argsort(activities.ends_ns, kind="stable")
     ends = activities.ends_ns[order]
     at = np.searchsorted(ends, window.calls.ends_ns, "right") - 1
@@ -118,17 +118,17 @@ def _lines(window: Window, starts: I8, ends: I8) -> tuple[tuple[str, int, int], 
     """Who waited: marked Python calls, else ops that hold a wait, else stack samples within one."""
     marks = window.marks
     rows = np.flatnonzero(marks.classes == MarkClass.PYTHON_SYNC)
-    held = intervals.Cover(*intervals.merge_unsorted(starts, ends))
+    cover = intervals.Cover(*intervals.merge_unsorted(starts, ends))
     if not len(rows):
         ops = np.flatnonzero(marks.classes == MarkClass.OP)
         known = used(marks.name_ids[ops])
         waiting = [i for i in known if window.names[i] in WAITING_OPS]
         rows = ops[np.isin(marks.name_ids[ops], waiting)]
-        rows = rows[held.between(marks.starts_ns[rows], marks.ends_ns[rows]) > 0]
+        rows = rows[cover.between(marks.starts_ns[rows], marks.ends_ns[rows]) > 0]
     if not len(rows):
         rows = np.flatnonzero(marks.classes == MarkClass.STACK)
         at = marks.starts_ns[rows]
-        rows = rows[held.between(at, at + 1) > 0]
+        rows = rows[cover.between(at, at + 1) > 0]
     return largest_names(window.names, marks, rows, 5)
 
 

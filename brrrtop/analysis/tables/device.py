@@ -97,8 +97,8 @@ def ranges_of(work: DeviceWork) -> Marks:
     """The ranges that somebody named and that lasted."""
     marks = work.window.marks
     kept = np.isin(marks.classes, np.array([int(c) for c in _RANGES]))
-    found: Marks = marks.take(kept & (marks.ends_ns > marks.starts_ns))
-    return found
+    ranges: Marks = marks.take(kept & (marks.ends_ns > marks.starts_ns))
+    return ranges
 
 
 def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRow]]:
@@ -122,7 +122,7 @@ def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRo
     names = [work.window.names[i] for i in used.tolist()]
     spans = (marks.ends_ns - marks.starts_ns)[nest.order]
     short = [_NUMBER.sub("", name) or name for name in names]
-    table = _grouped(short, inverse, nest.parents, spans, whole)
+    table = _group(short, inverse, nest.parents, spans, whole)
     annotations = [
         AnnotationRow(name, count, host, int(sides.sum()), named_sides(sides))
         for name, count, host, sides, _ in table
@@ -130,20 +130,20 @@ def annotation_rows(work: DeviceWork) -> tuple[list[AnnotationRow], list[PhaseRo
     phases = [phase_of(name) for name in names]
     if not any(phases):
         return annotations, []
-    grouped = _grouped(
+    grouped = _group(
         [phase[0] if phase else "" for phase in phases], inverse, nest.parents, spans, whole
     )
     tokens = np.array([-1 if not phase or phase[1] is None else phase[1] for phase in phases])
-    found = []
+    result = []
     for name, count, host, sides, members in grouped:
-        told = tokens[inverse[members]]
+        token_counts = tokens[inverse[members]]
         if name:
-            total = int(told.sum()) if (told >= 0).all() else None
-            found.append(PhaseRow(name, count, host, int(sides.sum()), total))
-    return annotations, found
+            total = int(token_counts.sum()) if (token_counts >= 0).all() else None
+            result.append(PhaseRow(name, count, host, int(sides.sum()), total))
+    return annotations, result
 
 
-def _grouped(
+def _group(
     labels: list[str], inverse: I8, parents: I8, spans: I8, whole: F8
 ) -> list[tuple[str, int, int, I8, I8]]:
     """Name, count, host time, device time by side, and positions of the outermost ranges of one name."""
@@ -175,10 +175,10 @@ def phase_of(name: str) -> tuple[str, int | None] | None:
 def memory_use(details: HostDetails, device_id: int) -> MemoryUse | None:
     """The device's allocator: most in use, when, and what was alive then; None: nothing was recorded."""
     events = details.memory.take(details.memory.device_ids == device_id)
-    told = events.allocated_bytes >= 0
-    if not told.any():
+    is_known = events.allocated_bytes >= 0
+    if not is_known.any():
         return None
-    used = np.where(told, events.allocated_bytes, -1)
+    used = np.where(is_known, events.allocated_bytes, -1)
     peak = int(used.argmax())
     alive = _alive_at(events, peak)
     alive_bytes = int(events.size_bytes[alive].sum())

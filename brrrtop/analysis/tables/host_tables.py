@@ -25,20 +25,20 @@ def host_tables(
     """
     work = device_work(judged)
     annotations, phases = device.annotation_rows(work)
-    found = HostTables(
+    tables = HostTables(
         queue=device.launch_queue(work),
         copies=tuple(device.copy_rows(work)),
         annotations=tuple(annotations),
         phases=tuple(phases),
     )
     if details is not None:
-        return _with_details(found, work, details)
+        return _with_details(tables, work, details)
     if recorded is not None:
-        return _with_details(found, unjudged_work(recorded[0]), recorded[1])
-    return found
+        return _with_details(tables, unjudged_work(recorded[0]), recorded[1])
+    return tables
 
 
-def _with_details(found: HostTables, work: DeviceWork, details: HostDetails) -> HostTables:
+def _with_details(tables: HostTables, work: DeviceWork, details: HostDetails) -> HostTables:
     """The tables and those of ops, modules, frames and memory."""
     times = ops.op_times(details, work)
     nothing = np.full(len(times.rows), -1, np.int64)
@@ -66,10 +66,10 @@ def _with_details(found: HostTables, work: DeviceWork, details: HostDetails) -> 
         modules=tuple(modules),
         frames=tuple(frames),
         stalls=tuple(stalls),
-        queue=found.queue,
-        copies=found.copies,
-        annotations=found.annotations,
-        phases=found.phases,
+        queue=tables.queue,
+        copies=tables.copies,
+        annotations=tables.annotations,
+        phases=tables.phases,
         memory=device.memory_use(details, work.window.device.device_id),
         unattributed_ns=busy - known if len(details.ops) else None,
     )

@@ -39,17 +39,17 @@ def op_times(details: HostDetails, work: DeviceWork) -> OpTimes:
     ops, span = details.ops, work.window.span
     count = len(ops)
     inside = (ops.ends_ns > span.t0_ns) & (ops.starts_ns < span.t1_ns)
-    found = details.op_of(work.window.activities.correlations)
-    rows = np.flatnonzero(found >= 0)
-    found = found[rows]
-    inside[found] = True  # launched before the window, and ran in it
+    launching = details.op_of(work.window.activities.correlations)
+    rows = np.flatnonzero(launching >= 0)
+    launching = launching[rows]
+    inside[launching] = True  # launched before the window, and ran in it
     cpu = ops.ends_ns - ops.starts_ns
-    held = ops.parents >= 0
-    below = sums(ops.parents[held], count, cpu[held])
-    own: F8 = np.bincount(found, work.durations_ns[rows], count).astype(np.float64)
+    has_parent = ops.parents >= 0
+    below = sums(ops.parents[has_parent], count, cpu[has_parent])
+    own: F8 = np.bincount(launching, work.durations_ns[rows], count).astype(np.float64)
     return OpTimes(
-        rows, found, cpu, np.maximum(cpu - below, 0), own, with_ancestors(own, ops.parents),
-        np.bincount(found, minlength=count), inside,
+        rows, launching, cpu, np.maximum(cpu - below, 0), own, with_ancestors(own, ops.parents),
+        np.bincount(launching, minlength=count), inside,
     )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def by_name(
         modules, places: Per activity of `times.rows`: into `texts`, -1 where none was recorded.
         texts: Names of modules and Python functions by their ids.
     """
-    keys, ids = _numbered(details.ops.name_ids)
+    keys, ids = _number(details.ops.name_ids)
     named = [(details.names[i], None) for i in ids.tolist()]
     work = times.device_self_ns[times.ops] / np.maximum(times.launches[times.ops], 1)
     homes = [_most_common(keys[times.ops], column, work, len(ids)) for column in (modules, places)]
@@ -73,7 +73,7 @@ def by_name(
 
 def by_shapes(details: HostDetails, times: OpTimes) -> list[OpRow]:
     """A row a name and input shapes; none where no shapes were recorded."""
-    keys, ids = _numbered(details.ops.signature_ids)
+    keys, ids = _number(details.ops.signature_ids)
     named = [details.signatures.get(i, ("", [])) for i in ids.tolist()]
     if not any(shapes for _, shapes in named):
         return []
@@ -82,7 +82,7 @@ def by_shapes(details: HostDetails, times: OpTimes) -> list[OpRow]:
     return _rows(details, times, keys, texts, [nothing, nothing])
 
 
-def _numbered(ids: I8) -> tuple[I8, I8]:
+def _number(ids: I8) -> tuple[I8, I8]:
     known, keys = np.unique(ids, return_inverse=True)
     return keys.astype(np.int64), known
 
@@ -122,13 +122,13 @@ def _rows(
 
 def _most_common(keys: I8, values: I8, weights: F8, size: int) -> I8:
     """The value with the most weight of each key; -1: it has none."""
-    found = np.full(size, -1, np.int64)
-    told = values >= 0
-    if not told.any():
-        return found
+    winners = np.full(size, -1, np.int64)
+    is_known = values >= 0
+    if not is_known.any():
+        return winners
     span = int(values.max()) + 1
-    pairs, at = np.unique(keys[told] * span + values[told], return_inverse=True)
-    totals = np.bincount(at, weights[told], len(pairs))
+    pairs, at = np.unique(keys[is_known] * span + values[is_known], return_inverse=True)
+    totals = np.bincount(at, weights[is_known], len(pairs))
     order = np.argsort(totals, kind="stable")
-    found[pairs[order] // span] = pairs[order] % span
-    return found
+    winners[pairs[order] // span] = pairs[order] % span
+    return winners

@@ -75,9 +75,9 @@ def users_among(details: HostDetails) -> Bool:
 
 def _by_name(details: HostDetails, test: Callable[[str], bool]) -> Bool:
     used = np.unique(details.frames.name_ids)
-    found = np.zeros(len(details.names), np.bool_)
-    found[used] = [test(details.names[i]) for i in used.tolist()]
-    return found
+    passes = np.zeros(len(details.names), np.bool_)
+    passes[used] = [test(details.names[i]) for i in used.tolist()]
+    return passes
 
 
 def homes(
@@ -90,15 +90,15 @@ def homes(
     rows = times.rows
     calls = work.window.calls
     known = work.call_rows[rows]
-    found = np.full(len(rows), -1, np.int64)
+    frames = np.full(len(rows), -1, np.int64)
     direct = known >= 0
     at = known[direct]
-    found[direct] = nest.holder(calls.tids[at], calls.starts_ns[at], calls.ends_ns[at])
+    frames[direct] = nest.holder(calls.tids[at], calls.starts_ns[at], calls.ends_ns[at])
     forward, is_backward = _forward_ops(details.ops, times.ops)
     back = np.flatnonzero(forward >= 0)
     ops, source = details.ops, forward[back]
-    found[back] = nest.holder(ops.tids[source], ops.starts_ns[source], ops.ends_ns[source])
-    return found, is_backward
+    frames[back] = nest.holder(ops.tids[source], ops.starts_ns[source], ops.ends_ns[source])
+    return frames, is_backward
 
 
 def _forward_ops(ops: HostOps, rows: I8) -> tuple[I8, Bool]:
@@ -113,17 +113,17 @@ def _forward_ops(ops: HostOps, rows: I8) -> tuple[I8, Bool]:
         at[climbing] = ops.parents[at[climbing]]
         climbing = climbing[at[climbing] >= 0]
     backward = at >= 0
-    found = np.full(len(rows), -1, np.int64)
+    forward = np.full(len(rows), -1, np.int64)
     making = np.flatnonzero(~ops.backward & (ops.sequences >= 0))
     if not len(making) or not backward.any():
-        return found, backward
+        return forward, backward
     making = making[np.lexsort((ops.starts_ns[making], ops.sequences[making]))]
     known = ops.sequences[making]
     wanted = ops.sequences[np.maximum(at, 0)]
     last = np.searchsorted(known, wanted, "right") - 1
     hit = backward & (last >= 0) & (known[np.maximum(last, 0)] == wanted) & (wanted >= 0)
-    found[hit] = making[last[hit]]
-    return found, backward
+    forward[hit] = making[last[hit]]
+    return forward, backward
 
 
 def module_rows(
@@ -133,15 +133,15 @@ def module_rows(
     """Each module, outer ones first; none where no module was recorded."""
     if not len(nest.name_ids):
         return []
-    found, is_backward = homes_of
+    frames, is_backward = homes_of
     parents, count = nest.nest.parents, len(nest.name_ids)
-    rows = times.rows[found >= 0]
-    at = found[found >= 0]
+    rows = times.rows[frames >= 0]
+    at = frames[frames >= 0]
     ids, keys = np.unique(nest.name_ids, return_inverse=True)
     outer = ~nested_in_same(parents, keys)
     own = sides_by(at, count, work, rows)
     whole = with_ancestors(own.astype(np.float64), parents)
-    back = is_backward[found >= 0]
+    back = is_backward[frames >= 0]
     backward = with_ancestors(np.bincount(at[back], work.durations_ns[rows[back]], count), parents)
     size = len(ids)
     sides = np.stack([sums(keys[outer], size, whole[outer, k]) for k in range(whole.shape[1])], 1)
@@ -168,11 +168,11 @@ def _roofs(
     at: I8, rows: I8, work: DeviceWork, parents: I8, keys: I8, outer: Bool, size: int
 ) -> list[float | None]:
     shares, ns = work.roof_shares[rows], work.durations_ns[rows].astype(np.float64)
-    told = ~np.isnan(shares)
+    is_known = ~np.isnan(shares)
     amounts = np.stack(
         [
-            np.bincount(at[told], (ns * shares)[told], len(parents)),
-            np.bincount(at[told], ns[told], len(parents)),
+            np.bincount(at[is_known], (ns * shares)[is_known], len(parents)),
+            np.bincount(at[is_known], ns[is_known], len(parents)),
             np.bincount(at, ns, len(parents)),
         ],
         axis=1,
@@ -215,14 +215,14 @@ def _outer_first(above: I8, totals: I8) -> list[int]:
 
 
 def frame_rows(
-    nest: FrameNest, details: HostDetails, times: OpTimes, work: DeviceWork, found: I8
+    nest: FrameNest, details: HostDetails, times: OpTimes, work: DeviceWork, frames: I8
 ) -> list[FrameRow]:
     """Device time by the user's own functions, largest total first."""
     if not len(nest.name_ids):
         return []
     parents, count = nest.nest.parents, len(nest.name_ids)
-    told = found >= 0
-    own = np.bincount(found[told], work.durations_ns[times.rows[told]], count)
+    has_frame = frames >= 0
+    own = np.bincount(frames[has_frame], work.durations_ns[times.rows[has_frame]], count)
     total = with_ancestors(own, parents)
     ids, keys = np.unique(nest.name_ids, return_inverse=True)
     outer = ~nested_in_same(parents, keys)
@@ -261,13 +261,13 @@ def stall_rows(users: FrameNest, details: HostDetails, work: DeviceWork) -> list
     places = users.names_of(users.holder(tids, points, points))
     ops = Nest(details.ops.tids, details.ops.starts_ns, details.ops.ends_ns)
     at = ops.holder(tids, points, points)
-    op_names = np.where(at >= 0, _taken(details.ops.name_ids[ops.order], at), -1)
+    op_names = np.where(at >= 0, _take(details.ops.name_ids[ops.order], at), -1)
     places = np.where(places >= 0, places, np.where(inside >= 0, inside, op_names))
     inside = np.where(inside >= 0, inside, op_names)
     return _stalls(places, inside, details, whole, window.span.duration_ns)
 
 
-def _taken(values: I8, at: I8) -> I8:
+def _take(values: I8, at: I8) -> I8:
     return values[np.maximum(at, 0)] if len(values) else np.zeros(len(at), np.int64)
 
 

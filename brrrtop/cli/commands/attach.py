@@ -26,17 +26,17 @@ def run(options: Options) -> int:
     assert options.pid is not None
     gates = gate.parse_all(options.fail_if, options.hold_s)
     process = processes.read(options.pid)
-    found = ranks_of(options.pid)
-    if not options.yes and len(found) < 2:
+    candidates = ranks_of(options.pid)
+    if not options.yes and len(candidates) < 2:
         check_trains(process)
-    if not _agreed(process, options):
+    if not _confirm(process, options):
         return 0
-    return watch_job(process, found, options, gates)
+    return watch_job(process, candidates, options, gates)
 
 
 def watch_job(
     process: Process,
-    found: Sequence[Candidate],
+    candidates: Sequence[Candidate],
     options: Options,
     gates: tuple[gate.Gate, ...] = (),
 ) -> int:
@@ -45,11 +45,11 @@ def watch_job(
     Raises:
         CollectorError: It cannot be attached to; says why and what would work.
     """
-    if len(found) < 2:
+    if len(candidates) < 2:
         return watch(process, options, gates)
     from brrrtop.cli import live_job
 
-    return live_job.watch(process.pid, found, options, gates, agent_files())
+    return live_job.watch(process.pid, candidates, options, gates, agent_files())
 
 
 def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
@@ -72,12 +72,12 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         finally:
             successors.close()
     finally:
-        said = _left(attached.process, attached.leave())
-        if said:
-            output.say(said)
+        farewell = _left(attached.process, attached.leave())
+        if farewell:
+            output.say(farewell)
 
 
-def _agreed(process: Process, options: Options) -> bool:
+def _confirm(process: Process, options: Options) -> bool:
     """Somebody else's process is only entered after a yes; one's own was named, which is a yes."""
     if options.yes or process.uid == os.geteuid() or not sys.stdin.isatty():
         return True
@@ -99,14 +99,16 @@ def _left(process: Process, ended: bool) -> str:
         return ""
     if not ended:
         return f"left process {pid}: the agent stays, as another monitor watches, or it does not answer"
-    said = f"left process {pid}: the agent has ended; its library stays mapped, asleep "
-    said += f"({units.size(remains)})"
-    return said + (", and so does what CUPTI set up for itself" if cupti else "")
+    sentence = f"left process {pid}: the agent has ended; its library stays mapped, asleep "
+    sentence += f"({units.size(remains)})"
+    return sentence + (", and so does what CUPTI set up for itself" if cupti else "")
 
 
 def _how(attached: Attached) -> str:
     took = units.duration(attached.took_ns)
     if attached.shared:
         return f"joined the agent that is in process {attached.process.pid} already ({took})"
-    held = units.duration(attached.stopped_ns)
-    return f"attached by {attached.method} in {took}; a thread of the trainer was held for {held}"
+    held_for = units.duration(attached.stopped_ns)
+    return (
+        f"attached by {attached.method} in {took}; a thread of the trainer was held for {held_for}"
+    )

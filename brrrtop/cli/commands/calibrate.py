@@ -19,14 +19,14 @@ from collectors.gpu.calibrate import calibrate, check_idle
 def run(options: Options) -> int:
     uuid = check_idle(options.gpu or 0)
     output.say("measuring for some seconds at full load …")
-    found = calibrate(uuid, options.python)
+    measured = calibrate(uuid, options.python)
     made = Calibration(
-        name=found.name,
-        uuid=found.uuid,
-        bytes_per_s=found.bytes_per_s,
-        flop_per_s=dict(found.flop_per_s),
+        name=measured.name,
+        uuid=measured.uuid,
+        bytes_per_s=measured.bytes_per_s,
+        flop_per_s=dict(measured.flop_per_s),
         date=datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-        torch=found.torch,
+        torch=measured.torch,
     )
     where = calibrated.keep(made)
     ceilings_for.cache_clear()

@@ -26,13 +26,13 @@ def run(options: Options) -> int:
             raise BadInput(f"{path}: no GPU activity to compare")
         estimates.append(snapshot.estimate)
     before, after = estimates
-    found = compare(before, after, snapshots[0].advisories)
+    comparison_result = compare(before, after, snapshots[0].advisories)
     if options.json:
-        whole = {"schema": SCHEMA, "comparison": comparison.document(found)}
+        whole = {"schema": SCHEMA, "comparison": comparison.document(comparison_result)}
         whole |= {"before": document(snapshots[0]), "after": document(snapshots[1])}
         output.write(json.dumps(whole, allow_nan=False))
         return 0
-    text = "\n".join(comparison.lines(found, *labels))
+    text = "\n".join(comparison.lines(comparison_result, *labels))
     plain = output.only_ascii(options)
     output.write(in_ascii(text) if plain else text)
     return 0

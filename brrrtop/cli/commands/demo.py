@@ -32,8 +32,8 @@ WHAT = {
 def scenarios() -> dict[str, Path]:
     """The shipped recordings by name; a folder holds those of a job's ranks."""
     folder = Path(brrrtop.data.__path__[0]) / FOLDER
-    found = [path for path in folder.iterdir() if path.suffix == ".brrr" or path.is_dir()]
-    return {path.stem: path for path in sorted(found) if path.name != "__pycache__"}
+    paths = [path for path in folder.iterdir() if path.suffix == ".brrr" or path.is_dir()]
+    return {path.stem: path for path in sorted(paths) if path.name != "__pycache__"}
 
 
 def run(options: Options) -> int:

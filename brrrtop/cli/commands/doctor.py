@@ -64,13 +64,13 @@ def _lines(report: Report) -> list[str]:
 
 def _check(check: Check) -> list[str]:
     lead = f"{check.status.value:<5}{check.name:<14}"
-    lines = _wrapped(check.says, lead, " " * 19)
+    lines = _wrap(check.says, lead, " " * 19)
     if check.fix and check.status is not Status.FINE:
-        lines += _wrapped(check.fix, " " * 19 + "> ", " " * 21)
+        lines += _wrap(check.fix, " " * 19 + "> ", " " * 21)
     return lines
 
 
-def _wrapped(says: str, first: str, rest: str) -> list[str]:
+def _wrap(says: str, first: str, rest: str) -> list[str]:
     """Paths and options are kept whole, so that they can be copied."""
     return textwrap.wrap(
         says, WIDTH, initial_indent=first, subsequent_indent=rest,

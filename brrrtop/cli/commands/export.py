@@ -109,7 +109,7 @@ class Host:
 
     def advance(self) -> None:
         """New snapshots, and the samples of all."""
-        found: list[Sample] = []
+        rows: list[Sample] = []
         for key, job in list(self.jobs.items()):
             self._advance_job(key, job)
         for pid, one in list(self.watched.items()):
@@ -119,8 +119,8 @@ class Host:
             elif one.is_forgotten():
                 del self.watched[pid]
                 continue
-            found += samples(one.snapshot, one.job, self.hostname, one.row)
-        self.newest = tuple(found)
+            rows += samples(one.snapshot, one.job, self.hostname, one.row)
+        self.newest = tuple(rows)
 
     def _advance_job(self, key: tuple[str, ...], job: LiveJob) -> None:
         """The ranks of a job, each beside the others; one that ends is left, and the others go on."""
@@ -220,17 +220,17 @@ def _exporter(host: Host, options: Options) -> Exporter:
 
 def job_of(process: Process) -> dict[str, str]:
     """Whose process it is, as Slurm and Kubernetes tell: values of `JOB_LABELS`."""
-    found = {"pid": str(process.pid)}
+    labels = {"pid": str(process.pid)}
     try:
         environ = process.environ
     except (CollectorError, OSError):
-        return found
+        return labels
     rank = next((environ[key] for key in ("RANK", "SLURM_PROCID") if key in environ), "")
-    found |= {"rank": rank, "hpc_job": environ.get("SLURM_JOB_ID", "")}
+    labels |= {"rank": rank, "hpc_job": environ.get("SLURM_JOB_ID", "")}
     if "KUBERNETES_SERVICE_HOST" in environ:
-        found["pod"] = environ.get("POD_NAME") or environ.get("HOSTNAME", "")
-        found["namespace"] = environ.get("POD_NAMESPACE", "")
-        if not found["namespace"]:
+        labels["pod"] = environ.get("POD_NAME") or environ.get("HOSTNAME", "")
+        labels["namespace"] = environ.get("POD_NAMESPACE", "")
+        if not labels["namespace"]:
             with suppress(OSError, UnicodeDecodeError):
-                found["namespace"] = Path(f"{process.root}{_NAMESPACE}").read_text()[:256].strip()
-    return found
+                labels["namespace"] = Path(f"{process.root}{_NAMESPACE}").read_text()[:256].strip()
+    return labels

@@ -27,10 +27,10 @@ NVML_S = 3.0
 
 def run(options: Options) -> int:
     gates = gate.parse_all(options.fail_if, options.hold_s)
-    found = candidates(compute_pids())
-    trainers = [one for one in found if not one.not_because]
+    processes = candidates(compute_pids())
+    trainers = [one for one in processes if not one.not_because]
     if not trainers:
-        return _nobody(found, options, gates)
+        return _nobody(processes, options, gates)
     if _is_one_job(trainers):
         return _open(trainers[0], options, gates)
     if show.on_a_terminal() and not (options.once or options.json or options.yes or gates):
@@ -105,13 +105,15 @@ def _list_compute(pids: set[int]) -> None:
         close_nvml(nvml)
 
 
-def _nobody(found: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...] = ()) -> int:
+def _nobody(
+    processes: Sequence[Candidate], options: Options, gates: tuple[gate.Gate, ...] = ()
+) -> int:
     """Says that there is no trainer, and offers the demo to a person, or the GPU that was named.
 
     Raises:
         NoTrainer: There is nobody to offer it to, or they do not want it.
     """
-    for one in found[:5]:
+    for one in processes[:5]:
         output.say(f"not offered: {one.pid} {one.command[:40]}: {one.not_because}")
     message = "no training process was found on this host"
     if os.geteuid():

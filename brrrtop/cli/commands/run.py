@@ -53,10 +53,10 @@ def run(options: Options) -> int:
     files = _agent_files()
     if options.screen and show.on_a_terminal():
         return _under_the_screen(options, files)
-    launched = _launched(options.command, files)
+    launched = _launch(options.command, files)
     try:
         beside = _Beside(launched, options, gates)
-        code = launched.wait(beside.look)
+        code = launched.wait(beside.check)
         beside.finish()
         if code == 0 and not beside.tripped:
             gate.finish(gates)
@@ -74,7 +74,7 @@ def _agent_files() -> AgentFiles | None:
         return None
 
 
-def _launched(command: Sequence[str], files: AgentFiles | None) -> Launched:
+def _launch(command: Sequence[str], files: AgentFiles | None) -> Launched:
     if files is not None:
         try:
             return launch(command, files)
@@ -95,7 +95,7 @@ class _Beside:
     """Watches while the program has the terminal. Its own faults never reach the program."""
 
     def __init__(self, launched: Launched, options: Options, gates: Sequence[gate.Gate]) -> None:
-        self._launched = launched
+        self._launch = launched
         self._options = options
         self._gates = list(gates)
         self._source: LiveSource | None = None
@@ -107,7 +107,7 @@ class _Beside:
         self._given_up = False
         self.tripped = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Called a few times a second, on the thread that waits for the program."""
         if self._given_up or time.monotonic() < self._next_s:
             return
@@ -129,7 +129,7 @@ class _Beside:
             elif isinstance(self._driver, LiveJob):
                 self._driver.exited(self._end())
             self._next_s = 0.0
-            self.look()
+            self.check()
         if self._driver is not None:
             live.left(self._driver)
         if self._driver is None and not self._given_up:
@@ -139,22 +139,22 @@ class _Beside:
             output.say(to_text(ended, output.only_ascii(self._options)).rstrip())
 
     def _end(self) -> str:
-        code = self._launched.process.returncode
+        code = self._launch.process.returncode
         return f"the program exited: {worded(code << 8 if code >= 0 else -code)}"
 
     def _connect(self) -> None:
         self._opened_s = time.monotonic()
-        if self._launched.folder is None:
-            self._watch(_counters(self._launched, self._options))
+        if self._launch.folder is None:
+            self._watch(_counters(self._launch, self._options))
             return
-        for pid in _first_rank_first(self._launched.sockets()):
+        for pid in _first_rank_first(self._launch.sockets()):
             with suppress(CollectorError):
-                client = self._launched.connect(pid)
+                client = self._launch.connect(pid)
                 if (client.hello.get("world") or 1) > 1:
-                    ranks = LaunchedRanks(self._launched, self._options)
+                    ranks = LaunchedRanks(self._launch, self._options)
                     self._driver = ranks.job(client, pid)
                 else:
-                    self._watch(_opened(client, pid, self._options))
+                    self._watch(_open(client, pid, self._options))
                 output.say(f"brrrtop: watching {pid}; the screen: brrrtop attach {pid}")
                 return
 
@@ -166,12 +166,12 @@ class _Beside:
             self._latest = snapshot
         else:
             self._latest = replace(self._latest, source=snapshot.source)
-        told = live.shapes_told(snapshot, self._options)
-        if told and not self._shapes_told:
+        shapes_outcome = live.shapes_told(snapshot, self._options)
+        if shapes_outcome and not self._shapes_told:
             self._shapes_told = True
-            output.say(f"brrrtop: {told}")
+            output.say(f"brrrtop: {shapes_outcome}")
         if self._options.once:
-            judged = snapshot.estimate is not None and told is not None
+            judged = snapshot.estimate is not None and shapes_outcome is not None
             if (judged or self._only_counters_come()) and not self._reported:
                 output.report(snapshot, self._options)
                 self._reported = True
@@ -184,7 +184,7 @@ class _Beside:
 
     def _only_counters_come(self) -> bool:
         waited_s = time.monotonic() - self._opened_s
-        return self._launched.folder is None and waited_s > live.COUNTERS_S
+        return self._launch.folder is None and waited_s > live.COUNTERS_S
 
 
 def _saw_nothing(options: Options) -> str:
@@ -202,7 +202,7 @@ def _first_rank_first(sockets: dict[int, str]) -> list[int]:
     return sorted(sockets, key=rank)
 
 
-def _opened(client: Client, pid: int, options: Options) -> LiveSource:
+def _open(client: Client, pid: int, options: Options) -> LiveSource:
     try:
         return live.open_live(client, pid, options, " ".join(options.command))
     except BaseException:
@@ -221,7 +221,7 @@ def _under_the_screen(options: Options, files: AgentFiles | None) -> int:
         _streams_to(log.fileno()),
     ):
         try:
-            launched = _launched(options.command, files)
+            launched = _launch(options.command, files)
         except BaseException:
             Path(log.name).unlink(missing_ok=True)
             raise
@@ -252,13 +252,13 @@ def _first_driver(launched: Launched, options: Options, log: str) -> Driver | No
     pid = int(client.hello.get("pid") or launched.pid)
     if (client.hello.get("world") or 1) > 1:
         return LaunchedRanks(launched, options).job(client, pid)
-    return live.followed(_opened(client, pid, options), options)
+    return live.followed(_open(client, pid, options), options)
 
 
 def _tell_the_end(log: Path, code: int) -> None:
     """The last of what the program printed; all of it is kept only where the program failed."""
-    said = _SEQUENCE.sub("", log.read_text("utf-8", "replace")).splitlines()
-    output.say("\n".join(said[-TAIL_LINES:]))
+    lines = _SEQUENCE.sub("", log.read_text("utf-8", "replace")).splitlines()
+    output.say("\n".join(lines[-TAIL_LINES:]))
     if code:
         output.say(f"brrrtop: the program ended with code {code}; all it printed: {log}")
     else:

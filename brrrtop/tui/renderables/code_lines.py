@@ -27,8 +27,8 @@ def code_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
         text.append(f"  {one.source}" if one.source else "", palette.style("text"))
         lines.append(text)
     seconds = units.duration(samples.span_ns)
-    told = (
+    summary = (
         f"{units.count(samples.count)} stack samples in {seconds}, outside waits that have a name"
     )
-    lines.append(Text.styled(told, palette.style("muted")))
+    lines.append(Text.styled(summary, palette.style("muted")))
     return lines

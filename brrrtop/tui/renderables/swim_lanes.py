@@ -52,14 +52,16 @@ def lanes(picture: StepPicture, view: Span, width: int) -> list[Row]:
             rows.append(
                 Row(
                     name,
-                    tuple(_front(one) for one in _covered(lane.bars, picture, edges, view.t0_ns)),
+                    tuple(
+                        _front(one) for one in _cover_cells(lane.bars, picture, edges, view.t0_ns)
+                    ),
                 )
             )
     rows.append(Row(GPU, _device(picture, edges, view.t0_ns)))
     for name in DEVICE_LANES:
         lane = picture.lane(name)
         if lane is not None:
-            rows.append(Row(name, _covered(lane.bars, picture, edges, view.t0_ns)))
+            rows.append(Row(name, _cover_cells(lane.bars, picture, edges, view.t0_ns)))
     return rows
 
 
@@ -70,7 +72,7 @@ def _device(picture: StepPicture, edges: F8, t0_ns: int) -> tuple[Layers, ...]:
         lane = picture.lane(name)
         if lane is None:
             continue
-        for cell, more in zip(shares, _covered(lane.bars, picture, edges, t0_ns), strict=True):
+        for cell, more in zip(shares, _cover_cells(lane.bars, picture, edges, t0_ns), strict=True):
             for kind, share in more.items():
                 left = 1 - sum(cell.values())
                 if left > 0:
@@ -78,18 +80,18 @@ def _device(picture: StepPicture, edges: F8, t0_ns: int) -> tuple[Layers, ...]:
     return tuple(shares)
 
 
-def _covered(bars: Bars, picture: StepPicture, edges: F8, t0_ns: int) -> tuple[Layers, ...]:
+def _cover_cells(bars: Bars, picture: StepPicture, edges: F8, t0_ns: int) -> tuple[Layers, ...]:
     """The part of each cell that bars of each kind cover; bars of a kind count once where they overlap."""
     size = float(edges[1] - edges[0]) or 1.0
-    found: list[dict[str, float]] = [{} for _ in range(len(edges) - 1)]
+    cells: list[dict[str, float]] = [{} for _ in range(len(edges) - 1)]
     starts, ends = bars.starts_ns - t0_ns, bars.ends_ns - t0_ns
     near = (ends > 0) & (starts < edges[-1])
     for kind in np.unique(bars.kinds[near]).tolist():
         mine = near & (bars.kinds == kind)
         part = _union(starts[mine], ends[mine], edges) / size
         for cell in np.flatnonzero(part > 0).tolist():
-            found[cell][picture.kinds[kind]] = min(1.0, float(part[cell]))
-    return tuple(found)
+            cells[cell][picture.kinds[kind]] = min(1.0, float(part[cell]))
+    return tuple(cells)
 
 
 def _union(starts: I8, ends: I8, edges: F8) -> F8:
@@ -134,7 +136,7 @@ def drawn(
             continue
         tall = max(1, height - len(rows) + 1)
         body = stacked_area(row.cells, palette, tall, _order(row))
-        body[tall // 2] = _named(row, body[tall // 2], view, palette)
+        body[tall // 2] = _lane_name(row, body[tall // 2], view, palette)
         for at, line in enumerate(body):
             lead = name if at == tall // 2 else Text(" " * GUTTER)
             lines.append(lead.copy().append_text(line))
@@ -163,7 +165,7 @@ def _thin(row: Row, palette: Palette) -> Text:
     return text
 
 
-def _named(row: Row, line: Text, view: Span, palette: Palette) -> Text:
+def _lane_name(row: Row, line: Text, view: Span, palette: Palette) -> Text:
     """The middle line of the GPU's lane, with their causes written into the gaps that have room."""
     each_ns = view.duration_ns / max(1, len(row.cells))
     named = Text(no_wrap=True)

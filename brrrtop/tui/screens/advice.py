@@ -62,12 +62,15 @@ class AllAdvice(Scrolled):
             self._put(lines, advisory.kind, advisory_lines(advisory, self.palette, width - 2))
             lines.append(Text())
         if not lines:
-            return [Text.styled(why_none(snapshot), muted), *self._silenced(snapshot, 2, width)]
+            return [
+                Text.styled(why_none(snapshot), muted),
+                *self._silenced_lines(snapshot, 2, width),
+            ]
         closing = "Change one thing at a time: else nobody knows which one helped."
         lines.append(Text.styled(f"  {closing}", muted))
-        return lines + self._silenced(snapshot, len(lines) + 1, width)
+        return lines + self._silenced_lines(snapshot, len(lines) + 1, width)
 
-    def _silenced(self, snapshot: Snapshot, begin: int, width: int) -> list[Text]:
+    def _silenced_lines(self, snapshot: Snapshot, begin: int, width: int) -> list[Text]:
         """The end of the list. Begins at line `begin`, after its heading."""
         quiet = snapshot.silenced
         if not quiet:
@@ -111,17 +114,17 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
     """Symptom, evidence figure by figure, what to try, what would be a waste, its id."""
     gain = whatif.gain(advisory, "<=" if palette.ascii else "≤")
     label = "to know" if gain is None else gain.split(" (")[0]
-    lines = _labelled(label, advisory.says, "good", palette, width, bold=True)
+    lines = _with_label(label, advisory.says, "good", palette, width, bold=True)
     sure = f"{sureness(advisory.confidence)} {units.share(advisory.confidence)}"
-    lines += _labelled("how sure", sure, "muted", palette, width)
-    lines += _labelled("try", advisory.suggests, "good", palette, width)
+    lines += _with_label("how sure", sure, "muted", palette, width)
+    lines += _with_label("try", advisory.suggests, "good", palette, width)
     for i, (label, value) in enumerate(evidence_pairs(advisory.evidence)):
-        lines += _labelled("" if i else "evidence", f"{label}: {value}", "muted", palette, width)
-    lines += _labelled("waste", advisory.waste, "muted", palette, width)
+        lines += _with_label("" if i else "evidence", f"{label}: {value}", "muted", palette, width)
+    lines += _with_label("waste", advisory.waste, "muted", palette, width)
     if gain is not None:
-        lines += _labelled("gain", _gain(advisory), "muted", palette, width)
+        lines += _with_label("gain", _gain(advisory), "muted", palette, width)
     silenced = f"{advisory.kind}; x silences it, or --silence {advisory.kind}"
-    return lines + _labelled("id", silenced, "muted", palette, width)
+    return lines + _with_label("id", silenced, "muted", palette, width)
 
 
 def _gain(advisory: Advisory) -> str:
@@ -131,7 +134,7 @@ def _gain(advisory: Advisory) -> str:
     return f"{whatif.gain(advisory)} of the time{faster}"
 
 
-def _labelled(
+def _with_label(
     label: str, words: str, hue: str, palette: Palette, width: int, *, bold: bool = False
 ) -> list[Text]:
     lines = []

@@ -23,8 +23,8 @@ Command = tuple[str, str, str]
 def matching(commands: Sequence[Command], typed: str) -> list[Command]:
     """Commands that have all of the words, or parts of words; those that begin so first."""
     words = typed.lower().split()
-    found = [one for one in commands if all(word in one[0].lower() for word in words)]
-    return sorted(found, key=lambda one: not one[0].lower().startswith(typed.lower()))
+    matches = [one for one in commands if all(word in one[0].lower() for word in words)]
+    return sorted(matches, key=lambda one: not one[0].lower().startswith(typed.lower()))
 
 
 class CommandList(Pane):

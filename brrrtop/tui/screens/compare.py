@@ -33,47 +33,55 @@ class BeforeAfter(Scrolled):
     topic = "before and after"
 
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
-        base, found, palette = snapshot.baseline, snapshot.comparison, self.palette
+        base, comparison, palette = snapshot.baseline, snapshot.comparison, self.palette
         if base is None:
             return [
-                line for part in compare_text.NO_BASELINE for line in _said(part, palette, width)
+                line
+                for part in compare_text.NO_BASELINE
+                for line in _wrapped_text(part, palette, width)
             ]
-        if found is None:
-            return _said(compare_text.waiting(base), palette, width)
-        return comparison_lines(found, base.label, palette, width)
+        if comparison is None:
+            return _wrapped_text(compare_text.waiting(base), palette, width)
+        return comparison_lines(comparison, base.label, palette, width)
 
 
-def comparison_lines(found: Comparison, label: str, palette: Palette, width: int) -> list[Text]:
+def comparison_lines(
+    comparison: Comparison, label: str, palette: Palette, width: int
+) -> list[Text]:
     """The sentence, both sides, what changed and was promised, then the tables."""
-    lines = _headline(found, palette, width)
-    lines += _sides(found, label, palette, width)
-    for kind in found.changes:
-        lines += _labelled("changed", kind, "text", palette, width)
-    for one in found.experiments:
-        lines += _labelled("tried", phrases.experiment(one), "text", palette, width)
-    for sentence in compare_text.promises(found):
-        lines += _labelled("promise", sentence, "text", palette, width)
+    lines = _headline(comparison, palette, width)
+    lines += _sides(comparison, label, palette, width)
+    for kind in comparison.changes:
+        lines += _with_label("changed", kind, "text", palette, width)
+    for one in comparison.experiments:
+        lines += _with_label("tried", phrases.experiment(one), "text", palette, width)
+    for sentence in compare_text.promises(comparison):
+        lines += _with_label("promise", sentence, "text", palette, width)
     lines.append(Text())
     if width < TWO_COLUMNS:
-        lines += [*_buckets(found, palette, width), Text(), *_kernels(found, palette, width)]
+        lines += [
+            *_buckets(comparison, palette, width),
+            Text(),
+            *_kernels(comparison, palette, width),
+        ]
         return stacked(lines, width)
     left = (width - GAP) // 2
-    kernels = _kernels(found, palette, width - GAP - left)
-    return stacked(lines + _beside(_buckets(found, palette, left), kernels, left), width)
+    kernels = _kernels(comparison, palette, width - GAP - left)
+    return stacked(lines + _beside(_buckets(comparison, palette, left), kernels, left), width)
 
 
-def _headline(found: Comparison, palette: Palette, width: int) -> list[Text]:
-    hue = {Outcome.FASTER: "good", Outcome.SLOWER: "alarm"}.get(found.outcome, "text")
+def _headline(comparison: Comparison, palette: Palette, width: int) -> list[Text]:
+    hue = {Outcome.FASTER: "good", Outcome.SLOWER: "alarm"}.get(comparison.outcome, "text")
     style = palette.style(hue, bold=True)
-    return [Text.styled(line, style) for line in wrapped(found.says, width)]
+    return [Text.styled(line, style) for line in wrapped(comparison.says, width)]
 
 
-def _sides(found: Comparison, label: str, palette: Palette, width: int) -> list[Text]:
+def _sides(comparison: Comparison, label: str, palette: Palette, width: int) -> list[Text]:
     lines = []
-    per = "a step" if found.per_step else ""
-    sides = (("before", found.before_ns, label), ("after", found.after_ns, "now"))
+    per = "a step" if comparison.per_step else ""
+    sides = (("before", comparison.before_ns, label), ("after", comparison.after_ns, "now"))
     for (name, time_ns, where), verdict, regime, steps in zip(
-        sides, found.verdicts, found.regimes, found.steps, strict=True
+        sides, comparison.verdicts, comparison.regimes, comparison.steps, strict=True
     ):
         pace = f"{units.duration(time_ns)} {per}" if per else ""
         hue = regime.value if regime.value in MARKS else "text"
@@ -90,26 +98,26 @@ def _sides(found: Comparison, label: str, palette: Palette, width: int) -> list[
     return lines
 
 
-def _buckets(found: Comparison, palette: Palette, width: int) -> list[Text]:
-    whole = Change("the whole", found.before_ns, found.after_ns)
+def _buckets(comparison: Comparison, palette: Palette, width: int) -> list[Text]:
+    whole = Change("the whole", comparison.before_ns, comparison.after_ns)
     row = partial(change_row, whole=whole, least=BUCKET, palette=palette, width=width)
-    lines = [change_titles(compare_text.unit(found), BUCKET, palette, width)]
+    lines = [change_titles(compare_text.unit(comparison), BUCKET, palette, width)]
     lines.append(row(whole))
-    for change in found.buckets:
+    for change in comparison.buckets:
         key = change.name.replace(": ", "_").replace(" ", "_")
         mark = letter(key) if key in MARKS else ""
         lines.append(row(change, mark, key if mark else "text"))
     return lines
 
 
-def _kernels(found: Comparison, palette: Palette, width: int) -> list[Text]:
-    whole = Change("", found.before_ns, found.after_ns)
+def _kernels(comparison: Comparison, palette: Palette, width: int) -> list[Text]:
+    whole = Change("", comparison.before_ns, comparison.after_ns)
     row = partial(change_row, whole=whole, least=KERNEL, palette=palette, width=width)
     lines = [change_titles("kernels by family", KERNEL, palette, width)]
-    families = found.families[: compare_text.FAMILIES_SHOWN]
+    families = comparison.families[: compare_text.FAMILIES_SHOWN]
     lines += [row(one) for one in families]
     lines += [Text(), change_titles("kernels that changed most", KERNEL, palette, width)]
-    return lines + [row(one) for one in found.kernels]
+    return lines + [row(one) for one in comparison.kernels]
 
 
 def name_cells(width: int, least: int) -> int:
@@ -179,7 +187,7 @@ def _beside(left: Sequence[Text], right: Sequence[Text], width: int) -> list[Tex
     return lines
 
 
-def _labelled(label: str, words: str, hue: str, palette: Palette, width: int) -> list[Text]:
+def _with_label(label: str, words: str, hue: str, palette: Palette, width: int) -> list[Text]:
     lines = []
     for i, part in enumerate(wrapped(words, max(10, width - 10))):
         line = Text(no_wrap=True).append(f"{label if not i else '':>8}  ", palette.style("muted"))
@@ -187,7 +195,7 @@ def _labelled(label: str, words: str, hue: str, palette: Palette, width: int) ->
     return lines
 
 
-def _said(sentence: str, palette: Palette, width: int) -> list[Text]:
+def _wrapped_text(sentence: str, palette: Palette, width: int) -> list[Text]:
     return [Text.styled(line, palette.style("text")) for line in wrapped(sentence, width)]
 
 

@@ -94,7 +94,7 @@ def _rates(kernel: KernelRow, snapshot: Snapshot, palette: Palette, width: int) 
     roofs = snapshot.estimate.roofs if snapshot.estimate else None
     lines = _fact("roof", _roof_words(kernel), palette, width)
     if kernel.flop_per_s is not None or kernel.bytes_per_s is not None:
-        lines += _achieved(kernel, roofs, palette, width)
+        lines += _roof_lines(kernel, roofs, palette, width)
     blocks = units.count(kernel.blocks_p50)
     device = snapshot.estimate.device if snapshot.estimate else None
     blocks += f" on {device.sm_count} SMs" if device and device.sm_count else ""
@@ -104,7 +104,7 @@ def _rates(kernel: KernelRow, snapshot: Snapshot, palette: Palette, width: int) 
     return lines
 
 
-def _achieved(kernel: KernelRow, roofs: Roofs | None, palette: Palette, width: int) -> list[Text]:
+def _roof_lines(kernel: KernelRow, roofs: Roofs | None, palette: Palette, width: int) -> list[Text]:
     """FLOPs, bytes and the ratio of the two, each beside its ceiling."""
     precision = kernel.precision or "precision not known"
     top = roof_of(kernel, roofs)

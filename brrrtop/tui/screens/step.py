@@ -93,7 +93,12 @@ class StepPane(Pane, can_focus=True):
                 *edits,
             ]
         below = [self._cursor_line(width), axis(view, picture.span.t0_ns, palette, width)]
-        below += [*self._legend(picture, width), *edits, Text(), *self._told(picture, width)]
+        below += [
+            *self._legend(picture, width),
+            *edits,
+            Text(),
+            *self._under_cursor(picture, width),
+        ]
         lines = [rule(title(picture), note, palette, width)]
         room = max(3, height - 1 - len(below))
         free = 0 if self._at_ns is not None else max(0, min(MOST_GAPS + 1, room - LEAST_LANES))
@@ -128,7 +133,7 @@ class StepPane(Pane, can_focus=True):
             pieces.append(sign.append(f" {words}", palette.style("text")))
         return flowed(pieces, width, 2)
 
-    def _told(self, picture: StepPicture, width: int) -> list[Text]:
+    def _under_cursor(self, picture: StepPicture, width: int) -> list[Text]:
         """What lies under the cursor, lane by lane; how to read on where there is none."""
         muted = self.palette.style("muted")
         if self._at_ns is None:
@@ -139,9 +144,9 @@ class StepPane(Pane, can_focus=True):
         lines = [Text.styled(head, muted)]
         reach_ns = self.view.duration_ns // (2 * self._room(width)) + 1
         for lane in picture.lanes:
-            told = self._bar_at(picture, lane, at_ns, reach_ns)
-            if told is not None:
-                lines.append(told)
+            bar = self._bar_at(picture, lane, at_ns, reach_ns)
+            if bar is not None:
+                lines.append(bar)
         return lines
 
     def _bar_at(self, picture: StepPicture, lane: Lane, at_ns: int, reach_ns: int) -> Text | None:

@@ -105,9 +105,9 @@ def table_lines(snapshot: Snapshot, at: int, palette: Palette, width: int) -> li
         lines.append(line)
     lines.append(Text())
     if not code:
-        lines += _labelled("line", rows[at].line, "text", palette, width)
+        lines += _with_label("line", rows[at].line, "text", palette, width)
     if at == 0 and snapshot.whatif_after:
-        lines += _labelled("then", _following(snapshot), "text", palette, width)
+        lines += _with_label("then", _following(snapshot), "text", palette, width)
     terms = f"{whatif_text.TERMS} {RANGE}{MIDDLE}{RANGE} is the range, on one scale for all."
     lines += [Text.styled(line, palette.style("muted")) for line in wrapped(terms, width)]
     return stacked(lines, width)
@@ -200,16 +200,16 @@ def edit_lines(
     says += whatif_text.span(row.saves_low, row.saves_high)
     if row.saves > 0:
         says += f"; {1 / (1 - row.saves):.2f}× as fast"
-    lines += _labelled("saves", says, hue_of(row), palette, width)
+    lines += _with_label("saves", says, hue_of(row), palette, width)
     if row.advisory is not None:
-        lines += _labelled("advice", f"{row.advisory}; a shows it", "text", palette, width)
+        lines += _with_label("advice", f"{row.advisory}; a shows it", "text", palette, width)
     elif row.saves < whatif_text.WORTH_A_LINE:
-        lines += _labelled("advice", "none: it is not worth trying now", "muted", palette, width)
+        lines += _with_label("advice", "none: it is not worth trying now", "muted", palette, width)
     for place, pair in enumerate(after):
         says = f"{whatif_text.last(pair)}: {whatif_text.more(pair, row)}, "
         says += f"{units.duration(pair.step_ns)} a step with both"
         says += f" (saves {whatif_text.span(pair.saves_low, pair.saves_high)})"
-        lines += _labelled("" if place else "then", says, "text", palette, width)
+        lines += _with_label("" if place else "then", says, "text", palette, width)
     terms = wrapped(whatif_text.TERMS, width)
     return stacked(
         [*lines, Text(), *(Text.styled(t, palette.style("muted")) for t in terms)], width
@@ -245,7 +245,7 @@ def _parts(row: WhatIf, palette: Palette, width: int) -> list[Text]:
     return lines
 
 
-def _labelled(label: str, words: str, hue: str, palette: Palette, width: int) -> list[Text]:
+def _with_label(label: str, words: str, hue: str, palette: Palette, width: int) -> list[Text]:
     lines = []
     for i, part in enumerate(wrapped(words, max(10, width - 8))):
         line = Text(no_wrap=True).append(f"{label if not i else '':>6}  ", palette.style("muted"))

@@ -215,21 +215,21 @@ def evidence_pairs(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
             continue
         label, shown = key, str(value)
         if value is None:
-            label, shown = _measured(key, 0.0)[0], units.UNMEASURED
+            label, shown = _measured_line(key, 0.0)[0], units.UNMEASURED
         elif isinstance(value, bool):
             shown = "yes" if value else "no"
         elif isinstance(value, int | float):
-            label, shown = _measured(key, value)
+            label, shown = _measured_line(key, value)
         elif isinstance(value, list | tuple):
             shown = " → ".join(short_name(str(entry)) for entry in value)
         pairs.append((label.replace("_", " "), shown))
     return pairs
 
 
-def _measured(key: str, value: float) -> tuple[str, str]:
+def _measured_line(key: str, value: float) -> tuple[str, str]:
     for per in ("_a_step", "_an_update"):
         if key.endswith(per):
-            label, shown = _measured(key.removesuffix(per), value)
+            label, shown = _measured_line(key.removesuffix(per), value)
             return label + per, shown
     for suffix, form in (
         ("_ns", units.duration),

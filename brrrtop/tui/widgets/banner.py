@@ -34,13 +34,13 @@ class Banner(Pane):
 def headline(estimate: Estimate, palette: Palette, width: int) -> Text:
     """The verdict, and how sure it is: the figure alone where the words would touch its reason,
     and what comes with it where there is room."""
-    said, sure = verdict(estimate, palette), confidence(estimate, palette, width)
+    text, sure = verdict(estimate, palette), confidence(estimate, palette, width)
     also = phrases.besides(estimate)
-    if said.cell_len + len(also) + sure.cell_len + 2 <= width:
-        said.append(also, palette.style("text"))
-    if said.cell_len + sure.cell_len + 2 > width:
+    if text.cell_len + len(also) + sure.cell_len + 2 <= width:
+        text.append(also, palette.style("text"))
+    if text.cell_len + sure.cell_len + 2 > width:
         sure = confidence(estimate, palette, 0)
-    return sided(said, sure, width)
+    return sided(text, sure, width)
 
 
 def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:

@@ -45,8 +45,8 @@ class Pace(Pane):
         if estimate.host_cause_known is not None:
             pieces.append(_pair("idle explained", units.share(estimate.host_cause_known), palette))
         if estimate.steps.step_ns is not None:
-            found = f"steps {_provenance(estimate.steps)}"
-            pieces.append(Text.styled(found, palette.style("muted")))
+            label = f"steps {_provenance(estimate.steps)}"
+            pieces.append(Text.styled(label, palette.style("muted")))
         return stacked(rows(pieces, width, height, "  "), width)
 
 
@@ -91,14 +91,14 @@ def launch_pieces(estimate: Estimate, palette: Palette) -> list[Text]:
     late = _pair("late", f"{units.share(launch.share_under_10us)} of launches", palette)
     if launch.rho is None:
         return [lead, late]
-    words, hue = said = host_word(launch.lead_p50_ns, launch.rho, _waited(estimate))
+    words, hue = word = host_word(launch.lead_p50_ns, launch.rho, _wait_share(estimate))
     host = Text.styled(words, palette.style(hue, bold=True))
-    ahead = "" if said in (AHEAD, AHEAD_BETWEEN) else "ahead "
+    ahead = "" if word in (AHEAD, AHEAD_BETWEEN) else "ahead "
     host.append(f" ({ahead}{units.share(launch.rho)} by time)", palette.style("muted"))
     return [host, lead, late]
 
 
-def _waited(estimate: Estimate) -> float:
+def _wait_share(estimate: Estimate) -> float:
     """Share of the wall time in which the GPU waited for the host."""
     account = estimate.account
     late_ns = sum(ns for cause, ns in account.idle_ns.items() if cause in WAITS)

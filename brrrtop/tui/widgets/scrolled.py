@@ -49,7 +49,7 @@ class Scrolled(Pane, can_focus=True):
             self._go = True
             self.redraw()
 
-    def _found(self, lines: list[Text], room: int) -> list[Text]:
+    def _marked(self, lines: list[Text], room: int) -> list[Text]:
         """The lines with what is searched for marked."""
         if not self.wanted:
             self._hits = []
@@ -76,7 +76,7 @@ class Scrolled(Pane, can_focus=True):
         lines = self.content(snapshot, width - 2)
         room = max(1, height - 1)
         self._top = max(0, min(self._top, len(lines) - room))
-        lines = self._found(lines, room)
+        lines = self._marked(lines, room)
         shown = lines[self._top : self._top + room]
         note = ""
         if len(lines) > room:

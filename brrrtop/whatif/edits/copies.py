@@ -21,7 +21,7 @@ def pinned_copies(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     faster = step.kernels.size_bytes / guess.pinned_bytes_per_s * 1e9
     faster = np.where(np.isfinite(faster), np.minimum(faster, step.device_ns), step.device_ns)
     edited = replace(step, waits=step.waits & ~copies)
-    return _hidden(edited, copies, np.where(copies, faster, 0.0).sum(), 1.0)
+    return _hide(edited, copies, np.where(copies, faster, 0.0).sum(), 1.0)
 
 
 def overlap_communication(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
@@ -30,10 +30,10 @@ def overlap_communication(step: Step, roofs: Roofs, guess: Assumptions) -> Step 
     alone = step.device_ns[collectives].sum()
     if alone <= 0:
         return None
-    return _hidden(step, collectives, alone, guess.hidden_communication)
+    return _hide(step, collectives, alone, guess.hidden_communication)
 
 
-def _hidden(step: Step, rows: Bool, needs_ns: float, part: float) -> Step:
+def _hide(step: Step, rows: Bool, needs_ns: float, part: float) -> Step:
     """The step with these nodes beside all others: what does not fit is left on them."""
     beside = step.device_ns[~rows & step.launches].sum()
     left = max(needs_ns - part * beside, (1 - part) * needs_ns, 0.0)

@@ -31,7 +31,7 @@ def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
         return None
     fixed = (region & step.kernels.keeps_layout).any()
     laid = None if fixed else channels_last(step, roofs, guess)
-    return _launched(step, _fused(laid or step, roofs, guess), guess)
+    return _launch_times(step, _fuse(laid or step, roofs, guess), guess)
 
 
 def model_nodes(step: Step) -> Bool:
@@ -55,7 +55,7 @@ def is_captured(step: Step) -> bool:
     return bool(2 * (region & step.kernels.captured).sum() > region.sum())
 
 
-def _fused(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
+def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     """The step with each run of fusable kernels as one, at the roof that a compiler reaches."""
     kernels = step.kernels
     fusable = model_nodes(step) & kernels.is_role(*_FUSABLE) & ~kernels.sorting
@@ -151,7 +151,7 @@ def moved_bytes(step: Step, roofs: Roofs) -> F8:
     return np.where(known, step.kernels.size_bytes, usual)
 
 
-def _launched(eager: Step, step: Step, guess: Assumptions) -> Step:
+def _launch_times(eager: Step, step: Step, guess: Assumptions) -> Step:
     """Forward and backward launched by generated code, one entry each.
 
     A generated call costs the host about as much as an eager one of the same model, with guards and

@@ -57,11 +57,11 @@ class Compiling(Probe):
         metrics = {str(one.compile_id): one for one in read()[-64:]} if read is not None else {}
         for _ in range(len(self._done)):
             compile_ = self._done.popleft()
-            found = metrics.get(compile_[4])
-            if found is None and now_ns - compile_[1] < _METRICS_WAIT_NS:
+            compilation = metrics.get(compile_[4])
+            if compilation is None and now_ns - compile_[1] < _METRICS_WAIT_NS:
                 self._done.append(compile_)
             else:
-                self._send(compile_, found)
+                self._send(compile_, compilation)
         for start_ns, _, _, trigger, compile_id in list(self._open.values()):
             if now_ns - start_ns > 1_000_000_000 and start_ns != self._told_ns:
                 self._told_ns = start_ns
@@ -77,11 +77,11 @@ class Compiling(Probe):
             return []
         return [(handler.start_callbacks, self._started), (handler.end_callbacks, self._ended)]
 
-    def _start(self, *told: Any) -> None:
+    def _start(self, *arguments: Any) -> None:
         """Before torch 2.7 the callbacks are called with nothing."""
         trigger, compile_id = "DYNAMO", ""
-        if told:
-            trigger, compile_id = told[0].callback_trigger.name, str(told[0].compile_id)
+        if arguments:
+            trigger, compile_id = arguments[0].callback_trigger.name, str(arguments[0].compile_id)
         thread = this_thread()
         self._open[thread] = (time_ns(), 0, thread, trigger, compile_id)
 
@@ -90,10 +90,10 @@ class Compiling(Probe):
         if opened is not None:
             self._done.append((opened[0], time_ns(), *opened[2:]))
 
-    def _send(self, compile_: Compile, found: Any | None) -> None:
+    def _send(self, compile_: Compile, compilation: Any | None) -> None:
         start_ns, end_ns, thread, trigger, compile_id = compile_
-        name = f"{trigger} {compile_id} {getattr(found, 'co_name', None) or ''}".strip()
-        reason = getattr(found, "recompile_reason", None)
+        name = f"{trigger} {compile_id} {getattr(compilation, 'co_name', None) or ''}".strip()
+        reason = getattr(compilation, "recompile_reason", None)
         if reason:
             name += f" | {' '.join(reason.split())[:240]}"
         # 2 of `7/2` or `7/2_1`: how often that frame had been compiled before.

@@ -23,12 +23,12 @@ class Graphs(Probe):
         owner = imported("torch.cuda.graphs", "CUDAGraph")
         if owner is not None:
             self.patch(owner, "capture_begin", before=self._capturing)
-            self.patch(owner, "capture_end", after=self._captured)
+            self.patch(owner, "capture_end", after=self._on_capture)
 
     def clear(self) -> None:
         self._looked = False
         if self._captures:
-            self._captured((), 0)
+            self._on_capture((), 0)
 
     def wake(self, now_ns: int) -> None:
         cuda = imported("torch.cuda")
@@ -45,6 +45,6 @@ class Graphs(Probe):
         self.native.capture(1)
         self.native.graphs(1)
 
-    def _captured(self, _: Any, __: int) -> None:
+    def _on_capture(self, _: Any, __: int) -> None:
         self._captures = False
         self.native.capture(0)

@@ -10,7 +10,7 @@ from ..library import EVALUATION, INPUT, Native, this_thread
 from .probe import Probe, imported
 from .steps import Steps
 
-_TOLD = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
+_OPTIONS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
 
 
 class Loader(Probe):
@@ -36,19 +36,19 @@ class Loader(Probe):
             return
         self._grad_enabled = imported("torch", "is_grad_enabled") or self._grad_enabled
         for owner in (base, *base.__subclasses__()):
-            self.patch(owner, "__next__", after=self._waited)
+            self.patch(owner, "__next__", after=self._on_wait)
 
     def clear(self) -> None:
         self._names.clear()
         self._evaluating_ns = 0
 
-    def _waited(self, args: Any, start_ns: int) -> None:
+    def _on_wait(self, args: Any, start_ns: int) -> None:
         end_ns = time_ns()
         loader = args[0]
         name_id = self._names.get(id(loader))
         # An address is used again by the next epoch's iterator, which starts counting anew.
         if name_id is None or loader._num_yielded <= 1:
-            name_id = self._met(loader)
+            name_id = self._on_loader(loader)
         queue = getattr(loader, "_data_queue", None)
         ready = -1 if queue is None else queue.qsize()
         native = self.native
@@ -58,10 +58,10 @@ class Loader(Probe):
             native.mark(EVALUATION, self._evaluating_ns, start_ns, 0, name_id, thread)
         self._evaluating_ns = 0 if self._grad_enabled() else start_ns
 
-    def _met(self, loader: Any) -> int:
+    def _on_loader(self, loader: Any) -> int:
         if len(self._names) >= 64:
             self._names.clear()
-        told = [f"{key}={getattr(loader, '_' + key, None)}" for key in _TOLD]
-        told.append(f"dataset={type(getattr(loader, '_dataset', None)).__name__}")
-        self._names[id(loader)] = found = self.native.name(f"DataLoader({', '.join(told)})")
-        return found
+        options = [f"{key}={getattr(loader, '_' + key, None)}" for key in _OPTIONS]
+        options.append(f"dataset={type(getattr(loader, '_dataset', None)).__name__}")
+        self._names[id(loader)] = name_id = self.native.name(f"DataLoader({', '.join(options)})")
+        return name_id

@@ -40,10 +40,10 @@ class Allocator(Probe):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._asked_ns = 0
-        self._told: dict[int, dict[str, Any]] = {}
+        self._reported: dict[int, dict[str, Any]] = {}
 
     def clear(self) -> None:
-        self._told.clear()
+        self._reported.clear()
 
     def wake(self, now_ns: int) -> None:
         """Once a second, mark new retries and send the totals of all devices if any has changed."""
@@ -51,10 +51,10 @@ class Allocator(Probe):
         if read is None or now_ns - self._asked_ns < 1_000_000_000:
             return
         self._asked_ns = now_ns
-        before, self._told = self._told, {d: totals(d, read(d)) for d in devices_in_use()}
-        if self._told != before:
-            self.native.frame(STATUS, {"allocator": list(self._told.values())})
-        for device, now in self._told.items():
+        before, self._reported = self._reported, {d: totals(d, read(d)) for d in devices_in_use()}
+        if self._reported != before:
+            self.native.frame(STATUS, {"allocator": list(self._reported.values())})
+        for device, now in self._reported.items():
             retries = now["alloc_retry_count"] - before.get(device, now)["alloc_retry_count"]
             if retries > 0:
                 name_id = self.native.name(f"allocator retry on device {device}")
@@ -73,9 +73,11 @@ def devices_in_use() -> list[int]:
 
 def totals(device: int, stats: dict[str, Any]) -> dict[str, Any]:
     """The few of the allocator's statistics that matter here."""
-    found = {"device": device, "alloc_retry_count": stats.get("num_alloc_retries", 0)}
-    found["oom_count"] = stats.get("num_ooms", 0)
+    counts = {"device": device, "alloc_retry_count": stats.get("num_alloc_retries", 0)}
+    counts["oom_count"] = stats.get("num_ooms", 0)
     for what in ("reserved", "allocated"):
         pool = stats.get(f"{what}_bytes", {}).get("all", {})
-        found.update({f"{what}_bytes": pool.get("current"), f"{what}_peak_bytes": pool.get("peak")})
-    return found
+        counts.update(
+            {f"{what}_bytes": pool.get("current"), f"{what}_peak_bytes": pool.get("peak")}
+        )
+    return counts

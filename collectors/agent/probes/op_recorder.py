@@ -32,8 +32,8 @@ class Clock:
         """Raises ValueError where the ranges are not there, or the clocks ran apart."""
         if len(theirs_ns) != len(begun) + len(ended) or not begun or not ended:
             raise ValueError("torch's clock cannot be mapped to the trace's")
-        self._at, self._offset = _met(theirs_ns[: len(begun)], begun)
-        later, offset = _met(theirs_ns[len(begun) :], ended)
+        self._at, self._offset = _meet(theirs_ns[: len(begun)], begun)
+        later, offset = _meet(theirs_ns[len(begun) :], ended)
         if abs(offset - self._offset) > _APART_NS or later <= self._at:
             raise ValueError("a clock was set while the step was recorded")
         self._slope = (offset - self._offset) / (later - self._at)
@@ -42,7 +42,7 @@ class Clock:
         return self._offset + int(theirs_ns + self._slope * (theirs_ns - self._at))
 
 
-def _met(theirs_ns: list[float], ours: Instants) -> tuple[float, int]:
+def _meet(theirs_ns: list[float], ours: Instants) -> tuple[float, int]:
     """Of the narrowest pair: their time, and what to add to it."""
     _, at, middle = min(
         (after - before, their, (before + after) // 2)
@@ -84,7 +84,7 @@ class OpRecording:
             ValueError: The clocks cannot be mapped, or the library took no more.
         """
         when, stepping = self._origin()
-        for name, shapes, start, end, number in self._closed(when):
+        for name, shapes, start, end, number in self._close(when):
             key = (name, str(shapes))
             op_id = self._signatures.get(key)
             if op_id is None:
@@ -122,7 +122,7 @@ class OpRecording:
         clock = Clock(met, self._begun, self._ended)
         return (lambda event: clock.real_ns(theirs_ns(event))), start.thread_id()
 
-    def _closed(
+    def _close(
         self, when: Callable[[Any], int]
     ) -> Iterator[tuple[str, list[list[int]], int, int, int]]:
         """Name, shapes, start, end and thread of each op that ended."""
@@ -141,9 +141,9 @@ class OpRecording:
                     if is_op(name):
                         opened[event.handle()] = (name, event.shapes(), when(event))
                 elif kind == "pop":
-                    held = opened.pop(event.handle(), None)
-                    if held is not None:
-                        yield (*held, max(when(event), held[2]), event.thread_id())
+                    begun = opened.pop(event.handle(), None)
+                    if begun is not None:
+                        yield (*begun, max(when(event), begun[2]), event.thread_id())
 
 
 def is_op(name: str) -> bool:

@@ -117,10 +117,12 @@ class Shapes(Probe):
 
     def place(self) -> None:
         for module, owner in _OTHERS:
-            found = imported(module, owner)
-            if found is not None:
+            profiler = imported(module, owner)
+            if profiler is not None:
                 self.patch(
-                    found, "__enter__", before=lambda _: self._give_way("another profiler begins")
+                    profiler,
+                    "__enter__",
+                    before=lambda _: self._give_way("another profiler begins"),
                 )
 
     def clear(self) -> None:
@@ -177,7 +179,7 @@ class Shapes(Probe):
         """From any thread; the recorder itself goes off on the thread that has it."""
         self._steps.beat = None
         self._unwanted = why
-        if self._claimed():
+        if self._claim():
             self._say(why)
         elif self._thread == get_ident():
             self._drop()
@@ -188,7 +190,7 @@ class Shapes(Probe):
                 self._pending.queue()
                 sleep(_REST_S)
 
-    def _claimed(self) -> bool:
+    def _claim(self) -> bool:
         """True for the one caller that takes the order."""
         try:
             self._order.pop()
@@ -202,7 +204,7 @@ class Shapes(Probe):
         if self._thread == get_ident():
             self._steps.beat = None
             self._taken = self._end()
-        elif not self._thread and self._claimed():
+        elif not self._thread and self._claim():
             self._begin()
 
     def _begin(self) -> None:
@@ -270,18 +272,18 @@ class _Recorder:
 
     def instants(self) -> Instants:
         """Begins some ranges, and says when."""
-        found = []
+        instants = []
         for _ in range(_INSTANTS):
             clock = self._settings._RecordFunctionFast(CLOCK)
             before_ns = time_ns()
             clock.__enter__()
-            found.append((before_ns, time_ns()))
+            instants.append((before_ns, time_ns()))
             clock.__exit__(None, None, None)
-        return found
+        return instants
 
     def disable(self) -> list[list[Any]]:
-        found: list[list[Any]] = self._module._disable_profiler_legacy()
-        return found
+        records: list[list[Any]] = self._module._disable_profiler_legacy()
+        return records
 
 
 def _recorder() -> _Recorder | None:

@@ -102,11 +102,11 @@ def imported(module: str, path: str = "") -> Any:
     `None` where there is no such thing. Looks into dictionaries only: `getattr` on a module may
     import (torch and wandb load lazily).
     """
-    found: Any = sys.modules.get(module)
-    if found is None or getattr(getattr(found, "__spec__", None), "_initializing", False):
+    value: Any = sys.modules.get(module)
+    if value is None or getattr(getattr(value, "__spec__", None), "_initializing", False):
         return None
     for attribute in filter(None, path.split(".")):
-        found = vars(found).get(attribute)
-        if found is None:
+        value = vars(value).get(attribute)
+        if value is None:
             return None
-    return found
+    return value

@@ -87,8 +87,8 @@ class Stacks(Probe):
     def _name(self, leaf: FrameType) -> int:
         user = self._users(leaf)
         key = (user.f_code, user.f_lineno or 0, leaf.f_code, leaf.f_lineno or 0)
-        found = self._names.get(key)
-        if found is None:
+        name_id = self._names.get(key)
+        if name_id is None:
             name = place(user.f_code, key[1])
             if leaf is not user:
                 name += " > " + place(leaf.f_code, key[3])
@@ -97,8 +97,8 @@ class Stacks(Probe):
                 name += " | " + source[:120]
             if len(self._names) >= 1024:
                 self._names.clear()
-            found = self._names[key] = self.native.name(name)
-        return found
+            name_id = self._names[key] = self.native.name(name)
+        return name_id
 
     def _users(self, leaf: FrameType) -> FrameType:
         """The innermost frame of the user's own code; the innermost of all where there is none."""
@@ -112,12 +112,12 @@ class Stacks(Probe):
 
 def library_dirs() -> tuple[str, ...]:
     """Beginnings of file names that are not the user's own code."""
-    found = {os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(__file__))}
-    found.update(e for e in sys.path if "site-packages" in e or "dist-packages" in e)
+    folders = {os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(__file__))}
+    folders.update(e for e in sys.path if "site-packages" in e or "dist-packages" in e)
     torch_file = imported("torch", "__file__")
     if torch_file is not None:
-        found.add(os.path.dirname(torch_file))
-    return ("<frozen", "<string>", *(found_dir.rstrip(os.sep) + os.sep for found_dir in found))
+        folders.add(os.path.dirname(torch_file))
+    return ("<frozen", "<string>", *(found_dir.rstrip(os.sep) + os.sep for found_dir in folders))
 
 
 def ran_so_far_ns(ident: int) -> int:

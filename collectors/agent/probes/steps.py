@@ -20,7 +20,7 @@ _MARKED_OPTIMIZERS = 8
 """With more (an optimizer per parameter), marking each would cost more than it tells."""
 _TRIES = 400
 """Half a millisecond each. Where the steps leave no gap, the next round tries again."""
-_TOLD = ("foreach", "fused", "capturable")
+_OPTIONS = ("foreach", "fused", "capturable")
 
 
 class Rhythm:
@@ -68,7 +68,7 @@ class Steps(Probe):
         for module in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
             scaler = imported(module, "GradScaler")
             if scaler is not None:
-                self.patch(scaler, "_maybe_opt_step", after=self._scaled)
+                self.patch(scaler, "_maybe_opt_step", after=self._on_scaler)
 
     def clear(self) -> None:
         self._inert = True  # what cannot be removed now does nothing from here on
@@ -122,7 +122,7 @@ class Steps(Probe):
         if self._inert:
             return
         now_ns = time_ns()
-        rhythm = self._rhythms.get(id(optimizer)) or self._met(optimizer)
+        rhythm = self._rhythms.get(id(optimizer)) or self._rhythm_of(optimizer)
         rhythm.stamps.append(now_ns)
         self.last_ns = now_ns
         native = self.native
@@ -135,18 +135,18 @@ class Steps(Probe):
             name_id = native.name(rhythm.label)
             native.mark(OPTIMIZER, now_ns, now_ns, 0, name_id, this_thread())
 
-    def _met(self, optimizer: Any) -> Rhythm:
+    def _rhythm_of(self, optimizer: Any) -> Rhythm:
         if len(self._rhythms) >= 1024:
             self._rhythms.clear()
         defaults = getattr(optimizer, "defaults", {})
-        told = ", ".join(f"{key}={defaults[key]}" for key in _TOLD if key in defaults)
-        label = f"{type(optimizer).__name__}({told})"
+        options = ", ".join(f"{key}={defaults[key]}" for key in _OPTIONS if key in defaults)
+        label = f"{type(optimizer).__name__}({options})"
         self._rhythms[id(optimizer)] = rhythm = Rhythm(label)
         self.thread_ident = get_ident()
         self._primary = self._primary or rhythm
         return rhythm
 
-    def _scaled(self, args: Any, start_ns: int) -> None:
+    def _on_scaler(self, args: Any, start_ns: int) -> None:
         """A step that the scaler left out because of infinite gradients is a step all the same."""
         rhythm = self._rhythms.get(id(args[1]))
         if rhythm is not None and rhythm.stamps and rhythm.stamps[-1] < start_ns:

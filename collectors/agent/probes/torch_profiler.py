@@ -36,9 +36,9 @@ class Neighbour(Probe):
         owner = imported("torch.autograd.profiler", "profile")
         if owner is None or self._patches:
             return
-        self.patch(owner, "_prepare_trace", before=self._entered)
-        self.patch(owner, "_start_trace", before=self._entered)
-        self.patch(owner, "__exit__", after=self._left)
+        self.patch(owner, "_prepare_trace", before=self._on_enter)
+        self.patch(owner, "_start_trace", before=self._on_enter)
+        self.patch(owner, "__exit__", after=self._on_leave)
         # What ended while we were not looking, and what was running before we came.
         self._drop(lambda profile: profile is None or profile.kineto_results is not None)
         self._found_running = bool(imported(*_RECORDING)) and not self._open
@@ -49,13 +49,13 @@ class Neighbour(Probe):
         self._drop(lambda profile: profile is None)
         self._settle()
 
-    def _entered(self, args: Any) -> None:
+    def _on_enter(self, args: Any) -> None:
         if self.arriving is not None:
             self.arriving()
         self._open[id(args[0])] = weakref.ref(args[0])
         self._settle()
 
-    def _left(self, args: Any, _: int) -> None:
+    def _on_leave(self, args: Any, _: int) -> None:
         self._open.pop(id(args[0]), None)
         self._settle()
 

@@ -111,7 +111,7 @@ def frame(state: State, gadgets: dict[str, int]) -> Frame:
     return Frame(base, base, base, slot, gadgets["restore"], bytes(content))
 
 
-def _aimed(state: State, frame: Frame, pc: int, arguments: tuple[int, ...] = ()) -> list[int]:
+def _aim(state: State, frame: Frame, pc: int, arguments: tuple[int, ...] = ()) -> list[int]:
     regs = [*arguments, *state.general[len(arguments) :]]
     regs[_SP], regs[_PC], regs[_LINK] = frame.restore_sp, pc, frame.restore
     return regs
@@ -121,7 +121,7 @@ def aim_call(
     state: State, frame: Frame, address: int, arguments: tuple[int, ...]
 ) -> tuple[int, ...]:
     """Registers that call the C function at `address`."""
-    return tuple(_aimed(state, frame, address, arguments))
+    return tuple(_aim(state, frame, address, arguments))
 
 
 def aim_syscall(
@@ -133,14 +133,14 @@ def aim_syscall(
     at_door: bool = False,
 ) -> tuple[int, ...]:
     """Registers that make one system call; `at_door`: the thread is just entering another one."""
-    regs = _aimed(state, frame, gadget + (_SYSCALL_BYTES if at_door else 0), arguments)
+    regs = _aim(state, frame, gadget + (_SYSCALL_BYTES if at_door else 0), arguments)
     regs[_NUMBER] = number
     return tuple(regs)
 
 
 def aim_return(state: State, frame: Frame, restore: int) -> tuple[int, ...]:
     """Registers with which the thread, left alone, takes the way back."""
-    return tuple(_aimed(state, frame, restore))
+    return tuple(_aim(state, frame, restore))
 
 
 def returns_alone(state: State) -> bool:

@@ -67,13 +67,13 @@ def parked(
     calls += reads
     before = {tid: place(pid, tid) for tid in thread_ids(pid)}
     time.sleep(_APART_S)
-    found = []
+    threads = []
     for tid, first in before.items():
         number = first.split(" ", 1)[0]
         if not number.isdigit() or int(number) not in calls or place(pid, tid) != first:
             continue
         if int(number) not in reads or _reads_on(pid, int(first.split()[1], 16)):
-            found.append((tid == pid, _driver_owned(pid, tid), calls.index(int(number)), tid))
-    ordered = [entry[-1] for entry in sorted(found)]
+            threads.append((tid == pid, _driver_owned(pid, tid), calls.index(int(number)), tid))
+    ordered = [entry[-1] for entry in sorted(threads)]
     main = [tid for tid in ordered if tid == pid]
     return [tid for tid in ordered if tid != pid][:at_most] + main

@@ -39,8 +39,8 @@ _NO_INTERPRETER = "Python does not run in it: it has not started yet, or it is e
 def _page(job: dict[str, Any], arch: ModuleType, start: int) -> bytes:
     """What lies at `start` in the trainer: the starter, the thread's code, and what they name."""
     loads = job["do"] == "library"
-    told = _NOT_LOADED if loads else _REFUSED
-    words = [w.encode() + b"\0" for w in (job["refusal"], _NO_THREAD, told, job["text"])]
+    sentence = _NOT_LOADED if loads else _REFUSED
+    words = [w.encode() + b"\0" for w in (job["refusal"], _NO_THREAD, sentence, job["text"])]
     at = start + _CODE_BYTES
     refusal, no_thread, refused, text = (at + sum(map(len, words[:k])) for k in range(4))
     functions, thread = job["functions"], start + _STARTER_BYTES
@@ -123,7 +123,7 @@ def _rehearse(job: dict[str, Any], arch: ModuleType) -> None:
         os.waitpid(child, 0)
 
 
-def _changed(job: dict[str, Any]) -> str:
+def _change(job: dict[str, Any]) -> str:
     """Why the addresses cannot be trusted: the mapped file is not the one that was searched."""
     for address, code in job["expected"]:
         there = calls.read_memory(job["pid"], address, len(code) // 2)
@@ -134,7 +134,7 @@ def _changed(job: dict[str, Any]) -> str:
 
 def _enter(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        changed = _changed(job)
+        changed = _change(job)
     except OSError as fault:
         return {"ok": False, "tries": [{"says": str(fault), "errno": fault.errno or 0}]}
     if changed:

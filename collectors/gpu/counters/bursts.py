@@ -37,7 +37,7 @@ class Bursts:
         self._until_ns = 0
         self._spans: list[tuple[int, int, int]] = []
         """Traced and not sent yet: start, end, when heard of."""
-        self._held: deque[Rows] = deque()
+        self._buffered: deque[Rows] = deque()
         self._sent_ns: dict[int, int] = {}
         """End of the last sample that was sent, by device, on the GPU's clock."""
         self._allowed = float(DENSE_MOST)
@@ -68,16 +68,16 @@ class Bursts:
     def keep(self, rows: Rows) -> None:
         """Takes in samples in order of time. Between two there may be a gap, of which nothing is known."""
         self._allowed -= len(rows)
-        self._held.append(rows)
-        while sum(map(len, self._held)) > KEPT_SAMPLES:
-            self._held.popleft()
+        self._buffered.append(rows)
+        while sum(map(len, self._buffered)) > KEPT_SAMPLES:
+            self._buffered.popleft()
 
     def due(self, now_ns: int) -> list[Rows]:
         """Samples to send: of traced spans, each once, one array a device."""
-        if not self._spans or not self._held:
+        if not self._spans or not self._buffered:
             self._spans = [s for s in self._spans if now_ns - s[2] < PATIENCE_NS]
             return []
-        rows = np.concatenate(self._held)
+        rows = np.concatenate(self._buffered)
         starts, ends = on_host_clock(rows)
         newest = int(ends.max())
         ready = [s for s in self._spans if s[1] + MARGIN_NS < newest or now_ns - s[2] > PATIENCE_NS]
@@ -87,11 +87,11 @@ class Bursts:
         near = np.zeros(len(rows), np.bool_)
         for low, high, _ in ready:
             near |= (ends > low - MARGIN_NS) & (starts < high + MARGIN_NS)
-        found = []
+        due_rows = []
         for device in np.unique(rows["device"][near]).tolist():
             mine = near & (rows["device"] == device)
             mine &= rows["end_ns"] > self._sent_ns.get(device, -FOREVER)
             if mine.any():
-                found.append(rows[mine])
+                due_rows.append(rows[mine])
                 self._sent_ns[device] = int(rows["end_ns"][mine].max())
-        return found
+        return due_rows

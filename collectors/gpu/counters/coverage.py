@@ -17,7 +17,7 @@ class Coverage:
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
-        self._told: float | None = None
+        self._last_share: float | None = None
 
     def add(self, now_s: float, covered_ns: int) -> None:
         """What all samples that were read until now cover together, of one device."""
@@ -38,13 +38,13 @@ class Coverage:
     def is_news(self) -> bool:
         """Whether `told` would say something else than it did."""
         share = self.share
-        told = 1.0 if self._told is None else self._told
-        return share is not None and abs(share - told) >= STEP
+        last_share = 1.0 if self._last_share is None else self._last_share
+        return share is not None and abs(share - last_share) >= STEP
 
-    def told(self) -> float | None:
+    def reported_share(self) -> float | None:
         """The share to tell in tenths, at least one; None: nothing is missing, or too early to say."""
         share = self.share
         if share is None:
             return None
-        self._told = share
+        self._last_share = share
         return None if share >= WHOLE else max(0.1, round(share, 1))

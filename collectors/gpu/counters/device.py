@@ -182,8 +182,8 @@ class DeviceCounters:
         again = (rows["end_ns"] <= self._newest_ns) & (
             rows["end_ns"] > self._newest_ns - _RECENT_NS
         )
-        found: npt.NDArray[np.bool_] = sane & ~again
-        return found
+        whole: npt.NDArray[np.bool_] = sane & ~again
+        return whole
 
     def _restart(self) -> None:
         try:

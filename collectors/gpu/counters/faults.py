@@ -40,7 +40,7 @@ _KNOWN: tuple[tuple[str, str], ...] = (
 )
 
 
-def said(fault: BaseException) -> str:
+def sentence(fault: BaseException) -> str:
     """One sentence for whatever stopped the counters."""
     if isinstance(fault, ImportError):
         return "hardware counters need the package cupti-python: `pip install cupti-python`"
@@ -49,10 +49,10 @@ def said(fault: BaseException) -> str:
     text = str(fault)
     for part, sentence in _KNOWN:
         if part in text:
-            return sentence + (_loaded() if part == "INVALID_PARAMETER" else "")
+            return sentence + (_loaded_libraries() if part == "INVALID_PARAMETER" else "")
     return f"hardware counters stopped: {type(fault).__name__}: {text}"
 
 
-def _loaded() -> str:
-    found = loaded_cupti()
-    return f" (loaded is {', '.join(found)})" if found else ""
+def _loaded_libraries() -> str:
+    libraries = loaded_cupti()
+    return f" (loaded is {', '.join(libraries)})" if libraries else ""

@@ -62,11 +62,11 @@ def candidates(search: Sequence[str] | None = None) -> list[Path]:
     nobody says how old they are, and last those known to be too old; among equals by `search`.
     """
     folders = [Path(folder or ".") for folder in (sys.path if search is None else search)]
-    binding = _installed(BINDING, search)
+    binding = _installed_packages(BINDING, search)
     wanted = _version(binding[0].version)[:2] if binding else ()
     home = next((f for f in folders if (f / "cupti" / "__init__.py").is_file()), None)
-    told = [(_version(d.version), _files(d)) for d in _installed(LIBRARY, search)]
-    versions = {file: version for version, files in reversed(told) for file in files}
+    installed = [(_version(d.version), _files(d)) for d in _installed_packages(LIBRARY, search)]
+    versions = {file: version for version, files in reversed(installed) for file in files}
     for folder in folders:
         for file in sorted(folder.glob(_PLACE)):
             if _FILE.fullmatch(file.name):
@@ -77,17 +77,17 @@ def candidates(search: Sequence[str] | None = None) -> list[Path]:
         place = next((i for i, f in enumerate(folders) if f.absolute() in file.parents), 1 << 20)
         # Another major version has another soname and would be loaded beside it.
         fits = version[:1] == wanted[:1] and version[:2] >= wanted
-        told = bool(version and wanted)
-        if told and not fits:
+        has_version = bool(version and wanted)
+        if has_version and not fits:
             return 3, place
         if home is not None and home.absolute() in file.parents:
             return 0, place
-        return (1 if told else 2), place
+        return (1 if has_version else 2), place
 
     return sorted(versions, key=rank)
 
 
-def _installed(name: str, search: Sequence[str] | None) -> list[metadata.Distribution]:
+def _installed_packages(name: str, search: Sequence[str] | None) -> list[metadata.Distribution]:
     if search is None:
         return list(metadata.distributions(name=name))
     return list(metadata.distributions(name=name, path=list(search)))

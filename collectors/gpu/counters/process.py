@@ -61,7 +61,7 @@ class CounterProcess:
     def __init__(self, pid: int | None, command: Sequence[str] | None = None) -> None:
         self._command = list(command or worker_command(pid))
         self._process: subprocess.Popen[bytes] | None = None
-        self._held = FrameQueue()
+        self._queue = FrameQueue()
         self._state: dict[str, Any] = {}
         self._began_s = time.monotonic()
         self._matched = False
@@ -96,7 +96,7 @@ class CounterProcess:
 
     def drain(self) -> list[Frame]:
         """Frames of gauges and samples since the call before; never waits."""
-        return self._held.drain()
+        return self._queue.drain()
 
     @property
     def says(self) -> list[str]:
@@ -157,7 +157,7 @@ class CounterProcess:
     def _run(self) -> None:
         """Starts the worker and stays until it has ended: it is killed when this thread ends."""
         try:
-            self._process = self._begun()
+            self._process = self._begin()
         except OSError as fault:
             self._end(f"hardware counters are off: {fault}")
             return
@@ -165,7 +165,7 @@ class CounterProcess:
             self._tried.set()
         self._read(self._process)
 
-    def _begun(self) -> subprocess.Popen[bytes]:
+    def _begin(self) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             self._command,
             bufsize=0,
@@ -187,15 +187,15 @@ class CounterProcess:
                     if frame.kind == Kind.STATUS:
                         self._state = frame.body
                     else:
-                        self._held.put([frame])
+                        self._queue.put([frame])
         except (OSError, WireError) as fault:
             why = str(fault)
             process.kill()
-        how = self._awaited(process)
+        how = self._await_line(process)
         OURS.discard(process.pid)
         self._end(f"hardware counters are off: {why or how}")
 
-    def _awaited(self, process: subprocess.Popen[bytes]) -> str:
+    def _await_line(self, process: subprocess.Popen[bytes]) -> str:
         """How a worker ended that has said its last word; one that does not end is killed."""
         try:
             return ended_how(process.wait(ENDS_S))

@@ -21,7 +21,7 @@ from brrrtop.protocol.frames import GAUGE, Frame, Kind
 from collectors.gpu.counters.bursts import Bursts
 from collectors.gpu.counters.coverage import Coverage
 from collectors.gpu.counters.device import INTERVAL_NS, DeviceCounters, sampling_module
-from collectors.gpu.counters.faults import said
+from collectors.gpu.counters.faults import sentence
 from collectors.gpu.frame_queue import FrameQueue
 from collectors.gpu.nvidia.cuda_devices import cuda_ordinals
 from collectors.gpu.nvidia.devices import bare_uuid
@@ -82,7 +82,7 @@ class CounterThread:
         self._began_s = time.monotonic()
         self._known = threading.Event()
         self._stop = threading.Event()
-        self._held = FrameQueue()
+        self._queue = FrameQueue()
         self._rest: dict[str, npt.NDArray[np.void]] = {}
         self._bursts = Bursts(time.time_ns())
         self._lock = threading.Lock()
@@ -114,7 +114,7 @@ class CounterThread:
 
     def drain(self) -> list[Frame]:
         """Frames of gauges since the call before; never waits."""
-        return self._held.drain()
+        return self._queue.drain()
 
     def expect(self, until_ns: int | None) -> None:
         """Kernels will be traced until about then; None: from here on, 0: no more."""
@@ -165,11 +165,11 @@ class CounterThread:
             pause_s = DRAIN_S
             while devices and not self._stop.wait(pause_s):
                 began_s = time.monotonic()
-                self._look(devices)
+                self._sample_due(devices)
                 worked_s = time.monotonic() - began_s
                 pause_s = min(DRAIN_MOST_S, max(DRAIN_S, worked_s / WORK_SHARE))
         except Exception as fault:  # noqa: BLE001 - any fault of CUPTI costs the counters only
-            self._says = [said(fault)]
+            self._says = [sentence(fault)]
         finally:
             self.active = False
             self._settled.set()
@@ -207,12 +207,12 @@ class CounterThread:
         on = (
             f"hardware counters are on, every {self._interval_ns / 1000:g} us beside traced kernels"
         )
-        share = self._coverage.told()
+        share = self._coverage.reported_share()
         if share is not None:
             on += f" for about {share:.0%} of the time (CUPTI loses the other samples)"
         return on + ", which may hold the GPU's clocks"
 
-    def _look(self, devices: Mapping[str, DeviceCounters]) -> None:
+    def _sample_due(self, devices: Mapping[str, DeviceCounters]) -> None:
         with self._lock:
             dense = self._bursts.wanted(time.time_ns())
         every = 1 if dense else max(1, SPARSE_NS // self._interval_ns)
@@ -229,14 +229,14 @@ class CounterThread:
             gauges = binned(self._whole_bins(uuid, rows), device.columns, least=LEAST_IN_BIN)
             if len(gauges):
                 self._gauged_s = time.monotonic()
-                self._held.put([Frame(Kind.GAUGES, gauges, time.time_ns())])
+                self._queue.put([Frame(Kind.GAUGES, gauges, time.time_ns())])
             if dense:
                 with self._lock:
                     self._bursts.keep(rows)
         self._hear(came, covered_ns // len(devices))
         with self._lock:
             due = self._bursts.due(time.time_ns())
-        self._held.put(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
+        self._queue.put(Frame(Kind.SAMPLES, rows, time.time_ns()) for rows in due)
 
     def _whole_bins(self, uuid: str, rows: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """Rows up to the last bin that is over; the rest waits for more."""
@@ -252,7 +252,7 @@ class CounterThread:
             try:
                 device.close()
             except Exception as fault:  # noqa: BLE001 - leaving must not fail
-                self._says = [said(fault)]
+                self._says = [sentence(fault)]
 
 
 def binned(
@@ -262,7 +262,7 @@ def binned(
 
     A stretch with fewer than `least` rows has no reading: what was lost is neither idle nor zero.
     """
-    found = []
+    result = []
     _, ends = on_host_clock(rows)
     bins = ends // bin_ns
     for edge in np.unique(bins):
@@ -277,5 +277,5 @@ def binned(
             good = np.isfinite(values)
             if metric is not None and good.any():
                 mean = float(np.average(values[good], weights=weights[good]))
-                found.append((at_ns, mean, int(part["device"][0]), int(metric)))
-    return np.array(found, GAUGE)
+                result.append((at_ns, mean, int(part["device"][0]), int(metric)))
+    return np.array(result, GAUGE)

@@ -26,10 +26,10 @@ from collectors.process.parent import end_with
 _EVERY_S = 0.05
 
 
-def serve(counters: CounterThread, told: BinaryIO, out: BinaryIO) -> None:
+def serve(counters: CounterThread, requests: BinaryIO, out: BinaryIO) -> None:
     """Until `told` ends, or nobody reads `out`."""
     ended = threading.Event()
-    threading.Thread(target=_heed, args=(counters, told, ended), daemon=True).start()
+    threading.Thread(target=_heed, args=(counters, requests, ended), daemon=True).start()
     counters.start()
     before: dict[str, Any] = {}
     try:
@@ -49,9 +49,9 @@ def serve(counters: CounterThread, told: BinaryIO, out: BinaryIO) -> None:
         counters.close()
 
 
-def _heed(counters: CounterThread, told: BinaryIO, ended: threading.Event) -> None:
+def _heed(counters: CounterThread, requests: BinaryIO, ended: threading.Event) -> None:
     try:
-        for line in told:
+        for line in requests:
             _obey(counters, *next(iter(json.loads(line).items())))
     except ValueError:  # a monitor that was killed in the middle of a line
         pass

@@ -25,16 +25,16 @@ def cuda_ordinals() -> dict[str, int]:
     count = ctypes.c_int(0)
     cuda.cuDeviceGetCount(ctypes.byref(count))
     name_of = getattr(cuda, "cuDeviceGetUuid_v2", None) or cuda.cuDeviceGetUuid
-    found: dict[str, int] = {}
+    ordinals: dict[str, int] = {}
     for ordinal in range(count.value):
         device = ctypes.c_int(0)
         raw = (ctypes.c_ubyte * 16)()
         if cuda.cuDeviceGet(ctypes.byref(device), ordinal) or name_of(ctypes.byref(raw), device):
             continue
-        found[_dashed(bytes(raw))] = ordinal
-    return found
+        ordinals[_uuid_text(bytes(raw))] = ordinal
+    return ordinals
 
 
-def _dashed(raw: bytes) -> str:
+def _uuid_text(raw: bytes) -> str:
     text = raw.hex()
     return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

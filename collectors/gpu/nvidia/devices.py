@@ -77,8 +77,8 @@ def _mig_devices(nvml: Any, ask: Questions, board: NvmlDevice) -> list[NvmlDevic
     mode = ask.ask("mig", lambda: nvml.nvmlDeviceGetMigMode(board.handle))
     if not mode or mode[0] != 1:
         return []
-    found = [_mig_device(nvml, board, at) for at in range(MIG_DEVICE_LIMIT)]
-    return [one for one in found if one is not None]
+    devices = [_mig_device(nvml, board, at) for at in range(MIG_DEVICE_LIMIT)]
+    return [one for one in devices if one is not None]
 
 
 def _mig_device(nvml: Any, board: NvmlDevice, at: int) -> NvmlDevice | None:
@@ -125,7 +125,7 @@ def visible_to(
     else:
         chosen = []
         for item in wanted.split(","):
-            one = _named(devices, boards, item.strip())
+            one = _device_by_name(devices, boards, item.strip())
             if one is None:
                 break  # CUDA stops reading at the first name it does not know
             if one.index in sliced and not one.mig:
@@ -149,7 +149,7 @@ def visible_to(
     return dict(enumerate(chosen)), caveat
 
 
-def _named(
+def _device_by_name(
     devices: Sequence[NvmlDevice], boards: Sequence[NvmlDevice], name: str
 ) -> NvmlDevice | None:
     if name.isdigit():
@@ -162,16 +162,16 @@ def _named(
                 return device
         return None
     if name.startswith(("GPU-", "MIG-")):
-        found = [device for device in devices if device.uuid.lower().startswith(name.lower())]
-        return found[0] if len(found) == 1 else None
+        matches = [device for device in devices if device.uuid.lower().startswith(name.lower())]
+        return matches[0] if len(matches) == 1 else None
     return None
 
 
 def match_uuids(devices: Sequence[NvmlDevice], uuids: Mapping[int, str]) -> dict[int, NvmlDevice]:
     """Devices by the trainer's number, for those whose UUID is known here."""
     known = {bare_uuid(device.uuid): device for device in devices}
-    found = {number: known.get(bare_uuid(uuid)) for number, uuid in uuids.items()}
-    return {number: device for number, device in found.items() if device is not None}
+    by_number = {number: known.get(bare_uuid(uuid)) for number, uuid in uuids.items()}
+    return {number: device for number, device in by_number.items() if device is not None}
 
 
 def device_facts(nvml: Any, device: NvmlDevice, number: int) -> dict[str, Any]:
@@ -204,8 +204,8 @@ def _sm_count(
     nvml: Any, ask: Questions, device: NvmlDevice, capability: tuple[int, int] | None
 ) -> int | None:
     if device.mig:
-        held = ask.ask("attributes", lambda: nvml.nvmlDeviceGetAttributes_v2(device.handle))
-        return int(held.multiprocessorCount) if held is not None else None
+        attributes = ask.ask("attributes", lambda: nvml.nvmlDeviceGetAttributes_v2(device.handle))
+        return int(attributes.multiprocessorCount) if attributes is not None else None
     cores = ask.ask("cores", lambda: nvml.nvmlDeviceGetNumGpuCores(device.handle))
     if not cores or capability is None:
         return None

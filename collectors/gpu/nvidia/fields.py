@@ -54,12 +54,12 @@ class FieldReader:
         )
         if got is None:
             return {}
-        found: dict[int, float] = {}
+        result: dict[int, float] = {}
         for one in got:
             value = self._value(one)
             if value is not None:
-                found[int(one.fieldId)] = value
-        return found
+                result[int(one.fieldId)] = value
+        return result
 
     def _value(self, one: Any) -> float | None:
         key = _key(one.fieldId)

@@ -46,8 +46,8 @@ class GpmSampler:
         self._device = device
         self._ask = questions
         self._wanted = list(METRICS)
-        self._held: Any = None
-        self._held_ns = 0
+        self._previous: Any = None
+        self._previous_ns = 0
         self._fresh: Any = None
         self.says: str | None = None
         """Why there are no readings; None while there are."""
@@ -62,9 +62,9 @@ class GpmSampler:
         if self._device.mig and self._device.gpu_instance is None:
             self.says = "GPM needs the GPU instance of this MIG device, and NVML does not name it"
             return False
-        self._held = self._ask.ask("gpm alloc", nvml.nvmlGpmSampleAlloc)
+        self._previous = self._ask.ask("gpm alloc", nvml.nvmlGpmSampleAlloc)
         self._fresh = self._ask.ask("gpm alloc 2", nvml.nvmlGpmSampleAlloc)
-        if self._held is None or self._fresh is None:
+        if self._previous is None or self._fresh is None:
             self.says = "the driver gives no room for GPM samples"
             self.close()
             return False
@@ -79,20 +79,20 @@ class GpmSampler:
         """The means since the call before; empty for the first, a refused or a too early one."""
         if not self.supported:
             return []
-        if self._held_ns and time.monotonic_ns() - self._held_ns < LEAST_WINDOW_NS:
+        if self._previous_ns and time.monotonic_ns() - self._previous_ns < LEAST_WINDOW_NS:
             return []
         taken = self._ask.ask("gpm sample", self._take)
         if taken is None:
             self.says = self._ask.refused.get("gpm sample") or self._ask.absent.get("gpm sample")
-            self._held_ns = 0  # what is held is too old to be a neighbour
+            self._previous_ns = 0  # what is held is too old to be a neighbour
             return []
         self.says = None
         at_ns = time.monotonic_ns()
-        before_ns, self._held_ns = self._held_ns, at_ns
-        self._held, self._fresh = self._fresh, self._held
+        before_ns, self._previous_ns = self._previous_ns, at_ns
+        self._previous, self._fresh = self._fresh, self._previous
         if not before_ns:
             return []
-        return self._ask.ask("gpm metrics", lambda: self._read(self._fresh, self._held)) or []
+        return self._ask.ask("gpm metrics", lambda: self._read(self._fresh, self._previous)) or []
 
     def _take(self) -> bool:
         if self._device.mig:
@@ -125,9 +125,9 @@ class GpmSampler:
 
     def close(self) -> None:
         """Frees the samples; safe to call twice."""
-        for sample in (self._held, self._fresh):
+        for sample in (self._previous, self._fresh):
             if sample is not None:
                 with contextlib.suppress(self._nvml.NVMLError):
                     self._nvml.nvmlGpmSampleFree(sample)
-        self._held = self._fresh = None
+        self._previous = self._fresh = None
         self.supported = False

@@ -60,8 +60,8 @@ def _mps(pids: Iterable[int]) -> tuple[str | None, bool]:
 
 def ancestors(pid: int) -> list[int]:
     """Parents of a process, nearest first."""
-    found: list[int] = []
-    while (parent := int(proc.status(pid).get("PPid", 0))) > 1 and parent not in found:
-        found.append(parent)
+    pids: list[int] = []
+    while (parent := int(proc.status(pid).get("PPid", 0))) > 1 and parent not in pids:
+        pids.append(parent)
         pid = parent
-    return found
+    return pids

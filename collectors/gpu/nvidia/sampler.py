@@ -171,8 +171,8 @@ class DeviceSampler:
 
     def _steady_now(self) -> list[Reading]:
         readings: list[Reading] = []
-        found = self._steady.values()
-        limit = found.get(fields.POWER_LIMIT_MILLIWATT)
+        fields_now = self._steady.values()
+        limit = fields_now.get(fields.POWER_LIMIT_MILLIWATT)
         if limit is None:
             board = self._device.board.handle
             limit = self.questions.ask(
@@ -180,10 +180,10 @@ class DeviceSampler:
             )
         if limit is not None:
             readings.append((Metric.POWER_LIMIT_WATT, limit / 1000))
-        if fields.MEMORY_TEMPERATURE in found:
-            readings.append((Metric.MEMORY_TEMPERATURE_C, found[fields.MEMORY_TEMPERATURE]))
-        if fields.ECC_UNCORRECTED in found:
-            readings.append((Metric.ECC_UNCORRECTED_COUNT, found[fields.ECC_UNCORRECTED]))
+        if fields.MEMORY_TEMPERATURE in fields_now:
+            readings.append((Metric.MEMORY_TEMPERATURE_C, fields_now[fields.MEMORY_TEMPERATURE]))
+        if fields.ECC_UNCORRECTED in fields_now:
+            readings.append((Metric.ECC_UNCORRECTED_COUNT, fields_now[fields.ECC_UNCORRECTED]))
         if self._sm_max_mhz is not None:
             readings.append((Metric.SM_CLOCK_MAX_HZ, self._sm_max_mhz * MHZ))
         return readings

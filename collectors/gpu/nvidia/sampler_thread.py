@@ -37,7 +37,7 @@ class GaugeThread:
     def __init__(self, pid: int | None = None) -> None:
         self._pid = pid
         self._uuids: dict[int, str] = {}
-        self._held = FrameQueue()
+        self._queue = FrameQueue()
         self._stop = threading.Event()
         self._rematch = threading.Event()
         self._alive_ns = time.monotonic_ns()
@@ -63,7 +63,7 @@ class GaugeThread:
 
     def drain(self) -> list[Frame]:
         """What was read since the call before; never waits."""
-        return self._held.drain()
+        return self._queue.drain()
 
     @property
     def says(self) -> list[str]:
@@ -133,7 +133,7 @@ class GaugeThread:
             self._stop.wait(max(left_ns, FAST_EVERY_NS // 5) / 1e9)
 
     def _put(self, kind: Kind, body: Any) -> None:
-        self._held.put([Frame(kind, body, time.time_ns())])
+        self._queue.put([Frame(kind, body, time.time_ns())])
 
     def _choose(
         self, nvml: Any, devices: list[NvmlDevice]

@@ -59,7 +59,7 @@ def _device_line(collected: Collected, line: Line, device: int, stream: int) -> 
         chosen = [details[row] for row in rows.tolist()]
         names = [line.names[row] for row in rows.tolist()]
         if is_copy:
-            names = [_copy_name(name, told) for name, told in zip(names, chosen, strict=True)]
+            names = [_copy_name(name, detail) for name, detail in zip(names, chosen, strict=True)]
         else:
             names = [name.removesuffix(_SUFFIX) for name in names]
         count = len(rows)
@@ -73,14 +73,14 @@ def _device_line(collected: Collected, line: Line, device: int, stream: int) -> 
             "graph": np.zeros(count, np.int64),
         }
         if is_copy:
-            batch["size_bytes"] = _numbers(_whole(told.get("size")) for told in chosen)
+            batch["size_bytes"] = _numbers(_whole(detail.get("size")) for detail in chosen)
         else:
-            registers = _numbers(_whole(told.get("regs")) for told in chosen)
+            registers = _numbers(_whole(detail.get("regs")) for detail in chosen)
             batch |= {
-                "grid": np.array([_three(told.get("grid")) for told in chosen], np.int64),
-                "block": np.array([_three(told.get("block")) for told in chosen], np.int64),
+                "grid": np.array([_three(detail.get("grid")) for detail in chosen], np.int64),
+                "block": np.array([_three(detail.get("block")) for detail in chosen], np.int64),
                 "registers": np.where(registers <= _MOST_REGISTERS, registers, 0),
-                "shared_bytes": _numbers(_shared(told) for told in chosen),
+                "shared_bytes": _numbers(_shared(detail) for detail in chosen),
                 "graph_node": np.zeros(count, np.int64),
                 "channel": np.zeros(count, np.int64),
             }
@@ -126,21 +126,23 @@ def _add(collected: Collected, kind: int, batch: dict[str, Any]) -> None:
     collected.add_batch(kind, batch, (spans >= 0) & (spans <= LONGEST_NS))
 
 
-def _copy_name(name: str, told: dict[str, str]) -> str:
+def _copy_name(name: str, details: dict[str, str]) -> str:
     """A copy as Kineto names it."""
-    found = _COPY.match(name)
-    kind = told.get("kind", "Unknown").title()
+    match = _COPY.match(name)
+    kind = details.get("kind", "Unknown").title()
     if name.startswith("Memset"):
-        return f"Memset ({told.get('kind_dst', kind).title()})"
-    ends = [end[0] for end in (found.groups() if found else ()) if end] or ["D", "D"]
+        return f"Memset ({details.get('kind_dst', kind).title()})"
+    ends = [end[0] for end in (match.groups() if match else ()) if end] or ["D", "D"]
     memories = []
     for end, key in zip(ends, ("kind_src", "kind_dst"), strict=True):
-        memories.append(told[key].title() if key in told else "Device" if end == "D" else kind)
+        memories.append(
+            details[key].title() if key in details else "Device" if end == "D" else kind
+        )
     return f"Memcpy {'to'.join(ends)} ({' -> '.join(memories)})"
 
 
-def _shared(told: dict[str, str]) -> int:
-    return _whole(told.get("static_shared")) + _whole(told.get("dynamic_shared"))
+def _shared(details: dict[str, str]) -> int:
+    return _whole(details.get("static_shared")) + _whole(details.get("dynamic_shared"))
 
 
 def _whole(text: str | None) -> int:

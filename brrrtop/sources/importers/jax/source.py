@@ -68,7 +68,7 @@ class JaxSource(TraceSource):
 
 
 def _devices(profile: Profile, active: list[int]) -> list[dict[str, Any]]:
-    found = []
+    devices = []
     for device_id in active:
         facts = profile.planes.get(f"/device:GPU:{device_id}", {})
         device: dict[str, Any] = {
@@ -83,5 +83,5 @@ def _devices(profile: Profile, active: list[int]) -> list[dict[str, Any]]:
         else:
             device["capability"] = [facts.get(f"compute_cap_{part}") for part in ("major", "minor")]
         kept = {key: value for key, value in device.items() if value is not None}
-        found.append(bodies.plausible_device(kept))
-    return found
+        devices.append(bodies.plausible_device(kept))
+    return devices

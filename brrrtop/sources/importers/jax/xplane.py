@@ -123,17 +123,17 @@ def _metadata(entry: memoryview) -> tuple[int, str]:
 
 def _stat(message: memoryview, names: dict[int, str]) -> tuple[str, Any]:
     name = ""
-    found: Any = None
+    decoded: Any = None
     for number, value in fields(message):
         if number == 1:
             name = names.get(_int(value), "")
         elif number in (3, 4):
-            found = _int(value)
+            decoded = _int(value)
         elif number == 5:
-            found = _text(value)
+            decoded = _text(value)
         elif number == 7:
-            found = names.get(_int(value), "")
-    return name, found
+            decoded = names.get(_int(value), "")
+    return name, decoded
 
 
 def _line(
@@ -161,8 +161,8 @@ def _line(
             elif number == 3:
                 span_ps = _int(value)
             elif number == 4 and not isinstance(value, int):
-                stat, found = _stat(value, stat_names)
-                stats[stat] = found
+                stat, result = _stat(value, stat_names)
+                stats[stat] = result
         line.add(
             event_names.get(metadata, ""),
             start_ns + offset_ps // 1000,

@@ -129,8 +129,8 @@ def broken_at(run: bytes) -> int | None:
     try:
         _loose.decode(b"[" + run + b"]")
     except _FAULTS as fault:
-        found = _BYTE.search(str(fault))
-        return min(int(found[1]) - 1, len(run)) if found else len(run)
+        match = _BYTE.search(str(fault))
+        return min(int(match[1]) - 1, len(run)) if match else len(run)
     return None
 
 
@@ -178,7 +178,7 @@ def _one_by_one(raws: list[Raw]) -> tuple[list[Event], int]:
             continue
         except _FAULTS:
             pass
-        event = _tidied(raw)
+        event = _tidy(raw)
         if event is None:
             odd += 1
         else:
@@ -186,16 +186,16 @@ def _one_by_one(raws: list[Raw]) -> tuple[list[Event], int]:
     return events, odd
 
 
-def _tidied(raw: Raw) -> Event | None:
+def _tidy(raw: Raw) -> Event | None:
     """The event with the arguments it got wrong left out; None when its core makes no sense."""
     try:
-        found = _anything.decode(raw)
-        text: dict[str, Any] = {key: str(found.get(key) or "") for key in ("ph", "cat", "name")}
-        ids = {key: found[key] for key in ("pid", "tid") if type(found.get(key)) in (int, str)}
+        event = _anything.decode(raw)
+        texts: dict[str, Any] = {key: str(event.get(key) or "") for key in ("ph", "cat", "name")}
+        ids = {key: event[key] for key in ("pid", "tid") if type(event.get(key)) in (int, str)}
         times: dict[str, Any] = {
-            key + "_us": float(found[key]) for key in ("ts", "dur") if key in found
+            key + "_us": float(event[key]) for key in ("ts", "dur") if key in event
         }
-        return Event(**text, **ids, **times, args=_tidied_args(found.get("args")))
+        return Event(**texts, **ids, **times, args=_tidied_args(event.get("args")))
     except (*_FAULTS, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
@@ -204,26 +204,26 @@ def _fits(value: Any) -> bool:
     return type(value) is int and abs(value) < 1 << 63
 
 
-def _tidied_args(found: Any) -> Args:
-    if not isinstance(found, dict):
+def _tidied_args(args: Any) -> Args:
+    if not isinstance(args, dict):
         return Args()
     good: dict[str, Any] = {
-        name: value for name in INTEGERS if _fits(value := found.get(KEYS[name]))
+        name: value for name in INTEGERS if _fits(value := args.get(KEYS[name]))
     }
     for key in THREES:
-        value = found.get(key)
+        value = args.get(key)
         if isinstance(value, list) and len(value) == 3 and all(map(_fits, value)):
             good[key] = tuple(value)
     for name in RAW:
-        if isinstance(found.get(KEYS[name]), list):
-            good[name] = Raw(msgspec.json.encode(found[KEYS[name]]))
+        if isinstance(args.get(KEYS[name]), list):
+            good[name] = Raw(msgspec.json.encode(args[KEYS[name]]))
     return Args(**good)
 
 
 def decode_tidily(run: bytes) -> tuple[list[Event], int]:
     """As `decode_run`, for a run whose ids are beyond 64 bits: those ids are left out."""
     raws = _loose.decode(mended(b"[" + run + b"]"))
-    tidied = [_tidied(raw) for raw in raws]
+    tidied = [_tidy(raw) for raw in raws]
     events = [event for event in tidied if event is not None]
     return events, len(raws) - len(events)
 

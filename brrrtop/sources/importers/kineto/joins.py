@@ -44,7 +44,7 @@ def told_apart(
     act_rows = np.flatnonzero(np.isin(acts, again))
     old = calls[call_rows]
     top = int(max(calls.max(), acts.max(initial=0)))
-    fresh = _unused(np.concatenate([calls, acts]), len(call_rows), top)
+    fresh = _unused_rows(np.concatenate([calls, acts]), len(call_rows), top)
     calls[call_rows] = fresh
     able = launching[call_rows]
     acts[act_rows] = _nearest(
@@ -53,7 +53,7 @@ def told_apart(
     return calls, acts
 
 
-def _unused(used: Array, count: int, top: int) -> I8:
+def _unused_rows(used: Array, count: int, top: int) -> I8:
     if top + count < _U32:
         return np.arange(top + 1, top + 1 + count, dtype=np.int64)
     candidates = np.setdiff1d(np.arange(1, len(used) + count + 1, dtype=np.int64), used)
@@ -90,19 +90,19 @@ def op_of_launch(nest: Nest, op_externals: I8, launches: dict[str, Array]) -> I8
     launch on its thread. `launches` has tid (-1: the call was not recorded), start_ns, end_ns and
     external.
     """
-    held = nest.holder(launches["tid"], launches["start_ns"], launches["end_ns"])
-    if not len(op_externals) or not len(held):
-        return held
+    enclosing = nest.holder(launches["tid"], launches["start_ns"], launches["end_ns"])
+    if not len(op_externals) or not len(enclosing):
+        return enclosing
     externals = op_externals[nest.order]
     order = np.argsort(externals, kind="stable")
     at = np.searchsorted(externals, launches["external"], "right", sorter=order) - 1
     named = np.where(at >= 0, order[np.maximum(at, 0)], -1)
     named[(named >= 0) & (externals[named] != launches["external"])] = -1
     named[launches["external"] == 0] = -1
-    both = (held >= 0) & (launches["external"] != 0)
-    agree = np.count_nonzero(named[both] == held[both])
+    both = (enclosing >= 0) & (launches["external"] != 0)
+    agree = np.count_nonzero(named[both] == enclosing[both])
     if agree < _TRUST * np.count_nonzero(both):
-        return held
+        return enclosing
     if not both.any() and np.mean(launches["external"] == launches["correlation"]) > 0.5:
-        return held
-    return np.where(named >= 0, named, held)
+        return enclosing
+    return np.where(named >= 0, named, enclosing)

@@ -41,9 +41,9 @@ def ranges(table: Columns, names: list[str]) -> Array:
     """Ranges classed by their names. Compiles are left to `compiles`."""
     records = of_class(table, MarkClass.ANNOTATION)
     used, inverse = np.unique(table["name_id"], return_inverse=True)
-    found = np.array([kineto_names.mark_class(names[i]) for i in used], np.int64).reshape(-1, 2)
-    records["mark_class"] = found[inverse, 0]
-    records["value"] = found[inverse, 1]
+    classes = np.array([kineto_names.mark_class(names[i]) for i in used], np.int64).reshape(-1, 2)
+    records["mark_class"] = classes[inverse, 0]
+    records["value"] = classes[inverse, 1]
     kept: Array = records[records["mark_class"] != MarkClass.COMPILE]
     return kept
 

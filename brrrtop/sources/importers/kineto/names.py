@@ -104,9 +104,9 @@ def reads_back(name: str) -> bool:
 
 def call_class(name: str) -> CallClass:
     """`cudaLaunchKernelExC` → `LAUNCH`."""
-    for pattern, found in _CALL_PATTERNS:
+    for pattern, class_ in _CALL_PATTERNS:
         if pattern.match(name):
-            return found
+            return class_
     return CallClass.OTHER
 
 
@@ -116,9 +116,9 @@ def mark_class(name: str) -> tuple[MarkClass, int]:
         return MarkClass.STEP, min(int(step[1][:18]), 1 << 62)
     if is_compile(name):
         return MarkClass.COMPILE, 0
-    for pattern, found in _MARK_PATTERNS:
+    for pattern, class_ in _MARK_PATTERNS:
         if pattern.search(name):
-            return found, 0
+            return class_, 0
     return MarkClass.ANNOTATION, 0
 
 
@@ -134,17 +134,17 @@ def is_compile(name: str) -> bool:
 
 def recompiles(name: str) -> int:
     """Compiles of the frame before: 2 for `Torch-Compiled Region: 0/2`, -1 for other names."""
-    found = _REGION.match(name)
-    return int(found[1][:9]) if found else -1
+    match = _REGION.match(name)
+    return int(match[1][:9]) if match else -1
 
 
 def copy_kinds(name: str) -> tuple[int, int, int]:
     """`Memcpy HtoD (Pageable -> Device)` → copy, source and destination kind."""
-    if found := _COPY.match(name):
-        kind = _COPY_KINDS.get((found[1] + found[2]).upper(), CopyKind.DTOD)
-        return int(kind), memory_kind(found[3]), memory_kind(found[4])
-    found = _MEMSET.match(name)
-    return int(CopyKind.MEMSET), 0, memory_kind(found[1] if found else None)
+    if match := _COPY.match(name):
+        kind = _COPY_KINDS.get((match[1] + match[2]).upper(), CopyKind.DTOD)
+        return int(kind), memory_kind(match[3]), memory_kind(match[4])
+    match = _MEMSET.match(name)
+    return int(CopyKind.MEMSET), 0, memory_kind(match[1] if match else None)
 
 
 def memory_kind(word: str | None) -> int:

@@ -71,14 +71,14 @@ def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[in
         np.concatenate([table[key] for table in activities])
         for key in ("device", "correlation", "start_ns")
     )
-    found = np.unique(devices).tolist()
+    device_ids = np.unique(devices).tolist()
     scores = []
-    for place, device in enumerate(found):
+    for place, device in enumerate(device_ids):
         mine = (devices == device) & (ids > 0)
         for rank, process in enumerate(processes.tolist()):
-            caused = _caused(ids[mine], starts[mine], calls, calls["pid"] == process)
+            caused = _cause_share(ids[mine], starts[mine], calls, calls["pid"] == process)
             scores.append((-caused, abs(place - rank), device, process))
-    owners: dict[int, int | None] = dict.fromkeys(found)
+    owners: dict[int, int | None] = dict.fromkeys(device_ids)
     taken: set[int] = set()
     for caused, _, device, process in sorted(scores):
         spare = len(taken) < len(processes) and process in taken
@@ -88,7 +88,7 @@ def _owners(activities: list[Columns], calls: Columns, processes: I8) -> dict[in
     return owners
 
 
-def _caused(ids: I8, starts: I8, calls: Columns, rows: npt.NDArray[np.bool_]) -> float:
+def _cause_share(ids: I8, starts: I8, calls: Columns, rows: npt.NDArray[np.bool_]) -> float:
     """Part of the activities whose call is among these and comes before them."""
     order = np.argsort(calls["correlation"][rows], kind="stable")
     known, begun = calls["correlation"][rows][order], calls["start_ns"][rows][order]

@@ -145,7 +145,7 @@ class Runs:
     def __init__(self, blocks: Iterator[bytes], label: str) -> None:
         self._blocks = blocks
         self._label = label
-        self._held = b""
+        self._buffered = b""
         self._refused: bytes | None = None
         self._try_at_bytes = BLOCK_BYTES
         self.bare = False
@@ -154,7 +154,7 @@ class Runs:
 
     @property
     def rest(self) -> bytes:
-        return self._held
+        return self._buffered
 
     def start(self) -> None:
         """Reads up to the first event.
@@ -175,13 +175,13 @@ class Runs:
                         break
                     continue
                 if stripped[:1] == b"[":
-                    self.bare, self.head, self._held = True, b"[", stripped[1:]
+                    self.bare, self.head, self._buffered = True, b"[", stripped[1:]
                     return
                 text[:] = stripped
                 if stripped[:1] != b"{":
                     break
-            if found := _EVENTS.search(text, max(0, searched - _EVENTS_BYTES)):
-                self.head, self._held = bytes(text[: found.end()]), bytes(text[found.end() :])
+            if match := _EVENTS.search(text, max(0, searched - _EVENTS_BYTES)):
+                self.head, self._buffered = bytes(text[: match.end()]), bytes(text[match.end() :])
                 return
             searched = len(text)
             if searched > MOST_HEAD_BYTES:
@@ -204,8 +204,8 @@ class Runs:
         self._try_at_bytes = 2 * len(run)
 
     def __iter__(self) -> Iterator[bytes]:
-        pieces = [self._held]
-        size = len(self._held)
+        pieces = [self._buffered]
+        size = len(self._buffered)
         for block in self._blocks:
             pieces.append(block)
             size += len(block)
@@ -219,13 +219,13 @@ class Runs:
                 pieces, self._try_at_bytes = [text], 2 * size
                 continue
             run, comma_on = text[: cut + 1], text[cut + 1 :]
-            self._held = comma_on[comma_on.index(b",") + 1 :]
+            self._buffered = comma_on[comma_on.index(b",") + 1 :]
             self._try_at_bytes = BLOCK_BYTES
             yield run
             if self._refused is not None:
-                self._held, self._refused = text, None
-            pieces, size = [self._held], len(self._held)
-        self._held = b"".join(pieces)
+                self._buffered, self._refused = text, None
+            pieces, size = [self._buffered], len(self._buffered)
+        self._buffered = b"".join(pieces)
 
 
 def last_cut(text: bytes) -> int | None:
@@ -245,8 +245,8 @@ def last_cut(text: bytes) -> int | None:
 
 def first_cut(text: bytes, at: int) -> int | None:
     """Index where the first object begins that follows another after `at`; None: there is none."""
-    found = _CUT.search(text, at)
-    return found.end() if found else None
+    match = _CUT.search(text, at)
+    return match.end() if match else None
 
 
 def without_torn_end(text: bytes) -> Iterator[bytes]:

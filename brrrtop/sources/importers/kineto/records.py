@@ -24,7 +24,7 @@ from brrrtop.sources.importers.kineto.columns import COLUMNS, Collected
 from brrrtop.sources.importers.kineto.joins import in_u32, op_of_launch, told_apart
 from brrrtop.sources.importers.kineto.marks import filled, rows_of
 from brrrtop.sources.importers.kineto.processes import part_processes
-from brrrtop.sources.importers.kineto.strides import told
+from brrrtop.sources.importers.kineto.strides import strides_of
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -122,7 +122,7 @@ def build(collected: Collected, base_ns: int) -> Records:
         link_times=link_times,
         names=dict(enumerate(names)),
         ops=[
-            _sendable([s + 1, *signatures[s], *told(signatures[s][1], strides[s])])
+            _sendable([s + 1, *signatures[s], *strides_of(signatures[s][1], strides[s])])
             for s in sent.tolist()
         ],
         silent=silent,
@@ -137,10 +137,10 @@ def _silent(signatures: I8, positions: I8) -> int:
         signatures: Of all ops, in the nest's order: the same call on the CPU has another.
         positions: The op of each launch, -1 without one.
     """
-    found, size = positions[positions >= 0], int(signatures.max(initial=-1)) + 1
-    launches = np.bincount(signatures[found], minlength=size)
+    linked, size = positions[positions >= 0], int(signatures.max(initial=-1)) + 1
+    launches = np.bincount(signatures[linked], minlength=size)
     launching = np.zeros(len(signatures), np.bool_)
-    launching[found] = True
+    launching[linked] = True
     loud = np.bincount(signatures[launching], minlength=size)
     bare = np.bincount(signatures, minlength=size) - loud
     each = launches / np.maximum(loud, 1)
@@ -211,26 +211,26 @@ def _launches(kernels: Columns, copies: Columns, calls: Columns) -> Columns:
     row = order[np.minimum(at, len(order) - 1)] if len(order) else np.zeros(len(ids), np.int64)
     known = calls["correlation"][row] == ids if len(order) else np.zeros(len(ids), np.bool_)
     external = acts["external"][first]
-    found = {"correlation": ids, "tid": np.full(len(ids), -1, np.int64)}
+    launches = {"correlation": ids, "tid": np.full(len(ids), -1, np.int64)}
     for key in ("start_ns", "end_ns"):
-        found[key] = acts[key][first].copy()
-        found[key][known] = calls[key][row[known]]
-    found["tid"][known] = calls["tid"][row[known]]
-    found["external"] = external.copy()
+        launches[key] = acts[key][first].copy()
+        launches[key][known] = calls[key][row[known]]
+    launches["tid"][known] = calls["tid"][row[known]]
+    launches["external"] = external.copy()
     use = known & (calls["external"][row] != 0) if len(order) else known
-    found["external"][use] = calls["external"][row[use]]
-    return found
+    launches["external"][use] = calls["external"][row[use]]
+    return launches
 
 
 def _links(launches: Columns, positions: I8, signatures: I8) -> tuple[Array, I8, I8]:
     """Link records by time, their times, and the signatures they use."""
-    found = positions >= 0
-    order = np.argsort(launches["end_ns"][found], kind="stable")
-    used = signatures[positions[found]][order]
+    has_launch = positions >= 0
+    order = np.argsort(launches["end_ns"][has_launch], kind="stable")
+    used = signatures[positions[has_launch]][order]
     links = np.zeros(len(order), LINK)
-    links["correlation"] = launches["correlation"][found][order]
+    links["correlation"] = launches["correlation"][has_launch][order]
     links["op_id"] = used + 1
-    return links, launches["end_ns"][found][order], np.flatnonzero(np.bincount(used))
+    return links, launches["end_ns"][has_launch][order], np.flatnonzero(np.bincount(used))
 
 
 def _signatures(collected: Collected) -> tuple[Bool, list[list[Any]], list[bytes]]:

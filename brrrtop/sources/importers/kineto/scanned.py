@@ -48,7 +48,7 @@ _SMALL = {"name_id", "tid", "signature", "correlation", "external", "device", "s
 """What has more than 32 bits in few traces, and in none of the others anywhere."""
 
 
-def _narrowed(column: Array) -> Array:
+def _narrow(column: Array) -> Array:
     """The same numbers in half the memory, where they fit."""
     small = np.iinfo(np.int32)
     if len(column) and (column.min() < small.min or column.max() > small.max):
@@ -67,13 +67,13 @@ class _Numbers:
         if size > len(self._known):
             more = np.full(max(size, 2 * len(self._known)) - len(self._known), -1, np.int64)
             self._known = np.concatenate([self._known, more])
-        found: I8 = self._known[column]
-        if (found < 0).any():
-            missing, first = np.unique(column[found < 0], return_index=True)
+        rows: I8 = self._known[column]
+        if (rows < 0).any():
+            missing, first = np.unique(column[rows < 0], return_index=True)
             for n in missing[np.argsort(first)].tolist():
                 self._known[n] = number_of(n)
-            found = self._known[column]
-        return found
+            rows = self._known[column]
+        return rows
 
 
 class Scanned:
@@ -158,7 +158,7 @@ class Scanned:
             spans = np.zeros_like(spans)  # an allocation is a point
         batch["start_ns"], batch["end_ns"] = starts, starts + spans
         for key in _SMALL & batch.keys():
-            batch[key] = _narrowed(batch[key])
+            batch[key] = _narrow(batch[key])
         self._collected.add_batch(table, batch, (spans >= 0) & (spans <= LONGEST_NS))
 
     def _ids(self, numbers: _Numbers, column: I8, interned: dict[Any, int]) -> I8:

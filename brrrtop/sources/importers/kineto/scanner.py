@@ -53,17 +53,17 @@ class Scanner:
         for key in threes:
             slot = self._argument(key, _THREE, slot, 3)
         for place, key in enumerate(raw):
-            self._wanted(library.brrr_scan_argument(self._scan, key.encode(), _RAW, place, 0))
+            self._want(library.brrr_scan_argument(self._scan, key.encode(), _RAW, place, 0))
 
     def _argument(self, key: str, kind: int, slot: int, width: int, absent: int = 0) -> int:
         add = self._library.brrr_scan_argument
-        self._wanted(add(self._scan, key.encode(), kind, slot, absent))
+        self._want(add(self._scan, key.encode(), kind, slot, absent))
         self.slots[key] = slot
         return slot + width
 
     @staticmethod
-    def _wanted(result: int) -> None:
-        if result:
+    def _want(code: int) -> None:
+        if code:
             raise ValueError("more than the scanner has room for")
 
     def __del__(self) -> None:
@@ -73,9 +73,9 @@ class Scanner:
     def keep(self, table: int, categories: Sequence[str], slots: Sequence[int]) -> None:
         """Events of these categories become rows of the table, with these slots as its columns."""
         for name in categories:
-            self._wanted(self._library.brrr_scan_category(self._scan, name.encode(), table))
+            self._want(self._library.brrr_scan_category(self._scan, name.encode(), table))
         for slot in slots:
-            self._wanted(self._library.brrr_scan_column(self._scan, table, slot))
+            self._want(self._library.brrr_scan_column(self._scan, table, slot))
         self._column_counts[table] = len(slots)
 
     def read(self, run: bytes) -> int | None:

@@ -266,14 +266,14 @@ def _devices(facts: dict[str, Any], active: list[int], amd: bool) -> list[dict[s
     }
     if amd:
         known = rocm.by_node(known, active)
-    found = []
+    devices = []
     for device_id in active:
-        said = known.get(device_id, {})
+        properties = known.get(device_id, {})
         device: dict[str, Any] = {"device_id": device_id}
         for theirs, ours in _DEVICE_FIELDS.items():
-            if said.get(theirs) is not None:
-                device[ours] = said[theirs]
+            if properties.get(theirs) is not None:
+                device[ours] = properties[theirs]
         if not amd:
-            device["capability"] = [said.get("computeMajor"), said.get("computeMinor")]
-        found.append(bodies.plausible_device(device))
-    return found
+            device["capability"] = [properties.get("computeMajor"), properties.get("computeMinor")]
+        devices.append(bodies.plausible_device(device))
+    return devices

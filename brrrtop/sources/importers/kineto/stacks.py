@@ -71,10 +71,10 @@ def _stacks(frames: Columns, tid: int, points: I8, names: list[str]) -> list[str
     own[used] = [is_users(names[i]) for i in used.tolist()]
     innermost = nest.holder(np.zeros(len(points), np.int64), points, points)
     at = nest.innermost(innermost, own[name_ids])
-    found = []
+    stacks = []
     for user, inner in zip(at.tolist(), innermost.tolist(), strict=True):
         stack = placed(names[name_ids[user]]) if user >= 0 else ""
         if stack and inner != user:
             stack += f" > {placed(names[name_ids[inner]])}"
-        found.append(stack)
-    return found
+        stacks.append(stack)
+    return stacks

@@ -9,7 +9,7 @@ import msgspec
 _FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def told(shapes: list[Any], text: bytes) -> tuple[list[list[int]], ...]:
+def strides_of(shapes: list[Any], text: bytes) -> tuple[list[list[int]], ...]:
     """The strides of one call, one list an input; none where nobody tells.
 
     Contiguous tensors and lists of tensors have an empty one, and dimensions of one have stride 0: calls

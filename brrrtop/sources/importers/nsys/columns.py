@@ -218,8 +218,8 @@ class _Reader:
 
     def _copied(self, code: int, table: Columns, names: Sequence[str], inverse: Array) -> None:
         ids = np.array([self._collected.names[name] for name in names], np.int64)
-        found = ids[inverse.reshape(-1)] if len(ids) else ids
-        self._add(code, table, {**self._activity(table, found), "size_bytes": table["bytes"]})
+        rows = ids[inverse.reshape(-1)] if len(ids) else ids
+        self._add(code, table, {**self._activity(table, rows), "size_bytes": table["bytes"]})
 
     def _memory(self, kind: int) -> str:
         name = self._memories.get(kind, "Unknown")

@@ -82,8 +82,8 @@ class Database:
         ]
         dtype = np.dtype([(name, np.int64) for name in columns])
         rows = self._connection.execute(f'select {", ".join(wanted)} from "{table}" where {where}')
-        found = np.fromiter(self._counted(rows), dtype)
-        return {name: np.ascontiguousarray(found[name]) for name in columns}
+        fromiter = np.fromiter(self._counted(rows), dtype)
+        return {name: np.ascontiguousarray(fromiter[name]) for name in columns}
 
     def texts(
         self, table: str, key: str, value: str, where: str = "1"

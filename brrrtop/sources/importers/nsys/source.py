@@ -39,14 +39,14 @@ class NsysSource(TraceSource):
 
         def devices(active: list[int]) -> list[dict[str, Any]]:
             return [
-                bodies.plausible_device({"device_id": gpu, **_told(known.get(gpu, {}))})
+                bodies.plausible_device({"device_id": gpu, **_known(known.get(gpu, {}))})
                 for gpu in active
             ]
 
         return self._framed(collected, base_ns, hello, devices)
 
 
-def _told(facts: dict[str, Any]) -> dict[str, Any]:
+def _known(facts: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in facts.items() if value is not None}
 
 
@@ -59,6 +59,6 @@ def _version(database: Database) -> str | None:
 
 def _start_ns(database: Database) -> int:
     """Time of day at the export's time 0; 0 where it is not told."""
-    found = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": 0}, "rowid = 1")
-    start = int(found["utcEpochNs"][0]) if len(found["utcEpochNs"]) else 0
+    integers = database.integers("TARGET_INFO_SESSION_START_TIME", {"utcEpochNs": 0}, "rowid = 1")
+    start = int(integers["utcEpochNs"][0]) if len(integers["utcEpochNs"]) else 0
     return start if 0 < start < 1 << 62 else 0
