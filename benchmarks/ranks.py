@@ -74,9 +74,9 @@ class Job:
         return [int(file.read_text()) for file in files]
 
     def go(self) -> list[int]:
-        go = self.pids()
+        pids = self.pids()
         (self.folder / "go").touch()
-        return go
+        return pids
 
     def losses(self, rank: int) -> Path:
         return self.folder / f"rank{rank}.f4"
@@ -131,7 +131,7 @@ def cycles(args: argparse.Namespace) -> dict[str, Any]:
                 raise RuntimeError(f"no losses: {alone.tail()} {watched.tail()}")
             time.sleep(0.05)
         with multiprocessing.get_context("fork").Pool(RANKS) as pool:
-            starmap = pool.starmap(torment, [(pid, args.cycles, args.limit) for pid in pids])
+            results = pool.starmap(torment, [(pid, args.cycles, args.limit) for pid in pids])
         sizes = [watched.losses(rank).stat().st_size for rank in range(RANKS)]
         time.sleep(1)
         moving = all(watched.losses(r).stat().st_size > size for r, size in enumerate(sizes))
@@ -141,9 +141,9 @@ def cycles(args: argparse.Namespace) -> dict[str, Any]:
             job.kill()
     same = [soak_compare.losses(alone.losses(r), watched.losses(r)) for r in range(RANKS)]
     good = alive and moving and all(one["identical"] for one in same)
-    good = good and not any(rank["failures"] for rank in starmap)
+    good = good and not any(rank["failures"] for rank in results)
     return {
-        "ranks": starmap,
+        "ranks": results,
         "losses": same,
         "alive": alive,
         "still_training": moving,

@@ -83,7 +83,7 @@ def busy(args: argparse.Namespace, device: torch.device) -> None:
     if args.foreign_hook:
         register_optimizer_step_post_hook(lambda *_: time.sleep(0.001))
     tensors: list[torch.Tensor] = []
-    monotonic = time.monotonic()
+    checked_s = time.monotonic()
     profiling: tuple[Any, int, Path] | None = None
     for step, rows in enumerate(loader):
         profiling = next_of_profile(args.order, profiling, step, device)
@@ -101,12 +101,12 @@ def busy(args: argparse.Namespace, device: torch.device) -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if time.monotonic() - monotonic > 0.5:
+        if time.monotonic() - checked_s > 0.5:
             value = float(loss)
             if value != value:
                 sys.exit("the loss is no number")
             print(f"step={step} loss={value:.4f}", flush=True)
-            monotonic = time.monotonic()
+            checked_s = time.monotonic()
 
 
 def next_of_profile(

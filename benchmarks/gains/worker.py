@@ -97,10 +97,10 @@ class Compiled:
 
     def _next(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        readline = self._process.stdout.readline()
-        if not readline:
+        line = self._process.stdout.readline()
+        if not line:
             raise RuntimeError(f"the process ended with {self._process.wait()}")
-        facts: dict[str, Any] = json.loads(readline)
+        facts: dict[str, Any] = json.loads(line)
         if "failed" in facts:
             raise RuntimeError(facts["failed"])
         return facts
@@ -191,10 +191,10 @@ def trace(parent: Parent, base: Loop, args: argparse.Namespace) -> dict[str, Any
     spent = time.perf_counter() - began
     profiled.export_chrome_trace(str(whole))
     try:
-        slim = tracing.slim(whole, args.out / f"{args.name}.trace.json.gz")
+        cut = tracing.slim(whole, args.out / f"{args.name}.trace.json.gz")
     finally:
         whole.unlink()
-    return {**slim, "profile_s": round(spent, 2)}
+    return {**cut, "profile_s": round(spent, 2)}
 
 
 def live(parent: Parent, base: Loop, args: argparse.Namespace) -> dict[str, Any]:

@@ -25,19 +25,19 @@ class Nest:
         self.parents = self._climb(parents, self._ends, self._tids)
         """Position in `order` of the op that holds each; -1: outermost."""
 
-    def _climb(self, climb: I8, ends: I8, tids: I8) -> I8:
+    def _climb(self, candidates: I8, ends: I8, tids: I8) -> I8:
         """From a candidate upwards to the first op that lasts until `ends`.
 
-        While `parents` is being built it is `found` itself: everything between a candidate and its
+        While `parents` is being built it is `candidates` itself: everything between a candidate and its
         op ends before the op does, so jumping by unfinished candidates skips nothing.
         """
-        chain = getattr(self, "parents", climb)
-        rows = np.flatnonzero(climb >= 0)
+        chain = getattr(self, "parents", candidates)
+        rows = np.flatnonzero(candidates >= 0)
         while len(rows):
-            rows = rows[self._ends[climb[rows]] < ends[rows]]
-            climb[rows] = chain[climb[rows]]
-            rows = rows[climb[rows] >= 0]
-        return climb
+            rows = rows[self._ends[candidates[rows]] < ends[rows]]
+            candidates[rows] = chain[candidates[rows]]
+            rows = rows[candidates[rows] >= 0]
+        return candidates
 
     def holder(self, tids: I8, starts: I8, ends: I8) -> I8:
         """Position of the innermost op of the same thread around each span; -1: none."""

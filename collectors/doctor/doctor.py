@@ -72,7 +72,7 @@ class Report:
     def exit_code(self) -> int:
         """0: all is well. 4: what is in the way of attaching, or else of anything, is permission alone."""
         bad = [check for check in self.checks if check.status is Status.BAD]
-        reasons = [check for check in bad if check.blocks == "attach"] or result
+        reasons = [check for check in bad if check.blocks == "attach"] or bad
         if reasons and all(check.denied for check in reasons):
             return NotPermitted.exit_code
         return 1 if bad or not self.can_attach else 0

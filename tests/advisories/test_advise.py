@@ -86,7 +86,7 @@ def test_a_bigger_batch_is_forecast_by_what_it_promises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "text"),
     [
         ("aten::item", "aten::item"),
         ("cudaStreamSynchronize", "cudaStreamSynchronize"),

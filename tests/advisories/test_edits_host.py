@@ -104,7 +104,7 @@ def an_update_for_each_parameter_in_a_range() -> Scene:
 
 
 @pytest.mark.parametrize(
-    ("range_name", "told"),
+    ("range_name", "text"),
     [
         ("Optimizer.step#SGD.step", "torch.optim.SGD(model.parameters(), lr, fused=True)"),
         (

@@ -152,7 +152,7 @@ def first_launches(scene: Scene) -> Scene:
 
 
 @pytest.mark.parametrize(
-    ("early", "said"), [(True, "when a model is moved"), (False, "pin_memory=True")]
+    ("early", "text"), [(True, "when a model is moved"), (False, "pin_memory=True")]
 )
 def test_a_warm_up_tells_what_uploads_are_of_the_gpus_time(early: bool, text: str) -> None:
     scene = Scene() if early else Scene().kernel(MUL, 5.0)

@@ -103,7 +103,7 @@ def test_attention_counts_both_products_and_halves_them_when_causal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "causal"),
+    ("name", "texts", "causal"),
     [
         (
             "_cudnn_attention_forward",

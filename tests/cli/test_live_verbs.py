@@ -177,9 +177,9 @@ def test_once_with_shapes_waits_for_what_comes_of_them(
     )
     source: Any = SimpleNamespace(tier="bursts", info=judged.source)
     assert live._once(driver, source, Options(once=True, shapes=True, interval=0.01), ()) == 0
-    readouterr = capsys.readouterr()
-    assert readouterr.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
-    assert readouterr.out.count("-BOUND") >= 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("no shapes: a step takes 9 s") and len(waiting) == 1
+    assert captured.out.count("-BOUND") >= 1
     waiting[:] = [judged, message]
     assert live._once(driver, source, Options(once=True), ()) == 0  # nor for what comes unasked
     assert len(waiting) == 1 and "shapes" not in capsys.readouterr().err

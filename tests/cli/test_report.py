@@ -112,7 +112,7 @@ def test_advice_says_what_is_predicted_with_its_range(make_snapshot: MakeSnapsho
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "text"),
     [
         (Steps(4, 133_000_000, "marks", 1.0), "1.00 µs judged, 4 steps, median 133 ms\n"),
         (Steps(1, 133_000_000, "marks", 1.0), "1.00 µs judged, 1 step of 133 ms\n"),
@@ -129,7 +129,7 @@ def test_the_length_of_several_steps_is_called_their_median(
 
 
 @pytest.mark.parametrize(
-    ("lead_ns", "said"),
+    ("lead_ns", "reported"),
     [(1_770, "1.77 µs after its launch (median)"),
      (-242, "242 ns before its launch call returns (median)")],
 )  # fmt: skip

@@ -43,9 +43,9 @@ def test_without_a_compiler_the_program_runs_and_the_counters_are_watched(
 ) -> None:
     text = f"import os; print(os.environ.get('PYTHONPATH')); raise SystemExit({code})"
     assert run.run(program(text)) == code
-    readouterr = capfd.readouterr()
-    assert readouterr.out == f"{os.environ.get('PYTHONPATH')}\n", "nothing was put in its way"
-    missing, *report = readouterr.err.splitlines()
+    captured = capfd.readouterr()
+    assert captured.out == f"{os.environ.get('PYTHONPATH')}\n", "nothing was put in its way"
+    missing, *report = captured.err.splitlines()
     assert "there is no C compiler" in missing and "the program runs without the agent" in missing
     assert "apt install gcc libc6-dev" in missing
     assert "brrrtop --gpu" not in missing, "that is what it gets anyway"

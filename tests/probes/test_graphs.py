@@ -51,7 +51,7 @@ def trainer_with(monkeypatch: pytest.MonkeyPatch, segments: object, awake: bool 
 
 
 @pytest.mark.parametrize(
-    ("segments", "told"),
+    ("segments", "message"),
     [
         ([{"segment_pool_id": (0, 0)}, {}], [0]),
         ([{"segment_pool_id": (0, 0)}, {"segment_pool_id": (0, 1)}], [1]),

@@ -76,9 +76,9 @@ def test_no_report_has_any_of_it(
     path = str(_hostile(tmp_path, text))
     for command in (["analyze"], ["analyze", "--json"], ["compare", path], ["replay", "--once"]):
         assert main([command[0], path, *command[1:]]) == 0
-        readouterr = capsys.readouterr()
-        assert readouterr.out
-        assert not harm(readouterr.out + readouterr.err)
+        captured = capsys.readouterr()
+        assert captured.out
+        assert not harm(captured.out + captured.err)
 
 
 @WHOLE
@@ -171,29 +171,29 @@ def test_the_picker_shows_no_command_line_as_it_came(monkeypatch: pytest.MonkeyP
 
 @given(texts)
 def test_no_line_of_narration_and_no_question_has_any_of_it(text: str) -> None:
-    StringIO = io.StringIO()
+    stderr = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stderr", StringIO)
+        patch.setattr(sys, "stderr", stderr)
         patch.setattr(sys, "stdin", io.StringIO("y\n"))
         output.say(f"process 4711 belongs to mallory: {text}")
         assert output.confirmed(f"load the agent into {text}?")
-    assert not harm(StringIO.getvalue())
+    assert not harm(stderr.getvalue())
 
 
 @given(texts)
 def test_no_failure_has_any_of_it(text: str) -> None:
     from brrrtop.cli import main as command
 
-    StringIO = io.StringIO()
+    stderr = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "stderr", StringIO)
+        patch.setattr(sys, "stderr", stderr)
         for fault in (
             BrrrtopError(f"the agent does not start there: {text}", f"try {text}"),
             OSError(2, "No such file", text),
             ValueError(text),
         ):
-            assert command._failed(fault) == 1
-    assert not harm(StringIO.getvalue())
+            assert command._report_failure(fault) == 1
+    assert not harm(stderr.getvalue())
 
 
 @WHOLE
@@ -208,8 +208,8 @@ def test_no_file_name_on_the_command_line_comes_back(
         ["demo", text],
     ):
         main(words)
-        readouterr = capsys.readouterr()
-        assert not harm(readouterr.out + readouterr.err)
+        captured = capsys.readouterr()
+        assert not harm(captured.out + captured.err)
 
 
 def test_a_trace_with_hostile_names_is_judged_clean(tmp_path: Path) -> None:

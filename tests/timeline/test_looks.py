@@ -130,7 +130,7 @@ def test_a_watch_without_bursts_is_judged_again_a_few_times_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("look", "place", "source"),
+    ("text", "place", "source"),
     [
         ("My Drive/train.py:30 main | x = read(p)", "My Drive/train.py:30", "x = read(p)"),
         ("My Drive/train.py:30 main", "My Drive/train.py:30 main", ""),

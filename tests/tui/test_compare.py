@@ -145,7 +145,7 @@ def test_a_promise_that_was_beaten_says_that_more_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "text"),
     [(1.0, "mean of 1 step"), (0.5, "mean of 0.5 steps"), (59.0, "mean of 59 steps"), (None, "")],
 )
 def test_what_a_time_is_the_mean_of_is_told_in_numbers_that_agree(

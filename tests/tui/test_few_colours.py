@@ -143,7 +143,7 @@ def test_a_modern_terminal_has_256(environment: dict[str, str], expected: str | 
 
 
 @pytest.mark.parametrize(
-    ("said", "dark"),
+    ("text", "dark"),
     [("15;0", True), ("0;15", False), ("0;default;15", False), ("7;8", True), ("0;7", False), ("", True), ("x", True)],
 )  # fmt: skip
 def test_the_background_is_what_the_terminal_says(text: str, dark: bool) -> None:

@@ -29,8 +29,8 @@ SAMPLES = StackSamples(
 
 
 def visible(screen: Shown, pane: type) -> bool:
-    query_one = screen.app.query_one(pane)
-    return bool(query_one.display and query_one.size.height)
+    widget = screen.app.query_one(pane)
+    return bool(widget.display and widget.size.height)
 
 
 @pytest.mark.parametrize("size", SIZES)

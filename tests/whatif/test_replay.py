@@ -67,10 +67,17 @@ def test_workers_that_keep_up_hold_no_edit_back() -> None:
     assert result is not None and result.step.batch_ns == 0
 
 
-@pytest.mark.parametrize("name", sorted(demo.scenarios()))
-def test_the_present_step_of_a_live_run_is_the_one_between_its_bursts(name: str) -> None:
+DEMOS = [
+    recording
+    for path in demo.scenarios().values()
+    for recording in (sorted(path.glob("*.brrr")) if path.is_dir() else [path])
+]
+
+
+@pytest.mark.parametrize("recording", DEMOS, ids=lambda path: path.stem)
+def test_the_present_step_of_a_live_run_is_the_one_between_its_bursts(recording: Path) -> None:
     """Also where the host was so far ahead that a burst holds the launches of other steps."""
-    snapshot = analyze(open_source(demo.scenarios()[name]))
+    snapshot = analyze(open_source(recording))
     assert snapshot.estimate is not None and snapshot.estimate.steps.step_ns is not None
     for row in snapshot.whatif:
         present_ns = row.step_ns / (1 - row.saves)

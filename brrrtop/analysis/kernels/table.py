@@ -163,7 +163,7 @@ def _rate(
     has_amount: np.ndarray,
     peak: float | None,
 ) -> float | None:
-    """Amount a second of the groups that are `told`; None where one is not known, or where no GPU of the
+    """Amount a second of the groups with an amount; None where one is not known, or where no GPU of the
     kind can do as much: caches served what the shapes count, or another algorithm spared it."""
     each = [amount for amount, known in zip(amounts, has_amount, strict=True) if known]
     total_ns = float(times[has_amount].sum())

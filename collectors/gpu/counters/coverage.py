@@ -36,7 +36,7 @@ class Coverage:
         return min(1.0, (high_ns - low_ns) / 1e9 / (high_s - low_s))
 
     def is_news(self) -> bool:
-        """Whether `told` would say something else than it did."""
+        """Whether `reported_share` would say something else than it did."""
         share = self.share
         last_share = 1.0 if self._last_share is None else self._last_share
         return share is not None and abs(share - last_share) >= STEP

@@ -27,7 +27,7 @@ _EVERY_S = 0.05
 
 
 def serve(counters: CounterThread, requests: BinaryIO, out: BinaryIO) -> None:
-    """Until `told` ends, or nobody reads `out`."""
+    """Until `requests` ends, or nobody reads `out`."""
     ended = threading.Event()
     threading.Thread(target=_heed, args=(counters, requests, ended), daemon=True).start()
     counters.start()
