@@ -129,9 +129,11 @@ def test_renaming_streams_and_adding_an_idle_one_changes_nothing(w: Window) -> N
     assert booked(w) == booked(replace(w, activities=renamed))
 
 
-@given(windows(), st.integers(-(10**15), 10**15))
+@given(windows(), st.integers(0, 10**15))
 @settings(deadline=None, max_examples=60)
 def test_shifting_the_clock_changes_nothing(w: Window, shift: int) -> None:
+    """Within times that a clock gives: below 0 stands for one that is not known."""
+
     def moved(table: object) -> object:
         return replace(table, starts_ns=table.starts_ns + shift, ends_ns=table.ends_ns + shift)  # type: ignore[attr-defined,type-var]
 
