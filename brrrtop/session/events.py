@@ -106,7 +106,10 @@ class EventLog:
         return tuple(event for event in self.events if event.t_ns <= now_ns)
 
     def rewound(self) -> None:
-        """A playhead goes back: what it passes once more is told already."""
+        """A playhead goes back: what it passes once more is told already. Recorded lines come again."""
+        if self._replays:
+            self._lines.clear()
+            return
         self._known_ns = max(self._known_ns, self._seen_ns)
 
     @property

@@ -74,9 +74,9 @@ class Outcome:
 
     def unfulfilled(self, fault: Fault) -> list[str]:
         """What of the row's promises to the user has not come true."""
-        parts = fault.user_sees.split("…")
+        parts = fault.must_say.split("…")
         message = any(all(part in one for part in parts) for one in ["", *self.says])
-        missing = [] if message else [fault.user_sees]
+        missing = [] if message else [fault.must_say]
         missing += [f"lost {one}" for one in fault.losses if not self.losses.get(one)]
         missing += ["kernels"] if fault.kernels and not self.kernels else []
         missing += ["kernels from beyond"] if fault.beyond and not self.beyond else []

@@ -24,8 +24,8 @@ class Fault:
     Args:
         script: As `BRRRTOP_FAULT` has it.
         sees: What the user reads.
-        user_sees: The part of it that must have been user_sees.
-        losses: The losses that must have been user_sees.
+        must_say: The part of it that must come.
+        losses: The losses that must have been told.
         felt: What the trainer felt.
         begins: When the fault takes effect: before the agent starts ("start"), with a monitor there
             ("watched"), with a second one at the door ("knock"), in the monitor that enters ("attach"), or in
@@ -39,7 +39,7 @@ class Fault:
 
     script: str
     sees: str
-    user_sees: str = ""
+    must_say: str = ""
     losses: tuple[str, ...] = ()
     felt: str = NOTHING
     begins: str = "watched"
@@ -73,15 +73,15 @@ FAULTS = (
     _fault("calloc:ENOMEM", "the trainer has no memory left to look for CUPTI: counters only"),
     Fault(
         "realloc:ENOMEM",
-        "kernels without names, user_sees as lost",
+        "kernels without names, told as lost",
         losses=("names",),
         begins="start",
         lacks="names",
     ),
-    Fault("malloc:ENOMEM:times=30", "a gap, its frames user_sees as lost", losses=("outbox",)),
+    Fault("malloc:ENOMEM:times=30", "a gap, its frames told as lost", losses=("outbox",)),
     Fault(
         "mmap:ENOMEM",
-        "no kernels, user_sees as lost",
+        "no kernels, told as lost",
         losses=("pool", "cupti_dropped"),
         kernels=False,
     ),
@@ -90,7 +90,7 @@ FAULTS = (
     Fault("process_vm_readv:EPERM", ALL),
     Fault(
         "process_vm_readv:EPERM,socketpair:EMFILE",
-        "kernels without names, user_sees as lost",
+        "kernels without names, told as lost",
         losses=("names",),
         lacks="names",
     ),
@@ -118,7 +118,7 @@ FAULTS = (
     ),
     Fault(
         "cuptiActivityRegisterCallbacks:lie",
-        "no kernels, user_sees as lost; then: no records arrive: another profiler owns the callbacks",
+        "no kernels, told as lost; then: no records arrive: another profiler owns the callbacks",
         "no records arrive: another profiler owns the callbacks",
         ("cupti_dropped",),
         kernels=False,
@@ -155,7 +155,7 @@ FAULTS = (
     Fault("cuptiActivityFlushAll:hang=2.5:times=1", "everything, later"),
     Fault(
         "cuptiActivityGetNumDroppedRecords:lie",
-        "as many kernels user_sees as lost",
+        "as many kernels told as lost",
         losses=("cupti_dropped",),
     ),
     Fault("cuptiActivityGetAttribute:lie", ALL),
@@ -166,7 +166,7 @@ FAULTS = (
     Fault("cuptiFinalize:hang=2.5:times=1", "the next burst begins later", felt=SLOWER_STEP),
     Fault(
         "bufferCompleted:lie:times=1",
-        "a gap, user_sees as records that nobody knows",
+        "a gap, told as records that nobody knows",
         losses=("unknown_records",),
     ),
     Fault(
