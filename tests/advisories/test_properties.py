@@ -78,7 +78,7 @@ def advice_rows(window: Window) -> list[tuple[str, float | None]]:
     return [(a.kind, a.saves_at_most) for a in advise(estimate(window)).given]
 
 
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @many

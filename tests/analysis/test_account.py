@@ -69,7 +69,7 @@ def windows(draw: st.DrawFn) -> Window:
 
 
 @given(windows())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_every_nanosecond_is_booked_exactly_once(w: Window) -> None:
     a = booked(w)
     assert total(a) == w.span.duration_ns == a.duration_ns
@@ -78,7 +78,7 @@ def test_every_nanosecond_is_booked_exactly_once(w: Window) -> None:
 
 
 @given(windows())
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_no_bucket_is_negative(w: Window) -> None:
     a = booked(w)
     assert (
@@ -88,7 +88,7 @@ def test_no_bucket_is_negative(w: Window) -> None:
 
 
 @given(windows(), st.floats(0.01, 0.99))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 def test_two_halves_add_up_to_the_whole(w: Window, at: float) -> None:
     cut = w.span.t0_ns + int(at * w.span.duration_ns)
     whole, left, right = (

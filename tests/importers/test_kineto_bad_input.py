@@ -118,7 +118,8 @@ def test_every_truncation_gives_all_whole_events_and_a_note(tmp_path: Path) -> N
     text = text_of(EVENTS[:6])
     end = text.rindex(b"]")
     ends = [i + 1 for i in range(len(text)) if _ends_an_event(text, i)]
-    for size in range(ends[1], end):
+    beside_ends = {e + near for e in ends[1:] for near in (-1, 0, 1)}
+    for size in sorted({*range(ends[1], end, 7), *(b for b in beside_ends if ends[1] <= b < end)}):
         source = KinetoSource(written(tmp_path, text[:size]))
         received = Received(source)
         whole = sum(1 for e in ends if e <= size)

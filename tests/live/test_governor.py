@@ -18,7 +18,7 @@ LAUNCH_BOUND = Loop(0.006, cost_share=0.1)
 GPU_BOUND = Loop(0.05, cost_share=0.002, stall_s=0.01)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     step_s=st.floats(0.005, 0.4),
     noise=st.floats(0.005, 0.15),
@@ -41,7 +41,7 @@ def test_the_budget_holds(
     assert done.true_share(120) <= 0.01 + 3 * dearest_s / 120
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     step_s=st.floats(0.005, 0.3), noise=st.floats(0.005, 0.1), cost_share=st.floats(0.0, 0.2),
     seed=st.integers(0, 1000),

@@ -80,10 +80,10 @@ def test_a_shift_to_input_says_what_the_loader_workers_do(log: tuple[Event, ...]
     assert "workers" not in regimes[0] + regimes[2]
 
 
-def test_looking_more_often_tells_the_same_story(log: tuple[Event, ...]) -> None:
-    fast = log_of(there_and_back(), SECOND // 2)
-    assert [e.says.split(" for ")[0] for e in log] == [e.says.split(" for ")[0] for e in fast]
-    assert all(abs(a.t_ns - b.t_ns) <= SECOND for a, b in zip(log, fast, strict=True))
+def test_looking_half_as_often_tells_the_same_story(log: tuple[Event, ...]) -> None:
+    slow = log_of(there_and_back(), 2 * SECOND)
+    assert [e.says.split(" for ")[0] for e in log] == [e.says.split(" for ")[0] for e in slow]
+    assert all(abs(a.t_ns - b.t_ns) <= 2 * SECOND for a, b in zip(log, slow, strict=True))
 
 
 def test_a_replay_at_the_same_pace_tells_the_same_log_to_the_nanosecond(

@@ -30,7 +30,7 @@ from tests.tui.shown import shown
 READS = Path(__file__).resolve().parents[1] / "recordings" / "host" / "reads.brrr"
 KEYS = ("", "question_mark", "r", "a", "l", "b", "1", "enter", "slash", "S")
 WHOLE = settings(
-    max_examples=4,
+    max_examples=2,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
