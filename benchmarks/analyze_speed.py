@@ -72,6 +72,7 @@ def measured(command: list[str], checkout: Path | None) -> Run:
         start = time.perf_counter()
         process = subprocess.Popen(
             command,
+            cwd=checkout,
             stdout=subprocess.DEVNULL,
             stderr=text,
             env=environment,

@@ -97,6 +97,7 @@ class BrrrtopApp(App[int]):
         Binding("6,w", "whatif", show=False),
         Binding("p", "step_picture", show=False),
         Binding("C", "code", show=False),
+        Binding("T", "tables", show=False),
         Binding("colon,ctrl+p", "commands", show=False),
         Binding("7,R", "ranks", show=False),
         Binding("right_curly_bracket", "rank(1)", show=False),
@@ -455,6 +456,11 @@ class BrrrtopApp(App[int]):
         from brrrtop.tui.screens.code import CodeView
 
         self._open(CodeView())
+
+    def action_tables(self) -> None:
+        from brrrtop.tui.screens.tables import TablesView
+
+        self._open(TablesView())
 
     def action_compare(self) -> None:
         from brrrtop.tui.screens.compare import CompareView

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,8 @@ from brrrtop.cli.options import Options
 from brrrtop.cli.show import parting_lines
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.stack_samples import Line, StackSamples
+from brrrtop.session.analyze import analyze
+from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.commands import commands
 from brrrtop.tui.palette import THEMES
@@ -23,6 +26,7 @@ from brrrtop.tui.widgets.kernel_table import KernelTable
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, Shown, shown
 
+SHAPES = Path(__file__).parents[1] / "recordings" / "shapes" / "gpt_bf16.brrr"
 SAMPLES = StackSamples(
     40, 8_000_000_000, True, (Line("train.py:88", "loss.item()", 30, "sync"),), {"sync": 0.75}
 )
@@ -162,6 +166,16 @@ async def test_code_shows_the_lines_that_samples_found() -> None:
         assert "idle: input: waiting for the next batch" in text
     async with shown(snapshots.snapshot()) as screen:
         assert "No line stands out" in await screen.press("C")
+
+
+async def test_tables_show_the_ops_of_the_report_and_say_where_there_are_none() -> None:
+    source = open_source(SHAPES)
+    async with shown(analyze(source), size=(80, 24)) as screen:
+        text = await screen.press("T")
+        assert "Ops by GPU time" in text and "aten::" in text
+        assert "nowhere" in await screen.press("slash", *"xyzzy")
+    async with shown(snapshots.snapshot()) as screen:
+        assert "Nothing to show" in await screen.press("T")
 
 
 async def test_only_the_first_words_of_advice_are_bold() -> None:

@@ -22,8 +22,8 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("I", "reverse the order"),
     (
         "/",
-        "show only kernels with these words in name, family or side; Esc clears. In help, log, advice "
-        "and code: search; N and P go to the next and the previous place",
+        "show only kernels with these words in name, family or side; Esc clears. In help, log, advice, "
+        "code and tables: search; N and P go to the next and the previous place",
     ),
     (
         "p",
@@ -31,6 +31,7 @@ KEYS: tuple[tuple[str, str], ...] = (
         "and the previous longest gap, 0 all of the step, f follow the run again",
     ),
     ("C", "code: where the main thread is while the GPU idles"),
+    ("T", "tables: ops, modules, stalls, copies, ranges and memory, as far as they were recorded"),
     (":  Ctrl-P", "all commands by name; panes are hidden and shown there"),
     ("z Z", "the next pane alone; all panes again"),
     (
