@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
@@ -49,6 +50,15 @@ BACK = -1
 """Somebody went back to the list of all trainers."""
 HUNG_UP = 129
 """The exit code when the terminal has gone, as of a program that SIGHUP ends."""
+
+
+def _opening(module: str, view: str) -> Callable[[BrrrtopApp], None]:
+    """An action that opens a view, whose module is imported when somebody first wants it."""
+
+    def action(app: BrrrtopApp) -> None:
+        app._open(getattr(import_module(f"brrrtop.tui.screens.{module}"), view)())
+
+    return action
 
 
 class BrrrtopApp(App[int]):
@@ -424,53 +434,18 @@ class BrrrtopApp(App[int]):
         self.action_main()
         self.push_screen(view)
 
-    def action_help(self) -> None:
-        from brrrtop.tui.screens.help import HelpView
-
-        self._open(HelpView())
-
-    def action_roofline(self) -> None:
-        from brrrtop.tui.screens.roofline import RooflineView
-
-        self._open(RooflineView())
-
-    def action_advice(self) -> None:
-        from brrrtop.tui.screens.advice import AdviceView
-
-        self._open(AdviceView())
-
-    def action_log(self) -> None:
-        from brrrtop.tui.screens.log import LogView
-
-        self._open(LogView())
-
-    def action_step_picture(self) -> None:
-        from brrrtop.tui.screens.step import StepView
-
-        self._open(StepView())
+    action_help = _opening("help", "HelpView")
+    action_roofline = _opening("roofline", "RooflineView")
+    action_advice = _opening("advice", "AdviceView")
+    action_log = _opening("log", "LogView")
+    action_step_picture = _opening("step", "StepView")
+    action_code = _opening("code", "CodeView")
+    action_tables = _opening("tables", "TablesView")
+    action_compare = _opening("compare", "CompareView")
+    action_whatif = _opening("whatif", "WhatIfView")
 
     def on_step_strip_opened(self) -> None:
         self.action_step_picture()
-
-    def action_code(self) -> None:
-        from brrrtop.tui.screens.code import CodeView
-
-        self._open(CodeView())
-
-    def action_tables(self) -> None:
-        from brrrtop.tui.screens.tables import TablesView
-
-        self._open(TablesView())
-
-    def action_compare(self) -> None:
-        from brrrtop.tui.screens.compare import CompareView
-
-        self._open(CompareView())
-
-    def action_whatif(self) -> None:
-        from brrrtop.tui.screens.whatif import WhatIfView
-
-        self._open(WhatIfView())
 
     def on_edit_table_opened(self, message: EditTable.Opened) -> None:
         from brrrtop.tui.screens.whatif import EditView
