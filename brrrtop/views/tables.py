@@ -82,9 +82,9 @@ def _modules(rows: Sequence[ModuleRow]) -> Iterator[str]:
     if not shown:
         return
     yield ""
-    yield f"{'Modules':<32} calls  GPU time backward  compute  memory  roof"
+    yield f"{'Modules':<30} calls  GPU time backward  compute  memory  roof"
     for row in shown[: _SHOWN["modules"]]:
-        name = _cut("  " * min(row.depth, 6) + row.name, 29)
+        name = _cut("  " * min(row.depth, 6) + row.name, 27)
         back, compute, memory = (
             units.share(ns / row.device_total_ns)
             for ns in (
@@ -92,7 +92,7 @@ def _modules(rows: Sequence[ModuleRow]) -> Iterator[str]:
             )
         )  # fmt: skip
         figures = f"{units.count(row.count):>6}{units.duration(row.device_total_ns):>10}{back:>9}"
-        yield f"  {name:<30}{figures}{compute:>9}{memory:>8}{units.share(row.roof_share):>6}"
+        yield f"  {name:<28}{figures}{compute:>9}{memory:>8}{units.share(row.roof_share):>6}"
     if len(shown) > _SHOWN["modules"]:
         yield f"  and {len(shown) - _SHOWN['modules']} more"
 
@@ -102,10 +102,10 @@ def _stalls(tables: HostTables) -> Iterator[str]:
     if not rows:
         return
     yield ""
-    yield f"{'Where the host was while the GPU idled':<63}{'idle':>8}{'share':>8}"
+    yield f"{'Where the host was while the GPU idled':<62}{'idle':>8}{'share':>8}"
     for row in rows:
         place = row.place + (f" → {row.inside}" if row.inside else "")
-        yield f"  {_cut(place, 58):<60}{units.duration(row.idle_ns):>9}{units.share(row.share):>8}"
+        yield f"  {_cut(place, 57):<59}{units.duration(row.idle_ns):>9}{units.share(row.share):>8}"
 
 
 def _queue(queue: Queue | None) -> Iterator[str]:
@@ -124,11 +124,11 @@ def _copies(tables: HostTables) -> Iterator[str]:
     if not rows:
         return
     yield ""
-    yield f"{'Copies by kind':<42} count      size      time        rate"
+    yield f"{'Copies by kind':<40} count      size      time        rate"
     for row in rows:
         figures = f"{units.size(row.size_bytes or None):>10}{units.duration(row.total_ns):>10}"
         rate = units.rate(row.bytes_per_s, "B/s")
-        yield f"  {_cut(row.kind, 39):<40}{units.count(row.count):>6}{figures}{rate:>12}"
+        yield f"  {_cut(row.kind, 37):<38}{units.count(row.count):>6}{figures}{rate:>12}"
 
 
 def _annotations(tables: HostTables, window_ns: int) -> Iterator[str]:
@@ -147,11 +147,11 @@ def _inference(tables: HostTables) -> Iterator[str]:
     if not tables.phases:
         return
     yield ""
-    yield f"{'Inference':<42} count  GPU time    tokens  per token"
+    yield f"{'Inference':<41} count  GPU time    tokens  per token"
     for row in tables.phases:
         each = units.duration(row.device_ns / row.tokens) if row.tokens else units.duration(None)
         figures = f"{units.duration(row.device_ns):>10}{units.count(row.tokens):>10}{each:>11}"
-        yield f"  {row.phase:<40}{units.count(row.count):>6}{figures}"
+        yield f"  {row.phase:<39}{units.count(row.count):>6}{figures}"
 
 
 def _memory_lines(memory: MemoryUse | None) -> Iterator[str]:

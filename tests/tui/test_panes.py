@@ -173,6 +173,8 @@ async def test_tables_show_the_ops_of_the_report_and_say_where_there_are_none() 
     async with shown(analyze(source), size=(80, 24)) as screen:
         text = await screen.press("T")
         assert "Ops by GPU time" in text and "aten::" in text
+        rows = [line for line in text.splitlines() if line.startswith("   aten::")]
+        assert rows and not any("…" in row for row in rows), "no figure is cut at 80 columns"
         assert "nowhere" in await screen.press("slash", *"xyzzy")
     async with shown(snapshots.snapshot()) as screen:
         assert "Nothing to show" in await screen.press("T")

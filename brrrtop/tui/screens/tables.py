@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
-from brrrtop.tui.renderables.line import wrapped
+from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.views import tables
@@ -27,10 +27,13 @@ class Tables(Scrolled):
         rows = list(tables.lines(snapshot.tables, snapshot.estimate.account.duration_ns))
         if not rows:
             return [Text.styled(one, muted) for one in wrapped(NONE, width)]
-        lines = [
-            Text.styled(row[:width], self.palette.style("text") if row.startswith(" ") else heading)
-            for row in rows[1:]
-        ]
+        lines: list[Text] = []
+        for row in rows[1:]:
+            if not row.startswith(" ") and len(row) > width:  # a sentence
+                lines += [Text.styled(one, heading) for one in wrapped(row, width)]
+            else:
+                style = self.palette.style("text") if row.startswith(" ") else heading
+                lines.append(clipped(Text.styled(row, style), width))
         return [*lines, Text(), *(Text.styled(one, muted) for one in wrapped(MORE, width))]
 
 
