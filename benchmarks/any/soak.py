@@ -190,8 +190,8 @@ def started(names: list[str], out: Path, launcher: Path | None, seconds: float) 
     for one in programs:
         one.stop()
         if one not in begun:
-            one.end()
             print(f"{one.name}: does not run here: {one.said()}", flush=True)
+            one.end()
     return begun
 
 
