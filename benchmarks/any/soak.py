@@ -86,7 +86,7 @@ class Program:
         if self.runs:
             self.process.send_signal(signal.SIGCONT)
 
-    def said(self) -> str:
+    def last_words(self) -> str:
         self.errors.flush()
         return Path(self.errors.name).read_text("utf-8", "replace")[-300:]
 
@@ -190,7 +190,7 @@ def started(names: list[str], out: Path, launcher: Path | None, seconds: float) 
     for one in programs:
         one.stop()
         if one not in begun:
-            print(f"{one.name}: does not run here: {one.said()}", flush=True)
+            print(f"{one.name}: does not run here: {one.last_words()}", flush=True)
             one.end()
     return begun
 
