@@ -37,7 +37,8 @@ def read(file: Path) -> dict[str, Any]:
         OSError: It cannot be read.
         ValueError: It is no TOML.
     """
-    return tomllib.loads(file.read_text("utf-8"))
+    given: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+    return given
 
 
 def load() -> Settings:
