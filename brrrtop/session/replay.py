@@ -147,7 +147,7 @@ class Replay:
         raise BrrrtopError("a replay cannot record shapes", "attach to a running trainer")
 
     def follow(self) -> str:
-        raise BrrrtopError("nobody takes the place of a file", "attach to a running trainer")
+        raise BrrrtopError("a file has no successor", "attach to a running trainer")
 
     def save(self, path: str) -> str:
         raise BrrrtopError("this is already a file", "copy it")

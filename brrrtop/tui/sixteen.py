@@ -39,6 +39,7 @@ _COLOURS = {
     name: _by_hue(palette, DARK_NUMBERS if dark else LIGHT_NUMBERS)
     for name, (palette, dark) in THEMES.items()
 }
+_CURSORS = {name: Color.parse(palette["cursor"]) for name, (palette, _dark) in THEMES.items()}
 
 
 class Sixteen(LineFilter):
@@ -57,8 +58,10 @@ class Sixteen(LineFilter):
 
 @lru_cache(2048)
 def mapped(style: Style, theme: str) -> Style:
-    """The style with both its colours among the sixteen."""
+    """The style with both its colours among the sixteen; on the cursor all text has one colour."""
     text, field = _number(style.color, theme), _number(style.bgcolor, theme)
+    if style.bgcolor is not None and style.bgcolor == _CURSORS[theme]:
+        text = _COLOURS[theme][THEMES[theme][0]["text"]]
     return style + Style(color=text, bgcolor=field)
 
 

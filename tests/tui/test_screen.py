@@ -428,7 +428,7 @@ async def test_the_light_theme_is_one_key_away() -> None:
 @pytest.mark.parametrize("size", [(120, 40), (200, 60)])
 async def test_where_there_is_room_three_counters_have_a_trend(size: tuple[int, int]) -> None:
     async with shown(snapshots.snapshot(), size=size) as screen:
-        (line,) = [line for line in (await screen.text()).splitlines() if "lately SM" in line]
+        (line,) = [line for line in (await screen.text()).splitlines() if "recent SM" in line]
     assert "tensor ▃▄▅▆▇" in line and "DRAM ▆▅▄▃▂" in line
 
 
