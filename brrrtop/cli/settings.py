@@ -1,7 +1,7 @@
 """The settings file: what was chosen on the screen, and may be written by hand.
 
     theme = "high-contrast"     # dark, light, high-contrast, colour-blind
-    hidden = ["gauges"]         # history, step, account, advice, kernels, side, pace, gauges
+    hidden = ["gauges"]         # history, step, account, advice, loader, kernels, side, pace, gauges
     zoomed = ""
     sort = "mean"
 

@@ -72,24 +72,24 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     assumed = colours.colour_system(os.environ)
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
-    with uninterrupted():
+    with _told_of_interrupts() as interrupts:
         from brrrtop.tui.app import BACK, INTERRUPTED, BrrrtopApp
 
-    kept = settings.load()
-    palette = palette_of(options, kept)
-    app = BrrrtopApp(
-        driver,
-        interval_s=options.interval,
-        palette=palette,
-        label=printable(label),
-        settings=kept,
-        remember=settings.save,
-        page=_page,
-        from_home=options.from_home,
-    )
-    gc.freeze()  # modules and the file stay: nothing to look through again and again
-    gc.enable()
-    with _told_of_interrupts(app.interrupt):
+        kept = settings.load()
+        palette = palette_of(options, kept)
+        app = BrrrtopApp(
+            driver,
+            interval_s=options.interval,
+            palette=palette,
+            label=printable(label),
+            settings=kept,
+            remember=settings.save,
+            page=_page,
+            from_home=options.from_home,
+        )
+        gc.freeze()  # modules and the file stay: nothing to look through again and again
+        gc.enable()
+        interrupts.go_to(app.interrupt)
         app.run()
     if app.fault is not None:
         raise app.fault
@@ -150,23 +150,45 @@ def flowed(line: str, width: int) -> list[str]:
     )  # fmt: skip
 
 
-@contextmanager
-def _told_of_interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
-    """A SIGINT calls `interrupt`: asyncio's own answer is lost in an app that is just starting.
+class Interrupts:
+    """What a SIGINT does while an app is made and runs: it is noted, then told to the app.
 
-    Once more after a while, in which the app did not end: it raises.
+    asyncio's own answer is lost in an app that is just starting, and Python's in an import.
     """
-    first_s: list[float] = []
 
-    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
-        first_s.append(time.monotonic())
-        if first_s[-1] - first_s[0] > PATIENCE_S:
+    def __init__(self) -> None:
+        self._tell: Callable[[], None] | None = None
+        self._first_s: float | None = None
+
+    def go_to(self, tell: Callable[[], None]) -> None:
+        """`tell` is called at each from now on.
+
+        Raises:
+            KeyboardInterrupt: One came before.
+        """
+        self._tell = tell
+        if self._first_s is not None:
             raise KeyboardInterrupt
-        interrupt()
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    def came(self, _number: int, _frame: FrameType | None) -> None:
+        """Raises:
+        KeyboardInterrupt: It is not the first, and the app had a while to end.
+        """
+        now_s = time.monotonic()
+        if self._first_s is None:
+            self._first_s = now_s
+        if now_s - self._first_s > PATIENCE_S:
+            raise KeyboardInterrupt
+        if self._tell is not None:
+            self._tell()
+
+
+@contextmanager
+def _told_of_interrupts() -> Iterator[Interrupts]:
+    interrupts = Interrupts()
+    before = signal.signal(signal.SIGINT, interrupts.came)
     try:
-        yield
+        yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)
 

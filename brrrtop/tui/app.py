@@ -108,6 +108,7 @@ class BrrrtopApp(App[int]):
         Binding("p", "step_picture", show=False),
         Binding("C", "code", show=False),
         Binding("T", "tables", show=False),
+        Binding("L", "loader", show=False),
         Binding("colon,ctrl+p", "commands", show=False),
         Binding("7,R", "ranks", show=False),
         Binding("right_curly_bracket", "rank(1)", show=False),
@@ -440,8 +441,12 @@ class BrrrtopApp(App[int]):
     action_step_picture = _opening("step", "StepView")
     action_code = _opening("code", "CodeView")
     action_tables = _opening("tables", "TablesView")
+    action_loader = _opening("loader", "LoaderView")
     action_compare = _opening("compare", "CompareView")
     action_whatif = _opening("whatif", "WhatIfView")
+
+    def on_loader_opened(self) -> None:
+        self.action_loader()
 
     def on_step_strip_opened(self) -> None:
         self.action_step_picture()

@@ -11,6 +11,7 @@ _FIXED: tuple[Command, ...] = (
     ("all advice", "a", "app.advice"),
     ("what if: every edit", "w", "app.whatif"),
     ("code while the GPU idles", "C", "app.code"),
+    ("loader: waits and workers", "L", "app.loader"),
     ("ops, modules and memory", "T", "app.tables"),
     ("before and after", "b", "app.compare"),
     ("roofline", "r", "app.roofline"),

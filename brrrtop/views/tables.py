@@ -29,6 +29,7 @@ def document(tables: HostTables) -> dict[str, Any]:
         "modules": rows(tables.modules),
         "frames": rows(tables.frames),
         "stalls": rows(tables.stalls),
+        "loaders": rows(tables.loaders),
         "queue": asdict(tables.queue) if tables.queue else None,
         "copies": rows(tables.copies) or [],
         "annotations": rows(tables.annotations) or [],
