@@ -239,6 +239,7 @@ def to_first_verdict(replay: Replay, steps: int = 0) -> None:
         replay.seek(share)
         estimate = replay.advance().estimate
         if estimate is not None and (estimate.steps.count or 0) >= steps:
+            replay.restart_here()
             return
 
 

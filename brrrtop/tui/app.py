@@ -230,8 +230,7 @@ class BrrrtopApp(App[int]):
             return
         top = self.screen_stack[-1] if self.screen_stack else None
         for status in top.query(Status) if top else ():
-            status.say(says, failed)
-            self.set_timer(SAYS_S, lambda line=status: line.say(None))
+            status.say(says, failed, SAYS_S)
 
     def forget_toast(self) -> None:
         """Whoever goes on has read it, and it would cover what comes."""

@@ -85,8 +85,10 @@ class Sixteen(LineFilter):
 
 @lru_cache(2048)
 def mapped(style: Style, theme: Theme) -> Style:
-    """The style with both its colours among the sixteen."""
+    """The style with both its colours among the sixteen; on the cursor all text has one colour."""
     text, field = _number(style.color, theme), _number(style.bgcolor, theme)
+    if style.bgcolor is not None and style.bgcolor == Color.parse(theme.colours["cursor"]):
+        text = _by_hue(theme)[theme.colours["text"]]
     return style + Style(color=text, bgcolor=field)
 
 

@@ -54,6 +54,17 @@ def test_regimes_differ(one: str, other: str, dark: bool, system: str) -> None:
     assert first[0] != first[1], "text on its field"
 
 
+@pytest.mark.parametrize("system", ["16", "8"])
+@pytest.mark.parametrize("dark", [True, False])
+def test_names_on_the_cursor_have_the_colour_of_text(dark: bool, system: str) -> None:
+    """Cyan on blue, as of a compute-bound kernel's name, is hard to read."""
+    palette = Palette("dark" if dark else "light")
+    text = _as_sent(palette.style("text") + palette.cursor, dark, system)
+    for hue in MARKS:
+        assert _as_sent(palette.style(hue) + palette.cursor, dark, system) == text
+    assert text[0] != text[1]
+
+
 @pytest.mark.parametrize("system", ["256", "16", "8"])
 @pytest.mark.parametrize("dark", [True, False])
 @pytest.mark.parametrize("hue", [*REGIMES, "text", "muted", "underfilled", "comm", "good", "alarm"])
