@@ -153,7 +153,7 @@ class Step:
         def carried(times_ns: F8) -> F8:
             spent = np.concatenate(([0.0], np.cumsum(times_ns)))
             reached = spent[kept + 1]
-            whole = times_ns.copy()
+            whole: F8 = times_ns.copy()
             whole[kept] = np.diff(reached, prepend=reached[-1] - spent[-1]) if len(kept) else 0.0
             return whole
 
