@@ -102,6 +102,8 @@ class SourceInfo:
     """What a reader must know: truncated, recovered, converted from."""
     waits: frozenset[str] = frozenset()
     """Of the notes, those that tell what is waited for: of no use once the source has ended."""
+    gauges: frozenset[str] = frozenset()
+    """Of the notes, those on gauges that are missing: no kernel waits for them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ def live_info(
     tier: str,
     notes: Iterable[str],
     waits: Iterable[str] = (),
+    gauges: Iterable[str] = (),
 ) -> SourceInfo:
     """Of a running trainer that says `hello`; of GPUs alone without a `pid`."""
     return SourceInfo(
@@ -28,6 +29,7 @@ def live_info(
         tier=tier,
         notes=tuple(notes),
         waits=frozenset(waits),
+        gauges=frozenset(gauges),
     )
 
 

@@ -29,7 +29,7 @@ WAITS: Mapping[str, str] = MappingProxyType(
         "idle_host": "waits for the loop, which is busy with something else",
         "idle_device": "waits in its own queue",
         "idle_other_process": "works for another process",
-        "idle_unknown": "waits, nobody saw for what",
+        "idle_unknown": "waits; the cause is not known",
         "exposed_comm": "waits for the other GPUs",
         "exposed_copy": "waits for copies from and to the host",
         "underfilled": "runs kernels too small to fill it",
