@@ -18,7 +18,8 @@ def ranks_of(pid: int) -> list[Candidate]:
 
     They share a launcher (torchrun, a parent that spawned them) or where they meet. A program that starts
     other trainings, as a search over parameters does, makes no job of them. Ranks that nobody
-    may look into are among them and say why. Empty: `pid` is no rank and launches none; one: it is alone here.
+    may look into are among them and say why. Empty: `pid` is no rank and launches none; one: it is
+    alone here.
     """
     processes = candidates()
     mine = next((one for one in processes if one.pid == pid), None)

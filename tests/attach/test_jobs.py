@@ -84,7 +84,7 @@ def as_told_by(uid: int, work: Callable[[], object]) -> Any:
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
             text = json.dumps(work())
-        except BaseException as fault:  # to the parent, which fails
+        except BaseException as fault:  # noqa: BLE001  to the parent, which fails
             text = json.dumps(repr(fault))
         os.write(theirs, text.encode())
         os._exit(0)
