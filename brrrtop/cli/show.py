@@ -76,7 +76,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         from brrrtop.tui.app import BACK, INTERRUPTED, BrrrtopApp
 
         kept = settings.load()
-        palette = palette_of(options, kept)
+        palette, notice = palette_of(options, kept)
         app = BrrrtopApp(
             driver,
             interval_s=options.interval,
@@ -86,6 +86,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
             remember=settings.save,
             page=_page,
             from_home=options.from_home,
+            notice=notice,
         )
         gc.freeze()  # modules and the file stay: nothing to look through again and again
         gc.enable()
@@ -108,13 +109,25 @@ def _page(snapshot: Snapshot) -> str:
     return page(snapshot)
 
 
-def palette_of(options: Options, kept: Settings) -> Palette:
-    """How the screen is drawn on this terminal."""
+def palette_of(options: Options, kept: Settings) -> tuple[Palette, str]:
+    """How the screen is drawn on this terminal, and what to know of its theme; empty: nothing.
+
+    Raises:
+        UsageError: The theme that was asked for does not exist, or has a mistake.
+    """
+    from brrrtop.cli import themes
     from brrrtop.tui.palette import THEMES, Palette
 
+    own = themes.OwnThemes()
+    chosen = themes.asked_for(options.theme)
+    if chosen is not None:
+        own.require(chosen)
+    elif kept.theme in THEMES or kept.theme in own.themes:
+        chosen = kept.theme
+    name = colours.theme(os.environ, chosen)
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
-    chosen = options.theme or (kept.theme if kept.theme in THEMES else None)
-    return Palette(colours.theme(os.environ, chosen), colour, output.only_ascii(options))
+    palette = Palette(name, colour, output.only_ascii(options), tuple(own.themes.values()))
+    return palette, own.notice(None if chosen else kept.theme, name) if colour else ""
 
 
 def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:

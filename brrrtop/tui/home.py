@@ -16,12 +16,12 @@ from brrrtop.model.host import Host, HostGpu, HostTrainer
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
 from brrrtop.tui.filters import Asciified, Colourless, Printable
-from brrrtop.tui.palette import THEMES, Palette
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rule, wrapped
 from brrrtop.tui.sixteen import Sixteen
 from brrrtop.tui.terminal import Terminal, TerminalGone
-from brrrtop.tui.theme import theme
+from brrrtop.tui.theme import textual_theme
 from brrrtop.tui.widgets.pane import strip_of
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class HomeApp(App[Choice]):
         if not self.palette.colour:
             filters.append(Colourless())
         elif self.console.color_system == "standard":
-            filters.append(Sixteen(self.palette.theme))
+            filters.append(Sixteen(self.palette))
         if self.palette.ascii:
             filters.append(Asciified())
         return filters
@@ -253,8 +253,8 @@ class HomeApp(App[Choice]):
         return self.query_one(HomeList)
 
     def on_mount(self) -> None:
-        for name in THEMES:
-            self.register_theme(theme(name))
+        for theme in self.palette.themes.values():
+            self.register_theme(textual_theme(theme))
         self.theme = f"brrrtop-{self.palette.theme}"
         self.list.focus()
         self.set_interval(EVERY_S, self.read_host)
@@ -296,6 +296,6 @@ class HomeApp(App[Choice]):
         self.exit(None)
 
     def action_theme(self) -> None:
-        self.palette = Palette(self.palette.next_theme, self.palette.colour, self.palette.ascii)
+        self.palette = self.palette.with_theme()
         self.theme = f"brrrtop-{self.palette.theme}"
         self.list.refresh()

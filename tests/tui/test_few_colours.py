@@ -17,7 +17,7 @@ from rich.style import Style
 
 from brrrtop.cli import colours, settings
 from brrrtop.model.settings import Settings
-from brrrtop.tui.palette import DARK, LIGHT, MARKS, Palette
+from brrrtop.tui.palette import DARK, LIGHT, MARKS, THEMES, Palette
 from brrrtop.tui.sixteen import mapped
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -29,7 +29,7 @@ PAIRS = tuple(itertools.combinations(REGIMES, 2))
 def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
     """The codes of the style's own colours, text and field, on such a terminal."""
     if system in ("16", "8"):
-        style = mapped(style, "dark" if dark else "light")
+        style = mapped(style, THEMES["dark" if dark else "light"])
     numbered = ColorSystem.EIGHT_BIT if system == "256" else ColorSystem.STANDARD
     codes = []
     for colour in (style.color, style.bgcolor):

@@ -202,7 +202,7 @@ async def test_a_theme_is_chosen_by_name() -> None:
             assert screen.app.palette.theme == name
             assert screen.app.theme == f"brrrtop-{name}"
             background = screen.app.screen.styles.background.hex.lower()
-            assert background == THEMES[name][0]["background"]
+            assert background == THEMES[name].colours["background"]
 
 
 def test_what_stays_after_leaving_says_what_to_do() -> None:
