@@ -1,7 +1,7 @@
 """Attaches and detaches again and again, and prints failures and for how long threads were held.
 
-    python benchmarks/attach_soak.py [--cycles 300] [--kill-monitor 0] [--way pending|thread|both] \
-        [--hard [PYTHON]] [-- trainer command]
+    python benchmarks/attach_soak.py [--cycles 300] [--limit SECONDS] [--kill-monitor 0] \
+        [--way pending|thread|both] [--hard [PYTHON]] [-- trainer command]
 
 Without a command it trains a little torch model on the CPU, with two loader workers; with `--hard`
 it is tests/attach/hard_training.py, under another PYTHON where one is named. With `--kill-monitor N`
@@ -151,6 +151,7 @@ def gets_on(trainer: Trainer, says_so: bool, limit_s: float = 60.0) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--cycles", type=int, default=300)
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds of cycles")
     parser.add_argument("--kill-monitor", type=int, default=0)
     parser.add_argument("--way", choices=sorted(_WAYS), default="both")
     parser.add_argument("--hard", nargs="?", const=sys.executable)
@@ -164,7 +165,11 @@ def main() -> int:
     buffered: dict[str, list[float]] = {}
     took: list[float] = []
     slow: list[str] = []
+    done, end_s = 0, time.monotonic() + given.limit
     for number in range(given.cycles):
+        if time.monotonic() > end_s:
+            break
+        done += 1
         try:
             attempts, took_ms = one_cycle(pid, given.way)
         except CollectorError as fault:
@@ -191,7 +196,7 @@ def main() -> int:
     for label, values in sorted(buffered.items()):
         show(label, values)
     show("attach to hello", took)
-    print(f"failures {len(failures)} of {given.cycles}; monitors killed {given.kill_monitor}")
+    print(f"failures {len(failures)} of {done}; monitors killed {given.kill_monitor}")
     print(
         f"trainer alive {alive}, still training {moving}, {trainer.lines} lines, longest silence "
         f"{trainer.longest_silence_s:.2f} s"

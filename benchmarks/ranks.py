@@ -1,25 +1,29 @@
-"""Watches both ranks of distributed jobs: attach and detach beside an unwatched run, and recordings.
+"""Watches a job of two ranks as a user does: what it costs, who is named as late and why, and how soon.
 
-    python benchmarks/ranks.py --out DIR [--cycles 120] [--limit 45] [--record 20] [--site DIR]
-        [--device cuda|cpu]
+    python benchmarks/ranks.py --out DIR [--results DIR] [--limit 480] [--site DIR]
+        [--device cuda|cpu] [--stand-in LIBCUDA,LIBCUPTI] [--parts overhead-ddp,plants-ddp,…]
 
-Two runs of the same deterministic DDP job go on side by side; both ranks of one are attached to and
-detached from all the time, at once. The losses of each rank must be bit-identical in both. Then, one after the
-other, each rank is recorded of a balanced DDP job, of one whose rank 1 sleeps for 24 ms in each step, and of an
-FSDP job that does so: DIR/ddp-balanced-rank0.brrr and so on. Writes DIR/ranks.json.
+overhead  the job is watched (`brrrtop attach` of one rank) and left alone in turns; the trainers take their own
+          step times, and nothing is planted, so that nobody may be named
+plants    a sleep, a slow loader, more work, a neighbour on the GPU: on one rank each, a fresh attach each, until
+          that rank is named with that cause
+cycles    both ranks are attached to and detached from all the time, at once, while a twin of the job runs
+          unwatched: the losses of each rank must be bit-identical
+
+Each part is a line of ranks.jsonl, written as soon as it is there; recordings of the plants are in
+recordings.tar. Nothing takes longer than --limit seconds in all. The exit code is 1 where a bar was missed.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import multiprocessing
 import os
-import signal
 import statistics
-import subprocess
 import sys
+import tarfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -30,81 +34,218 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import gpu_options  # noqa: E402
+import paired  # noqa: E402
+import ranks_plan  # noqa: E402
 import soak  # noqa: E402
 import soak_compare  # noqa: E402
-from step_log import trainer_environment  # noqa: E402
-from watched import ROOT, monitor_environment  # noqa: E402
+from overhead import machine  # noqa: E402
+from ranks_job import RANKS, START_LIMIT_S, Job, Neighbour  # noqa: E402
+from ranks_monitor import Monitor  # noqa: E402
 
-RANKS = 2
-START_LIMIT_S = 90.0
-JOBS = {
-    "ddp-balanced": ["ddp"],
-    "ddp-slow": ["ddp", "--slow", "1"],
-    "fsdp-slow": ["fsdp", "--slow", "1"],
+NAMED_LIMIT_S, COST, CPU_SHARE, RSS_BYTES = 15.0, 0.01, 0.15, 250e6
+"""What must be reached."""
+KINDS = {
+    "sleep": (ranks_plan.SLEEP, "host"),
+    "loader": (ranks_plan.LOADER, "input"),
+    "work": (ranks_plan.WORK, "more-work"),
+    "neighbour": (ranks_plan.NEIGHBOUR, "other_process"),
 }
+"""By plant: its number, and the cause that must be named."""
+PLANTS = {
+    "ddp": [("sleep", 1), ("loader", 0), ("work", 1), ("neighbour", 0), ("sleep", 0), ("loader", 1)],
+    "fsdp": [("work", 0), ("sleep", 1), ("neighbour", 1), ("loader", 0)],
+}  # fmt: skip
+LATE_S = 0.025
+"""By which a host is late beyond a step: what is shorter than the GPU's work hides behind it."""
+SETTLE_S, LINGER_S = 1.0, 2.0
+FAIR = {"ddp": 0.32, "fsdp": 0.18}
+"""Part of all the time that the overhead of each job may take."""
+ON_S, OFF_S = 10.0, 6.0
+CYCLES_S = 40.0
+AFTER_S = 25.0
+"""Left to the last part."""
+LEAST_CYCLES_S = 12.0
 
 
-class Job:
-    """A job of two ranks under torchrun."""
+class Bench:
+    """The jobs, and the time that is left.
 
-    def __init__(self, name: str, words: list[str], args: argparse.Namespace) -> None:
-        self.name, self.folder = name, (args.out / "jobs" / name).resolve()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                   str(RANKS), str(HERE / "ranks_trainer.py"), *words, "--folder", str(self.folder),
-                   "--device", args.device]  # fmt: skip
-        env = trainer_environment() | {"OMP_NUM_THREADS": "1"}
-        with (self.folder / "said").open("wb") as out:
-            self.process = subprocess.Popen(
-                command, stdout=out, stderr=subprocess.STDOUT, env=env, start_new_session=True
-            )
+    Args:
+        args: Of the command line.
+        tell: Takes a row as soon as it is there.
+    """
 
-    def pids(self) -> list[int]:
-        """Of its ranks, once they are warm.
+    def __init__(self, args: argparse.Namespace, tell: Callable[[dict[str, Any]], None]) -> None:
+        self.args, self.tell = args, tell
+        self.began_s = time.monotonic()
+        self.jobs: dict[str, Job] = {}
+        self.neighbours: dict[int, Neighbour] = {}
+        """By number of the plant that each is."""
+        self.monitors: list[Monitor] = []
+        self.attached = 0
+
+    @property
+    def left_s(self) -> float:
+        return self.began_s + self.args.limit - time.monotonic()
+
+    def job(self, name: str) -> Job:
+        """That job, training; started again where it died.
 
         Raises:
-            RuntimeError: They are not.
+            RuntimeError: It does not train.
         """
-        files = [self.folder / f"rank{rank}.pid" for rank in range(RANKS)]
-        end = time.monotonic() + START_LIMIT_S
-        while not all(file.exists() and file.read_text() for file in files):
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError(f"{self.name} does not train: {self.tail()}")
-            time.sleep(0.05)
-        return [int(file.read_text()) for file in files]
+        job = self.jobs.get(name)
+        if job is None or not job.alive():
+            if job is not None:
+                job.kill()
+            job = self.jobs[name] = Job(name, name.split("-")[0], self.args)
+        if not job.pids:
+            job.go()
+        return job
 
-    def go(self) -> list[int]:
-        pids = self.pids()
-        (self.folder / "go").touch()
-        return pids
+    def preload(self, names: list[str]) -> None:
+        for name in names:
+            self.jobs[name] = Job(name, name.split("-")[0], self.args)
 
-    def losses(self, rank: int) -> Path:
-        return self.folder / f"rank{rank}.f4"
+    def end_job(self, name: str) -> None:
+        job = self.jobs.pop(name, None)
+        if job is not None:
+            job.kill()
 
-    def has_losses(self) -> bool:
-        files = [self.losses(rank) for rank in range(RANKS)]
-        return all(file.exists() and file.stat().st_size > 4 * soak.LEAST_LOSSES for file in files)
+    def watch(self, job: Job, *words: str) -> Monitor:
+        """Attaches by the id of one rank or the other, in turns."""
+        self.attached += 1
+        errors = self.args.out / f"monitor{self.attached}.err"
+        pid = job.pids[self.attached % RANKS]
+        monitor = Monitor(pid, self.args, errors, words)
+        self.monitors.append(monitor)
+        return monitor
 
-    def alive(self) -> bool:
-        return self.process.poll() is None
-
-    def tail(self) -> str:
-        return (self.folder / "said").read_text("utf-8", "replace")[-600:]
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        for file in self.folder.glob("rank*.pid"):  # torchrun's ranks are groups of their own
-            with contextlib.suppress(ProcessLookupError, ValueError):
-                os.kill(int(file.read_text()), signal.SIGKILL)
-        self.process.wait()
+    def end(self) -> None:
+        for one in (*self.monitors, *self.neighbours.values()):
+            one.kill()
+        for name in list(self.jobs):
+            self.end_job(name)
 
 
-def torment(pid: int, count: int, limit_s: float) -> dict[str, Any]:
-    """Attaches and detaches that often; in a process of its own for each rank."""
+# --- what it costs -------------------------------------------------------------------------------
+
+
+def overhead(bench: Bench, kind: str) -> dict[str, Any]:
+    """Off, on, off, …, off: a fresh monitor each time, which nobody may be named by."""
+    job = bench.job(kind)
+    end_s = time.monotonic() + min(FAIR[kind] * bench.args.limit, bench.left_s - AFTER_S)
+    time.sleep(SETTLE_S)
+    offs, ons, watched = [_means(job.window(OFF_S))], list[list[float]](), list[dict[str, Any]]()
+    while time.monotonic() + ON_S + OFF_S + 5 < end_s or (len(ons) < 3 and bench.left_s > 60):
+        monitor = bench.watch(job)
+        compared_s = monitor.wait_until_compared(NAMED_LIMIT_S)
+        time.sleep(SETTLE_S)
+        cpu_s, at_s = monitor.cpu_s(), time.perf_counter()
+        means = _means(job.window(ON_S))
+        cpu_after_s, took_s = monitor.cpu_s(), time.perf_counter() - at_s
+        rss = monitor.rss_bytes()
+        whole = monitor.stop()
+        time.sleep(SETTLE_S)
+        if cpu_s is None or cpu_after_s is None or compared_s is None:
+            bench.tell({"part": f"overhead-{kind}", "failed": whole})
+            if not job.alive():
+                raise RuntimeError(f"the job died: {job.tail()}")
+            continue
+        ons.append(means)
+        offs.append(_means(job.window(OFF_S)))
+        share = (cpu_after_s - cpu_s) / took_s
+        watched.append({"on_ms": means, "off_ms": offs[-1], "cpu": share, "rss": rss, **whole})
+        bench.tell({"part": f"overhead-{kind}", "pair": len(ons), **watched[-1]})
+    costs = [
+        paired.between([one[rank] for one in offs], [one[rank] for one in ons])
+        for rank in range(RANKS)
+    ]
+    named = [n for one in watched for n in one["named"] if n["rank"] is not None]
+    cpu = [one["cpu"] for one in watched]
+    rss_most = max((one["rss"] or 0 for one in watched), default=0)
+    good = all(cost is not None and cost.mean <= COST for cost in costs) and not named
+    good = good and max(cpu, default=1.0) <= CPU_SHARE and rss_most <= RSS_BYTES
+    return {
+        "step_ms": offs[0], "cost": [cost and cost.to_json() for cost in costs],
+        "slowest": max((cost.mean for cost in costs if cost), default=None),
+        "cpu": cpu, "rss_most": rss_most, "balanced": len(watched), "named": named, "good": good,
+    }  # fmt: skip
+
+
+def _means(windows: list[Any]) -> list[float]:
+    return [window.mean_ns / 1e6 for window in windows]
+
+
+# --- who is late ---------------------------------------------------------------------------------
+
+
+def plants(bench: Bench, kind: str) -> dict[str, Any]:
+    """One after the other, with a moment of peace between them."""
+    rows = []
+    chosen = [one for one in PLANTS[kind] if bench.args.device == "cuda" or one[0] != "neighbour"]
+    bench.neighbours = {
+        number: Neighbour(rank, bench.args)
+        for number, (plant, rank) in enumerate(chosen)
+        if plant == "neighbour"
+    }
+    for number, (plant, rank) in enumerate(chosen):
+        if bench.left_s < 30:
+            break
+        try:
+            row = plant_one(bench, kind, number, plant, rank)
+        except Exception as fault:
+            row = {"error": f"{type(fault).__name__}: {fault}", "named_s": None}
+        rows.append({"plant": plant, "rank": rank, **row})
+        bench.tell({"part": f"plant-{kind}", **rows[-1]})
+        keep(bench.args)
+    times = [row["named_s"] for row in rows]
+    good = len(rows) == len(chosen) and all(t is not None and t <= NAMED_LIMIT_S for t in times)
+    return {"planted": len(rows), "of": len(chosen), "named_s": times, "good": good}
+
+
+def plant_one(bench: Bench, kind: str, number: int, plant: str, rank: int) -> dict[str, Any]:
+    """Its row: when the rank was named with its cause, and all that was named before and after."""
+    job = bench.job(kind)
+    code, cause = KINDS[plant]
+    neighbour = bench.neighbours.get(number)
+    step_s = job.step_s()
+    try:
+        if neighbour is not None:
+            neighbour.begin()
+        job.goes_wrong(code, rank, step_s + LATE_S)
+        time.sleep(SETTLE_S)
+        planted_s = job.step_s()
+        file = bench.args.out / f"{kind}-{number}-{plant}.brrr"
+        monitor = bench.watch(job, "--record", str(file))
+        named_s = monitor.wait_until_named(rank, cause, NAMED_LIMIT_S)
+        time.sleep(LINGER_S)
+        whole = monitor.stop()
+    finally:
+        job.goes_well()
+        if neighbour is not None:
+            neighbour.kill()
+    return {"named_s": named_s, "cause": cause, "step_ms": step_s * 1e3,
+            "planted_ms": planted_s * 1e3, **whole}  # fmt: skip
+
+
+def keep(args: argparse.Namespace) -> None:
+    """All recordings so far as one file among the results."""
+    half = args.results / "recordings.part"
+    with tarfile.open(half, "w") as tar:
+        for file in sorted(args.out.glob("*.brrr")):
+            tar.add(file, file.name)
+    half.rename(args.results / "recordings.tar")
+
+
+# --- attach and detach ---------------------------------------------------------------------------
+
+
+def torment(pid: int, limit_s: float) -> dict[str, Any]:
+    """Attaches and detaches for so long; in a process of its own for each rank."""
     failures, buffered, kernels, done = Counter[str](), [], 0, 0
     end = time.monotonic() + limit_s
-    while done < count and time.monotonic() < end:
+    while time.monotonic() < end:
         done += 1
         try:
             stopped_ns, seen = soak.one_cycle(pid, done)
@@ -119,105 +260,108 @@ def torment(pid: int, count: int, limit_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def cycles(args: argparse.Namespace) -> dict[str, Any]:
+def cycles(bench: Bench, _: str) -> dict[str, Any]:
     """Both ranks of one job; its twin is left alone."""
-    alone, watched = jobs = Job("unwatched", ["exact"], args), Job("watched", ["exact"], args)
-    try:
-        alone.go()
-        pids = watched.go()
-        end = time.monotonic() + START_LIMIT_S
-        while not all(job.has_losses() for job in jobs):
-            if time.monotonic() > end or not (alone.alive() and watched.alive()):
-                raise RuntimeError(f"no losses: {alone.tail()} {watched.tail()}")
-            time.sleep(0.05)
-        with multiprocessing.get_context("fork").Pool(RANKS) as pool:
-            results = pool.starmap(torment, [(pid, args.cycles, args.limit) for pid in pids])
-        sizes = [watched.losses(rank).stat().st_size for rank in range(RANKS)]
-        time.sleep(1)
-        moving = all(watched.losses(r).stat().st_size > size for r, size in enumerate(sizes))
-        alive = alone.alive() and watched.alive()
-    finally:
-        for job in jobs:
-            job.kill()
+    names = ("exact-unwatched", "exact-watched")
+    for name in names:
+        if name not in bench.jobs:
+            bench.preload([name])
+        bench.jobs[name].begin()
+    alone, watched = (bench.job(name) for name in names)
+    end = time.monotonic() + START_LIMIT_S
+    while not all(_has_losses(job) for job in (alone, watched)):
+        if time.monotonic() > end or not (alone.alive() and watched.alive()):
+            raise RuntimeError(f"no losses: {alone.tail()} {watched.tail()}")
+        time.sleep(0.05)
+    limit_s = max(min(CYCLES_S, bench.left_s - 8), LEAST_CYCLES_S)
+    with multiprocessing.get_context("fork").Pool(RANKS) as pool:
+        results = pool.starmap(torment, [(pid, limit_s) for pid in watched.pids])
+    sizes = [watched.losses(rank).stat().st_size for rank in range(RANKS)]
+    time.sleep(1)
+    moving = all(watched.losses(r).stat().st_size > size for r, size in enumerate(sizes))
+    alive = alone.alive() and watched.alive()
+    for name in names:
+        bench.end_job(name)
     same = [soak_compare.losses(alone.losses(r), watched.losses(r)) for r in range(RANKS)]
     good = alive and moving and all(one["identical"] for one in same)
-    good = good and not any(rank["failures"] for rank in results)
-    return {
-        "ranks": results,
-        "losses": same,
-        "alive": alive,
-        "still_training": moving,
-        "good": good,
-    }
+    good = good and all(rank["cycles"] and not rank["failures"] for rank in results)
+    return {"ranks": results, "losses": same, "alive": alive, "still_training": moving,
+            "good": good}  # fmt: skip
 
 
-def record(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Both ranks at once, by the command line; no other job is there."""
-    job = Job(name, JOBS[name], args)
-    try:
-        pids = job.go()
-        time.sleep(1.5)
-        running = [_monitor(job, rank, pid, args) for rank, pid in enumerate(pids)]
-        time.sleep(args.record)
-        for monitor in running:
-            monitor.send_signal(signal.SIGINT)
-        result = []
-        for rank, monitor in enumerate(running):
-            try:
-                monitor.wait(15)
-            except subprocess.TimeoutExpired:
-                monitor.kill()
-                monitor.wait()
-            lines = (job.folder / f"report{rank}").read_text().splitlines()
-            last = json.loads(lines[-1]) if lines else {}
-            kept = {key: last.get(key) for key in ("window", "split", "regime", "confidence")}
-            text = (job.folder / f"monitor{rank}").read_text()[-300:]
-            result.append({"exit": monitor.returncode, "said": text, "report": kept,
-                          "reports": len(lines)})  # fmt: skip
-        if not job.alive():
-            result.append({"failed": job.tail()})
-        return result
-    finally:
-        job.kill()
+def _has_losses(job: Job) -> bool:
+    files = [job.losses(rank) for rank in range(RANKS)]
+    return all(file.exists() and file.stat().st_size > 4 * soak.LEAST_LOSSES for file in files)
 
 
-def _monitor(job: Job, rank: int, pid: int, args: argparse.Namespace) -> subprocess.Popen[bytes]:
-    file = (args.out / f"{job.name}-rank{rank}.brrr").resolve()
-    command = [sys.executable, "-m", "brrrtop", "attach", str(pid), "--yes", "--json", "--interval", "1",
-               "--no-shapes", "--record", str(file)]  # fmt: skip
-    with (
-        (job.folder / f"report{rank}").open("wb") as out,
-        (job.folder / f"monitor{rank}").open("wb") as text,
-    ):
-        return subprocess.Popen(
-            command, cwd=ROOT, env=monitor_environment(args.site), stdout=out, stderr=text
-        )  # fmt: skip
+# --- all of it -----------------------------------------------------------------------------------
+
+PARTS: dict[str, tuple[Callable[[Bench, str], dict[str, Any]], str]] = {
+    "overhead-ddp": (overhead, "ddp"), "plants-ddp": (plants, "ddp"), "plants-fsdp": (plants, "fsdp"),
+    "overhead-fsdp": (overhead, "fsdp"), "cycles": (cycles, ""),
+}  # fmt: skip
+JOBS_OF = {"cycles": ["exact-unwatched", "exact-watched"]}
+
+
+def run(bench: Bench, chosen: list[str]) -> dict[str, Any]:
+    """The parts, in turn; a job ends when no later part needs it."""
+    needs = [JOBS_OF.get(part, [PARTS[part][1]]) for part in chosen]
+    bench.preload(list(dict.fromkeys(name for names in needs for name in names)))
+    result: dict[str, Any] = {}
+    for place, part in enumerate(chosen):
+        does, kind = PARTS[part]
+        began = time.monotonic()
+        try:
+            result[part] = does(bench, kind)
+        except Exception as fault:
+            result[part] = {"error": f"{type(fault).__name__}: {fault}", "good": False}
+        result[part]["took_s"] = time.monotonic() - began
+        bench.tell({"part": part, **result[part]})
+        later = {name for names in needs[place + 1 :] for name in names}
+        for name in set(needs[place]) - later:
+            bench.end_job(name)
+    return result
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     gpu_options.add(parser)
-    parser.add_argument("--cycles", type=int, default=120, help="on each rank")
-    parser.add_argument("--limit", type=float, default=45.0, help="seconds of the cycles")
-    parser.add_argument("--record", type=float, default=20.0, help="seconds of each recording")
+    parser.add_argument("--results", type=Path, help="for what is to be kept; by default --out")
+    parser.add_argument("--limit", type=float, default=480.0, help="seconds in all")
+    parser.add_argument("--stand-in", default="", help="a libcuda and a libcupti, by comma")
+    parser.add_argument("--parts", default=",".join(PARTS))
     args = parser.parse_args()
     gpu_options.prepare(args)
-    from collectors import native
+    args.results = args.results or args.out
+    args.results.mkdir(parents=True, exist_ok=True)
+    from collectors.attach import agent_library
 
-    native.agent_files()  # built once
-    result: dict[str, Any] = {}
-    parts: dict[str, Callable[[], Any]] = {"cycles": lambda: cycles(args)} if args.cycles else {}
-    if args.record:
-        parts |= {name: lambda name=name: record(name, args) for name in JOBS}
-    for name, does in parts.items():
+    agent_library.agent_files()  # built once
+    with (args.results / "ranks.jsonl").open("w") as lines:
+
+        def tell(row: dict[str, Any]) -> None:
+            text = json.dumps(row)
+            lines.write(text + "\n")
+            lines.flush()
+            print(text[:600], flush=True)
+
+        bench = Bench(args, tell)
+        timer = threading.Timer(args.limit, give_up, [bench])
+        timer.daemon = True
+        timer.start()
+        tell({"part": "machine", **machine()})
         try:
-            result[name] = does()
-        except Exception as fault:
-            result[name] = {"error": f"{type(fault).__name__}: {fault}", "good": False}
-        print(f"{name}: {json.dumps(result[name])}", flush=True)
-        (args.out / "ranks.json").write_text(json.dumps(result, indent=1))
-    good = all(isinstance(one, list) or one["good"] for one in result.values())
-    return 0 if good else 1
+            result = run(bench, [part for part in args.parts.split(",") if part])
+        finally:
+            bench.end()
+    return 0 if all(one["good"] for one in result.values()) else 1
+
+
+def give_up(bench: Bench) -> None:
+    """The time is over, whatever hangs."""
+    bench.tell({"part": "end", "error": "the time is over"})
+    bench.end()
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,66 @@
-"""A rank of a distributed job that `ranks.py` torments and records; started by torchrun.
+"""A rank of a distributed job that `ranks.py` watches, torments and slows down; started by torchrun.
 
-    torchrun --standalone --nproc-per-node 2 benchmarks/ranks_trainer.py exact --folder DIR
-    torchrun --standalone --nproc-per-node 2 benchmarks/ranks_trainer.py ddp|fsdp --folder DIR [--slow 1]
+    torchrun --standalone --nproc-per-node 2 benchmarks/ranks_trainer.py exact|ddp|fsdp --folder DIR
 
 `exact` trains a small model under DDP from a fixed seed with deterministic algorithms and appends each
-loss as four bytes to DIR/rankN.f4. `ddp` and `fsdp` train a transformer in bf16; the rank of --slow waits for
-24 ms on the host in each step. Each rank writes its process id to DIR/rankN.pid once it is warm, and trains on
-once DIR/go exists.
+loss as four bytes to DIR/rankN.f4. `ddp` and `fsdp` train a transformer in bf16 on batches of a DataLoader; what
+goes wrong on which rank is read in each step from DIR/plan, and DIR/rankN.steps tells when each step ended.
+A rank touches its GPU once DIR/begin exists, writes its process id to DIR/rankN.pid once it is warm, and trains
+on once DIR/go exists. With --stand-in, the GPU is a stand-in and its collectives take as long as gloo's.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import random
 import struct
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
+import stepped
 import torch
 import torch.distributed as dist
+from ranks_plan import LOADER, SLEEP, WORK, Plan
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
 
-SLOW_S = 0.024
+LOG_STEPS = 50
+LAUNCH_NS = 3_000
+"""From a launch to its kernel, on the stand-in."""
+PRODUCT, ALL_REDUCE = (
+    ctypes.create_string_buffer(b"ampere_sgemm_128x64_nn"),
+    ctypes.create_string_buffer(b"ncclDevKernel_AllReduce_Sum_f32_RING_LL"),
+)
+
+
+class Batches(IterableDataset):  # type: ignore[type-arg]
+    """Random tokens, half of a batch more than what is usually trained on."""
+
+    def __init__(self, plan: Plan, words: int, rows: int, length: int) -> None:
+        self._plan, self._shape, self._words = plan, (rows, length), words
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        while True:
+            if late_s := self._plan.seconds(LOADER):
+                time.sleep(late_s)
+            yield torch.randint(self._words, self._shape)
+
+
+def loader(plan: Plan, words: int, rows: int, length: int, pinned: bool) -> Iterator[torch.Tensor]:
+    return iter(
+        DataLoader(
+            Batches(plan, words, rows, length), batch_size=None, num_workers=1, pin_memory=pinned,
+            multiprocessing_context="fork",
+        )
+    )  # fmt: skip
 
 
 class Block(nn.Module):
@@ -68,8 +101,8 @@ class Transformer(nn.Module):
 
 def language(args: argparse.Namespace, device: torch.device) -> None:
     """Steps of the transformer, under DDP or FSDP."""
-    cuda = device.type == "cuda"
-    words, width, depth, batch, length = (16384, 1024, 12, 16, 1025) if cuda else (64, 32, 2, 2, 17)
+    cuda, rank = device.type == "cuda", dist.get_rank()
+    words, width, depth, rows, length = (16384, 1024, 8, 16, 1025) if cuda else (64, 32, 2, 2, 17)
     model: nn.Module = Transformer(words, width, depth).to(device)
     if args.job == "fsdp":
         for block in model.blocks:
@@ -78,24 +111,69 @@ def language(args: argparse.Namespace, device: torch.device) -> None:
     else:
         model = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=cuda)
-    tokens = torch.randint(words, (batch, length), device=device)
+    plan = Plan(args.folder / "plan", rank)
+    batches = loader(plan, words, rows + rows // 2, length, cuda)
 
-    def step() -> None:
+    def step(more: bool) -> torch.Tensor:
+        batch = next(batches)
+        tokens = (batch if more else batch[:rows]).to(device, non_blocking=True)
         with torch.autocast(device.type, torch.bfloat16):
-            loss = model(tokens)
+            loss: torch.Tensor = model(tokens)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        return loss
 
-    for _ in range(5):
-        step()
-    if cuda:
-        torch.cuda.synchronize()
-    wait_to_go(args.folder)
+    for number in range(8):
+        step(number % 2 == 1)
+    optimizer.register_step_post_hook(hook(args.folder, rank))
+    wait_to_go(args.folder, cuda)
+    number = 0
     while True:
-        step()
-        if args.slow == dist.get_rank():
-            time.sleep(SLOW_S)
+        loss = step(plan.seconds(WORK) > 0)
+        number += 1
+        if rank == 0 and number % LOG_STEPS == 0:
+            print(f"step {number} loss {loss.item():.3f}", flush=True)
+        if late_s := plan.seconds(SLEEP):
+            time.sleep(late_s)
+
+
+def hook(folder: Path, rank: int) -> Callable[..., None]:
+    return stepped.Log(folder / f"rank{rank}.steps", None).stepped
+
+
+def stand_in(args: argparse.Namespace) -> None:
+    """The same without a GPU: kernels of a stand-in, which also takes down how long gloo's all-reduce takes."""
+    cuda, cupti = (ctypes.CDLL(one, mode=ctypes.RTLD_GLOBAL) for one in args.stand_in.split(","))
+    cuda.cuInit(0)
+    cupti.fake_version(130001)
+    cupti.fake_device_free.restype = ctypes.c_int64
+    number = ctypes.c_int64
+    cupti.fake_launch.argtypes = [ctypes.c_void_p, ctypes.c_int, number, number, ctypes.c_uint32]
+    rank, model = dist.get_rank(), nn.Linear(8, 8)
+    optimizer = torch.optim.AdamW(model.parameters())
+    plan = Plan(args.folder / "plan", rank)
+    batches = loader(plan, 64, 3, 17, False)
+    optimizer.register_step_post_hook(hook(args.folder, rank))
+    wait_to_go(args.folder, False)
+    while True:
+        next(batches)
+        cupti.fake_launch(PRODUCT, 9 if plan.seconds(WORK) else 6, 5_000_000, 0, 7)
+        model(torch.randn(2, 8)).sum().backward()
+        time.sleep(max(cupti.fake_device_free() - time.time_ns(), 0) / 1e9)
+        start_ns = time.time_ns()
+        for weight in model.parameters():
+            dist.all_reduce(weight.grad)
+        end_ns = torch.tensor([time.time_ns() + 2_000_000])
+        dist.all_reduce(end_ns, dist.ReduceOp.MAX)
+        time.sleep(max(int(end_ns) - time.time_ns(), 0) / 1e9)
+        now_ns, took_ns = time.time_ns(), int(end_ns) - start_ns
+        lag_ns = start_ns - now_ns - LAUNCH_NS
+        cupti.fake_launch(ALL_REDUCE, 1, took_ns, lag_ns, 8)
+        optimizer.step()
+        optimizer.zero_grad()
+        if late_s := plan.seconds(SLEEP):
+            time.sleep(late_s)
 
 
 def exact(args: argparse.Namespace, device: torch.device) -> None:
@@ -107,7 +185,7 @@ def exact(args: argparse.Namespace, device: torch.device) -> None:
     layers = [nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Dropout(0.1)) for _ in range(4)]
     model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(width, 64)).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    wait_to_go(args.folder)
+    wait_to_go(args.folder, device.type == "cuda")
     with (args.folder / f"rank{dist.get_rank()}.f4").open("ab", buffering=0) as file:
         while True:
             x = torch.randn(256, width, device=device)
@@ -118,20 +196,27 @@ def exact(args: argparse.Namespace, device: torch.device) -> None:
             file.write(struct.pack("<f", float(loss.detach())))
 
 
-def wait_to_go(folder: Path) -> None:
+def wait_to_go(folder: Path, cuda: bool) -> None:
+    if cuda:
+        torch.cuda.synchronize()
     (folder / f"rank{dist.get_rank()}.pid").write_text(str(os.getpid()))
-    while not (folder / "go").exists():
-        time.sleep(0.02)
+    wait_for(folder / "go")
     dist.barrier()
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.02)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("job", choices=("exact", "ddp", "fsdp"))
     parser.add_argument("--folder", type=Path, required=True)
-    parser.add_argument("--slow", type=int)
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--stand-in", default="")
     args = parser.parse_args()
+    wait_for(args.folder / "begin")
     device = torch.device(args.device)
     if args.device == "cuda":
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -140,6 +225,8 @@ def main() -> None:
     else:
         torch.set_num_threads(1)
         dist.init_process_group("gloo")
+    if args.stand_in and args.job != "exact":
+        stand_in(args)
     (exact if args.job == "exact" else language)(args, device)
 
 

@@ -4,7 +4,7 @@
         [--kills 100] [--limit 240] [--site DIR] [--device cuda|cpu]
 
 cycles  attach, trace, detach, again and again, on a trainer that allocates, loads and compiles;
-        every so often torch.profiler has a turn in it
+        each fifth time until kernels have come; every so often torch.profiler has a turn in it
 graphs  the same on one that also replays CUDA graphs
 kills   `kill -9` of the monitor at random moments; the losses must be those of an unwatched run
 exact   kernels of whole steps in a burst against torch.profiler's, by name, and their durations
@@ -44,6 +44,8 @@ KILL_LATEST_S = 1.2
 BURST_STEPS = 24
 STAGES = ("attaching", "watching", "tracing")
 LEAST_LOSSES = 20
+STAYS_EACH, STAYS_S = 5, 1.5
+"""Of so many cycles one stays until it has kernels, at most so long: most end before."""
 PROFILES, PROFILED_STEPS = 10, 20
 """torch.profiler's turns among the cycles, and steps of each."""
 
@@ -51,8 +53,12 @@ PROFILES, PROFILED_STEPS = 10, 20
 # --- attach and detach ---------------------------------------------------------------------------
 
 
-def one_cycle(pid: int, number: int) -> tuple[int, int]:
+def one_cycle(pid: int, number: int, kernels_within_s: float = 0.0) -> tuple[int, int]:
     """An attach with some tracing and a detach; ns for which threads were held, kernels seen.
+
+    Args:
+        number: By turns a burst and continuous tracing.
+        kernels_within_s: Stays for so long, or until kernels have come.
 
     Raises:
         CollectorError, WireError: What failed.
@@ -65,10 +71,14 @@ def one_cycle(pid: int, number: int) -> tuple[int, int]:
 
     attached = attach(pid, agent_library.agent_files())
     kernels, end = 0, time.monotonic() + random.uniform(0, 0.08)
+    latest = time.monotonic() + kernels_within_s
     try:
         order = requests.continuous(True) if number % 2 else requests.burst(2, 50_000_000)
         attached.client.send(order)
-        while time.monotonic() < end and not attached.client.closed:
+        while not attached.client.closed:
+            now = time.monotonic()
+            if now >= end and (kernels or now >= latest):
+                break
             select.select([attached.client], [], [], 0.01)
             kernels += sum(len(f.body) for f in attached.client.frames() if f.kind == Kind.KERNELS)
     finally:
@@ -93,7 +103,7 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
     trainer = Tormented(args.out, "graphs" if graphs else "cycles", words)
     failures: Counter[str] = Counter()
     buffered: list[int] = []
-    done = kernels = by_command = profiles = 0
+    done = kernels = with_kernels = by_command = profiles = 0
     try:
         trainer.wait_for(100, START_LIMIT_S)
         end = time.monotonic() + args.limit
@@ -106,9 +116,12 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
                     if result["exit"] not in (0, 130, -signal.SIGINT) or "fault" in result:
                         failures[f"command line: {result}"] += 1
                 else:
-                    stopped_ns, seen = one_cycle(trainer.pid, done)
+                    stays = done % STAYS_EACH == 0 and args.device == "cuda"
+                    number, stays_s = (done // STAYS_EACH, STAYS_S) if stays else (done, 0.0)
+                    stopped_ns, seen = one_cycle(trainer.pid, number, stays_s)
                     buffered.append(stopped_ns)
                     kernels += seen
+                    with_kernels += seen > 0
                 if done % max(args.cycles // PROFILES, 1) == 0:
                     profile(order, PROFILED_STEPS).unlink()
                     profiles += 1
@@ -127,7 +140,7 @@ def cycles(args: argparse.Namespace, graphs: bool = False) -> dict[str, Any]:
     return {
         "cycles": done, "wanted": args.cycles, "by_command_line": by_command, "profiles": profiles,
         "failures": dict(failures),
-        "kernels": kernels, "longest_silence_s": trainer.silence_s,
+        "kernels": kernels, "with_kernels": with_kernels, "longest_silence_s": trainer.silence_s,
         "held_ms": statistics.median(buffered) / 1e6 if buffered else None,
         "held_p95_ms": sorted(buffered)[int(0.95 * len(buffered))] / 1e6 if buffered else None,
         "held_most_ms": max(buffered) / 1e6 if buffered else None, "good": done > 0 and not failures,

@@ -1,11 +1,12 @@
 """Watches programs without an optimizer or without torch, and switches CUPTI in them again and again.
 
-    python benchmarks/any/soak.py --out DIR [--site DIR] [--soak 240] [--only jax,cpp]
+    python benchmarks/any/soak.py --out DIR [--site DIR] [--soak 240] [--alone 20] [--only jax,cpp]
 
-Each program runs alone for some seconds and is stopped; then a second one, attached to: how long the first
-verdict took. Then all that run are traced in bursts of a millisecond side by side, each burst switching CUPTI
-on and off. At last those unwatched go on until they have caught up with the watched. Passes where every
-program got a verdict, was switched, lives, and computed at each of its lines what it computes unwatched.
+Each program runs unwatched for some seconds and is stopped; then a second one, attached to while the others
+are stopped: how long the first verdict took. Then all that run are traced in bursts of a millisecond side by
+side, each burst switching CUPTI on and off. At last those unwatched go on until they have caught up with the
+watched. Passes where every program got a verdict, was switched, lives, and computed at each of its lines what
+it computes unwatched. Programs with torch are traced as by default, the others as `--trace-graphs` does.
 Prints a line a program and writes any.json; the exit code is 1 where one failed.
 """
 
@@ -27,12 +28,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
 import gpu_options  # noqa: E402
+from first_verdict import ask, verdict  # noqa: E402
 
 NAMES = ("by_hand", "jax", "jax_graphs", "cupy", "cpp")
-ALONE_S, START_S, VERDICT_S, CATCH_UP_S = 20.0, 90.0, 25.0, 60.0
+START_S, CATCH_UP_S = 90.0, 60.0
 WITHOUT_GRAPHS = {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
 JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
@@ -41,7 +43,7 @@ class Program:
     """One that runs, and what it has printed."""
 
     def __init__(self, name: str, out: Path, launcher: Path | None) -> None:
-        self.name, self.digests = name, {}
+        self.name, self.digests, self.stopped = name, {}, False
         words = [sys.executable, str(HERE / "programs.py"), name]
         env = {**os.environ, **JAX, **(WITHOUT_GRAPHS if name == "jax" else {})}
         env["XLA_FLAGS"] = env.get("XLA_FLAGS", "") + " --xla_gpu_autotune_level=0"
@@ -69,14 +71,24 @@ class Program:
             time.sleep(0.05)
         return bool(self.digests)
 
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
     def stop(self) -> None:
         """Keeps its state, and costs the others nothing."""
-        if self.process.poll() is None:
+        self.stopped = True
+        if self.runs:
             self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        if self.process.poll() is None:
+        self.stopped = False
+        if self.runs:
             self.process.send_signal(signal.SIGCONT)
+
+    def last_words(self) -> str:
+        self.errors.flush()
+        return Path(self.errors.name).read_text("utf-8", "replace")[-300:]
 
     def end(self) -> int | None:
         """Its exit code, had it ended by itself; None: it lived."""
@@ -99,44 +111,6 @@ def compiled(out: Path) -> Path | None:
     return target if done.returncode == 0 else None
 
 
-def verdict(pid: int) -> dict[str, Any]:
-    """How long the first verdict took from before the attach, and what it was."""
-    from brrrtop.protocol import requests
-    from brrrtop.session.live import LiveSession
-    from brrrtop.session.session import Session
-    from brrrtop.sources.live import LiveSource
-    from collectors.attach import agent_library
-    from collectors.attach.attach import attach
-    from collectors.gpu.nvidia.sampler_thread import GaugeThread
-
-    files = agent_library.agent_files()
-    began = time.perf_counter()
-    attached = attach(pid, files)
-    try:
-        attached.client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
-        gauges = GaugeThread(pid)
-        gauges.start()
-        source = LiveSource(attached.client, pid, feeds=[gauges])
-        driver = LiveSession(Session(source), source)
-        snapshot = driver.advance()
-        while snapshot.estimate is None and time.perf_counter() - began < VERDICT_S:
-            time.sleep(0.05)
-            snapshot = driver.advance()
-        result: dict[str, Any] = {
-            "verdict_s": round(time.perf_counter() - began, 2),
-            "attach": attached.method,
-            "notes": list(snapshot.source.notes),
-        }
-        if snapshot.estimate is not None:
-            result["regime"] = snapshot.estimate.regime.value
-            result["steps"] = snapshot.estimate.steps.source
-            result["kernels"] = sum(row.count for row in snapshot.estimate.kernels)
-        driver.close()
-        return result
-    finally:
-        attached.leave()
-
-
 def switch(program: Program, seconds: float, into: dict[str, Any]) -> None:
     """Bursts of a millisecond until the time is over; each switches CUPTI on, and off."""
     from brrrtop.protocol import requests
@@ -148,7 +122,7 @@ def switch(program: Program, seconds: float, into: dict[str, Any]) -> None:
     buffered: dict[str, list[int]] = {"on": [], "off": []}
     kernels, asked_s, says = 0, 0.0, ""
     client = attached.client
-    client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    ask(client, program.name)
     until = time.monotonic() + seconds
     ready = True
     while time.monotonic() < until and program.process.poll() is None and not client.closed:
@@ -181,17 +155,18 @@ def compared(alone: Program, watched: Program) -> dict[str, int]:
     return {"compared": len(both), "differ": len(differ)}
 
 
-def catch_up(pairs: list[tuple[Program, Program]]) -> None:
-    """Lets those unwatched go on, one at a time, up to where the watched ended; a minute at most each."""
-    for alone, watched in pairs:
+def catch_up(pairs: list[tuple[Program, Program]], limit_s: float) -> None:
+    """Lets those unwatched go on, each up to where its watched one ended, side by side as these ran."""
+    until, behind = time.monotonic() + limit_s, pairs
+    for alone, _ in pairs:
         alone.go_on()
-        until = time.monotonic() + CATCH_UP_S
-        while (
-            compared(alone, watched)["compared"] < len(watched.digests)
-            and alone.process.poll() is None
-            and time.monotonic() < until
-        ):
-            time.sleep(0.1)
+    while behind and time.monotonic() < until:
+        time.sleep(0.1)
+        for alone, watched in behind:
+            if compared(alone, watched)["compared"] == len(watched.digests):
+                alone.stop()
+        behind = [pair for pair in behind if pair[0].runs and not pair[0].stopped]
+    for alone, _ in behind:
         alone.stop()
 
 
@@ -202,61 +177,84 @@ def fails(result: dict[str, Any]) -> bool:
         or "regime" not in result
         or not result.get("switches")
         or result["died"] is not None
-        or bool(result["differ"])
-        or not result["compared"]
+        or bool(result.get("differ"))
+        or not result.get("compared")
     )
 
 
+def started(names: list[str], out: Path, launcher: Path | None, seconds: float) -> list[Program]:
+    """Those that run here, warm and stopped again after so many seconds more."""
+    programs = [Program(name, out, launcher) for name in names]
+    begun = [one for one in programs if one.begun(START_S)]
+    time.sleep(seconds)
+    for one in programs:
+        one.stop()
+        if one not in begun:
+            print(f"{one.name}: does not run here: {one.last_words()}", flush=True)
+            one.end()
+    return begun
+
+
+def attached_to(one: Program) -> dict[str, Any]:
+    """Its first verdict, while it alone runs."""
+    one.go_on()
+    try:
+        return verdict(one.name, one.process.pid)
+    except Exception as fault:
+        traceback.print_exc()
+        return {"fault": repr(fault)[:300]}
+    finally:
+        one.stop()
+
+
+def switched(watched: list[Program], seconds: float, result: dict[str, dict[str, Any]]) -> None:
+    """All of them at once, switched again and again; then they end."""
+    for one in watched:
+        one.go_on()
+    soaks = [
+        threading.Thread(target=switch, args=(one, seconds, result[one.name]), daemon=True)
+        for one in watched
+    ]
+    for soak in soaks:
+        soak.start()
+    for soak in soaks:
+        soak.join(seconds + 60)
+    time.sleep(0.5)
+    for one in watched:
+        result[one.name] |= {"died": one.end()}
+        print(one.name, json.dumps(result[one.name]), flush=True)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     gpu_options.add(parser)
-    parser.add_argument("--soak", type=float, default=240.0)
+    parser.add_argument("--soak", type=float, default=240.0, help="seconds of switching")
+    parser.add_argument("--alone", type=float, default=20.0, help="seconds unwatched at first")
     parser.add_argument("--only", default=",".join(NAMES))
     args = parser.parse_args()
     gpu_options.prepare(args)
     launcher = compiled(args.out)
     names = [n for n in args.only.split(",") if n != "cpp" or launcher is not None]
-
-    alone = {name: Program(name, args.out, launcher) for name in names}
-    began = {name: one.begun(START_S) for name, one in alone.items()}
-    time.sleep(ALONE_S)
-    for name, one in alone.items():
-        one.stop()
-        if not began[name]:
+    result: dict[str, dict[str, Any]] = {}
+    alone, watched = list[Program](), list[Program]()
+    try:
+        alone = started(names, args.out, launcher, args.alone)
+        watched = started([one.name for one in alone], args.out, launcher, 0)
+        for one in watched:
+            result[one.name] = attached_to(one)
+            print(one.name, json.dumps(result[one.name]), flush=True)
+        switched(watched, args.soak, result)
+        (args.out / "any.json").write_text(json.dumps(result, indent=1))
+        pairs = [(one, other) for one in alone for other in watched if one.name == other.name]
+        catch_up(pairs, max(CATCH_UP_S, args.soak))
+        for one, other in pairs:
+            result[one.name] |= compared(one, other)
+            print(one.name, json.dumps(result[one.name]), flush=True)
+    finally:
+        for one in (*alone, *watched):
             one.end()
-            print(f"{name}: does not run here: {(args.out / f'{name}.err').read_text()[-300:]}")
-    names = [name for name in names if began[name]]
-    result: dict[str, dict[str, Any]] = {name: {} for name in names}
-    watched = {}
-    for name in names:
-        watched[name] = Program(name, args.out, launcher)
-        watched[name].begun(START_S)
-        try:
-            result[name] |= verdict(watched[name].process.pid)
-        except Exception as fault:
-            result[name]["fault"] = repr(fault)[:300]
-            traceback.print_exc()
-        print(name, json.dumps(result[name]), flush=True)
-    soaks = [
-        threading.Thread(target=switch, args=(one, args.soak, result[name]), daemon=True)
-        for name, one in watched.items()
-    ]
-    for soak in soaks:
-        soak.start()
-    for soak in soaks:
-        soak.join(args.soak + 60)
-    for name, one in watched.items():
-        time.sleep(0.5)
-        result[name] |= {"died": one.end()}
-        print(name, json.dumps(result[name]), flush=True)
-    catch_up([(alone[name], watched[name]) for name in names])
-    for name, one in watched.items():
-        result[name] |= compared(alone[name], one)
-        print(name, json.dumps(result[name]), flush=True)
-    for name in names:
-        alone[name].end()
-    (args.out / "any.json").write_text(json.dumps(result, indent=1))
-    failed = not names or any(fails(one) for one in result.values())
+        (args.out / "any.json").write_text(json.dumps(result, indent=1))
+    failed = len(watched) < len(names) or any(fails(one) for one in result.values())
     print("FAILED" if failed else "passed")
     return int(failed)
 

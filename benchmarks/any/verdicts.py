@@ -7,7 +7,7 @@ Each program is a process of its own: loads, warms up for some steps and waits; 
 `benchmarks.gains` (timm, torchvision, transformers, peft, Lightning, PyG, torchaudio, pytorch/examples, nanoGPT),
 loops without an optimizer, generation and embedding, JAX, Flax and CuPy. One that cannot load here is listed with its
 reason and does not count. Passes where at least 25 had a verdict, all of them, and the 95th percentile is at
-most 3 s. Writes DIR/verdicts.json, and a line a program to stdout. With `--stand-in CUDA,CUPTI,LAUNCHERS` (libraries of
+most 3 s. Writes DIR/verdicts.json and verdicts.md, and a line a program to stdout. With `--stand-in CUDA,CUPTI,LAUNCHERS` (libraries of
 tests/fakes) a program on the CPU shows that the script works.
 """
 
@@ -29,6 +29,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 
 import gpu_options  # noqa: E402
+from first_verdict import verdict  # noqa: E402
+from overhead import machine  # noqa: E402
 
 LEAST, WANTED_S, WARM_STEPS, SETTLE_S, LOAD_S = 25, 3.0, 5, 2.0, 150.0
 TRAINED = (
@@ -113,12 +115,13 @@ class Program:
                 self.process.send_signal(signal.SIGSTOP)
             self.lines.append(line.strip())
 
+    @property
+    def loads(self) -> bool:
+        in_time = time.monotonic() < self.until_s
+        return not self.lines and self.process.poll() is None and in_time
+
     def watched(self) -> dict[str, Any]:
         """Its row: the verdict and its time, or why there is none."""
-        from soak import verdict
-
-        while not self.lines and self.process.poll() is None and time.monotonic() < self.until_s:
-            time.sleep(0.05)
         if not self.lines:
             text = self.errors.read_text("utf-8", "replace").strip().splitlines()
             return {"name": self.name, "absent": (text or ["it did not load in time"])[-1][-160:]}
@@ -130,7 +133,7 @@ class Program:
             self.process.stdin.flush()
         time.sleep(SETTLE_S)
         try:
-            return {"name": self.name, **verdict(self.process.pid)}
+            return {"name": self.name, **verdict(self.name, self.process.pid)}
         except Exception as fault:
             return {"name": self.name, "fault": f"{type(fault).__name__}: {fault}"}
 
@@ -140,13 +143,17 @@ class Program:
 
 
 def rows(chosen: list[str], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """A row a program, in turn; the next ones load while one is watched."""
+    """A row a program, in the order in which they are ready; the next ones load while one is watched."""
     end_s, waiting, loading = time.monotonic() + args.limit, list(chosen), list[Program]()
     try:
         while (waiting or loading) and time.monotonic() < end_s:
             while waiting and len(loading) < args.ahead:
                 loading.append(Program(waiting.pop(0), args))
-            program = loading.pop(0)
+            program = next((one for one in loading if not one.loads), None)
+            if program is None:
+                time.sleep(0.05)
+                continue
+            loading.remove(program)
             try:
                 yield program.watched()
             finally:
@@ -154,6 +161,44 @@ def rows(chosen: list[str], args: argparse.Namespace) -> Iterator[dict[str, Any]
     finally:
         for program in loading:
             program.end()
+
+
+def summed(result: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many had a verdict, and when."""
+    there = [row for row in result if "absent" not in row]
+    times = sorted(row["verdict_s"] for row in there if row.get("regime", "unknown") != "unknown")
+    p95 = times[max(0, -(-95 * len(times) // 100) - 1)] if times else None
+    return {
+        "programs": len(there), "with_verdict": len(times), "p95_s": p95,
+        "median_s": times[len(times) // 2] if times else None,
+        "good": len(times) == len(there) >= LEAST and p95 is not None and p95 <= WANTED_S,
+    }  # fmt: skip
+
+
+def markdown(facts: dict[str, Any], summary: dict[str, Any], result: list[dict[str, Any]]) -> str:
+    """The page of `benchmarks/results`."""
+    lines = [
+        "# Seconds to the first verdict",
+        "",
+        "Made by `python benchmarks/any/verdicts.py`; what it does stands at its head. "
+        f"{facts['gpu'] or 'No GPU'}, driver {facts['driver'] or '–'}, torch {facts.get('torch', '–')}, "
+        f"Python {facts['python']}, {facts['date']}. Seconds count from before the attach.",
+        "",
+        f"{summary['with_verdict']} of {summary['programs']} programs had a verdict: "
+        f"{summary['median_s']} s in the median, {summary['p95_s']} s at the 95th percentile.",
+        "",
+        "| program | seconds | verdict | steps by | kernels in it |",
+        "|---|--:|---|---|--:|",
+    ]
+    absent = [f"{row['name']}: {row['absent']}" for row in result if "absent" in row]
+    lines += [
+        f"| {row['name']} | {row.get('verdict_s', '–')} | {row.get('regime') or row.get('fault', 'none')} "
+        f"| {row.get('steps') or '–'} | {row.get('kernels', '–')} |"
+        for row in result
+        if "absent" not in row
+    ]
+    lines += ["", *(f"Not there: {one}" for one in absent)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main() -> int:
@@ -170,20 +215,16 @@ def main() -> int:
         return 0
     gpu_options.prepare(args)
     chosen = args.only.split(",") if args.only else names()
-    result: list[dict[str, Any]] = []
+    facts, result, summary = machine(), list[dict[str, Any]](), dict[str, Any]()
     for row in rows(chosen, args):
         result.append(row)
         print(json.dumps(row), flush=True)
-    there = [row for row in result if "absent" not in row]
-    times = sorted(row["verdict_s"] for row in there if row.get("regime", "unknown") != "unknown")
-    p95 = times[max(0, -(-95 * len(times) // 100) - 1)] if times else None
-    good = len(times) == len(there) >= LEAST and p95 is not None and p95 <= WANTED_S
-    summary = {"programs": len(there), "with_verdict": len(times), "p95_s": p95, "good": good,
-               "median_s": times[len(times) // 2] if times else None}  # fmt: skip
-    text = json.dumps({"summary": summary, "rows": result}, indent=1)
-    (args.out / "verdicts.json").write_text(text + "\n")
+        summary = summed(result)
+        data = {"machine": facts, "summary": summary, "rows": result}
+        (args.out / "verdicts.json").write_text(json.dumps(data, indent=1) + "\n")
+        (args.out / "verdicts.md").write_text(markdown(facts, summary, result))
     print(json.dumps(summary))
-    return 0 if good else 1
+    return 0 if summary.get("good") else 1
 
 
 if __name__ == "__main__":

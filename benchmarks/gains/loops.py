@@ -32,8 +32,11 @@ the compute; the others are those of the JSON contract, and `+` makes two of the
 
 
 def half_of(name: str) -> str:
-    """`tune` or `test`, by a model's name alone. Constants were set with predictions for `tune` in view;
-    those for `test` were looked at once, when they were set."""
+    """`fresh`, `tune` or `test`. Nothing was tuned on *fresh*, whose models were chosen before any of them
+    was measured. The two others are told apart by a name alone: *tune* was in view from the start, *test*
+    was looked at once and tuned on from then on."""
+    if name in MODELS and MODELS[name].fresh:
+        return "fresh"
     return "test" if hashlib.sha256(name.encode()).digest()[-1] & 1 else "tune"
 
 
@@ -51,6 +54,7 @@ class Public:
         waits: The loop reads a value back each step and logs it.
         whole: The batch is one whole graph; there is no twice as many.
         period: Steps after which the loop repeats itself.
+        fresh: Nothing was tuned on it.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Public:
     waits: bool = False
     whole: bool = False
     period: int = 1
+    fresh: bool = False
     tiny_batch: int = 2
 
     @property

@@ -1,5 +1,5 @@
-"""Networks whose public code is no package, written as it writes them: nanoGPT, DCGAN, DDPM's U-Net,
-DLRM, MNIST's CNN, and the language models of pytorch/examples."""
+"""Networks whose public code is no package, written as it writes them: nanoGPT, DCGAN, DDPM's U-Net, a
+plain U-Net, EDSR, DQN, DLRM, and MNIST's CNN, the VAE and the language models of pytorch/examples."""
 
 from __future__ import annotations
 
@@ -249,3 +249,76 @@ def discriminator(width: int = 64) -> nn.Sequential:
         layers += [nn.Conv2d(at * width, 2 * at * width, 4, 2, 1, bias=False)]
         layers += [nn.BatchNorm2d(2 * at * width), nn.LeakyReLU(0.2, True)]
     return nn.Sequential(*layers, nn.Conv2d(8 * width, 1, 4, 1, 0, bias=False))
+
+
+def twice_convolved(inside: int, outside: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for first in (inside, outside):
+        layers += [nn.Conv2d(first, outside, 3, padding=1, bias=False)]
+        layers += [nn.BatchNorm2d(outside), nn.ReLU(True)]
+    return nn.Sequential(*layers)
+
+
+class PlainUNet(nn.Module):
+    """milesial/Pytorch-UNet."""
+
+    def __init__(self, width: int, classes: int = 2) -> None:
+        super().__init__()
+        widths = [width << level for level in range(5)]
+        self.first = twice_convolved(3, width)
+        self.downs, self.ups = nn.ModuleList(), nn.ModuleList()
+        for fine, coarse in itertools.pairwise(widths):
+            self.downs.append(nn.Sequential(nn.MaxPool2d(2), twice_convolved(fine, coarse)))
+            up = nn.ConvTranspose2d(coarse, fine, 2, 2)
+            self.ups.insert(0, nn.ModuleList([up, twice_convolved(coarse, fine)]))
+        self.last = nn.Conv2d(width, classes, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = [self.first(x)]
+        for down in self.downs:
+            kept.append(down(kept[-1]))
+        x = kept.pop()
+        for up, convolved in self.ups:
+            x = convolved(torch.cat([kept.pop(), up(x)], 1))
+        return self.last(x)
+
+
+class Residual(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + super().forward(x)
+
+
+class EDSR(nn.Sequential):
+    """EDSR's baseline: residual blocks without norms, one between both ends, pixels shuffled at last."""
+
+    def __init__(self, width: int, blocks: int, scale: int = 2) -> None:
+        def convolved(inside: int = width, outside: int = width) -> nn.Conv2d:
+            return nn.Conv2d(inside, outside, 3, padding=1)
+
+        body = [Residual(convolved(), nn.ReLU(True), convolved()) for _ in range(blocks)]
+        super().__init__(
+            convolved(3), Residual(*body, convolved()), convolved(width, scale * scale * width),
+            nn.PixelShuffle(scale), convolved(width, 3),
+        )  # fmt: skip
+
+
+class VAE(nn.Module):
+    """pytorch/examples/vae."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc1, self.fc21, self.fc22 = nn.Linear(784, 400), nn.Linear(400, 20), nn.Linear(400, 20)
+        self.decoder = mlp(20, 400, 784)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        h = F.relu(self.fc1(x))
+        mean, spread = self.fc21(h), self.fc22(h)
+        return self.decoder(mean + torch.randn_like(mean) * (0.5 * spread).exp()), mean, spread
+
+
+def values_of_frames(actions: int = 18) -> nn.Sequential:
+    """CleanRL's QNetwork of dqn_atari."""
+    layers: list[nn.Module] = []
+    for inside, outside, side, stride in ((4, 32, 8, 4), (32, 64, 4, 2), (64, 64, 3, 1)):
+        layers += [nn.Conv2d(inside, outside, side, stride), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), mlp(3136, 512, actions))

@@ -157,10 +157,6 @@ def _nearest(word: str, known: Sequence[str] | dict[str, str], likeness: float =
     return nearest[0] if nearest else None
 
 
-THEMES = ("dark", "light", "high-contrast", "colour-blind")
-"""As in `tui.palette`, which takes too long to import for a `--help`."""
-
-
 def _view_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what is shown")
     group.add_argument("--once", action="store_true", help="one plain report, then exit")
@@ -181,7 +177,12 @@ def _common_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpu", type=values.gpu, metavar="N", help="this GPU, not the busiest")
     group.add_argument("--no-color", action="store_true", help="no colour (also: NO_COLOR)")
     group.add_argument("--ascii", action="store_true", help="nothing but ASCII characters")
-    group.add_argument("--theme", choices=THEMES, help="of the screen; t there tries each")
+    group.add_argument(
+        "--theme",
+        type=values.theme,
+        metavar="NAME",
+        help=f"{', '.join(values.THEMES)}, or one of your own (also: BRRRTOP_THEME)",
+    )
 
 
 def _silent_view_options(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from brrrtop.cli.values import THEMES
 from brrrtop.errors import BrrrtopError, UsageError
 
 SHELLS = ("bash", "zsh", "tcsh", "fish")
@@ -25,6 +26,10 @@ def print_completion(shell: str) -> int:
     from brrrtop.cli.arguments import build
 
     parser, verbs = build("all")
+    for verb in verbs.values():
+        for action in verb._actions:
+            if action.dest == "theme":
+                action.choices = THEMES
     for name, option in (("replay", "file"), ("analyze", "file"), ("compare", "before")):
         for action in verbs[name]._actions:
             if action.dest in (option, "after", "record"):

@@ -56,7 +56,7 @@ def choose(options: Options) -> tuple[Candidate, bool] | None:
 
     reader = HostReader()
     try:
-        answer = HomeApp(reader.read, show.palette_of(options, settings.load())).run()
+        answer = HomeApp(reader.read, show.palette_of(options, settings.load())[0]).run()
     finally:
         reader.close()
     if answer is None or answer[0] not in reader.trainers:

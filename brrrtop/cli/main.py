@@ -17,6 +17,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code; never raises."""
     if argv is not None:
         return _run_fenced(list(argv))
+    try:
+        from brrrtop.cli import signals
+
+        signals.end_at_once()
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
     code = _run_fenced(sys.argv[1:])
     _end_undisturbed(code)
     return code
@@ -54,8 +60,10 @@ def _run(argv: list[str]) -> int:
         return print_completion(options.print_completion)
     _check_package()
     if options.serve:
+        from brrrtop.cli import signals
         from brrrtop.cli.serve import serve
 
+        signals.begin()
         return serve(argv, options)
     from brrrtop.cli.verbs import run_verb
 

@@ -11,6 +11,7 @@ from brrrtop.cli import arguments
 _HEAD = '.TH BRRRTOP 1 "" "brrrtop" "User Commands"'
 _FILES = (
     ("NO_COLOR", "No colour, whatever its value."),
+    ("BRRRTOP_THEME", "Theme of the screen, where --theme names none."),
     ("COLUMNS", "Width of the help."),
     ("BRRRTOP_TRACEBACK", "Any value: failures show where in the program they came from."),
 )

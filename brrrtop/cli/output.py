@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from typing import TextIO
 
 from brrrtop.cli.options import Options
@@ -60,6 +62,16 @@ def say(sentence: str) -> None:
 
             text = in_ascii(text)
         print(text, file=sys.stderr, flush=True)
+
+
+def tell(sentence: str) -> None:
+    """Narration in lines of whole words: a terminal breaks within them. Not for commands to copy."""
+    width = shutil.get_terminal_size().columns
+    lines = textwrap.wrap(
+        sentence, max(20, width), subsequent_indent="  ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    say("\n".join(lines) if sys.stderr is not None and sys.stderr.isatty() else sentence)
 
 
 def confirmed(question: str) -> bool:

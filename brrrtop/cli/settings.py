@@ -1,7 +1,7 @@
 """The settings file: what was chosen on the screen, and may be written by hand.
 
-    theme = "high-contrast"     # dark, light, high-contrast, colour-blind
-    hidden = ["gauges"]         # history, step, account, advice, kernels, side, pace, gauges
+    theme = "high-contrast"     # dark, light, high-contrast, colour-blind, or one of your own (`themes`)
+    hidden = ["gauges"]         # history, step, account, advice, loader, kernels, side, pace, gauges
     zoomed = ""
     sort = "mean"
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
@@ -29,11 +30,22 @@ def path() -> Path:
     return Path(platformdirs.user_config_dir("brrrtop")) / "config.toml"
 
 
+def read(file: Path) -> dict[str, Any]:
+    """A TOML file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no TOML.
+    """
+    given: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+    return given
+
+
 def load() -> Settings:
     """What is in the file; the defaults for what is not, or makes no sense."""
     given: dict[str, object] = {}
-    with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        given = tomllib.loads(path().read_text("utf-8"))
+    with suppress(OSError, ValueError):
+        given = read(path())
     hidden = given.get("hidden")
     names = hidden if isinstance(hidden, list) else []
     theme, zoomed, sort = (given.get(key) for key in ("theme", "zoomed", "sort"))

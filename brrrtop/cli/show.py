@@ -72,24 +72,25 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     assumed = colours.colour_system(os.environ)
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
-    with uninterrupted():
+    with _told_of_interrupts() as interrupts:
         from brrrtop.tui.app import BACK, INTERRUPTED, BrrrtopApp
 
-    kept = settings.load()
-    palette = palette_of(options, kept)
-    app = BrrrtopApp(
-        driver,
-        interval_s=options.interval,
-        palette=palette,
-        label=printable(label),
-        settings=kept,
-        remember=settings.save,
-        page=_page,
-        from_home=options.from_home,
-    )
-    gc.freeze()  # modules and the file stay: nothing to look through again and again
-    gc.enable()
-    with _told_of_interrupts(app.interrupt):
+        kept = settings.load()
+        palette, notice = palette_of(options, kept)
+        app = BrrrtopApp(
+            driver,
+            interval_s=options.interval,
+            palette=palette,
+            label=printable(label),
+            settings=kept,
+            remember=settings.save,
+            page=_page,
+            from_home=options.from_home,
+            notice=notice,
+        )
+        gc.freeze()  # modules and the file stay: nothing to look through again and again
+        gc.enable()
+        interrupts.go_to(app.interrupt)
         app.run()
     if app.fault is not None:
         raise app.fault
@@ -108,13 +109,25 @@ def _page(snapshot: Snapshot) -> str:
     return page(snapshot)
 
 
-def palette_of(options: Options, kept: Settings) -> Palette:
-    """How the screen is drawn on this terminal."""
+def palette_of(options: Options, kept: Settings) -> tuple[Palette, str]:
+    """How the screen is drawn on this terminal, and what to know of its theme; empty: nothing.
+
+    Raises:
+        UsageError: The theme that was asked for does not exist, or has a mistake.
+    """
+    from brrrtop.cli import themes
     from brrrtop.tui.palette import THEMES, Palette
 
+    own = themes.OwnThemes()
+    chosen = themes.asked_for(options.theme)
+    if chosen is not None:
+        own.require(chosen)
+    elif kept.theme in THEMES or kept.theme in own.themes:
+        chosen = kept.theme
+    name = colours.theme(os.environ, chosen)
     colour = not (options.no_color or os.environ.get("NO_COLOR"))
-    chosen = options.theme or (kept.theme if kept.theme in THEMES else None)
-    return Palette(colours.theme(os.environ, chosen), colour, output.only_ascii(options))
+    palette = Palette(name, colour, output.only_ascii(options), tuple(own.themes.values()))
+    return palette, own.notice(None if chosen else kept.theme, name) if colour else ""
 
 
 def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
@@ -150,23 +163,45 @@ def flowed(line: str, width: int) -> list[str]:
     )  # fmt: skip
 
 
-@contextmanager
-def _told_of_interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
-    """A SIGINT calls `interrupt`: asyncio's own answer is lost in an app that is just starting.
+class Interrupts:
+    """What a SIGINT does while an app is made and runs: it is noted, then told to the app.
 
-    Once more after a while, in which the app did not end: it raises.
+    asyncio's own answer is lost in an app that is just starting, and Python's in an import.
     """
-    first_s: list[float] = []
 
-    def on_interrupt(_number: int, _frame: FrameType | None) -> None:
-        first_s.append(time.monotonic())
-        if first_s[-1] - first_s[0] > PATIENCE_S:
+    def __init__(self) -> None:
+        self._tell: Callable[[], None] | None = None
+        self._first_s: float | None = None
+
+    def go_to(self, tell: Callable[[], None]) -> None:
+        """`tell` is called at each from now on.
+
+        Raises:
+            KeyboardInterrupt: One came before.
+        """
+        self._tell = tell
+        if self._first_s is not None:
             raise KeyboardInterrupt
-        interrupt()
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    def came(self, _number: int, _frame: FrameType | None) -> None:
+        """Raises:
+        KeyboardInterrupt: It is not the first, and the app had a while to end.
+        """
+        now_s = time.monotonic()
+        if self._first_s is None:
+            self._first_s = now_s
+        if now_s - self._first_s > PATIENCE_S:
+            raise KeyboardInterrupt
+        if self._tell is not None:
+            self._tell()
+
+
+@contextmanager
+def _told_of_interrupts() -> Iterator[Interrupts]:
+    interrupts = Interrupts()
+    before = signal.signal(signal.SIGINT, interrupts.came)
     try:
-        yield
+        yield interrupts
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -204,6 +239,7 @@ def to_first_verdict(replay: Replay, steps: int = 0) -> None:
         replay.seek(share)
         estimate = replay.advance().estimate
         if estimate is not None and (estimate.steps.count or 0) >= steps:
+            replay.restart_here()
             return
 
 

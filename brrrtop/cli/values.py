@@ -5,6 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+THEMES = ("dark", "light", "high-contrast", "colour-blind")
+"""As in `tui.palette`, which takes too long to import for a `--help`."""
 SHORTEST_INTERVAL_S = 0.1
 LONGEST_INTERVAL_S = 3600.0
 
@@ -83,6 +85,19 @@ def advisories(text: str) -> tuple[str, ...]:
     if not chosen:
         raise ArgumentTypeError("name the advice to silence: ADVISORIES.md lists its ids")
     return chosen
+
+
+def theme(text: str) -> str:
+    """The name of a theme that there is; those that somebody wrote are looked for last."""
+    if text in THEMES:
+        return text
+    from brrrtop.cli import themes
+    from brrrtop.errors import UsageError
+
+    try:
+        return themes.OwnThemes().require(text)
+    except UsageError as fault:
+        raise ArgumentTypeError(f"{fault.message}: {fault.action}") from None
 
 
 def gpu(text: str) -> int:

@@ -10,7 +10,7 @@ from types import FrameType, ModuleType
 
 from brrrtop import deadline
 from brrrtop.cli.options import Options
-from brrrtop.cli.signals import uninterrupted
+from brrrtop.cli.signals import begin, end_if_untouched, uninterrupted
 
 MODULES = {
     None: "find",
@@ -25,6 +25,8 @@ MODULES = {
     "calibrate": "calibrate",
 }
 
+READ_ONLY = ("analyze", "compare", "demo", "replay")
+"""Verbs that touch nothing but files, which they read, unless they are to write one."""
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
@@ -35,6 +37,8 @@ def run_verb(options: Options) -> int:
     ended_by = _end_as_by_interrupt()
     code = 0
     try:
+        if options.verb not in READ_ONLY or options.record or options.export:
+            begin()
         code = module.run(options)
     except KeyboardInterrupt:
         if not ended_by:
@@ -72,6 +76,7 @@ def _end_as_by_interrupt() -> list[int]:
     came: list[int] = []
 
     def end(number: int, _frame: FrameType | None) -> None:
+        end_if_untouched(128 + number)
         came.append(number)
         signal.signal(number, signal.SIG_DFL)
         deadline.end_within()

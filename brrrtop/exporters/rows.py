@@ -30,6 +30,7 @@ def tables_of(snapshot: Snapshot) -> dict[str, list[Row]]:
         "modules": _rows(tables.modules),
         "frames": _rows(tables.frames),
         "stalls": _rows(tables.stalls),
+        "loaders": _rows(tables.loaders),
         "queue": _rows([tables.queue] if tables.queue else ()),
         "copies": _rows(tables.copies),
         "annotations": _rows(tables.annotations),
@@ -84,6 +85,8 @@ def _plain(value: Any) -> Any:
         return value
     if is_dataclass(value):
         return str(value)
+    if isinstance(value, tuple):
+        return "; ".join(str(_plain(one)) for one in value)
     return value.item() if getattr(value, "ndim", None) == 0 else str(value)
 
 

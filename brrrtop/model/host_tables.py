@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from brrrtop.model.stack_samples import Line
+
 
 @dataclass(frozen=True, slots=True)
 class OpRow:
@@ -75,6 +77,41 @@ class StallRow:
     """From evenly spaced samples of the idle time."""
     share: float
     """Of the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderRow:
+    """How the training loop waited for the batches of one loader."""
+
+    name: str
+    """As it was made, `DataLoader(num_workers=2, …)`, or the range that a trace has of it."""
+    count: int
+    """Batches that were asked for."""
+    of_ns: int
+    """The time in which they were."""
+    total_ns: int
+    """Of that, spent in waiting; in making the batches where there are no workers."""
+    wait_p50_ns: int
+    wait_p99_ns: int
+    longest_ns: int
+    workers: int | None = None
+    prefetch: int | None = None
+    """Batches that the workers make ahead at most, all together."""
+    ready_p50: int | None = None
+    """Batches that lay ready behind the one drawn; None: no workers, or not recorded."""
+    none_ready_share: float | None = None
+    """Of the draws, those behind which no other batch lay ready."""
+    recent_ns: tuple[int, ...] = ()
+    """The newest waits, at most some hundred of them, in order."""
+    samples: int = 0
+    """Stack samples of the training thread within the waits."""
+    lines: tuple[Line, ...] = ()
+    """Lines of the user's own code that they were at, most first."""
+
+    @property
+    def share(self) -> float:
+        """Of the time, spent in waiting."""
+        return self.total_ns / self.of_ns if self.of_ns else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +201,8 @@ class HostTables:
     """Outer ones first, each followed by what it holds."""
     frames: tuple[FrameRow, ...] = ()
     stalls: tuple[StallRow, ...] = ()
+    loaders: tuple[LoaderRow, ...] = ()
+    """Most waited for first."""
     queue: Queue | None = None
     copies: tuple[CopyRow, ...] = ()
     annotations: tuple[AnnotationRow, ...] = ()

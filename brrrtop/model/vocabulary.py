@@ -125,6 +125,14 @@ class Metric(IntEnum):
     """What watching adds to the step time, measured in this run by bursts on against off."""
     STEP_COST_ERROR_SHARE = 44
     """Half width of the 95 % interval of the reading before."""
+    LOADER_WORKERS = 45
+    """Processes that load the trainer's data, alive."""
+    LOADER_CPU_SHARE = 46
+    """CPU time of all of them over wall time; 1 is one core."""
+    LOADER_BUSY_SHARE = 47
+    """Of the last looks at them: running, or ready to."""
+    LOADER_DISK_SHARE = 48
+    """Of the same looks: waiting for a disk, or a network file system."""
 
 
 PAINT: tuple[tuple[str, tuple[MarkClass, ...]], ...] = (

@@ -123,7 +123,7 @@ class LiveSession:
         return self._source.shapes()
 
     def follow(self) -> str:
-        raise BrrrtopError("nobody takes the place of this trainer", "`brrrtop` lists the others")
+        raise BrrrtopError("this trainer has no successor", "`brrrtop` lists the others")
 
     def burst(self) -> str:
         """Has a few steps traced now, whatever the pause; says so.

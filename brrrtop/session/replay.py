@@ -46,6 +46,7 @@ class Replay:
         self._speed = watchable if speed is None else speed
         # The first picture shows something: a twentieth of the source, at most a window.
         self._head_ns = float(span.t0_ns + min(span.duration_ns // 20, 10**10))
+        self._restart_ns = float(span.t0_ns + 1)
         self._device_id: int | None = session.device_id
         self._whole: WholeFile | None = None
         if isinstance(session, Session) and span.duration_ns <= WINDOW_NS:
@@ -72,8 +73,10 @@ class Replay:
             over = self._head_ns - self._span.t1_ns
             rest_ns = 2e9 * self._speed
             restart = self._loop and over > rest_ns
-            self._head_ns = float(
-                self._span.t0_ns + 1 if restart else self._span.t1_ns + (over if self._loop else 0)
+            self._head_ns = (
+                self._restart_ns
+                if restart
+                else float(self._span.t1_ns + (over if self._loop else 0))
             )
         # Compared as floats: nanoseconds since 1970 are too fine for them, and rounding down
         # would leave the playhead just before the end for ever.
@@ -111,6 +114,10 @@ class Replay:
         self._head_ns = float(min(max(head_ns, self._span.t0_ns + 1), self._span.t1_ns))
         self._last_s = self._clock()
 
+    def restart_here(self) -> None:
+        """Where a loop starts over from now on: a screen without a verdict is no place for that."""
+        self._restart_ns = self._head_ns
+
     def faster(self) -> None:
         self._speed *= 2
 
@@ -140,7 +147,7 @@ class Replay:
         raise BrrrtopError("a replay cannot record shapes", "attach to a running trainer")
 
     def follow(self) -> str:
-        raise BrrrtopError("nobody takes the place of a file", "attach to a running trainer")
+        raise BrrrtopError("a file has no successor", "attach to a running trainer")
 
     def save(self, path: str) -> str:
         raise BrrrtopError("this is already a file", "copy it")

@@ -15,6 +15,7 @@ def live_info(
     tier: str,
     notes: Iterable[str],
     waits: Iterable[str] = (),
+    gauges: Iterable[str] = (),
 ) -> SourceInfo:
     """Of a running trainer that says `hello`; of GPUs alone without a `pid`."""
     return SourceInfo(
@@ -23,11 +24,13 @@ def live_info(
         pid=pid,
         rank=hello.get("rank"),
         world=hello.get("world"),
+        job=hello.get("job"),
         cmdline=command_line(hello.get("cmdline")),
         torch=hello.get("torch"),
         tier=tier,
         notes=tuple(notes),
         waits=frozenset(waits),
+        gauges=frozenset(gauges),
     )
 
 
@@ -43,7 +46,7 @@ def informed(info: SourceInfo, hello: object) -> SourceInfo:
         return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
     facts = {key: of(key, int) for key in ("pid", "rank", "world")}
-    facts |= {key: of(key, str) for key in ("cmdline", "torch", "tier")}
+    facts |= {key: of(key, str) for key in ("cmdline", "torch", "tier", "job")}
     notes = hello.get("notes")
     texts = tuple(str(note) for note in notes) if isinstance(notes, list) else ()
     known = {key: value for key, value in facts.items() if value is not None}

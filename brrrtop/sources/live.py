@@ -103,7 +103,9 @@ class LiveSource:
 
     @property
     def info(self) -> SourceInfo:
-        return live_info(self._hello, self._pid, self.tier, self._notes(), self._waits())
+        return live_info(
+            self._hello, self._pid, self.tier, self._notes(), self._waits(), self._feeds.says
+        )
 
     @property
     def span(self) -> Span | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -15,7 +14,6 @@ from brrrtop.text import phrases, units
 HOUR_NS = 3.6e12
 WORTH_SAYING = 0.05
 """A smaller gain is no reason to change anything."""
-_WORKERS = re.compile(r"num_workers=(\d+)")
 
 WAITS: Mapping[str, str] = MappingProxyType(
     {
@@ -31,7 +29,7 @@ WAITS: Mapping[str, str] = MappingProxyType(
         "idle_host": "waits for the loop, which is busy with something else",
         "idle_device": "waits in its own queue",
         "idle_other_process": "works for another process",
-        "idle_unknown": "waits, nobody saw for what",
+        "idle_unknown": "waits; the cause is not known",
         "exposed_comm": "waits for the other GPUs",
         "exposed_copy": "waits for copies from and to the host",
         "underfilled": "runs kernels too small to fill it",
@@ -118,22 +116,10 @@ def _shares(account: Account) -> dict[str, float]:
 def _waits(bucket: str, estimate: Estimate, snapshot: Snapshot) -> str:
     if bucket != INPUT:
         return WAITS[bucket]
-    workers = loader_workers(snapshot)
+    workers = snapshot.tables.loaders[0].workers if snapshot.tables.loaders else None
     if workers is None:
         return "waits for the next batch"
     return f"waits for your DataLoader ({workers} worker{'s' * (workers != 1)})"
-
-
-def loader_workers(snapshot: Snapshot) -> int | None:
-    """`num_workers` of the loader that the step in the picture waited for; None: not known."""
-    lane = snapshot.picture.lane("Python") if snapshot.picture else None
-    if lane is None or snapshot.picture is None:
-        return None
-    for number in lane.bars.name_ids.tolist():
-        match = _WORKERS.search(snapshot.picture.names[number]) if number >= 0 else None
-        if match:
-            return int(match[1])
-    return None
 
 
 def _at(estimate: Estimate, bucket: str) -> str:

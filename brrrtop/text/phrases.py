@@ -50,7 +50,7 @@ CAUSES = {
     "logging": "the host is logging",
     "evaluation": "an evaluation runs",
     "io": "the loop itself is in file or network work, decoding included",
-    "host": "the host was elsewhere, nobody saw where",
+    "host": "the loop is busy with something else",
     "device": "queued work waited on the device",
     "other_process": "queued work waited while another process was on the GPU",
     "unknown": "the cause is not known",
@@ -148,13 +148,13 @@ def away_at(estimate: Estimate, cause: str) -> Line | None:
 
 
 def looked(estimate: Estimate, line: Line) -> str:
-    """`in 38 of 41 looks the main thread is at nb/reader.py:30, rows = np.load(path)`."""
+    """`in 38 of 41 samples the main thread is at nb/reader.py:30, rows = np.load(path)`."""
     return f"in {_times(estimate, line)} the main thread is at {line}"
 
 
 def _times(estimate: Estimate, line: Line) -> str:
     count = estimate.looks.count if estimate.looks else 0
-    return f"{line.count} of {count} looks"
+    return f"{line.count} of {count} samples"
 
 
 def _seen_at(estimate: Estimate, line: Line) -> str:
@@ -183,8 +183,8 @@ def unjudged(snapshot: Snapshot) -> str:
 
 def experiment(one: Experiment) -> str:
     """What was predicted, what was measured, and what that says."""
-    predicted = one.predicted or "nobody knows"
-    measured = one.measured or "nobody knows"
+    predicted = one.predicted or "nothing"
+    measured = one.measured or "nothing"
     tail = "" if one.alone else " (of all changes together)"
     return (
         f"{one.name} test: {one.changed}; predicted {predicted}, measured {measured}: "

@@ -16,7 +16,7 @@ _CAUSES = {
     "logging": "it is logging",
     "evaluation": "it runs an evaluation",
     "io": "its loop is in file or network work",
-    "host": "its host is elsewhere between launches",
+    "host": "its loop does something else between launches",
     "device": "its queued work waits on its GPU",
     "other_process": "another process is on its GPU",
     Lateness.MORE_WORK.value: "it has more work than the others",
@@ -70,7 +70,7 @@ def sentence(job: JobSnapshot) -> str:
     if waited is None:
         if job.together_ns:
             return "no rank is waited for: the ranks keep pace with each other"
-        return job.notes[-1] if job.notes else "one rank alone: nobody to compare it with"
+        return job.notes[-1] if job.notes else "one rank alone: nothing to compare it with"
     wait = f"the others wait {units.duration(waited.others_wait_ns)} in {waited.collective}"
     if not waited.is_slow:
         return (

@@ -23,13 +23,13 @@ from brrrtop.tui.driver import Driver
 from brrrtop.tui.feed import Feed, Request
 from brrrtop.tui.filters import Asciified, Colourless, Printable
 from brrrtop.tui.messages import FeedFailed, RequestAnswered, SnapshotReady
-from brrrtop.tui.palette import THEMES, Palette
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
-from brrrtop.tui.theme import theme
+from brrrtop.tui.theme import textual_theme
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.status import Status
 
@@ -70,6 +70,7 @@ class BrrrtopApp(App[int]):
         from_home: Escape on the main screen leads back to the list of all trainers.
         settings: What was chosen before; the theme is the palette's.
         remember: Told the settings each time somebody changes them.
+        notice: Shown over the first screen for a while; empty: nothing.
         page: Makes the report of a snapshot, as HTML.
 
     `fault` is what ended it early, None after an ordinary quit.
@@ -108,6 +109,7 @@ class BrrrtopApp(App[int]):
         Binding("p", "step_picture", show=False),
         Binding("C", "code", show=False),
         Binding("T", "tables", show=False),
+        Binding("L", "loader", show=False),
         Binding("colon,ctrl+p", "commands", show=False),
         Binding("7,R", "ranks", show=False),
         Binding("right_curly_bracket", "rank(1)", show=False),
@@ -124,6 +126,7 @@ class BrrrtopApp(App[int]):
         settings: Settings | None = None,
         from_home: bool = False,
         remember: Callable[[Settings], None] | None = None,
+        notice: str = "",
         page: Callable[[Snapshot], str] | None = None,
     ) -> None:
         # Served to a browser, there is no terminal: Textual's own driver for that is named there.
@@ -143,6 +146,7 @@ class BrrrtopApp(App[int]):
         self._feed = Feed(driver, self.post_message, interval_s)
         self._remember = remember
         self._page = page
+        self._notice = notice
         self._toast = ("", 0.0)
         """The last sentence over the status line, and until when it is there."""
         self._frozen = False
@@ -157,7 +161,7 @@ class BrrrtopApp(App[int]):
         if not self.palette.colour:
             filters.append(self._colourless)
         elif self.console.color_system == "standard":
-            filters.append(Sixteen(self.palette.theme))
+            filters.append(Sixteen(self.palette))
         if self.palette.ascii:
             filters.append(self._asciified)
         return filters
@@ -166,8 +170,8 @@ class BrrrtopApp(App[int]):
         return MainView(id="main")
 
     def on_mount(self) -> None:
-        for name in THEMES:
-            self.register_theme(theme(name))
+        for theme in self.palette.themes.values():
+            self.register_theme(textual_theme(theme))
         self._apply_theme()
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
@@ -176,6 +180,8 @@ class BrrrtopApp(App[int]):
     def on_ready(self) -> None:
         """Before this, an app that is told to end trips over its own half-made screens."""
         self._complete = True
+        if self._notice:
+            self.say(self._notice, failed=True)
         if self._interrupted:
             self.action_interrupt()
 
@@ -224,8 +230,7 @@ class BrrrtopApp(App[int]):
             return
         top = self.screen_stack[-1] if self.screen_stack else None
         for status in top.query(Status) if top else ():
-            status.say(says, failed)
-            self.set_timer(SAYS_S, lambda line=status: line.say(None))
+            status.say(says, failed, SAYS_S)
 
     def forget_toast(self) -> None:
         """Whoever goes on has read it, and it would cover what comes."""
@@ -395,8 +400,7 @@ class BrrrtopApp(App[int]):
 
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""
-        now = self.palette
-        self.palette = Palette(name or now.next_theme, now.colour, now.ascii)
+        self.palette = self.palette.with_theme(name)
         self._apply_theme()
         self.choose(replace(self.settings, theme=self.palette.theme))
         self.say(f"theme: {self.palette.theme}")
@@ -416,7 +420,9 @@ class BrrrtopApp(App[int]):
         from brrrtop.tui.screens.commands import CommandDialog
 
         self.forget_toast()
-        self.push_screen(CommandDialog(commands(self.settings)), self._run_command)
+        self.push_screen(
+            CommandDialog(commands(self.settings, tuple(self.palette.themes))), self._run_command
+        )
 
     async def _run_command(self, action: str | None) -> None:
         if action is None:
@@ -441,8 +447,12 @@ class BrrrtopApp(App[int]):
     action_step_picture = _opening("step", "StepView")
     action_code = _opening("code", "CodeView")
     action_tables = _opening("tables", "TablesView")
+    action_loader = _opening("loader", "LoaderView")
     action_compare = _opening("compare", "CompareView")
     action_whatif = _opening("whatif", "WhatIfView")
+
+    def on_loader_opened(self) -> None:
+        self.action_loader()
 
     def on_step_strip_opened(self) -> None:
         self.action_step_picture()

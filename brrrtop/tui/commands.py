@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.tui.palette import THEMES
 from brrrtop.tui.screens.commands import Command
@@ -11,6 +13,7 @@ _FIXED: tuple[Command, ...] = (
     ("all advice", "a", "app.advice"),
     ("what if: every edit", "w", "app.whatif"),
     ("code while the GPU idles", "C", "app.code"),
+    ("loader: waits and workers", "L", "app.loader"),
     ("ops, modules and memory", "T", "app.tables"),
     ("before and after", "b", "app.compare"),
     ("roofline", "r", "app.roofline"),
@@ -34,7 +37,7 @@ _FIXED: tuple[Command, ...] = (
 )
 
 
-def commands(settings: Settings) -> tuple[Command, ...]:
+def commands(settings: Settings, themes: Sequence[str] = tuple(THEMES)) -> tuple[Command, ...]:
     """The commands that there are, with what each of them would do now."""
     panes = []
     for name in PANES:
@@ -42,5 +45,5 @@ def commands(settings: Settings) -> tuple[Command, ...]:
         panes.append((f"{does} pane: {name}", "", f"screen.hide('{name}')"))
         if name in ZOOMED:
             panes.append((f"zoom pane: {name}", "z", f"screen.zoom_pane('{name}')"))
-    themes = [(f"theme: {name}", "t", f"app.theme('{name}')") for name in THEMES]
-    return (*_FIXED, *panes, *themes)
+    looks = ((f"theme: {name}", "t", f"app.theme('{name}')") for name in themes)
+    return (*_FIXED, *panes, *looks)

@@ -16,12 +16,12 @@ from brrrtop.model.host import Host, HostGpu, HostTrainer
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
 from brrrtop.tui.filters import Asciified, Colourless, Printable
-from brrrtop.tui.palette import THEMES, Palette
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
-from brrrtop.tui.renderables.line import clipped, fitted, joined, rule
+from brrrtop.tui.renderables.line import clipped, fitted, joined, rule, wrapped
 from brrrtop.tui.sixteen import Sixteen
 from brrrtop.tui.terminal import Terminal, TerminalGone
-from brrrtop.tui.theme import theme
+from brrrtop.tui.theme import textual_theme
 from brrrtop.tui.widgets.pane import strip_of
 
 if TYPE_CHECKING:
@@ -32,8 +32,22 @@ Choice = tuple[int, bool]
 """A pid, and whether the agent may enter it."""
 KEYS = (
     ("enter", "watch: load the agent"), ("c", "the GPU's counters only"), ("↑↓", "choose"),
-    ("t", "theme"), ("q", "quit"),
+    ("t", "theme"), ("?", "help"), ("q", "quit"),
 )  # fmt: skip
+HELP = (
+    ("enter", "load the agent into the chosen trainer and watch its kernels; Esc there leads back"),
+    ("c", "watch without an agent: the counters of its GPU only"),
+    ("↑↓ j k", "choose; Home, End, g, G and a click do too, two clicks watch"),
+    ("t", "the next theme"),
+    ("?  h  F1", "this help; Esc closes it"),
+    ("q  Esc", "quit; F10 and Ctrl-C too"),
+    ("", ""),
+    ("SMs busy", "share of the SMs' time in which a warp was resident: how much of the GPU works"),
+    ("nvidia-smi", "GPU-Util: share of the time in which any kernel ran, be it on one SM only"),
+    ("memory", "what the trainer holds on its GPUs; –: the driver does not say"),
+    ("GPU", "the GPUs it is on; none: it has touched none yet"),
+)
+"""Of this screen."""
 NOBODY = (
     "No training process that you may look into runs here. `brrrtop demo` shows a recorded one."
 )
@@ -93,6 +107,16 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def help_lines(palette: Palette, width: int) -> list[Text]:
+    """What the keys do and the columns mean."""
+    lines = [rule("help", "", palette, width)]
+    for term, meaning in HELP:
+        for i, part in enumerate(wrapped(meaning, max(10, width - 12)) or [""]):
+            line = Text.styled(f"{term if not i else '':<12}", palette.style("text", bold=True))
+            lines.append(clipped(line.append(part, palette.style("text")), width))
+    return lines
+
+
 class HomeList(Widget, can_focus=True):
     """GPUs above, trainers below; one trainer is chosen."""
 
@@ -110,6 +134,8 @@ class HomeList(Widget, can_focus=True):
         self._pid: int | None = None
         self._lines: list[Text] = []
         self._first_row = 0
+        self.helps = False
+        """The keys and columns are explained in place of the list."""
 
     @property
     def trainers(self) -> tuple[HostTrainer, ...]:
@@ -144,6 +170,8 @@ class HomeList(Widget, can_focus=True):
     def _draw(self, width: int, height: int) -> list[Text]:
         palette, host = self.app.palette, self._host
         lines = [Text.styled("brrrtop", palette.style("text", bold=True))]
+        if self.helps:
+            return [*lines, *help_lines(palette, width)][:height]
         if host is None:
             return [*lines, Text.styled("looking …", palette.style("muted"))]
         lines.append(rule("GPUs", "", palette, width))
@@ -173,7 +201,7 @@ class HomeList(Widget, can_focus=True):
         if y == 0:
             self._lines = self._draw(width, height)
         base = self.rich_style
-        if self.trainers and y == self._first_row + self.at:
+        if self.trainers and not self.helps and y == self._first_row + self.at:
             base += self.app.palette.cursor
         return (
             strip_of(self._lines[y], width, base)
@@ -192,10 +220,12 @@ class HomeApp(App[Choice]):
     ENABLE_COMMAND_PALETTE = False
     CSS = "Screen { background: $background; color: $foreground; } HomeList { height: 1fr; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,f10,escape,ctrl+c", "leave", show=False, priority=True),
+        Binding("q,f10,ctrl+c", "leave", show=False, priority=True),
+        Binding("escape", "escape", show=False, priority=True),
         Binding("enter", "watch(True)", show=False),
         Binding("c", "watch(False)", show=False),
         Binding("t", "theme", show=False),
+        Binding("question_mark,h,f1", "help", show=False),
     ]
 
     def __init__(self, read: Callable[[], Host], palette: Palette | None = None) -> None:
@@ -210,7 +240,7 @@ class HomeApp(App[Choice]):
         if not self.palette.colour:
             filters.append(Colourless())
         elif self.console.color_system == "standard":
-            filters.append(Sixteen(self.palette.theme))
+            filters.append(Sixteen(self.palette))
         if self.palette.ascii:
             filters.append(Asciified())
         return filters
@@ -223,8 +253,8 @@ class HomeApp(App[Choice]):
         return self.query_one(HomeList)
 
     def on_mount(self) -> None:
-        for name in THEMES:
-            self.register_theme(theme(name))
+        for theme in self.palette.themes.values():
+            self.register_theme(textual_theme(theme))
         self.theme = f"brrrtop-{self.palette.theme}"
         self.list.focus()
         self.set_interval(EVERY_S, self.read_host)
@@ -242,8 +272,21 @@ class HomeApp(App[Choice]):
             self._reading = False
         self.call_from_thread(self.list.show, host)
 
+    def action_help(self) -> None:
+        self.list.helps = not self.list.helps
+        self.list.refresh()
+
+    def action_escape(self) -> None:
+        """Closes the help first."""
+        if self.list.helps:
+            self.action_help()
+        else:
+            self.action_leave()
+
     def action_watch(self, agent: bool) -> None:
-        if self.list.chosen is not None:
+        if self.list.helps:
+            self.action_help()
+        elif self.list.chosen is not None:
             self.exit((self.list.chosen.pid, agent))
 
     def action_leave(self) -> None:
@@ -253,6 +296,6 @@ class HomeApp(App[Choice]):
         self.exit(None)
 
     def action_theme(self) -> None:
-        self.palette = Palette(self.palette.next_theme, self.palette.colour, self.palette.ascii)
+        self.palette = self.palette.with_theme()
         self.theme = f"brrrtop-{self.palette.theme}"
         self.list.refresh()

@@ -32,20 +32,20 @@ MARKS: Mapping[str, BucketStyle] = MappingProxyType(
         "copy": _COPY,
         "exposed_comm": _COMM,
         "exposed_copy": _COPY,
-        "idle_input": BucketStyle("i", "i", "i", "idle1"),
-        "idle_launch": BucketStyle("l", "l", "l", "idle2"),
-        "idle_sync": BucketStyle("s", "s", "s", "idle4"),
-        "idle_allocator": BucketStyle("a", "a", "a", "idle3"),
-        "idle_compile": BucketStyle("j", "j", "j", "idle3"),
-        "idle_gc": BucketStyle("g", "g", "g", "idle3"),
-        "idle_checkpoint": BucketStyle("k", "k", "k", "idle3"),
-        "idle_logging": BucketStyle("o", "o", "o", "idle3"),
-        "idle_evaluation": BucketStyle("e", "e", "e", "idle3"),
-        "idle_io": BucketStyle("f", "f", "f", "idle1"),
-        "idle_host": BucketStyle("h", "h", "h", "idle5"),
-        "idle_device": BucketStyle("d", "d", "d", "idle3"),
-        "idle_other_process": BucketStyle("p", "p", "p", "idle3"),
-        "idle_unknown": BucketStyle("n", "n", "n", "idle3"),
+        "idle_input": BucketStyle("i", "i", "i", "idle_input"),
+        "idle_launch": BucketStyle("l", "l", "l", "idle_launch"),
+        "idle_sync": BucketStyle("s", "s", "s", "idle_sync"),
+        "idle_allocator": BucketStyle("a", "a", "a", "idle_other"),
+        "idle_compile": BucketStyle("j", "j", "j", "idle_other"),
+        "idle_gc": BucketStyle("g", "g", "g", "idle_other"),
+        "idle_checkpoint": BucketStyle("k", "k", "k", "idle_other"),
+        "idle_logging": BucketStyle("o", "o", "o", "idle_other"),
+        "idle_evaluation": BucketStyle("e", "e", "e", "idle_other"),
+        "idle_io": BucketStyle("f", "f", "f", "idle_input"),
+        "idle_host": BucketStyle("h", "h", "h", "idle_host"),
+        "idle_device": BucketStyle("d", "d", "d", "idle_other"),
+        "idle_other_process": BucketStyle("p", "p", "p", "idle_other"),
+        "idle_unknown": BucketStyle("n", "n", "n", "idle_other"),
         "unknown": BucketStyle("?", "·", "?", "unknown"),
         "mixed": BucketStyle("+", "▒", "+", "text"),
         "launching": BucketStyle("L", "▄", "l", "launching"),
@@ -72,11 +72,11 @@ DARK: Mapping[str, str] = MappingProxyType(
         "underfilled": "#b79bf2",
         "comm": "#e8d44d",
         "copy": "#c3b23a",
-        "idle1": "#f079a8",
-        "idle2": "#d0588f",
-        "idle3": "#b5718f",
-        "idle4": "#f7bfd8",
-        "idle5": "#b56d98",
+        "idle_input": "#f079a8",
+        "idle_launch": "#d0588f",
+        "idle_other": "#b5718f",
+        "idle_sync": "#f7bfd8",
+        "idle_host": "#b56d98",
         "launching": "#7fb3a6",
         "unknown": "#8a94a0",
         "good": "#3fc59d",
@@ -98,11 +98,11 @@ LIGHT: Mapping[str, str] = MappingProxyType(
         "underfilled": "#6a3fb5",
         "comm": "#6d6200",
         "copy": "#7b6f14",
-        "idle1": "#b3175f",
-        "idle2": "#7d1546",
-        "idle3": "#8c4667",
-        "idle4": "#c0407c",
-        "idle5": "#6b3a5a",
+        "idle_input": "#b3175f",
+        "idle_launch": "#7d1546",
+        "idle_other": "#8c4667",
+        "idle_sync": "#c0407c",
+        "idle_host": "#6b3a5a",
         "launching": "#2c6b5c",
         "unknown": "#626b75",
         "good": "#00734f",
@@ -125,10 +125,10 @@ HIGH_CONTRAST: Mapping[str, str] = MappingProxyType(
         "compute": "#5cd6ff",
         "memory": "#ffb700",
         "overhead": "#ff8fc7",
-        "idle1": "#ff8fc7",
-        "idle2": "#f05ba6",
-        "idle3": "#e0a0c0",
-        "idle5": "#d98cc0",
+        "idle_input": "#ff8fc7",
+        "idle_launch": "#f05ba6",
+        "idle_other": "#e0a0c0",
+        "idle_host": "#d98cc0",
         "unknown": "#c0c0c0",
         "good": "#4dffb8",
         "alarm": "#ff8a80",
@@ -143,23 +143,48 @@ COLOUR_BLIND: Mapping[str, str] = MappingProxyType(
         "underfilled": "#a390f5",
         "comm": "#e0e0e0",
         "copy": "#b4b4b4",
-        "idle1": "#f2619f",
-        "idle2": "#d4559a",
-        "idle4": "#ffc4de",
+        "idle_input": "#f2619f",
+        "idle_launch": "#d4559a",
+        "idle_sync": "#ffc4de",
         "good": "#7a9dff",
         "alarm": "#fe7a1f",
     }
 )
 """Blue, yellow, magenta and greys after IBM's palette: nothing hangs on red against green."""
-THEMES: Mapping[str, tuple[Mapping[str, str], bool]] = MappingProxyType(
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Theme:
+    """One set of colours."""
+
+    name: str
+    colours: Mapping[str, str]
+    """By role, `#rrggbb`."""
+    sixteen: Mapping[str, int] = field(default_factory=dict)
+    """ANSI's number of a role on a terminal with 16 colours, where it is not the usual one."""
+
+    @property
+    def dark(self) -> bool:
+        """Whether text on its background is the lighter one."""
+        return luminance(self.colours["background"]) < luminance(self.colours["text"])
+
+
+def luminance(colour: str) -> float:
+    """Of `#rrggbb`, 0..1, after WCAG 2.1."""
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+THEMES: Mapping[str, Theme] = MappingProxyType(
     {
-        "dark": (DARK, True),
-        "light": (LIGHT, False),
-        "high-contrast": (HIGH_CONTRAST, True),
-        "colour-blind": (COLOUR_BLIND, True),
+        name: Theme(name, colours)
+        for name, colours in (
+            ("dark", DARK), ("light", LIGHT), ("high-contrast", HIGH_CONTRAST),
+            ("colour-blind", COLOUR_BLIND),
+        )
     }
-)
-"""By name: the palette, and whether its background is dark."""
+)  # fmt: skip
 
 ASCII_FOR = str.maketrans(
     {
@@ -207,16 +232,27 @@ class Palette:
     theme: str = "dark"
     colour: bool = True
     ascii: bool = False
+    own: tuple[Theme, ...] = ()
+    """Themes that somebody wrote, beside those that brrrtop has."""
     _styles: dict[str, Style] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def palette(self) -> Mapping[str, str]:
-        return THEMES[self.theme][0]
+        return self.chosen.colours
 
     @property
-    def next_theme(self) -> str:
-        names = tuple(THEMES)
-        return names[(names.index(self.theme) + 1) % len(names)]
+    def chosen(self) -> Theme:
+        return next((one for one in self.own if one.name == self.theme), None) or THEMES[self.theme]
+
+    @property
+    def themes(self) -> Mapping[str, Theme]:
+        return {**THEMES, **{one.name: one for one in self.own}}
+
+    def with_theme(self, name: str = "") -> Palette:
+        """The same in that theme; in the next one where none is named."""
+        names = tuple(self.themes)
+        name = name or names[(names.index(self.theme) + 1) % len(names)]
+        return Palette(name, self.colour, self.ascii, self.own)
 
     def style(self, hue: str, *, bold: bool = False) -> Style:
         """Text in the hue of a bucket or role; without colour only the weight stays."""

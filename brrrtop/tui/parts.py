@@ -48,6 +48,12 @@ def rank_order(row: RankRow) -> tuple[int, str]:
     return (row.rank if row.rank is not None else 1 << 30, row.key)
 
 
+def waits_for_loader(snapshot: Snapshot) -> bool:
+    """Whether the verdict's cause is the loader, and there is something to show of it."""
+    estimate = snapshot.estimate
+    return estimate is not None and estimate.cause == "input" and bool(snapshot.tables.loaders)
+
+
 def shapes_outcome(snapshot: Snapshot) -> Event | None:
     """What the log says last of recording shapes."""
     outcomes = [event for event in snapshot.events if event.kind == "shapes"]

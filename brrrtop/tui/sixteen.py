@@ -8,45 +8,73 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import combinations
 
-from rich.color import Color, ColorType
+from rich.color import Color, ColorSystem, ColorType
 from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color as Background
 from textual.filter import LineFilter
 
-from brrrtop.tui.palette import THEMES
+from brrrtop.tui.palette import Palette, Theme
 
 DARK_NUMBERS: Mapping[str, int] = {
     "background": 0, "raised": 0, "cursor": 4, "text": 15, "muted": 7, "rule": 8, "on_fill": 0,
     "compute": 6, "memory": 3, "overhead": 5, "underfilled": 12, "comm": 2, "copy": 10,
-    "idle1": 5, "idle2": 13, "idle3": 5, "idle4": 13, "idle5": 5, "launching": 10, "unknown": 7,
-    "good": 2, "alarm": 9,
+    "idle_input": 5, "idle_launch": 13, "idle_other": 5, "idle_sync": 13, "idle_host": 5,
+    "launching": 10, "unknown": 7, "good": 2, "alarm": 9,
 }  # fmt: skip
 LIGHT_NUMBERS: Mapping[str, int] = {
     "background": 15, "raised": 7, "cursor": 14, "text": 0, "muted": 8, "rule": 7, "on_fill": 15,
     "compute": 4, "memory": 1, "overhead": 5, "underfilled": 6, "comm": 2, "copy": 10,
-    "idle1": 5, "idle2": 13, "idle3": 5, "idle4": 13, "idle5": 5, "launching": 2, "unknown": 8,
-    "good": 2, "alarm": 9,
+    "idle_input": 5, "idle_launch": 13, "idle_other": 5, "idle_sync": 13, "idle_host": 5,
+    "launching": 2, "unknown": 8, "good": 2, "alarm": 9,
 }  # fmt: skip
 
 
-def _by_hue(palette: Mapping[str, str], numbers: Mapping[str, int]) -> dict[str, Color]:
-    return {palette[role]: Color.parse(f"color({number})") for role, number in numbers.items()}
+def numbers(theme: Theme) -> dict[str, int]:
+    """ANSI's number of each role."""
+    return {**(DARK_NUMBERS if theme.dark else LIGHT_NUMBERS), **theme.sixteen}
 
 
-_COLOURS = {
-    name: _by_hue(palette, DARK_NUMBERS if dark else LIGHT_NUMBERS)
-    for name, (palette, dark) in THEMES.items()
-}
+@lru_cache(32)
+def _by_hue(theme: Theme) -> dict[str, Color]:
+    return {
+        theme.colours[role].lower(): Color.parse(f"color({number})")
+        for role, number in numbers(theme).items()
+    }
+
+
+_TOLD_APART = ("compute", "memory", "overhead", "unknown", "background")
+"""Roles of which no two may look alike: the regimes, and what they are drawn on."""
+
+
+def look_alikes(theme: Theme) -> list[str]:
+    """Which regimes cannot be told apart, or not be seen, on which terminals; a sentence each."""
+    sixteen = numbers(theme)
+    by_terminal = {
+        "": theme.colours,
+        " with 256 colours": {
+            role: Color.parse(theme.colours[role]).downgrade(ColorSystem.EIGHT_BIT).number
+            for role in _TOLD_APART
+        },
+        " with 16 colours": sixteen,
+        " with 8 colours": {role: number % 8 for role, number in sixteen.items()},
+    }
+    sentences: dict[tuple[str, str], str] = {}
+    for terminal, codes in by_terminal.items():
+        for pair in combinations(_TOLD_APART, 2):
+            if codes[pair[0]] == codes[pair[1]]:
+                sentences.setdefault(pair, f"{pair[0]} and {pair[1]} look the same{terminal}")
+    return list(sentences.values())
 
 
 class Sixteen(LineFilter):
     """Puts the colours of a palette into the sixteen; any other goes to the nearest, as ever."""
 
-    def __init__(self, theme: str) -> None:
+    def __init__(self, palette: Palette) -> None:
         super().__init__()
-        self._theme = theme
+        self._theme = palette.chosen
 
     def apply(self, segments: list[Segment], background: Background) -> list[Segment]:
         return [
@@ -56,13 +84,15 @@ class Sixteen(LineFilter):
 
 
 @lru_cache(2048)
-def mapped(style: Style, theme: str) -> Style:
-    """The style with both its colours among the sixteen."""
+def mapped(style: Style, theme: Theme) -> Style:
+    """The style with both its colours among the sixteen; on the cursor all text has one colour."""
     text, field = _number(style.color, theme), _number(style.bgcolor, theme)
+    if style.bgcolor is not None and style.bgcolor == Color.parse(theme.colours["cursor"]):
+        text = _by_hue(theme)[theme.colours["text"]]
     return style + Style(color=text, bgcolor=field)
 
 
-def _number(colour: Color | None, theme: str) -> Color | None:
+def _number(colour: Color | None, theme: Theme) -> Color | None:
     if colour is None or colour.type is not ColorType.TRUECOLOR or colour.triplet is None:
         return None
-    return _COLOURS[theme].get(colour.triplet.hex)
+    return _by_hue(theme).get(colour.triplet.hex)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from textual.theme import Theme
+from textual.theme import Theme as TextualTheme
 
-from brrrtop.tui.palette import THEMES
+from brrrtop.tui.palette import Theme
 
 
-def theme(name: str) -> Theme:
-    palette, dark = THEMES[name]
-    return Theme(
-        name=f"brrrtop-{name}",
-        dark=dark,
+def textual_theme(theme: Theme) -> TextualTheme:
+    palette = theme.colours
+    return TextualTheme(
+        name=f"brrrtop-{theme.name}",
+        dark=theme.dark,
         primary=palette["compute"],
         secondary=palette["memory"],
         error=palette["alarm"],

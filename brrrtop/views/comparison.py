@@ -39,7 +39,7 @@ def averaged(steps: float | None) -> str:
 
 def promise(one: PromiseResult) -> str:
     """What one advisory promised, and what came of it."""
-    won = "nobody knows" if one.won_share is None else units.share(one.won_share)
+    won = "not measured" if one.won_share is None else units.share(one.won_share)
     if one.won_share is not None and one.won_share < 0:
         won = f"nothing: it costs {units.share(-one.won_share)}"
     kept = one.kept_share

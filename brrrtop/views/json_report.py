@@ -32,6 +32,12 @@ _NOT_OF_A_GPU = frozenset(
         Metric.STEP_COST_ERROR_SHARE,
     }
 )
+_OF_LOADER_WORKERS = {
+    "count": Metric.LOADER_WORKERS,
+    "cpu_share": Metric.LOADER_CPU_SHARE,
+    "busy_share": Metric.LOADER_BUSY_SHARE,
+    "disk_wait_share": Metric.LOADER_DISK_SHARE,
+}
 _ACCOUNT_KEYS = ("compute_ns", "memory_ns", "underfilled_ns", "exposed_comm_ns", "exposed_copy_ns")
 
 
@@ -51,7 +57,10 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
     whole["gauges"] = {
         metric.name.lower(): _plain(snapshot.gauges.get(metric))
         for metric in Metric
-        if metric not in _NOT_OF_A_GPU
+        if metric not in _NOT_OF_A_GPU and metric not in _OF_LOADER_WORKERS.values()
+    }
+    whole["loader_workers"] = {
+        key: _plain(snapshot.gauges.get(metric)) for key, metric in _OF_LOADER_WORKERS.items()
     }
     whole["whatif_after"] = _whatif_after(snapshot)
     estimate = snapshot.estimate

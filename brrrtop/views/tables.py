@@ -29,6 +29,7 @@ def document(tables: HostTables) -> dict[str, Any]:
         "modules": rows(tables.modules),
         "frames": rows(tables.frames),
         "stalls": rows(tables.stalls),
+        "loaders": rows(tables.loaders),
         "queue": asdict(tables.queue) if tables.queue else None,
         "copies": rows(tables.copies) or [],
         "annotations": rows(tables.annotations) or [],
@@ -136,7 +137,7 @@ def _annotations(tables: HostTables, window_ns: int) -> Iterator[str]:
     if not rows:
         return
     yield ""
-    yield f"{'Annotated ranges':<42} count  GPU time host time of window"
+    yield f"{'Annotated ranges':<42} count  GPU time host time GPU share"
     for row in rows:
         times = f"{units.duration(row.device_ns):>10}{units.duration(row.host_ns):>10}"
         share = units.share(row.device_ns / window_ns if window_ns else None)

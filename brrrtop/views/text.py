@@ -195,7 +195,7 @@ def _estimate_line(samples: StackSamples) -> str:
     low, high = (units.share(share) for share in samples.io_bounds)
     where = "of the window" if samples.within else f"within {units.duration(samples.span_ns)}"
     return (
-        f"`idle: io` is an estimate: {samples.io_count} of {samples.count} looks at the main thread"
+        f"`idle: io` is an estimate: {samples.io_count} of {samples.count} samples of the main thread"
         f" {where} were in file or network work, which puts its part between {low} and {high}."
     )
 

@@ -116,10 +116,7 @@ class HostLoad:
     @property
     def status(self) -> dict[str, str | None]:
         """What the trainer's loader workers do, for a status frame; empty without a trainer."""
-        if self._workers is None:
-            return {}
-        self._workers.sample()
-        return {"workers": self._workers.says}
+        return {} if self._workers is None else {"workers": self._workers.says}
 
     def close(self) -> None:
         """Lets go of the trainer."""
@@ -139,6 +136,9 @@ class HostLoad:
                 self._trainer.share() if self._trainer else None,
             ),
         ]
+        if self._workers is not None:
+            self._workers.sample()
+            figures += self._workers.figures.items()
         at_ns = time.time_ns()
         rows = [(at_ns, value, -1, int(metric)) for metric, value in figures if value is not None]
         return np.array(rows, GAUGE)

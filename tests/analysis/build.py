@@ -64,6 +64,7 @@ class M:
     kind: MarkClass
     name: str = ""
     value: int = 0
+    tid: int = 1
 
 
 def window(
@@ -95,7 +96,7 @@ def window(
         ),
         Marks(
             _i8([m.start for m in marks]), _i8([m.end for m in marks]), _i8([m.value for m in marks]),
-            _i8([1] * len(marks)), _i8([ids[m.name] for m in marks]),
+            _i8([m.tid for m in marks]), _i8([ids[m.name] for m in marks]),
             np.array([m.kind for m in marks], np.int32),
         ),
         Links(_i8([]), _i8([])),

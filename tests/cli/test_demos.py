@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
@@ -194,6 +194,22 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
         assert job.waited_for.place == waited["place"]
     finally:
         driver.close()
+
+
+def test_a_demo_that_starts_over_never_shows_an_empty_screen() -> None:
+    ticks = count()
+    source = FromFirstActivity(open_source(str(scenarios()["input-bound"])))
+    replay = Replay(
+        Session(source, keep_ns=None), loop=True, clock=lambda: next(ticks) * 2.5, speed=1.0
+    )
+    try:
+        show.to_first_verdict(replay, show.DEMO_STEPS)
+        shown = [replay.advance() for _ in range(50)]
+    finally:
+        replay.close()
+    places = [snapshot.progress or 0.0 for snapshot in shown]
+    assert sum(now < before for before, now in pairwise(places)) >= 2, "it started over"
+    assert all(snapshot.estimate is not None for snapshot in shown)
 
 
 def test_demos_are_small_and_tell_nothing_of_the_machine_they_are_from() -> None:

@@ -77,7 +77,7 @@ def test_whatever_is_cut_off_the_rest_is_a_fair_sample() -> None:
     for kind in {m.kind for m in models}:
         group = sum(m.kind == kind for m in models)
         assert abs(sum(m.kind == kind for m in first) - group / 2) <= 1
-    assert {half_of(m.name) for m in first} == {"tune", "test"}
+    assert {half_of(m.name) for m in first} == {"tune", "test", "fresh"}
 
 
 def test_what_does_not_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -320,6 +320,7 @@ def test_what_keeps_the_agent_from_tracing_is_a_note_until_it_traces(bench: Benc
     assert bench.source.info.notes == (graphs, "no GPM")
     say(bench, "tracing", "tracing a burst")
     assert bench.source.info.notes == ("no GPM",)
+    assert bench.source.info.gauges == {"no GPM"}
 
 
 def met_with(bench: Bench, *missing: str) -> None:

@@ -64,7 +64,7 @@ def played(parts: int) -> list[Snapshot]:
 def test_the_verdict_names_the_line_that_the_host_is_at_and_how_often() -> None:
     result = judged(whole())
     assert result.cause == "io"
-    assert "nb/reader.py:30 in 38 of 41 looks" in phrases.because(result)
+    assert "nb/reader.py:30 in 38 of 41 samples" in phrases.because(result)
     assert phrases.because(result).endswith("rows = np.load(path)")
 
 
@@ -81,7 +81,7 @@ def test_file_work_gets_a_part_of_the_idle_time_that_the_loops_own_meter_confirm
 
 def test_advice_says_where_how_many_looks_and_what_to_do_with_that_line() -> None:
     given = stall(whole())
-    assert f"in 38 of 41 looks the main thread is at {LINE}; 77% of the time" in given.says
+    assert f"in 38 of 41 samples the main thread is at {LINE}; 77% of the time" in given.says
     assert "nothing that was seen" not in given.says
     assert "`rows = np.load(path)`" in given.suggests
     assert given.evidence["line"] == LINE
@@ -91,7 +91,7 @@ def test_advice_says_where_how_many_looks_and_what_to_do_with_that_line() -> Non
 def test_reports_call_the_part_of_file_work_an_estimate_and_say_from_how_many() -> None:
     snapshot = whole()
     text = " ".join(report_text.to_text(snapshot).split())
-    assert "`idle: io` is an estimate: 38 of 41 looks at the main thread within 9.38 s" in text
+    assert "`idle: io` is an estimate: 38 of 41 samples of the main thread within 9.38 s" in text
     looks = report.document(snapshot)["looks"]
     assert (looks["count"], looks["within_window"]) == (41, False)
     assert looks["io_share_low"] < looks["io_share"] < looks["io_share_high"]
@@ -166,7 +166,9 @@ def test_a_few_looks_are_told_with_their_number_and_book_nothing() -> None:
     result = judged(early)
     assert result.looks is not None and result.looks.count < 20
     assert result.cause == "host" and result.account.idle_ns["io"] == 0
-    assert f"{result.looks.lines[0].count} of {result.looks.count} looks" in phrases.because(result)
+    assert f"{result.looks.lines[0].count} of {result.looks.count} samples" in phrases.because(
+        result
+    )
     assert "file or network" in phrases.because(result)
 
 

@@ -19,6 +19,7 @@ from brrrtop.model.estimate import (
     Side,
     Steps,
 )
+from brrrtop.model.host_tables import HostTables, LoaderRow
 from brrrtop.model.snapshot import (
     Event,
     Freshness,
@@ -28,6 +29,7 @@ from brrrtop.model.snapshot import (
     Snapshot,
     SourceInfo,
 )
+from brrrtop.model.stack_samples import Line
 from brrrtop.model.step_picture import Bars, Lane, StepPicture
 from brrrtop.model.tables import Device, Span
 
@@ -288,6 +290,28 @@ EVENTS = (
 )
 
 
+LOADER = LoaderRow(
+    name="DataLoader(num_workers=0, pin_memory=True, prefetch_factor=None, "
+    "persistent_workers=False, dataset=Images)",
+    count=1_640, of_ns=60_000 * MS, total_ns=25_200 * MS,
+    wait_p50_ns=15_300_000, wait_p99_ns=21_400_000, longest_ns=48 * MS, workers=0,
+    recent_ns=tuple((15 + i % 7) * MS for i in range(120)), samples=1_000,
+    lines=(
+        Line("data/images.py:45", "raw = zlib.decompress(self.blobs[i])", 720, "input"),
+        Line("data/images.py:52", "image = F.interpolate(image, size=self.size)", 180, "input"),
+    ),
+)  # fmt: skip
+"""The loop makes its batches itself."""
+WITH_WORKERS = replace(
+    LOADER,
+    name="DataLoader(num_workers=4, pin_memory=True, prefetch_factor=2, "
+    "persistent_workers=True, dataset=Images)",
+    workers=4, prefetch=8, ready_p50=0, none_ready_share=0.97,
+    lines=(Line("train.py:88", "for images, labels in loader:", 1_000, "input"),),
+)  # fmt: skip
+WORKER_GAUGES = {45: 4.0, 46: 3.9, 47: 0.97, 48: 0.01}
+
+
 def snapshot(**more: Any) -> Snapshot:
     """A live run, input-bound, with everything measured."""
     fields: dict[str, Any] = {
@@ -302,6 +326,7 @@ def snapshot(**more: Any) -> Snapshot:
         "advisories": ADVISORIES,
         "whatif": WHATIF,
         "whatif_after": WHATIF_AFTER,
+        "tables": HostTables(loaders=(LOADER,)),
         "gauges": GAUGES,
         "gauge_history": {
             20: tuple(0.4 + 0.1 * (i % 5) / 5 for i in range(60)),

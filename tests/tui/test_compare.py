@@ -140,7 +140,7 @@ async def test_it_looks_as_it_did(size: tuple[int, int]) -> None:
 def test_a_promise_that_was_beaten_says_that_more_changed() -> None:
     assert "something else changed too" in compare_text.promise(PromiseResult("a", 0.1, 0.3))
     assert "nothing: it costs 10%" in compare_text.promise(PromiseResult("a", 0.1, -0.1))
-    assert "won: nobody knows" in compare_text.promise(PromiseResult("a", 0.1, None))
+    assert "won: not measured" in compare_text.promise(PromiseResult("a", 0.1, None))
     assert "80% of that" in compare_text.promise(PromiseResult("a", 0.5, 0.4))
 
 

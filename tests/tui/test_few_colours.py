@@ -17,7 +17,7 @@ from rich.style import Style
 
 from brrrtop.cli import colours, settings
 from brrrtop.model.settings import Settings
-from brrrtop.tui.palette import DARK, LIGHT, MARKS, Palette
+from brrrtop.tui.palette import DARK, LIGHT, MARKS, THEMES, Palette
 from brrrtop.tui.sixteen import mapped
 from tests.tui import snapshots
 from tests.tui.shown import shown
@@ -29,7 +29,7 @@ PAIRS = tuple(itertools.combinations(REGIMES, 2))
 def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
     """The codes of the style's own colours, text and field, on such a terminal."""
     if system in ("16", "8"):
-        style = mapped(style, "dark" if dark else "light")
+        style = mapped(style, THEMES["dark" if dark else "light"])
     numbered = ColorSystem.EIGHT_BIT if system == "256" else ColorSystem.STANDARD
     codes = []
     for colour in (style.color, style.bgcolor):
@@ -52,6 +52,17 @@ def test_regimes_differ(one: str, other: str, dark: bool, system: str) -> None:
     first, second = (_as_sent(palette.filled(name), dark, system) for name in (one, other))
     assert first[1] != second[1], "the fields"
     assert first[0] != first[1], "text on its field"
+
+
+@pytest.mark.parametrize("system", ["16", "8"])
+@pytest.mark.parametrize("dark", [True, False])
+def test_names_on_the_cursor_have_the_colour_of_text(dark: bool, system: str) -> None:
+    """Cyan on blue, as of a compute-bound kernel's name, is hard to read."""
+    palette = Palette("dark" if dark else "light")
+    text = _as_sent(palette.style("text") + palette.cursor, dark, system)
+    for hue in MARKS:
+        assert _as_sent(palette.style(hue) + palette.cursor, dark, system) == text
+    assert text[0] != text[1]
 
 
 @pytest.mark.parametrize("system", ["256", "16", "8"])

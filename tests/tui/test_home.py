@@ -15,7 +15,7 @@ from brrrtop.cli.home import HostReader
 from brrrtop.model.host import Host, HostGpu, HostTrainer
 from brrrtop.model.vocabulary import Metric
 from brrrtop.tui.app import BACK
-from brrrtop.tui.home import HomeApp, HomeList
+from brrrtop.tui.home import KEYS, HomeApp, HomeList
 from brrrtop.tui.palette import Palette
 from tests.tui import snapshots
 from tests.tui.shown import PATIENCE_S, shown
@@ -42,11 +42,15 @@ async def _text(pilot: Pilot[Any]) -> str:
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         await pilot.pause(0.01)
-        strips = pilot.app.screen._compositor.render_strips()
-        text = "\n".join("".join(one.text for one in strip) for strip in strips)
+        text = _screen(pilot)
         if "trainers" in text:
             return text
     raise AssertionError("nothing was drawn")
+
+
+def _screen(pilot: Pilot[Any]) -> str:
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(one.text for one in strip) for strip in strips)
 
 
 def run(
@@ -97,6 +101,27 @@ def test_gpus_and_trainers_are_shown_with_the_real_use_beside_nvidia_smi() -> No
 )
 def test_keys_choose_a_trainer_or_leave(keys: tuple[str, ...], chosen: Any) -> None:
     assert run(keys)[0] == chosen
+
+
+def test_help_explains_the_keys_and_columns_and_escape_closes_it_before_it_leaves() -> None:
+    async def pressed() -> None:
+        app = HomeApp(lambda: HOST)
+        async with app.run_test(size=(80, 24)) as pilot:
+            listed = await _text(pilot)
+            for key in ("question_mark", "h", "f1"):
+                await pilot.press(key)
+                await pilot.pause(0)
+                helped = _screen(pilot)
+                for shown_key, _does in KEYS:
+                    assert shown_key in helped
+                assert "load the agent" in helped and "GPU-Util" in helped
+                assert "4711" not in helped
+                await pilot.press("enter" if key == "h" else "escape")
+                assert app.is_running and await _text(pilot) == listed
+            await pilot.press("escape")
+        assert app.return_value is None and not app.is_running
+
+    asyncio.run(pressed())
 
 
 def test_where_nobody_trains_enter_does_nothing_and_says_why() -> None:

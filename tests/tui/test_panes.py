@@ -163,7 +163,7 @@ async def test_code_shows_the_lines_that_samples_found() -> None:
         assert "code while the GPU idles" in text and "75%" in text
         text = await screen.press("C")
         assert "train.py:88  loss.item()" in text and "40 stack samples in 8.00 s" in text
-        assert "idle: input: waiting for the next batch" in text
+        assert "idle: input  waiting for the next batch" in text
     async with shown(snapshots.snapshot()) as screen:
         assert "No line stands out" in await screen.press("C")
 
@@ -202,7 +202,7 @@ async def test_a_theme_is_chosen_by_name() -> None:
             assert screen.app.palette.theme == name
             assert screen.app.theme == f"brrrtop-{name}"
             background = screen.app.screen.styles.background.hex.lower()
-            assert background == THEMES[name][0]["background"]
+            assert background == THEMES[name].colours["background"]
 
 
 def test_what_stays_after_leaving_says_what_to_do() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import textual
 
+from brrrtop.model.host_tables import HostTables
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.tui.palette import Palette
 from tests.tui import snapshots
@@ -36,7 +37,14 @@ STATES = {
     "stale": snapshots.snapshot(freshness=Freshness.STALE, age_ns=12_000_000_000),
     "ended": snapshots.snapshot(freshness=Freshness.ENDED, age_ns=12_000_000_000),
 }
-VIEWS = {"help": "f1", "roofline": "r", "advice": "a", "kernel": "enter", "whatif": "w"}
+VIEWS = {
+    "help": "f1",
+    "loader": "L",
+    "roofline": "r",
+    "advice": "a",
+    "kernel": "enter",
+    "whatif": "w",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +84,20 @@ async def test_states_look_as_they_did(name: str) -> None:
 async def test_larger_terminals_look_as_they_did(size: tuple[int, int]) -> None:
     async with shown(snapshots.snapshot(), size=size) as screen:
         against(f"live-{size[0]}x{size[1]}", await screen.text())
+
+
+WITH_WORKERS = snapshots.snapshot(
+    tables=HostTables(loaders=(snapshots.WITH_WORKERS,)),
+    gauges={**snapshots.GAUGES, **snapshots.WORKER_GAUGES},
+)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("key", ["1", "L"])
+async def test_a_loader_with_workers_looks_as_it_did(size: tuple[int, int], key: str) -> None:
+    async with shown(WITH_WORKERS, size=size) as screen:
+        name = "workers" if key == "1" else "loader-workers"
+        against(f"{name}-{size[0]}x{size[1]}", await screen.press(key))
 
 
 async def test_ascii_looks_as_it_did() -> None:

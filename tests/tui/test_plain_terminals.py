@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.tui.palette import Palette
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
@@ -41,7 +42,8 @@ async def test_no_colour_means_no_colour_at_all(key: str) -> None:
 
 
 async def test_without_colour_letters_carry_the_sides_and_bold_the_badge() -> None:
-    async with shown(snapshots.snapshot(), palette=Palette(colour=False), size=(120, 45)) as screen:
+    snapshot = snapshots.snapshot(tables=NO_TABLES)
+    async with shown(snapshot, palette=Palette(colour=False), size=(120, 45)) as screen:
         text = await screen.text()
         bold = "".join(
             segment.text

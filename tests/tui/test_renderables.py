@@ -15,7 +15,7 @@ from brrrtop.kernel_names.readable import short_name
 from brrrtop.model.estimate import Roofs, Steps
 from brrrtop.model.tables import Span
 from brrrtop.text import units
-from brrrtop.tui.palette import MARKS, THEMES, Palette, to_ascii
+from brrrtop.tui.palette import MARKS, THEMES, Palette, luminance, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, layers, sparkline, stacked_area
@@ -364,18 +364,12 @@ def test_letters_and_fills_tell_all_buckets_apart_without_colour() -> None:
         assert len(set(seen)) == len(seen), attribute
 
 
-def _luminance(colour: str) -> float:
-    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
 def _contrast(one: str, other: str) -> float:
-    low, high = sorted((_luminance(one), _luminance(other)))
+    low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("palette", [palette for palette, _ in THEMES.values()])
+@pytest.mark.parametrize("palette", [theme.colours for theme in THEMES.values()])
 def test_every_hue_can_be_read_on_its_background(palette: dict[str, str]) -> None:
     grounds = ("background", "raised", "cursor", "on_fill", "rule")
     for name, colour in palette.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -9,6 +10,7 @@ import pytest
 from textual.events import Key
 
 from brrrtop.errors import BrrrtopError
+from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.model.snapshot import Freshness, SourceInfo
 from brrrtop.model.tables import Device
 from brrrtop.tui.app import BrrrtopApp
@@ -145,7 +147,7 @@ async def test_a_click_on_a_title_sorts_and_a_second_one_reverses() -> None:
 
 
 async def test_the_filter_narrows_as_it_is_typed_and_escape_clears_it() -> None:
-    async with shown(snapshots.snapshot()) as screen:
+    async with shown(snapshots.snapshot(tables=NO_TABLES)) as screen:
         text = await screen.press("slash", *"gemm")
         assert '"gemm" 2 of 8' in text
         assert "ncclDev" not in text
@@ -427,7 +429,7 @@ async def test_the_light_theme_is_one_key_away() -> None:
 @pytest.mark.parametrize("size", [(120, 40), (200, 60)])
 async def test_where_there_is_room_three_counters_have_a_trend(size: tuple[int, int]) -> None:
     async with shown(snapshots.snapshot(), size=size) as screen:
-        (line,) = [line for line in (await screen.text()).splitlines() if "lately SM" in line]
+        (line,) = [line for line in (await screen.text()).splitlines() if "recent SM" in line]
     assert "tensor ▃▄▅▆▇" in line and "DRAM ▆▅▄▃▂" in line
 
 
@@ -492,6 +494,39 @@ async def test_the_same_sentence_is_not_stacked_and_no_dialog_is_covered() -> No
         await screen.press("escape")
         screen.app.say(notice, failed=True)
         assert (await screen.until("nothing is traced here")).count("nothing is traced") == 1
+
+
+async def test_an_answer_is_not_cut_short_by_the_one_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        monkeypatch.setattr("brrrtop.tui.app.SAYS_S", 0.01)
+        screen.app.say("the first answer")
+        monkeypatch.setattr("brrrtop.tui.app.SAYS_S", 600.0)
+        screen.app.say("the second answer")
+        later = asyncio.Event()
+        screen.app.set_timer(0.05, later.set)
+        await later.wait()
+        assert "the second answer" in await screen.text()
+
+
+async def test_a_missing_gauge_is_not_what_a_verdict_waits_for() -> None:
+    note = "this GPU has no GPM counters (Hopper and newer have them)"
+    waiting = snapshots.waiting()
+    source = replace(waiting.source, tier="bursts", notes=(note,), gauges=frozenset((note,)))
+    async with shown(replace(waiting, source=source)) as screen:
+        text = await screen.text()
+    assert "WAITING for the first whole window" in text
+    assert text.count(note) == 1
+
+
+async def test_a_table_that_grows_is_not_tripped_over_before_it_is_drawn() -> None:
+    """A loader that is waited for and several GPUs leave it a line at some heights."""
+    devices = (snapshots.estimate(), snapshots.estimate(device=Device(3, "NVIDIA H200")))
+    async with shown(snapshots.snapshot(devices=devices), size=(120, 60)) as screen:
+        for height in (34, 40, 34, 50, 34, 36):
+            text = await screen.resize(120, height)
+            assert "nvjet_tst_256x128" in text or height < 40
 
 
 @pytest.mark.parametrize("size", SIZES)

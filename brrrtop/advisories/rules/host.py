@@ -98,7 +98,7 @@ def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
             "--pid PID, or watching it live, names the line"
         )
     if looks is not None and looks.count >= LEAST_SAMPLES:
-        where = f"no line that stands out of {looks.count} looks at the main thread"
+        where = f"no line that stands out of {looks.count} samples of the main thread"
         where += f", {looks.io_count} of them in file or network work" if looks.io_count else ""
     return where, instead
 

@@ -45,7 +45,7 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
     wait_ns, stalled = context.facts.wait_p50_ns, context.idle("input")
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch"
-        + (f", {units.duration(wait_ns)} each time" if wait_ns else ""),
+        + (f"; the loop waits {units.duration(wait_ns)} for each" if wait_ns else ""),
         f"{line}; raise num_workers until the wait is gone, then look at the decoding itself",
         input_idle_share=stalled, wait_p50_ns=wait_ns,
     )  # fmt: skip

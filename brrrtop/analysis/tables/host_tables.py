@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables import device, ops, python_frames
 from brrrtop.analysis.tables.launched import DeviceWork, device_work, unjudged_work
+from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.host_tables import FrameRow, HostTables, ModuleRow, StallRow
 from brrrtop.model.tables import I8, Window
@@ -17,7 +20,7 @@ def host_tables(
     details: HostDetails | None = None,
     recorded: tuple[Window, HostDetails] | None = None,
 ) -> HostTables:
-    """Ops, modules, stalls, queue, copies, annotations, phases and memory.
+    """Ops, modules, stalls, loaders, queue, copies, annotations, phases and memory.
 
     Args:
         details: Of the whole source; None: it has no ops, frames and memory events.
@@ -26,6 +29,7 @@ def host_tables(
     work = device_work(judged)
     annotations, phases = device.annotation_rows(work)
     tables = HostTables(
+        loaders=tuple(loader_rows(judged.window)),
         queue=device.launch_queue(work),
         copies=tuple(device.copy_rows(work)),
         annotations=tuple(annotations),
@@ -59,17 +63,14 @@ def _with_details(tables: HostTables, work: DeviceWork, details: HostDetails) ->
         stalls = python_frames.stall_rows(users, details, work)
     busy = int(work.durations_ns.sum())
     known = int(work.durations_ns[times.rows].sum())
-    return HostTables(
+    return replace(
+        tables,
         ops=tuple(ops.by_name(details, times, module_of, place_of, details.names)),
         op_shapes=tuple(ops.by_shapes(details, times)),
         ops_of_one_step=details.recorded_step,
         modules=tuple(modules),
         frames=tuple(frames),
         stalls=tuple(stalls),
-        queue=tables.queue,
-        copies=tables.copies,
-        annotations=tables.annotations,
-        phases=tables.phases,
         memory=device.memory_use(details, work.window.device.device_id),
         unattributed_ns=busy - known if len(details.ops) else None,
     )

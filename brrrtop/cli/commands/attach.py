@@ -74,7 +74,7 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
     finally:
         farewell = _left(attached.process, attached.leave())
         if farewell:
-            output.say(farewell)
+            output.tell(farewell)
 
 
 def _confirm(process: Process, options: Options) -> bool:

@@ -49,7 +49,7 @@ def run(options: Options) -> int:
         hint = f"did you mean `{near[0]}`?" if near else f"one of {', '.join(known)}"
         raise UsageError(f"there is no demo {name!r}", hint)
     if options.scenario is None:
-        output.say(
+        output.tell(
             f"demo `{name}`; the others: {', '.join(other for other in known if other != name)}"
         )
     if known[name].is_dir():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Sequence
@@ -141,7 +142,8 @@ def line_of(one: Candidate) -> str:
     """A trainer in one line of a list."""
     rank = "" if one.rank is None else f"rank {one.rank} "
     where = "GPU" if one.on_gpu else "no GPU yet"
-    return f"{one.pid:>8}  {where:<10}  {rank}{shortened(one.command)}"[:LIST_WIDTH]
+    width = max(LIST_WIDTH, shutil.get_terminal_size().columns - 6)
+    return f"{one.pid:>8}  {where:<10}  {rank}{shortened(one.command)}"[:width]
 
 
 def _picked(trainers: Sequence[Candidate]) -> Candidate:
@@ -169,7 +171,7 @@ def _picked(trainers: Sequence[Candidate]) -> Candidate:
 
 def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int:
     """The trainer with the agent where somebody agrees, else with the GPU's counters alone."""
-    output.say(f"found {line_of(one).strip()}")
+    output.say(f"found {' '.join(line_of(one).split())}")
     asking = show.on_a_terminal()
     question = "load the agent into it? (no: the GPU's counters only)"
     if options.yes or (asking and output.confirmed(question)):

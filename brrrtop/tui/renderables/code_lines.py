@@ -8,6 +8,7 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
+from brrrtop.tui.renderables.line import clipped
 
 BAR = 10
 
@@ -25,7 +26,7 @@ def code_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
         text.append_text(meter(share, palette, BAR, hue)).append(" ")
         text.append(one.place, palette.style("compute", bold=True))
         text.append(f"  {one.source}" if one.source else "", palette.style("text"))
-        lines.append(text)
+        lines.append(clipped(text, width))
     seconds = units.duration(samples.span_ns)
     summary = (
         f"{units.count(samples.count)} stack samples in {seconds}, outside waits that have a name"

@@ -38,7 +38,7 @@ class Code(Scrolled):
                 text = Text.styled(letter(part.bucket), palette.filled(part.bucket))
                 text.append(f" {units.share(part.share):>4}  ", palette.style("text", bold=True))
                 text.append(
-                    f"{phrases.bucket(part.bucket)}: ", palette.style(part.bucket, bold=True)
+                    f"{phrases.bucket(part.bucket)}  ", palette.style(part.bucket, bold=True)
                 )
                 lines.append(text.append(phrases.meaning(part.bucket), palette.style("text")))
         for place in sync_lines(snapshot):

@@ -31,6 +31,11 @@ KEYS: tuple[tuple[str, str], ...] = (
         "and the previous longest gap, 0 all of the step, f follow the run again",
     ),
     ("C", "code: where the main thread is while the GPU idles"),
+    (
+        "L",
+        "loader: how long each batch is waited for, what the workers do, where the loop stands; on the "
+        "main screen too while the verdict's cause is input",
+    ),
     ("T", "tables: ops, modules, stalls, copies, ranges and memory, as far as they were recorded"),
     (":  Ctrl-P", "all commands by name; panes are hidden and shown there"),
     ("z Z", "the next pane alone; all panes again"),

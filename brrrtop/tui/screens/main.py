@@ -12,6 +12,7 @@ from textual.widgets import Input, Label
 
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.parts import waits_for_loader
 from brrrtop.tui.screens.view import TooSmall, View
 from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import Advice
@@ -22,6 +23,7 @@ from brrrtop.tui.widgets.hero import Hero
 from brrrtop.tui.widgets.history_graph import HistoryGraph
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.key_line import Key, KeyLine
+from brrrtop.tui.widgets.loader import Loader
 from brrrtop.tui.widgets.pace import Pace
 from brrrtop.tui.widgets.side import Side
 from brrrtop.tui.widgets.status import Status
@@ -45,6 +47,7 @@ LAST: tuple[Key, ...] = (
     ("z", "zoom", "screen.zoom(1)"),
     ("r", "roofline", "app.roofline"),
     ("l", "log", "app.log"),
+    ("L", "loader", "app.loader"),
     ("b", "before/after", "app.compare"),
     ("y", "copy", "app.copy"),
     ("s", "sort", "screen.sort(1)"),
@@ -89,6 +92,7 @@ class MainView(View):
         with Container(id="counsel"):
             yield Advice()
             yield Side()
+        yield Loader()
         yield KernelTable()
         with Container(id="filter"):
             yield Label("filter ")
@@ -98,6 +102,7 @@ class MainView(View):
 
     def show(self, snapshot: Snapshot) -> None:
         self.set_class(snapshot.estimate is None, "-unjudged")
+        self.set_class(waits_for_loader(snapshot), "-waits")
         self.set_class(not snapshot.history, "-no-past")
         super().show(snapshot)
 

@@ -116,7 +116,7 @@ def head_lines(job: JobSnapshot, palette: Palette, width: int) -> list[Text]:
     if job.transfer_ns is not None:
         facts.append(f"transfer {units.duration(job.transfer_ns)} in all")
     for row in job.whatif:
-        facts.append(f"with peers in step {units.duration(row.step_ns)} a step")
+        facts.append(f"{units.duration(row.step_ns)} a step with no late rank")
     notes = [note for note in job.notes if note != says]
     muted = palette.style("muted")
     lines += [Text.styled(line, muted) for line in wrapped(" · ".join([*facts, *notes]), width)]

@@ -24,14 +24,16 @@ KEYS: tuple[Key, ...] = (
     ("esc", "back", "app.main"),
     ("q", "quit", "app.quit"),
     ("space", "pause", "app.pause"),
-    ("1", "main", "app.main"),
-    ("2", "roofline", "app.roofline"),
-    ("3", "advice", "app.advice"),
-    ("4", "log", "app.log"),
-    ("5", "before/after", "app.compare"),
     ("?", "help", "app.help"),
-    ("6", "what-if", "app.whatif"),
+    (":", "commands", "app.commands"),
     ("p", "one step", "app.step_picture"),
+    ("a", "advice", "app.advice"),
+    ("w", "what-if", "app.whatif"),
+    ("C", "code", "app.code"),
+    ("T", "tables", "app.tables"),
+    ("r", "roofline", "app.roofline"),
+    ("l", "log", "app.log"),
+    ("b", "before/after", "app.compare"),
 )
 
 FOLLOW: Key = ("enter", "watch its successor", "app.follow")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop.model.estimate import Estimate, Regime
-from brrrtop.model.snapshot import Freshness, Snapshot
+from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import split_parts
@@ -46,7 +46,7 @@ def headline(estimate: Estimate, palette: Palette, width: int) -> Text:
 def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:
     """What is waited for, stands in the way or came to an end: on as many lines as there are."""
     badge = "ENDED " if snapshot.freshness is Freshness.ENDED else "WAITING "
-    says = next(iter(snapshot.source.notes), "for the first whole window of device activity")
+    says = reason(snapshot.source) or "for the first whole window of device activity"
     if not snapshot.source.notes and snapshot.source.tier == "nvml":
         says = phrases.unjudged(snapshot)
     flowed = wrapped(says.removeprefix(_WAITING), max(10, width - len(badge)))
@@ -57,6 +57,12 @@ def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -
         text = Text.styled(lead, palette.style("text", bold=True))
         lines.append(clipped(text.append(line, palette.style("muted")), width))
     return lines
+
+
+def reason(source: SourceInfo) -> str | None:
+    """The note that says why nothing is judged; a missing gauge is none where kernels are traced."""
+    traced = source.tier != "nvml"
+    return next((note for note in source.notes if not (traced and note in source.gauges)), None)
 
 
 def tells_whole(note: str, width: int) -> bool:

@@ -75,7 +75,7 @@ def trends(snapshot: Snapshot, palette: Palette) -> list[Text]:
     """How the SMs, the tensor pipes and DRAM worked over the last readings, most telling first."""
     pieces = []
     for label, gauge, hue in (
-        ("lately SM", Metric.SM_ACTIVE, "good"),
+        ("recent SM", Metric.SM_ACTIVE, "good"),
         ("tensor", Metric.TENSOR_ACTIVE, "compute"),
         ("DRAM", Metric.DRAM_ACTIVE, "memory"),
     ):

@@ -16,7 +16,7 @@ from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import rule, stacked, wrapped
-from brrrtop.tui.widgets.banner import tells_whole
+from brrrtop.tui.widgets.banner import reason, tells_whole
 from brrrtop.tui.widgets.pane import Pane, strip_of
 from brrrtop.tui.widgets.table_columns import (
     SORTABLE,
@@ -52,8 +52,9 @@ def why_none(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     notes = [
         note for note in snapshot.source.notes if not (ended and note in snapshot.source.waits)
     ]
-    if notes and notes[0] == snapshot.source.notes[0] and tells_whole(notes[0], width):
-        notes = notes[1:]
+    above = reason(snapshot.source)
+    if above in notes and tells_whole(above, width):
+        notes.remove(above)
     for note in (f"{says[0].upper()}{says[1:]}.", *notes):
         for i, line in enumerate(wrapped(note, max(10, width - 4))):
             text = Text("  " if i else ("* " if palette.ascii else "• "), palette.style("muted"))
@@ -157,7 +158,8 @@ class KernelTable(Pane, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         row = y - HEAD_LINES + self._first
-        if self.has_focus and y >= HEAD_LINES and row == self.cursor and row < len(self._kernels):
+        drawn = HEAD_LINES <= y < len(self._lines) and row < len(self._kernels)
+        if self.has_focus and drawn and row == self.cursor:
             palette = self.palette
             base = self.rich_style + palette.cursor
             return strip_of(self._lines[y], self.content_size.width, base)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.text import Text
+from textual.timer import Timer
 
 from brrrtop.model.snapshot import Freshness, Overhead, Snapshot
 from brrrtop.text import phrases, units
@@ -22,10 +23,18 @@ class Status(Pane):
     def __init__(self) -> None:
         super().__init__()
         self._says: tuple[str, bool] | None = None
+        self._end: Timer | None = None
 
-    def say(self, says: str | None, failed: bool = False) -> None:
-        """Shows a sentence instead of the facts; None brings them back."""
-        self._says = (says, failed) if says else None
+    def say(self, says: str, failed: bool, seconds: float) -> None:
+        """Shows a sentence instead of the facts for so long, or until the next one."""
+        if self._end is not None:
+            self._end.stop()
+        self._says = (says, failed)
+        self._end = self.set_timer(seconds, self._say_no_more)
+        self.redraw()
+
+    def _say_no_more(self) -> None:
+        self._says = None
         self.redraw()
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:

@@ -39,7 +39,7 @@ bool trace_held_back(uint32_t kinds)
         return false;
     trace_enter(TRACE_READY, CODE_GRAPHS_UNKNOWN,
                 "kernel tracing waits to hear whether the trainer has CUDA graphs; "
-                "without torch nobody can tell (--trace-graphs takes the risk: all its "
+                "only torch can tell (--trace-graphs takes the risk: all its "
                 "threads are held outside CUDA for some ms at each switch)");
     return true;
 }

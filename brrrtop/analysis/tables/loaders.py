@@ -1,0 +1,91 @@
+"""How long the training loop waited for each batch, what lay ready, and where it stood meanwhile.
+
+Waits are marked all the time, bursts or not: the minute around the judged span speaks where it was
+watched, as a span of one burst holds a handful of them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from brrrtop.analysis.signals.stack_samples import by_line, reading
+from brrrtop.model import intervals
+from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.stack_samples import Line
+from brrrtop.model.tables import I8, Bool, Marks, Window
+from brrrtop.model.vocabulary import MarkClass
+
+MOST_LINES, MOST_RECENT = 5, 120
+_OPTION = re.compile(r"(\w+)=(\d+)")
+_IN_THE_LOOP = "_SingleProcess"
+"""In the name of a trace's range of a loader without workers."""
+
+
+def loader_rows(window: Window) -> list[LoaderRow]:
+    """One row a loader, most waited for first; none where no wait was recorded."""
+    marks = window.watched
+    if marks is None or not (marks.classes == MarkClass.INPUT).any():
+        marks = window.marks
+    rows = np.flatnonzero(_of_the_loop(marks))
+    if not len(rows):
+        return []
+    of_ns = int(marks.ends_ns.max() - marks.starts_ns.min())
+    if marks is window.marks:
+        of_ns = window.span.duration_ns
+    by_loader = (
+        rows[marks.name_ids[rows] == name_id] for name_id in np.unique(marks.name_ids[rows])
+    )
+    result = [_row(window, marks, mine, of_ns) for mine in by_loader]
+    return sorted(result, key=lambda row: -row.total_ns)
+
+
+def _of_the_loop(marks: Marks) -> Bool:
+    """Waits of threads that step: a thread of its own that fetches ahead holds nobody up."""
+    waits = marks.classes == MarkClass.INPUT
+    own = np.isin(marks.tids, marks.tids[np.isin(marks.classes, (MarkClass.STEP, MarkClass.STACK))])
+    return np.asarray(waits & own if (waits & own).any() else waits)
+
+
+def _row(window: Window, marks: Marks, rows: I8, of_ns: int) -> LoaderRow:
+    name = window.names[marks.name_ids[rows[0]]]
+    options = {key: int(value) for key, value in _OPTION.findall(name)}
+    starts, ends = marks.starts_ns[rows], marks.ends_ns[rows]
+    lengths = np.sort(ends - starts)
+    workers = 0 if _IN_THE_LOOP in name else options.get("num_workers")
+    ready = marks.values[rows] if workers else np.zeros(0, np.int64)
+    ready = ready[ready >= 0]
+    waits = intervals.Cover(*intervals.merge_unsorted(starts, ends))
+    at = np.flatnonzero(marks.classes == MarkClass.STACK)
+    inside = at[waits.between(marks.starts_ns[at], marks.starts_ns[at] + 1) > 0]
+    return LoaderRow(
+        name=name,
+        count=len(rows),
+        of_ns=of_ns,
+        total_ns=min(intervals.total(*intervals.merge_unsorted(starts, ends)), of_ns),
+        wait_p50_ns=_percentile(lengths, 0.5),
+        wait_p99_ns=_percentile(lengths, 0.99),
+        longest_ns=int(lengths[-1]),
+        workers=workers,
+        prefetch=workers * options["prefetch_factor"]
+        if workers and "prefetch_factor" in options
+        else None,
+        ready_p50=_percentile(np.sort(ready), 0.5) if len(ready) else None,
+        none_ready_share=float((ready == 0).mean()) if len(ready) else None,
+        recent_ns=tuple((ends - starts)[-MOST_RECENT:].tolist()),
+        samples=len(inside),
+        lines=_lines(window, marks.name_ids[inside]),
+    )
+
+
+def _percentile(ordered: I8, share: float) -> int:
+    """The value that `share` of them do not exceed (nearest rank)."""
+    return int(ordered[max(0, int(np.ceil(share * len(ordered))) - 1)])
+
+
+def _lines(window: Window, name_ids: I8) -> tuple[Line, ...]:
+    at, inside = by_line(window.names, name_ids)
+    return tuple(
+        Line(*place, count, *reading(inside[place])) for place, count in at.most_common(MOST_LINES)
+    )

@@ -1,0 +1,119 @@
+"""Themes that somebody wrote: `themes/NAME.toml` beside the settings file, a theme a file.
+
+    base = "dark"               # what is not given below is as there
+    [colours]
+    background = "#1d2021"
+    compute = "#83a598"
+    [sixteen]                   # ANSI's 0 to 15, for terminals with so many colours
+    compute = 6
+
+A file with a mistake is no theme: whoever asks for it reads what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from brrrtop.cli import settings
+from brrrtop.errors import UsageError
+from brrrtop.tui.palette import DARK, THEMES, Theme
+from brrrtop.tui.sixteen import look_alikes
+
+VARIABLE = "BRRRTOP_THEME"
+_KEYS = ("base", "colours", "sixteen")
+_NAME = re.compile(r"[\w-]{1,40}", re.ASCII)
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+
+
+def folder() -> Path:
+    return settings.path().parent / "themes"
+
+
+class OwnThemes:
+    """What is in the folder: themes, and what is wrong with the other files."""
+
+    def __init__(self) -> None:
+        self.themes: dict[str, Theme] = {}
+        self.faults: dict[str, UsageError] = {}
+        for path in sorted(folder().glob("*.toml")):
+            try:
+                self.themes[path.stem] = read(path)
+            except UsageError as fault:
+                self.faults[path.stem] = fault
+
+    def require(self, name: str) -> str:
+        """The name, of a theme that there is.
+
+        Raises:
+            UsageError: There is none of that name, or its file has a mistake.
+        """
+        if name in self.faults and name not in THEMES:
+            raise self.faults[name]
+        known = (*THEMES, *self.themes)
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+            raise UsageError(f"there is no theme {name!r}", f"{hint} Your own go to {folder()}")
+        return name
+
+    def notice(self, kept: str | None, chosen: str) -> str:
+        """What somebody must know of the theme they have chosen; empty: nothing."""
+        if kept in self.faults:
+            fault = self.faults[kept]
+            return f"{fault.message}: {fault.action}"
+        doubts = look_alikes(self.themes[chosen]) if chosen in self.themes else []
+        return f"theme {chosen}: {'; '.join(doubts)}" if doubts else ""
+
+
+def asked_for(option: str | None) -> str | None:
+    """The theme by option, else by environment; None: neither names one."""
+    return option or os.environ.get(VARIABLE) or None
+
+
+def read(path: Path) -> Theme:
+    """The theme in a file.
+
+    Raises:
+        UsageError: Says what is wrong in it, and what to write.
+    """
+    if not _NAME.fullmatch(path.stem) or path.stem in THEMES:
+        taken = "is a theme that brrrtop has" if path.stem in THEMES else "is no name for a theme"
+        raise UsageError(f"{path}: {path.stem!r} {taken}", "rename it: letters, digits, - and _")
+    try:
+        given = settings.read(path)
+    except (OSError, ValueError) as fault:
+        raise UsageError(f"{path} cannot be read", str(fault)) from None
+    _know(path, given, _KEYS)
+    base = given.get("base", "dark")
+    if base not in THEMES:
+        raise UsageError(f"{path}: base = {base!r} is no theme", f"one of {', '.join(THEMES)}")
+    colours, sixteen = (_table(path, given, key) for key in ("colours", "sixteen"))
+    for role, colour in colours.items():
+        if not isinstance(colour, str) or not _COLOUR.fullmatch(colour):
+            raise UsageError(f"{path}: {role} = {colour!r} is no colour", 'write "#rrggbb"')
+    for role, number in sixteen.items():
+        if type(number) is not int or not 0 <= number <= 15:
+            raise UsageError(f"{path}: {role} = {number!r} is none of 16 colours", "write 0 to 15")
+    lower = {role: colour.lower() for role, colour in colours.items()}
+    return Theme(path.stem, {**THEMES[base].colours, **lower}, sixteen)
+
+
+def _table(path: Path, given: Mapping[str, Any], key: str) -> dict[str, Any]:
+    table = given.get(key, {})
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: {key} is no table", f"write [{key}], and a line a colour")
+    _know(path, table, tuple(DARK))
+    return table
+
+
+def _know(path: Path, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
+            raise UsageError(f"{path}: there is no {key!r}", hint)

@@ -1,0 +1,121 @@
+"""The loader that the training loop waits for, in words: the same on the main screen and on its own."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from brrrtop.model.advice import WhatIf
+from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.vocabulary import Metric
+from brrrtop.text import units
+
+READY = "loader-ready"
+"""The edit that has the next batch always there."""
+BUSY, ASLEEP = 0.7, 0.3
+"""Of a core each: from there on workers work all the time; below, they wait for something else."""
+MOSTLY = 0.5
+LEAST_P99 = 100
+"""Of fewer waits the slowest hundredth says nothing."""
+_KIND = re.compile(r"^(\w+)\(.*?(?:dataset=(\w+))?\)$")
+NOT_ENTERED = (
+    "Which line a worker is at is not known: brrrtop enters no worker process. "
+    "`py-spy dump --pid PID` shows one."
+)
+
+
+def kind(row: LoaderRow) -> str:
+    """`DataLoader of Images`; the range's name where a trace has no more."""
+    match = _KIND.match(row.name)
+    if match is None:
+        return "DataLoader" if "DataLoader" in row.name else row.name
+    return f"{match[1]} of {match[2]}" if match[2] else match[1]
+
+
+def waits(row: LoaderRow, brief: bool = False) -> str:
+    """`94% of the time: median 111 ms, p99 190 ms, longest 279 ms, of 469 batches in 59.7 s`.
+
+    Args:
+        brief: With one of the slow figures only.
+    """
+    slow = [f"longest {units.duration(row.longest_ns)}"]
+    if row.count >= LEAST_P99:
+        slow = [f"p99 {units.duration(row.wait_p99_ns)}", *([] if brief else slow)]
+    return (
+        f"{units.share(row.share)} of the time: median {units.duration(row.wait_p50_ns)}, "
+        f"{', '.join(slow)}, of {units.count(row.count)} batches in {units.duration(row.of_ns)}"
+    )
+
+
+def workers(row: LoaderRow, gauges: Mapping[int, float]) -> str:
+    """How many there are, and what /proc says that they do."""
+    if row.workers == 0:
+        return "none: the training loop makes each batch itself"
+    alive = gauges.get(Metric.LOADER_WORKERS)
+    asked = "number not known" if row.workers is None else f"{row.workers} asked for"
+    if alive is None:
+        return f"{asked}; what they do is not known: only a live trainer's are looked at"
+    text = f"{asked}, {alive:.0f} alive"
+    cores = gauges.get(Metric.LOADER_CPU_SHARE)
+    if not alive or cores is None:
+        return text
+    text += f": {cores:.1f} cores in use ({units.share(cores / alive)} each)"
+    busy, disk = gauges.get(Metric.LOADER_BUSY_SHARE), gauges.get(Metric.LOADER_DISK_SHARE)
+    if busy is None or disk is None:
+        return text
+    asleep = max(0.0, 1 - busy - disk)
+    return f"{text}, {units.share(busy)} busy, {units.share(disk)} in disk wait, {units.share(asleep)} asleep"
+
+
+def ready(row: LoaderRow) -> str:
+    """`0 of 8 batches lie ready (median); behind 97% of the draws none did`; empty: not known."""
+    if row.ready_p50 is None:
+        return ""
+    most = "" if row.prefetch is None else f" of {row.prefetch}"
+    return (
+        f"{row.ready_p50}{most} batches lie ready behind the one drawn (median), "
+        f"none in {units.share(row.none_ready_share)} of the draws"
+    )
+
+
+def price(snapshot: Snapshot) -> WhatIf | None:
+    """What the step is predicted to take with the next batch always there."""
+    return next((row for row in snapshot.whatif if row.edit == READY), None)
+
+
+def enough(row: LoaderRow, snapshot: Snapshot) -> str:
+    """How many workers would keep up; empty where they are not what is short, or nobody knows."""
+    then = price(snapshot)
+    if then is None or then.saves_low <= 0 or row.workers is None or not then.step_ns > 0:
+        return ""
+    alone_ns = float(row.wait_p50_ns)
+    if row.workers:
+        alive = snapshot.gauges.get(Metric.LOADER_WORKERS)
+        cores = snapshot.gauges.get(Metric.LOADER_CPU_SHARE)
+        if not alive or cores is None or cores / alive < BUSY:
+            return ""
+        alone_ns = row.workers * then.present_ns
+    count = math.ceil(alone_ns / then.step_ns)
+    return (
+        f"at least {count} worker{'s' * (count != 1)}, a core each: a batch takes one of them "
+        f"{units.duration(alone_ns)}, a step without the wait {units.duration(then.step_ns)}"
+    )
+
+
+def diagnosis(row: LoaderRow, gauges: Mapping[int, float]) -> str:
+    """What the workers' states say of what would help; empty where they say nothing."""
+    alive, cores = gauges.get(Metric.LOADER_WORKERS), gauges.get(Metric.LOADER_CPU_SHARE)
+    if row.workers == 0 or not alive or cores is None:
+        return ""
+    if gauges.get(Metric.LOADER_DISK_SHARE, 0.0) >= MOSTLY:
+        return "They wait for a disk: faster storage or a cache helps, more of them hardly."
+    if cores / alive >= BUSY:
+        return "They compute all the time: more of them help as long as cores are free, or cheaper decoding."
+    if cores / alive <= ASLEEP:
+        return (
+            "They sleep although the loop waits: for a network, a lock, or to hand over large batches "
+            "(pinning, collating). More of them may not help."
+        )
+    return ""

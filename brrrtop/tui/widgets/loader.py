@@ -1,0 +1,35 @@
+"""The loader on the main screen, while it is what the GPU waits for."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.events import Click
+from textual.message import Message
+
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import loader
+from brrrtop.tui.renderables.line import rule
+from brrrtop.tui.renderables.loader_lines import short
+from brrrtop.tui.widgets.pane import Fitted
+
+ROOM = ((60, 12), (50, 8), (40, 7), (0, 4))
+"""Height of the screen from which it takes that many lines at most."""
+
+
+class Loader(Fitted):
+    class Opened(Message):
+        """All of it is wanted."""
+
+    def redraw(self) -> None:
+        self.most = next(most for height, most in ROOM if self.app.size.height >= height)
+        super().redraw()
+
+    def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
+        if not snapshot.tables.loaders:
+            return []
+        title = f"loader: {loader.kind(snapshot.tables.loaders[0])}"
+        head = rule(title, "L: more", self.palette, width)
+        return [head, *short(snapshot, self.palette, width, height - 1)]
+
+    def on_click(self, _event: Click) -> None:
+        self.post_message(self.Opened())

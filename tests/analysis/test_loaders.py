@@ -1,0 +1,80 @@
+"""Waits for a loader as rows: how long, how many batches lay ready, and where the loop stood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brrrtop.analysis.tables.loaders import loader_rows
+from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.vocabulary import MarkClass
+from brrrtop.session.analyze import analyze
+from brrrtop.sources.registry import open_source
+from tests.analysis.build import K, M, window
+
+DEMO = Path(__file__).parents[2] / "brrrtop" / "data" / "demos" / "input-bound.brrr"
+WORKERS = "DataLoader(num_workers=2, pin_memory=True, prefetch_factor=3, dataset=Images)"
+MS = 1_000_000
+
+
+def wait(begin_ms: int, end_ms: int, ready: int, name: str = WORKERS, tid: int = 1) -> M:
+    return M(begin_ms * MS, end_ms * MS, MarkClass.INPUT, name, ready, tid)
+
+
+def sample(at_ms: int, name: str, tid: int = 1) -> M:
+    return M(at_ms * MS, at_ms * MS, MarkClass.STACK, name, 0, tid)
+
+
+def rows(*marks: M) -> list[LoaderRow]:
+    return loader_rows(window([K(0, 100 * MS)], marks=list(marks)))
+
+
+def test_waits_what_lay_ready_and_where_the_loop_stood() -> None:
+    loop = "train.py:8 main | for images in loader:"
+    (row,) = rows(
+        *(wait(10 * i, 10 * i + i, i % 2) for i in range(10)),
+        *(sample(10 * i + 1, loop) for i in range(2, 10)),
+        sample(9, "train.py:9 main | loss.backward()"),
+    )
+    assert (row.count, row.of_ns, row.total_ns) == (10, 100 * MS, 45 * MS)
+    assert (row.wait_p50_ns, row.wait_p99_ns, row.longest_ns) == (4 * MS, 9 * MS, 9 * MS)
+    assert (row.workers, row.prefetch) == (2, 6)
+    assert (row.ready_p50, row.none_ready_share) == (0, 0.5)
+    assert row.recent_ns == tuple(i * MS for i in range(10))
+    assert row.samples == 8, "the sample after the wait is none of it"
+    assert [(line.place, line.source, line.count) for line in row.lines] == [
+        ("train.py:8", "for images in loader:", 8)
+    ]
+
+
+def test_the_loader_waited_for_most_comes_first_and_a_thread_that_fetches_ahead_is_none() -> None:
+    step = M(99 * MS, 99 * MS, MarkClass.STEP)
+    result = rows(
+        wait(0, 5, -1, "DataLoader(num_workers=0)"),
+        wait(10, 30, 1),
+        wait(40, 90, 0, "DataLoader(num_workers=8)", tid=2),
+        step,
+    )
+    assert [(row.workers, row.total_ns) for row in result] == [(2, 20 * MS), (0, 5 * MS)]
+    assert result[1].ready_p50 is None and result[1].prefetch is None
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("_SingleProcess", 0), ("_MultiProcessing", None)])
+def test_a_trace_tells_workers_from_none_but_not_how_many(kind: str, workers: int | None) -> None:
+    (row,) = rows(wait(0, 5, 0, f"enumerate(DataLoader)#{kind}DataLoaderIter.__next__"))
+    assert row.workers == workers
+    assert row.ready_p50 is None, "a range has no such figure"
+
+
+def test_without_waits_there_is_no_row() -> None:
+    assert rows() == []
+
+
+def test_a_live_run_is_watched_between_bursts_and_its_decoding_line_is_named() -> None:
+    source = open_source(str(DEMO))
+    (row,) = analyze(source).tables.loaders
+    assert row.count > 400, "one each step, not of the few that were traced"
+    assert 0.9 < row.share < 0.97
+    assert row.lines[0].place == "zoo/slow_loader.py:45"
+    assert row.lines[0].count > 0.6 * row.samples

@@ -1,0 +1,134 @@
+"""The loader pane: there while the verdict's cause is the loader, with what is known and nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from brrrtop.model.host_tables import NO_TABLES, HostTables, LoaderRow
+from brrrtop.model.settings import Settings
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.text import loader
+from brrrtop.tui.screens.main import MainView
+from tests.tui import snapshots
+from tests.tui.shown import SIZES, shown
+
+
+def with_loader(row: LoaderRow, gauges: Mapping[int, float] | None = None) -> Snapshot:
+    return snapshots.snapshot(
+        tables=HostTables(loaders=(row,)), gauges={**snapshots.GAUGES, **(gauges or {})}
+    )
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_it_stands_on_the_main_screen_while_the_gpu_waits_for_the_loader(
+    size: tuple[int, int],
+) -> None:
+    waits = snapshots.snapshot()
+    assert waits.estimate is not None
+    launches = replace(waits, estimate=replace(waits.estimate, cause="launch"))
+    async with shown(waits, launches, size=size) as screen:
+        text = await screen.text()
+        assert text.index("── advice") < text.index("── loader") < text.index("── kernels")
+        assert "median 15.3 ms" in text and "data/images.py:45" in text and "nvjet" in text
+        screen.advance()
+        await screen.settle()
+        while "── loader" in (text := await screen.text()):
+            await screen.settle()
+        assert "── kernels" in text
+
+
+@pytest.mark.parametrize("height", [10, 14, 23, 24, 33, 34, 39, 40, 49, 50, 59, 60])
+async def test_kernels_and_keys_stay_on_the_screen_below_it(height: int) -> None:
+    one = snapshots.snapshot()
+    assert one.estimate is not None
+    second = replace(one.estimate, device=replace(one.estimate.device, device_id=1))
+    async with shown(replace(one, devices=(one.estimate, second)), size=(120, height)) as screen:
+        text = await screen.text()
+        assert "? help" in text.splitlines()[-1]
+        assert "── kernels" in text or height < 14
+        assert ("── loader" in text) is (height >= 24)
+
+
+async def test_L_opens_all_of_it_a_click_too_and_escape_leads_back() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        text = await screen.press("L")
+        assert "the training loop makes each batch itself" in text
+        assert "72%" in text and "data/images.py:52" in text, "every line"
+        assert "── loader: " in await screen.press("escape")
+        await screen.pilot.click("Loader")
+        assert "Where the loop makes the batches" in await screen.text()
+
+
+async def test_it_can_be_hidden() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        view = screen.app.screen
+        assert isinstance(view, MainView)
+        view._choose(Settings(hidden=("loader",)))
+        assert "── loader" not in await screen.text()
+
+
+async def test_without_waits_it_says_where_they_would_come_from() -> None:
+    async with shown(snapshots.snapshot(tables=NO_TABLES)) as screen:
+        assert "No wait for a loader was recorded" in await screen.press("L")
+
+
+async def test_what_is_not_known_of_workers_is_said() -> None:
+    row = replace(snapshots.WITH_WORKERS, samples=0, lines=(), ready_p50=None, prefetch=None)
+    async with shown(with_loader(row), size=(120, 40)) as screen:
+        text = await screen.press("L")
+    assert "what they do is not known" in text
+    assert "Which line a worker is at is not known" in text
+    assert re.search(r"ready\s+not known", text)
+    assert "enough" not in text, "nobody saw what the workers do"
+
+
+async def test_busy_workers_are_counted_and_so_many_would_keep_up() -> None:
+    snapshot = with_loader(snapshots.WITH_WORKERS, snapshots.WORKER_GAUGES)
+    async with shown(snapshot, size=(120, 40)) as screen:
+        text = await screen.press("L")
+    assert (
+        "4 asked for, 4 alive: 3.9 cores in use (98% each), 97% busy, 1% in disk wait, 2% asleep"
+        in text
+    )
+    assert "0 of 8 batches lie ready behind the one drawn (median), none in 97%" in text
+    assert "They compute all the time" in text
+    assert "train.py:88" in text
+
+
+def test_enough_workers_make_a_batch_in_the_time_of_a_step() -> None:
+    """36.6 ms a step now, 21.3 ms with the batch ready."""
+    now = snapshots.snapshot()
+    assert loader.enough(snapshots.LOADER, now).startswith("at least 1 worker,")
+    slow = replace(snapshots.LOADER, wait_p50_ns=100_000_000)
+    assert loader.enough(slow, now).startswith("at least 5 workers,")
+    busy = with_loader(snapshots.WITH_WORKERS, snapshots.WORKER_GAUGES)
+    assert loader.enough(snapshots.WITH_WORKERS, busy).startswith("at least 7 workers,")
+    asleep = with_loader(snapshots.WITH_WORKERS, {**snapshots.WORKER_GAUGES, 46: 0.4})
+    assert loader.enough(snapshots.WITH_WORKERS, asleep) == "", "they are not what is short"
+    assert (
+        "more of them may not help"
+        in loader.diagnosis(snapshots.WITH_WORKERS, asleep.gauges).lower()
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 99])
+async def test_a_file_name_of_somebody_else_stays_within_its_line(width: int) -> None:
+    row = replace(snapshots.LOADER, name="DataLoader(dataset=日本語\x1b[2J)" * 5)
+    async with shown(with_loader(row), size=(width, 24)) as screen:
+        text = await screen.press("L")
+    assert "\x1b" not in text and "made as" in text
+
+
+def test_the_kind_is_read_off_the_name() -> None:
+    names = {
+        snapshots.LOADER.name: "DataLoader of Images",
+        "DataLoader(num_workers=2)": "DataLoader",
+        "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__": "DataLoader",
+        "next_batch": "next_batch",
+    }
+    for name, kind in names.items():
+        assert loader.kind(replace(snapshots.LOADER, name=name)) == kind
