@@ -19,6 +19,9 @@ class Assumptions:
     norm_roof: float = 0.46
     """The same of library norms over channels-last images, by one reading and one writing."""
     norm_roof_16_bit: float = 0.31
+    first_norm: float = 0.5
+    """Bytes of a library norm over batches of channels-first images, over those that others of its time and
+    grid move; where they are unknown."""
     norm_16_bit: float = 1.4
     """Time of a channels-first norm in 16 bits, where cuDNN's of 32 bits is replaced by ATen's own."""
     extra_operands: float = 0.15
@@ -83,6 +86,7 @@ CAUTIOUS = replace(
     fused_roof=0.45,
     norm_roof=0.35,
     norm_roof_16_bit=0.22,
+    first_norm=1.0,
     norm_16_bit=1.8,
     extra_operands=0.35,
     batch_norm_passes=1.7,
@@ -117,6 +121,7 @@ HOPEFUL = replace(
     fused_roof=0.8,
     norm_roof=0.6,
     norm_roof_16_bit=0.45,
+    first_norm=0.25,
     norm_16_bit=0.9,
     extra_operands=0.0,
     batch_norm_passes=1.3,

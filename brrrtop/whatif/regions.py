@@ -1,11 +1,13 @@
-"""Forward and backward of a step: their nodes, where they begin, and the pace of their launches."""
+"""Forward and backward of a step: their nodes, where they begin, the pace of launches, what they move."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from brrrtop.analysis.kernels.traits import Role
-from brrrtop.model.tables import Bool
+from brrrtop.analysis.kernels.traits import Role, Trait
+from brrrtop.model.tables import F8, Bool
+from brrrtop.whatif.assumptions import Assumptions
+from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
 
@@ -48,3 +50,16 @@ def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
 
 def after_wait(step: Step) -> Bool:
     return np.concatenate(([True], step.waits[:-1])).astype(np.bool_)
+
+
+def moved_bytes(step: Step, roofs: Roofs, guess: Assumptions) -> F8:
+    """Bytes of each node, where unknown what it would move in its time at a usual rate.
+
+    In less than a wave, part of the memory's rate is left unused.
+    """
+    kernels = step.kernels
+    filled = np.where(np.isfinite(kernels.waves), np.minimum(kernels.waves, 1.0), 1.0)
+    norms = kernels.batch_norm & kernels.has(Trait.NCHW)
+    share = roofs.usual_memory * filled * np.where(norms, guess.first_norm, 1.0)
+    usual = step.device_ns * 1e-9 * roofs.bytes_per_s * share
+    return np.where(np.isfinite(kernels.size_bytes), kernels.size_bytes, usual)

@@ -24,6 +24,7 @@ from brrrtop.whatif.step import Step, step_of
 from tests.advisories.cases import large, looped, small
 from tests.advisories.scenarios import (
     ADD,
+    BN_NATIVE,
     CONV_NCHW,
     GEMM,
     H200,
@@ -39,6 +40,9 @@ from tests.advisories.scenarios import (
 
 ADD_F32 = pointwise("CUDAFunctor_add<float>", "float")
 GATHER = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long, long)"
+UPSAMPLED = (
+    "void at::native::upsample_bilinear2d_backward_out_frame<float, float>(unsigned long, float)"
+)
 ROWS = "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long, float, float const*)"
 H200_CEILINGS = ceilings_for(H200)
 DEVICE_EDITS = ("channels-last", "tf32", "sdpa")
@@ -442,3 +446,22 @@ def test_rows_of_norms_become_more_not_longer_with_twice_the_batch() -> None:
             s.kernel(ROWS, 1_500.0, blocks=4)
 
     assert saved(looped(body), "double-batch") == pytest.approx(0.5, abs=0.02)
+
+
+def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolations_stay() -> None:
+    """A norm with a block for each channel is far below the roof; how many elements are added nobody knows."""
+
+    def body(s: Scene) -> None:
+        for _ in range(10):
+            s.kernel(TO_NHWC, 30.0).kernel(CONV_NCHW, 100.0).kernel(BN_NATIVE, 400.0, blocks=64)
+            s.kernel(UPSAMPLED, 300.0)
+
+    step = stepped(looped(body))
+    assert not np.isfinite(step.kernels.size_bytes[step.kernels.batch_norm]).any()
+    laid = edited_once("channels-last", step)
+    norms = laid.kernels.batch_norm
+    assert laid.device_ns[norms].sum() < 0.3 * step.device_ns[step.kernels.batch_norm].sum()
+    compiled = edited_once("compile", step)
+    assert compiled.device_ns[compiled.kernels.interpolating] == pytest.approx(
+        0.7 * 300e3, rel=0.01
+    )

@@ -9,8 +9,7 @@ import numpy as np
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.fusing import moved_bytes
-from brrrtop.whatif.regions import usual_call_ns
+from brrrtop.whatif.regions import moved_bytes, usual_call_ns
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
@@ -86,7 +85,7 @@ def _on_units(
     shape is why. Without FLOPs its time shrinks as the peaks stand to each other.
     """
     kernels = step.kernels
-    size = moved_bytes(step, roofs) * width
+    size = moved_bytes(step, roofs, guess) * width
     spent = np.maximum(step.device_ns, 1.0) * 1e-9
     share = np.fmax(
         kernels.flop / (kernels.rates * spent), kernels.size_bytes / (roofs.bytes_per_s * spent)
