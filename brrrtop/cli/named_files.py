@@ -7,7 +7,7 @@ from pathlib import Path
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput, UsageError
 
-ENDINGS = (".brrr", ".json", ".json.gz")
+ENDINGS = (".brrr", ".json", ".json.gz", ".sqlite", ".pb")
 
 
 def files_of(options: Options) -> tuple[str, ...]:

@@ -58,13 +58,17 @@ def _read(file: str, label: str, options: Options) -> RankView:
         )
     finally:
         source.close()
-    world = snapshot.source.world
-    return RankView(file, label, rank_of(snapshot, label), snapshot, window, world=world)
+    return RankView(
+        file, label, rank_of(snapshot, label), snapshot, window,
+        world=snapshot.source.world, job=snapshot.source.job,
+    )  # fmt: skip
 
 
 def _view(member: Member) -> RankView:
-    world = member.session.source.info.world if member.session is not None else None
-    return RankView(member.key, member.label, member.rank, world=world)
+    if member.session is None:
+        return RankView(member.key, member.label, member.rank)
+    info = member.session.source.info
+    return RankView(member.key, member.label, member.rank, world=info.world, job=info.job)
 
 
 def replay(files: Sequence[str], options: Options, *, loop: bool = False) -> int:

@@ -94,6 +94,8 @@ class SourceInfo:
     pid: int | None = None
     rank: int | None = None
     world: int | None = None
+    job: str | None = None
+    """The same for all ranks of one start of a job; None where nobody says."""
     cmdline: str | None = None
     torch: str | None = None
     tier: str | None = None

@@ -72,6 +72,11 @@ class Governor:
         self._beginning = FirstBurst(self.limits, self.cost)
         self.follows = False
         """Another rank's governor says when: bursts come only as they are asked for."""
+        self.steps_least = 1
+        """Of a burst: ranks are compared between the ends of two collectives that all were traced in."""
+        self.plan = (0, 0)
+        """Of the last burst: its steps (0: by time), and the longest it may take in ns."""
+        self._given_plan: tuple[int, int] | None = None
         self._stage: Stage | None = None
 
     # --- in -------------------------------------------------------------------
@@ -141,9 +146,13 @@ class Governor:
         """
         self._beginning.just_begun, self._beginning.hooked = True, may_come
 
-    def want_burst(self) -> None:
-        """Somebody pressed the key: the next decision is a burst, whatever the credit."""
-        self._wanted, self._asked_by_hand = Why.ASKED, True
+    def want_burst(self, plan: tuple[int, int] | None = None) -> None:
+        """Somebody pressed the key: the next decision is a burst, whatever the credit.
+
+        Args:
+            plan: Another rank's, to trace as many steps.
+        """
+        self._wanted, self._asked_by_hand, self._given_plan = Why.ASKED, True, plan
 
     def want_shapes(self) -> None:
         """The ops of one step are wanted: a burst in which they can be recorded."""
@@ -315,15 +324,15 @@ class Governor:
             return 0, limits.stepless_burst_ns
         steps = -(-limits.burst_ns // step_ns)
         least = 3 if step_ns < limits.burst_ns * 3 else 1
-        steps = min(max(steps, least), limits.steps_most)
+        steps = min(max(steps, least, self.steps_least), limits.steps_most)
         if self._pause_ns >= limits.pause_most_ns:
-            steps = 1
+            steps = self.steps_least
         return steps, min(max(4 * (steps + 1) * step_ns, limits.stepless_burst_ns), 60 * SECOND)
 
     # --- bursts -----------------------------------------------------------------
 
     def _burst(self, now_ns: int, why: str) -> Decision:
-        steps, longest_ns = self._plan()
+        steps, longest_ns = self._given_plan or self._plan()
         if self._bursts and self._arrived:
             self._records = self._arrived
         self._arrived = 0
@@ -333,6 +342,7 @@ class Governor:
         self._disturbed = self._with_shapes or rides
         if self._disturbed:  # the step after the first mark, or the one after that
             steps, longest_ns = steps + SHAPES_STEPS, 2 * longest_ns
+        self.plan, self._given_plan = (steps, longest_ns), None
         self._charged_ns = self._charge(steps)
         self._credit_ns -= self._charged_ns
         self._asked_ns, self._asked_longest_ns = now_ns, longest_ns

@@ -30,6 +30,8 @@ class RankView:
     """Why it cannot be watched or read, as a clause."""
     world: int | None = None
     """Of how many ranks its job is; None where nobody says."""
+    job: str | None = None
+    """The same for all ranks of one start of a job; None where nobody says."""
 
 
 def rank_of(snapshot: Snapshot | None, label: str) -> int | None:
@@ -97,7 +99,7 @@ def require_one_job(views: Sequence[RankView]) -> None:
     """Refuses files of several jobs.
 
     Raises:
-        BadInput: Two of them are of one rank, or of jobs of different sizes.
+        BadInput: Two of them are of one rank, of jobs of different sizes, or of two starts of a job.
     """
     sized = [view for view in views if view.world]
     other = next((view for view in sized if view.world != sized[0].world), None)
@@ -105,6 +107,14 @@ def require_one_job(views: Sequence[RankView]) -> None:
         raise BadInput(
             f"these are of several jobs: {sized[0].label} is of {sized[0].world} ranks, "
             f"{other.label} of {other.world}",
+            "name the files of one run of one job, one a rank",
+        )
+    named = [view for view in views if view.job]
+    other = next((view for view in named if view.job != named[0].job), None)
+    if other is not None:
+        raise BadInput(
+            f"these are of several jobs, or of several starts of one: {named[0].label} is of "
+            f"{named[0].job}, {other.label} of {other.job} (port, run and Slurm job)",
             "name the files of one run of one job, one a rank",
         )
     seen: dict[int, str] = {}

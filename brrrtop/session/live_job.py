@@ -14,6 +14,10 @@ from brrrtop.sources.live import LiveSource
 
 LOOK_S = 5.0
 """Between two searches for ranks that came, or came back."""
+STEPS_LEAST, STEPS_MOST = 2, 8
+"""Of a burst: orders reach ranks before and after a step's end, and one step of each may be two steps."""
+RETRY_S = 1.0
+"""After a burst in which no two ranks could be compared comes the next one, of twice the steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +52,11 @@ class LiveJob:
         self._look_s = look_s
         self.job = JobSession([one.member for one in ranks], silenced)
         self._bursts = 0
+        self._steps_least = STEPS_LEAST
+        self._compared = False
+        """Two ranks were recorded in the same collectives."""
+        self._burst_s = 0.0
+        """When some rank was last tracing."""
         self._leader: str | None = None
         self._frozen: Snapshot | None = None
         self.snapshots: dict[str, Snapshot] = {}
@@ -97,6 +106,7 @@ class LiveJob:
                 self.lose(key, fault.message)
         self.snapshots = snapshots
         whole = self.job.combine(snapshots)
+        self._retry(whole)
         if self.ended is None and whole.freshness is Freshness.ENDED:
             whole = replace(whole, freshness=Freshness.LIVE)
         if self._frozen is None:
@@ -115,7 +125,7 @@ class LiveJob:
 
         One decides for all, so that all are traced in the same steps; who decides pays for its own.
         """
-        able = [(key, source) for key, _, source in self._live if source.tier == "bursts"]
+        able = self._able
         if not able:
             return
         key, leader = able[0]
@@ -123,12 +133,32 @@ class LiveJob:
             self._leader, self._bursts = key, leader.governor.burst_count
         for _, source in able:
             source.governor.follows = source is not leader
+            source.governor.steps_least = self._steps_least if len(able) > 1 else 1
         leader.poll()
         if leader.governor.burst_count != self._bursts:
             self._bursts = leader.governor.burst_count
             for _, source in able[1:]:
-                source.governor.want_burst()
+                source.governor.want_burst(leader.governor.plan)
                 source.poll()
+
+    @property
+    def _able(self) -> list[tuple[str, LiveSource]]:
+        return [(key, source) for key, _, source in self._live if source.tier == "bursts"]
+
+    def _retry(self, whole: Snapshot) -> None:
+        """Until ranks have been compared once: a step may hold a single collective, or be recorded of
+        each rank at another time."""
+        able = self._able
+        self._compared |= whole.job is not None and bool(whole.job.together_ns)
+        if self._compared or len(able) < 2 or not self._bursts:
+            return
+        now_s = self._clock()
+        if any(source.governor.tracing for _, source in able):
+            self._burst_s = now_s
+        elif now_s - self._burst_s >= RETRY_S and self._steps_least < STEPS_MOST:
+            self._steps_least *= 2
+            able[0][1].governor.steps_least = self._steps_least
+            able[0][1].governor.want_burst()
 
     def _take_newcomers(self) -> None:
         if self._newcomers is None or self._clock() - self._looked_s < self._look_s:

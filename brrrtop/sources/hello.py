@@ -24,6 +24,7 @@ def live_info(
         pid=pid,
         rank=hello.get("rank"),
         world=hello.get("world"),
+        job=hello.get("job"),
         cmdline=command_line(hello.get("cmdline")),
         torch=hello.get("torch"),
         tier=tier,
@@ -45,7 +46,7 @@ def informed(info: SourceInfo, hello: object) -> SourceInfo:
         return value if isinstance(value, kind) and not isinstance(value, bool) else None
 
     facts = {key: of(key, int) for key in ("pid", "rank", "world")}
-    facts |= {key: of(key, str) for key in ("cmdline", "torch", "tier")}
+    facts |= {key: of(key, str) for key in ("cmdline", "torch", "tier", "job")}
     notes = hello.get("notes")
     texts = tuple(str(note) for note in notes) if isinstance(notes, list) else ()
     known = {key: value for key, value in facts.items() if value is not None}

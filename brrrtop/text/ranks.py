@@ -16,7 +16,7 @@ _CAUSES = {
     "logging": "it is logging",
     "evaluation": "it runs an evaluation",
     "io": "its loop is in file or network work",
-    "host": "its host is elsewhere between launches",
+    "host": "its loop does something else between launches",
     "device": "its queued work waits on its GPU",
     "other_process": "another process is on its GPU",
     Lateness.MORE_WORK.value: "it has more work than the others",

@@ -20,10 +20,15 @@ def keeps_layout(op: OpSignature) -> bool:
     shapes = _shapes(op)
     if shapes is None:
         return False
-    image, weight = shapes
-    in_groups = image[1] > weight[1] > 1
+    _, weight = shapes
     narrows = 2 * weight[0] <= weight[1] and weight[2] > 1
-    return in_groups or narrows or len(weight) > 4
+    return in_groups(op) or narrows or len(weight) > 4
+
+
+def in_groups(op: OpSignature) -> bool:
+    """A convolution in groups of more than one channel."""
+    shapes = _shapes(op)
+    return shapes is not None and shapes[0][1] > shapes[1][1] > 1
 
 
 def _shapes(op: OpSignature) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -33,4 +38,6 @@ def _shapes(op: OpSignature) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     image, weight = op.dims[at : at + 2]
     if len(image) < 4 or len(weight) != len(image):
         return None
+    if at and op.dims[0][1] != weight[0]:
+        return None  # transposed
     return tuple(image), tuple(weight)

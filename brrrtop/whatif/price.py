@@ -18,7 +18,7 @@ from brrrtop.whatif.edits.layout import channels_last
 from brrrtop.whatif.edits.optimizer import fused_optimizer
 from brrrtop.whatif.edits.precision import bf16, tf32
 from brrrtop.whatif.edits.waiting import loader_ready, no_sync, quiet_host
-from brrrtop.whatif.profiler import unprofiled
+from brrrtop.whatif.profiler import unprofiled, with_host
 from brrrtop.whatif.roofs import Roofs, roofs_of
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
@@ -195,7 +195,7 @@ def _present(bases: Bases) -> PresentStep:
 def _row(names: tuple[str, ...], present: PresentStep, made: Bases) -> WhatIf | None:
     """What the edits make of the step; None where it takes no time as it is, or nothing is left of it."""
     units = math.prod(UNITS.get(one, 1) for one in names)
-    times = [period_ns(step) / units for _, step in made]
+    times = [period_ns(with_host(step, guess.host_again)) / units for guess, step in made]
     if min(*times, *present.times_ns) <= 0:
         return None
     saves = [1 - then / now for then, now in zip(times, present.times_ns, strict=True)]

@@ -24,7 +24,7 @@ from brrrtop.analysis.signals.precision import of_sequences, rows_of_ops
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Activities, Bool, Window, edges
 from brrrtop.model.vocabulary import CopyKind, MarkClass
-from brrrtop.whatif.convolutions import keeps_layout
+from brrrtop.whatif.convolutions import in_groups, keeps_layout
 from brrrtop.whatif.host import (
     Nodes,
     batch_ns,
@@ -70,8 +70,14 @@ class Kernels:
     """Copies from pageable or pinned memory of the host."""
     depthwise: Bool
     """Convolutions of one channel a group by ATen's own kernels, which know channels-first images alone."""
+    in_groups: Bool
+    """Convolutions in groups of more than one channel."""
     batch_norm: Bool
     """Norms over whole batches of images, which need their statistics first."""
+    group_norm: Bool
+    """Norms over groups of channels."""
+    interpolating: Bool
+    """Backward of linear interpolation: each element is added to some others."""
     sorting: Bool
     """Sorts, which no compiler generates."""
     recurrent: Bool
@@ -138,6 +144,24 @@ class Step:
     def launches(self) -> Bool:
         """Nodes with something to run on the device."""
         return np.asarray(np.isfinite(self.latency_ns))
+
+    def without(self, gone: Bool) -> Step:
+        """The step without these nodes. The host's way to them is then part of that to what follows, from
+        the end round to the beginning."""
+        kept = np.flatnonzero(~gone)
+
+        def carried(times_ns: F8) -> F8:
+            spent = np.concatenate(([0.0], np.cumsum(times_ns)))
+            reached = spent[kept + 1]
+            whole: F8 = times_ns.copy()
+            whole[kept] = np.diff(reached, prepend=reached[-1] - spent[-1]) if len(kept) else 0.0
+            return whole
+
+        return replace(
+            self,
+            before_ns=carried(self.before_ns),
+            named_ns={cause: carried(part) for cause, part in self.named_ns.items()},
+        ).take(kept)
 
     def take(self, kept: Bool | I8) -> Step:
         """Only these nodes; the host's time before those left out is gone with them."""
@@ -298,7 +322,10 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
         uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
         depthwise=launch & seen.named(_DEPTHWISE)[place],
+        in_groups=launch & rows_of_ops(seen, in_groups)[place],
         batch_norm=launch & seen.named(_BATCH_NORM)[place],
+        group_norm=launch & seen.named(_GROUP_NORM)[place],
+        interpolating=launch & seen.named(_INTERPOLATING)[place],
         sorting=launch & seen.named(_SORTING)[place],
         recurrent=launch & _stretches(seen.named(_RECURRENT))[place],
         eager_attention=launch & _written_out(window)[place],
@@ -309,7 +336,9 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
 
 
 _DEPTHWISE = r"conv_depthwise[23]d"
+_GROUP_NORM = r"group_?norm|GroupNorm|ComputeFusedParams|ComputeInternalGradients"
 _BATCH_NORM = r"batch_norm|\bbn_(fw|bw)|BatchNorm"
+_INTERPOLATING = r"upsample_(bi|tri)?linear\w*backward"
 _SORTING = r"[sS]ort|Radix|topk|TopK|cub::|unique"
 _RECURRENT = r"LSTM|GRU|RNN"
 NEAR = 8

@@ -21,6 +21,8 @@ WIRE = 1
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _WORLD = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_JOB = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
+"""What all ranks of one start of a job have in common."""
 _VARIABLES = ("CUDA_", "PYTORCH_", "NCCL_", "OMP_", "MKL_", "TORCH_DISTRIBUTED_")
 """Variables that decide how fast a trainer runs. No others leave it: they may be secrets."""
 _SETTINGS = {
@@ -50,6 +52,7 @@ def hello() -> dict[str, Any]:
         "rank": from_environment(_RANK),
         "world": from_environment(_WORLD),
         "local_rank": from_environment(_LOCAL_RANK),
+        "job": job(),
         "hostname": socket.gethostname(),
         "cmdline": command_line(),
         "python": platform.python_version(),
@@ -61,6 +64,13 @@ def hello() -> dict[str, Any]:
         "settings": settings(),
     }
     return {name: value for name, value in facts.items() if value not in (None, {})}
+
+
+def job() -> str | None:
+    """Which start of which job this is a rank of; None for a job of one, and where nothing says it."""
+    values = [os.environ.get(name, "")[:128] for name in _JOB]
+    alone = (from_environment(_WORLD) or 1) < 2
+    return None if alone or not any(values) else " ".join(value or "-" for value in values)
 
 
 def from_environment(names: Sequence[str]) -> int | None:

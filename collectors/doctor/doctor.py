@@ -246,7 +246,11 @@ def _python(process: Process) -> Check:
             "python", f"{python.says} on musl: torch has no builds for it, nobody tried this"
         )
     if python.free_threaded:
-        return note("python", f"{python.says}, without the GIL: nobody tried this yet", _RUN)
+        return note(
+            "python",
+            f"{python.says}, without the GIL: attaching was tried there, torch was not",
+            _RUN,
+        )
     return fine("python", python.says)
 
 

@@ -71,6 +71,11 @@ def _read_all() -> dict[int, Process]:
     return result
 
 
+def running() -> list[Process]:
+    """All processes of this host but ourselves and the kernel's."""
+    return list(_read_all().values())
+
+
 def _uses(process: Process, compute_pids: Collection[int]) -> tuple[bool, bool, str]:
     """Has torch; is on a GPU; why neither can be known."""
     listed = any(pid in compute_pids for pid in process.pids_inside)

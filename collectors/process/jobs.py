@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
+import os
+
 from collectors.errors import NoSuchProcess, NotPermitted
-from collectors.process.candidates import SPAWNED, Candidate, candidates
+from collectors.process.candidates import SPAWNED, Candidate, candidates, running
 from collectors.process.process import Process
 
 RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
@@ -14,8 +17,9 @@ def ranks_of(pid: int) -> list[Candidate]:
     """The ranks on this host of the job that a process is of, or that it launches; by rank.
 
     They share a launcher (torchrun, a parent that spawned them) or where they meet. A program that starts
-    other trainings, as a search over parameters does, makes no job of them. Empty: `pid` is no rank and
-    launches none; one: it is alone here.
+    other trainings, as a search over parameters does, makes no job of them. Ranks that nobody
+    may look into are among them and say why. Empty: `pid` is no rank and launches none; one: it is
+    alone here.
     """
     processes = candidates()
     mine = next((one for one in processes if one.pid == pid), None)
@@ -35,7 +39,29 @@ def ranks_of(pid: int) -> list[Candidate]:
         and (mine.on_gpu or not ranks)
     ):
         return [mine]
+    ranks += _closed(ranks)
     return sorted(ranks, key=lambda one: (one.rank is None, one.rank or 0, one.pid))
+
+
+def _closed(ranks: list[Candidate]) -> list[Candidate]:
+    """Where some are missing: what their launcher runs with the same command, and nobody may look into."""
+    worlds = [one.world for one in ranks if one.world]
+    missing = max(worlds, default=0) - len(ranks)
+    if missing <= 0:
+        return []
+    jobs = {(one.process.parent, one.process.cmdline): one.job for one in ranks}
+    closed = []
+    for process in running():
+        job = jobs.get((process.parent, process.cmdline))
+        if job is None or process.parent <= 1 or any(process.pid == one.pid for one in ranks):
+            continue
+        try:
+            process.environ  # noqa: B018  raises where it is closed
+        except NotPermitted as fault:
+            closed.append(Candidate(process, job, True, None, None, fault.message))
+        except NoSuchProcess:
+            continue
+    return closed[:missing]
 
 
 def job_key(one: Candidate) -> tuple[str, ...] | None:
@@ -52,9 +78,28 @@ def _is_rank(one: Candidate) -> bool:
 
 
 def _rendezvous(process: Process) -> tuple[str, ...] | None:
-    """Where the ranks of its job meet; None for a job of one, and where that cannot be read."""
+    """Where the ranks of its job meet; None for a job of one, and where that cannot be read.
+
+    Each container may have a `localhost` of its own.
+    """
     try:
         where = tuple(process.environ.get(name, "") for name in RENDEZVOUS)
     except (NotPermitted, NoSuchProcess):
         return None
-    return where if all(where) and where[-1] != "1" else None
+    if not all(where) or where[-1] == "1":
+        return None
+    return (*where, _network(process)) if _is_loopback(where[0]) else where
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost" or address.startswith("localhost.")
+
+
+def _network(process: Process) -> str:
+    try:
+        return os.readlink(f"{process.folder}/ns/net")
+    except OSError:
+        return ""

@@ -16,6 +16,8 @@ from collectors.process import candidates, proc
 LOOKS = 8
 """Seconds that a word rests on; with fewer looks nothing is said."""
 LEAST_LOOKS = 3
+YOUNG_S = 0.5
+"""A child that is about to run another program has its parent's command line until it does."""
 MOST = 64
 """Workers looked at; more say no more."""
 DISK, BUSY, ASLEEP = "D", "R", "S"
@@ -40,7 +42,7 @@ class LoaderWorkers:
         children = _children(self._pid)
         self._known = {pid: self._known.get(pid, False) for pid in children if pid in self._known}
         for pid in children:
-            if pid not in self._known:
+            if pid not in self._known and _age_s(pid) >= YOUNG_S:
                 self._known[pid] = self._is_worker(pid)
         workers = [pid for pid, is_one in self._known.items() if is_one]
         if workers or self._count is not None:
@@ -118,6 +120,13 @@ def _stat(pid: int) -> list[str]:
         return proc.stat(pid)
     except (OSError, ValueError):
         return []
+
+
+def _age_s(pid: int) -> float:
+    """0 where it is gone."""
+    stat = _stat(pid)
+    born_s = int(stat[19]) / proc.TICKS_PER_S if stat else float("inf")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - born_s)
 
 
 def _spent_s(stat: list[str]) -> float:

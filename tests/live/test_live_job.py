@@ -36,6 +36,7 @@ from collectors.process.process import read
 from tests.agent.conftest import built
 from tests.attach.children import child
 from tests.attach.conftest import tracing
+from tests.live import agents
 from tests.live.agents import SECOND, STEP_NS, FakeAgent, FakeFeed, FakeLoad
 
 __all__ = ["built", "tracing"]
@@ -176,6 +177,48 @@ def test_all_ranks_are_traced_at_the_same_time_and_no_oftener(late: Bench) -> No
         counts.append(tuple(agent.count(Op.BURST) for agent in late.agents))
     assert all(one == other for one, other in counts)
     assert counts[-1][0] >= 2
+
+
+class HesitantAgent(RankAgent):
+    """Its orders reach it after a step's end, those of its peers before."""
+
+    def send(self, data: bytes) -> None:
+        super().send(data)
+        if self._tracing is not None and self.orders[-1][0] is Op.BURST:
+            begin_ns, end_ns = self._tracing
+            self._tracing = (begin_ns + agents.STEP_NS, end_ns + agents.STEP_NS)
+
+
+@pytest.mark.parametrize("second", [RankAgent, HesitantAgent])
+def test_long_steps_with_one_collective_each_are_compared_within_15_s(
+    second: type[RankAgent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (agents, sys.modules[__name__]):
+        monkeypatch.setattr(module, "STEP_NS", SECOND // 2)
+    bench = Bench(0)
+    bench.fresh = [bench.rank(1, 0, second(START_NS, 1, 0))]
+    shown = bench.watch(LOOK_S + 15)
+    assert shown.job is not None and shown.job.together_ns
+    bursts = [[(a, b) for op, a, b in one.orders if op is Op.BURST] for one in bench.agents]
+    joint = len(bursts[1])
+    assert joint and bursts[0][-joint:] == bursts[1]  # as many steps of each
+    bench.job.close()
+
+
+def test_nobody_is_traced_again_and_again_where_no_two_can_be_compared() -> None:
+    bench = Bench(0)
+    bench.fresh = [bench.rank(1, 0, IdleAgent(START_NS, 1))]
+    bench.watch(LOOK_S + 55)
+    assert bench.agents[0].count(Op.BURST) <= 2 + alone_bursts(60)
+    bench.job.close()
+
+
+def alone_bursts(seconds: float) -> int:
+    """Of a rank by itself in that time."""
+    bench = Bench(0)
+    bench.watch(seconds)
+    bench.job.close()
+    return bench.agents[0].count(Op.BURST)
 
 
 def test_a_rank_that_ends_leaves_the_others_and_its_row_goes_to_the_one_that_comes_back(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
 from brrrtop.model.vocabulary import Metric
 from collectors.process import loader_workers
 from collectors.process.load import HostLoad
-from collectors.process.loader_workers import LEAST_LOOKS, LoaderWorkers
+from collectors.process.loader_workers import LEAST_LOOKS, YOUNG_S, LoaderWorkers, _children
 from tests.attach.children import SLEEPING, child, python
 
 FORKED = """
@@ -33,6 +34,8 @@ def test_forked_workers_are_seen_at_what_they_do(
     does: str, words: str, busy: tuple[float, float], cores: tuple[float, float]
 ) -> None:
     with python(FORKED.format(does=does)) as one:
+        while [loader_workers._age_s(pid) > YOUNG_S for pid in _children(one.pid)] != [True] * 3:
+            time.sleep(0.01)
         workers = LoaderWorkers(one.pid)
         for number in range(LEAST_LOOKS):
             assert workers.says is None, number
@@ -40,7 +43,7 @@ def test_forked_workers_are_seen_at_what_they_do(
             time.sleep(0.2)
         workers.sample()
         says, figures = workers.says, workers.figures
-        for pid in loader_workers._children(one.pid):
+        for pid in _children(one.pid):
             os.kill(pid, 9)
     assert says is not None and words in says
     assert figures[Metric.LOADER_WORKERS] == 3
@@ -54,7 +57,7 @@ def test_workers_that_ended_are_a_count_of_none_and_have_no_cpu_time() -> None:
         while workers.figures.get(Metric.LOADER_WORKERS) != 3:
             workers.sample()
             time.sleep(0.01)
-        for pid in loader_workers._children(one.pid):
+        for pid in _children(one.pid):
             os.kill(pid, 9)
         one.process.kill()
         one.process.wait(10)
@@ -63,20 +66,45 @@ def test_workers_that_ended_are_a_count_of_none_and_have_no_cpu_time() -> None:
         assert Metric.LOADER_CPU_SHARE not in workers.figures
 
 
-def test_a_trainer_without_workers_says_nothing_and_other_children_are_none() -> None:
-    with python("import subprocess\nsubprocess.run(['sleep', '60'])") as one:
+ABOUT_TO_RUN_ANOTHER = """
+import os, time
+if os.fork() == 0:
+    while not os.path.exists({goes!r}): time.sleep(0.01)
+    os.execvp("sleep", ["sleep", "60"])
+time.sleep(600)
+"""
+
+
+def test_a_trainer_without_workers_says_nothing_and_other_children_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even before such a child has become another program."""
+    goes = tmp_path / "goes"
+    with python(ABOUT_TO_RUN_ANOTHER.format(goes=str(goes))) as one:
+        while not _children(one.pid):
+            time.sleep(0.01)
+        (other,) = _children(one.pid)
         workers = LoaderWorkers(one.pid)
+        with monkeypatch.context() as patch:
+            patch.setattr(loader_workers, "_age_s", lambda pid: 0.01)
+            for _ in range(LEAST_LOOKS + 1):
+                workers.sample()
+        assert workers.says is None and workers.figures == {}
+        goes.touch()
+        while "sleep 60" not in loader_workers._cmdline(other):
+            time.sleep(0.01)
+        monkeypatch.setattr(loader_workers, "_age_s", lambda pid: 10.0)
         for _ in range(LEAST_LOOKS + 1):
             workers.sample()
         assert workers.says is None and workers.figures == {}
-        for pid in loader_workers._children(one.pid):
-            os.kill(pid, 9)
+        os.kill(other, 9)
 
 
 def test_disk_wait_is_told_from_states(monkeypatch: pytest.MonkeyPatch) -> None:
     states = iter("DDSDDRDDD")
     monkeypatch.setattr(loader_workers, "_children", lambda pid: [7, 8, 9])
     monkeypatch.setattr(loader_workers, "_cmdline", lambda pid: "python train.py")
+    monkeypatch.setattr(loader_workers, "_age_s", lambda pid: 10.0)
     monkeypatch.setattr(loader_workers, "_stat", lambda pid: [next(states), *"0" * 20])
     workers = LoaderWorkers(1)
     for _ in range(LEAST_LOOKS):

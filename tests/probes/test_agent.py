@@ -204,6 +204,7 @@ import json; print(json.dumps(json.loads(library.packed(facts.hello()))))
         "WORLD_SIZE": "8",
         "LOCAL_RANK": "x",
         "NCCL_DEBUG": "INFO",
+        "MASTER_PORT": "29500",
         "WANDB_API_KEY": "s",
     }
     out = subprocess.run(
@@ -215,5 +216,6 @@ import json; print(json.dumps(json.loads(library.packed(facts.hello()))))
     )
     hello = json.loads(out.stdout)
     assert (hello["rank"], hello["world"]) == (3, 8) and "local_rank" not in hello
+    assert hello["job"] == "29500 - -"
     assert hello["environment"]["NCCL_DEBUG"] == "INFO" and "WANDB" not in str(hello["environment"])
     assert abs(hello["clock"]["realtime_ns"] - time.time_ns()) < 60e9

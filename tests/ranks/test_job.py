@@ -117,6 +117,16 @@ def test_a_rank_on_another_clock_is_aligned(by_ns: int) -> None:
     assert offset is not None and abs(offset + by_ns) < 100_000
 
 
+def test_traces_a_day_apart_are_called_so() -> None:
+    one, two = views("ddp-sleep")
+    assert two.window is not None
+    later = replace(two, window=moved(two.window, 86_400_000_000_000))
+    [note] = job_of([one, later]).notes
+    assert note.startswith("rank 1 was recorded 86400 s after the others by its clock")
+    near = replace(two, window=moved(two.window, 3_700_000_000))
+    assert not job_of([one, near]).notes
+
+
 def test_recordings_of_one_host_at_different_times_are_not_compared() -> None:
     one, two = views("ddp-sleep")
     assert one.window is not None and two.window is not None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from brrrtop.analysis.ranks.links import link_rate
+from brrrtop.session.job import job_of
+from tests.ranks.reads import views
 
 
 @pytest.mark.parametrize(
@@ -13,12 +17,12 @@ from brrrtop.analysis.ranks.links import link_rate
         ("Tesla V100-SXM2-32GB", (7, 0), 150e9),
         ("Tesla V100-PCIE-16GB", (7, 0), 16e9),
         ("NVIDIA A100-SXM4-80GB", (8, 0), 300e9),
-        ("NVIDIA A100 80GB PCIe", (8, 0), 300e9),
-        ("NVIDIA A100-PCIE-40GB", (8, 0), 300e9),
+        ("NVIDIA A100 80GB PCIe", (8, 0), 32e9),
+        ("NVIDIA A100-PCIE-40GB", (8, 0), 32e9),
         ("NVIDIA H100 80GB HBM3", (9, 0), 450e9),
-        ("NVIDIA H100 PCIe", (9, 0), 300e9),
-        ("NVIDIA H100 NVL", (9, 0), 300e9),
-        ("NVIDIA H200 NVL", (9, 0), 450e9),
+        ("NVIDIA H100 PCIe", (9, 0), 64e9),
+        ("NVIDIA H100 NVL", (9, 0), 64e9),
+        ("NVIDIA H200 NVL", (9, 0), 64e9),
         ("NVIDIA H200", (9, 0), 450e9),
         ("NVIDIA H20", (9, 0), 450e9),
         ("NVIDIA GH200 480GB", (9, 0), 450e9),
@@ -35,3 +39,16 @@ def test_the_rate_of_a_link_is_that_of_its_generation_one_way(
     name: str | None, capability: tuple[int, int] | None, rate: float | None
 ) -> None:
     assert link_rate(name, capability) == rate
+
+
+@pytest.mark.parametrize(("name", "least"), [("NVIDIA H200", True), ("NVIDIA V100-PCIE", False)])
+def test_faster_than_the_link_is_over_another_link(name: str, least: bool) -> None:
+    """A pair of boards may be bridged, which no name tells."""
+    changed = []
+    for one in views("ddp"):
+        assert one.window is not None
+        device = replace(one.window.device, name=name, capability=(7, 0))
+        changed.append(replace(one, window=replace(one.window, device=device)))
+    rows = [row for row in job_of(changed).collectives if row.bus_bytes_per_s]
+    assert max(row.bus_bytes_per_s or 0 for row in rows) > 16e9
+    assert all((row.link_share is not None) == least for row in rows[:1])

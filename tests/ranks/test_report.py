@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from brrrtop.cli import rank_files
 from brrrtop.cli.main import main
 from brrrtop.cli.options import Options
 from brrrtop.errors import BadInput
+from brrrtop.protocol.frames import Kind
+from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from tests.ranks.reads import TRACES, files
 
 CONTRACT = {"rank", "pid", "device_id", "step_ms", "split", "waits_for_peers", "late_by_ms"}
@@ -95,3 +98,41 @@ def test_files_of_jobs_of_different_sizes_are_refused(
     mixed = [str(files("ddp-sleep")[0]), str(files("dlrm")[1])]
     with pytest.raises(BadInput, match=r"several jobs: rank0\S+ is of 2 ranks, rank1\S+ of 8"):
         opened(mixed, Options(files=tuple(mixed)))
+
+
+def as_of_job(recording: Path, target: Path, job: str) -> str:
+    """The recording again, as the agent of a rank of that job would have begun it."""
+    source = RecordingSource(recording)
+    with RecordingWriter(target) as writer:
+        for frame in source.frames():
+            is_hello = frame.kind == Kind.HELLO
+            writer.write(replace(frame, body=frame.body | {"job": job}) if is_hello else frame)
+    source.close()
+    return str(target)
+
+
+@pytest.mark.parametrize("opened", [rank_files.read_all, rank_files.open_job])
+def test_files_of_two_jobs_of_one_size_are_refused(
+    opened: Callable[[list[str], Options], object], tmp_path: Path
+) -> None:
+    first, second = files("ddp-hidden")
+    mixed = [
+        as_of_job(first, tmp_path / "rank0.brrr", "29500 none -"),
+        as_of_job(second, tmp_path / "rank1.brrr", "29400 none -"),
+    ]
+    with pytest.raises(BadInput, match=r"several jobs, or .* is of 29500 none -, .* of 29400 none"):
+        opened(mixed, Options(files=tuple(mixed)))
+
+
+def test_files_of_one_job_are_one(tmp_path: Path) -> None:
+    names = [as_of_job(file, tmp_path / file.name, "29500 none -") for file in files("ddp-hidden")]
+    job = rank_files.read_all(names, Options(files=tuple(names))).job
+    assert job is not None and job.waited_for is not None and job.waited_for.rank == 1
+
+
+def test_every_kind_of_trace_in_a_folder_is_a_rank(tmp_path: Path) -> None:
+    names = ["rank0.brrr", "rank1.json", "rank2.json.gz", "rank3.sqlite", "rank4.xplane.pb"]
+    for name in (*names, "notes.txt"):
+        (tmp_path / name).write_bytes(b"")
+    chosen = rank_files.files_of(Options(files=(str(tmp_path),)))
+    assert [Path(file).name for file in chosen] == names

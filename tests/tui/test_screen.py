@@ -520,6 +520,15 @@ async def test_a_missing_gauge_is_not_what_a_verdict_waits_for() -> None:
     assert text.count(note) == 1
 
 
+async def test_a_table_that_grows_is_not_tripped_over_before_it_is_drawn() -> None:
+    """A loader that is waited for and several GPUs leave it a line at some heights."""
+    devices = (snapshots.estimate(), snapshots.estimate(device=Device(3, "NVIDIA H200")))
+    async with shown(snapshots.snapshot(devices=devices), size=(120, 60)) as screen:
+        for height in (34, 40, 34, 50, 34, 36):
+            text = await screen.resize(120, height)
+            assert "nvjet_tst_256x128" in text or height < 40
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_what_is_waited_for_is_said_once(size: tuple[int, int]) -> None:
     note = "waiting for the trainer to use its GPU: it has imported torch"

@@ -74,8 +74,13 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*options: str, columns: int = 80, rows: int = 24) -> Iterator[Terminal]:
-    """`brrrtop demo` in a pseudo-terminal; killed at the end if it is still there."""
+def terminal(
+    *options: str, columns: int = 80, rows: int = 24, process_group: int | None = None
+) -> Iterator[Terminal]:
+    """`brrrtop demo` in a pseudo-terminal; killed at the end if it is still there.
+
+    `process_group`: 0 for a job of a shell, which can be stopped; else it has a session of its own.
+    """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}
@@ -85,7 +90,8 @@ def terminal(*options: str, columns: int = 80, rows: int = 24) -> Iterator[Termi
         stdout=theirs,
         stderr=theirs,
         env=environment,
-        start_new_session=True,
+        start_new_session=process_group is None,
+        process_group=process_group,
     )
     os.close(theirs)
     try:

@@ -12,9 +12,10 @@ from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import Role
 from brrrtop.model.advice import WhatIf
-from brrrtop.model.tables import Device
+from brrrtop.model.tables import Device, OpSignature
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
+from brrrtop.whatif.convolutions import in_groups, keeps_layout
 from brrrtop.whatif.edits.waiting import no_sync
 from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Bases, Priced, _present, _row, edited, priced
 from brrrtop.whatif.roofs import Roofs, roofs_of
@@ -23,6 +24,7 @@ from brrrtop.whatif.step import Step, step_of
 from tests.advisories.cases import large, looped, small
 from tests.advisories.scenarios import (
     ADD,
+    BN_NATIVE,
     CONV_NCHW,
     GEMM,
     H200,
@@ -33,8 +35,15 @@ from tests.advisories.scenarios import (
     TO_NHWC,
     Scene,
     healthy,
+    pointwise,
 )
 
+ADD_F32 = pointwise("CUDAFunctor_add<float>", "float")
+GATHER = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long, long)"
+UPSAMPLED = (
+    "void at::native::upsample_bilinear2d_backward_out_frame<float, float>(unsigned long, float)"
+)
+ROWS = "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long, float, float const*)"
 H200_CEILINGS = ceilings_for(H200)
 DEVICE_EDITS = ("channels-last", "tf32", "sdpa")
 
@@ -347,3 +356,112 @@ def test_the_hosts_time_before_waits_in_a_row_is_still_spent_without_them() -> N
     assert edited is not None and not edited.waits.any()
     assert edited.before_ns.sum() == pytest.approx(step.before_ns.sum())
     assert (edited.before_ns >= 0).all()
+
+
+def edited_once(name: str, step: Step) -> Step:
+    roofs = roofs_of(H200_CEILINGS)
+    made = EDITS[name](step, roofs, MIDDLE) if roofs else None
+    assert made is not None
+    return made
+
+
+def test_a_conversion_that_goes_does_not_take_the_hosts_way_to_its_convolution_along() -> None:
+    """cuDNN converts within the op: of its Python and dispatch nothing is saved, of its launches one."""
+
+    def body(s: Scene) -> None:
+        for _ in range(100):
+            s.kernel(TO_NHWC, 2.0, late=40.0, blocks=8).kernel(CONV_NCHW, 4.0, late=5.0, blocks=8)
+
+    step = stepped(looped(body))
+    edited = edited_once("channels-last", step)
+    assert edited.launches.sum() == step.launches.sum() / 2
+    assert edited.before_ns.sum() == pytest.approx(step.before_ns.sum())
+    assert edited.call_ns.sum() == pytest.approx(step.call_ns.sum() / 2)
+
+
+def test_channels_last_costs_where_convolutions_are_in_groups_and_norms_want_channels_first() -> (
+    None
+):
+    def body(s: Scene) -> None:
+        for _ in range(40):
+            s.kernel(TO_NHWC, 30.0).kernel(CONV_NCHW, 200.0).kernel(NORM, 60.0)
+
+    step = stepped(looped(body))
+    plain = edited_once("channels-last", step)
+    assert period_ns(plain) < period_ns(step)
+    convolutions = step.kernels.is_role(Role.CONV)
+    grouped = replace(step, kernels=replace(step.kernels, in_groups=convolutions))
+    assert period_ns(edited_once("channels-last", grouped)) > 1.5 * period_ns(step)
+    norms = step.kernels.is_role(Role.NORM)
+    normed = replace(step, kernels=replace(step.kernels, group_norm=norms))
+    kept = edited_once("channels-last", normed)
+    assert len(kept) == len(step), "conversions stay"
+    assert kept.before_ns.sum() > step.before_ns.sum(), "as ops of their own"
+
+
+@pytest.mark.parametrize(
+    ("op", "grouped", "kept"),
+    [
+        (OpSignature("aten::cudnn_convolution", ((64, 128, 56, 56), (128, 4, 3, 3))), True, True),
+        (OpSignature("aten::cudnn_convolution", ((64, 128, 56, 56), (128, 1, 3, 3))), False, False),
+        (OpSignature("aten::convolution_backward",
+                     ((64, 128, 56, 56), (64, 128, 56, 56), (128, 4, 3, 3))), True, True),
+        (OpSignature("aten::convolution_backward",
+                     ((64, 256, 8, 8), (64, 512, 4, 4), (512, 256, 4, 4))), False, False),
+    ],
+    ids=["in groups", "depthwise", "backward in groups", "backward of a transposed one"],
+)  # fmt: skip
+def test_groups_are_told_by_shapes(op: OpSignature, grouped: bool, kept: bool) -> None:
+    assert (in_groups(op), keeps_layout(op)) == (grouped, kept)
+
+
+def test_casts_cost_as_much_as_other_ops_of_the_same_host() -> None:
+    def bound(gap: float) -> Scene:
+        return looped(lambda s: [s.kernel(SGEMM, 3.0, late=gap, blocks=8) for _ in range(100)])
+
+    slow, fast = (stepped(bound(gap)) for gap in (60.0, 20.0))
+    added = [edited_once("bf16", s).before_ns.sum() - s.before_ns.sum() for s in (slow, fast)]
+    assert added[0] == pytest.approx(3 * added[1], rel=0.15)
+
+
+def test_what_a_graph_gathers_is_not_narrowed_by_autocast() -> None:
+    def body(s: Scene, between: str) -> None:
+        for _ in range(20):
+            s.kernel(SGEMM, 300.0).kernel(between, 50.0).kernel(ADD_F32, 80.0)
+
+    def kept(between: str) -> float:
+        step = stepped(looped(lambda s: body(s, between)))
+        adds = step.kernels.is_role(Role.POINTWISE) & (step.device_ns > 70e3)
+        return float(edited_once("bf16", step).device_ns[adds].sum() / step.device_ns[adds].sum())
+
+    assert kept(GATHER) == pytest.approx(1.0, abs=0.02)
+    assert kept(MUL) == pytest.approx(0.5, abs=0.02)
+
+
+def test_rows_of_norms_become_more_not_longer_with_twice_the_batch() -> None:
+    """A group norm's moments: four blocks on all of the device, one for each sample."""
+
+    def body(s: Scene) -> None:
+        for _ in range(10):
+            s.kernel(ROWS, 1_500.0, blocks=4)
+
+    assert saved(looped(body), "double-batch") == pytest.approx(0.5, abs=0.02)
+
+
+def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolations_stay() -> None:
+    """A norm with a block for each channel is far below the roof; how many elements are added nobody knows."""
+
+    def body(s: Scene) -> None:
+        for _ in range(10):
+            s.kernel(TO_NHWC, 30.0).kernel(CONV_NCHW, 100.0).kernel(BN_NATIVE, 400.0, blocks=64)
+            s.kernel(UPSAMPLED, 300.0)
+
+    step = stepped(looped(body))
+    assert not np.isfinite(step.kernels.size_bytes[step.kernels.batch_norm]).any()
+    laid = edited_once("channels-last", step)
+    norms = laid.kernels.batch_norm
+    assert laid.device_ns[norms].sum() < 0.3 * step.device_ns[step.kernels.batch_norm].sum()
+    compiled = edited_once("compile", step)
+    assert compiled.device_ns[compiled.kernels.interpolating] == pytest.approx(
+        0.7 * 300e3, rel=0.01
+    )

@@ -52,6 +52,7 @@ def _collective_row(
     bus = None
     if factor and size != UNKNOWN_SIZE and usual > 0:
         bus = factor * size / usual * 1e9
+    share = bus / rate if bus is not None and rate else None
     return CollectiveRow(
         name=name,
         algorithm=str(algorithm) if algorithm else None,
@@ -61,7 +62,7 @@ def _collective_row(
         transfer_ns=int(matched.transfer_ns[at].sum()),
         wait_ns=int(longest[at].sum()),
         bus_bytes_per_s=bus,
-        link_share=bus / rate if bus is not None and rate else None,
+        link_share=share if share is not None and share <= 1 else None,  # more: another link
     )
 
 

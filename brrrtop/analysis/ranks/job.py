@@ -16,7 +16,10 @@ from brrrtop.analysis.ranks.waited_for import rank_waited_for
 from brrrtop.model.ranks import JobSnapshot, Parallelism, RankRow, WaitedFor
 from brrrtop.model.tables import F8, Bool, Span, Window
 from brrrtop.model.vocabulary import MarkClass
+from brrrtop.text import units
 
+CLOCKS_APART_NS = 60_000_000_000
+"""Clocks that somebody sets are closer."""
 NOT_TOGETHER = "no two ranks were recorded in the same collective: who waits for whom is not known"
 
 
@@ -241,7 +244,18 @@ def _notes(
         ]
         if apart:
             notes.append(f"no collective places rank {', '.join(apart)} beside the others")
+        notes += _of_other_times(both)
     return notes
+
+
+def _of_other_times(both: Together) -> list[str]:
+    """That clocks are so far apart that these may be ranks of two runs: steps match all the same."""
+    return [
+        f"rank {number} was recorded {units.duration(abs(offset))} {'after' if offset < 0 else 'before'} "
+        "the others by its clock: check that all are of one run"
+        for number, offset in zip(both.numbers, both.offsets, strict=True)
+        if offset is not None and abs(offset) > CLOCKS_APART_NS
+    ]
 
 
 def _on_one_gpu(inputs: Sequence[RankInput]) -> list[str]:

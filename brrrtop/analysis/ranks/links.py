@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from brrrtop.model.ranks import CollectiveRow, Parallelism
 
 _NVLINK_2, _NVLINK_3, _NVLINK_4, _NVLINK_5 = 150e9, 300e9, 450e9, 900e9
-_BRIDGE = 300e9
-"""Between the boards of a bridged pair, of NVLink 3 and of NVLink 4 alike: 600 GB/s both ways."""
 _EXPORT = 200e9
 _NONE = 0.0
 _LINKS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
@@ -17,16 +15,14 @@ _LINKS: tuple[tuple[re.Pattern[str], float], ...] = tuple(
     for pattern, rate in (
         (r"\bG?B[123]00\b", _NVLINK_5),
         (r"[AH]800", _EXPORT),
-        (r"H200 NVL", _NVLINK_4),
-        (r"H100 NVL|[AH]100.*PCIe", _BRIDGE),
+        (r"H[12]00 NVL|PCIe", _NONE),
         (r"G?H200|H100|H20\b", _NVLINK_4),
         (r"A100", _NVLINK_3),
-        (r"V100S?-PCIe", _NONE),
         (r"V100", _NVLINK_2),
     )
 )
 """NVLink's bytes/s one way, by generation, from NVIDIA's product pages, which state both ways together.
-A PCIe board counts as bridged."""
+Boards in PCIe slots may be bridged in pairs or not, which no name tells: they count as not."""
 PCIE_BYTES_PER_S = {7: 16e9, 8: 32e9, 9: 64e9, 10: 64e9, 12: 64e9}
 """Of 16 lanes, one way, by the major compute capability's generation."""
 
@@ -37,7 +33,7 @@ TENSOR_A_STEP = 16
 
 
 def link_rate(device: str | None, capability: tuple[int, int] | None) -> float | None:
-    """Bytes/s one way over the fastest link sold for such GPUs of a host; None where it is unknown."""
+    """Bytes/s one way over the link that all such GPUs of a host have; None where it is unknown."""
     if device is None:
         return None
     for pattern, rate in _LINKS:

@@ -43,9 +43,9 @@ class StepPane(Pane, can_focus=True):
     """Draws the newest picture until a key is pressed: then that one stands still, to be read."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left,h", "move(-1)", show=False),
+        Binding("left", "move(-1)", show=False),
         Binding("right", "move(1)", show=False),
-        Binding("shift+left,H", "pan(-0.5)", show=False),
+        Binding("shift+left", "pan(-0.5)", show=False),
         Binding("shift+right", "pan(0.5)", show=False),
         Binding("plus,equals_sign,up,k", "zoom(0.5)", show=False),
         Binding("minus,down,j", "zoom(2.0)", show=False),

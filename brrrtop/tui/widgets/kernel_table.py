@@ -161,7 +161,8 @@ class KernelTable(Pane, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         row = y - HEAD_LINES + self._first
-        if self.has_focus and y >= HEAD_LINES and row == self.cursor and row < len(self._kernels):
+        drawn = HEAD_LINES <= y < len(self._lines) and row < len(self._kernels)
+        if self.has_focus and drawn and row == self.cursor:
             palette = self.palette
             base = self.rich_style + palette.cursor
             return strip_of(self._lines[y], self.content_size.width, base)

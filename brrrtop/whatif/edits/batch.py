@@ -21,7 +21,10 @@ def double_batch(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     by_time = np.clip(
         1 + (step.device_ns - guess.small_ns) / (guess.large_ns - guess.small_ns), 1.0, 2.0
     )
-    grows = np.where(np.isfinite(kernels.waves), np.maximum(by_waves, by_time), by_time)
+    # A norm or a softmax has a block for some rows, so that blocks become more and no larger.
+    rows = kernels.is_role(Role.NORM, Role.SOFTMAX) & ~kernels.batch_norm & ~kernels.backward
+    by_blocks = np.where(rows, by_waves, np.maximum(by_waves, by_time))
+    grows = np.where(np.isfinite(kernels.waves), by_blocks, by_time)
     grows = np.where(kernels.is_role(Role.COPY, Role.SET), 2.0, grows)
     # Updates, weights' conversions and gradients on their way to other ranks are as large as the model.
     weights = kernels.optimizer | kernels.is_role(Role.COMM) | kernels.has(Trait.FOREACH)

@@ -10,7 +10,8 @@ from brrrtop.analysis.account.idle_causes import REFILL_NS
 from brrrtop.analysis.kernels.traits import Role
 from brrrtop.model.tables import F8, I8, Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.layout import channels_last
+from brrrtop.whatif.edits.layout import laid_out
+from brrrtop.whatif.regions import after_wait, entries, model_nodes, moved_bytes, usual_call_ns
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
@@ -20,6 +21,10 @@ _ANCHORS = (Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 _FUSABLE = (Role.POINTWISE, Role.POOL, Role.INDEX, *_ANCHORS)
 BATCH_NORM_CALLS = 3.0
 """Kernels that a generated norm over batches is split into."""
+ADDITIONS = 4
+"""Of each element by the generated backward pass of an interpolation between two rows and two columns."""
+ATOMIC_BYTES = 26.0
+"""Bytes that a generated kernel moves in the time of one such addition: some 9 ps on an H200."""
 COMPILED = 0.5
 """Part of the time between contractions in generated kernels from which a step counts as compiled."""
 
@@ -30,15 +35,9 @@ def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     if not region.any() or is_compiled(step) or is_captured(step) or not roofs.has_triton:
         return None
     fixed = (region & step.kernels.keeps_layout).any()
-    laid = None if fixed else channels_last(step, roofs, guess)
-    return _launch_times(step, _fuse(laid or step, roofs, guess), guess)
-
-
-def model_nodes(step: Step) -> Bool:
-    """Nodes of forward and backward: no update, no collective, no copy to or from the host."""
-    kernels = step.kernels
-    outside = kernels.optimizer | kernels.recurrent | kernels.is_role(Role.COMM, Role.COPY)
-    return np.asarray(step.launches & ~outside)
+    laid = None if fixed else laid_out(step, roofs, guess)
+    fused = _fuse(step if laid is None else laid[0].take(~laid[1]), roofs, guess)
+    return _launch_times(step, fused, guess)
 
 
 def is_compiled(step: Step) -> bool:
@@ -59,6 +58,7 @@ def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     """The step with each run of fusable kernels as one, at the roof that a compiler reaches."""
     kernels = step.kernels
     fusable = model_nodes(step) & kernels.is_role(*_FUSABLE) & ~kernels.sorting
+    fusable &= ~kernels.interpolating | np.isfinite(kernels.elements)
     if not guess.loss_inside:
         fusable &= ~kernels.is_role(Role.LOSS)
     order = np.flatnonzero(step.launches & ~kernels.is_role(Role.SET))
@@ -73,7 +73,8 @@ def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     device = step.device_ns.copy()
     device[members] = 0.0
     lead = members[inside == 0]
-    device[lead] = np.minimum(cost, spent)
+    scattered = np.bincount(run, kernels.interpolating[members], len(first)) > 0
+    device[lead] = np.where(scattered, cost, np.minimum(cost, spent))
     anchors = np.bincount(run, kernels.is_role(*_ANCHORS)[members], len(first))
     kept = np.ones(len(step), np.bool_)
     # As many launches stay as passes over whole rows, one at least.
@@ -125,7 +126,9 @@ def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assu
     whose scores have none.
     """
     kernels = step.kernels
-    size = moved_bytes(step, roofs)[members]
+    index = kernels.is_role(Role.INDEX)[members]
+    size = moved_bytes(step, roofs, guess)[members]
+    size = np.where(index & np.isnan(kernels.size_bytes[members]), 0.0, size)
     elements = kernels.elements[members]
     elements = np.where(np.isfinite(elements), elements, size / 4)
     largest, once = np.zeros(runs), np.full(runs, np.inf)
@@ -137,18 +140,12 @@ def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assu
     scores = np.bincount(run, kernels.is_role(Role.SOFTMAX)[members], runs) > 0
     others = np.where(scores, 0.0, np.maximum(np.bincount(run, size, runs) - once, 0.0))
     moved = whole + guess.extra_operands * others
+    added = np.where(kernels.interpolating[members], ADDITIONS * elements, 0.0)
+    moved += ATOMIC_BYTES * np.bincount(run, added, runs)
     time = moved / (roofs.bytes_per_s * guess.fused_roof) * 1e9
-    index = kernels.is_role(Role.INDEX)[members]
     gathered = np.bincount(run, np.where(index, step.device_ns[members], 0.0), runs)
     least = np.maximum(guess.index_time * gathered, guess.kernel_floor_ns)
     return np.asarray(np.maximum(time, least))
-
-
-def moved_bytes(step: Step, roofs: Roofs) -> F8:
-    """Bytes of each node, where unknown what it would move in its time at a usual rate."""
-    usual = step.device_ns * 1e-9 * roofs.bytes_per_s * roofs.usual_memory
-    known = np.isfinite(step.kernels.size_bytes)
-    return np.where(known, step.kernels.size_bytes, usual)
 
 
 def _launch_times(eager: Step, step: Step, guess: Assumptions) -> Step:
@@ -160,44 +157,10 @@ def _launch_times(eager: Step, step: Step, guess: Assumptions) -> Step:
     region = model_nodes(step)
     opens, turns = entries(step, region)
     named = sum(step.named_ns.values(), np.zeros(len(step)))
-    inner = region & ~opens & ~_after_wait(step) & (step.before_ns - named <= REFILL_NS)
-    usual = _usual_call_ns(eager)
+    inner = region & ~opens & ~after_wait(step) & (step.before_ns - named <= REFILL_NS)
+    usual = usual_call_ns(eager)
     calls = np.where(step.kernels.batch_norm, BATCH_NORM_CALLS, 1.0)
     spent = named + calls * np.maximum(usual * guess.compiled_launch - step.call_ns, 0.0)
     before = np.where(inner, spent, step.before_ns)
     before = before + np.where(opens | turns, guess.compiled_entry_ns, 0.0)
     return replace(step, before_ns=before)
-
-
-def _usual_call_ns(step: Step) -> float:
-    """Mean host time from one launch of the model to the next."""
-    region = model_nodes(step)
-    opens, _ = entries(step, region)
-    inner = region & ~opens & ~_after_wait(step)
-    if not inner.any():
-        return 0.0
-    named = sum(step.named_ns.values(), np.zeros(len(step)))
-    return float(np.mean((np.maximum(step.before_ns - named, 0.0) + step.call_ns)[inner]))
-
-
-def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
-    """First nodes of compiled code: of the forward pass, and of each part of it after a value that the loop
-    reads (Dynamo breaks the graph there); and of the backward pass."""
-    backward = step.kernels.backward
-    at = np.flatnonzero(region)
-    opens, turns = np.zeros(len(step), np.bool_), np.zeros(len(step), np.bool_)
-    if not len(at):
-        return opens, turns
-    # A copy in the middle of a pass does not begin another one, an update does.
-    updates = np.cumsum(step.kernels.optimizer)[at]
-    later = np.concatenate(([True], updates[1:] != updates[:-1]))
-    opens[at] = later
-    first = np.concatenate(([False], backward[at][1:] & ~backward[at][:-1])) & ~later
-    turns[at] = first & (
-        np.cumsum(first) - np.maximum.accumulate(np.where(later, np.cumsum(first), 0)) <= 1
-    )
-    return opens | (region & _after_wait(step)), turns
-
-
-def _after_wait(step: Step) -> Bool:
-    return np.concatenate(([True], step.waits[:-1])).astype(np.bool_)

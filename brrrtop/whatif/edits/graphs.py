@@ -8,7 +8,8 @@ import numpy as np
 
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS, REFILL_NS
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.fusing import compiled, entries, is_captured, is_compiled, model_nodes
+from brrrtop.whatif.edits.fusing import compiled, is_captured, is_compiled
+from brrrtop.whatif.regions import entries, model_nodes
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 

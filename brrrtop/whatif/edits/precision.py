@@ -9,7 +9,7 @@ import numpy as np
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.fusing import moved_bytes
+from brrrtop.whatif.regions import moved_bytes, usual_call_ns
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
@@ -19,6 +19,10 @@ _NARROWED = (Role.POINTWISE, Role.POOL, Role.FUSED)
 (PyTorch, "Automatic Mixed Precision": ops that autocast to float32)."""
 LATENCY_NS = 10_000.0
 """16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
+
+
+CASTS = 5 / 3
+"""Conversions a product: of weight, bias and input forward and of two gradients backward, for three."""
 
 
 def tf32(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
@@ -49,12 +53,20 @@ def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     wide |= kernels.is_role(Role.ATTENTION) & ~kernels.has(Trait.HALF)
     device = _on_units(step, wide, peak, 0.5, roofs, guess)
     floor = np.minimum(device, guess.kernel_floor_ns)
-    narrowed = kernels.is_role(*_NARROWED) & ~kernels.optimizer
-    device = np.where(narrowed, np.maximum(device / 2, floor), device)
+    narrowed = kernels.is_role(*_NARROWED) & ~kernels.optimizer & ~_among_gathers(step, products)
+    device = np.where(narrowed, np.maximum(device * guess.narrowed, floor), device)
     device = np.where(kernels.is_role(Role.LAYOUT), step.device_ns * guess.layout_16_bit, device)
     batch_norm = kernels.batch_norm & kernels.has(Trait.NCHW)
     device = np.where(batch_norm, step.device_ns * guess.norm_16_bit, device)
-    return _with_casts(replace(step, device_ns=device), wide, roofs, guess)
+    return _with_casts(replace(step, device_ns=device), wide & ~kernels.recurrent, roofs, guess)
+
+
+def _among_gathers(step: Step, products: Bool) -> Bool:
+    """Nodes between two products that gather or scatter: weights and sums of a graph's edges are of 32 bits,
+    and so is what they are multiplied with."""
+    run = np.cumsum(products)
+    gathers = np.bincount(run, step.kernels.is_role(Role.INDEX))
+    return np.asarray(gathers[run] > 0)
 
 
 def _faster(step: Step, wide: Bool, peak: float) -> bool:
@@ -73,7 +85,7 @@ def _on_units(
     shape is why. Without FLOPs its time shrinks as the peaks stand to each other.
     """
     kernels = step.kernels
-    size = moved_bytes(step, roofs) * width
+    size = moved_bytes(step, roofs, guess) * width
     spent = np.maximum(step.device_ns, 1.0) * 1e-9
     share = np.fmax(
         kernels.flop / (kernels.rates * spent), kernels.size_bytes / (roofs.bytes_per_s * spent)
@@ -93,16 +105,17 @@ def _on_units(
 
 
 def _with_casts(step: Step, products: Bool, roofs: Roofs, guess: Assumptions) -> Step:
-    """One conversion of the weight forward and of its gradient backward, for each product's operand.
+    """Conversions of what goes into each product and of what comes out, forward and backward.
 
     Their bytes are those of the smaller operand, at most a third of what the product moves.
     """
     kernels = step.kernels
     size = np.where(np.isfinite(kernels.size_bytes), kernels.size_bytes, 0.0) / 3
     moved = size / (roofs.bytes_per_s * guess.fused_roof) * 1e9
+    adding = CASTS * guess.added_op * usual_call_ns(step)
     casting = np.where(products, np.maximum(moved, guess.kernel_floor_ns), 0.0)
     return replace(
         step,
-        before_ns=step.before_ns + np.where(products, guess.cast_op_ns, 0.0),
+        before_ns=step.before_ns + np.where(products, adding, 0.0),
         device_ns=step.device_ns + casting,
     )

@@ -33,15 +33,10 @@ def no_sync(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     """
     waits = step.waits & ~step.kernels.uploads
     # A lone wait is gone; a copy that was waited for still runs.
-    kept = np.flatnonzero(~waits | step.launches)
-    if not waits.any() or not len(kept):
+    gone = waits & ~step.launches
+    if not waits.any() or gone.all():
         return None
-    # The host's time before a wait is still spent: before the next node, round to the first one.
-    spent = np.concatenate(([0.0], np.cumsum(step.before_ns)))
-    reached = spent[kept + 1]
-    before = step.before_ns.copy()
-    before[kept] = np.diff(reached, prepend=reached[-1] - spent[-1])
-    return replace(step, waits=step.waits & ~waits, before_ns=before).take(kept)
+    return replace(step, waits=step.waits & ~waits).without(gone)
 
 
 def _without(step: Step, causes: Sequence[str]) -> Step | None:
