@@ -192,8 +192,11 @@ class StepCost:
         """Which of the steps between consecutive `ends` the spans may have slowed."""
         starts, stops = ends[:-1], ends[1:]
         hit = np.zeros(max(len(ends) - 1, 0), np.bool_)
+        first, last = (int(ends[0]), int(ends[-1])) if len(ends) else (0, 0)
         for start_ns, end_ns in spans:
-            hit |= (stops > start_ns - MARGIN_BEFORE_NS) & (starts < end_ns + MARGIN_AFTER_NS)
+            low, high = start_ns - MARGIN_BEFORE_NS, end_ns + MARGIN_AFTER_NS
+            if low < last and first < high:
+                hit |= (stops > low) & (starts < high)
         return hit
 
     def _is_traced(self, ends: I8) -> npt.NDArray[np.bool_]:

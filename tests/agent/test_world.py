@@ -11,6 +11,7 @@ from brrrtop.protocol.frames import Kind
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
+TURNS = 6
 ON = "answer = sum(cupti.fake_enabled(k) for k in (1, 2, 4, 5, 10))"
 BESIDE = "answer = cupti.fake_beside()"
 
@@ -42,7 +43,7 @@ def test_many_threads_launch_and_none_while_cupti_is_switched(
     trainer.do(
         f"launchers.launchers_begin(cupti.fake_api, {threads}, {inside_us}, {outside_us}, {longest_us})"
     )
-    for turn in range(12):
+    for turn in range(TURNS):
         monitor.burst(longest_s=0.02)
         monitor.traced(turn + 1)
     assert trainer.do("answer = launchers.launchers_end()") == 0, "disturbed"

@@ -24,6 +24,7 @@ from collectors.attach.files import AgentFiles
 from collectors.attach.ptrace import x86_64
 from collectors.errors import CollectorError
 from collectors.process import process as processes
+from tests import shared
 from tests.agent.conftest import FAKES, build_few
 
 pytestmark = [
@@ -31,6 +32,8 @@ pytestmark = [
     pytest.mark.skipif(os.uname().machine != "x86_64", reason="x86-64 only"),
 ]
 PATIENCE_S = 20.0
+MOST_S = 30
+"""So long programs launch that nobody asks to end."""
 ALLOWED = requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS)
 
 
@@ -40,11 +43,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here")
-    folder = tmp_path_factory.mktemp("native")
-    built = build_few(folder)
-    built["program"] = folder / "program"
+    program = tmp_path_factory.mktemp("native") / "program"
+    with shared.locked_folder(tmp_path_factory, "agent") as folder:
+        built = build_few(folder) | {"program": program}
     source = str(FAKES / "launchers.c")
-    words = [compiler, "-O1", "-DPROGRAM", "-o", str(built["program"]), source, "-lpthread", "-ldl"]
+    words = [compiler, "-O1", "-DPROGRAM", "-o", str(program), source, "-lpthread", "-ldl"]
     subprocess.run(words, check=True, timeout=60)
     return built
 
@@ -58,7 +61,7 @@ def started(built: dict[str, Path]) -> Iterator[Callable[[], subprocess.Popen[st
     under_way: list[subprocess.Popen[str]] = []
 
     def start() -> subprocess.Popen[str]:
-        one = subprocess.Popen(command(built, 8), stdout=subprocess.PIPE, text=True)
+        one = subprocess.Popen(command(built, MOST_S), stdout=subprocess.PIPE, text=True)
         under_way.append(one)
         return one
 
@@ -96,14 +99,15 @@ def test_cuda_brings_the_agent_into_a_program_that_run_starts(
     built: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
-    launched = launch.launch(command(built, 8), files)
+    launched = launch.launch(command(built, MOST_S), files)
     client = launched.first_agent(PATIENCE_S)
     assert client is not None
-    assert client.hello["cmdline"] == command(built, 8) and client.hello["pid"] == launched.pid
+    assert client.hello["cmdline"] == command(built, MOST_S) and client.hello["pid"] == launched.pid
     client.send(ALLOWED)
     client.send(requests.burst(0, 50_000_000))
     assert until(client, traced) > 10
     client.close()
+    launched.process.terminate()
     assert launched.process.wait(PATIENCE_S) == 0
     launched.remove()
     undisturbed(capfd.readouterr().out)
@@ -123,6 +127,7 @@ def test_a_running_program_is_entered_and_left(
     attached.client.send(requests.burst(0, 50_000_000))
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
+    one.terminate()
     text, _ = one.communicate(timeout=PATIENCE_S)
     undisturbed(text)
 
@@ -154,7 +159,9 @@ def framed(built: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
 def cxx(framed: dict[str, Path]) -> Iterator[subprocess.Popen[str]]:
     """That program, on the GPU."""
     env = {**os.environ, "LD_PRELOAD": str(framed["framed"])}
-    with subprocess.Popen(command(framed, 8), stdout=subprocess.PIPE, text=True, env=env) as one:
+    with subprocess.Popen(
+        command(framed, MOST_S), stdout=subprocess.PIPE, text=True, env=env
+    ) as one:
         deadline = time.monotonic() + PATIENCE_S
         while not processes.read(one.pid).has_cuda_driver and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -174,6 +181,7 @@ def test_a_cxx_program_whose_c_library_has_frame_pointers_is_entered_and_left(
     attached.client.send(requests.burst(0, 50_000_000))
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
+    cxx.terminate()
     text, _ = cxx.communicate(timeout=PATIENCE_S)
     undisturbed(text)
 
@@ -188,18 +196,24 @@ def test_a_program_without_such_code_is_left_alone_and_the_reason_is_said(
         refused.value
     )
     assert "brrrtop run -- CMD" in refused.value.action
+    cxx.terminate()
     text, _ = cxx.communicate(timeout=PATIENCE_S)
     undisturbed(text)
 
 
 _LAUNCHES = """\
-import ctypes, sys, time
+import ctypes, signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
 cuda, cupti, launchers = (ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in sys.argv[1:4])
 launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)
 print("begun", flush=True)
-end = time.monotonic() + 8
+end = time.monotonic() + 30
 while time.monotonic() < end:
     time.sleep(0.01)
+    if asked:
+        asked.clear()
+        end = time.monotonic() + 1
 print("calls", 1, "wrong", launchers.launchers_end(), "beside", cupti.fake_beside(), flush=True)
 """
 
@@ -224,6 +238,7 @@ def test_a_python_without_torch_is_entered_once_it_has_loaded_the_driver(
         attached.client.send(requests.burst(0, 50_000_000))
         assert until(attached.client, traced) > 10
         assert attached.leave(5.0)
+        one.terminate()
         text, _ = one.communicate(timeout=PATIENCE_S)
     undisturbed(text)
 
@@ -245,6 +260,7 @@ def test_run_brings_the_agent_into_a_python_that_imports_another_library_for_gpu
         client = launched.first_agent(PATIENCE_S)
         assert client is not None and client.hello["python"]
         client.close()
+        launched.process.terminate()
         assert launched.process.wait(PATIENCE_S) == 0
     finally:
         launched.process.kill()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,8 +70,8 @@ def run(loop: Loop, governor: Governor, seconds: float) -> Run:
     began = extra = 0.0
     while now < seconds:
         costs = loop.cost_until_s is None or now < loop.cost_until_s
-        length = loop.step_s * (1 + loop.drift * np.sin(now / 20))
-        length *= np.exp(rng.normal(0, loop.noise) - loop.noise**2 / 2)
+        length = loop.step_s * (1 + loop.drift * math.sin(now / 20))
+        length *= math.exp(rng.normal(0, loop.noise) - loop.noise**2 / 2)
         if rng.random() < loop.outlier_share:
             length *= rng.uniform(2, 10)
         if ordered and not left:
@@ -86,7 +87,7 @@ def run(loop: Loop, governor: Governor, seconds: float) -> Run:
                 records = int((now + length - began) * loop.cost_share * 1e6)
                 reports.append((now + length + 0.15, *_ns(began, now + length), records))
         now += length
-        ends.append(*_ns(now))
+        ends.append(START_NS + int(now * SECOND))
         while palette <= now:
             ends = _tell(loop, governor, palette, ends, reports)
             decision = governor.decide(START_NS + int(palette * SECOND))

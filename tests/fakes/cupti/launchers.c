@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -116,7 +117,16 @@ EXPORT uint64_t launchers_calls(void)
 }
 
 #ifdef PROGRAM
-/* program LIBCUDA LIBCUPTI SECONDS: prints what went wrong, and calls of CUPTI's beside a launch. */
+static atomic_bool asked;
+
+static void ask(int number)
+{
+    (void)number;
+    atomic_store(&asked, true);
+}
+
+/* program LIBCUDA LIBCUPTI SECONDS: launches so long, or for a second more once SIGTERM came, in which
+ * whoever watches it leaves. Prints what went wrong, and calls of CUPTI's beside a launch. */
 int main(int argc, char **argv)
 {
     void *cuda = argc == 4 ? dlopen(argv[1], RTLD_NOW) : NULL;
@@ -130,8 +140,13 @@ int main(int argc, char **argv)
     *(void **)&beside = dlsym(cupti, "fake_beside");
     if (init(0) != 0)
         return 3;
+    signal(SIGTERM, ask);
     launchers_begin(api, 2, 20, 200, 20);
-    sleep((unsigned)atoi(argv[3]));
+    for (int left = atoi(argv[3]) * 50; left > 0; left--) {
+        usleep(20000);
+        if (atomic_exchange(&asked, false) && left > 50)
+            left = 50;
+    }
     uint64_t calls = launchers_calls();
     int wrong = launchers_end();
     printf("calls %llu wrong %d beside %d\n", (unsigned long long)calls, wrong, beside());
