@@ -50,6 +50,8 @@ class Assumptions:
     """Host time of a conversion that an edit adds, over the mean one from launch to launch."""
     narrowed: float = 0.5
     """Time of what follows products in their type under autocast, where that is of 16 bits."""
+    mixed: float = 1.0
+    """Time of what stays in 32 bits under autocast, but reads some of 16."""
     fused_optimizer_host: float = 0.35
     """Host time of a fused update over that of one over lists."""
     attention_roof: float = 0.40
@@ -101,6 +103,7 @@ CAUTIOUS = replace(
     products_roof=0.4,
     added_op=1.0,
     narrowed=1.1,
+    mixed=1.3,
     fused_optimizer_host=0.6,
     attention_roof=0.28,
     pinned_bytes_per_s=22e9,

@@ -18,6 +18,7 @@ from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
 from brrrtop.whatif.convolutions import in_groups, keeps_layout
 from brrrtop.whatif.edits.waiting import no_sync
 from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Bases, Priced, _present, _row, edited, priced
+from brrrtop.whatif.regions import usual_call_ns
 from brrrtop.whatif.roofs import Roofs, roofs_of
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
@@ -465,3 +466,37 @@ def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolatio
     assert compiled.device_ns[compiled.kernels.interpolating] == pytest.approx(
         0.7 * 300e3, rel=0.01
     )
+
+
+def test_conversions_between_layouts_make_a_hosts_pace_no_quicker() -> None:
+    """They are launched from within a convolution's op, whose time they are part of."""
+
+    def body(s: Scene, converts: bool) -> None:
+        for _ in range(100):
+            if converts:
+                s.kernel(TO_NHWC, 2.0, late=40.0, blocks=8).kernel(
+                    CONV_NCHW, 4.0, late=4.0, blocks=8
+                )
+            else:
+                s.kernel(CONV_NCHW, 4.0, late=48.0, blocks=8)
+
+    with_them, without = (stepped(looped(lambda s, c=c: body(s, c))) for c in (True, False))
+    assert usual_call_ns(with_them) == pytest.approx(usual_call_ns(without), rel=0.15)
+
+
+def test_what_autocast_leaves_in_32_bits_stays_as_large() -> None:
+    def body(s: Scene) -> None:
+        for _ in range(20):
+            s.kernel(SGEMM, 300.0).kernel(ADD_F32, 80.0).kernel(NORM, 60.0).kernel(ADD_F32, 80.0)
+
+    step = stepped(looped(body))
+    edited = edited_once("bf16", step)
+    adds = np.flatnonzero(step.kernels.is_role(Role.POINTWISE))
+    adds = adds[step.device_ns[adds] > 70e3]
+    shares = edited.device_ns[adds] / step.device_ns[adds]
+    after_product, after_norm = (
+        shares[2::2],
+        shares[3::2],
+    )  # the first product is of the step before
+    assert after_product == pytest.approx(0.5, abs=0.02)
+    assert after_norm == pytest.approx(1.0, abs=0.02)
