@@ -150,4 +150,4 @@ async def test_only_what_matters_in_a_row_is_bold() -> None:
         await screen.press("w")
         (row,) = (one for one in screen.strips() if "compile  " in "".join(s.text for s in one))
         bold = {s.text.strip() for s in row if s.style and s.style.bold and s.text.strip()}
-    assert bold == {"7%"}
+    assert bold == {"7%", "●"}
