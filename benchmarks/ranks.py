@@ -1,10 +1,11 @@
 """Watches a job of two ranks as a user does: what it costs, who is named as late and why, and how soon.
 
-    python benchmarks/ranks.py --out DIR [--results DIR] [--limit 480] [--site DIR]
+    python benchmarks/ranks.py --out DIR [--results DIR] [--limit 560] [--site DIR]
         [--device cuda|cpu] [--stand-in LIBCUDA,LIBCUPTI] [--parts overhead-ddp,plants-ddp,…]
 
 overhead  the job is watched (`brrrtop attach` of one rank) and left alone in turns; the trainers take their own
-          step times, and nothing is planted, so that nobody may be named
+          step times; nobody may be named here either
+balanced  nothing is planted, and nobody may be named
 plants    a sleep, a slow loader, more work, a neighbour on the GPU: on one rank each, a fresh attach each, until
           that rank is named with that cause
 cycles    both ranks are attached to and detached from all the time, at once, while a twin of the job runs
@@ -58,9 +59,10 @@ PLANTS = {
 LATE_S = 0.025
 """By which a host is late beyond a step: what is shorter than the GPU's work hides behind it."""
 SETTLE_S, LINGER_S = 1.0, 2.0
-FAIR = {"ddp": 0.32, "fsdp": 0.18}
+FAIR = {"ddp": 0.26, "fsdp": 0.18}
 """Part of all the time that the overhead of each job may take."""
 ON_S, OFF_S = 10.0, 6.0
+BALANCED, BALANCED_S = 5, 9.0
 CYCLES_S = 40.0
 AFTER_S = 25.0
 """Left to the last part."""
@@ -83,6 +85,7 @@ class Bench:
         """By number of the plant that each is."""
         self.monitors: list[Monitor] = []
         self.attached = 0
+        self.after_s = AFTER_S if "cycles" in args.parts else 0.0
 
     @property
     def left_s(self) -> float:
@@ -134,7 +137,7 @@ class Bench:
 def overhead(bench: Bench, kind: str) -> dict[str, Any]:
     """Off, on, off, …, off: a fresh monitor each time, which nobody may be named by."""
     job = bench.job(kind)
-    end_s = time.monotonic() + min(FAIR[kind] * bench.args.limit, bench.left_s - AFTER_S)
+    end_s = time.monotonic() + min(FAIR[kind] * bench.args.limit, bench.left_s - bench.after_s)
     time.sleep(SETTLE_S)
     offs, ons, watched = [_means(job.window(OFF_S))], list[list[float]](), list[dict[str, Any]]()
     while time.monotonic() + ON_S + OFF_S + 5 < end_s or (len(ons) < 3 and bench.left_s > 60):
@@ -169,12 +172,32 @@ def overhead(bench: Bench, kind: str) -> dict[str, Any]:
     return {
         "step_ms": offs[0], "cost": [cost and cost.to_json() for cost in costs],
         "slowest": max((cost.mean for cost in costs if cost), default=None),
-        "cpu": cpu, "rss_most": rss_most, "balanced": len(watched), "named": named, "good": good,
+        "cpu": cpu, "rss_most": rss_most, "watched": len(watched), "named": named, "good": good,
     }  # fmt: skip
 
 
 def _means(windows: list[Any]) -> list[float]:
     return [window.mean_ns / 1e6 for window in windows]
+
+
+def balanced(bench: Bench, kind: str) -> dict[str, Any]:
+    """Fresh attaches while all keep pace."""
+    rows = []
+    for number in range(BALANCED):
+        if bench.left_s < BALANCED_S + 8:
+            break
+        job = bench.job(kind)
+        time.sleep(SETTLE_S)
+        file = bench.args.out / f"{kind}-balanced{number}.brrr"
+        monitor = bench.watch(job, "--record", str(file))
+        monitor.wait_until_named(-1, "", BALANCED_S)
+        rows.append(monitor.stop())
+        bench.tell({"part": f"balanced-{kind}", **rows[-1]})
+        keep(bench.args)
+    named = [n for one in rows for n in one["named"] if n["rank"] is not None]
+    compared = [one["compared_s"] for one in rows]
+    good = len(rows) == BALANCED and not named and None not in compared
+    return {"attaches": len(rows), "compared_s": compared, "named": named, "good": good}
 
 
 # --- who is late ---------------------------------------------------------------------------------
@@ -297,8 +320,8 @@ def _has_losses(job: Job) -> bool:
 # --- all of it -----------------------------------------------------------------------------------
 
 PARTS: dict[str, tuple[Callable[[Bench, str], dict[str, Any]], str]] = {
-    "overhead-ddp": (overhead, "ddp"), "plants-ddp": (plants, "ddp"), "plants-fsdp": (plants, "fsdp"),
-    "overhead-fsdp": (overhead, "fsdp"), "cycles": (cycles, ""),
+    "overhead-ddp": (overhead, "ddp"), "balanced-ddp": (balanced, "ddp"), "plants-ddp": (plants, "ddp"), "plants-fsdp": (plants, "fsdp"),
+    "balanced-fsdp": (balanced, "fsdp"), "overhead-fsdp": (overhead, "fsdp"), "cycles": (cycles, ""),
 }  # fmt: skip
 JOBS_OF = {"cycles": ["exact-unwatched", "exact-watched"]}
 
@@ -327,7 +350,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     gpu_options.add(parser)
     parser.add_argument("--results", type=Path, help="for what is to be kept; by default --out")
-    parser.add_argument("--limit", type=float, default=480.0, help="seconds in all")
+    parser.add_argument("--limit", type=float, default=560.0, help="seconds in all")
     parser.add_argument("--stand-in", default="", help="a libcuda and a libcupti, by comma")
     parser.add_argument("--parts", default=",".join(PARTS))
     args = parser.parse_args()

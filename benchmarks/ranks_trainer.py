@@ -33,6 +33,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
 LOG_STEPS = 50
+SHAPES = {"ddp": (16384, 1024, 8, 16, 1025), "fsdp": (16384, 2048, 4, 8, 1025)}
+"""Words, width, depth, rows and length: the GPU, not the host that gathers layer by layer, sets the pace."""
 LAUNCH_NS = 3_000
 """From a launch to its kernel, on the stand-in."""
 PRODUCT, ALL_REDUCE = (
@@ -102,7 +104,7 @@ class Transformer(nn.Module):
 def language(args: argparse.Namespace, device: torch.device) -> None:
     """Steps of the transformer, under DDP or FSDP."""
     cuda, rank = device.type == "cuda", dist.get_rank()
-    words, width, depth, rows, length = (16384, 1024, 8, 16, 1025) if cuda else (64, 32, 2, 2, 17)
+    words, width, depth, rows, length = SHAPES[args.job] if cuda else (64, 32, 2, 2, 17)
     model: nn.Module = Transformer(words, width, depth).to(device)
     if args.job == "fsdp":
         for block in model.blocks:

@@ -68,14 +68,8 @@ class Picture:
     place: float = 0.95
 
 
-PICTURES = (
-    Picture("memory-bound-80x24", "memory-bound", (80, 24)),
-    Picture("healthy-light-120x40", "healthy", (120, 40), LIGHT),
-    Picture("one-step-120x40", "sync-bound", (120, 40), DARK, ("p",)),
-    Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
-    Picture("what-if-120x40", "launch-bound", (120, 40), DARK, ("w",)),
-    Picture("ranks-120x40", "straggler", (120, 40)),
-)
+PICTURES = (Picture("ranks-120x40", "straggler", (120, 40)),)
+"""Kept beside this file: those that README and docs show."""
 
 IN_TURN = (
     Picture("", "input-bound", (110, 32)),
@@ -91,6 +85,12 @@ SHOWN_S = 4
 def extras() -> list[Picture]:
     """Every demo at every size, every look, every view: to be looked at, not to be kept."""
     pictures = [Picture(f"{n}-{w}x{h}", n, (w, h)) for n in demo.scenarios() for w, h in SIZES]
+    pictures += [
+        Picture("roofline-120x40", WITH_SHAPES, (120, 40), DARK, ("r",)),
+        Picture("tables-120x40", WITH_SHAPES, (120, 40), DARK, ("T",)),
+        Picture("one-step-120x40", "sync-bound", (120, 40), DARK, ("p",)),
+        Picture("what-if-120x40", "launch-bound", (120, 40), DARK, ("w",)),
+    ]
     for look_name, palette in LOOKS.items():
         pictures += [
             Picture(f"{look_name}-{w}x{h}", "memory-bound", (w, h), palette) for w, h in SIZES

@@ -5,7 +5,7 @@
 Each program runs unwatched for some seconds and is stopped; then a second one, attached to while the others
 are stopped: how long the first verdict took. Then all that run are traced in bursts of a millisecond side by
 side, each burst switching CUPTI on and off. At last those unwatched go on until they have caught up with the
-watched. Passes where every program got a verdict, was switched, lives, and computed at each of its lines what
+watched. Passes where every program got a verdict, was switched and left, lives, and computed at each of its lines what
 it computes unwatched. Programs with torch are traced as by default, the others as `--trace-graphs` does.
 Prints a line a program and writes any.json; the exit code is 1 where one failed.
 """
@@ -176,6 +176,7 @@ def fails(result: dict[str, Any]) -> bool:
         "fault" in result
         or "regime" not in result
         or not result.get("switches")
+        or not result.get("left")
         or result["died"] is not None
         or bool(result.get("differ"))
         or not result.get("compared")

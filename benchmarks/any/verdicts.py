@@ -7,8 +7,8 @@ Each program is a process of its own: loads, warms up for some steps and waits; 
 `benchmarks.gains` (timm, torchvision, transformers, peft, Lightning, PyG, torchaudio, pytorch/examples, nanoGPT),
 loops without an optimizer, generation and embedding, JAX, Flax and CuPy. One that cannot load here is listed with its
 reason and does not count. Passes where at least 25 had a verdict, all of them, and the 95th percentile is at
-most 3 s. Writes DIR/verdicts.json and verdicts.md, and a line a program to stdout. With `--stand-in CUDA,CUPTI,LAUNCHERS` (libraries of
-tests/fakes) a program on the CPU shows that the script works.
+most 3 s. Writes DIR/verdicts.json and verdicts.md (the page beside this script), and a line a program to stdout.
+With `--stand-in CUDA,CUPTI,LAUNCHERS` (libraries of tests/fakes) a program on the CPU shows that the script works.
 """
 
 from __future__ import annotations
@@ -176,13 +176,17 @@ def summed(result: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def markdown(facts: dict[str, Any], summary: dict[str, Any], result: list[dict[str, Any]]) -> str:
-    """The page of `benchmarks/results`."""
+    """What is kept beside this script."""
     lines = [
         "# Seconds to the first verdict",
         "",
         "Made by `python benchmarks/any/verdicts.py`; what it does stands at its head. "
         f"{facts['gpu'] or 'No GPU'}, driver {facts['driver'] or '–'}, torch {facts.get('torch', '–')}, "
         f"Python {facts['python']}, {facts['date']}. Seconds count from before the attach.",
+        "",
+        "Models of packages: `timm`, `tv` (torchvision), `hf` (transformers), `pyg` (PyTorch Geometric), `audio` "
+        "(torchaudio), `lightning`, in the loops of `benchmarks.gains`. After public repositories: `example` "
+        "(pytorch/examples), `nanogpt`. Written there: `table`, `rl`, `diffusion`, `ode`. The others: `programs.py`.",
         "",
         f"{summary['with_verdict']} of {summary['programs']} programs had a verdict: "
         f"{summary['median_s']} s in the median, {summary['p95_s']} s at the 95th percentile.",

@@ -124,6 +124,7 @@ def _take(model: Measured, row: dict[str, Any], base: dict[str, Any] | None) -> 
     batch = row.get("base_batch") or (base or row)["batch"]
     base_ms = row["base_ms"] if "base_ms" in row else typical_ms(base or row)
     model.unsteady.pop(edit, None)
+    model.step_ms = model.step_ms or base_ms
     model.saves[edit] = 1 - typical_ms(row) / row["batch"] / (base_ms / batch)
 
 
@@ -222,7 +223,7 @@ def bars_text(pairs: Pairs) -> str:
         "waste": "called waste in spite of 5 %",
     }
     lines = ["| half | models | edits | " + " | ".join(wording.values()) + " |", "|---" * 9 + "|"]
-    for half in ("tune", "test"):
+    for half in ("tune", "test", "fresh"):
         mine = {
             name: (model, text)
             for name, (model, text) in pairs.items()
@@ -400,6 +401,7 @@ def main() -> None:
     known = [
         *sorted(ours.glob("h200-[0-9].jsonl"), reverse=True),
         *sorted(ours.glob("h200-paired-*.jsonl")),
+        *sorted(ours.glob("h200-fresh-*.jsonl")),
     ]
     parser.add_argument("results", nargs="*", type=Path, default=known)
     parser.add_argument("--recordings", type=Path, default=ours)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from brrrtop.model.advice import Advisory
-from brrrtop.model.ranks import JobSnapshot
-from brrrtop.text import ranks as words
 from brrrtop.text import units
-from brrrtop.whatif.ranks import peers_in_step
+
+if TYPE_CHECKING:
+    from brrrtop.model.ranks import JobSnapshot
 
 ALONE = "; one rank alone cannot tell a slow link from a late peer"
 _MANY_STEPS = 3
@@ -17,6 +18,8 @@ _MANY_STEPS = 3
 
 def advise_job(job: JobSnapshot, silenced: frozenset[str] = frozenset()) -> JobSnapshot:
     """The job with its advice and what-ifs."""
+    from brrrtop.whatif.ranks import peers_in_step
+
     row = peers_in_step(job)
     given = straggler(job)
     return replace(
@@ -28,6 +31,9 @@ def advise_job(job: JobSnapshot, silenced: frozenset[str] = frozenset()) -> JobS
 
 def straggler(job: JobSnapshot) -> Advisory | None:
     """One rank that the others wait for in every step."""
+    from brrrtop.text import ranks as words  # one rank alone, which most are, has no use for these
+    from brrrtop.whatif.ranks import peers_in_step
+
     waited = job.waited_for
     if waited is None or not waited.is_slow:
         return None

@@ -2,12 +2,14 @@
 
 Each tab gets a brrrtop of its own. Whoever reaches the address can press keys in it, so that pages of
 other sites are refused: a browser names the page that opens a connection, and a name that was made
-to point here is not the one that was asked for.
+to point here is not the one that was asked for. The page loads nothing from anywhere else: the host of
+a trainer may have no internet, and no font server need know who watches what.
 """
 
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -49,12 +51,9 @@ def serve(argv: Sequence[str], options: Options) -> int:
     if host not in _LOOPBACK:
         output.say("brrrtop: whoever reaches that address can use this screen; it asks no password")
     named = platform.node() if host in _EVERYWHERE else host
-    server = _guard(serving, host, port)(
-        command,
-        host=host.strip("[]"),
-        port=port,
-        title="brrrtop",
-        public_url=f"http://{named}:{port}",
+    url = f"http://{named}:{port}"
+    server = _guard(serving, host, port, url)(
+        command, host=host.strip("[]"), port=port, title="brrrtop", public_url=url
     )
     try:
         server.serve()
@@ -94,8 +93,25 @@ def _without_serving(argv: Sequence[str]) -> list[str]:
     return left
 
 
-def _guard(serving: Any, host: str, port: int) -> Any:
-    """textual-serve's server, quiet, and deaf to pages of other sites."""
+_LINK = re.compile(r"""<link\b[^>]*?\bhref\s*=\s*["']?((?:https?:)?//[^"'\s>]+)[^>]*>""")
+
+
+def without_foreign_links(page: str, own: str) -> str:
+    """The page without style sheets and fonts from other hosts than `own`, a URL."""
+    return _LINK.sub(lambda link: link[0] if link[1].startswith(f"{own}/") else "", page)
+
+
+def policy(own: str) -> str:
+    """What a browser may load for the page: what comes from here, where `own` is this host's URL."""
+    socket = "ws" + own.removeprefix("http")
+    return (
+        f"default-src 'self' {own} 'unsafe-inline' 'unsafe-eval' data: blob:; "
+        f"connect-src 'self' {own} {socket}"
+    )
+
+
+def _guard(serving: Any, host: str, port: int, url: str) -> Any:
+    """textual-serve's server, quiet, deaf to pages of other sites, and with nothing from them."""
     names = {host, *(_LOOPBACK if host in _LOOPBACK else ())}
     allowed = {f"{name}:{port}" for name in names}
     open_to_all = host in _EVERYWHERE
@@ -108,7 +124,11 @@ def _guard(serving: Any, host: str, port: int) -> Any:
         foreign = page != asked and page not in allowed
         if foreign or not (open_to_all or asked in allowed):
             raise serving.web.HTTPForbidden(text="this screen is not for pages of other sites\n")
-        return await handler(request)
+        answer = await handler(request)
+        if answer.content_type == "text/html" and isinstance(answer, serving.web.Response):
+            answer.text = without_foreign_links(answer.text or "", url)
+            answer.headers["Content-Security-Policy"] = policy(url)
+        return answer
 
     class Server(serving.Server):  # type: ignore[misc]
         def initialize_logging(self) -> None:

@@ -21,7 +21,6 @@ from brrrtop.errors import UsageError
 from brrrtop.text import phrases
 from brrrtop.text.hero import cost, hero
 from brrrtop.text.printable import printable
-from brrrtop.views.text import in_ascii
 
 FIRST_LOOKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 """Shares of a source at which a replay looks for its first verdict."""
@@ -96,6 +95,8 @@ def screen(driver: Driver, options: Options, label: str) -> int:
         raise app.fault
     if app.return_code == BACK:
         return HOME
+    from brrrtop.views.text import in_ascii
+
     width = shutil.get_terminal_size().columns
     for line in parting_lines(app.snapshot, options):
         for part in flowed(line, width):

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +55,8 @@ class OwnThemes:
             raise self.faults[name]
         known = (*THEMES, *self.themes)
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
-            raise UsageError(f"there is no theme {name!r}", f"{hint} Your own go to {folder()}")
+            hint = f"{_hint(name, known)} Your own go to {folder()}"
+            raise UsageError(f"there is no theme {name!r}", hint)
         return name
 
     def notice(self, kept: str | None, chosen: str) -> str:
@@ -114,6 +112,11 @@ def _table(path: Path, given: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _know(path: Path, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for key in given:
         if key not in known:
-            near = get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"
-            raise UsageError(f"{path}: there is no {key!r}", hint)
+            raise UsageError(f"{path}: there is no {key!r}", _hint(key, known))
+
+
+def _hint(word: str, known: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"one of {', '.join(known)}"

@@ -148,6 +148,10 @@ class JobSnapshot:
     """Between the ends of the first and of the last collective that was matched."""
     together_ns: int | None = None
     """Of that, what was recorded on all ranks."""
+    bursts: int = 0
+    """In how many pieces."""
+    undecided: bool = False
+    """These are too few to call a rank slow."""
     steps: float | None = None
     """Steps in `together_ns`."""
     collectives: tuple[CollectiveRow, ...] = ()

@@ -94,8 +94,6 @@ class SourceInfo:
     pid: int | None = None
     rank: int | None = None
     world: int | None = None
-    job: str | None = None
-    """The same for all ranks of one start of a job; None where nobody says."""
     cmdline: str | None = None
     torch: str | None = None
     tier: str | None = None
@@ -106,6 +104,8 @@ class SourceInfo:
     """Of the notes, those that tell what is waited for: of no use once the source has ended."""
     gauges: frozenset[str] = frozenset()
     """Of the notes, those on gauges that are missing: no kernel waits for them."""
+    job: str | None = None
+    """The same for all ranks of one start of a job; None where nobody says."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import median
+
+import numpy as np
 
 from brrrtop.advisories.ranking import parted
 from brrrtop.analysis.account.steps import between_steps
@@ -133,7 +134,7 @@ def _chosen_steps(timeline: Timeline, span: Span, device: int, steps: tuple[int,
     if not 1 <= first <= last <= count:
         raise BadInput(f"there are steps 1-{count}, not {first}-{last}", "choose among them")
     chosen = result.spans[first - 1 : last]
-    usual = int(median(one.duration_ns for one in chosen))
+    usual = int(np.median([one.duration_ns for one in chosen]))
     return replace(result, count=len(chosen), step_ns=usual, spans=chosen)
 
 

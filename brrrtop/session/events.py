@@ -29,6 +29,14 @@ through on its way between two others, must last longer."""
 LATE_NS = 10_000_000_000
 """How long after its end a mark may still arrive, and be told once."""
 STALL_NS = 1_000_000_000
+_LOGGED_MARKS = (
+    (MarkClass.COMPILE, "compile", 0, "compiling"),
+    (MarkClass.INPUT, "stall", STALL_NS, "waiting for the loader"),
+    (MarkClass.CHECKPOINT, "checkpoint", 0, "saving a checkpoint"),
+    (MarkClass.GC, "stall", STALL_NS // 5, "garbage collection"),
+    (MarkClass.ALLOCATOR, "allocator", 0, "allocator retry"),
+)
+"""Marks that are told, as which kind of event, from what length on, and in which words."""
 THROTTLE_BITS = {
     0x08: "hardware slowdown", 0x20: "software thermal limit", 0x40: "hardware thermal limit",
     0x80: "power brake",
@@ -214,16 +222,11 @@ class EventLog:
     def _marks(self, timeline: Timeline, now_ns: int) -> None:
         span = Span(self._seen_ns - LATE_NS, now_ns)
         self._logged = {key: end for key, end in self._logged.items() if end > span.t0_ns}
-        for mark_class, kind, least_ns, what in (
-            (MarkClass.COMPILE, "compile", 0, "compiling"),
-            (MarkClass.INPUT, "stall", STALL_NS, "waiting for the loader"),
-            (MarkClass.CHECKPOINT, "checkpoint", 0, "saving a checkpoint"),
-            (MarkClass.GC, "stall", STALL_NS // 5, "garbage collection"),
-            (MarkClass.ALLOCATOR, "allocator", 0, "allocator retry"),
-        ):
-            marks = timeline.marks_between(span, mark_class)
+        marks = timeline.marks_between(span, *(row[0] for row in _LOGGED_MARKS))
+        lengths = marks.ends_ns - marks.starts_ns
+        for mark_class, kind, least_ns, what in _LOGGED_MARKS if len(marks) else ():
             ended = (marks.ends_ns > span.t0_ns) & (marks.ends_ns <= span.t1_ns)
-            ended &= marks.ends_ns - marks.starts_ns >= least_ns
+            ended &= (marks.classes == mark_class) & (lengths >= least_ns)
             for start, end, name_id, value in zip(
                 marks.starts_ns[ended].tolist(), marks.ends_ns[ended].tolist(),
                 marks.name_ids[ended].tolist(), marks.values[ended].tolist(), strict=True,

@@ -42,11 +42,14 @@ def rank_of(snapshot: Snapshot | None, label: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def job_of(views: Sequence[RankView], silenced: frozenset[str] = frozenset()) -> JobSnapshot:
+def job_of(
+    views: Sequence[RankView], silenced: frozenset[str] = frozenset(), least_bursts: int = 1
+) -> JobSnapshot:
     """All ranks beside each other, with what they advise together."""
     inputs = [RankInput(_row(one), one.window, _is_whole(one)) for one in views]
     worlds = [one.snapshot.source.world for one in views if one.snapshot is not None]
-    job = judge_job(inputs, max((world for world in worlds if world), default=None))
+    world = max((world for world in worlds if world), default=None)
+    job = judge_job(inputs, world, least_bursts)
     return advise_job(job, silenced)
 
 

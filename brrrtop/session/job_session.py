@@ -37,10 +37,20 @@ class Member:
 
 
 class JobSession:
-    """Makes one snapshot of those of all ranks. Single-threaded, as its sessions are."""
+    """Makes one snapshot of those of all ranks. Single-threaded, as its sessions are.
 
-    def __init__(self, members: Sequence[Member], silenced: frozenset[str] = frozenset()) -> None:
+    Args:
+        least_bursts: In which a rank must be recorded to be called slow.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        silenced: frozenset[str] = frozenset(),
+        least_bursts: int = 1,
+    ) -> None:
         self.members = list(members)
+        self._least_bursts = least_bursts
         self._silenced = silenced
         self._chosen: str | None = None
         """The rank that somebody opened; None: the odd one."""
@@ -108,7 +118,7 @@ class JobSession:
             )
             for m in self.members
         ]  # fmt: skip
-        job = job_of(views, self._silenced)
+        job = job_of(views, self._silenced, self._least_bursts)
         odd = odd_one(job, views)
         return replace(job, shown=odd.key if odd else None)
 

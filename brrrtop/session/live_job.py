@@ -17,7 +17,10 @@ LOOK_S = 5.0
 STEPS_LEAST, STEPS_MOST = 2, 8
 """Of a burst: orders reach ranks before and after a step's end, and one step of each may be two steps."""
 RETRY_S = 1.0
-"""After a burst in which no two ranks could be compared comes the next one, of twice the steps."""
+"""After the first bursts, until ranks were compared in enough of them, comes the next one."""
+BURSTS_LEAST = 2
+"""In which ranks are compared before one is called slow."""
+TRIES_MOST = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +53,13 @@ class LiveJob:
         self._clock = clock
         self._looked_s = clock()
         self._look_s = look_s
-        self.job = JobSession([one.member for one in ranks], silenced)
+        self.job = JobSession([one.member for one in ranks], silenced, BURSTS_LEAST)
         self._bursts = 0
         self._steps_least = STEPS_LEAST
-        self._compared = False
-        """Two ranks were recorded in the same collectives."""
+        self._tries = 0
+        """Bursts that were asked for since ranks were compared in too few."""
+        self._compared = 0
+        """Bursts in which ranks were compared when the last one was asked for."""
         self._burst_s = 0.0
         """When some rank was last tracing."""
         self._leader: str | None = None
@@ -146,17 +151,21 @@ class LiveJob:
         return [(key, source) for key, _, source in self._live if source.tier == "bursts"]
 
     def _retry(self, whole: Snapshot) -> None:
-        """Until ranks have been compared once: a step may hold a single collective, or be recorded of
-        each rank at another time."""
+        """Has further bursts made until ranks are compared in enough of them, of twice the steps where one
+        led to nothing: a step may hold a single collective, or be recorded of each rank at another time."""
         able = self._able
-        self._compared |= whole.job is not None and bool(whole.job.together_ns)
-        if self._compared or len(able) < 2 or not self._bursts:
+        compared = whole.job.bursts if whole.job is not None else 0
+        if compared >= BURSTS_LEAST:
+            self._tries = TRIES_MOST
+        if self._tries >= TRIES_MOST or len(able) < 2 or not self._bursts:
             return
         now_s = self._clock()
         if any(source.governor.tracing for _, source in able):
             self._burst_s = now_s
-        elif now_s - self._burst_s >= RETRY_S and self._steps_least < STEPS_MOST:
-            self._steps_least *= 2
+        elif now_s - self._burst_s >= RETRY_S:
+            if compared <= self._compared:
+                self._steps_least = min(2 * self._steps_least, STEPS_MOST)
+            self._tries, self._compared = self._tries + 1, compared
             able[0][1].governor.steps_least = self._steps_least
             able[0][1].governor.want_burst()
 

@@ -68,6 +68,8 @@ def sentence(job: JobSnapshot) -> str:
     """Who waits for whom in one sentence, without its full stop."""
     waited = job.waited_for
     if waited is None:
+        if job.undecided:
+            return "the ranks were compared in one burst so far: the next one decides"
         if job.together_ns:
             return "no rank is waited for: the ranks keep pace with each other"
         return job.notes[-1] if job.notes else "one rank alone: nothing to compare it with"

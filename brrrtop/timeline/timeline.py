@@ -410,11 +410,11 @@ class Timeline:
         acts = acts.take(~self.shapes.disturbed(acts.starts_ns))
         return self.shapes.links(acts, calls, np.sort(steps.ends_ns), self.traced or [])
 
-    def marks_between(self, span: Span, mark_class: MarkClass) -> Marks:
-        """Marks of one class that touch the span, sorted by start."""
+    def marks_between(self, span: Span, *mark_classes: MarkClass) -> Marks:
+        """Marks of these classes that touch the span, sorted by start."""
         marks: Marks = self._marks.between(span.t0_ns, span.t1_ns)
         keep = (
-            (marks.classes == mark_class)
+            np.isin(marks.classes, mark_classes)
             & (marks.ends_ns >= span.t0_ns)
             & (marks.starts_ns < span.t1_ns)
         )

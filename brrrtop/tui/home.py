@@ -31,8 +31,8 @@ EVERY_S = 2.0
 Choice = tuple[int, bool]
 """A pid, and whether the agent may enter it."""
 KEYS = (
-    ("enter", "watch: load the agent"), ("c", "the GPU's counters only"), ("↑↓", "choose"),
-    ("t", "theme"), ("?", "help"), ("q", "quit"),
+    ("enter", "watch: load the agent"), ("c", "the GPU's counters only"), ("?", "help"),
+    ("q", "quit"), ("↑↓", "choose"), ("t", "theme"),
 )  # fmt: skip
 HELP = (
     ("enter", "load the agent into the chosen trainer and watch its kernels; Esc there leads back"),

@@ -48,10 +48,10 @@ MARKS: Mapping[str, BucketStyle] = MappingProxyType(
         "idle_unknown": BucketStyle("n", "n", "n", "idle_other"),
         "unknown": BucketStyle("?", "·", "?", "unknown"),
         "mixed": BucketStyle("+", "▒", "+", "text"),
-        "launching": BucketStyle("L", "▄", "l", "launching"),
-        "optimizer": BucketStyle("A", "▚", "a", "underfilled"),
+        "launching": BucketStyle("L", "▄", "L", "launching"),
+        "optimizer": BucketStyle("A", "▚", "A", "underfilled"),
         "annotation": BucketStyle("r", "▁", "_", "rule"),
-        "host": BucketStyle("H", "▄", "h", "muted"),
+        "host": BucketStyle("H", "▄", "H", "muted"),
     }
 )
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
-from brrrtop.model.ranks import RankRow
 from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.text import phrases
+
+if TYPE_CHECKING:
+    from brrrtop.model.ranks import RankRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from brrrtop.tui.palette import Palette, Theme
 DARK_NUMBERS: Mapping[str, int] = {
     "background": 0, "raised": 0, "cursor": 4, "text": 15, "muted": 7, "rule": 8, "on_fill": 0,
     "compute": 6, "memory": 3, "overhead": 5, "underfilled": 12, "comm": 2, "copy": 10,
-    "idle_input": 5, "idle_launch": 13, "idle_other": 5, "idle_sync": 13, "idle_host": 5,
+    "idle_input": 5, "idle_launch": 13, "idle_other": 5, "idle_sync": 1, "idle_host": 5,
     "launching": 10, "unknown": 7, "good": 2, "alarm": 9,
 }  # fmt: skip
 LIGHT_NUMBERS: Mapping[str, int] = {

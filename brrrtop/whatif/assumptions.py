@@ -19,6 +19,9 @@ class Assumptions:
     norm_roof: float = 0.46
     """The same of library norms over channels-last images, by one reading and one writing."""
     norm_roof_16_bit: float = 0.31
+    first_norm: float = 0.5
+    """Bytes of a library norm over batches of channels-first images, over those that others of its time and
+    grid move; where they are unknown."""
     norm_16_bit: float = 1.4
     """Time of a channels-first norm in 16 bits, where cuDNN's of 32 bits is replaced by ATen's own."""
     extra_operands: float = 0.15
@@ -47,6 +50,8 @@ class Assumptions:
     """Host time of a conversion that an edit adds, over the mean one from launch to launch."""
     narrowed: float = 0.5
     """Time of what follows products in their type under autocast, where that is of 16 bits."""
+    mixed: float = 1.0
+    """Time of what stays in 32 bits under autocast, but reads some of 16."""
     fused_optimizer_host: float = 0.35
     """Host time of a fused update over that of one over lists."""
     attention_roof: float = 0.40
@@ -83,6 +88,7 @@ CAUTIOUS = replace(
     fused_roof=0.45,
     norm_roof=0.35,
     norm_roof_16_bit=0.22,
+    first_norm=1.0,
     norm_16_bit=1.8,
     extra_operands=0.35,
     batch_norm_passes=1.7,
@@ -97,6 +103,7 @@ CAUTIOUS = replace(
     products_roof=0.4,
     added_op=1.0,
     narrowed=1.1,
+    mixed=1.3,
     fused_optimizer_host=0.6,
     attention_roof=0.28,
     pinned_bytes_per_s=22e9,
@@ -117,6 +124,7 @@ HOPEFUL = replace(
     fused_roof=0.8,
     norm_roof=0.6,
     norm_roof_16_bit=0.45,
+    first_norm=0.25,
     norm_16_bit=0.9,
     extra_operands=0.0,
     batch_norm_passes=1.3,

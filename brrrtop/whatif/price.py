@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from brrrtop.analysis.estimate import Analysis
@@ -13,7 +13,7 @@ from brrrtop.whatif.edits.attention import sdpa
 from brrrtop.whatif.edits.batch import double_batch
 from brrrtop.whatif.edits.copies import overlap_communication, pinned_copies
 from brrrtop.whatif.edits.fusing import compiled
-from brrrtop.whatif.edits.graphs import reduce_overhead
+from brrrtop.whatif.edits.graphs import captured, reduce_overhead
 from brrrtop.whatif.edits.layout import channels_last
 from brrrtop.whatif.edits.optimizer import fused_optimizer
 from brrrtop.whatif.edits.precision import bf16, tf32
@@ -30,6 +30,7 @@ Bases = list[tuple[Assumptions, Step]]
 _NEEDS_ROOFS = frozenset(
     {"compile", "compile-reduce-overhead", "channels-last", "tf32", "bf16", "sdpa"}
 )
+GRAPHS = "compile-reduce-overhead"
 _NOWHERE = Roofs(None, float("nan"))
 EDITS: dict[str, Edit] = {
     "compile": compiled,
@@ -114,20 +115,30 @@ def price_all(step: Step, roofs: Roofs | None) -> Priced:
         roofs: None: of an unknown GPU, where only edits that need no rate apply.
     """
     step = _pace(step)
-    bases = [(guess, unprofiled(step, guess)) for guess in (MIDDLE, CAUTIOUS, HOPEFUL)]
+    guesses = (MIDDLE, CAUTIOUS, HOPEFUL)
+    bases = list(zip(guesses, unprofiled(step, guesses), strict=True))
     present = _present(bases)
-    made = {name: edited((name,), bases, roofs) for name in EDITS}
+    made = _each(EDITS, bases, roofs)
     rows = _rows({(name,): steps for name, steps in made.items()}, present)
     following: tuple[WhatIf, ...] = ()
     if rows and rows[0].saves > 0:
         first = rows[0].edit
         later = [row.edit for row in rows[1:] if row.edit not in INCLUDED.get(first, ())]
-        base = made[first] or []
-        pairs: dict[tuple[str, ...], Bases | None] = {
-            (first, name): edited((name,), base, roofs) for name in later
-        }
-        following = _rows(pairs, present)[:FOLLOWING]
+        pairs = _each(later, made[first] or [], roofs)
+        following = _rows({(first, name): steps for name, steps in pairs.items()}, present)
+        following = following[:FOLLOWING]
     return Priced(bases[0][1], present.times_ns[0], rows, following)
+
+
+def _each(names: Iterable[str], bases: Bases, roofs: Roofs | None) -> dict[str, Bases | None]:
+    """Each edit by itself; what is compiled is not compiled again for its CUDA graphs."""
+    made = {name: None if name == GRAPHS else edited((name,), bases, roofs) for name in names}
+    generated = made.get("compile")
+    if generated is not None and GRAPHS in made:
+        made[GRAPHS] = [(guess, captured(step, guess)) for guess, step in generated]
+    elif GRAPHS in made:
+        made[GRAPHS] = edited((GRAPHS,), bases, roofs)
+    return made
 
 
 def _rows(made: dict[tuple[str, ...], Bases | None], present: PresentStep) -> tuple[WhatIf, ...]:

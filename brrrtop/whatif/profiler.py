@@ -6,6 +6,7 @@ torch.profiler with shapes makes launch-bound loops 1.5 to 1.9 times as long, th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,17 +21,20 @@ LEAST_SHARE = 0.3
 _HALVINGS = 7
 
 
-def unprofiled(step: Step, guess: Assumptions) -> Step:
-    """The step with the host's time less what recording took of it."""
-    usual = guess.profiled_host if step.profiled else guess.watched_host
+def unprofiled(step: Step, guesses: Sequence[Assumptions]) -> list[Step]:
+    """The step with the host's time less what recording took of it, under each guess."""
+    usual = [guess.profiled_host if step.profiled else guess.watched_host for guess in guesses]
     if step.undisturbed_ns is None:
-        return with_host(step, usual)
+        return [with_host(step, share) for share in usual]
     limit = step.undisturbed_ns * CLOSE
     whole = period_ns(step)
     share = 1.0 if whole <= limit else _share_for(step, limit)
+    less = [with_host(step, part * share) for part in usual]
     # A host that is not waited for may be as much ahead as recording usually holds it back.
-    hidden = period_ns(with_host(step, usual * share)) > 0.98 * min(whole, limit)
-    return with_host(step, usual * share if hidden else share)
+    hidden = (period_ns(one) > 0.98 * min(whole, limit) for one in less)
+    return [
+        one if ahead else with_host(step, share) for one, ahead in zip(less, hidden, strict=True)
+    ]
 
 
 def _share_for(step: Step, limit_ns: float) -> float:

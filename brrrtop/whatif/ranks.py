@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statistics import median
+import numpy as np
 
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.ranks import JobSnapshot
@@ -24,7 +24,7 @@ def peers_in_step(job: JobSnapshot) -> WhatIf | None:
         return None
     lengths = [row.step_ns for row in job.ranks if row.step_ns]
     # One recorded step may lack what lies before its first collective.
-    present = max(job.together_ns / job.steps, median(lengths) if lengths else 0.0)
+    present = max(job.together_ns / job.steps, float(np.median(lengths)) if lengths else 0.0)
     waited = job.waited_for
     most = min(max(late), present)
     saves = most / present

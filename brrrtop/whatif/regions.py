@@ -1,11 +1,13 @@
-"""Forward and backward of a step: their nodes, where they begin, and the pace of their launches."""
+"""Forward and backward of a step: their nodes, where they begin, the pace of launches, what they move."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from brrrtop.analysis.kernels.traits import Role
-from brrrtop.model.tables import Bool
+from brrrtop.analysis.kernels.traits import Role, Trait
+from brrrtop.model.tables import F8, Bool
+from brrrtop.whatif.assumptions import Assumptions
+from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
 
@@ -17,14 +19,17 @@ def model_nodes(step: Step) -> Bool:
 
 
 def usual_call_ns(step: Step) -> float:
-    """Mean host time from one launch of the model to the next."""
+    """Mean host time from one launch of the model to the next. Conversions between layouts are launched
+    from within an op, and count as part of its launch."""
     region = model_nodes(step)
     opens, _ = entries(step, region)
     inner = region & ~opens & ~after_wait(step)
-    if not inner.any():
+    ops = inner & ~step.kernels.is_role(Role.LAYOUT)
+    if not ops.any():
         return 0.0
     named = sum(step.named_ns.values(), np.zeros(len(step)))
-    return float(np.mean((np.maximum(step.before_ns - named, 0.0) + step.call_ns)[inner]))
+    spent = np.maximum(step.before_ns - named, 0.0) + step.call_ns
+    return float(spent[inner].sum() / ops.sum())
 
 
 def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
@@ -48,3 +53,16 @@ def entries(step: Step, region: Bool) -> tuple[Bool, Bool]:
 
 def after_wait(step: Step) -> Bool:
     return np.concatenate(([True], step.waits[:-1])).astype(np.bool_)
+
+
+def moved_bytes(step: Step, roofs: Roofs, guess: Assumptions) -> F8:
+    """Bytes of each node, where unknown what it would move in its time at a usual rate.
+
+    In less than a wave, part of the memory's rate is left unused.
+    """
+    kernels = step.kernels
+    filled = np.where(np.isfinite(kernels.waves), np.minimum(kernels.waves, 1.0), 1.0)
+    norms = kernels.batch_norm & kernels.has(Trait.NCHW)
+    share = roofs.usual_memory * filled * np.where(norms, guess.first_norm, 1.0)
+    usual = step.device_ns * 1e-9 * roofs.bytes_per_s * share
+    return np.where(np.isfinite(kernels.size_bytes), kernels.size_bytes, usual)

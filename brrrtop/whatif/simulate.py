@@ -42,14 +42,17 @@ def _pass(work: F8, reach: F8, spent: F8, waits: Bool) -> tuple[Pair, Pair]:
 
     Each stretch is a matrix over (max, +); neighbours are multiplied until one is left.
     """
-    never = np.full(len(work), -np.inf)
-    host_host = np.where(waits, np.maximum(spent, reach), spent)
-    host_device = np.where(waits, work, never)
-    device_host, device_device = reach, work
+    count = len(work)
+    size = 1 << (count - 1).bit_length()
+    host_host, device_device = (
+        np.zeros(size),
+        np.zeros(size),
+    )  # what is beyond the stretches changes nothing
+    host_device, device_host = np.full(size, -np.inf), np.full(size, -np.inf)
+    host_host[:count] = np.where(waits, np.maximum(spent, reach), spent)
+    host_device[:count][waits] = work[waits]
+    device_host[:count], device_device[:count] = reach, work
     while len(host_host) > 1:
-        if len(host_host) % 2:
-            host_host, device_device = (np.append(m, 0.0) for m in (host_host, device_device))
-            host_device, device_host = (np.append(m, -np.inf) for m in (host_device, device_host))
         h_h, h_d, d_h, d_d = host_host[::2], host_device[::2], device_host[::2], device_device[::2]
         then_h_h, then_h_d = host_host[1::2], host_device[1::2]
         then_d_h, then_d_d = device_host[1::2], device_device[1::2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -91,6 +92,17 @@ async def first_screen(port: int) -> str:
     return shown
 
 
+async def page(port: int) -> tuple[str, str]:
+    """The page that a browser gets, and what it may load for it."""
+    import aiohttp
+
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/") as answer,
+    ):
+        return await answer.text(), answer.headers["Content-Security-Policy"]
+
+
 async def status(port: int, **headers: str) -> int:
     import aiohttp
 
@@ -107,5 +119,14 @@ def test_a_browser_sees_the_screen_and_pages_of_others_are_refused(port: int) ->
     assert asyncio.run(status(port, Origin=f"http://localhost:{port}")) == 200
     assert asyncio.run(status(port, Origin="http://evil.example")) == 403
     assert asyncio.run(status(port, Host="evil.example")) == 403
+    text, allowed = asyncio.run(page(port))
+    own = f"127.0.0.1:{port}"
+    loaded = re.findall(
+        r"""(?:src|href)=["']?(?:\w+:)?//([^/"']+)|url\(["']?\w+://([^/"')]+)""", text
+    )
+    assert loaded and {one or other for one, other in loaded} == {own}, "nothing from elsewhere"
+    assert "textual.js" in text and f"ws://{own}/" in text
+    hosts = re.findall(r"\w+://([^\s;]+)", allowed)
+    assert set(hosts) == {own} and "*" not in allowed
     shown = asyncio.run(asyncio.wait_for(first_screen(port), 60))
     assert "OVERHEAD" in shown

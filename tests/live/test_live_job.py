@@ -29,6 +29,7 @@ from brrrtop.session.live import LiveSession
 from brrrtop.session.live_job import LOOK_S, LiveJob, LiveRank
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
+from brrrtop.text.ranks import sentence
 from collectors.attach.attach import find_agent
 from collectors.attach.launch import launch
 from collectors.process.jobs import ranks_of
@@ -138,6 +139,35 @@ def test_the_late_rank_is_named_and_the_one_that_cannot_be_watched_says_why(late
     assert [row.rank for row in shown.job.ranks] == [1, 0, 2]
     assert shown.job.ranks[2].why == "traced by gdb already"
     assert "straggler" in [one.kind for one in shown.advisories]
+
+
+class HiccupAgent(RankAgent):
+    """Late in its first burst, as a trainer is that was just entered."""
+
+    def _report(self, start_ns: int, end_ns: int) -> None:
+        super()._report(start_ns, end_ns)
+        self._late_ns = 0
+
+
+def test_a_rank_that_is_late_in_one_burst_is_not_named() -> None:
+    bench = Bench(0)
+    bench.fresh = [bench.rank(1, 0, HiccupAgent(START_NS, 1, 8 * MS))]
+    for _ in range(30):
+        shown = bench.watch(1)
+        assert shown.job is not None and shown.job.waited_for is None
+    assert shown.job.bursts > 2
+    bench.job.close()
+
+
+def test_a_late_rank_is_named_after_the_second_burst_which_comes_at_once(late: Bench) -> None:
+    shown = late.watch(0.5)
+    while shown.job is not None and not shown.job.bursts:
+        shown = late.watch(0.25)
+    assert shown.job is not None and shown.job.undecided and shown.job.waited_for is None
+    assert "the next one decides" in sentence(shown.job)
+    shown = late.watch(3)
+    assert shown.job is not None and shown.job.waited_for is not None
+    assert shown.job.waited_for.rank == 1 and not shown.job.undecided
 
 
 class IdleAgent(RankAgent):

@@ -75,6 +75,19 @@ def test_every_meaning_stands_out_from_the_background(hue: str, dark: bool, syst
         assert _as_sent(palette.style(hue), dark, system) != _as_sent(field, dark, system)
 
 
+def test_waits_for_the_loader_launches_and_syncs_differ_in_sixteen_colours() -> None:
+    palette = Palette()
+    kinds = ("idle_input", "idle_launch", "idle_sync", *REGIMES[:2])
+    fields = {_as_sent(palette.filled(kind), True, "16")[1] for kind in kinds}
+    assert len(fields) == len(kinds)
+
+
+def test_in_ascii_no_two_lanes_of_a_step_have_one_letter() -> None:
+    palette = Palette(colour=False, ascii=True)
+    kinds = [kind for kind in MARKS if kind not in ("exposed_comm", "exposed_copy", "mixed")]
+    assert len({palette.fill(kind) for kind in kinds}) == len(kinds)
+
+
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_without_colour_letters_and_fills_differ(one: str, other: str, ascii_only: bool) -> None:

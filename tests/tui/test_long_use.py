@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.notifications import Notification
@@ -16,7 +17,14 @@ from brrrtop.model.snapshot import Event
 from brrrtop.tui.palette import Palette, to_ascii
 from brrrtop.tui.renderables.event_line import event_lines
 from brrrtop.tui.renderables.roofline_plot import roofline
+from brrrtop.tui.widgets.account_pane import AccountPane
 from brrrtop.tui.widgets.advice import shortened
+from brrrtop.tui.widgets.hero import Hero
+from brrrtop.tui.widgets.kernel_table import KernelTable
+from brrrtop.tui.widgets.loader import Loader
+from brrrtop.tui.widgets.pace import Pace
+from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.step_strip import StepStrip
 from tests.tui import snapshots
 from tests.tui.shown import Shown, shown
 
@@ -139,3 +147,32 @@ def test_marks_are_as_large_as_shares_and_the_cursor_needs_no_colour() -> None:
     assert to_ascii("".join(line.plain for line in lines)).count("?") == 0
     dots = "".join(line.plain for line in roofline([big], snapshots.ROOFS, [], Palette(), 80, 20))
     assert any("\u2800" < sign <= "\u28ff" for sign in dots)
+
+
+async def test_a_pane_is_drawn_again_only_for_what_it_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And again when somebody changes the theme, though the snapshot is the same."""
+    drawn: list[str] = []
+    for kind in (AccountPane, KernelTable, StepStrip, Loader, Hero, Pace):
+        original = kind.draw
+
+        def draw(pane: Pane, *given: Any, _original: Any = original) -> Any:
+            drawn.append(type(pane).__name__)
+            return _original(pane, *given)
+
+        monkeypatch.setattr(kind, "draw", draw)
+    first = snapshots.snapshot()
+    later = replace(first, now_ns=first.now_ns + 500_000_000, lost_records=3)
+    judged = replace(later, estimate=snapshots.estimate(), lost_records=4)
+    async with shown(first, later, judged) as screen:
+        drawn.clear()
+        screen.advance()
+        await screen.until("3 records lost")
+        assert drawn == []
+        screen.advance()
+        await screen.until("4 records lost")
+        assert {"AccountPane", "KernelTable", "Pace"} <= set(drawn) and "StepStrip" not in drawn
+        drawn.clear()
+        await screen.press("t")
+        assert {"AccountPane", "KernelTable", "StepStrip", "Loader", "Hero", "Pace"} == set(drawn)

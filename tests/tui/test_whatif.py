@@ -143,3 +143,11 @@ def test_the_bar_of_a_range_has_zero_both_ends_and_the_middle(
     cells = len(bar) if len(bar) > 1 else 1
     drawn = range_bar(low, middle, high, scale, "good", Palette(), cells)
     assert drawn.plain == bar
+
+
+async def test_only_what_matters_in_a_row_is_bold() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        await screen.press("w")
+        (row,) = (one for one in screen.strips() if "compile  " in "".join(s.text for s in one))
+        bold = {s.text.strip() for s in row if s.style and s.style.bold and s.text.strip()}
+    assert bold == {"7%", "●"}

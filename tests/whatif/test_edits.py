@@ -18,12 +18,14 @@ from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
 from brrrtop.whatif.convolutions import in_groups, keeps_layout
 from brrrtop.whatif.edits.waiting import no_sync
 from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Bases, Priced, _present, _row, edited, priced
+from brrrtop.whatif.regions import usual_call_ns
 from brrrtop.whatif.roofs import Roofs, roofs_of
 from brrrtop.whatif.simulate import period_ns
 from brrrtop.whatif.step import Step, step_of
 from tests.advisories.cases import large, looped, small
 from tests.advisories.scenarios import (
     ADD,
+    BN_NATIVE,
     CONV_NCHW,
     GEMM,
     H200,
@@ -39,6 +41,9 @@ from tests.advisories.scenarios import (
 
 ADD_F32 = pointwise("CUDAFunctor_add<float>", "float")
 GATHER = "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long, long, long)"
+UPSAMPLED = (
+    "void at::native::upsample_bilinear2d_backward_out_frame<float, float>(unsigned long, float)"
+)
 ROWS = "void at::native::(anonymous namespace)::RowwiseMomentsCUDAKernel<float>(long, float, float const*)"
 H200_CEILINGS = ceilings_for(H200)
 DEVICE_EDITS = ("channels-last", "tf32", "sdpa")
@@ -442,3 +447,56 @@ def test_rows_of_norms_become_more_not_longer_with_twice_the_batch() -> None:
             s.kernel(ROWS, 1_500.0, blocks=4)
 
     assert saved(looped(body), "double-batch") == pytest.approx(0.5, abs=0.02)
+
+
+def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolations_stay() -> None:
+    """A norm with a block for each channel is far below the roof; how many elements are added nobody knows."""
+
+    def body(s: Scene) -> None:
+        for _ in range(10):
+            s.kernel(TO_NHWC, 30.0).kernel(CONV_NCHW, 100.0).kernel(BN_NATIVE, 400.0, blocks=64)
+            s.kernel(UPSAMPLED, 300.0)
+
+    step = stepped(looped(body))
+    assert not np.isfinite(step.kernels.size_bytes[step.kernels.batch_norm]).any()
+    laid = edited_once("channels-last", step)
+    norms = laid.kernels.batch_norm
+    assert laid.device_ns[norms].sum() < 0.3 * step.device_ns[step.kernels.batch_norm].sum()
+    compiled = edited_once("compile", step)
+    assert compiled.device_ns[compiled.kernels.interpolating] == pytest.approx(
+        0.7 * 300e3, rel=0.01
+    )
+
+
+def test_conversions_between_layouts_make_a_hosts_pace_no_quicker() -> None:
+    """They are launched from within a convolution's op, whose time they are part of."""
+
+    def body(s: Scene, converts: bool) -> None:
+        for _ in range(100):
+            if converts:
+                s.kernel(TO_NHWC, 2.0, late=40.0, blocks=8).kernel(
+                    CONV_NCHW, 4.0, late=4.0, blocks=8
+                )
+            else:
+                s.kernel(CONV_NCHW, 4.0, late=48.0, blocks=8)
+
+    with_them, without = (stepped(looped(lambda s, c=c: body(s, c))) for c in (True, False))
+    assert usual_call_ns(with_them) == pytest.approx(usual_call_ns(without), rel=0.15)
+
+
+def test_what_autocast_leaves_in_32_bits_stays_as_large() -> None:
+    def body(s: Scene) -> None:
+        for _ in range(20):
+            s.kernel(SGEMM, 300.0).kernel(ADD_F32, 80.0).kernel(NORM, 60.0).kernel(ADD_F32, 80.0)
+
+    step = stepped(looped(body))
+    edited = edited_once("bf16", step)
+    adds = np.flatnonzero(step.kernels.is_role(Role.POINTWISE))
+    adds = adds[step.device_ns[adds] > 70e3]
+    shares = edited.device_ns[adds] / step.device_ns[adds]
+    after_product, after_norm = (
+        shares[2::2],
+        shares[3::2],
+    )  # the first product is of the step before
+    assert after_product == pytest.approx(0.5, abs=0.02)
+    assert after_norm == pytest.approx(1.0, abs=0.02)

@@ -55,7 +55,8 @@ def shared_spans(
     """When all placed ranks were recorded, each span from one collective's end to another's; and how
     many steps that are, whole ones where there is one.
 
-    At those ends all ranks are level: what one of them is later at the next was lost in between.
+    At those ends all ranks are level: what one of them is later at the next was lost in between. Bursts that
+    share less than a step are left out: in a part of one, ranks do the same work at other times.
     """
     spans: list[Span] | None = None
     for window, offset in zip(windows, offsets, strict=True):
@@ -65,12 +66,15 @@ def shared_spans(
         mine = [Span(s.t0_ns + offset, s.t1_ns + offset) for s in own]
         spans = mine if spans is None else _common(spans, mine)
     kept, steps = [], 0.0
+    in_bursts = any(window.observed is not None for window in windows)
     full = _full(matched, sum(offset is not None for offset in offsets))
     ends = matched.ends_ns[full] if full.any() else matched.ends_ns
     for span in spans or ():
         inside = ends[(ends >= span.t0_ns) & (ends <= span.t1_ns)]
         if len(inside) > 1 and inside[-1] > inside[0]:
             begin, count = _whole_steps(inside, step_ns)
+            if step_ns and count < 1 and in_bursts:
+                continue
             kept.append(Span(begin, int(inside[-1])))
             steps += count
     return tuple(kept), steps or None

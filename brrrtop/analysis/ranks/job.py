@@ -20,6 +20,7 @@ from brrrtop.text import units
 
 CLOCKS_APART_NS = 60_000_000_000
 """Clocks that somebody sets are closer."""
+PART_OF_A_STEP = "so far all ranks were recorded together for a part of a step only"
 NOT_TOGETHER = "no two ranks were recorded in the same collective: who waits for whom is not known"
 
 
@@ -64,19 +65,22 @@ class Together:
         ]
 
 
-def judge_job(inputs: Sequence[RankInput], world: int | None = None) -> JobSnapshot:
+def judge_job(
+    inputs: Sequence[RankInput], world: int | None = None, least_bursts: int = 1
+) -> JobSnapshot:
     """All ranks of one job, the odd one first.
 
     Args:
         inputs: One each; those without a window are shown with their reason.
         world: Number of ranks that the job has; None where nobody says.
+        least_bursts: In which a rank must be recorded to be called slow.
     """
     some = [one for one in inputs if one.window is not None]
     others = [one.row for one in inputs if one.window is None]
     both = _together(some)
     rows = _rows(both)
     collectives = collective_rows(both)
-    waited = rank_waited_for(both, rows)
+    waited = rank_waited_for(both, rows, least_bursts)
     if waited is not None:
         rows = [_with_cause(row, waited) if row.rank == waited.rank else row for row in rows]
     divided = links.parallelism(
@@ -87,6 +91,8 @@ def judge_job(inputs: Sequence[RankInput], world: int | None = None) -> JobSnaps
         world=world,
         together=Span(both.spans[0].t0_ns, both.spans[-1].t1_ns) if both.spans else None,
         together_ns=both.together_ns or None,
+        bursts=len(both.spans),
+        undecided=0 < len(both.spans) < least_bursts,
         steps=both.steps,
         collectives=collectives,
         matched=len(both.matched),
@@ -103,8 +109,7 @@ def _together(inputs: Sequence[RankInput]) -> Together:
     every = [collectives_of(window) for window in windows]
     offsets = alignment.offsets(every, [_host(window) for window in windows])
     matched = matching.match(every, offsets)
-    lengths = [one.row.step_ns for one in inputs if one.row.step_ns]
-    step_ns = float(np.median(lengths)) if lengths else None
+    step_ns = usual_step_ns(inputs)
     spans, steps = accounts.shared_spans(windows, offsets, matched, step_ns)
     deeds = [
         accounts.deeds(window, spans, offset) if spans and offset is not None else None
@@ -119,6 +124,12 @@ def _together(inputs: Sequence[RankInput]) -> Together:
     return Together(
         inputs, every, offsets, matched, spans, deeds, steps, together_ns, inside, counted, stays
     )
+
+
+def usual_step_ns(inputs: Sequence[RankInput]) -> float | None:
+    """Of the ranks, the upper median: a host that catches up after a wait has short steps."""
+    lengths = sorted(one.row.step_ns for one in inputs if one.row.step_ns)
+    return float(lengths[len(lengths) // 2]) if lengths else None
 
 
 def _host(window: Window) -> str | None:
@@ -237,6 +248,8 @@ def _notes(
         else:
             notes.append(NOT_TOGETHER)
     elif len(both.inputs) > 1:
+        if not both.spans:
+            notes.append(PART_OF_A_STEP)
         apart = [
             str(number)
             for number, offset in zip(both.numbers, both.offsets, strict=True)

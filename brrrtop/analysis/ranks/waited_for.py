@@ -38,21 +38,30 @@ PARTLY = 0.3
 """Of its usual lateness, that counts as late in one step."""
 
 
-def rank_waited_for(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
-    """The rank that the others wait for in every step, else one that only began late, else None."""
+def rank_waited_for(
+    both: Together, rows: Sequence[RankRow], least_bursts: int = 1
+) -> WaitedFor | None:
+    """The rank that the others wait for in every step, else one that only began late, else None.
+
+    Args:
+        least_bursts: With fewer none is slow: the first one shows how entering the trainer held it up.
+    """
     if len(rows) < 2 or not len(both.matched):
         return None
-    return _slow(both, rows) or _hidden_wait(both, rows) or _began_late(both, rows)
+    slow = None
+    if len(both.spans) >= least_bursts:
+        slow = _slow(both, rows) or _hidden_wait(both, rows)
+    return slow or _began_late(both, rows)
 
 
 def _slow(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
     late = [row.late_ns or 0.0 for row in rows]
     place = int(np.argmax(late))
-    per, step_ns = _step(both)
+    step_ns = _step(both)[1]
     if not step_ns or late[place] < max(LEAST_SHARE * step_ns, LEAST_NS):
         return None
     blame = _blame(both, both.inside, len(rows))
-    if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(both, place, late[place], per):
+    if blame[place] < MOST_OF_IT * blame.sum() or not _is_steady(both, place, late[place], step_ns):
         return None
     gain = min((late[place] - _next_latest(late, place)) / step_ns, 0.99)
     return _named_rank(both, rows, place, late[place], both.inside, gain)
@@ -63,7 +72,7 @@ def _hidden_wait(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
 
     It comes last nearly always, the others wait for it in every step, and its own account says why.
     """
-    per, step_ns = _step(both)
+    step_ns = _step(both)[1]
     place = int(np.argmax([row.last_in for row in rows]))
     row = rows[place]
     more = max(row.grown.values(), default=0.0)
@@ -73,7 +82,7 @@ def _hidden_wait(both: Together, rows: Sequence[RankRow]) -> WaitedFor | None:
         return None
     counted = both.counted[both.matched.collective]
     waits = np.where(counted, both.matched.wait_ns, 0).astype(np.float64)
-    longest = _longest_waits(both, waits, place, per)
+    longest = _longest_waits(both, waits, place, step_ns)
     late_ns = float(np.median(longest))
     if late_ns < LEAST_SHARE * step_ns or late_ns < LEAST_NS:
         return None
@@ -91,11 +100,11 @@ def _step(both: Together) -> tuple[float, float]:
     return per, max(both.together_ns / per, own)
 
 
-def _longest_waits(both: Together, waits: F8, place: int, per: float) -> list[float]:
+def _longest_waits(both: Together, waits: F8, place: int, step_ns: float) -> list[float]:
     """The longest wait for a rank in each step, of the rank that waited longest."""
-    part = _part(both, max(round(per), 1))
+    _, part = _parts(both, step_ns)
     mine = both.matched.last[both.matched.collective] == place
-    return [float(waits[mine & (part == one)].max(initial=0.0)) for one in np.unique(part).tolist()]
+    return [float(waits[mine & (part == one)].max(initial=0.0)) for one in _numbers(part)]
 
 
 def _named_rank(
@@ -169,28 +178,47 @@ def _blame(both: Together, waits: F8, count: int) -> F8:
     return np.bincount(both.matched.last[both.matched.collective], waits, count).astype(np.float64)
 
 
-def _is_steady(both: Together, place: int, late_ns: float, per: float) -> bool:
-    """Whether it is late in most steps: one hiccup is no slow rank."""
-    parts = round(per)
-    if parts < 3:
-        return True
-    matched, part = both.matched, _part(both, parts)
-    there = np.unique(part)
-    count = len(both.inputs)
-    late = 0
-    for one in there.tolist():
+def _is_steady(both: Together, place: int, late_ns: float, step_ns: float) -> bool:
+    """Whether it is late in most steps, and in most bursts: one hiccup is no slow rank."""
+    burst, part = _parts(both, step_ns)
+    steps = _numbers(part)
+    if len(both.spans) > 1:
+        bursts = _numbers(burst)
+        counts = [len(_numbers(part[burst == one])) for one in bursts]
+        if _late_share(both, place, burst, np.array(counts) * PARTLY * late_ns) < STEADY:
+            return False
+    least = np.full(len(steps), PARTLY * late_ns)
+    return len(steps) < 3 or _late_share(both, place, part, least) >= STEADY
+
+
+def _late_share(both: Together, place: int, part: I8, least_ns: F8) -> float:
+    """Of the parts of the time, those in which the rank is at least so much later than its peers."""
+    matched, count, late = both.matched, len(both.inputs), 0
+    numbers = _numbers(part)
+    for one, least in zip(numbers, least_ns.tolist(), strict=True):
         rows = part == one
         stays = np.bincount(matched.rank[rows], both.stays[rows], count).astype(np.float64)
-        late += bool(lateness.later_than_peers(stays)[place] >= PARTLY * late_ns)
-    return late >= STEADY * len(there)
+        late += bool(lateness.later_than_peers(stays)[place] >= least)
+    return late / max(len(numbers), 1)
 
 
-def _part(both: Together, parts: int) -> I8:
-    """In which of so many equal parts of the time each matched row's collective ends."""
-    low = both.spans[0].t0_ns
-    length = max(both.spans[-1].t1_ns - low, 1)
-    at = np.clip((both.matched.ends_ns - low) * parts // length, 0, parts - 1)
-    return np.asarray(at[both.matched.collective])
+def _numbers(part: I8) -> list[int]:
+    return [int(one) for one in np.unique(part) if one >= 0]
+
+
+def _parts(both: Together, step_ns: float) -> tuple[I8, I8]:
+    """In which burst, and in which step of all, each matched row's collective ends; -1 outside."""
+    ends = both.matched.ends_ns
+    bursts, steps = np.full(len(ends), -1, np.int64), np.full(len(ends), -1, np.int64)
+    before = 0
+    for number, span in enumerate(both.spans):
+        parts = max(round(span.duration_ns / step_ns), 1)
+        inside = (ends > span.t0_ns) & (ends <= span.t1_ns)
+        at = (ends[inside] - span.t0_ns) * parts // max(span.duration_ns, 1)
+        bursts[inside], steps[inside] = number, before + np.minimum(at, parts - 1)
+        before += parts
+    rows = both.matched.collective
+    return bursts[rows], steps[rows]
 
 
 def _where(both: Together, waits: F8, place: int) -> str:

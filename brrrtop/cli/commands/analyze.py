@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from brrrtop.cli import fail_if as gate
-from brrrtop.cli import output, rank_files
+from brrrtop.cli import named_files, output
 from brrrtop.cli.options import Options
 from brrrtop.errors import UsageError
 from brrrtop.exporters.registry import FORMATS, default_path, export
@@ -40,11 +40,13 @@ def read(path: str, options: Options, *, trimmed: bool = False, worst: bool = Fa
 
 def run(options: Options) -> int:
     gates = gate.parse_all(options.fail_if)
-    files = rank_files.files_of(options)
+    files = named_files.files_of(options)
     exports = asked_for(options, files)
     if len(files) == 1:
         snapshot = read(files[0], options, worst=bool(exports))
     else:
+        from brrrtop.cli import rank_files
+
         snapshot = rank_files.read_all(files, options)
     for format_id, target in exports:
         export(snapshot, format_id, target)

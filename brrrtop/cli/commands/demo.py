@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from pathlib import Path
 
 import brrrtop.data
-from brrrtop.cli import output, rank_files, show
+from brrrtop.cli import output, show
 from brrrtop.cli.commands import replay
 from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, UsageError
@@ -45,6 +44,8 @@ def run(options: Options) -> int:
         return 0
     name = options.scenario or (FIRST if FIRST in known else next(iter(known)))
     if name not in known:
+        from difflib import get_close_matches
+
         near = get_close_matches(name, known, n=1)
         hint = f"did you mean `{near[0]}`?" if near else f"one of {', '.join(known)}"
         raise UsageError(f"there is no demo {name!r}", hint)
@@ -67,4 +68,6 @@ def _job(folder: Path, options: Options) -> int:
     if options.record:
         raise UsageError("--record writes one recording, and this demo is of several ranks")
     files = [str(path) for path in sorted(folder.glob("*.brrr"))]
+    from brrrtop.cli import rank_files
+
     return rank_files.replay(files, options, loop=True)

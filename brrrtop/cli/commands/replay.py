@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from brrrtop.cli import output, rank_files, show
+from brrrtop.cli import named_files, output, show
 from brrrtop.cli.options import Options
 from brrrtop.sources.registry import open_source
 from brrrtop.sources.source import Source
 
 
 def run(options: Options) -> int:
-    files = rank_files.files_of(options)
+    files = named_files.files_of(options)
     if len(files) > 1:
+        from brrrtop.cli import rank_files
+
         return rank_files.replay(files, options)
     source = open_source(files[0], options.force)
     try:

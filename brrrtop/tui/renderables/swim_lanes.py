@@ -169,31 +169,24 @@ def _lane_name(row: Row, line: Text, view: Span, palette: Palette) -> Text:
     """The middle line of the GPU's lane, with their causes written into the gaps that have room."""
     each_ns = view.duration_ns / max(1, len(row.cells))
     named = Text(no_wrap=True)
-    at = 0
+    at = written = 0
     for kind, run in groupby(row.cells, _gap):
         cells = list(run)
-        count = len(cells)
-        label = ""
-        if kind is not None:
-            spent = units.duration(each_ns * sum(cell[kind] for cell in cells))
-            words = phrases.bucket(kind).removeprefix("idle: ")
-            label = next(
-                (
-                    one
-                    for one in (f" idle {spent}: {words} ", f" {words} {spent} ", f" {words} ")
-                    if len(one) <= count
-                ),
-                "",
-            )
+        label = "" if kind is None else _gap_label(kind, cells, each_ns)
         if kind is not None and label:
-            left = (count - len(label)) // 2
-            named.append_text(line[at : at + left])
-            named.append(label, palette.filled(kind))
-            named.append_text(line[at + left + len(label) : at + count])
-        else:
-            named.append_text(line[at : at + count])
-        at += count
-    return named
+            left = at + (len(cells) - len(label)) // 2
+            named.append_text(line[written:left]).append(label, palette.filled(kind))
+            written = left + len(label)
+        at += len(cells)
+    return named.append_text(line[written:])
+
+
+def _gap_label(kind: str, cells: Sequence[Layers], each_ns: float) -> str:
+    """What fits of how long a gap is and why; empty where nothing does."""
+    spent = units.duration(each_ns * sum(cell[kind] for cell in cells))
+    words = phrases.bucket(kind).removeprefix("idle: ")
+    wordings = (f" idle {spent}: {words} ", f" {words} {spent} ", f" {words} ")
+    return next((one for one in wordings if len(one) <= len(cells)), "")
 
 
 def _gap(cell: Layers) -> str | None:

@@ -9,7 +9,7 @@ from brrrtop.text import phrases, units
 from brrrtop.tui.palette import letter
 from brrrtop.tui.parts import booked
 from brrrtop.tui.renderables.code_lines import code_lines
-from brrrtop.tui.renderables.line import wrapped
+from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
 
@@ -42,7 +42,8 @@ class Code(Scrolled):
                 )
                 lines.append(text.append(phrases.meaning(part.bucket), palette.style("text")))
         for place in sync_lines(snapshot):
-            lines.append(Text.styled(f"       {place}", palette.style("text")))
+            line = Text.styled(f"       {place}", palette.style("text"))
+            lines.append(clipped(line, width))
         return lines
 
 

@@ -144,7 +144,7 @@ def _row(
 ) -> Text:
     bar, code = columns
     hue = hue_of(row)
-    line = Text(f"{mark:<{MARK}}", palette.style("text", bold=True), no_wrap=True)
+    line = Text(no_wrap=True).append(f"{mark:<{MARK}}", palette.style("text", bold=True))
     line.append(fitted(row.edit, EDIT), palette.style("muted" if hue == "muted" else "text"))
     if width >= MARK + EDIT + TIMES + SAVES:
         line.append(f"{whatif_text.times(row):>{TIMES}}", palette.style("text"))
@@ -190,7 +190,7 @@ def edit_lines(
 ) -> list[Text]:
     """The edit, what a step is made of with it and without, and which edit comes best after it."""
     where = "   not in this window; as last seen" if gone else ""
-    head = Text(row.edit, palette.style("text", bold=True), no_wrap=True)
+    head = Text(no_wrap=True).append(row.edit, palette.style("text", bold=True))
     lines = [head.append(where, palette.style("muted"))]
     lines += [
         Text.styled(f"  {part}", palette.style("text")) for part in wrapped(row.line, width - 2)

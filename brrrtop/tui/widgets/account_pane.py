@@ -13,6 +13,9 @@ from brrrtop.tui.widgets.pane import Fitted
 
 
 class AccountPane(Fitted):
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (snapshot.estimate,)
+
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         estimate = snapshot.estimate
         if estimate is None:

@@ -17,6 +17,9 @@ class Hero(Fitted):
         self.display = bool(hero(snapshot))
         super().show(snapshot)
 
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (hero(snapshot), snapshot.since_attach)
+
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         """The sentence first; the cost where lines are left, shorter where it would be cut."""
         says = wrapped(hero(snapshot), max(10, width))

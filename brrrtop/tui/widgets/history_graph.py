@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from rich.text import Text
 
@@ -14,6 +14,7 @@ from brrrtop.tui.renderables.history import column_ns, columns, layers, level, s
 from brrrtop.tui.renderables.line import clipped, stacked
 from brrrtop.tui.widgets.pane import Pane
 
+MS = 1_000_000
 AXIS_FROM = 3
 """Height from which a line is spent on the time and on marks."""
 STEPS_FROM = 5
@@ -36,6 +37,15 @@ MARKS = {
 
 
 class HistoryGraph(Pane):
+    def inputs(self, snapshot: Snapshot) -> object:
+        """The present only as far as it has come to another column."""
+        if not snapshot.history:
+            return ()
+        edges = column_edges(snapshot, max(1, self.content_size.width))
+        seen = bisect_left(edges, snapshot.now_ns)
+        passed = sum(event.t_ns <= snapshot.now_ns for event in snapshot.events)
+        return (snapshot.history, snapshot.events, edges[0] // MS, edges[-1] // MS, seen, passed)
+
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         history = snapshot.history
         if not history:

@@ -119,6 +119,9 @@ class KernelTable(Pane, can_focus=True):
         self._first = 0
         self.redraw()
 
+    def inputs(self, snapshot: Snapshot) -> object:
+        return snapshot.estimate
+
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         known = snapshot.estimate.kernels if snapshot.estimate else ()
         self._known = len(known)

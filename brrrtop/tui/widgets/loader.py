@@ -7,11 +7,18 @@ from textual.events import Click
 from textual.message import Message
 
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.vocabulary import Metric
 from brrrtop.text import loader
 from brrrtop.tui.renderables.line import rule
 from brrrtop.tui.renderables.loader_lines import short
 from brrrtop.tui.widgets.pane import Fitted
 
+OF_WORKERS = (
+    Metric.LOADER_WORKERS,
+    Metric.LOADER_CPU_SHARE,
+    Metric.LOADER_BUSY_SHARE,
+    Metric.LOADER_DISK_SHARE,
+)
 ROOM = ((60, 12), (50, 8), (40, 7), (0, 4))
 """Height of the screen from which it takes that many lines at most."""
 
@@ -23,6 +30,10 @@ class Loader(Fitted):
     def redraw(self) -> None:
         self.most = next(most for height, most in ROOM if self.app.size.height >= height)
         super().redraw()
+
+    def inputs(self, snapshot: Snapshot) -> object:
+        workers = [snapshot.gauges.get(metric) for metric in OF_WORKERS]
+        return (snapshot.tables.loaders, snapshot.whatif, workers)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         if not snapshot.tables.loaders:

@@ -32,6 +32,9 @@ AHEAD_BETWEEN = ("host ahead between waits", "memory")
 
 
 class Pace(Pane):
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (snapshot.estimate, snapshot.history)
+
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         if snapshot.estimate is None:
             return []

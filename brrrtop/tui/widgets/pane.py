@@ -48,6 +48,8 @@ class Pane(Widget):
         super().__init__()
         self._snapshot: Snapshot | None = None
         self._lines: list[Text] = []
+        self._drawn_from: object = None
+        """`inputs` of what is drawn; None: draw in any case."""
 
     @property
     def palette(self) -> Palette:
@@ -60,11 +62,19 @@ class Pane(Widget):
     def show(self, snapshot: Snapshot) -> None:
         """Takes the snapshot over; redraws what that changes."""
         self._snapshot = snapshot
-        self.redraw()
+        inputs = self.inputs(snapshot)
+        if inputs is None or inputs != self._drawn_from:
+            self.redraw()
+
+    def inputs(self, snapshot: Snapshot) -> object:
+        """All that `draw` uses of a snapshot, to be compared; None: it may be anything."""
+        return None
 
     def redraw(self) -> None:
+        self._drawn_from = None
         if self._snapshot is None or not self.display:
             return
+        self._drawn_from = self.inputs(self._snapshot)
         width, height = self.content_size
         self.put(self.draw(self._snapshot, width, height)[:height] if width and height else [])
 
@@ -98,9 +108,16 @@ class Fitted(Pane):
     most = 2
 
     def redraw(self) -> None:
-        if self._snapshot is not None and self.display and self.content_size.width:
-            lines = self.draw(self._snapshot, self.content_size.width, self.most)
-            wanted = min(self.most, max(1, len(lines)))
-            if self.styles.height is None or self.styles.height.value != wanted:
-                self.styles.height = wanted
-        super().redraw()
+        width, height = self.content_size
+        if self._snapshot is None or not self.display or not width:
+            super().redraw()
+            return
+        lines = self.draw(self._snapshot, width, self.most)
+        wanted = min(self.most, max(1, len(lines)))
+        if self.styles.height is None or self.styles.height.value != wanted:
+            self.styles.height = wanted
+        if height == wanted:
+            self._drawn_from = self.inputs(self._snapshot)
+            self.put(lines[:height])
+        else:
+            super().redraw()

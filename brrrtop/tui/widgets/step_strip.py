@@ -21,28 +21,23 @@ class StepStrip(Pane):
     class Opened(Message):
         """The picture is wanted large."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._drawn: tuple[object, ...] = ()
-        self._kept: list[Text] = []
-
     def show(self, snapshot: Snapshot) -> None:
         self.set_class(snapshot.picture is None, "-bare")
         super().show(snapshot)
+
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (snapshot.picture,)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         picture, palette = snapshot.picture, self.palette
         if picture is None:
             return []
-        key = (picture, width, height, palette)
-        if self._drawn != key:
-            lines = [rule(title(picture), "p: larger", palette, width)]
-            scale = height >= AXIS_FROM
-            lines += drawn(picture, picture.span, palette, width, height - 1 - scale)
-            if scale:
-                lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
-            self._drawn, self._kept = key, stacked(lines[:height], width)
-        return self._kept
+        lines = [rule(title(picture), "p: larger", palette, width)]
+        scale = height >= AXIS_FROM
+        lines += drawn(picture, picture.span, palette, width, height - 1 - scale)
+        if scale:
+            lines.append(axis(picture.span, picture.span.t0_ns, palette, width))
+        return stacked(lines[:height], width)
 
     def on_click(self, _event: Click) -> None:
         self.post_message(self.Opened())

@@ -11,7 +11,7 @@ from brrrtop.analysis.kernels.traits import Role
 from brrrtop.model.tables import F8, I8, Bool
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.edits.layout import laid_out
-from brrrtop.whatif.regions import after_wait, entries, model_nodes, usual_call_ns
+from brrrtop.whatif.regions import after_wait, entries, model_nodes, moved_bytes, usual_call_ns
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
@@ -58,6 +58,7 @@ def _fuse(step: Step, roofs: Roofs, guess: Assumptions) -> Step:
     """The step with each run of fusable kernels as one, at the roof that a compiler reaches."""
     kernels = step.kernels
     fusable = model_nodes(step) & kernels.is_role(*_FUSABLE) & ~kernels.sorting
+    fusable &= ~kernels.interpolating | np.isfinite(kernels.elements)
     if not guess.loss_inside:
         fusable &= ~kernels.is_role(Role.LOSS)
     order = np.flatnonzero(step.launches & ~kernels.is_role(Role.SET))
@@ -126,7 +127,7 @@ def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assu
     """
     kernels = step.kernels
     index = kernels.is_role(Role.INDEX)[members]
-    size = moved_bytes(step, roofs)[members]
+    size = moved_bytes(step, roofs, guess)[members]
     size = np.where(index & np.isnan(kernels.size_bytes[members]), 0.0, size)
     elements = kernels.elements[members]
     elements = np.where(np.isfinite(elements), elements, size / 4)
@@ -145,13 +146,6 @@ def _cost(step: Step, members: I8, run: I8, runs: int, roofs: Roofs, guess: Assu
     gathered = np.bincount(run, np.where(index, step.device_ns[members], 0.0), runs)
     least = np.maximum(guess.index_time * gathered, guess.kernel_floor_ns)
     return np.asarray(np.maximum(time, least))
-
-
-def moved_bytes(step: Step, roofs: Roofs) -> F8:
-    """Bytes of each node, where unknown what it would move in its time at a usual rate."""
-    usual = step.device_ns * 1e-9 * roofs.bytes_per_s * roofs.usual_memory
-    known = np.isfinite(step.kernels.size_bytes)
-    return np.where(known, step.kernels.size_bytes, usual)
 
 
 def _launch_times(eager: Step, step: Step, guess: Assumptions) -> Step:

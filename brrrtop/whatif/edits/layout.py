@@ -9,7 +9,7 @@ import numpy as np
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.regions import usual_call_ns
+from brrrtop.whatif.regions import moved_bytes, usual_call_ns
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
@@ -41,12 +41,11 @@ def laid_out(step: Step, roofs: Roofs, guess: Assumptions) -> tuple[Step, Bool] 
     conv = first & kernels.is_role(Role.CONV) & ~kernels.depthwise & ~grouped
     norm = first & kernels.is_role(Role.NORM) & ~kernels.group_norm
     reached = np.where(kernels.has(Trait.HALF), guess.norm_roof_16_bit, guess.norm_roof)
-    at_roof = kernels.size_bytes / (roofs.bytes_per_s * reached) * 1e9
-    norm_ns = np.where(np.isfinite(at_roof), np.minimum(at_roof, step.device_ns), step.device_ns)
+    at_roof = moved_bytes(step, roofs, guess) / (roofs.bytes_per_s * reached) * 1e9
     device = np.where(conv, step.device_ns * guess.layout_conv, step.device_ns)
     device = np.where(kernels.depthwise, step.device_ns * guess.depthwise, device)
     device = np.where(grouped, step.device_ns * guess.grouped_conv, device)
-    device = np.where(norm, norm_ns, device)
+    device = np.where(norm, np.minimum(at_roof, device), device)
     pool = kernels.is_role(Role.POOL) & ~kernels.sequences
     device = np.where(pool, step.device_ns * guess.layout_pool, device)
     return replace(step, device_ns=device), layout

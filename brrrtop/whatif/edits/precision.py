@@ -9,8 +9,7 @@ import numpy as np
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
 from brrrtop.whatif.assumptions import Assumptions
-from brrrtop.whatif.edits.fusing import moved_bytes
-from brrrtop.whatif.regions import usual_call_ns
+from brrrtop.whatif.regions import moved_bytes, usual_call_ns
 from brrrtop.whatif.roofs import Roofs
 from brrrtop.whatif.step import Step
 
@@ -18,6 +17,7 @@ _PRODUCTS = (Role.GEMM, Role.SKINNY)
 _NARROWED = (Role.POINTWISE, Role.POOL, Role.FUSED)
 """What follows a product in its type under autocast; norms of rows, softmax and losses stay fp32
 (PyTorch, "Automatic Mixed Precision": ops that autocast to float32)."""
+_WIDE = (Role.NORM, Role.SOFTMAX, Role.LOSS, Role.INDEX)
 LATENCY_NS = 10_000.0
 """16-bit products of 64 rows on Hopper's tensor cores take 4 to 7 us (an LSTM's steps on an H200)."""
 
@@ -54,20 +54,22 @@ def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     wide |= kernels.is_role(Role.ATTENTION) & ~kernels.has(Trait.HALF)
     device = _on_units(step, wide, peak, 0.5, roofs, guess)
     floor = np.minimum(device, guess.kernel_floor_ns)
-    narrowed = kernels.is_role(*_NARROWED) & ~kernels.optimizer & ~_among_gathers(step, products)
+    inside = ~kernels.optimizer & kernels.is_role(*_NARROWED, Role.INDEX)
+    narrowed = inside & ~kernels.is_role(Role.INDEX) & _in_16_bits(step, products)
     device = np.where(narrowed, np.maximum(device * guess.narrowed, floor), device)
+    device = np.where(inside & ~narrowed, device * guess.mixed, device)
     device = np.where(kernels.is_role(Role.LAYOUT), step.device_ns * guess.layout_16_bit, device)
     batch_norm = kernels.batch_norm & kernels.has(Trait.NCHW)
     device = np.where(batch_norm, step.device_ns * guess.norm_16_bit, device)
     return _with_casts(replace(step, device_ns=device), wide & ~kernels.recurrent, roofs, guess)
 
 
-def _among_gathers(step: Step, products: Bool) -> Bool:
-    """Nodes between two products that gather or scatter: weights and sums of a graph's edges are of 32 bits,
-    and so is what they are multiplied with."""
-    run = np.cumsum(products)
-    gathers = np.bincount(run, step.kernels.is_role(Role.INDEX))
-    return np.asarray(gathers[run] > 0)
+def _in_16_bits(step: Step, products: Bool) -> Bool:
+    """Nodes that follow a product, with none between that autocast leaves in 32 bits, or gathers."""
+    kernels = step.kernels
+    wide = kernels.is_role(*_WIDE) & ~kernels.batch_norm
+    last = np.maximum.accumulate(np.where(products | wide, np.arange(len(step)), -1))
+    return np.asarray((last >= 0) & products[last])
 
 
 def _faster(step: Step, wide: Bool, peak: float) -> bool:
@@ -86,7 +88,7 @@ def _on_units(
     shape is why. Without FLOPs its time shrinks as the peaks stand to each other.
     """
     kernels = step.kernels
-    size = moved_bytes(step, roofs) * width
+    size = moved_bytes(step, roofs, guess) * width
     spent = np.maximum(step.device_ns, 1.0) * 1e-9
     share = np.fmax(
         kernels.flop / (kernels.rates * spent), kernels.size_bytes / (roofs.bytes_per_s * spent)
