@@ -6,16 +6,23 @@ where both sides know their steps, else as shares of the wall, which cannot say 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+
+import numpy as np
 
 from brrrtop.advisories.experiments import experiments
 from brrrtop.kernel_names.readable import function_name
 from brrrtop.model.account import Account
 from brrrtop.model.advice import Advisory
-from brrrtop.model.comparison import Change, Comparison, Outcome, PromiseResult, outcome
-from brrrtop.model.estimate import Estimate, KernelRow
+from brrrtop.model.comparison import NOISE, Change, Comparison, Outcome, PromiseResult, outcome
+from brrrtop.model.estimate import Estimate, KernelRow, Steps
 from brrrtop.text import phrases, units
 
+LEAST_SPANS = 3
+"""Of fewer steps nobody knows how they scatter."""
+_Z = 1.96
+"""Of the normal distribution, for 95 %."""
 GONE = 0.25
 """Families whose time fell below this part of what it was count as replaced."""
 
@@ -40,6 +47,7 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
     )
     speedup = walls[0] / walls[1] if per_step and walls[1] else None
     won = 1 - walls[1] / walls[0] if per_step and walls[0] else None
+    noise = noise_share(before.steps, after.steps)
     changes = changes_in_kind(before, after)
     return Comparison(
         per_step=per_step,
@@ -49,9 +57,9 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         buckets=_buckets(before.account, after.account, scales),
         families=_rows(before, after, scales, "family"),
         kernels=_rows(before, after, scales, "name")[:20],
-        promises=tuple(_promise_result(a, won) for a in promised),
+        promises=tuple(_promise_result(a, won, noise) for a in promised),
         changes=changes,
-        says=_says(speedup, changes),
+        says=_says(speedup, noise, changes),
         verdicts=(phrases.verdict(before), phrases.verdict(after)),
         experiments=experiments(
             before,
@@ -62,13 +70,25 @@ def compare(before: Estimate, after: Estimate, promised: Iterable[Advisory] = ()
         ),
         steps=steps,
         regimes=(before.regime, after.regime),
+        noise_share=noise,
     )
 
 
-def _promise_result(advisory: Advisory, won: float | None) -> PromiseResult:
-    if advisory.saves is not None:
-        return PromiseResult(advisory.kind, advisory.saves, won, predicted=True)
-    return PromiseResult(advisory.kind, advisory.saves_at_most, won)
+def noise_share(before: Steps, after: Steps) -> float:
+    """By what share two means of steps differ, 95 times of 100, though nothing was changed: as the
+    steps of each side scatter, and never less than `NOISE`."""
+    squares = 0.0
+    for steps in (before, after):
+        lengths = np.array([span.duration_ns for span in steps.spans], np.float64)
+        if len(lengths) >= LEAST_SPANS and lengths.mean():
+            squares += (lengths.std(ddof=1) / lengths.mean()) ** 2 / len(lengths)
+    return max(NOISE, _Z * math.sqrt(squares))
+
+
+def _promise_result(advisory: Advisory, won: float | None, noise: float) -> PromiseResult:
+    predicted = advisory.saves is not None
+    promised = advisory.saves if predicted else advisory.saves_at_most
+    return PromiseResult(advisory.kind, promised, won, predicted, noise)
 
 
 def _steps(estimate: Estimate) -> float | None:
@@ -207,12 +227,12 @@ def _blocks_ratio(old: tuple[KernelRow, ...], new: tuple[KernelRow, ...]) -> flo
     return ratios[len(ratios) // 2] if len(ratios) >= 3 else None
 
 
-def _says(speedup: float | None, changes: tuple[str, ...]) -> str:
-    result = outcome(speedup)
+def _says(speedup: float | None, noise: float, changes: tuple[str, ...]) -> str:
+    result = outcome(speedup, noise)
     if speedup is None:
         head = "steps are unknown on one side: only shares can be compared"
     elif result is Outcome.SAME:
-        head = "no difference beyond noise"
+        head = f"no difference beyond noise ({units.within(1 - 1 / speedup, noise)})"
     elif result is Outcome.FASTER:
         head = f"{speedup:.2f}x as fast: {units.share(1 - 1 / speedup)} of the step is gone"
     else:

@@ -37,13 +37,20 @@ class PromiseResult:
     """Of the wall before, by the whole change; None without steps on both sides."""
     predicted: bool = False
     """The promise is a prediction, no bound."""
+    noise_share: float = NOISE
+    """A smaller gain or loss is none."""
 
     @property
     def kept_share(self) -> float | None:
         """Measured over promised; over 1 the bound was wrong, or something else changed too."""
-        if self.won_share is None or not self.promised_share:
+        if self.won_share is None or not self.promised_share or self.is_noise:
             return None
         return self.won_share / self.promised_share
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether what was measured is no more than steps differ by themselves."""
+        return self.won_share is not None and abs(self.won_share) < self.noise_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +79,15 @@ class Outcome(StrEnum):
     SLOWER = "slower"
 
 
-def outcome(speedup: float | None) -> Outcome:
-    """What came of a change that made steps so many times as fast; None: nobody knows."""
+def outcome(speedup: float | None, noise: float = NOISE) -> Outcome:
+    """What came of a change that made steps so many times as fast; None: nobody knows.
+
+    Args:
+        noise: Share of a step; one that moved less has not moved.
+    """
     if speedup is None:
         return Outcome.UNKNOWN
-    if abs(speedup - 1) < NOISE:
+    if abs(speedup - 1) < noise:
         return Outcome.SAME
     return Outcome.FASTER if speedup > 1 else Outcome.SLOWER
 
@@ -109,10 +120,13 @@ class Comparison:
     """How many each side's times are the mean of; seldom whole numbers. None: not known."""
     regimes: tuple[Regime, Regime] = (Regime.UNKNOWN, Regime.UNKNOWN)
     """Before and after."""
+    noise_share: float = NOISE
+    """Of a step: by so much two such means differ, 95 times of 100, though nothing was changed; never
+    less than `NOISE`."""
 
     @property
     def outcome(self) -> Outcome:
-        return outcome(self.speedup)
+        return outcome(self.speedup, self.noise_share)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,6 +18,11 @@ def share(value: float | None, digits: int = 0) -> str:
     return f"{percent:.{digits}f}%"
 
 
+def within(value: float, error: float) -> str:
+    """-0.02, 0.03 → `-2% ±3%`."""
+    return f"{round(100 * value):d}% ±{max(1, round(100 * error)):d}%"
+
+
 def duration(value_ns: float | None) -> str:
     """1234567 → `1.23 ms`: three significant digits."""
     if value_ns is None:

@@ -40,7 +40,9 @@ def averaged(steps: float | None) -> str:
 def promise(one: PromiseResult) -> str:
     """What one advisory promised, and what came of it."""
     won = "not measured" if one.won_share is None else units.share(one.won_share)
-    if one.won_share is not None and one.won_share < 0:
+    if one.won_share is not None and one.is_noise:
+        won = f"no change beyond noise ({units.within(one.won_share, one.noise_share)})"
+    elif one.won_share is not None and one.won_share < 0:
         won = f"nothing: it costs {units.share(-one.won_share)}"
     kept = one.kept_share
     tail = f", {units.share(kept)} of that" if kept is not None and kept > 0 else ""

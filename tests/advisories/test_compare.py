@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import pytest
 
@@ -10,9 +11,11 @@ from brrrtop.advisories.advise import advise
 from brrrtop.advisories.compare import compare
 from brrrtop.advisories.experiments import batch_test, precision_test
 from brrrtop.analysis.account.steps import on_device
+from brrrtop.model.comparison import Outcome, PromiseResult
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import MarkClass
+from brrrtop.views.comparison import promise
 
 from .scenarios import ADD, FOREACH, FUSED_ADAM, GEMM, SGEMM, TRITON, Scene
 
@@ -59,8 +62,35 @@ def test_what_was_promised_stands_beside_what_was_won() -> None:
 
 def test_a_change_of_nothing_is_no_change() -> None:
     comparison = compare(of(run()), of(run()))
-    assert comparison.says == "no difference beyond noise"
+    assert comparison.says == "no difference beyond noise (0% ±2%)"
     assert comparison.changes == ()
+
+
+def scattered(estimate: Estimate, *lengths_ns: int) -> Estimate:
+    """The same in steps of these lengths, one after the other."""
+    ends = list(accumulate(lengths_ns, initial=0))
+    spans = tuple(Span(a, b) for a, b in pairwise(ends))
+    steps = replace(estimate.steps, spans=spans, count=len(spans), source="marks")
+    return replace(estimate, steps=steps, account=replace(estimate.account, duration_ns=ends[-1]))
+
+
+def test_steps_that_scatter_hide_a_small_difference_and_an_even_run_does_not() -> None:
+    """5 % longer in the mean both times: of five steps that differ by a half, and of even ones."""
+    plain, advice = of(run()), advise(run(wait=10_000.0).judged()).given
+    wild = [
+        scattered(plain, *(round(ms * 1e6 * f) for ms in (8, 16, 10, 14, 12))) for f in (1, 1.05)
+    ]
+    even = [scattered(plain, *[round(12e6 * f)] * 5) for f in (1, 1.05)]
+    hidden, seen = compare(*wild, advice), compare(*even, advice)
+    assert hidden.noise_share > 0.2 and hidden.outcome is Outcome.SAME
+    assert hidden.says.startswith("no difference beyond noise (-5% ±")
+    assert "won: no change beyond noise (-5% ±" in promise(hidden.promises[0])
+    assert hidden.promises[0].kept_share is None
+    assert seen.outcome is Outcome.SLOWER and "nothing: it costs 5%" in promise(seen.promises[0])
+
+
+def test_a_promise_is_not_broken_by_what_is_noise() -> None:
+    assert "no change beyond noise (-2% ±3%)" in promise(PromiseResult("a", 0.1, -0.02, True, 0.03))
 
 
 def test_marks_that_run_ahead_of_the_gpu_in_a_burst_do_not_shorten_its_steps() -> None:
