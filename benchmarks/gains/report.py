@@ -371,23 +371,22 @@ HEAD = """# How right the predicted gains are
 Written by `python -m benchmarks.gains.report --page docs/gains.md --svg docs/gains.svg`; do not edit.
 
 Public models in the loops that their users write, each edit really made on an NVIDIA H200 (driver 580.159.04,
-torch 2.11.0+cu130, 2026-11-22), beside what `brrrtop analyze` predicts from a record of the base loop: a torch.profiler
-trace, or, for seven models (example_wlm_transformer, hf_segformer_b0, hf_whisper_tiny, nanogpt_laptop,
-pyg_gin_molecules, table_mlp, timm_ghostnet), what `brrrtop attach` recorded live. Figures are per cent of the time per sample
-saved, measured → predicted.
+torch 2.11.0+cu130, 2026-11), beside what `brrrtop analyze` predicts from a record of the base loop: what `brrrtop attach`
+recorded live, or, for most models of the parts *tune* and *test*, a torch.profiler trace. Figures are per cent of the
+time per sample saved, measured → predicted.
+
+The constants of `brrrtop/whatif/assumptions.py` were set with the parts *tune* and *test* in view. The models of *fresh*
+were chosen before any of them was measured. {first}
 
 The host that they were measured on is shared, and launch-bound loops took up to a third longer at times. In the first three
 runs (`h200-1` to `h200-3`) a model counts if its base loop took the same time at the end, within 3 %; in the second and
-third of them the profiler was in the process before the edits, so that most launch-bound models were lost. In the last two
-(`h200-paired-*`) the base loop was measured right before and right after each edit, up to three times, and an edit counts
-if these two agree within 3 %; they replace what was known of a model before. Compiled loops of `h200-paired-2` ran in a
-process of their own; those of `h200-paired-1` count only if the base loop took what it had taken before anything was
-compiled beside it: it took 4 % longer in the median. An empty cell is an edit that does not apply, was not made, or does not count: the last are
-named below. {left_out} models are left out because nothing of theirs counts or no record of theirs was kept (recordings here
-are kept small); what was measured of them is in `benchmarks/gains/measured/`.
-
-The constants of `brrrtop/whatif/assumptions.py` were set with the half *tune* in view. The half *test* was
-looked at when they were set.
+third of them the profiler was in the process before the edits, so that most launch-bound models were lost. In all later
+runs the base loop was measured right before and right after each edit, up to three times, and an edit counts
+if these two agree within 3 %; they replace what was known of a model before. Compiled loops ran in a
+process of their own, but those of `h200-paired-1`, which count only if the base loop took what it had taken before anything
+was compiled beside it: it took 4 % longer in the median. An empty cell is an edit that does not apply, was not made, or does
+not count: the last are named below. {left_out} models are left out because nothing of theirs counts or no record of theirs was kept
+(recordings here are kept small); what was measured of them is in `benchmarks/gains/measured/`.
 
 ![predicted against measured](gains.svg)
 

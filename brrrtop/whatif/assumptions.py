@@ -28,6 +28,8 @@ class Assumptions:
     """Part of the bytes of a run's other kernels that stay: masks, residuals, what backward needs."""
     batch_norm_passes: float = 1.55
     """Traffic of a generated norm over batches, over one reading and one writing of the images."""
+    keeps_layout: bool = False
+    """Whether a compiler leaves images as they lie, where no shapes of convolutions tell."""
     loss_inside: bool = True
     """Whether the loss is within what is compiled."""
     compiled_launch: float = 1.3
@@ -92,6 +94,7 @@ CAUTIOUS = replace(
     norm_16_bit=1.8,
     extra_operands=0.35,
     batch_norm_passes=1.7,
+    keeps_layout=True,
     loss_inside=False,
     compiled_launch=2.2,
     compiled_entry_ns=600_000.0,

@@ -466,6 +466,11 @@ def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolatio
     assert compiled.device_ns[compiled.kernels.interpolating] == pytest.approx(
         0.7 * 300e3, rel=0.01
     )
+    roofs = roofs_of(H200_CEILINGS)
+    cautious = EDITS["compile"](step, roofs, CAUTIOUS) if roofs else None
+    assert cautious is not None
+    converts = [bool(s.kernels.is_role(Role.LAYOUT).any()) for s in (compiled, cautious)]
+    assert converts == [False, True], "whether the compiler changes the layout is not known"
 
 
 def test_conversions_between_layouts_make_a_hosts_pace_no_quicker() -> None:

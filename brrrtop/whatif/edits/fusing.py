@@ -34,7 +34,9 @@ def compiled(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     region = model_nodes(step)
     if not region.any() or is_compiled(step) or is_captured(step) or not roofs.has_triton:
         return None
-    fixed = (region & step.kernels.keeps_layout).any()
+    convolutions = step.kernels.is_role(Role.CONV)
+    unknown = not np.isfinite(step.kernels.flop[convolutions]).any()
+    fixed = (region & step.kernels.keeps_layout).any() or (unknown and guess.keeps_layout)
     laid = None if fixed else laid_out(step, roofs, guess)
     fused = _fuse(step if laid is None else laid[0].take(~laid[1]), roofs, guess)
     return _launch_times(step, fused, guess)
