@@ -205,7 +205,7 @@ async def test_a_theme_is_chosen_by_name() -> None:
             assert background == THEMES[name].colours["background"]
 
 
-def test_what_stays_after_leaving_says_what_to_do() -> None:
+def test_what_stays_after_leaving_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     live = snapshots.snapshot()
     lines = parting_lines(live, Options(verb="attach"))
     assert lines[0].startswith("pid 4711: OVERHEAD-BOUND (input), GPU idle 47%")
@@ -216,3 +216,5 @@ def test_what_stays_after_leaving_says_what_to_do() -> None:
     )
     assert parting_lines(live, Options(verb="demo"))[-1] == "  again: brrrtop demo"
     assert parting_lines(snapshots.waiting(), Options()) == []
+    monkeypatch.setenv("BRRRTOP_COMMAND", "python3 dev.py")
+    assert parting_lines(live, Options(verb="demo"))[-1] == "  again: python3 dev.py demo"
