@@ -96,7 +96,8 @@ def start(argv: list[str]) -> int:
     folder = environment("run", extra="")
     program = str(folder / "bin" / "brrrtop")
     sys.stdout.flush()
-    os.execv(program, [program, *argv])
+    # What brrrtop says to type again must work in a shell without this environment.
+    os.execve(program, [program, *argv], {**os.environ, "BRRRTOP_COMMAND": "python3 dev.py"})
 
 
 def test(pytest_arguments: list[str]) -> int:
@@ -323,9 +324,11 @@ def environment(name: str, extra: str, torch: bool = False) -> Path:
     make(folder)
     pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check"]
     wanted_exactly = ["--constraint", str(CONSTRAINTS)]
-    install(pip, ["-e", f".{extra}", *wanted_exactly], "brrrtop and what it needs")
-    if torch:
-        install_torch(pip)
+    with ThreadPoolExecutor(1) as beside:
+        placed = beside.submit(torch_alone, pip) if torch else None
+        install(pip, ["-e", f".{extra}", *wanted_exactly], "brrrtop and what it needs")
+    if placed is not None and not (placed.result() and complete_torch(pip)):
+        say("no torch: the tests that train with it will be skipped")
     mark.write_text(wanted)
     say(f"ready after {time.monotonic() - began:.0f} s")
     return folder
@@ -383,8 +386,11 @@ def fetched_pip(python: Path) -> bool:
     return works([str(python), str(zipapp), "install", "pip"])
 
 
-def install_torch(pip: list[str]) -> None:
-    """torch for the tests, where it comes without gigabytes of CUDA; without it their tests skip."""
+def torch_alone(pip: list[str]) -> bool:
+    """Installs torch without what it needs, where it comes without gigabytes of CUDA.
+
+    It shares no file with anything else, so it may come while all others do.
+    """
     plan = subprocess.run(
         [*pip, "install", "--dry-run", "--quiet", "--report", "-", TORCH],
         stdout=subprocess.PIPE,
@@ -393,8 +399,16 @@ def install_torch(pip: list[str]) -> None:
     )
     light = plan.returncode == 0 and b"nvidia-" not in plan.stdout
     source = [TORCH] if light else [TORCH, "--index-url", TORCH_CPU_INDEX]
-    if not install(pip, source, "torch for the CPU, for tests only", needed=False):
-        say("no torch: the tests that train with it will be skipped")
+    only = ["--no-deps", "--no-compile", *source]
+    return install(pip, only, "torch for the CPU, for tests only", needed=False)
+
+
+def complete_torch(pip: list[str]) -> bool:
+    """Installs what torch needs, and compiles the part of it that an import reads: a third."""
+    if not install(pip, ["--no-compile", TORCH], "what torch needs", needed=False):
+        return False
+    compiles = [pip[0], "-c", "import torch, torch._dynamo"]
+    return subprocess.call(compiles, env=unhindered()) == 0
 
 
 def install(pip: list[str], arguments: list[str], what: str, needed: bool = True) -> bool:

@@ -51,6 +51,7 @@ def document(job: JobSnapshot) -> dict[str, Any]:
             "transfer_ms": _ms(job.transfer_ns),
             "together_ms": _ms(job.together_ns),
             "steps": job.steps,
+            "bursts": job.bursts,
             "notes": list(job.notes),
         },
     }

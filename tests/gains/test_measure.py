@@ -14,12 +14,16 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
-from benchmarks.gains import MODELS, measure, report, timing
-from benchmarks.gains.loops import half_of, in_turn
-
 SPIN = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lab() -> None:
+    """Imported here, with torch: not by every worker that only collects."""
+    global MODELS, measure, report, timing, half_of, in_turn
+    pytest.importorskip("torch")
+    from benchmarks.gains import MODELS, measure, report, timing
+    from benchmarks.gains.loops import half_of, in_turn
 
 
 def states(group: int) -> set[str]:

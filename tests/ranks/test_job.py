@@ -4,7 +4,8 @@
 recorded with torch.profiler: DDP and FSDP of 8 layers of 4096x4096 on two H200s, balanced, with `time.sleep(0.024)` in
 every step of rank 1, and with three times the batch on rank 1. `ddp-hidden` are recordings of a live
 language model on two H200s whose rank 1 sleeps as long: its host is far ahead, so that the GPU idles for 11 ms of it,
-and rank 0 waits beside its own backward pass, which that slows down.
+and rank 0 waits beside its own backward pass, which that slows down. `ddp-part` is the first burst of `benchmarks/ranks.py`
+on two H200s, whose rank 0 sleeps for 64 ms: entering held the other up for so long that one backward pass is in both.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from brrrtop.analysis.ranks.job import NOT_TOGETHER
+from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP
 from brrrtop.analysis.ranks.own_lines import own_line
 from brrrtop.model.ranks import Parallelism
 from brrrtop.session.job import job_of
@@ -69,6 +70,14 @@ def test_a_line_that_only_the_late_rank_is_at_is_named() -> None:
     assert own_line(windows, 0, **late) is None  # it does what the other one does too
     assert own_line([windows[1], windows[1]], 1, **late) is None
     assert own_line(windows, 1, late_ns=60e6, step_ns=70e6) is None  # too short to be why
+
+
+def test_of_a_part_of_a_step_no_cause_is_told() -> None:
+    """The other rank did its backward pass before the first collective that both were recorded in."""
+    judged = job("ddp-part")
+    assert judged.matched == 14
+    assert judged.waited_for is None and judged.together_ns is None
+    assert PART_OF_A_STEP in judged.notes
 
 
 def test_a_sleep_of_24_ms_makes_a_rank_24_ms_late() -> None:

@@ -83,6 +83,7 @@ async def test_what_is_not_known_of_workers_is_said() -> None:
     assert "what they do is not known" in text
     assert "Which line a worker is at is not known" in text
     assert re.search(r"ready\s+not known", text)
+    assert "by 0 stack samples" not in text and "No sample yet: the agent samples" in text
     assert "enough" not in text, "nobody saw what the workers do"
 
 
