@@ -96,7 +96,8 @@ def start(argv: list[str]) -> int:
     folder = environment("run", extra="")
     program = str(folder / "bin" / "brrrtop")
     sys.stdout.flush()
-    os.execv(program, [program, *argv])
+    # What brrrtop says to type again must work in a shell without this environment.
+    os.execve(program, [program, *argv], {**os.environ, "BRRRTOP_COMMAND": "python3 dev.py"})
 
 
 def test(pytest_arguments: list[str]) -> int:

@@ -1,7 +1,7 @@
-"""Watches a job of two ranks as a user does: what it costs, who is named as late and why, and how soon.
+"""Watches all ranks of a job as a user does: what it costs, who is named as late and why, and how soon.
 
     python benchmarks/ranks.py --out DIR [--results DIR] [--limit 560] [--site DIR]
-        [--device cuda|cpu] [--stand-in LIBCUDA,LIBCUPTI] [--parts overhead-ddp,plants-ddp,…]
+        [--device cuda|cpu] [--stand-in LIBCUDA,LIBCUPTI] [--ranks 2] [--parts overhead-ddp,plants-ddp,…]
 
 overhead  the job is watched (`brrrtop attach` of one rank) and left alone in turns; the trainers take their own
           step times; nobody may be named here either
@@ -40,7 +40,7 @@ import ranks_plan  # noqa: E402
 import soak  # noqa: E402
 import soak_compare  # noqa: E402
 from overhead import machine  # noqa: E402
-from ranks_job import RANKS, START_LIMIT_S, Job, Neighbour  # noqa: E402
+from ranks_job import START_LIMIT_S, Job, Neighbour  # noqa: E402
 from ranks_monitor import Monitor  # noqa: E402
 
 NAMED_LIMIT_S, COST, CPU_SHARE, RSS_BYTES = 15.0, 0.01, 0.15, 250e6
@@ -119,7 +119,7 @@ class Bench:
         """Attaches by the id of one rank or the other, in turns."""
         self.attached += 1
         errors = self.args.out / f"monitor{self.attached}.err"
-        pid = job.pids[self.attached % RANKS]
+        pid = job.pids[self.attached % job.ranks]
         monitor = Monitor(pid, self.args, errors, words)
         self.monitors.append(monitor)
         return monitor
@@ -162,7 +162,7 @@ def overhead(bench: Bench, kind: str) -> dict[str, Any]:
         bench.tell({"part": f"overhead-{kind}", "pair": len(ons), **watched[-1]})
     costs = [
         paired.between([one[rank] for one in offs], [one[rank] for one in ons])
-        for rank in range(RANKS)
+        for rank in range(job.ranks)
     ]
     named = [n for one in watched for n in one["named"] if n["rank"] is not None]
     cpu = [one["cpu"] for one in watched]
@@ -297,15 +297,15 @@ def cycles(bench: Bench, _: str) -> dict[str, Any]:
             raise RuntimeError(f"no losses: {alone.tail()} {watched.tail()}")
         time.sleep(0.05)
     limit_s = max(min(CYCLES_S, bench.left_s - 8), LEAST_CYCLES_S)
-    with multiprocessing.get_context("fork").Pool(RANKS) as pool:
+    with multiprocessing.get_context("fork").Pool(watched.ranks) as pool:
         results = pool.starmap(torment, [(pid, limit_s) for pid in watched.pids])
-    sizes = [watched.losses(rank).stat().st_size for rank in range(RANKS)]
+    sizes = [watched.losses(rank).stat().st_size for rank in range(watched.ranks)]
     time.sleep(1)
     moving = all(watched.losses(r).stat().st_size > size for r, size in enumerate(sizes))
     alive = alone.alive() and watched.alive()
     for name in names:
         bench.end_job(name)
-    same = [soak_compare.losses(alone.losses(r), watched.losses(r)) for r in range(RANKS)]
+    same = [soak_compare.losses(alone.losses(r), watched.losses(r)) for r in range(watched.ranks)]
     good = alive and moving and all(one["identical"] for one in same)
     good = good and all(rank["cycles"] and not rank["failures"] for rank in results)
     return {"ranks": results, "losses": same, "alive": alive, "still_training": moving,
@@ -313,7 +313,7 @@ def cycles(bench: Bench, _: str) -> dict[str, Any]:
 
 
 def _has_losses(job: Job) -> bool:
-    files = [job.losses(rank) for rank in range(RANKS)]
+    files = [job.losses(rank) for rank in range(job.ranks)]
     return all(file.exists() and file.stat().st_size > 4 * soak.LEAST_LOSSES for file in files)
 
 
@@ -351,6 +351,7 @@ def main() -> int:
     gpu_options.add(parser)
     parser.add_argument("--results", type=Path, help="for what is to be kept; by default --out")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds in all")
+    parser.add_argument("--ranks", type=int, default=2, help="each on a GPU of its own")
     parser.add_argument("--stand-in", default="", help="a libcuda and a libcupti, by comma")
     parser.add_argument("--parts", default=",".join(PARTS))
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""A job of two ranks under torchrun, and what goes wrong in it."""
+"""A job under torchrun, and what goes wrong in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import ranks_plan
 from step_log import StepLog, Window, trainer_environment
 
 HERE = Path(__file__).resolve().parent
-RANKS = 2
 START_LIMIT_S = 90.0
 RECENT_STEPS = 12
 
@@ -31,15 +30,16 @@ class Job:
         for file in self.folder.iterdir():
             file.unlink()
         self.pids: list[int] = []
+        self.ranks: int = args.ranks
         plan = self.folder / "plan"
         plan.write_bytes(bytes(8 * ranks_plan.WORDS))
         self._plan = np.memmap(plan, np.int64, "r+")
         self.logs = [
             StepLog(self.folder / f"rank{rank}.steps", self.alive, self.tail)
-            for rank in range(RANKS)
+            for rank in range(args.ranks)
         ]
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
-                   str(RANKS), str(HERE / "ranks_trainer.py"), kind, "--folder", str(self.folder),
+                   str(args.ranks), str(HERE / "ranks_trainer.py"), kind, "--folder", str(self.folder),
                    "--device", args.device, "--stand-in", args.stand_in]  # fmt: skip
         env = trainer_environment() | {"OMP_NUM_THREADS": "1"}
         with (self.folder / "output").open("wb") as out:
@@ -59,7 +59,7 @@ class Job:
             RuntimeError: They do not get warm.
         """
         self.begin()
-        files = [self.folder / f"rank{rank}.pid" for rank in range(RANKS)]
+        files = [self.folder / f"rank{rank}.pid" for rank in range(self.ranks)]
         end = time.monotonic() + START_LIMIT_S
         while not all(file.exists() and file.read_text() for file in files):
             if not self.alive() or time.monotonic() > end:

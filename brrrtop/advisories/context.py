@@ -71,7 +71,7 @@ class Context:
         none = [row for row in self.rows if row.saves < NO_GAIN and row.saves_high < NO_HOPE]
         if not none:
             return ONE_AT_A_TIME
-        listed = ", ".join(f"{row.edit} ({100 * row.saves:+.0f}%)" for row in none)
+        listed = ", ".join(f"{row.edit} ({_loss(row)})" for row in none)
         return f"simulated, these win nothing: {listed.replace('-0%', '0%').replace('+0%', '0%')}"
 
     @property
@@ -181,6 +181,11 @@ class Context:
     def worth(self, saves: float) -> bool:
         """Whether a bound is worth showing at all."""
         return saves >= max(WORTH_SHARE, self.share(WORTH_STEP_NS * (self.steps or 1)))
+
+
+def _loss(row: WhatIf) -> str:
+    """`-3%`; how many times as long a step takes where that says more."""
+    return f"{1 - row.saves:.1f}× as long" if row.saves <= -1 else f"{100 * row.saves:+.0f}%"
 
 
 def context_of(judged: Analysis) -> Context:

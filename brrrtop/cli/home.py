@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from brrrtop.cli import settings, show
 from brrrtop.cli.options import Options
 from brrrtop.cli.signals import uninterrupted
@@ -56,9 +58,14 @@ def choose(options: Options) -> tuple[Candidate, bool] | None:
 
     reader = HostReader()
     try:
-        answer = HomeApp(reader.read, show.palette_of(options, settings.load())[0]).run()
+        palette = show.palette_of(options, settings.load())[0]
+        answer = HomeApp(reader.read, palette, remember=_keep_theme).run()
     finally:
         reader.close()
     if answer is None or answer[0] not in reader.trainers:
         return None
     return reader.trainers[answer[0]], answer[1]
+
+
+def _keep_theme(theme: str) -> None:
+    settings.save(replace(settings.load(), theme=theme))

@@ -141,15 +141,16 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
     lines += [f"  {spent}"] if spent else []
     for advisory in snapshot.advisories[:1]:
         lines.append(f"  try: {advisory.suggests}")
+    program = os.environ.get("BRRRTOP_COMMAND", "brrrtop")
     again = (
-        f"brrrtop replay {' '.join(options.files) or options.record}"
+        f"{program} replay {' '.join(options.files) or options.record}"
         if options.files or options.record
         else ""
     )
     if options.verb == "demo":
-        again = f"brrrtop demo {options.scenario}" if options.scenario else "brrrtop demo"
+        again = f"{program} demo {options.scenario or ''}".rstrip()
     if not again and snapshot.source.pid is not None:
-        again = f"brrrtop attach {snapshot.source.pid}; --record FILE keeps it for a replay"
+        again = f"{program} attach {snapshot.source.pid}; --record FILE keeps it for a replay"
     return [*lines, f"  again: {again}"] if again else lines
 
 

@@ -122,7 +122,7 @@ def _advice(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.whatif:
         rows = [
             [row.edit, units.duration(row.present_ns), units.duration(row.step_ns),
-             whatif_text.percent(row.saves), whatif_text.span(row.saves_low, row.saves_high)]
+             *whatif_text.saving(row)]
             for row in snapshot.whatif
         ]  # fmt: skip
         yield _with_heading("What if", _table(["edit", "step now", "then", "saves", "range"], rows))

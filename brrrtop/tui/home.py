@@ -215,6 +215,7 @@ class HomeApp(App[Choice]):
 
     Args:
         read: Called every two seconds, on a thread of its own.
+        remember: Told the name of each theme that is chosen.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -228,8 +229,14 @@ class HomeApp(App[Choice]):
         Binding("question_mark,h,f1", "help", show=False),
     ]
 
-    def __init__(self, read: Callable[[], Host], palette: Palette | None = None) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Host],
+        palette: Palette | None = None,
+        remember: Callable[[str], None] | None = None,
+    ) -> None:
         super().__init__(driver_class=Terminal)
+        self._remember = remember
         self.palette = palette or Palette()
         self._read = read
         self._reading = False
@@ -299,3 +306,5 @@ class HomeApp(App[Choice]):
         self.palette = self.palette.with_theme()
         self.theme = f"brrrtop-{self.palette.theme}"
         self.list.refresh()
+        if self._remember is not None:
+            self._remember(self.palette.theme)

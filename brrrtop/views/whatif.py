@@ -11,6 +11,8 @@ from brrrtop.text import units
 WIDTH = 80
 WORTH_A_LINE = 0.01
 """Of an edit that wins less nobody needs the line of code."""
+TWICE = -1.0
+"""A saving at which steps are twice as long; below, how many times as long says more."""
 TERMS = (
     "One step, simulated with the edit made and no profiler; the range holds the true saving four "
     "times of five. double-batch: for as many samples as a step has now."
@@ -28,6 +30,14 @@ def span(low: float, high: float) -> str:
     return f"{round(100 * low)}{between}{percent(high)}"
 
 
+def saving(row: WhatIf) -> tuple[str, str]:
+    """What an edit saves, and from where to where: `34%`, `28-41%`. Of one that makes steps more than
+    twice as long: `slower`, `1.6-5.9× as long`."""
+    if row.saves > TWICE:
+        return percent(row.saves), span(row.saves_low, row.saves_high)
+    return "slower", f"{1 - row.saves_high:.1f}-{1 - row.saves_low:.1f}× as long"
+
+
 def times(row: WhatIf) -> str:
     """`4.46 ms → 2.88 ms`."""
     return f"{units.duration(row.present_ns)} → {units.duration(row.step_ns)}"
@@ -40,6 +50,8 @@ def last(pair: WhatIf) -> str:
 
 def more(pair: WhatIf, first: WhatIf) -> str:
     """What the second of two edits adds to the first: `4% more`, of the step as it is now."""
+    if pair.saves < 0 < first.saves:
+        return "slower than now"
     added = round(100 * (pair.saves - first.saves))
     if added == 0:
         return "nothing more"
@@ -64,7 +76,8 @@ def lines(rows: Sequence[WhatIf], after: Sequence[WhatIf]) -> Iterator[str]:
     """The table in 80 columns, and what comes after the best edit."""
     yield f"{'What if':<27}{'now → then':>22}{'saves':>8}  range"
     for row in rows:
-        yield f"  {row.edit:<25}{times(row):>22}{percent(row.saves):>8}  {_span(row)}"
+        saves, between = saving(row)
+        yield f"  {row.edit:<25}{times(row):>22}{saves:>8}  {between}"
         if row.saves >= WORTH_A_LINE:
             yield from textwrap.wrap(
                 row.line, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
@@ -79,7 +92,3 @@ def lines(rows: Sequence[WhatIf], after: Sequence[WhatIf]) -> Iterator[str]:
             break_on_hyphens=False,
         )
     yield from textwrap.wrap(TERMS, WIDTH, initial_indent="  ", subsequent_indent="  ")
-
-
-def _span(row: WhatIf) -> str:
-    return span(row.saves_low, row.saves_high)

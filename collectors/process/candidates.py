@@ -76,8 +76,24 @@ def running() -> list[Process]:
     return list(_read_all().values())
 
 
+_settled: set[tuple[int, int]] = set()
+"""Processes with torch that are on a GPU: neither changes any more, and their maps are long to read."""
+
+
 def _uses(process: Process, compute_pids: Collection[int]) -> tuple[bool, bool, str]:
     """Has torch; is on a GPU; why neither can be known."""
+    key = process.pid, process.start_ticks
+    if key in _settled:
+        return True, True, ""
+    if process.name == _LOADER_WORKER and process.pid not in compute_pids:
+        return True, False, ""
+    torch, on_gpu, hidden = _look_into(process, compute_pids)
+    if on_gpu and torch:
+        _settled.add(key)
+    return torch, on_gpu, hidden
+
+
+def _look_into(process: Process, compute_pids: Collection[int]) -> tuple[bool, bool, str]:
     listed = any(pid in compute_pids for pid in process.pids_inside)
     try:
         return process.has_torch, listed or process.has_cuda_context, ""
@@ -134,6 +150,9 @@ def candidates(
         matching: Looks only into processes for which this holds; None: into all.
     """
     everyone = _read_all()
+    for pid, start_ticks in [*_settled]:
+        if pid not in everyone or everyone[pid].start_ticks != start_ticks:
+            _settled.discard((pid, start_ticks))
     asked = [one for one in everyone.values() if matching is None or matching(one)]
     facts = {one.pid: _uses(one, compute_pids) for one in asked}
     known = {pid for pid, (torch, on_gpu, _) in facts.items() if torch or on_gpu}

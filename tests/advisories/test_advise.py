@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from brrrtop.advisories.advise import Advice, advise
+from brrrtop.advisories.ranking import rank
 from brrrtop.advisories.rules.overhead import place
-from brrrtop.model.advice import Advisory
+from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.session.analyze import analyze
+from brrrtop.sources.registry import open_source
+from brrrtop.views.whatif import lines, more, saving
 
 from .cases import large, looped, memory, small
 from .scenarios import ADD, GEFORCE, GEMM, MUL, NCCL, SGEMM, Scene, healthy
 from .test_edits_host import an_update_for_each_parameter, many_small_kernels
 from .test_trust import a_first_compile, many_records_lost
+
+ITEM_SYNC = Path(__file__).parents[1] / "recordings" / "h200" / "item_sync.brrr"
 
 
 def advised(scene: Scene) -> Advice:
@@ -36,8 +44,34 @@ def test_no_activity_no_advice() -> None:
 @pytest.mark.parametrize("scene", [an_update_for_each_parameter, many_small_kernels])
 def test_advice_is_ranked_by_what_it_wins(scene: Callable[[], Scene]) -> None:
     given = advised(scene()).given
+    assert len(given) > 1
+    given = tuple(a for a in given if a.kind != "bigger-batch")
     won = [(a.saves_at_most or 0.0) * a.confidence if a.saves is None else a.saves for a in given]
-    assert len(won) > 1 and won == sorted(won, reverse=True)
+    assert won == sorted(won, reverse=True)
+
+
+def test_a_bigger_batch_comes_after_what_wins_a_tenth_and_changes_nothing_that_is_learned() -> None:
+    """A loop of host-device waits: twice the batch wins more a sample, and leaves each wait in it."""
+    source = open_source(str(ITEM_SYNC))
+    given = analyze(source).advisories
+    by_kind = {one.kind: one for one in given}
+    assert (by_kind["bigger-batch"].saves or 0) > (by_kind["sync-point"].saves or 0) > 0.1
+    assert [one.kind for one in given][:2] == ["sync-point", "bigger-batch"]
+    small = replace(by_kind["sync-point"], saves=0.05)
+    assert rank(by_kind["bigger-batch"]) < rank(small)
+
+
+def test_an_edit_that_more_than_doubles_a_step_is_told_in_times() -> None:
+    row = WhatIf("compile", 35.7e6, -2.92, -4.9, -0.59, None, "model = torch.compile(model)")
+    assert saving(row) == ("slower", "1.6-5.9× as long")
+    assert saving(replace(row, saves=-0.05, saves_low=-0.09, saves_high=-0.01))[0] == "-5%"
+    text = " ".join(lines([row], []))
+    assert "-292%" not in text and "slower  1.6-5.9× as long" in text
+    better = replace(row, edit="no-sync", saves=0.3)
+    assert more(replace(row, edit="no-sync+compile", saves=-1.06), better) == "slower than now"
+    advice = analyze(open_source(str(ITEM_SYNC))).advisories
+    assert any("compile (4.0× as long)" in one.waste for one in advice)
+    assert not any("-2" in one.waste for one in advice)
 
 
 def test_each_edit_that_was_simulated_names_its_advice() -> None:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from brrrtop.cli.commands import attach as verb
 from brrrtop.cli.live_job import JobProcesses
 from brrrtop.cli.options import Options
 from collectors.attach.files import AgentFiles
-from collectors.process.candidates import Candidate
+from collectors.process.candidates import Candidate, candidates
 from collectors.process.jobs import ranks_of
+from collectors.process.process import Process
 from tests.agent.conftest import built
 from tests.attach import children
 from tests.attach.children import Child
@@ -141,6 +143,28 @@ def test_root_watches_ranks_of_two_users(tracing: None, root: None, torch_librar
         assert [(one.pid, one.rank) for one in ranks] == [(mine.pid, 0), (ours.pid, 1)]
         assert opened(ranks, mine.pid, verb.agent_files()) == [(True, ""), (True, "")]
         assert mine.alive and ours.alive
+
+
+def test_a_rank_on_a_gpu_is_looked_into_once(
+    torch_library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its maps are long, and the search for newcomers comes every few seconds."""
+    read: list[int] = []
+    real = Process.maps.func  # type: ignore[attr-defined]
+
+    def counted(process: Process) -> object:
+        read.append(process.pid)
+        return real(process)
+
+    maps = cached_property(counted)
+    maps.__set_name__(Process, "maps")
+    monkeypatch.setattr(Process, "maps", maps)
+    with rank(0, torch_library) as one:
+        for _ in range(3):
+            [same] = [c for c in candidates([one.pid]) if c.pid == one.pid]
+            assert same.on_gpu and same.rank == 0
+        assert read.count(one.pid) == 1
+    assert one.pid not in [c.pid for c in candidates([one.pid])]
 
 
 def test_ranks_in_containers_that_share_a_network_are_one_job(

@@ -63,7 +63,7 @@ def test_the_json_has_the_documented_keys(pair: tuple[str, str], brrrtop: Run) -
     whole = sum(row["before_ns"] for row in comparison["buckets"])
     assert whole == pytest.approx(comparison["before_ns"], rel=1e-6), "the buckets add up"
     assert set(comparison["promises"][0]) == {
-        "kind", "promised_share", "won_share", "kept_share", "predicted",
+        "kind", "promised_share", "won_share", "kept_share", "predicted", "noise_share",
     }  # fmt: skip
 
 

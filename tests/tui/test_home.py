@@ -6,13 +6,18 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from brrrtop.cli import home, settings
 from brrrtop.cli.home import HostReader
+from brrrtop.cli.options import Options
 from brrrtop.model.host import Host, HostGpu, HostTrainer
+from brrrtop.model.settings import Settings
 from brrrtop.model.vocabulary import Metric
 from brrrtop.tui.app import BACK
 from brrrtop.tui.home import KEYS, HomeApp, HomeList
@@ -151,6 +156,25 @@ def test_the_chosen_one_stays_chosen_when_others_come_and_go() -> None:
 def test_without_colour_and_in_ascii_it_says_the_same() -> None:
     _, text = run(("t", "q"), palette=Palette(colour=False, ascii=True))
     assert "4711" in text and "SMs busy" in text
+
+
+def test_a_theme_chosen_here_is_kept_for_what_is_opened_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(home, "HostReader", lambda: SimpleNamespace(read=lambda: HOST, close=int))
+
+    def typed(app: HomeApp) -> None:
+        async def pressed() -> None:
+            async with app.run_test() as pilot:
+                await pilot.press("t", "q")
+
+        asyncio.run(pressed())
+
+    monkeypatch.setattr(HomeApp, "run", typed)
+    settings.save(Settings(theme="dark", sort="mean"))
+    assert home.choose(Options(theme=None)) is None
+    assert settings.load() == Settings(theme="light", sort="mean")
 
 
 async def test_escape_on_the_main_screen_leads_back_only_where_it_came_from_the_list() -> None:

@@ -95,7 +95,10 @@ def table_lines(snapshot: Snapshot, at: int, palette: Palette, width: int) -> li
     """Titles, a row an edit, then the chosen one's line of code and what the figures mean."""
     rows = snapshot.whatif
     bar, code = _columns(rows, width)
-    scale = min(0.0, *(r.saves_low for r in rows)), max(r.saves_high for r in rows)
+    least = min(
+        0.0, *(r.saves_low for r in rows)
+    )  # what is far slower would leave no room for the others
+    scale = max(least, whatif_text.TWICE), max(r.saves_high for r in rows)
     lines = [_titles(bar, code, palette, width)]
     for place, row in enumerate(rows):
         line = _row(row, "▸" if place == at else " ", scale, (bar, code), palette, width)
@@ -148,10 +151,10 @@ def _row(
     line.append(fitted(row.edit, EDIT), palette.style("muted" if hue == "muted" else "text"))
     if width >= MARK + EDIT + TIMES + SAVES:
         line.append(f"{whatif_text.times(row):>{TIMES}}", palette.style("text"))
-    line.append(f"{whatif_text.percent(row.saves):>{SAVES}}", palette.style(hue, bold=True))
+    saves, between = whatif_text.saving(row)
+    line.append(f"{saves:>{SAVES}}", palette.style(hue, bold=True))
     if width >= line.cell_len + SPAN:
-        span = whatif_text.span(row.saves_low, row.saves_high)
-        line.append(f"  {span:<{SPAN - 2}}", palette.style(hue))
+        line.append(f"  {fitted(between.removesuffix(' as long'), SPAN - 2)}", palette.style(hue))
     if bar:
         ends = row.saves_low, row.saves, row.saves_high
         line.append_text(range_bar(*ends, scale, hue, palette, bar))
@@ -196,8 +199,8 @@ def edit_lines(
         Text.styled(f"  {part}", palette.style("text")) for part in wrapped(row.line, width - 2)
     ]
     lines += [Text(), *_parts(row, palette, width), Text()]
-    says = f"{whatif_text.percent(row.saves)} of the step, four times of five "
-    says += whatif_text.span(row.saves_low, row.saves_high)
+    saves, between = whatif_text.saving(row)
+    says = f"{saves}{' of the step' * (saves != 'slower')}, four times of five {between}"
     if row.saves > 0:
         says += f"; {1 / (1 - row.saves):.2f}× as fast"
     lines += _with_label("saves", says, hue_of(row), palette, width)
