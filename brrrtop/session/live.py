@@ -11,6 +11,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot
 from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.session.events import noted
+from brrrtop.session.present import Present
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.sources.source import FELL_NS
@@ -19,17 +20,17 @@ from brrrtop.text import units
 CAN = frozenset({"pause", "device", "continuous", "save", "baseline", "silence"})
 
 
-class LiveSession:
+class LiveSession(Present):
     """A session on the present. Implements what the screens ask of a driver."""
 
     def __init__(
         self, session: Session, source: LiveSource, now_ns: Callable[[], int] = time.time_ns
     ) -> None:
+        super().__init__()
         self._session = session
         self._source = source
         self._now_ns = now_ns
         self._last_ns = 0
-        self._frozen: Snapshot | None = None
         self._noted: dict[int, Event] = {}
 
     @property
@@ -75,19 +76,6 @@ class LiveSession:
             self._source.tee.add(Frame(Kind.STATUS, noted(fresh), self._last_ns))
             if self.ended is not None:  # a recording closes with its end
                 self._source.tee.add(Frame(Kind.END, {"reason": self.ended}, self._last_ns))
-
-    def pause(self) -> None:
-        """The picture stands still; watching goes on behind it."""
-        if self._frozen is None:
-            self._frozen = self.advance()
-
-    def resume(self) -> None:
-        self._frozen = None
-
-    def step(self, count: int) -> None:
-        """The present has no next picture but now."""
-        self._frozen = None
-        self._frozen = self.advance()
 
     def seek(self, share: float) -> None:
         raise BrrrtopError("a live source has no past to go to", "save it and replay the file")

@@ -10,6 +10,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.session.job_session import JobSession, Member
 from brrrtop.session.live import LiveSession
+from brrrtop.session.present import Present
 from brrrtop.sources.live import LiveSource
 
 LOOK_S = 5.0
@@ -32,7 +33,7 @@ class LiveRank:
     source: LiveSource | None = None
 
 
-class LiveJob:
+class LiveJob(Present):
     """Implements what the screens ask of a driver, for all ranks of a job on this host.
 
     Args:
@@ -48,6 +49,7 @@ class LiveJob:
         clock: Callable[[], float] = time.monotonic,
         look_s: float = LOOK_S,
     ) -> None:
+        super().__init__()
         self._ranks = {one.member.key: one for one in ranks}
         self._newcomers = newcomers
         self._clock = clock
@@ -63,7 +65,6 @@ class LiveJob:
         self._burst_s = 0.0
         """When some rank was last tracing."""
         self._leader: str | None = None
-        self._frozen: Snapshot | None = None
         self.snapshots: dict[str, Snapshot] = {}
         """The newest of each rank that is watched, by key."""
 
@@ -197,21 +198,7 @@ class LiveJob:
     def select_rank(self, key: str) -> None:
         self.job.select_rank(key)
         if self._frozen is not None:
-            self._frozen = None
-            self._frozen = self.advance()
-
-    def pause(self) -> None:
-        """The picture stands still; watching goes on behind it."""
-        if self._frozen is None:
-            self._frozen = self.advance()
-
-    def resume(self) -> None:
-        self._frozen = None
-
-    def step(self, count: int) -> None:
-        """The present has no next picture but now."""
-        self._frozen = None
-        self._frozen = self.advance()
+            self.step()
 
     def seek(self, share: float) -> None:
         self._shown.seek(share)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
+from brrrtop.model.vocabulary import Metric
 from brrrtop.protocol.frames import Frame
 
 
@@ -43,6 +47,43 @@ class Feed(Protocol):
     @property
     def says(self) -> list[str]:
         """What a reader of its gauges must know."""
+        ...
+
+    @property
+    def facts(self) -> frozenset[str]:
+        """The same for programs: what of `brrrtop.protocol.status` holds."""
+        ...
+
+    @property
+    def carries(self) -> frozenset[Metric]:
+        """Metrics that it brings better than any other, while it is `active`."""
+        ...
+
+    @property
+    def active(self) -> bool:
+        """Samples are coming."""
+        ...
+
+    @property
+    def settling(self) -> bool:
+        """It is being switched on: no moment to begin tracing."""
+        ...
+
+    @property
+    def worker(self) -> int | None:
+        """A process of its own in which it reads; None: it has none."""
+        ...
+
+    def match(self, uuids: Mapping[int, str]) -> None:
+        """Learns the trainer's devices by its own numbers."""
+        ...
+
+    def expect(self, until_ns: int | None) -> None:
+        """Kernels will be traced until about then; None: from here on, 0: no more."""
+        ...
+
+    def traced(self, spans: npt.NDArray[np.void]) -> None:
+        """Kernels were traced in these `protocol.frames.OBSERVED` spans."""
         ...
 
     def drain(self) -> list[Frame]: ...

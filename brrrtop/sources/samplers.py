@@ -12,7 +12,7 @@ from brrrtop.sources.ports import Feed
 
 
 class Feeds:
-    """Started samplers; one may lack any method that is told something here."""
+    """Started samplers."""
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self._feeds = list(feeds)
@@ -30,18 +30,17 @@ class Feeds:
     @property
     def facts(self) -> list[str]:
         """The same for programs: what of `brrrtop.protocol.status` holds."""
-        return sorted({fact for feed in self._feeds for fact in getattr(feed, "facts", ())})
+        return sorted({fact for feed in self._feeds for fact in feed.facts})
 
     @property
     def settling(self) -> bool:
         """One is being switched on: no moment to begin tracing."""
-        return any(getattr(feed, "settling", False) for feed in self._feeds)
+        return any(feed.settling for feed in self._feeds)
 
     @property
     def workers(self) -> list[int]:
         """Processes of their own, in which some of them read."""
-        pids = (getattr(feed, "worker", None) for feed in self._feeds)
-        return [pid for pid in pids if pid is not None]
+        return [pid for feed in self._feeds if (pid := feed.worker) is not None]
 
     def drain(self) -> Iterator[tuple[Frame, frozenset[Metric]]]:
         """Frames since the call before, each with the metrics that a better feed carries."""
@@ -54,30 +53,27 @@ class Feeds:
         uuid = facts.get("uuid")
         if uuid and "device_id" in facts:
             self._uuids[int(facts["device_id"])] = str(uuid)
-            self._tell("match", dict(self._uuids))
+            for feed in self._feeds:
+                feed.match(dict(self._uuids))
 
     def expect(self, decision: Decision, now_ns: int) -> None:
         """The agent was told to trace kernels, or to leave it."""
+        until_ns = None if decision.act is Act.CONTINUOUS_ON else 0
         if decision.act is Act.BURST:
-            self._tell("expect", now_ns + decision.longest_ns)
-        else:
-            self._tell("expect", None if decision.act is Act.CONTINUOUS_ON else 0)
+            until_ns = now_ns + decision.longest_ns
+        for feed in self._feeds:
+            feed.expect(until_ns)
 
     def traced(self, spans: Any) -> None:
         """The agent reports these `wire.OBSERVED` spans as traced."""
-        self._tell("traced", spans)
+        for feed in self._feeds:
+            feed.traced(spans)
 
     def close(self) -> None:
         for feed in self._feeds:
             feed.close()
 
-    def _tell(self, method: str, *values: Any) -> None:
-        for feed in self._feeds:
-            handler = getattr(feed, method, None)
-            if handler is not None:
-                handler(*values)
-
     def _carried_beside(self, feed: Feed) -> frozenset[Metric]:
         """Metrics that a better feed than this one brings: two sources would blur into one line."""
-        others = [one for one in self._feeds if one is not feed and getattr(one, "active", False)]
-        return frozenset().union(*(getattr(one, "carries", frozenset()) for one in others))
+        others = (one.carries for one in self._feeds if one is not feed and one.active)
+        return frozenset().union(*others)

@@ -178,3 +178,16 @@ def test_edits_count_where_the_base_loop_around_them_was_steady(tmp_path: Path) 
     result = report.measured([old, new, newest])["m"]
     assert result.saves == pytest.approx({"bf16": 0.5, "compile": 0.2})
     assert result.unsteady == {"tf32": 0.5}
+
+
+def test_what_was_recorded_at_another_pace_is_not_judged(tmp_path: Path) -> None:
+    """Compiled edits alone were measured: the base loop's time is that around them."""
+    file = tmp_path / "results.jsonl"
+    file.write_text(json.dumps(paired("compile", 80, 100, 0.01, own_process=True)))
+    model = report.measured([file])["m"]
+    assert model.step_ms == 100
+    for live_ms, judged in ((104.0, True), (115.0, False), (None, True)):
+        text = report.Prediction({"compile": (0.1, 0.0, 0.3)}, step_ms=live_ms)
+        assert report.is_steady(model, text) is judged
+        assert len(report.errors({"m": (model, text)})) == judged
+        assert ("recorded at" in report.misses({"m": (model, text)})) is not judged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from brrrtop.model.vocabulary import MarkClass, Metric
 from brrrtop.protocol.frames import GAUGE, HEADER, KERNEL, MARK, OBSERVED, Frame, Kind
 from brrrtop.protocol.requests import CONTROL_KIND, Op
 from collectors.errors import PeerGone
+from collectors.gpu.feed import SamplerFeed
 
 SECOND = 1_000_000_000
 STEP_NS = 20_000_000
@@ -96,8 +97,11 @@ class FakeAgent:
         self._out.append(Frame(Kind.OBSERVED, spans, self._now_ns))
 
 
-class FakeFeed:
+class FakeFeed(SamplerFeed):
     """A sampler whose frames the test puts in."""
+
+    worker: int | None = None
+    active = settling = False
 
     def __init__(self) -> None:
         self.says: list[str] = []
@@ -109,8 +113,8 @@ class FakeFeed:
         drain, self.pending = self.pending, []
         return drain
 
-    def match(self, uuids: dict[int, str]) -> None:
-        self.matched = uuids
+    def match(self, uuids: Mapping[int, str]) -> None:
+        self.matched = dict(uuids)
 
     def close(self) -> None:
         self.closed = True

@@ -373,8 +373,8 @@ def test_bins_weigh_samples_by_their_length() -> None:
 def test_gpm_steps_back_where_counters_speak() -> None:
     bench = Bench()
     better = FakeFeed()
-    better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True  # type: ignore[attr-defined]
-    better.worker = 4712  # type: ignore[attr-defined]
+    better.carries, better.active = frozenset({Metric.SM_ACTIVE}), True
+    better.worker = 4712
     bench.source._feeds.add(better)
     rows = np.array([(bench.now_ns, 0.4, 0, int(Metric.SM_ACTIVE))], GAUGE)
     better.pending.append(Frame(Kind.GAUGES, rows, bench.now_ns))
@@ -389,11 +389,11 @@ def test_gpm_steps_back_where_counters_speak() -> None:
 
 def test_no_burst_is_ordered_while_a_sampler_is_being_switched_on() -> None:
     bench, sampler = Bench(), FakeFeed()
-    sampler.settling = True  # type: ignore[attr-defined]
+    sampler.settling = True
     bench.source._feeds.add(sampler)
     buffered = [frame.body for frame in bench.read(6) if frame.kind == Kind.STATUS]
     assert not any("burst" in body for body in buffered)
-    sampler.settling = False  # type: ignore[attr-defined]
+    sampler.settling = False
     freed = [frame.body for frame in bench.read(3) if frame.kind == Kind.STATUS]
     bench.source.close()
     assert any("burst" in body for body in freed)

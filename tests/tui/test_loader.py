@@ -83,6 +83,7 @@ async def test_what_is_not_known_of_workers_is_said() -> None:
     assert "what they do is not known" in text
     assert "Which line a worker is at is not known" in text
     assert re.search(r"ready\s+not known", text)
+    assert "by 0 stack samples" not in text and "No sample yet: the agent samples" in text
     assert "enough" not in text, "nobody saw what the workers do"
 
 
@@ -107,7 +108,10 @@ def test_enough_workers_make_a_batch_in_the_time_of_a_step() -> None:
     assert loader.enough(slow, now).startswith("at least 5 workers,")
     busy = with_loader(snapshots.WITH_WORKERS, snapshots.WORKER_GAUGES)
     assert loader.enough(snapshots.WITH_WORKERS, busy).startswith("at least 7 workers,")
-    asleep = with_loader(snapshots.WITH_WORKERS, {**snapshots.WORKER_GAUGES, 46: 0.4})
+    starved = {**snapshots.WORKER_GAUGES, 46: 1.1}
+    assert "the host's cores are taken" in loader.diagnosis(snapshots.WITH_WORKERS, starved)
+    assert loader.enough(snapshots.WITH_WORKERS, with_loader(snapshots.WITH_WORKERS, starved)) == ""
+    asleep = with_loader(snapshots.WITH_WORKERS, {**snapshots.WORKER_GAUGES, 46: 0.4, 47: 0.1})
     assert loader.enough(snapshots.WITH_WORKERS, asleep) == "", "they are not what is short"
     assert (
         "more of them may not help"

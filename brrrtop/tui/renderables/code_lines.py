@@ -33,3 +33,10 @@ def code_lines(snapshot: Snapshot, palette: Palette, width: int) -> list[Text]:
     )
     lines.append(Text.styled(summary, palette.style("muted")))
     return lines
+
+
+def no_samples(snapshot: Snapshot, none: str) -> str:
+    """Why no line is named: live it may still come, of a trace it never does."""
+    if snapshot.source.kind == "live":
+        return f"{none} yet: the agent samples the main thread's stack now and then."
+    return f"{none}: stacks are sampled by the agent only, while a trainer is watched live."

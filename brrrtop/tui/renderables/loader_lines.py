@@ -12,6 +12,7 @@ from brrrtop.model.stack_samples import Line
 from brrrtop.text import loader, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
+from brrrtop.tui.renderables.code_lines import no_samples
 from brrrtop.tui.renderables.history import level
 from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.views import whatif
@@ -59,12 +60,12 @@ def whole(snapshot: Snapshot, palette: Palette, width: int) -> Iterator[Text]:
         yield from _wrapped("enough", loader.enough(row, snapshot), palette, width)
         yield Text()
         where = "makes the batches" if row.workers == 0 else "waits"
-        title = f"Where the loop {where}, by {units.count(row.samples)} stack samples"
+        samples = f", by {units.count(row.samples)} stack samples" if row.samples else ""
+        title = f"Where the loop {where}{samples}"
         yield Text.styled(title, palette.style("text", bold=True))
         lines = code_lines(row, palette, title="")
         if not lines:
-            none = "Not known: the agent samples the main thread's stack while a trainer is watched live."
-            yield from _wrapped("", none, palette, width)
+            yield from _wrapped("", no_samples(snapshot, "No sample"), palette, width)
         yield from (clipped(line, width) for line in lines)
         yield Text()
 

@@ -8,15 +8,12 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import letter
 from brrrtop.tui.parts import booked
-from brrrtop.tui.renderables.code_lines import code_lines
+from brrrtop.tui.renderables.code_lines import code_lines, no_samples
 from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
 
-NONE = (
-    "No line stands out. The agent samples the main thread's stack now and then while a trainer is "
-    "watched live; a trace has no such samples, and waits that have a name of their own are below."
-)
+NAMED = " Waits that have a name of their own are below."
 
 
 class Code(Scrolled):
@@ -28,7 +25,8 @@ class Code(Scrolled):
             return [Text.styled("Nothing is judged yet.", palette.style("muted"))]
         lines = code_lines(snapshot, palette, width)
         if not lines:
-            lines = [Text.styled(one, palette.style("muted")) for one in wrapped(NONE, width)]
+            says = no_samples(snapshot, "No line stands out") + NAMED
+            lines = [Text.styled(one, palette.style("muted")) for one in wrapped(says, width)]
         lines += [
             Text(),
             Text.styled("What the GPU waits for", palette.style("compute", bold=True)),

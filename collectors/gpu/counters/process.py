@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from brrrtop.protocol.frames import Decoder, Frame, Kind, WireError
 from collectors.gpu.counters.sampler import CounterThread
+from collectors.gpu.feed import SamplerFeed
 from collectors.gpu.frame_queue import FrameQueue
 from collectors.gpu.nvidia.processes import OURS
 
@@ -48,7 +49,7 @@ def worker_command(pid: int | None) -> list[str]:
     return [sys.executable, "-c", _WORKER.format(root=root), str(pid or 0), str(os.getpid())]
 
 
-class CounterProcess:
+class CounterProcess(SamplerFeed):
     """Implements `Feed` as `CounterThread` does, which it has in another process.
 
     Args:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from brrrtop.protocol.frames import Frame, Kind
+from collectors.gpu.feed import SamplerFeed
 from collectors.gpu.frame_queue import FrameQueue
 from collectors.gpu.nvidia import gpm
 from collectors.gpu.nvidia.devices import (
@@ -27,7 +28,7 @@ SLOW_EVERY_NS = 500_000_000
 SILENT_AFTER_NS = 5_000_000_000
 
 
-class GaugeThread:
+class GaugeThread(SamplerFeed):
     """Frames of gauges and device facts, ready to be drained.
 
     Args:
