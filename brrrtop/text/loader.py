@@ -113,6 +113,11 @@ def diagnosis(row: LoaderRow, gauges: Mapping[int, float]) -> str:
         return "They wait for a disk: faster storage or a cache helps, more of them hardly."
     if cores / alive >= BUSY:
         return "They compute all the time: more of them help as long as cores are free, or cheaper decoding."
+    if gauges.get(Metric.LOADER_BUSY_SHARE, 0.0) >= BUSY:
+        return (
+            f"They would compute all the time and get {units.share(cores / alive)} of a core each: the "
+            "host's cores are taken, and more workers would share the same ones."
+        )
     if cores / alive <= ASLEEP:
         return (
             "They sleep although the loop waits: for a network, a lock, or to hand over large batches "

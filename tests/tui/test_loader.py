@@ -108,7 +108,10 @@ def test_enough_workers_make_a_batch_in_the_time_of_a_step() -> None:
     assert loader.enough(slow, now).startswith("at least 5 workers,")
     busy = with_loader(snapshots.WITH_WORKERS, snapshots.WORKER_GAUGES)
     assert loader.enough(snapshots.WITH_WORKERS, busy).startswith("at least 7 workers,")
-    asleep = with_loader(snapshots.WITH_WORKERS, {**snapshots.WORKER_GAUGES, 46: 0.4})
+    starved = {**snapshots.WORKER_GAUGES, 46: 1.1}
+    assert "the host's cores are taken" in loader.diagnosis(snapshots.WITH_WORKERS, starved)
+    assert loader.enough(snapshots.WITH_WORKERS, with_loader(snapshots.WITH_WORKERS, starved)) == ""
+    asleep = with_loader(snapshots.WITH_WORKERS, {**snapshots.WORKER_GAUGES, 46: 0.4, 47: 0.1})
     assert loader.enough(snapshots.WITH_WORKERS, asleep) == "", "they are not what is short"
     assert (
         "more of them may not help"

@@ -61,7 +61,10 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("n", "trace a few steps now, without waiting for the pause to end"),
     ("o", "record the op shapes of one step, slower than the others: the evidence becomes L2"),
     ("S", "save: the recording (.brrr), a picture of the screen (.svg) or the report (.html)"),
-    ("t", "the next theme: dark, light, high-contrast, colour-blind; kept for the next time"),
+    (
+        "t",
+        "the next theme: dark, light, high-contrast, colour-blind, your own; kept for the next time",
+    ),
     ("Ctrl-L  F5", "draw the screen anew; Ctrl-Z suspends, `fg` comes back"),
 )
 
