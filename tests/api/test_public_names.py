@@ -20,6 +20,7 @@ from brrrtop.views.json_report import document
 
 ROOT = Path(__file__).parents[2]
 TRACE = ROOT / "tests" / "recordings" / "traces" / "stacks.json.gz"
+Trained = tuple[dict[str, dict[str, Any]], str]
 
 
 def test_every_public_name_is_there_and_no_other_is() -> None:
@@ -70,20 +71,24 @@ def test_figures_are_numbers_that_were_measured() -> None:
     assert rest[0].startswith("bigger-batch: ")
 
 
-def run_watched(mode: str) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+@pytest.fixture(scope="module")
+def trained() -> Trained:
+    """What came of each training, all in one process, and what it wrote to stderr."""
     pytest.importorskip("torch")
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("trained.py")), mode],
+        [sys.executable, str(Path(__file__).with_name("trained.py"))],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=ROOT, capture_output=True, text=True,
-        timeout=110,
+        timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), done
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {line["mode"]: line for line in lines}, done.stderr
 
 
-def test_a_training_is_watched_from_within_and_nothing_of_it_stays() -> None:
-    result, done = run_watched("fine")
-    assert result["problem"] is None and result["count"] >= 3, done.stderr
+def test_a_training_is_watched_from_within_and_nothing_of_it_stays(trained: Trained) -> None:
+    results, errors = trained
+    result = results["fine"]
+    assert result["problem"] is None and result["count"] >= 3, errors
     (report,) = result["reports"]
     assert report["schema"] == "brrrtop.report/1"
     assert result["logged"] and result["logged"][-1][2] > 0
@@ -94,14 +99,16 @@ def test_a_training_is_watched_from_within_and_nothing_of_it_stays() -> None:
     assert f"attach {pid} " not in listed.stdout
 
 
-def test_a_log_that_fails_ends_the_log_and_not_the_training() -> None:
-    result, done = run_watched("bad log")
-    assert "disk full" in result["problem"] and result["loss"] < 1
-    assert done.stderr.count("disk full") == 1
+def test_a_log_that_fails_ends_the_log_and_not_the_training(trained: Trained) -> None:
+    results, errors = trained
+    assert "disk full" in results["bad log"]["problem"] and results["bad log"]["loss"] < 1
+    assert errors.count("disk full") == 1
 
 
-def test_a_monitor_that_cannot_start_and_a_program_without_a_gpu_leave_the_training_alone() -> None:
-    result, _ = run_watched("unwatched")
+def test_a_monitor_that_cannot_start_and_a_program_without_a_gpu_leave_the_training_alone(
+    trained: Trained,
+) -> None:
+    result = trained[0]["unwatched"]
     problem, count = result["reports"]
     assert problem and count == 0
     assert (result["problem"], result["count"], result["logged"]) == (None, 0, [])

@@ -1,4 +1,4 @@
-"""A training on the CPU that asks to be watched. Its last line is what came of it, as JSON."""
+"""Trainings on the CPU that ask to be watched, one after the other: a line of JSON each, by name."""
 
 import json
 import sys
@@ -8,18 +8,31 @@ import torch
 
 import brrrtop
 
-MODE = sys.argv[1] if len(sys.argv) > 1 else "fine"
+
+class Descent(torch.optim.Optimizer):
+    """SGD without torch._dynamo, which torch's own optimizers import: two seconds of a core."""
+
+    add_param_group = torch.optim.Optimizer.add_param_group.__wrapped__
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for one in group["params"]:
+                one.sub_(one.grad, alpha=group["lr"])
 
 
 def train(watching, limit_s=60.0):
     model = torch.nn.Linear(64, 10)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer = Descent(model.parameters())
     began = time.monotonic()
     while True:
         loss = model(torch.randn(16, 64)).square().mean()
         loss.backward()
         optimizer.step()
-        optimizer.zero_grad()
+        model.zero_grad()
         watching.step()
         time.sleep(0.002)
         over = watching.report_count >= 3 or watching.problem is not None
@@ -27,16 +40,15 @@ def train(watching, limit_s=60.0):
             return float(loss.detach())
 
 
-def main():
-    torch.set_num_threads(1)
+def run(mode):
     logged, reports = [], []
 
     def log(figures, lines, step):
-        if MODE == "bad log":
+        if mode == "bad log":
             raise ValueError("disk full")
         logged.append((dict(figures), lines, step))
 
-    if MODE == "unwatched":
+    if mode == "unwatched":
         program, sys.executable = sys.executable, "/nonexistent/python"
         with brrrtop.watch(log=log, when="torch") as broken:
             assert train(broken) < 1
@@ -49,10 +61,12 @@ def main():
             loss = train(watching)
             reports.append(watching.report)
     print(json.dumps({
-        "loss": loss, "logged": logged, "reports": reports,
+        "mode": mode, "loss": loss, "logged": logged, "reports": reports,
         "problem": watching.problem, "count": watching.report_count,
-    }))  # fmt: skip
+    }), flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    for mode in ("fine", "bad log", "unwatched"):
+        run(mode)

@@ -61,9 +61,9 @@ class Live:
     """fp32 products, a baseline marked, then 16-bit ones; at last the trainer exits."""
 
     def __init__(self, path: Path) -> None:
-        run = Run(T0_NS).steps(400, products=SGEMM, us=9_000)
+        run = Run(T0_NS).steps(250, products=SGEMM, us=9_000)
         self.marked_ns = run.now_ns
-        run.steps(900, products=GEMM).steps(400, wait_us=20_000)
+        run.steps(700, products=GEMM).steps(400, wait_us=20_000)
         self.now_ns = T0_NS
         self.load = FakeLoad()
         self.source = LiveSource(

@@ -47,7 +47,9 @@ async def watch(pid: int) -> None:
         source = open_live(attached.client, pid, options, "train.py")
         app = BrrrtopApp(followed(source, options, heirs), interval_s=0.25)
         async with app.run_test(size=(120, 40)) as pilot:
-            await shown(app, pilot, "main", "-BOUND", "waits a step", "nvidia-smi says 3")
+            await shown(
+                app, pilot, "main", "-BOUND", "idle: input", "DataLoader(", "nvidia-smi says 3"
+            )
             await pilot.press("l")
             await shown(app, pilot, "log", "kernel tracing is ready")
             await pilot.press("escape")

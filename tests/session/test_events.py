@@ -51,10 +51,10 @@ def test_a_first_verdict_whose_cause_is_open_waits_for_it_but_not_for_ever() -> 
 
 def there_and_back() -> Run:
     """Compute, then a slow loader whose workers wait for a disk, then compute again; a late line."""
-    run = Run().steps(400)
+    run = Run().steps(300)
     run.frames.append(Frame(Kind.STATUS, {"workers": "loader workers in disk wait"}, run.now_ns))
-    run.steps(500, wait_us=20_000).steps(100)
-    return run.mark(MarkClass.GC, SECOND, late_ns=SECOND // 3).steps(900)
+    run.steps(420, wait_us=20_000).steps(100)
+    return run.mark(MarkClass.GC, SECOND, late_ns=SECOND // 3).steps(600)
 
 
 @pytest.fixture(scope="module")
