@@ -20,7 +20,7 @@ IMPORTED = {
     "numpy": ("numpy", r"brrrtop/.*|collectors/(process|gpu|attach)/.*"),
     "msgspec": ("msgspec", r"brrrtop/(protocol|sources|text|api)/.*"),
     "zstandard": ("zstandard", r"brrrtop/(protocol|sources)/.*"),
-    "zlib_ng": ("zlib-ng", r"brrrtop/sources/importers/kineto/reader\.py"),
+    "zlib_ng": ("zlib-ng", r"brrrtop/sources/importers/trace/reader\.py"),
     "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),
     "platformdirs": (
         "platformdirs",

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from brrrtop.sources.importers.kineto.columns import Collected
-from brrrtop.sources.importers.kineto.events import Torn
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
 from brrrtop.sources.importers.kineto.source import take
+from brrrtop.sources.importers.trace.columns import Collected
+from brrrtop.sources.importers.trace.events import Torn
 
 TABLES = ("kernels", "copies", "calls", "ops", "ranges", "overheads")
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from brrrtop.sources.importers.kineto import times
-from brrrtop.sources.importers.kineto.joins import Nest, in_u32, told_apart
+from brrrtop.sources.importers.trace import times
+from brrrtop.sources.importers.trace.joins import Nest, in_u32, told_apart
 
 Spans = list[tuple[int, int, int]]
 _span = st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 12))

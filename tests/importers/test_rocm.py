@@ -14,8 +14,8 @@ from brrrtop.model.tables import Device
 from brrrtop.model.vocabulary import CallClass
 from brrrtop.protocol.frames import Kind
 from brrrtop.session.analyze import analyze
-from brrrtop.sources.importers.kineto.names import call_class
 from brrrtop.sources.importers.kineto.source import KinetoSource
+from brrrtop.sources.importers.trace.names import call_class
 from brrrtop.sources.registry import open_source
 from brrrtop.views.json_report import to_json
 from brrrtop.views.text import to_text

@@ -17,7 +17,7 @@ import pytest
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.importers.kineto import scanner_library as building
 from brrrtop.sources.importers.kineto import source as kineto_source
-from brrrtop.sources.importers.kineto.reader import Inflater, Runs
+from brrrtop.sources.importers.trace.reader import Inflater, Runs
 from brrrtop.sources.registry import open_source
 from collectors.attach.c_library import compiler
 from tests.fuzz import fuzz
@@ -154,7 +154,7 @@ WATCHED = """
 import random, sys
 from pathlib import Path
 sys.path[:0] = {path!r}
-from brrrtop.sources.importers.kineto.columns import Collected
+from brrrtop.sources.importers.trace.columns import Collected
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner import loaded
 from tests.fuzz import fuzz

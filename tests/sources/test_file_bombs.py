@@ -19,10 +19,10 @@ from brrrtop.errors import BadInput
 from brrrtop.protocol.frames import DTYPES, Frame, Kind, encode
 from brrrtop.sources import budget
 from brrrtop.sources.budget import Budget
-from brrrtop.sources.importers.kineto import columns, reader
-from brrrtop.sources.importers.kineto import events as kineto_events
 from brrrtop.sources.importers.kineto import source as kineto
 from brrrtop.sources.importers.kineto.source import KinetoSource
+from brrrtop.sources.importers.trace import columns, reader
+from brrrtop.sources.importers.trace import events as kineto_events
 from brrrtop.sources.recording import RecordingSource, RecordingWriter
 from brrrtop.sources.registry import open_source
 from tests.session.handmade import kernel, launch, text_of, written

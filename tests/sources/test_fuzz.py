@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from brrrtop.errors import BrrrtopError
-from brrrtop.sources.importers.kineto import reader
 from brrrtop.sources.importers.kineto.source import KinetoSource
+from brrrtop.sources.importers.trace import reader
 from brrrtop.sources.recording import RecordingWriter
 from brrrtop.sources.registry import open_source
 from tests.fuzz.fuzz import broken_bytes

@@ -164,8 +164,10 @@ MAIN_SCREEN = tour(
     ("MainView", "z", hides("── advice")),
     ("-", "z", shows("── advice")),
     ("MainView", "Z", MAIN),
-    ("-", "tab", lambda before, now: now is not before),
+    ("-", "tab", shows("chosen, enter: all 4")),
     ("Advice", "enter", shows("most worth taking first")),
+    ("-", "1", MAIN),
+    ("-", "tab", hides("chosen, enter")),
 )  # fmt: skip
 VIEWS = tour(
     "the other screens",

@@ -42,6 +42,8 @@ class Advice(Pane, can_focus=True):
         note = f"{count} of {total}, a: all" if total > count else ""
         if snapshot.silenced:
             note = f"{note or 'a: all'}, {len(snapshot.silenced)} silenced"
+        if self.has_focus:
+            note = f"chosen, enter: all {total}"
         lines = [rule("advice", note, palette, width)]
         if not total:
             lines.append(Text.styled(why_none(snapshot), palette.style("muted")))
@@ -52,6 +54,12 @@ class Advice(Pane, can_focus=True):
 
     def action_open(self) -> None:
         self.post_message(self.Opened())
+
+    def on_focus(self) -> None:
+        self.call_after_refresh(self.redraw)  # once `has_focus` says so
+
+    def on_blur(self) -> None:
+        self.call_after_refresh(self.redraw)
 
     def on_click(self, _event: Click) -> None:
         self.post_message(self.Opened())

@@ -17,9 +17,9 @@ from brrrtop.errors import BadInput
 from brrrtop.sources.budget import Budget
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.jax.events import Line, Profile
-from brrrtop.sources.importers.kineto import events as kineto_events
-from brrrtop.sources.importers.kineto import reader
-from brrrtop.sources.importers.kineto.events import Torn
+from brrrtop.sources.importers.trace import events as kineto_events
+from brrrtop.sources.importers.trace import reader
+from brrrtop.sources.importers.trace.events import Torn
 
 MOST_EVENTS = 1_000_000
 """More the writer leaves out, and does not say so (xprof's trace viewer)."""

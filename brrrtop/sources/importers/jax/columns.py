@@ -16,7 +16,7 @@ import numpy as np
 
 from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.sources.importers.jax.events import Line, Profile
-from brrrtop.sources.importers.kineto.columns import CALL, COPY, KERNEL, RANGE, Collected
+from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, RANGE, Collected
 
 DEVICE = re.compile(r"/device:GPU:(\d{1,4})\b")
 _STREAM = re.compile(r"Stream #(\d{1,9})")

@@ -10,8 +10,8 @@ from brrrtop.protocol.frames import Frame
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.jax import chrome, columns, xplane
 from brrrtop.sources.importers.jax.events import Profile
-from brrrtop.sources.importers.kineto import rocm
-from brrrtop.sources.importers.trace import TraceSource
+from brrrtop.sources.importers.trace import rocm
+from brrrtop.sources.importers.trace.source import TraceSource
 
 _HOW_TO_RECORD = "run the steps inside jax.profiler.trace(), on a machine with a GPU"
 _NO_ADVICE = "What to try, and what-if, are for PyTorch: a JAX profile gets neither."

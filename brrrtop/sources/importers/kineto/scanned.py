@@ -10,7 +10,7 @@ import numpy as np
 from brrrtop.model.tables import I8
 from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.sources.importers.kineto import scanner
-from brrrtop.sources.importers.kineto.columns import (
+from brrrtop.sources.importers.trace.columns import (
     CALL,
     CATEGORIES,
     COLUMNS,
@@ -23,7 +23,7 @@ from brrrtop.sources.importers.kineto.columns import (
     Collected,
     device_of_pid,
 )
-from brrrtop.sources.importers.kineto.events import INTEGERS, KEYS, RAW, THREES
+from brrrtop.sources.importers.trace.events import INTEGERS, KEYS, RAW, THREES
 
 _MOST_ROWS = 1 << 15
 """Of one table, before they are taken out of the scanner: few enough to stay in the cache."""

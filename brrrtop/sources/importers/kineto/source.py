@@ -13,14 +13,14 @@ from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import Frame
 from brrrtop.sources.budget import Budget
 from brrrtop.sources.files import open_input
-from brrrtop.sources.importers.kineto import events as kineto_events
-from brrrtop.sources.importers.kineto import names as kineto_names
-from brrrtop.sources.importers.kineto import reader, rocm
-from brrrtop.sources.importers.kineto.columns import Collected
-from brrrtop.sources.importers.kineto.events import Torn
 from brrrtop.sources.importers.kineto.scanned import Scanned
 from brrrtop.sources.importers.kineto.scanner_library import scanner_library
-from brrrtop.sources.importers.trace import TraceSource
+from brrrtop.sources.importers.trace import events as kineto_events
+from brrrtop.sources.importers.trace import names as kineto_names
+from brrrtop.sources.importers.trace import reader, rocm
+from brrrtop.sources.importers.trace.columns import Collected
+from brrrtop.sources.importers.trace.events import Torn
+from brrrtop.sources.importers.trace.source import TraceSource
 
 _DEEPEST = 8
 _MOST_DAMAGES = 20

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from brrrtop.model.tables import I8
 from brrrtop.protocol.columns import LONGEST_NS
-from brrrtop.sources.importers.kineto.columns import CALL, COPY, KERNEL, OP, RANGE, Collected
 from brrrtop.sources.importers.nsys.database import Database
+from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, OP, RANGE, Collected
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]

@@ -10,7 +10,7 @@ from brrrtop.protocol.frames import Frame
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.nsys import columns
 from brrrtop.sources.importers.nsys.database import Database, opened
-from brrrtop.sources.importers.trace import TraceSource
+from brrrtop.sources.importers.trace.source import TraceSource
 
 _HOW_TO_RECORD = "profile with nsys profile --trace=cuda,nvtx, and export it again"
 

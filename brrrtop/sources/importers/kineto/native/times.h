@@ -1,4 +1,4 @@
-/* Microseconds as traces write them → nanoseconds, as kineto/times.py reads them. */
+/* Microseconds as traces write them → nanoseconds, as trace/times.py reads them. */
 #ifndef BRRR_TIMES_H
 #define BRRR_TIMES_H
 

@@ -15,7 +15,7 @@ from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import MARK
-from brrrtop.sources.importers.kineto.columns import Interned
+from brrrtop.sources.importers.trace.columns import Interned
 from brrrtop.text.python_frames import is_users, placed
 
 Array = npt.NDArray[Any]

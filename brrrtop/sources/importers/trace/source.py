@@ -1,6 +1,6 @@
 """What every imported trace is: a file read whole, as frames cut by the time things ended.
 
-An importer turns its file into `Collected` columns (`kineto/columns.py`); `kineto/records.py` joins
+An importer turns its file into `Collected` columns (`columns.py`); `records.py` joins
 launches, ops and activities of whatever trace, and here the records become frames.
 """
 
@@ -22,8 +22,8 @@ from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
 from brrrtop.sources.files import open_input
 from brrrtop.sources.hello import informed
-from brrrtop.sources.importers.kineto.columns import Collected
-from brrrtop.sources.importers.kineto.records import Records, build
+from brrrtop.sources.importers.trace.columns import Collected
+from brrrtop.sources.importers.trace.records import Records, build
 from brrrtop.text.printable import printable, printable_data
 
 Array = npt.NDArray[Any]

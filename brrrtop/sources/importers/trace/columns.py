@@ -12,9 +12,9 @@ from msgspec import Raw
 
 from brrrtop.model.tables import I8, Bool
 from brrrtop.protocol.columns import LONGEST_NS
-from brrrtop.sources.importers.kineto import names as kineto_names
-from brrrtop.sources.importers.kineto import times
-from brrrtop.sources.importers.kineto.events import ABSENT, THREES, Args, Event
+from brrrtop.sources.importers.trace import names as kineto_names
+from brrrtop.sources.importers.trace import times
+from brrrtop.sources.importers.trace.events import ABSENT, THREES, Args, Event
 
 Array = npt.NDArray[Any]
 

@@ -17,14 +17,14 @@ from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.protocol import bodies
 from brrrtop.protocol.columns import FARTHEST_NS
 from brrrtop.protocol.frames import CALL, COPY, KERNEL, LINK
-from brrrtop.sources.importers.kineto import details, rocm, stacks
-from brrrtop.sources.importers.kineto import marks as kineto_marks
-from brrrtop.sources.importers.kineto import names as kineto_names
-from brrrtop.sources.importers.kineto.columns import COLUMNS, Collected
-from brrrtop.sources.importers.kineto.joins import in_u32, op_of_launch, told_apart
-from brrrtop.sources.importers.kineto.marks import filled, rows_of
-from brrrtop.sources.importers.kineto.processes import part_processes
-from brrrtop.sources.importers.kineto.strides import strides_of
+from brrrtop.sources.importers.trace import details, rocm, stacks
+from brrrtop.sources.importers.trace import marks as kineto_marks
+from brrrtop.sources.importers.trace import names as kineto_names
+from brrrtop.sources.importers.trace.columns import COLUMNS, Collected
+from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, told_apart
+from brrrtop.sources.importers.trace.marks import filled, rows_of
+from brrrtop.sources.importers.trace.processes import part_processes
+from brrrtop.sources.importers.trace.strides import strides_of
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]

@@ -11,7 +11,7 @@ from brrrtop.model.nesting import Nest
 from brrrtop.model.tables import I8
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
 from brrrtop.protocol.frames import MARK
-from brrrtop.sources.importers.kineto import names as kineto_names
+from brrrtop.sources.importers.trace import names as kineto_names
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
