@@ -119,12 +119,13 @@ def work(
     done: Callable[[], Any],
     steps: bool,
     longest_s: float = 30,
+    step_ms: int = 3,
 ) -> list[float]:
-    """Launches without pause until `done`, in steps of 3 ms; how long each step's end took, in ms."""
+    """Launches without pause until `done`, in steps of 3 ms or so many; how long each step's end took, in ms."""
     took: list[float] = []
     until = time.monotonic() + longest_s
     while not done() and time.monotonic() < until:
-        cupti.fake_work(name("gemm"), 3)
+        cupti.fake_work(name("gemm"), step_ms)
         began = time.perf_counter()
         if steps:
             lib.brrr_step(time.time_ns(), threading.get_native_id())

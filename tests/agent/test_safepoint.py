@@ -247,6 +247,22 @@ def test_an_agent_that_hangs_holds_a_step_up_once_and_shortly(
     assert took[-2] < 15 and took[-1] < 60
 
 
+def test_a_switch_that_waits_for_some_long_steps_on_the_device_is_waited_for(
+    trainer: Trainer, connect: Connect, doors: Doors
+) -> None:
+    monitor = start(trainer, connect)
+    code = f"cupti.fake_slow_switch(300); answer = work(cupti, lib, {doors.until('done')}, True, 30, 250)"
+    with working(trainer, code) as done:
+        monitor.until(lambda m: m.count(Kind.MARKS) > 1)
+        for turn in range(2):
+            monitor.burst(steps=2, longest_s=1)
+            monitor.traced(turn + 1)
+        doors.open("done")
+        done.result(20)
+    assert trainer.do("answer = cupti.fake_beside()") == 0
+    assert max(burst["held_us"]["on"] for burst in monitor.bursts) > 310_000
+
+
 def test_a_step_nobody_asks_for_costs_next_to_nothing(trainer: Trainer, connect: Connect) -> None:
     """The cheapest hundred of many: what other processes take is not meant."""
     start(trainer, connect)

@@ -13,7 +13,9 @@
 #include "world.h"
 
 #define CALL_NS (5 * NS_PER_MS)       /* the trainer waits so long for the agent to come */
-#define HELD_NS (300 * NS_PER_MS)     /* and so long for it to be done: CUPTI may hang */
+#define HELD_NS (300 * NS_PER_MS)     /* and so long, and so many steps, for it to be done: CUPTI may hang, */
+#define HELD_STEPS 3                  /* and it waits for all that is queued on the device */
+#define HELD_MOST_NS (3 * NS_PER_S)
 #define STEP_WAIT_NS (300 * NS_PER_MS) /* a step is waited for so long before the interpreter is asked */
 #define LOOK_EVERY_NS (20 * NS_PER_MS)
 #define PATIENCE_NS (10 * NS_PER_S)
@@ -33,6 +35,8 @@ static atomic_bool stepped, elsewhere, called;
 static _Atomic int64_t capture_ns; /* when it began, monotonic; 0: none */
 static atomic_int callers;
 static int64_t asked_ns, came_ns;
+static _Atomic int64_t stepped_ns; /* when the last step ended, monotonic; 0: none did */
+static _Atomic int64_t step_ns;    /* the longest of the last steps */
 static _Atomic int64_t longest_ns; /* that the trainer was held, since it was last asked */
 static enum safepoint_world world_use;
 static bool world_held, world_failed;
@@ -59,6 +63,12 @@ static void book(int64_t since_ns)
         continue;
 }
 
+static int64_t held_most(void)
+{
+    int64_t most_ns = HELD_NS + HELD_STEPS * atomic_load(&step_ns);
+    return most_ns < HELD_MOST_NS ? most_ns : HELD_MOST_NS;
+}
+
 /* The trainer's thread, in a place where it launches nothing. */
 static void come(uint64_t step)
 {
@@ -71,7 +81,7 @@ static void come(uint64_t step)
         came_ns = now_ns;
         agent_wake();
         if (wait_while(WAITING, now_ns + CALL_NS))
-            wait_while(HELD, now_ns + HELD_NS);
+            wait_while(HELD, now_ns + held_most());
         else
             atomic_store(&asked_at, NOBODY); /* once is enough until it asks again */
         phase = APART;
@@ -82,8 +92,17 @@ static void come(uint64_t step)
 
 int64_t safepoint_longest_ns(void) { return atomic_exchange(&longest_ns, 0); }
 
+/* Without holds, which come after it: the next step is timed from their end. */
+static void time_step(void)
+{
+    int64_t now_ns = mono_ns(), before_ns = atomic_exchange(&stepped_ns, now_ns);
+    int64_t faded_ns = atomic_load(&step_ns) / 8 * 7, took_ns = before_ns ? now_ns - before_ns : 0;
+    atomic_store(&step_ns, took_ns > faded_ns ? took_ns : faded_ns);
+}
+
 void safepoint_step(uint64_t count)
 {
+    time_step();
     pthread_t here = pthread_self();
     if (!atomic_load_explicit(&stepped, memory_order_relaxed) ||
         !pthread_equal(here, atomic_load_explicit(&stepper, memory_order_relaxed))) {
@@ -91,8 +110,10 @@ void safepoint_step(uint64_t count)
         atomic_store(&elsewhere, !on_main());
         atomic_store(&stepped, true);
     }
-    if (count >= atomic_load_explicit(&asked_at, memory_order_relaxed))
+    if (count >= atomic_load_explicit(&asked_at, memory_order_relaxed)) {
         come(count);
+        atomic_store(&stepped_ns, mono_ns());
+    }
 }
 
 static int by_interpreter(void *unused)
@@ -235,6 +256,8 @@ void safepoint_forked(void)
     phase = APART;
     asked_ns = 0;
     atomic_store(&longest_ns, 0);
+    atomic_store(&stepped_ns, 0);
+    atomic_store(&step_ns, 0);
     atomic_store(&asked_at, NOBODY);
     atomic_store(&stepped, false);
     atomic_store(&elsewhere, false);
