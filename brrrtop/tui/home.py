@@ -112,7 +112,9 @@ def help_lines(palette: Palette, width: int) -> list[Text]:
     lines = [rule("help", "", palette, width)]
     for term, meaning in HELP:
         for i, part in enumerate(wrapped(meaning, max(10, width - 12)) or [""]):
-            line = Text.styled(f"{term if not i else '':<12}", palette.style("text", bold=True))
+            line = Text.styled(
+                f"{palette.keys(term) if not i else '':<12}", palette.style("text", bold=True)
+            )
             lines.append(clipped(line.append(part, palette.style("text")), width))
     return lines
 
@@ -192,7 +194,7 @@ class HomeList(Widget, can_focus=True):
         lines += [Text()] * (height - 1 - len(lines))
         keys = Text(no_wrap=True)
         for key, does in KEYS:
-            keys.append(f" {key} ", palette.style("text", bold=True))
+            keys.append(f" {palette.keys(key)} ", palette.style("text", bold=True))
             keys.append(f"{does} ", palette.style("muted"))
         return [*lines, clipped(keys, width)]
 

@@ -291,9 +291,22 @@ class Palette:
         mark = MARKS[bucket]
         return mark.ascii_fill if self.ascii else mark.fill
 
+    def keys(self, names: str) -> str:
+        """Names of keys; in ASCII arrows are words, as `<` and `>` are keys of their own."""
+        if not self.ascii:
+            return names
+        for arrow, word in _ARROWS.items():
+            names = names.replace(arrow, word)
+        return names
+
     def plain(self, text: str) -> str:
         """`text` with nothing beyond ASCII in it, when that is asked for."""
         return to_ascii(text) if self.ascii else text
+
+
+_ARROWS = {
+    "↑↓": "up/down", "←→": "left/right", "↑ ↓": "up down", "← →": "left right",
+}  # fmt: skip
 
 
 def _hue(name: str) -> str:

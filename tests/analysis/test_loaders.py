@@ -67,6 +67,11 @@ def test_a_trace_tells_workers_from_none_but_not_how_many(kind: str, workers: in
     assert row.ready_p50 is None, "a range has no such figure"
 
 
+def test_a_name_with_a_number_that_nobody_can_mean_tells_nothing() -> None:
+    (row,) = rows(wait(0, 5, 0, f"DataLoader(num_workers={'9' * 5000}, prefetch_factor=2)"))
+    assert row.workers is None and row.prefetch is None
+
+
 def test_without_waits_there_is_no_row() -> None:
     assert rows() == []
 

@@ -5,7 +5,9 @@ recorded with torch.profiler: DDP and FSDP of 8 layers of 4096x4096 on two H200s
 every step of rank 1, and with three times the batch on rank 1. `ddp-hidden` are recordings of a live
 language model on two H200s whose rank 1 sleeps as long: its host is far ahead, so that the GPU idles for 11 ms of it,
 and rank 0 waits beside its own backward pass, which that slows down. `ddp-part` is the first burst of `benchmarks/ranks.py`
-on two H200s, whose rank 0 sleeps for 64 ms: entering held the other up for so long that one backward pass is in both.
+on two H200s, whose rank 0 sleeps for 64 ms: entering held the other up for so long that one backward pass is in both. `fsdp-shared` are two bursts
+of its FSDP job, whose rank 1 sleeps, beside another job on both GPUs: bursts begin up to 400 ms apart, and the ends of half of
+the collectives differ by a time slice.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ def test_eight_dlrm_ranks_wait_for_one_that_only_began_late() -> None:
         ("ddp-work", "more-work"),
         ("fsdp-sleep", "host"),
         ("ddp-hidden", "host"),
+        ("fsdp-shared", "host"),
     ],
 )
 def test_a_planted_straggler_is_named_with_its_cause(name: str, cause: str) -> None:

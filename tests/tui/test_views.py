@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import replace
 
 import pytest
 
+from brrrtop.tui.palette import Palette
 from brrrtop.tui.screens.help_text import KEYS, REGIME_TABLE
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
@@ -31,6 +33,15 @@ async def test_help_explains_keys_regimes_and_terms() -> None:
     ):
         assert term in text
     assert "Change one thing at a time" in text
+
+
+async def test_in_ascii_arrows_are_words_as_their_signs_are_other_keys() -> None:
+    palette = Palette(colour=False, ascii=True)
+    async with shown(snapshots.snapshot(), size=(120, 200), palette=palette) as screen:
+        text = await screen.press("question_mark")
+        assert "left right      step a replay" in text and "up down  j k" in text
+        assert re.search(r"^ s  < > +sort by", text, re.MULTILINE)
+        assert "left/right cursor" in (await screen.press("p")).splitlines()[-1]
 
 
 async def test_help_scrolls_and_escape_leads_back() -> None:

@@ -114,13 +114,16 @@ def _score(one: Collectives, other: Collectives, guess: int) -> tuple[float, int
             return None
         offset += int(np.median(other.ends_ns[partner[hit]] - one.ends_ns[hit] - offset))
     shared = min(
-        int(_within(one.ends_ns + offset, other.ends_ns).sum()),
-        int(_within(other.ends_ns, one.ends_ns + offset).sum()),
+        int(_recorded(other, one.ends_ns + offset).sum()),
+        int(_recorded(one, other.ends_ns - offset).sum()),
     )
     share = int(hit.sum()) / max(shared, 1)
     return (share, offset) if share >= ENOUGH else None
 
 
-def _within(times: I8, others: I8) -> Bool:
-    inside: Bool = (times >= others[0] - NEAR_NS) & (times <= others[-1] + NEAR_NS)
+def _recorded(one: Collectives, times: I8) -> Bool:
+    """Whether a rank was recorded at these times of its clock; its bursts may be others than its peers'."""
+    starts, ends = one.recorded
+    at = np.searchsorted(starts - NEAR_NS, times, "right") - 1
+    inside: Bool = (at >= 0) & (times <= (ends + NEAR_NS)[np.maximum(at, 0)])
     return inside

@@ -13,7 +13,7 @@ import numpy as np
 from brrrtop.analysis.kernels.traits import Role, role_of, used
 from brrrtop.model import intervals
 from brrrtop.model.intervals import Cover
-from brrrtop.model.tables import I8, ActivityType, OpSignature, Window
+from brrrtop.model.tables import I8, ActivityType, OpSignature, Window, edges
 
 UNKNOWN_SIZE = -1
 TYPES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -61,6 +61,8 @@ class Collectives:
     """Of each, empty where none is known."""
     work: Cover
     """When any other kernel ran on the device."""
+    recorded: tuple[I8, I8]
+    """Starts and ends of what was recorded, sorted and disjoint."""
 
     def __len__(self) -> int:
         return len(self.ends_ns)
@@ -92,6 +94,7 @@ def collectives_of(window: Window) -> Collectives:
         name_ids=names,
         op_names=tuple(op.name if op else "" for op in ops),
         work=Cover(*intervals.merge_unsorted(acts.starts_ns[work], acts.ends_ns[work])),
+        recorded=edges((window.span,) if window.observed is None else window.observed),
     )
 
 

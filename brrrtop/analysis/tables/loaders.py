@@ -18,7 +18,7 @@ from brrrtop.model.tables import I8, Bool, Marks, Window
 from brrrtop.model.vocabulary import MarkClass
 
 MOST_LINES, MOST_RECENT = 5, 120
-_OPTION = re.compile(r"(\w+)=(\d+)")
+_OPTION = re.compile(r"(\w+)=(\d{1,6})\b")
 _IN_THE_LOOP = "_SingleProcess"
 """In the name of a trace's range of a loader without workers."""
 

@@ -41,7 +41,8 @@ def _entries(
     entries: tuple[tuple[str, str], ...], palette: Palette, width: int, indent: int
 ) -> list[Text]:
     lines = []
-    for term, meaning in entries:
+    for name, sentence in entries:
+        term, meaning = palette.keys(name), palette.keys(sentence)
         for i, line in enumerate(wrapped(meaning, max(10, width - indent))):
             text = Text(no_wrap=True)
             text.append(f"{term if not i else '':<{indent}}", palette.style("text", bold=True))

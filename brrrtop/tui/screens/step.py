@@ -138,7 +138,7 @@ class StepPane(Pane, can_focus=True):
         muted = self.palette.style("muted")
         if self._at_ns is None:
             keys = "←→ cursor, ↑↓ or + - zoom, shift and ←→ pan, g next gap, 0 all of it"
-            return [Text.styled(keys, muted)]
+            return [Text.styled(self.palette.keys(keys), muted)]
         at_ns = self._at_ns
         head = f"at {units.duration(at_ns - picture.span.t0_ns)} of the step"
         lines = [Text.styled(head, muted)]

@@ -37,7 +37,9 @@ class KeyLine(Pane):
         pieces = []
         for shown, does, action in (*self._ahead, *self._keys, *self._behind, *self._last):
             click = Style(meta={"@click": action})
-            piece = Text.styled(f" {shown} ", self.palette.style("text", bold=True) + click)
+            piece = Text.styled(
+                f" {self.palette.keys(shown)} ", self.palette.style("text", bold=True) + click
+            )
             piece.append(f"{does} ", self.palette.style("muted") + click)
             pieces.append(piece)
         return joined(pieces, width, "")
