@@ -233,7 +233,7 @@ def test_a_python_without_torch_is_entered_once_it_has_loaded_the_driver(
         attached = attach(one.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
         attached.client.send(requests.burst(0, 50_000_000))
         says = until(attached.client, lambda frames: _says(frames, "--trace-graphs"))
-        assert "without torch" in says
+        assert "only torch can tell" in says
         attached.client.send(ALLOWED)
         attached.client.send(requests.burst(0, 50_000_000))
         assert until(attached.client, traced) > 10
