@@ -46,7 +46,8 @@ def serve(argv: Sequence[str], options: Options) -> int:
             "the screen is served by textual-serve, which is not installed",
             "`pip install 'brrrtop[serve]'`",
         ) from None
-    command = shlex.join([sys.executable, "-m", "brrrtop", *_without_serving(argv)])
+    # A shell starts it, and would stay between the server and the screen.
+    command = "exec " + shlex.join([sys.executable, "-m", "brrrtop", *_without_serving(argv)])
     output.say(f"brrrtop: the screen is on http://{host}:{port}, until ^C")
     if host not in _LOOPBACK:
         output.say("brrrtop: whoever reaches that address can use this screen; it asks no password")
@@ -115,6 +116,7 @@ def _guard(serving: Any, host: str, port: int, url: str) -> Any:
     names = {host, *(_LOOPBACK if host in _LOOPBACK else ())}
     allowed = {f"{name}:{port}" for name in names}
     open_to_all = host in _EVERYWHERE
+    connections = set[Any]()
 
     @serving.web.middleware  # type: ignore[untyped-decorator]
     async def guard(request: Any, handler: Any) -> Any:
@@ -124,7 +126,12 @@ def _guard(serving: Any, host: str, port: int, url: str) -> Any:
         foreign = page != asked and page not in allowed
         if foreign or not (open_to_all or asked in allowed):
             raise serving.web.HTTPForbidden(text="this screen is not for pages of other sites\n")
-        answer = await handler(request)
+        connection = request.transport
+        connections.add(connection)
+        try:
+            answer = await handler(request)
+        finally:
+            connections.discard(connection)
         if answer.content_type == "text/html" and isinstance(answer, serving.web.Response):
             answer.text = without_foreign_links(answer.text or "", url)
             answer.headers["Content-Security-Policy"] = policy(url)
@@ -136,6 +143,11 @@ def _guard(serving: Any, host: str, port: int, url: str) -> Any:
 
         async def on_startup(self, app: Any) -> None:
             """The address was said already."""
+
+        async def on_shutdown(self, app: Any) -> None:
+            """Hangs up on every tab, whose screen then ends: else `^C` waits for the next heartbeat."""
+            for connection in connections - {None}:
+                connection.close()
 
         async def _make_app(self) -> Any:
             app = await super()._make_app()

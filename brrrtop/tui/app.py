@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -28,7 +27,7 @@ from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
-from brrrtop.tui.terminal import Continued, Terminal, TerminalGone
+from brrrtop.tui.terminal import Continued, Terminal, TerminalGone, textual_driver
 from brrrtop.tui.theme import textual_theme
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.status import Status
@@ -129,8 +128,7 @@ class BrrrtopApp(App[int]):
         notice: str = "",
         page: Callable[[Snapshot], str] | None = None,
     ) -> None:
-        # Served to a browser, there is no terminal: Textual's own driver for that is named there.
-        super().__init__(driver_class=None if "TEXTUAL_DRIVER" in os.environ else Terminal)
+        super().__init__(driver_class=textual_driver())
         self.palette = palette or Palette()
         if self.no_color:
             self.palette = replace(self.palette, colour=False)

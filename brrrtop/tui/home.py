@@ -20,7 +20,7 @@ from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rule, wrapped
 from brrrtop.tui.sixteen import Sixteen
-from brrrtop.tui.terminal import Terminal, TerminalGone
+from brrrtop.tui.terminal import TerminalGone, textual_driver
 from brrrtop.tui.theme import textual_theme
 from brrrtop.tui.widgets.pane import strip_of
 
@@ -237,7 +237,7 @@ class HomeApp(App[Choice]):
         palette: Palette | None = None,
         remember: Callable[[str], None] | None = None,
     ) -> None:
-        super().__init__(driver_class=Terminal)
+        super().__init__(driver_class=textual_driver())
         self._remember = remember
         self.palette = palette or Palette()
         self._read = read

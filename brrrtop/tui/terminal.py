@@ -19,7 +19,9 @@ from typing import Any, cast
 
 from textual._parser import ParseError
 from textual._xterm_parser import XTermParser
+from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.drivers.web_driver import WebDriver
 from textual.message import Message
 
 from brrrtop.deadline import end_within
@@ -93,6 +95,33 @@ class Terminal(LinuxDriver):
     def _post(self, message: Message) -> None:
         with suppress(RuntimeError):  # its loop has ended
             self._app.post_message(message)
+
+
+class Served(WebDriver):
+    """A tab of a browser, behind textual-serve, which may end without a word."""
+
+    def run_input_thread(self) -> None:
+        super().run_input_thread()
+        if not self.exit_event.is_set():
+            end_within()
+            with suppress(RuntimeError):  # its loop has ended
+                self._app.post_message(TerminalGone())
+
+    def write(self, data: str) -> None:
+        with suppress(OSError):  # nobody reads it any more
+            super().write(data)
+
+    def write_meta(self, data: dict[str, object]) -> None:
+        with suppress(OSError):
+            super().write_meta(data)
+
+
+def textual_driver() -> type[Driver] | None:
+    """What the screens are on; None: what the user's TEXTUAL_DRIVER names."""
+    wanted = os.environ.get("TEXTUAL_DRIVER")
+    if wanted is None:
+        return Terminal
+    return Served if wanted.endswith(":WebDriver") else None
 
 
 def is_gone(descriptor: int) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -45,9 +48,8 @@ def test_a_verb_without_a_screen_is_refused() -> None:
         serve(["analyze"], Options(verb="analyze"))
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    """Of a brrrtop that serves its demo."""
+def server() -> tuple[subprocess.Popen[str], int]:
+    """A brrrtop that serves its demo, and the port."""
     pytest.importorskip("textual_serve")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -57,14 +59,20 @@ def port() -> Iterator[int]:
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while True:
+        assert serving.poll() is None and time.monotonic() < deadline
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", number)) == 0:
+                return serving, number
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Of a brrrtop that serves its demo."""
+    serving, number = server()
     try:
-        deadline = time.monotonic() + 30
-        while True:
-            assert serving.poll() is None and time.monotonic() < deadline
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", number)) == 0:
-                    break
-            time.sleep(0.1)
         yield number
         serving.send_signal(signal.SIGINT)
         assert serving.wait(10) == 0
@@ -130,3 +138,125 @@ def test_a_browser_sees_the_screen_and_pages_of_others_are_refused(port: int) ->
     assert set(hosts) == {own} and "*" not in allowed
     shown = asyncio.run(asyncio.wait_for(first_screen(port), 60))
     assert "OVERHEAD" in shown
+
+
+async def end_beside_a_tab(serving: subprocess.Popen[str], port: int, number: int) -> list[Path]:
+    """Ends the server by a signal while a tab is open; the screens that were there."""
+    import aiohttp
+
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"http://127.0.0.1:{port}/ws?width=80&height=24") as page,
+    ):
+        await page.receive()
+        children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
+        serving.send_signal(number)
+        serving.wait(10)
+    return [Path(f"/proc/{child}/exe") for child in children]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_the_screen_of_a_tab_ends_with_its_server(number: int) -> None:
+    serving, port = server()
+    screens = asyncio.run(end_beside_a_tab(serving, port, number))
+    assert serving.stderr is not None
+    serving.stderr.close()
+    deadline = time.monotonic() + 10
+    while any(os.path.exists(screen) for screen in screens):
+        assert time.monotonic() < deadline, "nothing of ours outlives its terminal"
+        time.sleep(0.05)
+    assert screens
+
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+
+
+class Tab:
+    """A page in a headless browser, by the DevTools protocol."""
+
+    def __init__(self, socket: Any) -> None:
+        self.socket, self.sent, self.session = socket, 0, ""
+        self.shown, self.hosts, self.complaints = "", set[str](), list[str]()
+
+    async def ask(self, method: str, **words: Any) -> dict[str, Any]:
+        """The answer to a command; events that come before it are noted."""
+        self.sent += 1
+        request = {"id": self.sent, "method": method, "params": words}
+        await self.socket.send_json(request | ({"sessionId": self.session} if self.session else {}))
+        while True:
+            message = await self.socket.receive_json()
+            if message.get("id") == self.sent:
+                assert "error" not in message, message
+                return dict(message["result"])
+            self.note(message)
+
+    def note(self, event: dict[str, Any]) -> None:
+        words = event.get("params", {})
+        match event.get("method"):
+            case "Network.webSocketFrameReceived":
+                frame = words["response"]
+                data = frame["payloadData"]
+                raw = data.encode() if frame["opcode"] == 1 else base64.b64decode(data)
+                self.shown += raw.decode("utf-8", "replace")
+            case "Network.requestWillBeSent":
+                self.hosts.add(urlsplit(words["request"]["url"]).netloc)
+            case "Log.entryAdded" if words["entry"]["source"] in ("security", "network"):
+                self.complaints.append(words["entry"]["text"])
+
+    async def wait_for(self, text: str) -> None:
+        while text not in self.shown:
+            self.note(await self.socket.receive_json())
+
+
+async def browse(tools: str, url: str) -> Tab:
+    """Opens the page, waits for the verdict, asks for help by a key."""
+    import aiohttp
+
+    async with (
+        aiohttp.ClientSession() as client,
+        client.ws_connect(tools, max_msg_size=0) as socket,
+    ):
+        tab = Tab(socket)
+        target = await tab.ask("Target.createTarget", url="about:blank", width=1400, height=900)
+        attached = await tab.ask("Target.attachToTarget", flatten=True, **target)
+        tab.session = attached["sessionId"]
+        for domain in ("Network", "Log", "Page"):
+            await tab.ask(f"{domain}.enable")
+        await tab.ask("Emulation.setFocusEmulationEnabled", enabled=True)
+        await tab.ask("Page.navigate", url=url)
+        await tab.wait_for("OVERHEAD")
+        for kind in ("mousePressed", "mouseReleased"):
+            await tab.ask(
+                "Input.dispatchMouseEvent", type=kind, x=700, y=70, button="left", clickCount=1
+            )
+        await tab.ask("Input.dispatchKeyEvent", type="char", text="?")
+        await tab.wait_for("this help")
+        return tab
+
+
+@pytest.mark.timeout(120)
+def test_a_real_browser_shows_the_screen_takes_keys_and_asks_nobody_else(
+    port: int, tmp_path: Path
+) -> None:
+    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if browser is None:
+        pytest.skip("no Chromium here")
+    running = subprocess.Popen(
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0",
+         f"--user-data-dir={tmp_path}"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert running.stderr is not None
+        lines = iter(running.stderr.readline, "")
+        tools = next(line.split()[-1] for line in lines if line.startswith("DevTools listening"))
+        url = f"http://127.0.0.1:{port}/"
+        tab = asyncio.run(asyncio.wait_for(browse(tools, url), 60))
+        assert tab.hosts == {f"127.0.0.1:{port}"}
+        assert not tab.complaints
+    finally:
+        running.kill()
+        assert running.stderr is not None
+        running.stderr.close()
+        running.wait()
