@@ -163,7 +163,7 @@ def test_the_screen_of_a_tab_ends_with_its_server(number: int) -> None:
     assert serving.stderr is not None
     serving.stderr.close()
     deadline = time.monotonic() + 10
-    while any(os.path.exists(screen) for screen in screens):
+    while any(os.path.lexists(screen) for screen in screens):
         assert time.monotonic() < deadline, "nothing of ours outlives its terminal"
         time.sleep(0.05)
     assert screens
