@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -74,14 +73,6 @@ def jitter(estimate: Estimate) -> float | None:
     if len(spans) < 3 or not step_ns:
         return None
     return max(span.duration_ns for span in spans) / step_ns - 1
-
-
-def percentile(values: Sequence[int], share: float) -> int | None:
-    """The value that `share` of them do not exceed (nearest rank); None without any."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def intensity(kernel: KernelRow) -> float | None:

@@ -6,10 +6,11 @@ from rich.text import Text
 
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.estimate import Estimate, Steps
+from brrrtop.model.percentile import percentile
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import jitter, percentile, steps_per_s
+from brrrtop.tui.parts import jitter, steps_per_s
 from brrrtop.tui.renderables.line import rows, stacked
 from brrrtop.tui.widgets.pane import Pane
 
@@ -55,7 +56,7 @@ class Pace(Pane):
 
 def tail_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
     """The median and the slow ones of all steps in the history; nothing of too few."""
-    steps = [ns for point in snapshot.history for ns in point.steps_ns]
+    steps = sorted(ns for point in snapshot.history for ns in point.steps_ns)
     if len(steps) < LEAST_STEPS:
         return []
     return [
