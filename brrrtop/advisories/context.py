@@ -6,7 +6,8 @@ only as far as the device idled for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.estimate import Analysis
@@ -38,8 +39,7 @@ _UNMARKED = ("sync", "host", "io", "launch", "unknown")
 """Where the idle time of a save is booked that no mark names, most of it first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """One judged window and its facts."""
 
     estimate: Estimate

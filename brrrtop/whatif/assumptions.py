@@ -7,11 +7,11 @@ layouts, launches), else as guesses. What comes of them, and how often the range
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 
-@dataclass(frozen=True, slots=True)
-class Assumptions:
+class Assumptions(Struct, frozen=True):
     """One guess at everything unknown; `CAUTIOUS` and `HOPEFUL` bound `MIDDLE`."""
 
     fused_roof: float = 0.60

@@ -8,9 +8,10 @@ Times are float nanoseconds of a trainer without a profiler (`profiler`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.estimate import Analysis
@@ -48,8 +49,7 @@ SHORT_WAIT_NS = 2_000.0
 """What a wait costs the host when there is nothing to wait for."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernels:
+class Kernels(Struct, frozen=True, eq=False):
     """What the kernels of a step are, shape (n,) each; NaN: nobody knows."""
 
     roles: I8
@@ -92,7 +92,7 @@ class Kernels:
     """Convolutions for whose sake a compiler leaves images as they lie."""
 
     def take(self, kept: Bool | I8) -> Kernels:
-        return Kernels(*(getattr(self, f.name)[kept] for f in fields(self)))
+        return Kernels(*(getattr(self, name)[kept] for name in self.__struct_fields__))
 
     def is_role(self, *roles: Role) -> Bool:
         """Nodes of these roles."""
@@ -105,8 +105,7 @@ class Kernels:
         return np.asarray((self.traits & int(trait)) != 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Step(Struct, frozen=True, eq=False):
     """Nodes of one or more whole steps, shape (n,) each, in the order the host met them."""
 
     count: int

@@ -5,9 +5,8 @@ Nothing is judged here, and nothing here knows an advisory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.counters.readings import Readings, readings
@@ -37,8 +36,7 @@ from brrrtop.model.tables import I8, TimeSlices, Window
 from brrrtop.model.vocabulary import MarkClass
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Numbers about one window; None is "not seen", a zero was looked for and not there."""
 
     steps: float | None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.analysis.signals.joined import Joined
@@ -21,8 +21,7 @@ BIG_BLOCKS = 16
 """GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(Struct, frozen=True):
     """Kernel time of the window by what its units and layouts are; sums, ns."""
 
     matrix_ns: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Checkpoints
 from brrrtop.analysis.signals.joined import Joined
@@ -13,8 +12,7 @@ from brrrtop.model.tables import Bool
 from brrrtop.model.vocabulary import CopyKind, MemoryKind
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Copies of one direction and kind of host memory."""
 
     count: int = 0
@@ -35,8 +33,7 @@ class Copies:
         return self.size_bytes * 1e9 / self.total_ns if self.total_ns else None
 
 
-@dataclass(frozen=True, slots=True)
-class Transfers:
+class Transfers(Struct, frozen=True):
     """Host copies and memsets of the window."""
 
     pageable_up: Copies
