@@ -164,14 +164,22 @@ class Estimate:
     """None: nobody looked at the training thread, or it was never found outside a named wait."""
 
     @property
+    def mean_step_ns(self) -> float | None:
+        """What parts of a step add up to; the median one where no whole step of the GPU is known, None
+        where no step is."""
+        spans = self.steps.spans
+        if not spans:
+            return self.steps.step_ns or None
+        return sum(span.duration_ns for span in spans) / len(spans) or None
+
+    @property
     def steps_covered(self) -> float | None:
         """Steps that the account covers, seldom a whole number; None when steps are unknown.
 
         From the mean step, so that a step cut at the window's edge and time that was not traced
-        count as what they are; from the median one where no whole step of the GPU is known.
+        count as what they are.
         """
-        spans, usual = self.steps.spans, self.steps.step_ns or 0
-        if not self.steps.count or not self.account.duration_ns:
+        mean = self.mean_step_ns
+        if not self.steps.count or not self.account.duration_ns or mean is None:
             return None
-        mean = sum(span.duration_ns for span in spans) / len(spans) if spans else usual
-        return self.account.duration_ns / mean if mean else None
+        return self.account.duration_ns / mean

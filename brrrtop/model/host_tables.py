@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from brrrtop.model.stack_samples import Line
+from brrrtop.model.tables import StrEnum
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,28 @@ class StallRow:
     """Of the window."""
 
 
+class WorkersDo(StrEnum):
+    """What keeps loader workers from making batches faster."""
+
+    WAIT_FOR_DISK = "wait-for-disk"
+    COMPUTE = "compute"
+    """All the time, each on a core of its own."""
+    SHARE_CORES = "share-cores"
+    """They would compute all the time, and the host has too few cores free."""
+    SLEEP = "sleep"
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersNeeded:
+    """Loader workers that would keep up, each with a core of its own."""
+
+    count: int
+    batch_ns: int
+    """What one of them takes for a batch."""
+    step_ns: int
+    """What a step takes without the wait."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoaderRow:
     """How the training loop waited for the batches of one loader."""
@@ -107,6 +130,9 @@ class LoaderRow:
     """Stack samples of the training thread within the waits."""
     lines: tuple[Line, ...] = ()
     """Lines of the user's own code that they were at, most first."""
+    workers_do: WorkersDo | None = None
+    needed: WorkersNeeded | None = None
+    """None: more workers are not what is short, or it is not known."""
 
     @property
     def share(self) -> float:

@@ -56,11 +56,12 @@ def verdict(
         details: Of a trace: what it holds beyond a timeline.
     """
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
+    advice = advise(shown)
     return Verdict(
         shown=shown,
         devices=tuple(one.estimate for one in every),
-        advice=advise(shown),
-        tables=host_tables(shown, details, recorded),
+        advice=advice,
+        tables=replace(host_tables(shown, details, recorded), loaders=advice.loaders),
         picture=step_picture(shown),
     )
 

@@ -62,11 +62,6 @@ def shapes_outcome(snapshot: Snapshot) -> Event | None:
     return outcomes[-1] if outcomes else None
 
 
-def steps_per_s(estimate: Estimate) -> float | None:
-    step_ns = estimate.steps.step_ns
-    return 1e9 / step_ns if step_ns else None
-
-
 def jitter(estimate: Estimate) -> float | None:
     """Longest step over the median, minus one; None below three steps."""
     spans, step_ns = estimate.steps.spans, estimate.steps.step_ns
