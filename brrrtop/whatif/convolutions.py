@@ -44,9 +44,9 @@ def is_converted_by_group(op: OpSignature) -> bool:
     return shapes is not None and in_groups(op) and shapes[1][1] not in (4, 8, 16, 32, 64)
 
 
-def last_over_first(op: OpSignature) -> tuple[float, float] | None:
-    """Time of a convolution in groups over channels-last images over that over channels-first ones, in 32 and
-    in 16 bits, without what converts between the two; None of any other.
+def last_over_first(op: OpSignature, bits: int) -> float | None:
+    """Time of a convolution in groups over channels-last images over that over channels-first ones, without
+    what converts between the two, in numbers of so many bits; None of any other.
 
     Measured on an H200, forward and backward (torch 2.11.0+cu130, 2026-11).
     """
@@ -55,12 +55,15 @@ def last_over_first(op: OpSignature) -> tuple[float, float] | None:
         return None
     _, channels, *window = shapes[1]
     if channels == 1:
-        return DEPTHWISE[sum(max(window) > size for size in (3, 5))]
-    return (0.5, 2.0) if channels == 4 else (1.2, 1.0)
+        widths = sum(max(window) > size for size in (3, 5))
+        return DEPTHWISE_16_BIT if bits == 16 else DEPTHWISE[widths]
+    narrow, wide = (2.0, 0.5) if channels == 4 else (1.0, 1.2)
+    return narrow if bits == 16 else wide
 
 
-DEPTHWISE = ((0.27, 0.2), (0.37, 0.2), (1.9, 0.2))
+DEPTHWISE = (0.27, 0.37, 1.9)
 """By window, up to 3, up to 5 and more: `last_over_first` where each channel is a group of its own."""
+DEPTHWISE_16_BIT = 0.2
 
 
 def is_wide(op: OpSignature) -> bool:

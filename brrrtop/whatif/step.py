@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from brrrtop.model.tables import F8, I8, Activities, Bool, Window, edges
 from brrrtop.model.vocabulary import CopyKind, MarkClass
 from brrrtop.whatif.convolutions import (
     DEPTHWISE,
+    DEPTHWISE_16_BIT,
     is_converted_by_group,
     is_depthwise,
     is_wide,
@@ -363,16 +365,14 @@ NEAR = 8
 def _last_over_first(seen: Joined) -> F8:
     """`Kernels.last_over_first`, shape of the activities."""
     half, depthwise = seen.has(Trait.HALF), seen.named(_DEPTHWISE)
-    ratio = np.where(depthwise, np.where(half, *reversed(DEPTHWISE[0])), np.nan)
+    ratio = np.where(depthwise, np.where(half, DEPTHWISE_16_BIT, DEPTHWISE[0]), np.nan)
     for pattern, known in _POOLS.items():
         ratio = np.where(seen.named(pattern) & ~seen.named("nhwc"), known, ratio)
     in_depth = rows_of_ops(
         seen, is_depthwise
     )  # if not by ATen, they have channels-last images already
-    for bits, rows in enumerate((~half, half)):
-        by_op = figures_of_ops(
-            seen, lambda op, bits=bits: (last_over_first(op) or (None, None))[bits]
-        )
+    for bits, rows in ((32, ~half), (16, half)):
+        by_op = figures_of_ops(seen, partial(last_over_first, bits=bits))
         told = rows & np.isfinite(by_op) & (depthwise | ~in_depth)
         ratio = np.where(told, by_op, ratio)
     return np.asarray(ratio)

@@ -449,8 +449,8 @@ LONG = OpSignature("aten::convolution_backward", ((8, 40, 800), (8, 20, 800), (4
         (BY_GROUP, True, True, (1.2, 1.0), False),
         (DEEP, False, False, (0.37, 0.2), False),
         (BACKWARD, True, False, (0.5, 2.0), False),
-        (TRANSPOSED, False, False, None, False),
-        (LONG, False, False, None, True),
+        (TRANSPOSED, False, False, (None, None), False),
+        (LONG, False, False, (None, None), True),
     ],
     ids=[
         "in groups",
@@ -462,11 +462,11 @@ LONG = OpSignature("aten::convolution_backward", ((8, 40, 800), (8, 20, 800), (4
     ],
 )
 def test_shapes_tell_what_a_layout_and_a_type_do_to_a_convolution(
-    op: OpSignature, grouped: bool, by_group: bool, ratios: tuple[float, float] | None, wide: bool
+    op: OpSignature, grouped: bool, by_group: bool, ratios: tuple[float | None, ...], wide: bool
 ) -> None:
     assert keeps_layout(op) == grouped  # Inductor leaves images as they lie
     assert is_converted_by_group(op) == by_group
-    assert last_over_first(op) == ratios
+    assert [last_over_first(op, bits) for bits in (32, 16)] == list(ratios)
     assert is_wide(op) == wide
 
 
