@@ -368,13 +368,12 @@ def _last_over_first(seen: Joined) -> F8:
     ratio = np.where(depthwise, np.where(half, DEPTHWISE_16_BIT, DEPTHWISE[0]), np.nan)
     for pattern, known in _POOLS.items():
         ratio = np.where(seen.named(pattern) & ~seen.named("nhwc"), known, ratio)
-    in_depth = rows_of_ops(
-        seen, is_depthwise
-    )  # if not by ATen, they have channels-last images already
+    # Those that ATen's kernels do not run have channels-last images already.
+    in_depth = rows_of_ops(seen, is_depthwise)
     for bits, rows in ((32, ~half), (16, half)):
         by_op = figures_of_ops(seen, partial(last_over_first, bits=bits))
-        told = rows & np.isfinite(by_op) & (depthwise | ~in_depth)
-        ratio = np.where(told, by_op, ratio)
+        own = rows & np.isfinite(by_op) & (depthwise | ~in_depth)
+        ratio = np.where(own, by_op, ratio)
     return np.asarray(ratio)
 
 

@@ -37,15 +37,15 @@ def laid_out(step: Step, roofs: Roofs, guess: Assumptions) -> tuple[Step, Bool] 
     convolving = kernels.is_role(Role.CONV, Role.LAYOUT)
     if not (first & convolving & step.launches).any():
         return None
-    told = np.isfinite(kernels.last_over_first) & ~kernels.sequences
-    told &= kernels.is_role(Role.CONV, Role.GEMM, Role.SKINNY, Role.POOL)
+    own = np.isfinite(kernels.last_over_first) & ~kernels.sequences
+    own &= kernels.is_role(Role.CONV, Role.GEMM, Role.SKINNY, Role.POOL)
     conv = first & kernels.is_role(Role.CONV)
     norm = first & kernels.is_role(Role.NORM) & ~kernels.group_norm
     reached = np.where(kernels.has(Trait.HALF), guess.norm_roof_16_bit, guess.norm_roof)
     at_roof = moved_bytes(step, roofs, guess) / (roofs.bytes_per_s * reached) * 1e9
     device = np.where(conv, step.device_ns * guess.layout_conv, step.device_ns)
     measured = step.device_ns * kernels.last_over_first * guess.layout_measured
-    device = np.where(told, measured, device)
+    device = np.where(own, measured, device)
     dearer = layout & kernels.by_group
     device = np.where(dearer, step.device_ns * guess.by_group, device)
     device = np.where(norm, np.minimum(at_roof, device), device)
