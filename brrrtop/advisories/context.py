@@ -6,15 +6,20 @@ only as far as the device idled for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.loader_workers import with_workers
 from brrrtop.analysis.signals.facts import Facts, facts
 from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
+from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.vocabulary import Metric
+from brrrtop.text import loader
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import Priced, priced
 
@@ -34,8 +39,7 @@ _UNMARKED = ("sync", "host", "io", "launch", "unknown")
 """Where the idle time of a save is booked that no mark names, most of it first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """One judged window and its facts."""
 
     estimate: Estimate
@@ -43,6 +47,8 @@ class Context:
     ceilings: Ceilings | None
     priced: Priced | None = None
     """What each edit would make of a step; None where no step can be replayed."""
+    loaders: tuple[LoaderRow, ...] = ()
+    """Most waited for first, with the workers that each needs."""
 
     @property
     def rows(self) -> tuple[WhatIf, ...]:
@@ -53,6 +59,13 @@ class Context:
         """Whether a run with this edit still to make is not healthy. Twice the batch changes the training,
         and wins some 5 % wherever kernels are large already."""
         return row.saves >= (BATCH_GAIN if row.edit == "double-batch" else HEALTHY_GAIN)
+
+    def with_line(self, row: WhatIf) -> WhatIf:
+        """The same with the number of workers that the loader needs in its line, where that is known."""
+        needed = self.loaders[0].needed if self.loaders else None
+        if needed is None:
+            return row
+        return replace(row, line=row.line.replace(loader.line(), loader.line(needed.count)))
 
     def price(self, edit: str) -> WhatIf | None:
         """The price of one edit; None where it does not apply."""
@@ -190,10 +203,12 @@ def _loss(row: WhatIf) -> str:
 
 def context_of(judged: Analysis) -> Context:
     """The context of a judged window."""
-    return Context(
+    known = Context(
         estimate=judged.estimate,
         facts=facts(judged.window, judged.estimate, judged.call_rows),
         ceilings=judged.ceilings,
         # On a GPU that another process has turns of no time is this trainer's alone.
         priced=priced(judged) if judged.window.turns is None else None,
     )
+    rows, means = loader_rows(judged.window), known.facts.readings.means
+    return replace(known, loaders=with_workers(rows, known.price("loader-ready"), means))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from brrrtop.errors import INTERRUPTED
 from brrrtop.model.advice import Advisory
 from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
 _NOTHING = Event(0, "", "")
-INTERRUPTED = 130
-"""The exit code after ^C, which is a key here: the terminal sends no signal."""
 BACK = -1
 """Somebody went back to the list of all trainers."""
 HUNG_UP = 129
@@ -250,6 +249,7 @@ class BrrrtopApp(App[int]):
                 asyncio.get_running_loop().call_soon_threadsafe(self.action_interrupt)
 
     def action_interrupt(self) -> None:
+        """`^C` is a key here: the terminal sends no signal."""
         self.exit(return_code=HUNG_UP if self._hung_up else INTERRUPTED)
 
     def on_terminal_gone(self, _message: TerminalGone) -> None:

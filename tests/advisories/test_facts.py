@@ -224,10 +224,3 @@ def test_bursts_are_not_one_run() -> None:
         scene.observed.append((began, scene.now))
         scene.now += 100_000
     assert of(scene).recomputed_ns == 0
-
-
-def test_the_usual_wait_for_input_is_told() -> None:
-    scene = Scene().kernel(GEMM, 100.0)
-    for _ in range(10):
-        scene.idle(400.0, MarkClass.INPUT, "next").kernel(GEMM, 100.0)
-    assert of(scene).wait_p50_ns == 400_000

@@ -10,13 +10,13 @@ import torch
 
 import brrrtop
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
+sys.path.append(str(Path(__file__).parents[1]))  # this is a program of its own
 from descent import Descent
 
 
 def train(watching, limit_s=60.0):
     model = torch.nn.Linear(64, 10)
-    optimizer = Descent(model.parameters(), lr=0.1)
+    optimizer = Descent(model.parameters())
     began = time.monotonic()
     while True:
         loss = model(torch.randn(16, 64)).square().mean()

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "fakes"))
+sys.path.append(str(Path(__file__).parents[1]))  # this is a program of its own
 from descent import Descent
 
 

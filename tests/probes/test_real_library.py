@@ -21,7 +21,7 @@ from .conftest import AGENT, clean_environment
 
 TRAIN = f"""
 import sys, time
-sys.path.insert(0, {str(Path(__file__).parents[1] / "fakes")!r})
+sys.path.append({str(Path(__file__).parents[1])!r})
 import torch
 from descent import Descent
 from torch.utils.data import DataLoader, TensorDataset

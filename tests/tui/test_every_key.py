@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
+from brrrtop.errors import INTERRUPTED
 from brrrtop.model.host import Host, HostTrainer
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot, SourceInfo
 from brrrtop.model.tables import Device
-from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
+from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.home import HomeApp
 from tests.tui import snapshots
 from tests.tui.drivers import ALL, ListDriver

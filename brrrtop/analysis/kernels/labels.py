@@ -5,48 +5,46 @@ Kernels are judged in groups of one name, geometry and op.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels.classifier import Classifier, Group
 from brrrtop.analysis.kernels.twins import twin_groups
 from brrrtop.analysis.kernels.written_attention import written_attention
-from brrrtop.model.estimate import Side
-from brrrtop.model.tables import Activities, ActivityType, Bool, Window
+from brrrtop.model.tables import F8, I8, Activities, ActivityType, Bool, Window
 
-I8 = npt.NDArray[np.int64]
-F8 = npt.NDArray[np.float64]
-
+BUCKETS = ("compute", "memory", "underfilled", "unknown", "comm", "copy")
+"""Where time of each side is booked, by the sides' names."""
 WORK, COMM, TRANSFER = 0, 1, 2
 """Classes of the sweep line: kernels and on-device copies, collectives, host or peer copies."""
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Labels:
-    """Per activity of a window, shape (n,) each, plus the groups they index.
-
-    Of `compute`, `unknown` and `underfilled` one is 1 and the others are 0, or all are 0: memory.
-    """
+class Labels(Struct, frozen=True, eq=False):
+    """Per activity of a window, shape (n,) each, plus the groups they index."""
 
     group_of: I8
     groups: tuple[Group, ...]
-    classes: npt.NDArray[np.int8]
-    """`WORK`, `COMM` or `TRANSFER`."""
-    compute: F8
-    unknown: F8
-    """Nobody can class it."""
-    underfilled: F8
+    buckets: npt.NDArray[np.int8]
+    """Into `BUCKETS`."""
     weights: F8
     """For charging time that kernels share: share of the SMs."""
 
+    @property
+    def classes(self) -> npt.NDArray[np.int8]:
+        """`WORK`, `COMM` or `TRANSFER`."""
+        return np.maximum(self.buckets - 3, WORK)  # the first four are work
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Grouping:
+    def take(self, rows: I8) -> Labels:
+        """Those of some of the activities."""
+        return Labels(self.group_of[rows], self.groups, self.buckets[rows], self.weights[rows])
+
+
+class _Grouping(Struct, frozen=True, eq=False):
     """Equal kernels: shape (n,) and (g,)."""
 
     group_of: I8
@@ -78,27 +76,12 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     )
     group_of = grouping.group_of
     groups = evidence.refined(window, groups, group_of, ceilings)
-    sides = [g.side for g in groups]
     return Labels(
         group_of,
         groups,
-        np.array([class_of(g) for g in groups], np.int8)[group_of],
-        _being(sides, Side.COMPUTE)[group_of],
-        _being(sides, Side.UNKNOWN)[group_of],
-        _being(sides, Side.UNDERFILLED)[group_of],
+        np.array([BUCKETS.index(g.side) for g in groups], np.int8)[group_of],
         np.array([max(g.fills, 1e-3) for g in groups], np.float64)[group_of],
     )
-
-
-def _being(sides: list[Side], side: Side) -> F8:
-    return np.array([one is side for one in sides], np.float64)
-
-
-def class_of(group: Group) -> int:
-    """`WORK`, `COMM` or `TRANSFER`."""
-    if group.side is Side.COMM:
-        return COMM
-    return TRANSFER if group.side is Side.COPY else WORK
 
 
 def _group(window: Window) -> _Grouping:

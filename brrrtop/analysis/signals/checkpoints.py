@@ -8,9 +8,8 @@ results back does so every step, or launches kernels between its copies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.signals.joined import Joined, mark_spans
 from brrrtop.model import intervals
@@ -29,8 +28,7 @@ LEAST_STEPS = 3.0
 """In a shorter window one copy of results looks like a save: one of two steps is half of them."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Checkpoints:
+class Checkpoints(Struct, frozen=True, eq=False):
     """Saves in the window."""
 
     count: int

@@ -5,9 +5,8 @@ Nothing is judged here, and nothing here knows an advisory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.counters.readings import Readings, readings
@@ -30,15 +29,14 @@ from brrrtop.analysis.signals.optimizers import Optimizer, optimizer
 from brrrtop.analysis.signals.precision import Precision, precision
 from brrrtop.analysis.signals.recomputation import recomputed_ns
 from brrrtop.analysis.signals.syncs import Syncs, syncs
-from brrrtop.analysis.signals.transfers import Transfers, transfers, wait_p50_ns
+from brrrtop.analysis.signals.transfers import Transfers, transfers
 from brrrtop.kernel_names.architecture import least_capability
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import I8, TimeSlices, Window
 from brrrtop.model.vocabulary import MarkClass
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Numbers about one window; None is "not seen", a zero was looked for and not there."""
 
     steps: float | None
@@ -56,8 +54,6 @@ class Facts:
     """Less the copies of `saves`."""
     saves: Checkpoints | None
     dense_gradients: DenseGradients | None
-    wait_p50_ns: int | None
-    """Half of the waits for input are shorter; None: none is marked."""
     syncs: Syncs | None
     cpu_work: CpuWork | None
     optimizer: Optimizer | None
@@ -107,7 +103,6 @@ def facts(window: Window, estimate: Estimate, call_rows: I8) -> Facts:
         transfers=transfers(seen, saved),
         saves=saved,
         dense_gradients=dense_gradients(seen),
-        wait_p50_ns=wait_p50_ns(seen),
         syncs=syncs(seen, saved),
         cpu_work=cpu_work(seen),
         optimizer=optimizer(seen),

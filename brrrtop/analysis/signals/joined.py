@@ -6,9 +6,9 @@ Everything here is one pass of numpy over a window; nothing is judged.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import tables, used
 from brrrtop.model import intervals
@@ -16,8 +16,7 @@ from brrrtop.model.tables import I8, ActivityType, Bool, Window, edges
 from brrrtop.model.vocabulary import MarkClass
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Joined:
+class Joined(Struct, frozen=True, eq=False):
     """Columns of shape (n,), rows as in `Window.activities`."""
 
     window: Window

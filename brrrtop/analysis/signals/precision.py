@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.analysis.signals.joined import Joined
-from brrrtop.model.tables import I8, Bool, OpSignature
+from brrrtop.model.tables import F8, I8, Bool, OpSignature
 from brrrtop.model.vocabulary import CopyKind
 
 IMAGE_AXES = 4
@@ -21,8 +21,7 @@ BIG_BLOCKS = 16
 """GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(Struct, frozen=True):
     """Kernel time of the window by what its units and layouts are; sums, ns."""
 
     matrix_ns: int
@@ -125,13 +124,27 @@ def of_sequences(joined: Joined) -> Bool:
 
 def rows_of_ops(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
     """Rows whose framework op is as wanted; none where ops were not recorded."""
+    return _rows_of(joined, [op_id for op_id, op in joined.window.ops.items() if wanted(op)])
+
+
+def figures_of_ops(joined: Joined, figure: Callable[[OpSignature], float | None]) -> F8:
+    """A figure of each row's framework op; NaN where the op has none or was not recorded."""
+    ids: dict[float, list[int]] = defaultdict(list)
+    for op_id, op in joined.window.ops.items():
+        if (known := figure(op)) is not None:
+            ids[known].append(op_id)
+    column = np.full(len(joined.window.activities), np.nan)
+    for known, some in ids.items():
+        column[_rows_of(joined, some)] = known
+    return column
+
+
+def _rows_of(joined: Joined, op_ids: list[int]) -> Bool:
     window = joined.window
-    in_ops = np.zeros(len(window.activities), np.bool_)
-    ids = [op_id for op_id, op in window.ops.items() if wanted(op)]
-    if ids and len(window.links):
-        launched = window.links.correlations[np.isin(window.links.op_ids, ids)]
-        in_ops = np.isin(window.activities.correlations, launched[launched != 0])
-    return np.asarray(in_ops)
+    if not op_ids or not len(window.links):
+        return np.zeros(len(window.activities), np.bool_)
+    launched = window.links.correlations[np.isin(window.links.op_ids, op_ids)]
+    return np.asarray(np.isin(window.activities.correlations, launched[launched != 0]))
 
 
 def _name(joined: Joined, rows: Bool) -> str | None:

@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 
 from rich.text import Text
 
+from brrrtop.model.percentile import percentile
 from brrrtop.model.snapshot import HistoryPoint, Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import percentile
 from brrrtop.tui.renderables.history import column_ns, columns, layers, level, stacked_area
 from brrrtop.tui.renderables.line import clipped, stacked
 from brrrtop.tui.widgets.pane import Pane
@@ -108,7 +108,8 @@ def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Pale
         if point.steps_ns and 0 <= at < len(slowest):
             slowest[at] = max(slowest[at], *point.steps_ns)
     top = max(slowest) or 1
-    usual = percentile([ns for point in history for ns in point.steps_ns], 0.5) or 0
+    steps = sorted(ns for point in history for ns in point.steps_ns)
+    usual = percentile(steps, 0.5) if steps else 0
     text = Text(no_wrap=True)
     for ns in slowest:
         hue = "alarm" if usual and ns > 1.5 * usual else "muted"
