@@ -35,7 +35,7 @@ _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.F
 )  # fmt: skip
 def warming_up(context: Context) -> Finding | None:
     # A compile that is not the first belongs to steady state, and has its own advice.
-    hosts = context.facts.hosts
+    hosts = context.hosts
     if not context.estimate.steps.warming_up or hosts.recompiles:
         return None
     loading = context.share(hosts.loading_ns)
@@ -58,7 +58,7 @@ def warming_up(context: Context) -> Finding | None:
 
 def _upload_text(context: Context) -> str:
     """What the GPU did in a warm-up that hides its share of the time: mostly take uploads."""
-    up = context.facts.transfers.pageable_up
+    up = context.transfers.pageable_up
     spent = sum(row.total_ns for row in context.estimate.kernels)
     if not spent or up.total_ns < 0.5 * spent:
         return ""
@@ -78,7 +78,8 @@ def _upload_text(context: Context) -> str:
     unless="–",
 )  # fmt: skip
 def records_lost(context: Context) -> Finding | None:
-    lost = context.facts.lost_share
+    window = context.joined.window
+    lost = window.lost_records / max(len(window.activities) + window.lost_records, 1)
     hidden = context.share(context.estimate.account.unrecorded_ns)
     if hidden > UNRECORDED:
         return finding(
@@ -101,7 +102,7 @@ def records_lost(context: Context) -> Finding | None:
 def _useful_share(context: Context) -> float | None:
     """What is used of the roofs: by counters, the busiest pipe plus memory, which seldom peak together;
     else busy time by achieved share of the roof. None when too little of it is known."""
-    readings, rows = context.facts.readings, context.estimate.kernels
+    readings, rows = context.readings, context.estimate.kernels
     memory = readings.mean(Metric.DRAM_ACTIVE)
     pipes = [share for m in _PIPES if (share := readings.mean(m)) is not None]
     if memory is not None and pipes:
@@ -120,7 +121,7 @@ def _useful_share(context: Context) -> float | None:
     unless="a roof share that is known for too little of the time; another process on the GPU",
 )  # fmt: skip
 def misleading_util(context: Context) -> Finding | None:
-    util, useful = context.facts.readings.mean(Metric.SMI_UTIL), _useful_share(context)
+    util, useful = context.readings.mean(Metric.SMI_UTIL), _useful_share(context)
     if util is None or useful is None or util < FULL_UTIL or useful >= USEFUL:
         return None
     return finding(
@@ -139,8 +140,8 @@ def misleading_util(context: Context) -> Finding | None:
     unless="a figure whose error is larger than itself; a step that the GPU sets the pace of",
 )  # fmt: skip
 def monitor_cost(context: Context) -> Finding | None:
-    cost = context.facts.readings.mean(Metric.STEP_COST_SHARE)
-    error = context.facts.readings.mean(Metric.STEP_COST_ERROR_SHARE) or 0.0
+    cost = context.readings.mean(Metric.STEP_COST_SHARE)
+    error = context.readings.mean(Metric.STEP_COST_ERROR_SHARE) or 0.0
     if cost is not None and cost - error >= WATCHING:
         return finding(
             f"watching adds {units.share(cost)} to each step of this run",

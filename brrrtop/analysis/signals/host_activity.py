@@ -7,12 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from brrrtop.analysis.account.launches import loading_ns
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.analysis.signals.syncs import largest_names
 from brrrtop.model import intervals
 from brrrtop.model.tables import Calls, Marks, Window
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+from brrrtop.model.vocabulary import CallClass, MarkClass
 
 CPU_OP_NS = 100_000
 """A shorter op is what any loop does between two launches."""
@@ -75,8 +74,6 @@ class CpuWork:
     """Ops on tensors of the host in gaps of the device, as the average of weights copied there."""
 
     total_ns: int
-    after_reads_ns: int
-    """Of them in gaps that begin with the end of a large copy to the host."""
     name: str
     """Of those that take the most time."""
 
@@ -154,7 +151,7 @@ def cpu_work(joined: Joined) -> CpuWork | None:
 
     What launches a kernel or a copy ends the gap or outlasts it, so it is none of them.
     """
-    marks, acts = joined.window.marks, joined.window.activities
+    marks = joined.window.marks
     ops = np.flatnonzero(
         (marks.classes == MarkClass.OP) & (marks.ends_ns - marks.starts_ns >= CPU_OP_NS)
     )
@@ -165,15 +162,12 @@ def cpu_work(joined: Joined) -> CpuWork | None:
     at = np.maximum(np.searchsorted(joined.gap_starts_ns, starts, "right") - 1, 0)
     within = (starts >= joined.gap_starts_ns[at]) & (ends <= joined.gap_ends_ns[at])
     within &= ends <= joined.launched_ns[joined.gap_rows[at]]
-    ops, at = ops[within], at[within]
+    ops = ops[within]
     # Ops within others are counted with them.
     reach = np.maximum.accumulate(marks.ends_ns[ops])
     outer = np.concatenate(([True], marks.starts_ns[ops][1:] >= reach[:-1]))[: len(ops)]
-    ops, at = ops[outer], at[outer]
+    ops = ops[outer]
     if not len(ops):
         return None
-    large = (acts.copy_kinds == CopyKind.DTOH) & (acts.size_bytes > READ_BACK_BYTES)
-    read = np.isin(joined.gap_starts_ns, acts.ends_ns[large & ~joined.kernels])[at]
-    lengths = marks.ends_ns[ops] - marks.starts_ns[ops]
     name = largest_names(joined.window.names, marks, ops, 1)[0][0]
-    return CpuWork(int(lengths.sum()), int(lengths[read].sum()), name)
+    return CpuWork(int((marks.ends_ns[ops] - marks.starts_ns[ops]).sum()), name)
