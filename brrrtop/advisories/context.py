@@ -17,7 +17,7 @@ from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
 from brrrtop.analysis.signals.chains import Chains, chains
-from brrrtop.analysis.signals.host_activity import Hosts, hosts
+from brrrtop.analysis.signals.host_activity import Occurrences, occurrences
 from brrrtop.analysis.signals.joined import Joined, joined
 from brrrtop.analysis.signals.optimizers import Optimizer, optimizer
 from brrrtop.analysis.signals.recomputation import recomputed_ns
@@ -28,7 +28,7 @@ from brrrtop.kernel_names.architecture import least_capability
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import Bool
-from brrrtop.model.vocabulary import Metric
+from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import Priced, priced
 
@@ -60,7 +60,6 @@ class Context:
     transfers: Transfers
     syncs: Syncs | None
     optimizer: Optimizer | None
-    hosts: Hosts
     readings: Readings
     recomputed_ns: int | None
 
@@ -183,6 +182,14 @@ class Context:
         parts = (looks.shares.get(cause, 0.0) for cause in causes)
         return sum(part for part in parts if part >= LEAST_PART) * self.away
 
+    def marked(self, kind: MarkClass) -> Occurrences:
+        """Marks of a class in the window."""
+        return occurrences(self.joined, self.joined.window.marks, kind)
+
+    def called(self, kind: CallClass) -> Occurrences:
+        """Driver calls of a class in the window."""
+        return occurrences(self.joined, self.joined.window.calls, kind)
+
     def a_step(self, amount: float) -> float:
         """`amount` per step, or for the whole window when steps are unknown."""
         return amount / (self.steps or 1)
@@ -235,7 +242,6 @@ def context_of(judged: Analysis) -> Context:
         transfers=transfers(seen),
         syncs=syncs(seen),
         optimizer=optimizer(seen),
-        hosts=hosts(seen),
         readings=readings(window),
         recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, finding, rule
-from brrrtop.analysis.signals.host_activity import cpu_work, pauses
+from brrrtop.analysis.signals.host_activity import cpu_work, pauses, recompiles, retries
 from brrrtop.analysis.signals.stack_samples import LEAST_SAMPLES
 from brrrtop.model.stack_samples import Line
-from brrrtop.model.vocabulary import MarkClass
+from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.text import phrases, units
 
 AWAY = 0.1
@@ -135,11 +137,15 @@ def python_overhead(context: Context) -> Finding | None:
     unless="the first compile of each function; evaluation with its own shapes",
 )  # fmt: skip
 def recompilation(context: Context) -> Finding | None:
-    hosts, steps = context.hosts, context.steps or 0.0
-    lost = max(context.idle("compile"), context.share(hosts.compiles.idle_ns))
-    times = hosts.recompiles or hosts.compiles.count + hosts.modules.count
+    seen, marked, steps = (
+        context.marked(MarkClass.COMPILE),
+        recompiles(context.joined.window),
+        context.steps or 0.0,
+    )
+    lost = max(context.idle("compile"), context.share(seen.idle_ns))
+    times = marked or seen.count + context.called(CallClass.MODULE).count
     # Unmarked: only code loaded in every one of several steps is no warm-up.
-    if not hosts.recompiles and (steps < 3 or times < steps or lost < COMPILING):
+    if not marked and (steps < 3 or times < steps or lost < COMPILING):
         return None
     return finding(
         f"code was compiled or loaded {times} more times in this window, which cost "
@@ -147,9 +153,9 @@ def recompilation(context: Context) -> Finding | None:
         "torch._dynamo.mark_dynamic(x, 0) or torch.compile(dynamic=True), or pad lengths "
         "to a few buckets; TORCH_LOGS=recompiles names the guard",
         waste="mode='max-autotune': each recompile would take longer still",
-        confidence=0.9 if hosts.recompiles else 0.6, saves=lost,
-        recompiles=times, compile_ns=hosts.compiles.total_ns,
-        where=[name for name, _, _ in hosts.compiles.names],
+        confidence=0.9 if marked else 0.6, saves=lost,
+        recompiles=times, compile_ns=seen.total_ns,
+        where=[name for name, _, _ in seen.names],
     )  # fmt: skip
 
 
@@ -159,7 +165,7 @@ def recompilation(context: Context) -> Finding | None:
     unless="collections while the queue is full",
 )  # fmt: skip
 def gc_pause(context: Context) -> Finding | None:
-    seen = context.hosts.gc
+    seen, marks = context.marked(MarkClass.GC), context.joined.window.marks
     lost = max(context.idle("gc"), context.share(seen.idle_ns))
     long = seen.largest_ns >= GC_PAUSE_NS and seen.idle_ns > 0
     if not seen.count or not (lost >= GC_IDLE or long):
@@ -172,7 +178,7 @@ def gc_pause(context: Context) -> Finding | None:
         waste="fewer Python temporaries here and there: the collector walks all live objects",
         confidence=0.9, saves=lost,
         collections=seen.count, largest_ns=seen.largest_ns,
-        generation=context.hosts.gc_generation,
+        generation=int(marks.values[marks.classes == MarkClass.GC].max()),
     )  # fmt: skip
 
 
@@ -182,18 +188,19 @@ def gc_pause(context: Context) -> Finding | None:
     unless="a single retry at the first evaluation",
 )  # fmt: skip
 def allocator_retries(context: Context) -> Finding | None:
-    hosts = context.hosts
-    if not hosts.retries:
+    times = retries(context.joined.window)
+    if not times:
         return None
-    lost = max(context.idle("allocator"), context.share(hosts.allocs.idle_ns))
-    often = context.steps and hosts.retries / context.steps >= 0.01
+    seen = context.called(CallClass.ALLOC)
+    lost = max(context.idle("allocator"), context.share(seen.idle_ns))
+    often = context.steps and times / context.steps >= 0.01
     return finding(
-        f"the allocator ran out of memory and retried {hosts.retries} times in this window: each "
+        f"the allocator ran out of memory and retried {times} times in this window: each "
         "time it waits for all streams and gives memory back",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or a batch a notch smaller",
         waste="AMP for speed: fragmentation stays",
         confidence=0.9, saves=max(lost, 1.01 * WORTH_SHARE) if often else lost,
-        retries=hosts.retries, allocator_idle_share=lost,
+        retries=times, allocator_idle_share=lost,
     )  # fmt: skip
 
 
@@ -203,11 +210,13 @@ def allocator_retries(context: Context) -> Finding | None:
     unless="growth in the first steps; retries, which have their own advice",
 )  # fmt: skip
 def allocation_churn(context: Context) -> Finding | None:
-    hosts, seen = context.hosts, context.hosts.allocs
+    window, seen = context.joined.window, context.called(CallClass.ALLOC)
     lost = max(context.idle("allocator"), context.share(seen.idle_ns))
-    if hosts.retries or context.a_step(seen.count) < 1 or lost < FELT:
+    if retries(window) or context.a_step(seen.count) < 1 or lost < FELT:
         return None
-    if hosts.allocs_late < FILLING * seen.count:
+    calls, began = window.calls, np.sort(window.activities.starts_ns)
+    late = (calls.classes == CallClass.ALLOC) & (calls.starts_ns >= began[len(began) // 2])
+    if np.count_nonzero(late) < FILLING * seen.count:
         return None
     # While the device works they delay launches, as far as it idles for those later.
     delays = max(min(context.share(seen.total_ns), lost + context.idle("launch")), lost)
@@ -228,7 +237,7 @@ def allocation_churn(context: Context) -> Finding | None:
     unless="asynchronous saves that nothing waits for; results read back every step",
 )  # fmt: skip
 def checkpoint_stall(context: Context) -> Finding | None:
-    seen, copied = context.hosts.checkpoint, context.transfers.saved
+    seen, copied = context.marked(MarkClass.CHECKPOINT), context.transfers.saved
     between = pauses(context.joined.window, MarkClass.CHECKPOINT)
     known = max(context.idle("checkpoint"), context.share(seen.idle_ns))
     known += context.share(copied.exposed_ns)
@@ -261,7 +270,7 @@ def checkpoint_stall(context: Context) -> Finding | None:
     unless="log calls while work is queued; values read back, which are sync-points",
 )  # fmt: skip
 def logging_stall(context: Context) -> Finding | None:
-    seen, guessed = context.hosts.logging, context.sampled("logging")
+    seen, guessed = context.marked(MarkClass.LOGGING), context.sampled("logging")
     lost = max(context.idle("logging"), context.share(seen.idle_ns), guessed)
     if lost < FELT:
         return None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from brrrtop.advisories.context import HEALTHY_GAIN, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
+from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.analysis.account.steps import LOADING_SHARE
+from brrrtop.analysis.signals.host_activity import recompiles
 from brrrtop.model.estimate import Regime
-from brrrtop.model.vocabulary import Metric
+from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
 from brrrtop.text import phrases, units
 
 COMPILE_IDLE = 0.05
@@ -35,24 +37,25 @@ _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.F
 )  # fmt: skip
 def warming_up(context: Context) -> Finding | None:
     # A compile that is not the first belongs to steady state, and has its own advice.
-    hosts = context.hosts
-    if not context.estimate.steps.warming_up or hosts.recompiles:
+    window, compiles = context.joined.window, context.marked(MarkClass.COMPILE)
+    if not context.estimate.steps.warming_up or recompiles(window):
         return None
-    loading = context.share(hosts.loading_ns)
+    loading = context.share(loading_ns(window, context.joined.launch_rows))
     shaped = loading >= LOADING_SHARE or context.idle("compile") >= COMPILE_IDLE
     if (context.steps or 0) >= 6 and not shaped:
         return None
-    spent = units.duration(hosts.compiles.total_ns)
+    spent = units.duration(compiles.total_ns)
     return finding(
         "the first steps load modules, tune and allocate"
         + (f"; {units.share(loading)} of the time went so" if loading >= LOADING_SHARE else "")
-        + (f"; torch.compile took {spent}" if hosts.compiles.count else "")
+        + (f"; torch.compile took {spent}" if compiles.count else "")
         + _upload_text(context),
         "wait three steps, then judge",
         waste="concluding anything from the first call: a compiled model's first call is slower "
         "than eager",
         confidence=0.95,
-        compile_ns=hosts.compiles.total_ns, module_loads=hosts.modules.count, loading_share=loading,
+        compile_ns=compiles.total_ns, loading_share=loading,
+        module_loads=context.called(CallClass.MODULE).count,
     )  # fmt: skip
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.analysis.signals.syncs import largest_names
 from brrrtop.model import intervals
 from brrrtop.model.tables import Calls, Marks, Window
-from brrrtop.model.vocabulary import CallClass, MarkClass
+from brrrtop.model.vocabulary import MarkClass
 
 CPU_OP_NS = 100_000
 """A shorter op is what any loop does between two launches."""
@@ -29,27 +28,6 @@ class Occurrences:
     """Name, count, ns; largest first, at most three."""
     idle_ns: int = 0
     """Part of their spans in which the device was idle."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """The host side of the window."""
-
-    allocs: Occurrences
-    """Driver allocations and frees."""
-    allocs_late: int
-    """Those after half of the device's work began: none, where a cache was only filled."""
-    modules: Occurrences
-    loading_ns: int
-    """Device idle while first launches of kernels loaded them (`launches.loading_ns`)."""
-    compiles: Occurrences
-    recompiles: int
-    gc: Occurrences
-    gc_generation: int
-    checkpoint: Occurrences
-    logging: Occurrences
-    retries: int
-    """Caching-allocator retries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,34 +56,20 @@ class CpuWork:
     """Of those that take the most time."""
 
 
-def hosts(joined: Joined) -> Hosts:
-    """Host facts; zero where nothing was seen."""
-    window, marks, calls = joined.window, joined.window.marks, joined.window.calls
-    compiles = marks.classes == MarkClass.COMPILE
-    retries = marks.classes == MarkClass.ALLOCATOR
-    collections = marks.values[marks.classes == MarkClass.GC]
-    began = np.sort(window.activities.starts_ns)
-    late = calls.starts_ns >= began[len(began) // 2] if len(began) else False
-
-    def seen(table: Calls | Marks, kind: int) -> Occurrences:
-        return _occurrences(joined, table, kind)
-
-    return Hosts(
-        allocs=seen(calls, CallClass.ALLOC),
-        allocs_late=int(((calls.classes == CallClass.ALLOC) & late).sum()),
-        modules=seen(calls, CallClass.MODULE),
-        loading_ns=loading_ns(window, joined.launch_rows),
-        compiles=seen(marks, MarkClass.COMPILE),
-        recompiles=int((marks.values[compiles] > 0).sum()),
-        gc=seen(marks, MarkClass.GC),
-        gc_generation=int(collections.max(initial=0)),
-        checkpoint=seen(marks, MarkClass.CHECKPOINT),
-        logging=seen(marks, MarkClass.LOGGING),
-        retries=int(np.maximum(marks.values[retries], 1).sum()),
-    )
+def recompiles(window: Window) -> int:
+    """Compiles that were not the first of their function."""
+    values = window.marks.values[window.marks.classes == MarkClass.COMPILE]
+    return int((values > 0).sum())
 
 
-def _occurrences(joined: Joined, table: Calls | Marks, kind: int) -> Occurrences:
+def retries(window: Window) -> int:
+    """Retries of the caching allocator; a mark stands for one or for as many as it says."""
+    values = window.marks.values[window.marks.classes == MarkClass.ALLOCATOR]
+    return int(np.maximum(values, 1).sum())
+
+
+def occurrences(joined: Joined, table: Calls | Marks, kind: int) -> Occurrences:
+    """Those of a class; zero where nothing was seen."""
     span = joined.window.span
     rows = np.flatnonzero(
         (table.classes == kind) & (table.ends_ns > span.t0_ns) & (table.starts_ns < span.t1_ns)
