@@ -6,9 +6,9 @@ only as far as the device idled for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
@@ -16,6 +16,7 @@ from brrrtop.analysis.counters.readings import Readings, readings
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.kernels.traits import used
 from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
+from brrrtop.analysis.loader_workers import with_workers
 from brrrtop.analysis.signals.chains import Chains, chains
 from brrrtop.analysis.signals.host_activity import Occurrences, occurrences
 from brrrtop.analysis.signals.joined import Joined, joined
@@ -24,11 +25,14 @@ from brrrtop.analysis.signals.recomputation import recomputed_ns
 from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
 from brrrtop.analysis.signals.syncs import Syncs, syncs
 from brrrtop.analysis.signals.transfers import Transfers, transfers
+from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.kernel_names.architecture import least_capability
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
+from brrrtop.model.host_tables import LoaderRow
 from brrrtop.model.tables import Bool
 from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
+from brrrtop.text import loader
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import Priced, priced
 
@@ -46,8 +50,7 @@ is a waste of time."""
 ONE_AT_A_TIME = "several changes at once: nobody will know which one helped"
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """One judged window and what several rules ask of it; None is "not seen"."""
 
     estimate: Estimate
@@ -62,6 +65,8 @@ class Context:
     optimizer: Optimizer | None
     readings: Readings
     recomputed_ns: int | None
+    loaders: tuple[LoaderRow, ...] = ()
+    """Most waited for first, with the workers that each needs."""
 
     @property
     def rows(self) -> tuple[WhatIf, ...]:
@@ -72,6 +77,13 @@ class Context:
         """Whether a run with this edit still to make is not healthy. Twice the batch changes the training,
         and wins some 5 % wherever kernels are large already."""
         return row.saves >= (BATCH_GAIN if row.edit == "double-batch" else HEALTHY_GAIN)
+
+    def with_line(self, row: WhatIf) -> WhatIf:
+        """The same with the number of workers that the loader needs in its line, where that is known."""
+        needed = self.loaders[0].needed if self.loaders else None
+        if needed is None:
+            return row
+        return replace(row, line=row.line.replace(loader.line(), loader.line(needed.count)))
 
     def price(self, edit: str) -> WhatIf | None:
         """The price of one edit; None where it does not apply."""
@@ -231,7 +243,7 @@ def context_of(judged: Analysis) -> Context:
     excluded = seen.in_optimizer.copy()
     if attention is not None:
         excluded[attention.rows] = True
-    return Context(
+    known = Context(
         estimate=judged.estimate,
         ceilings=judged.ceilings,
         # On a GPU that another process has turns of no time is this trainer's alone.
@@ -245,3 +257,5 @@ def context_of(judged: Analysis) -> Context:
         readings=readings(window),
         recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
     )
+    rows, means = loader_rows(window), known.readings.means
+    return replace(known, loaders=with_workers(rows, known.price("loader-ready"), means))

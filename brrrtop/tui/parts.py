@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from brrrtop.model.ranks import RankRow
 
 
-@dataclass(frozen=True, slots=True)
-class BucketTime:
+class BucketTime(Struct, frozen=True):
     """One bucket of the account."""
 
     bucket: str
@@ -60,11 +60,6 @@ def shapes_outcome(snapshot: Snapshot) -> Event | None:
     """What the log says last of recording shapes."""
     outcomes = [event for event in snapshot.events if event.kind == "shapes"]
     return outcomes[-1] if outcomes else None
-
-
-def steps_per_s(estimate: Estimate) -> float | None:
-    step_ns = estimate.steps.step_ns
-    return 1e9 / step_ns if step_ns else None
 
 
 def jitter(estimate: Estimate) -> float | None:

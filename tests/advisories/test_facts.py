@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.advisories.context import Context, context_of
-from brrrtop.analysis.signals.transfers import wait_p50_ns
 from brrrtop.model.tables import OpSignature
 from brrrtop.model.vocabulary import MarkClass, Metric
 
@@ -225,10 +223,3 @@ def test_bursts_are_not_one_run() -> None:
         scene.observed.append((began, scene.now))
         scene.now += 100_000
     assert of(scene).recomputed_ns == 0
-
-
-def test_the_usual_wait_for_input_is_told() -> None:
-    scene = Scene().kernel(GEMM, 100.0)
-    for _ in range(10):
-        scene.idle(400.0, MarkClass.INPUT, "next").kernel(GEMM, 100.0)
-    assert wait_p50_ns(of(scene).joined) == 400_000

@@ -8,9 +8,8 @@ from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding
 from brrrtop.advisories.rules.copies import are_for_readbacks
 from brrrtop.analysis.signals.stack_lines import parted
-from brrrtop.analysis.signals.transfers import wait_p50_ns
 from brrrtop.model.advice import WhatIf
-from brrrtop.text import units
+from brrrtop.text import loader, units
 
 ROOMY = 0.6
 """Memory in use above which twice the batch may not fit: activations are most of it."""
@@ -32,7 +31,6 @@ SYNC_IDLE = 0.03
     unless="a wait that the GPU does not feel, because work is still queued",
 )  # fmt: skip
 def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
-    line = "DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4)"
     if row is None:
         stalled = context.sampled("input")
         if stalled < INPUT_IDLE:
@@ -40,15 +38,20 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         return finding(
             "while the GPU idled, the main thread waited for the next batch: "
             f"{units.share(stalled)} of the time",
-            line,
+            loader.line(),
             confidence=0.65, saves=stalled, input_idle_share=stalled,
         )  # fmt: skip
-    wait_ns, stalled = wait_p50_ns(context.joined), context.idle("input")
+    waited, stalled = next(iter(context.loaders), None), context.idle("input")
+    wait_ns, needed = (waited.wait_p50_ns, waited.needed) if waited is not None else (None, None)
+    then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
+    if needed is not None:
+        then = f"{loader.line(needed.count)}, a core each; where fewer are free, cheaper decoding"
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch"
         + (f"; the loop waits {units.duration(wait_ns)} for each" if wait_ns else ""),
-        f"{line}; raise num_workers until the wait is gone, then look at the decoding itself",
+        then,
         input_idle_share=stalled, wait_p50_ns=wait_ns,
+        workers_needed=needed.count if needed is not None else None,
     )  # fmt: skip
 
 

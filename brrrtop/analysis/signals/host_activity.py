@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.analysis.signals.syncs import largest_names
@@ -16,8 +15,7 @@ CPU_OP_NS = 100_000
 """A shorter op is what any loop does between two launches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrences:
+class Occurrences(Struct, frozen=True):
     """Marks or calls of one class within the window."""
 
     count: int = 0
@@ -30,8 +28,7 @@ class Occurrences:
     """Part of their spans in which the device was idle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pauses:
+class Pauses(Struct, frozen=True):
     """Marks of one class on the training thread, over the minute around the window or less of it."""
 
     count: int
@@ -47,8 +44,7 @@ class Pauses:
         return self.total_ns / self.of_ns if self.count > 1 and self.of_ns else None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuWork:
+class CpuWork(Struct, frozen=True):
     """Ops on tensors of the host in gaps of the device, as the average of weights copied there."""
 
     total_ns: int

@@ -6,14 +6,15 @@ Everything here is one pass of numpy over a window; nothing is judged.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import tables, used
 from brrrtop.model import intervals
-from brrrtop.model.tables import I8, ActivityType, Bool, OpSignature, Window, edges
+from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges
 from brrrtop.model.vocabulary import MarkClass
 
 READ_BACK_BYTES = 4096
@@ -22,8 +23,7 @@ IMAGE_AXES = 4
 """Batch, channels, height, width; a volume has one more."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Joined:
+class Joined(Struct, frozen=True, eq=False):
     """Columns of shape (n,), rows as in `Window.activities`."""
 
     window: Window
@@ -186,10 +186,24 @@ def of_sequences(joined: Joined) -> Bool:
 
 def rows_of_ops(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
     """Rows whose framework op is as wanted; none where ops were not recorded."""
+    return _rows_of(joined, [op_id for op_id, op in joined.window.ops.items() if wanted(op)])
+
+
+def figures_of_ops(joined: Joined, figure: Callable[[OpSignature], float | None]) -> F8:
+    """A figure of each row's framework op; NaN where the op has none or was not recorded."""
+    ids: dict[float, list[int]] = defaultdict(list)
+    for op_id, op in joined.window.ops.items():
+        if (known := figure(op)) is not None:
+            ids[known].append(op_id)
+    column = np.full(len(joined.window.activities), np.nan)
+    for known, some in ids.items():
+        column[_rows_of(joined, some)] = known
+    return column
+
+
+def _rows_of(joined: Joined, op_ids: list[int]) -> Bool:
     window = joined.window
-    in_ops = np.zeros(len(window.activities), np.bool_)
-    ids = [op_id for op_id, op in window.ops.items() if wanted(op)]
-    if ids and len(window.links):
-        launched = window.links.correlations[np.isin(window.links.op_ids, ids)]
-        in_ops = np.isin(window.activities.correlations, launched[launched != 0])
-    return np.asarray(in_ops)
+    if not op_ids or not len(window.links):
+        return np.zeros(len(window.activities), np.bool_)
+    launched = window.links.correlations[np.isin(window.links.op_ids, op_ids)]
+    return np.asarray(np.isin(window.activities.correlations, launched[launched != 0]))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.kernels.traits import used
@@ -20,8 +20,7 @@ WAITING_OPS = frozenset(
 """Framework ops that read a value back; each holds the others it is made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Syncs:
+class Syncs(Struct, frozen=True):
     """Waits of threads that launch work, less those for an upload or within a save."""
 
     count: int

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
-from brrrtop.analysis.signals.joined import READ_BACK_BYTES, Joined, mark_spans
+from brrrtop.analysis.signals.joined import READ_BACK_BYTES, Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
-from brrrtop.model.vocabulary import CopyKind, MarkClass, MemoryKind
+from brrrtop.model.vocabulary import CopyKind, MemoryKind
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Copies of one direction and kind of host memory."""
 
     count: int = 0
@@ -34,8 +32,7 @@ class Copies:
         return self.size_bytes * 1e9 / self.total_ns if self.total_ns else None
 
 
-@dataclass(frozen=True, slots=True)
-class Transfers:
+class Transfers(Struct, frozen=True):
     """Host copies and memsets of the window."""
 
     pageable_up: Copies
@@ -89,12 +86,3 @@ def transfers(joined: Joined) -> Transfers:
         set_ns=joined.total_ns(np.asarray(sets)),
         set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
     )
-
-
-def wait_p50_ns(joined: Joined) -> int | None:
-    """Median of the waits for input that touch the window; None when the trainer showed none."""
-    starts, ends = mark_spans(joined.window, MarkClass.INPUT)
-    span = joined.window.span
-    low, high = intervals.clip(starts, ends, span.t0_ns, span.t1_ns)
-    length = (high - low)[high > low]
-    return int(np.median(length)) if len(length) else None
