@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.host_tables import LoaderRow, WorkersDo, WorkersNeeded

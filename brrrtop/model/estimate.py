@@ -7,7 +7,8 @@ measured zero is 0. Shares are 0..1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.stack_samples import StackSamples
@@ -34,8 +35,7 @@ class Regime(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """How far the host runs ahead. All `None` without launch records."""
 
     lead_p50_ns: int | None = None
@@ -46,8 +46,7 @@ class Launch:
     """Kernels whose launch is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Training iterations in the window."""
 
     count: int | None = None
@@ -63,8 +62,7 @@ class Steps:
     """These are the first three steps, or a compile ran in them: shown, never judged."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRow:
+class KernelRow(Struct, frozen=True):
     """One kernel name (and device function) over the window."""
 
     name: str
@@ -97,8 +95,7 @@ class KernelRow:
         return self.total_ns // self.count if self.count else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(Struct, frozen=True):
     """Where a kernel runs, by one execution in the middle of the window."""
 
     names: tuple[str, ...]
@@ -109,8 +106,7 @@ class Neighbours:
     """Median start within the step, 0..1; None without steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Roofs:
+class Roofs(Struct, frozen=True):
     """The rates this device cannot exceed, for the roofline view."""
 
     flop_per_s: Mapping[str, float]
@@ -119,8 +115,7 @@ class Roofs:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class CounterSamples:
+class CounterSamples(Struct, frozen=True):
     """Intervals of the GPU's hardware counters beside the kernels of a window."""
 
     count: int
@@ -131,8 +126,7 @@ class CounterSamples:
     """Median standard error of their place; None where none has one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
+class Estimate(Struct, frozen=True, eq=False):
     """Facts about one device in one window, and the verdict on them."""
 
     span: Span

@@ -23,7 +23,7 @@ class StatusCode(StrEnum):
     GRAPHS_UNKNOWN = "graphs-unknown"
     """Ready, and every burst is held back until it is known whether the trainer has CUDA graphs."""
     NO_PAUSE = "no-pause"
-    """Ready, and the trainer is never outside CUDA for long enough."""
+    """Ready, or leaving, and the trainer is never outside CUDA for long enough."""
     NO_STEP = "no-step"
     """Ready, and no training step has ended for a while."""
     UNREADABLE = "unreadable"

@@ -8,10 +8,10 @@ cost, and the next one comes when the debt is paid. What it costs is measured in
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import Metric

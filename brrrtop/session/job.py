@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.advisories.job import advise_job, beside_peers
 from brrrtop.analysis.ranks.job import RankInput, judge_job
@@ -17,8 +19,7 @@ _IN_NAME = re.compile(r"(?:rank|worker|gpu)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE
 ONE_RUN = "name the files of one run of one job, one a rank"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankView:
+class RankView(Struct, frozen=True, eq=False):
     """What is known of one rank at one time."""
 
     key: str

@@ -9,10 +9,10 @@ kernels their edges tell; without any, the passages from one kernel to another d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Activities, Samples, Span
@@ -51,8 +51,7 @@ _RIDGE = 1e-3
 _TINY = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """What to add to the GPU's clock within one traced span."""
 
     at_ns: int

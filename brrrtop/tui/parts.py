@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from brrrtop.model.ranks import RankRow
 
 
-@dataclass(frozen=True, slots=True)
-class BucketTime:
+class BucketTime(Struct, frozen=True):
     """One bucket of the account."""
 
     bucket: str

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.model.advice import StepWork, WhatIf
@@ -80,8 +82,7 @@ LINES: dict[str, str] = {
 """The line of code that each edit is."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class Priced(Struct, frozen=True, eq=False):
     """A step and what each edit would make of it."""
 
     step: Step
@@ -180,8 +181,7 @@ def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases |
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class PresentStep:
+class PresentStep(Struct, frozen=True):
     """The step as it is."""
 
     times_ns: tuple[float, ...]

@@ -16,10 +16,11 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from brrrtop.protocol.frames import WireError
+from brrrtop.protocol.frames import Frame, Kind, WireError
 from brrrtop.protocol.requests import detach
+from brrrtop.protocol.status import StatusCode
 from brrrtop.text.printable import printable
 from collectors.attach import bootstrap, by_ptrace, client, cupti_file, preflight
 from collectors.attach import files as attach_files
@@ -63,6 +64,12 @@ class Attached:
     place: Place | None
     """The folder made for this attach; None when the agent was there already."""
     took_ns: int
+    _last_words: list[str] = field(default_factory=list)
+
+    @property
+    def stays(self) -> str:
+        """Why the agent could not end when it was left; empty: it did, or did not say."""
+        return self._last_words[-1] if self._last_words else ""
 
     @property
     def shared(self) -> bool:
@@ -91,7 +98,7 @@ class Attached:
         while not self.client.closed and time.monotonic() < deadline:
             select.select([self.client], [], [], 0.1)
             with contextlib.suppress(WireError):
-                self.client.frames()
+                self._hear(self.client.frames())
         self.client.close()
         while (ended := not client.is_listening(self.client.path)) is False:
             if time.monotonic() > deadline:
@@ -105,6 +112,11 @@ class Attached:
         elif ended:
             attach_files.remove_beside(self.process, self.client.path)
         return ended
+
+    def _hear(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if frame.kind == Kind.STATUS and frame.body.get("code") == StatusCode.NO_PAUSE:
+                self._last_words.append(printable(str(frame.body.get("says", ""))))
 
 
 def find_agent(process: Process) -> Client | None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.model.tables import Activities, Samples, Span
 from brrrtop.timeline.clocks import FAR_NS, find_shift

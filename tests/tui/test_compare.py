@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.model.comparison import Baseline, Change, Comparison, Experiment, PromiseResult
 from brrrtop.model.estimate import Regime

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.errors import INTERRUPTED
 from brrrtop.model.host import Host, HostTrainer

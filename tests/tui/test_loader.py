@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.model.host_tables import NO_TABLES, HostTables, LoaderRow
 from brrrtop.model.settings import Settings

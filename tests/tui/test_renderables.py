@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.text import Text
 
 from brrrtop.kernel_names.readable import short_name

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 from textual.events import Key
 
 from brrrtop.errors import BrrrtopError
@@ -419,7 +419,7 @@ async def test_an_unchanged_snapshot_draws_nothing() -> None:
 async def test_the_light_theme_is_one_key_away() -> None:
     async with shown(snapshots.snapshot(), palette=Palette()) as screen:
         await screen.press("t")
-        assert screen.app.palette == Palette("light")
+        assert screen.app.palette.theme == "light"
         assert screen.app.theme == "brrrtop-light"
         for name in ("high-contrast", "colour-blind", "dark"):
             assert f"theme: {name}" in await screen.press("t")

@@ -42,7 +42,7 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
         clock = Cover(*edges(window.observed))  # spans nobody traced take no time
         acts = type(acts)(
             clock.up_to(acts.starts_ns), clock.up_to(acts.ends_ns),
-            *(getattr(acts, f) for f in list(acts.__slots__)[2:]),
+            *(getattr(acts, name) for name in acts.__struct_fields__[2:]),
         )  # fmt: skip
         calls = _host_table(calls, clock)
         marks = _host_table(marks, clock)
@@ -86,7 +86,7 @@ def _recorded_spans(worked: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8
 
 
 def _host_table(table: HostTable, clock: Cover) -> HostTable:
-    rest = [getattr(table, f) for f in list(table.__slots__)[2:]]
+    rest = [getattr(table, name) for name in table.__struct_fields__[2:]]
     return type(table)(clock.up_to(table.starts_ns), clock.up_to(table.ends_ns), *rest)
 
 

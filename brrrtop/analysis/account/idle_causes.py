@@ -15,10 +15,9 @@ advice of that name reads the clocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from brrrtop.analysis.account.launches import AHEAD_NS
 from brrrtop.analysis.account.unrecorded import call_times
@@ -48,8 +47,7 @@ Causes = dict[str, I8]
 NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
 
 
-@dataclass(frozen=True, slots=True)
-class Idle:
+class Idle(Struct, frozen=True):
     """The gaps of a window, booked twice: by cause and by mechanics. Both add up to the idle time but
     for what ran and was not recorded."""
 
@@ -104,8 +102,7 @@ def gaps_of(busy: tuple[I8, I8], low: int, high: int) -> tuple[I8, I8]:
     return starts[keep], ends[keep]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GapCauses:
+class GapCauses(Struct, frozen=True, eq=False):
     """The gaps of a span one by one, and what each lost to every cause that has any; shape (n,)."""
 
     starts_ns: I8

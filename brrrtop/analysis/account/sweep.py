@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK, Labels
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Charges:
+class Charges(Struct, frozen=True, eq=False):
     """What the sweep found."""
 
     buckets_ns: dict[str, int]

@@ -17,10 +17,10 @@ are left as they were recorded.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.kernel_names import families
 from brrrtop.model import intervals
@@ -106,8 +106,7 @@ def without_other_processes(window: Window, uncut: Window) -> Window:
     return replace(window, activities=replace(acts, ends_ns=ends), turns=turns)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Slices:
+class _Slices(Struct, frozen=True, eq=False):
     extra_ns: I8
     """Of each activity beyond its own pace, shape (n,); 0 where it was not hit."""
     turn_ns: int

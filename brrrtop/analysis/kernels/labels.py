@@ -5,10 +5,10 @@ Kernels are judged in groups of one name, geometry and op.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
@@ -24,8 +24,7 @@ WORK, COMM, TRANSFER = 0, 1, 2
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Labels:
+class Labels(Struct, frozen=True, eq=False):
     """Per activity of a window, shape (n,) each, plus the groups they index."""
 
     group_of: I8
@@ -45,8 +44,7 @@ class Labels:
         return Labels(self.group_of[rows], self.groups, self.buckets[rows], self.weights[rows])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Grouping:
+class _Grouping(Struct, frozen=True, eq=False):
     """Equal kernels: shape (n,) and (g,)."""
 
     group_of: I8

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.ranks.alignment import nearest
 from brrrtop.analysis.ranks.collectives import EXCHANGE, UNKNOWN_SIZE, Collectives
 from brrrtop.model.tables import F8, I8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Matched:
+class Matched(Struct, frozen=True, eq=False):
     """One row a rank and collective, sorted by collective; and one row a collective, by their ends.
 
     Times are on the clock of the first rank that was placed.

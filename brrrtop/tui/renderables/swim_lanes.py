@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 from rich.text import Text
 
 from brrrtop.model.step_picture import Bars, StepPicture
@@ -33,8 +33,7 @@ SHOWN_FROM = 0.3
 F8 = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One lane as it is drawn: for each cell what is in it, by kind and share of the cell."""
 
     name: str

@@ -90,7 +90,7 @@ static void block_silent(void)
 static void choose_place(void)
 {
     bool may = wanted.kinds & WANT_GRAPHS && !(own.state == TRACE_TRACING && !run.world);
-    bool hooked = graphs_ruled_out() || graphs_possible() || atomic_load(&step_count) > 0;
+    bool hooked = graphs_told() || atomic_load(&step_count) > 0;
     safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
 }
 
@@ -228,7 +228,7 @@ static void watch(int64_t now_ns)
                           : !wanted.continuous;
     run.pressed |= pool_pressed();
     if (records_seen.graph_kernels + records_seen.graph_launches != run.seen.graph_kernels + run.seen.graph_launches)
-        finalize_graphs(true);
+        graphs_seen();
     bool ends = zeros || deaf || over || run.pressed || run.kinds != wanted.kinds;
     bool turns = !ends && !run.burst && api_filter_turn(now_ns);
     if (own.asks && !ends && !turns)
@@ -341,7 +341,23 @@ int64_t trace_tick(int64_t now_ns)
     }
 }
 
-/* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go. */
+/* What is on stays on until the trainer can be met: tried ever more seldom. Its records go nowhere, so
+ * that nothing grows. */
+static void stay(void)
+{
+    run.burst = own.leaving = true;
+    run.deadline_ns = 0;
+    pool_attended(false);
+    coverage_taint();
+    trace_enter(TRACE_TRACING, CODE_NO_PAUSE,
+                run.world ? "tracing goes off as soon as no thread of the trainer is inside CUDA; its records "
+                            "go nowhere until then"
+                          : "tracing goes off between two training steps, or as soon as the trainer's main "
+                            "thread can be held; its records go nowhere until then");
+}
+
+/* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go: never
+ * where all of it has to be held, as a switch beside a launch may kill it. */
 static void leave(bool must)
 {
     atomic_store(&step_target, UINT64_MAX);
@@ -352,9 +368,10 @@ static void leave(bool must)
     choose_place();
     if (own.state == TRACE_TRACING) {
         trace_flush();
-        if (safepoint_within(MEET_MS) != MEET_HERE && !must) {
-            run.burst = own.leaving = true;
-            run.deadline_ns = 0;
+        if (safepoint_within(MEET_MS) != MEET_HERE && (!must || run.world)) {
+            stay();
+            if (must)
+                safepoint_over(); /* nobody is left to ask again */
             return;
         }
         end(mono_ns());
@@ -387,9 +404,10 @@ void trace_detach(bool must)
 {
     wanted.continuous = false;
     leave(must);
-    if (!trace_is_on())
-        pool_attended(false);
+    pool_attended(false);
 }
+
+bool trace_must_wait(void) { return trace_is_on() && run.world; }
 
 void trace_yield(const char *who)
 {
