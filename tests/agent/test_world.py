@@ -44,7 +44,7 @@ def test_many_threads_launch_and_none_while_cupti_is_switched(
         f"launchers.launchers_begin(cupti.fake_api, {threads}, {inside_us}, {outside_us}, {longest_us})"
     )
     for turn in range(TURNS):
-        monitor.burst(longest_s=0.02)
+        monitor.burst(longest_s=0.1)
         monitor.traced(turn + 1)
     assert trainer.do("answer = launchers.launchers_end()") == 0, "disturbed"
     assert trainer.do(BESIDE) == 0
@@ -87,7 +87,7 @@ def test_a_switch_that_waits_for_the_device_is_held_out(trainer: Trainer, connec
     monitor = allowed(trainer, connect)
     trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
     trainer.do("cupti.fake_slow_switch(600)")  # of each of some 850 calls
-    monitor.burst(longest_s=0.02)
+    monitor.burst(longest_s=0.1)
     assert monitor.traced()["kernels"] > 0
     assert monitor.bursts[-1]["held_us"]["on"] > 300_000
     assert trainer.do("answer = launchers.launchers_end()") == 0

@@ -105,7 +105,7 @@ def test_cuda_brings_the_agent_into_a_program_that_run_starts(
     assert client is not None
     assert client.hello["cmdline"] == command(built, MOST_S) and client.hello["pid"] == launched.pid
     client.send(ALLOWED)
-    client.send(requests.burst(0, 50_000_000))
+    client.send(requests.burst(0, 500_000_000))
     assert until(client, traced) > 10
     client.close()
     launched.process.terminate()
@@ -125,7 +125,7 @@ def test_a_running_program_is_entered_and_left(
     attached = attach(one.pid, files)
     assert attached.method == "loaded library"
     attached.client.send(ALLOWED)
-    attached.client.send(requests.burst(0, 50_000_000))
+    attached.client.send(requests.burst(0, 500_000_000))
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
     one.send_signal(signal.SIGINT)
@@ -179,7 +179,7 @@ def test_a_cxx_program_whose_c_library_has_frame_pointers_is_entered_and_left(
     files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
     attached = attach(cxx.pid, files)
     attached.client.send(ALLOWED)
-    attached.client.send(requests.burst(0, 50_000_000))
+    attached.client.send(requests.burst(0, 500_000_000))
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
     cxx.send_signal(signal.SIGINT)
@@ -232,11 +232,11 @@ def test_a_python_without_torch_is_entered_once_it_has_loaded_the_driver(
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout is not None and one.stdout.readline() == "begun\n"
         attached = attach(one.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
-        attached.client.send(requests.burst(0, 50_000_000))
+        attached.client.send(requests.burst(0, 500_000_000))
         says = until(attached.client, lambda frames: _says(frames, "--trace-graphs"))
         assert "only torch can tell" in says
         attached.client.send(ALLOWED)
-        attached.client.send(requests.burst(0, 50_000_000))
+        attached.client.send(requests.burst(0, 500_000_000))
         assert until(attached.client, traced) > 10
         assert attached.leave(5.0)
         one.send_signal(signal.SIGINT)
