@@ -63,14 +63,21 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     grouping = _group(window)
     judge = Classifier(window, ceilings)
     scores = grouping.scores
+    sizes = _mean_sizes(window.activities, grouping)
     groups = tuple(
         judge.group(
-            row, count, total, int(grouping.op_ids[row]), scores is not None and bool(scores[row])
+            row,
+            count,
+            total,
+            int(grouping.op_ids[row]),
+            scores is not None and bool(scores[row]),
+            size,
         )
-        for row, count, total in zip(
+        for row, count, total, size in zip(
             grouping.first.tolist(),
             grouping.counts.tolist(),
             grouping.totals_ns.tolist(),
+            sizes.tolist(),
             strict=True,
         )
     )
@@ -82,6 +89,14 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
         np.array([BUCKETS.index(g.side) for g in groups], np.int8)[group_of],
         np.array([max(g.fills, 1e-3) for g in groups], np.float64)[group_of],
     )
+
+
+def _mean_sizes(acts: Activities, grouping: _Grouping) -> npt.NDArray[np.float64]:
+    """Bytes that a copy of each group moves in the mean; 0 where that of any is not known."""
+    groups = len(grouping.first)
+    known = np.bincount(grouping.group_of[acts.size_bytes > 0], minlength=groups)
+    total = np.bincount(grouping.group_of, np.maximum(acts.size_bytes, 0), groups)
+    return np.where(known == grouping.counts, total / np.maximum(grouping.counts, 1), 0.0)
 
 
 def _group(window: Window) -> _Grouping:
