@@ -40,6 +40,8 @@ class StatusCode(StrEnum):
     """Another profiler has subscribed to CUPTI."""
     NO_RECORDS = "no-records"
     """Another profiler has CUPTI's callbacks."""
+    RECORDS_HELD = "records-held"
+    """CUPTI keeps the records, as it does until the work that they are of has ended."""
     NOT_PERMITTED = "not-permitted"
     CUPTI_FAILED = "cupti-failed"
     GRAPH_TIMES = "graph-times"

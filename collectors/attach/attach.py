@@ -30,7 +30,14 @@ from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles, Place
 from collectors.attach.method import Attempt, Method
 from collectors.attach.ptrace import threads
-from collectors.errors import AttachFailed, CollectorError, NoHandshake, NoSuchProcess, NotPermitted
+from collectors.errors import (
+    RUN_INSTEAD,
+    AttachFailed,
+    CollectorError,
+    NoHandshake,
+    NoSuchProcess,
+    NotPermitted,
+)
 from collectors.process import process as processes
 from collectors.process.process import Process
 
@@ -42,8 +49,7 @@ _LOOK_EVERY_S = 0.1
 _FIND_LIMIT_S = 1.0
 """For the hello of an agent that is there already."""
 _OTHERS_LIMIT_S, _OTHERS_EVERY_S = 3.0, 0.02
-_RUN = "start the training with: brrrtop run -- CMD"
-_LATER = "attach again once it goes on, or start the training with: brrrtop run -- CMD"
+_LATER = f"attach again once it goes on, or {RUN_INSTEAD}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +272,7 @@ class _Entry:
             if connection is not None:
                 return connection
         reasons = "; ".join(f"{a.method}: {a.reason}" for a in self._attempts)
-        action = next((a.action for a in reversed(self._attempts) if a.action), _RUN)
+        action = next((a.action for a in reversed(self._attempts) if a.action), RUN_INSTEAD)
         pid = self._process.pid
         raise AttachFailed(
             f"no way into process {pid} worked ({reasons})", action, tuple(self._attempts)
@@ -347,7 +353,7 @@ class _Watch:
             )
         refusal = _refusal(self._place)
         if refusal:
-            raise CollectorError(f"the agent does not start there: {refusal}", _RUN)
+            raise CollectorError(f"the agent does not start there: {refusal}", RUN_INSTEAD)
         if not self._method.needs_main_thread:
             return
         before = self._standing

@@ -69,6 +69,22 @@ static bool silent(void)
     return !trace_was_asked() && records_seen.kernels == run.seen.kernels && atomic_load(&step_count) > run.steps;
 }
 
+/* CUPTI asks for no buffer while it holds one with room, and gives none back before all of it is over. */
+static void block_silent(void)
+{
+    int64_t since_ns = pool_lent_since_ns();
+    if (since_ns == INT64_MAX) {
+        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
+        return;
+    }
+    char text[192];
+    snprintf(text, sizeof text,
+             "no records arrive: CUPTI has kept a buffer of them for %lld s, as it does while work on the "
+             "GPU does not end",
+             (long long)((real_ns() - since_ns) / NS_PER_S));
+    trace_block(CODE_RECORDS_HELD, text);
+}
+
 /* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
  * under way goes off at such a place only. Where steps come, one is waited for first. */
 static void choose_place(void)
@@ -157,7 +173,7 @@ static void finish(bool complete)
     agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
-        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
+        block_silent();
         return;
     }
     trace_enter(TRACE_READY, CODE_READY, "kernel tracing is ready");
@@ -237,7 +253,7 @@ static void watch(int64_t now_ns)
                     "CUPTI loses timestamps inside CUDA graphs (its device buffers are full): kernel "
                     "tracing is off for the rest of this run");
     else if (deaf)
-        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
+        block_silent();
 }
 
 static bool must_clean(void) { return own.finalize_due || switch_changed(); }
@@ -340,8 +356,7 @@ static void stay(void)
                             "thread can be held; its records go nowhere until then");
 }
 
-/* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go: never
- * where all of it has to be held, as a switch beside a launch may kill it. */
+/* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go. */
 static void leave(bool must)
 {
     atomic_store(&step_target, UINT64_MAX);
@@ -352,10 +367,8 @@ static void leave(bool must)
     choose_place();
     if (own.state == TRACE_TRACING) {
         trace_flush();
-        if (safepoint_within(MEET_MS) != MEET_HERE && (!must || run.world)) {
+        if (safepoint_within(MEET_MS) != MEET_HERE && !must) {
             stay();
-            if (must)
-                safepoint_over(); /* nobody is left to ask again */
             return;
         }
         end(mono_ns());
@@ -376,6 +389,9 @@ static void leave(bool must)
     pool_trim();
 }
 
+/* A switch beside a launch may kill the trainer. */
+bool trace_must_wait(void) { return trace_is_on() && run.world; }
+
 bool trace_is_on(void) { return own.found && own.state == TRACE_TRACING; }
 
 void trace_retract(void)
@@ -387,11 +403,11 @@ void trace_retract(void)
 void trace_detach(bool must)
 {
     wanted.continuous = false;
-    leave(must);
+    leave(must && !trace_must_wait());
+    if (must)
+        safepoint_over(); /* nobody is left to ask again */
     pool_attended(false);
 }
-
-bool trace_must_wait(void) { return trace_is_on() && run.world; }
 
 void trace_yield(const char *who)
 {
