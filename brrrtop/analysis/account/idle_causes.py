@@ -158,11 +158,7 @@ def by_gap(
     rest, launch_part = _sync_times(
         causes, activities, calls, call_rows, busy, (starts, rest, launch_part)
     )
-    # Of the nameless rest dispatching ops is `launch`, long absences are `host`.
-    ops = marks.take(~_on_host(marks, starts, host_ends))
-    dispatch = Cover(*_ranges(ops, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, host_ends)
-    away = np.maximum(rest - dispatch, 0)
-    away = np.where(known & (away > DISPATCH_NS), away, 0)
+    away = np.where(known, _absences(marks, starts, host_ends, rest), 0)
     causes["launch"] += launch_part + np.where(known, rest - away, 0)
     causes["host"] += away
     causes["unknown"] += np.where(known, 0, rest)
@@ -270,6 +266,14 @@ def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
     paid = np.empty(len(order), np.int64)
     paid[order] = before + np.maximum(step, 0) - balance
     return np.clip(paid[count:], 0, gaps[1])
+
+
+def _absences(marks: Marks, starts: I8, ends: I8, rest: I8) -> I8:
+    """Of the nameless rest of each gap the long absences; dispatching ops is on the way to a launch."""
+    ops = marks.take(~_on_host(marks, starts, ends))
+    dispatch = Cover(*_ranges(ops, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, ends)
+    away = np.maximum(rest - dispatch, 0)
+    return np.where(away > DISPATCH_NS, away, 0)
 
 
 def _on_host(marks: Marks, starts: I8, ends: I8) -> Bool:
