@@ -137,13 +137,8 @@ def by_gap(
     soon = queued & (length < BACK_TO_BACK_NS)
     waited = queued & ~soon
     launch_part = np.where(launching, ends - host_ends, 0)
-    mechanical = {
-        "host_late": host_ends - starts,
-        "launch": launch_part,
-        "back_to_back": length[soon],
-        "device_wait": length[waited],
-        "unknown": length[~known],
-    }
+    parts = (host_ends - starts, launch_part, length[soon], length[waited], length[~known])
+    mechanical = dict(zip(MECHANICAL_CLASSES, (int(part.sum()) for part in parts), strict=True))
     shared = np.where(waited, Cover(*others).between(starts, ends), 0)
     causes["other_process"] += shared
     causes["device"] += np.where(waited, length - shared, 0)
@@ -162,13 +157,7 @@ def by_gap(
     causes["launch"] += launch_part + np.where(known, rest - away, 0)
     causes["host"] += away
     causes["unknown"] += np.where(known, 0, rest)
-    return GapCauses(
-        starts,
-        ends,
-        causes,
-        {name: int(times.sum()) for name, times in mechanical.items()},
-        int((full_ends - ends).sum()),
-    )
+    return GapCauses(starts, ends, causes, mechanical, int((full_ends - ends).sum()))
 
 
 def _next_call(
