@@ -8,6 +8,9 @@ import pytest
 
 from brrrtop.protocol import requests
 from brrrtop.protocol.frames import Kind
+from collectors.attach import client
+from collectors.attach.attach import Attached
+from collectors.process import process as processes
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -92,6 +95,25 @@ def test_a_switch_that_waits_for_the_device_is_held_out(trainer: Trainer, connec
     assert monitor.bursts[-1]["held_us"]["on"] > 300_000
     assert trainer.do("answer = launchers.launchers_end()") == 0
     assert trainer.do(BESIDE) == 0
+
+
+def test_who_leaves_is_told_why_the_agent_stays(trainer: Trainer, connect: Connect) -> None:
+    monitor = allowed(trainer, connect)
+    monitor.close()
+    process = processes.read(trainer.process.pid)
+    attached = Attached(
+        client.connect(str(trainer.socket_path), pid=process.pid, uid=process.uid),
+        process, "shared", (), None, 0,
+    )  # fmt: skip
+    attached.client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    attached.client.send(requests.continuous(True))
+    trainer.until("answer = cupti.fake_enabled(10)", 1)
+    trainer.do("inside = threading.Thread(target=cupti.fake_stay_inside); inside.start()")
+    assert not attached.leave(3.0)
+    assert "no thread of the trainer is inside CUDA" in attached.stays
+    trainer.do("cupti.fake_let_out(); inside.join()")
+    trainer.until("answer = lib.brrr_wait(100) & 256", 256)
+    assert trainer.do(ON) == 0
 
 
 def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(
