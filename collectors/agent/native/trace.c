@@ -86,10 +86,10 @@ static void block_silent(void)
 }
 
 /* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
- * under way goes off at such a place only. Where steps come, one is waited for first. */
+ * under way goes off at such a place only, whoever watches by then. Where steps come, one is waited for first. */
 static void choose_place(void)
 {
-    bool may = wanted.kinds & WANT_GRAPHS && !(own.state == TRACE_TRACING && !run.world);
+    bool may = own.state == TRACE_TRACING ? run.world : wanted.kinds & WANT_GRAPHS || (run.world && !graphs_told());
     bool hooked = graphs_told() || atomic_load(&step_count) > 0;
     safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
 }
@@ -356,8 +356,7 @@ static void stay(void)
                             "thread can be held; its records go nowhere until then");
 }
 
-/* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go: never
- * where all of it has to be held, as a switch beside a launch may kill it. */
+/* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go. */
 static void leave(bool must)
 {
     atomic_store(&step_target, UINT64_MAX);
@@ -368,10 +367,8 @@ static void leave(bool must)
     choose_place();
     if (own.state == TRACE_TRACING) {
         trace_flush();
-        if (safepoint_within(MEET_MS) != MEET_HERE && (!must || run.world)) {
+        if (safepoint_within(MEET_MS) != MEET_HERE && !must) {
             stay();
-            if (must)
-                safepoint_over(); /* nobody is left to ask again */
             return;
         }
         end(mono_ns());
@@ -392,6 +389,9 @@ static void leave(bool must)
     pool_trim();
 }
 
+/* A switch beside a launch may kill the trainer. */
+bool trace_must_wait(void) { return trace_is_on() && run.world; }
+
 bool trace_is_on(void) { return own.found && own.state == TRACE_TRACING; }
 
 void trace_retract(void)
@@ -403,11 +403,11 @@ void trace_retract(void)
 void trace_detach(bool must)
 {
     wanted.continuous = false;
-    leave(must);
+    leave(must && !trace_must_wait());
+    if (must)
+        safepoint_over(); /* nobody is left to ask again */
     pool_attended(false);
 }
-
-bool trace_must_wait(void) { return trace_is_on() && run.world; }
 
 void trace_yield(const char *who)
 {

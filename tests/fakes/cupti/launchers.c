@@ -151,16 +151,15 @@ EXPORT uint64_t launchers_calls(void)
 }
 
 #ifdef PROGRAM
-static atomic_bool asked;
+static atomic_int asked;
 
 static void ask(int number)
 {
-    (void)number;
-    atomic_store(&asked, true);
+    atomic_store(&asked, number == SIGTERM ? 50 : 1);
 }
 
-/* program LIBCUDA LIBCUPTI SECONDS: launches so long, or for a second more once SIGTERM came, in which
- * whoever watches it leaves. Prints what went wrong, and calls of CUPTI's beside a launch. */
+/* program LIBCUDA LIBCUPTI SECONDS: launches so long, or until SIGINT, or for a second more once SIGTERM
+ * came, in which whoever watches it leaves. Prints what went wrong, and calls of CUPTI's beside a launch. */
 int main(int argc, char **argv)
 {
     void *cuda = argc == 4 ? dlopen(argv[1], RTLD_NOW) : NULL;
@@ -175,11 +174,13 @@ int main(int argc, char **argv)
     if (init(0) != 0)
         return 3;
     signal(SIGTERM, ask);
+    signal(SIGINT, ask);
     launchers_begin(api, 2, 20, 200, 20);
     for (int left = atoi(argv[3]) * 50; left > 0; left--) {
         usleep(20000);
-        if (atomic_exchange(&asked, false) && left > 50)
-            left = 50;
+        int most = atomic_exchange(&asked, 0);
+        if (most != 0 && left > most)
+            left = most;
     }
     uint64_t calls = launchers_calls();
     int wrong = launchers_end();
