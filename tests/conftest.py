@@ -30,6 +30,12 @@ _LONGEST = """
 """.split()
 """Of the files, by what they cost: first, so that no worker is left alone with one at the end."""
 
+_OF_THE_NURSERY = frozenset(
+    f"tests/probes/test_{name}.py"
+    for name in "steps pauses shapes signal_handlers fault_guard torch_profiler loader".split()
+)
+"""Torch is imported for them once: four seconds of a core."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Cuts the machine out before any module reads its environment."""
@@ -44,6 +50,21 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["LC_ALL"] = "C.UTF-8"
     locale.setlocale(locale.LC_ALL, "C.UTF-8")
     _bound_examples()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """A file a worker, but one worker for all files that fork their trainers off one with torch."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file: str = super()._split_scope(nodeid)
+            return "the nursery" if file in _OF_THE_NURSERY else file
+
+    return Scheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

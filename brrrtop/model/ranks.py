@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import Span, StrEnum
+from brrrtop.model.tables import StrEnum
 
 
 class Lateness(StrEnum):
@@ -141,10 +141,8 @@ class JobSnapshot(Struct, frozen=True, eq=False):
     world: int | None = None
     shown: str | None = None
     """Key of the rank whose screen is open."""
-    together: Span | None = None
-    """Between the ends of the first and of the last collective that was matched."""
     together_ns: int | None = None
-    """Of that, what was recorded on all ranks."""
+    """What was recorded on all ranks, between the first and the last collective that was matched."""
     bursts: int = 0
     """In how many pieces."""
     undecided: bool = False

@@ -233,7 +233,7 @@ class Governor:
         """torch.compile is at work, or no more."""
         self._beginning.compiling = on
 
-    def says(self, now_ns: int) -> str:
+    def says(self) -> str:
         """One sentence: what is being done, and why."""
         if self._continuous:
             return "tracing every step, as asked: the overhead limit does not apply"

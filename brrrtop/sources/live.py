@@ -353,7 +353,7 @@ class LiveSource:
             **self._load.status,
         }  # fmt: skip
         if self._link.there:
-            status["sampling"] = self.governor.says(now_ns)
+            status["sampling"] = self.governor.says()
             stage = self._agent_state.stage or self.governor.stage(now_ns)
             status["stage"] = None if stage is None else stage.value
             if estimate is not None and estimate.worst_step_ns is not None:

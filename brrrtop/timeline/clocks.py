@@ -58,8 +58,6 @@ class Shift(Struct, frozen=True):
     """Middle of the samples, on the GPU's clock."""
     offset_ns: int
     error_ns: float
-    fit: float
-    """Share of the readings' variance that the kernels explain at this offset, 0..1."""
 
 
 def find_shift(acts: Activities, samples: Samples, span: Span) -> Shift | None:
@@ -102,7 +100,7 @@ def find_shift(acts: Activities, samples: Samples, span: Span) -> Shift | None:
     if fits[best] < LEAST_FIT or not error * INFLATION < WORST_ERROR * interval:
         return None
     at_ns = int((samples.starts_ns[0] + samples.ends_ns[-1]) // 2)
-    return Shift(at_ns, first + round((best + at) * step), error * INFLATION, float(fits[best]))
+    return Shift(at_ns, first + round((best + at) * step), error * INFLATION)
 
 
 def _leads(scores: F8) -> bool:

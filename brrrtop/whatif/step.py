@@ -20,9 +20,14 @@ from brrrtop.analysis.kernels.classifier import Group
 from brrrtop.analysis.kernels.labels import WORK
 from brrrtop.analysis.kernels.traits import Role, Trait, used
 from brrrtop.analysis.kernels.written_attention import written_attention
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
-from brrrtop.analysis.signals.joined import Joined, joined
-from brrrtop.analysis.signals.precision import figures_of_ops, of_sequences, rows_of_ops
+from brrrtop.analysis.signals.joined import (
+    READ_BACK_BYTES,
+    Joined,
+    figures_of_ops,
+    joined,
+    of_sequences,
+    rows_of_ops,
+)
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Activities, Bool, Window, edges
 from brrrtop.model.vocabulary import CopyKind, MarkClass

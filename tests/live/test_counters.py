@@ -264,7 +264,6 @@ def test_a_hardware_buffer_that_ran_over_starts_anew() -> None:
     hardware.decode = decode  # type: ignore[method-assign]
     time.sleep(0.01)
     assert len(device.drain(0)) > 0
-    assert device.lost_buffers == 1
     device.close()
 
 

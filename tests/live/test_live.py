@@ -368,6 +368,7 @@ SENTENCES = {
             (StatusCode.CUPTI_UNUSABLE, "CUPTI 99 has records of a layout not known here: counters only")],
     "absent": [(StatusCode.NO_CUPTI, "no libcupti is mapped in the trainer: counters only")],
     "blocked": [(StatusCode.CUPTI_TAKEN, "another profiler holds CUPTI (39); next try in 10 s"),
+                (StatusCode.RECORDS_HELD, "no records arrive: CUPTI has kept a buffer of them for 12 s; next try in 10 s"),
                 (StatusCode.NO_RECORDS, "no records arrive: another profiler owns the callbacks; next try in 10 s")],
 }  # fmt: skip
 

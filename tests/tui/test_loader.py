@@ -16,6 +16,7 @@ from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.text import loader
 from brrrtop.tui.screens.main import MainView
+from brrrtop.tui.widgets.kernel_table import HEAD_LINES, KernelTable
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 
@@ -46,16 +47,38 @@ async def test_it_stands_on_the_main_screen_while_the_gpu_waits_for_the_loader(
         assert "── kernels" in text
 
 
-@pytest.mark.parametrize("height", [10, 14, 23, 24, 33, 34, 39, 40, 49, 50, 59, 60])
-async def test_kernels_and_keys_stay_on_the_screen_below_it(height: int) -> None:
+@pytest.mark.parametrize("height", [10, 15, 16, 23, 24, 27, 28, 37, 38, 40, 41, 51, 52, 60])
+@pytest.mark.parametrize("cause", ["input", "launch"])
+async def test_what_matters_most_stays_and_kernels_are_three_or_none(
+    height: int, cause: str
+) -> None:
     one = snapshots.snapshot()
     assert one.estimate is not None
-    second = replace(one.estimate, device=replace(one.estimate.device, device_id=1))
-    async with shown(replace(one, devices=(one.estimate, second)), size=(120, height)) as screen:
+    first = replace(one.estimate, cause=cause)
+    second = replace(first, device=replace(first.device, device_id=1))
+    several = replace(one, estimate=first, devices=(first, second))
+    async with shown(several, size=(120, height)) as screen:
         text = await screen.text()
-        assert "? help" in text.splitlines()[-1]
-        assert "── kernels" in text or height < 14
-        assert ("── loader" in text) is (height >= 24)
+        table = screen.app.query_one(KernelTable)
+        assert table.size.height >= HEAD_LINES + 3 if table.display else height < 16
+    assert "? help" in text.splitlines()[-1]
+    for words in (
+        "OVERHEAD-BOUND",
+        "GPU idle 47%",
+        "GPU 1",
+        "saves ≤42%",
+        "try  Raise num_workers",
+    ):
+        assert words in text
+    assert ("── loader" in text) is (height >= 24 and cause == "input")
+
+
+async def test_why_nothing_is_judged_is_said_on_a_flat_screen_too() -> None:
+    waiting = snapshots.snapshot(
+        estimate=None, devices=(), advisories=(), whatif=(), tables=NO_TABLES
+    )
+    async with shown(waiting, size=(80, 12)) as screen:
+        assert "── no kernels" in await screen.text()
 
 
 async def test_L_opens_all_of_it_a_click_too_and_escape_leads_back() -> None:

@@ -375,7 +375,7 @@ async def test_sizes_between_have_no_line_too_long(size: tuple[int, int]) -> Non
     async with shown(snapshots.snapshot(), size=size) as screen:
         text = await screen.text()
     assert "OVERHEAD" in text
-    assert "nvjet" in text
+    assert "nvjet" in text or size[1] < 16, "there advice has the room"
 
 
 async def test_a_failing_source_closes_the_screen_and_is_handed_on() -> None:

@@ -57,7 +57,7 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
 
 def compile_line(context: Context) -> str:
     """What to write, after the waits that would break the graph."""
-    waits = context.a_step(context.facts.syncs.count) if context.facts.syncs else 0.0
+    waits = context.a_step(context.syncs.count) if context.syncs else 0.0
     line = "model = torch.compile(model)"
     return (
         f"remove the waits first, each breaks the graph; then {line}"
@@ -116,19 +116,19 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
 
 
 def _launching(context: Context) -> str:
-    kernels = context.a_step(context.facts.kernels)
+    kernels = context.a_step(context.kernels)
     idle = context.idle("launch", "sync", "host", "unknown")
     return (
         f"{kernels:.0f} kernels {context.per}, half of them under "
-        f"{units.duration(context.facts.kernel_p50_ns)}: the GPU waits {units.share(idle)} of the "
+        f"{units.duration(context.kernel_p50_ns)}: the GPU waits {units.share(idle)} of the "
         "time for the host to launch the next one"
     )
 
 
 def _launches(context: Context) -> dict[str, Any]:
     return {
-        "kernels_a_step": context.a_step(context.facts.kernels),
-        "kernel_p50_ns": context.facts.kernel_p50_ns,
+        "kernels_a_step": context.a_step(context.kernels),
+        "kernel_p50_ns": context.kernel_p50_ns,
         "launch_idle_share": context.idle("launch"),
         "lead_p50_ns": context.estimate.launch.lead_p50_ns,
         "rho": context.estimate.launch.rho,
@@ -141,7 +141,7 @@ def _launches(context: Context) -> dict[str, Any]:
     unless="eager runs; custom ops in a small part of the model",
 )  # fmt: skip
 def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
-    runs = context.facts.chains
+    runs = context.chains
     if runs is None or not context.partly_compiled:
         return None
     return finding(
@@ -162,7 +162,7 @@ def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
     "those for large copies back to readback-traffic; a loss printed once a step",
 )  # fmt: skip
 def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
-    looks, waits = context.estimate.looks, context.facts.syncs
+    looks, waits = context.estimate.looks, context.syncs
     if row is None:
         lost = context.sampled("sync")
         if lost < SYNC_IDLE:
@@ -200,7 +200,7 @@ def place(line: str) -> str:
     " optimizers that multiply matrices",
 )  # fmt: skip
 def fused_optimizer(context: Context, row: WhatIf) -> Finding | None:
-    update = context.facts.optimizer
+    update = context.optimizer
     if update is None or (update.kind and update.kind not in FUSED_OPTIMIZERS):
         return None
     updates = update.updates or context.steps or 1

@@ -88,7 +88,6 @@ def judge_job(
     return JobSnapshot(
         ranks=(*_odd_first(rows, waited.rank if waited else None), *others),
         world=world,
-        together=Span(both.spans[0].t0_ns, both.spans[-1].t1_ns) if both.spans else None,
         together_ns=both.together_ns or None,
         bursts=len(both.spans),
         undecided=0 < len(both.spans) < least_bursts,

@@ -9,8 +9,7 @@ from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.kernels.traits import used
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Checkpoints
-from brrrtop.analysis.signals.joined import Joined
+from brrrtop.analysis.signals.joined import READ_BACK_BYTES, Joined, mark_spans
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
@@ -33,23 +32,17 @@ class Syncs(Struct, frozen=True):
     """Told from small copies to the host: the calls themselves were not recorded."""
 
 
-def syncs(joined: Joined, saved: Checkpoints | None = None) -> Syncs | None:
-    """Waits in the window; None without call records or small values read back.
-
-    Args:
-        joined: The window's activities.
-        saved: Its saves, whose copies wait for the device too.
-    """
+def syncs(joined: Joined) -> Syncs | None:
+    """Waits in the window; None without call records or small values read back."""
     window = joined.window
     calls = window.calls
     if not len(calls):
-        return _readbacks(joined, saved)
+        return _readbacks(joined)
     if not (calls.classes == CallClass.SYNC).any():
-        return _readbacks(joined, saved) or Syncs(0, 0, ())
+        return _readbacks(joined) or Syncs(0, 0, ())
     waits = _waits(joined)
-    if saved is not None:
-        spans = intervals.Cover(*intervals.merge(saved.starts_ns, saved.ends_ns))
-        waits &= spans.between(calls.ends_ns - 1, calls.ends_ns) == 0
+    saves = intervals.Cover(*mark_spans(window, MarkClass.CHECKPOINT))
+    waits &= saves.between(calls.ends_ns - 1, calls.ends_ns) == 0
     last_launch = int(joined.launched_ns.max()) if len(joined.launched_ns) else 0
     waits &= calls.ends_ns <= last_launch
     uploads = _for_uploads(joined)
@@ -66,15 +59,14 @@ def syncs(joined: Joined, saved: Checkpoints | None = None) -> Syncs | None:
     )
 
 
-def _readbacks(joined: Joined, saved: Checkpoints | None) -> Syncs | None:
+def _readbacks(joined: Joined) -> Syncs | None:
     """Waits told from small values copied to the host, where calls were not recorded.
 
     The host wants such a value at once: it waits for the copy, and launches again after it.
     """
     activities = joined.window.activities
     small = (activities.copy_kinds == CopyKind.DTOH) & (activities.size_bytes <= READ_BACK_BYTES)
-    if saved is not None:
-        small &= ~saved.rows
+    small &= ~joined.in_save
     if not small.any():
         return None
     none = np.empty(0, np.int64)

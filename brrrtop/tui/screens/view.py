@@ -63,10 +63,11 @@ class View(Screen[None]):
     VERTICAL_BREAKPOINTS = [  # noqa: RUF012 - as above
         (0, "-tiny-height"),
         (LEAST_HEIGHT, "-flat"),
-        (14, "-low"),
+        (16, "-low"),
         (24, "-short"),
-        (34, "-tall"),
-        (50, "-grand"),
+        (28, "-medium"),
+        (38, "-tall"),
+        (52, "-grand"),
     ]
 
     def show(self, snapshot: Snapshot) -> None:

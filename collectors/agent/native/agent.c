@@ -215,7 +215,7 @@ static bool may_end(int64_t now_ns)
         over_ns = now_ns + LAST_PATIENCE_NS;
         trace_detach(false);
     }
-    return !trace_is_on() || now_ns >= over_ns;
+    return !trace_is_on() || (now_ns >= over_ns && !trace_must_wait());
 }
 
 static const char *work(void)
