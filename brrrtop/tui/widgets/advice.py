@@ -43,7 +43,7 @@ class Advice(Pane, can_focus=True):
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
         total = len(snapshot.advisories)
-        count, said = self._flowed(snapshot.advisories, width, height - 1)
+        count, flowed = self._flowed(snapshot.advisories, width, height - 1)
         note = f"{count} of {total}, a: all" if total > count else ""
         if snapshot.silenced:
             note = f"{note or 'a: all'}, {len(snapshot.silenced)} silenced"
@@ -52,7 +52,7 @@ class Advice(Pane, can_focus=True):
         lines = [rule("advice", note, palette, width)]
         if not total:
             lines.append(Text.styled(why_none(snapshot), palette.style("muted")))
-        lines += said
+        lines += flowed
         if not self.screen.has_class("-huge"):  # there the log has a place of its own
             lines += log_tail(snapshot, palette, width, height - len(lines))
         return stacked(lines[:height], width)
