@@ -160,7 +160,11 @@ def test_a_number_that_went_to_another_process_is_noticed() -> None:
 
 def test_a_thread_number_names_its_process(stand_in: AgentFiles) -> None:
     with python(children.BLOCKED) as one:
-        tid = max(int(name) for name in os.listdir(f"/proc/{one.pid}/task"))
+        until_s = time.monotonic() + 60
+        while not (others := {*os.listdir(f"/proc/{one.pid}/task")} - {str(one.pid)}):
+            assert time.monotonic() < until_s, "its thread never began"
+            time.sleep(0.01)
+        tid = int(others.pop())
         fault = refused_with(NoSuchProcess, tid, stand_in)
         assert fault.action == f"brrrtop attach {one.pid}"
 

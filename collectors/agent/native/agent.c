@@ -69,6 +69,8 @@ void agent_detach(void)
     requests_raise(BRRR_EV_STOP);
 }
 
+void agent_stay(void) { detach_ns = 0; }
+
 static void send_marks(void)
 {
     struct wire_mark mark;
