@@ -51,12 +51,16 @@ ON_THE_CLOCK = ("tests/agent", "tests/attach", "tests/live", "tests/probes")
 """Their trainers, waits and deadlines are real: three at a time, and they mostly wait."""
 ALONE = ("tests/agent/test_world.py",)
 """What the agent does there depends on how soon the trainer gets a core: last, with nothing beside."""
+COMPILED = ("pytest", "-qqq", "--collect-only")
+"""Compiles all tests and what they import, which else each of six workers does at the same time."""
 PYTEST = ("pytest", "-q", "--durations=10")
 IN_WORKERS = (*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder", "-n")
 """A file a worker, in the order of tests/conftest.py; by itself xdist puts few tests last, however long."""
 WAITING = (*IN_WORKERS, "3", *ON_THE_CLOCK, *(f"--ignore={file}" for file in ALONE))
-NO_CLOCK = (*IN_WORKERS, "auto", "--maxprocesses", "4", *(f"--ignore={f}" for f in ON_THE_CLOCK))
-WORKING = (("mypy",), NO_CLOCK)
+NO_CLOCK = (*IN_WORKERS, "3", *(f"--ignore={folder}" for folder in ON_THE_CLOCK))
+"""More workers than a small machine has cores: a screen under test mostly waits to be idle."""
+TYPES = ("mypy", *(("--cache-dir", os.devnull) if os.environ.get("CI") else ()))
+"""A checkout that is used once needs no memory of what was checked: a sixth of the time."""
 MOST_AGAIN = 5
 """So many tests that failed beside others may be tried once more, alone: more are no accident."""
 PATIENT = ("nice", "-n", "15")
@@ -118,9 +122,11 @@ def test(pytest_arguments: list[str]) -> int:
 def beside_each_other(folder: Path) -> dict[tuple[str, ...], int]:
     """Exit codes of the tests that wait, shown as they run, and of the rest, shown at its end."""
     with ExitStack() as stack:
-        working = [stack.enter_context(patiently(folder, remembering(check))) for check in WORKING]
-        codes: dict[tuple[str, ...], int] = {WAITING: run(folder, remembering(WAITING))}
-        for check, (process, output) in zip(WORKING, working, strict=True):
+        working = {TYPES: stack.enter_context(patiently(folder, TYPES))}
+        codes: dict[tuple[str, ...], int] = {COMPILED: run(folder, COMPILED)}
+        working[NO_CLOCK] = stack.enter_context(patiently(folder, remembering(NO_CLOCK)))
+        codes[WAITING] = run(folder, remembering(WAITING))
+        for check, (process, output) in working.items():
             codes[check] = process.wait()
             say(" ".join(check))
             output.seek(0)

@@ -23,8 +23,9 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))

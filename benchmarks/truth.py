@@ -24,12 +24,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.analysis.kernels.roofline import is_contraction

@@ -5,9 +5,13 @@ BrrrtopError               exit 1
 ├── NoTrainer              exit 3   no such trainer, or it exited
 ├── BadInput               exit 1   a file that cannot be read as what it should be
 └── GateTripped            exit 5
+
+Past ^C the exit code is 130, as a shell has it.
 """
 
 from __future__ import annotations
+
+INTERRUPTED = 130
 
 
 class BrrrtopError(Exception):

@@ -20,6 +20,9 @@ from __future__ import annotations
 
 from typing import Any
 
+RUN_INSTEAD = "start the training with: brrrtop run -- CMD"
+"""The action where nothing that runs already can be entered."""
+
 
 class CollectorError(Exception):
     """One sentence for a person, and the command or change that helps."""

@@ -9,10 +9,10 @@ same code draws the same bytes.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import re
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -192,11 +192,15 @@ def in_turn(frames: list[str]) -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", nargs="?", type=Path, metavar="DIRECTORY")
+    elsewhere = parser.parse_args().directory
     os.environ.pop("NO_COLOR", None)
     os.environ.update(TZ="UTC", TERM="xterm-256color", COLORTERM="truecolor")
     time.tzset()
-    elsewhere = sys.argv[1:]
-    folder = Path(elsewhere[0]) if elsewhere else Path(__file__).parent
+    folder = elsewhere or Path(__file__).parent
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [*PICTURES, *extras()] if elsewhere else PICTURES
     for picture in wanted:

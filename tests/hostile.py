@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from brrrtop.protocol.frames import Frame, Kind
 from brrrtop.sources.recording import RecordingWriter
@@ -59,9 +59,9 @@ def strings_in(value: Any) -> Iterator[str]:
     """Every string in a value of ours, however deep."""
     if isinstance(value, str):
         yield value
-    elif is_dataclass(value):
-        for one in fields(value):
-            yield from strings_in(getattr(value, one.name))
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from strings_in(getattr(value, name))
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from strings_in(key)

@@ -1,13 +1,15 @@
 """Watches programs without an optimizer or without torch, and switches CUPTI in them again and again.
 
-    python benchmarks/any/soak.py --out DIR [--site DIR] [--soak 240] [--alone 20] [--only jax,cpp]
+    python benchmarks/any/soak.py --out DIR [--site DIR] [--limit 270] [--switches 10000] [--only cpp/jax,jax_graphs]
 
-Each program runs unwatched for some seconds and is stopped; then a second one, attached to while the others
-are stopped: how long the first verdict took. Then all that run are traced in bursts of a millisecond side by
-side, each burst switching CUPTI on and off. At last those unwatched go on until they have caught up with the
-watched. Passes where every program got a verdict, was switched and left, lives, and computed at each of its lines what
-it computes unwatched. Programs with torch are traced as by default, the others as `--trace-graphs` does.
-Prints a line a program and writes any.json; the exit code is 1 where one failed.
+Each program is started twice and stopped once it runs. Then, group by group (those between two slashes), the
+watched ones are attached to: how long the first verdict took. All of a group are traced in bursts of a
+millisecond side by side, each burst switching CUPTI on and off, until they have been switched so often or their
+time is over. At last those unwatched run until they have caught up with the watched.
+Passes where every program got a verdict, was switched and left, lives, and computed at each of its lines what
+it computes unwatched: each line depends on all that was launched before it. Programs with torch are traced as
+by default, the others as `--trace-graphs` does. Prints a line a program and writes any.json; the exit code
+is 1 where one failed.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +36,10 @@ sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 import gpu_options  # noqa: E402
 from first_verdict import ask, verdict  # noqa: E402
 
-NAMES = ("by_hand", "jax", "jax_graphs", "cupy", "cpp")
-START_S, CATCH_UP_S = 90.0, 60.0
+GROUPS = "cpp/by_hand,jax,jax_graphs,cupy"
+START_S = 90.0
+SWITCHING = 0.6
+"""Of a group's time; the rest is for those unwatched, which run faster."""
 WITHOUT_GRAPHS = {"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}
 JAX = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
@@ -111,8 +116,8 @@ def compiled(out: Path) -> Path | None:
     return target if done.returncode == 0 else None
 
 
-def switch(program: Program, seconds: float, into: dict[str, Any]) -> None:
-    """Bursts of a millisecond until the time is over; each switches CUPTI on, and off."""
+def switch(program: Program, until: float, most: int, into: dict[str, Any]) -> None:
+    """Bursts of a millisecond until the time is over or there were `most`; each switches CUPTI on, and off."""
     from brrrtop.protocol import requests
     from brrrtop.protocol.frames import Kind
     from collectors.attach import agent_library
@@ -123,9 +128,13 @@ def switch(program: Program, seconds: float, into: dict[str, Any]) -> None:
     kernels, asked_s, says = 0, 0.0, ""
     client = attached.client
     ask(client, program.name)
-    until = time.monotonic() + seconds
-    ready = True
-    while time.monotonic() < until and program.process.poll() is None and not client.closed:
+    began, ready = time.monotonic(), True
+    while (
+        time.monotonic() < until
+        and 2 * len(buffered["on"]) < most
+        and program.runs
+        and not client.closed
+    ):
         if ready or time.monotonic() - asked_s > 12:
             client.send(requests.burst(0, 1_000_000))
             ready, asked_s = False, time.monotonic()
@@ -140,12 +149,15 @@ def switch(program: Program, seconds: float, into: dict[str, Any]) -> None:
             elif frame.kind == Kind.STATUS and frame.body.get("says"):
                 says = str(frame.body["says"])
     into["switches"] = 2 * len(buffered["on"])
+    into["in_s"] = round(time.monotonic() - began, 1)
     into["kernels_traced"] = kernels
     into["says"] = says
     for key, spent in buffered.items():
         if spent:
             into[f"held_{key}_us"] = [int(statistics.median(spent)), max(spent)]
+    began = time.monotonic()
     into["left"] = attached.leave(5.0)
+    into["left_s"] = round(time.monotonic() - began, 2)
 
 
 def compared(alone: Program, watched: Program) -> dict[str, int]:
@@ -155,9 +167,9 @@ def compared(alone: Program, watched: Program) -> dict[str, int]:
     return {"compared": len(both), "differ": len(differ)}
 
 
-def catch_up(pairs: list[tuple[Program, Program]], limit_s: float) -> None:
+def catch_up(pairs: list[tuple[Program, Program]], until: float) -> None:
     """Lets those unwatched go on, each up to where its watched one ended, side by side as these ran."""
-    until, behind = time.monotonic() + limit_s, pairs
+    behind = pairs
     for alone, _ in pairs:
         alone.go_on()
     while behind and time.monotonic() < until:
@@ -183,17 +195,27 @@ def fails(result: dict[str, Any]) -> bool:
     )
 
 
-def started(names: list[str], out: Path, launcher: Path | None, seconds: float) -> list[Program]:
-    """Those that run here, warm and stopped again after so many seconds more."""
-    programs = [Program(name, out, launcher) for name in names]
-    begun = [one for one in programs if one.begun(START_S)]
-    time.sleep(seconds)
-    for one in programs:
-        one.stop()
-        if one not in begun:
-            print(f"{one.name}: does not run here: {one.last_words()}", flush=True)
-            one.end()
+def started(names: list[str], out: Path, launcher: Path | None) -> list[tuple[Program, Program]]:
+    """Those that run here, each twice, warm and stopped: to be left alone, and to be watched."""
+    begun = []
+    pairs = [(Program(n, out / "alone", launcher), Program(n, out, launcher)) for n in names]
+    until = time.monotonic() + START_S
+    for pair in pairs:
+        for one in pair:
+            if one.begun(until - time.monotonic()):
+                one.stop()
+            else:
+                print(f"{one.name}: does not run here: {one.last_words()}", flush=True)
+        if all(one.stopped for one in pair):
+            begun.append(pair)
+        else:
+            end(pair)
     return begun
+
+
+def end(programs: Iterable[Program]) -> None:
+    for one in programs:
+        one.end()
 
 
 def attached_to(one: Program) -> dict[str, Any]:
@@ -208,54 +230,66 @@ def attached_to(one: Program) -> dict[str, Any]:
         one.stop()
 
 
-def switched(watched: list[Program], seconds: float, result: dict[str, dict[str, Any]]) -> None:
+def switched(watched: list[Program], until: float, most: int, result: dict[str, Any]) -> None:
     """All of them at once, switched again and again; then they end."""
     for one in watched:
         one.go_on()
     soaks = [
-        threading.Thread(target=switch, args=(one, seconds, result[one.name]), daemon=True)
+        threading.Thread(target=switch, args=(one, until, most, result[one.name]), daemon=True)
         for one in watched
     ]
     for soak in soaks:
         soak.start()
     for soak in soaks:
-        soak.join(seconds + 60)
+        soak.join(max(until - time.monotonic(), 0) + 60)
     time.sleep(0.5)
     for one in watched:
         result[one.name] |= {"died": one.end()}
         print(one.name, json.dumps(result[one.name]), flush=True)
 
 
+def soaked(pairs: list[tuple[Program, Program]], until: float, most: int) -> dict[str, Any]:
+    """What the programs of a group showed, by name."""
+    result: dict[str, Any] = {}
+    for _, one in pairs:
+        result[one.name] = attached_to(one)
+        print(one.name, json.dumps(result[one.name]), flush=True)
+    left_s = until - time.monotonic()
+    switched([one for _, one in pairs], time.monotonic() + SWITCHING * left_s, most, result)
+    catch_up(pairs, until)
+    for alone, one in pairs:
+        result[one.name] |= {"lines": len(one.digests)} | compared(alone, one)
+        print(one.name, json.dumps(result[one.name]), flush=True)
+    return result
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     gpu_options.add(parser)
-    parser.add_argument("--soak", type=float, default=240.0, help="seconds of switching")
-    parser.add_argument("--alone", type=float, default=20.0, help="seconds unwatched at first")
-    parser.add_argument("--only", default=",".join(NAMES))
+    parser.add_argument("--limit", type=float, default=270.0, help="seconds in all")
+    parser.add_argument("--switches", type=int, default=10_000, help="of each program at most")
+    parser.add_argument("--only", default=GROUPS, help="names; a slash: after those before it")
     args = parser.parse_args()
+    until = time.monotonic() + args.limit - 5
     gpu_options.prepare(args)
+    (args.out / "alone").mkdir(exist_ok=True)
     launcher = compiled(args.out)
-    names = [n for n in args.only.split(",") if n != "cpp" or launcher is not None]
+    groups = [part.split(",") for part in args.only.split("/")]
+    names = [n for part in groups for n in part if n != "cpp" or launcher is not None]
     result: dict[str, dict[str, Any]] = {}
-    alone, watched = list[Program](), list[Program]()
+    pairs = started(names, args.out, launcher)
     try:
-        alone = started(names, args.out, launcher, args.alone)
-        watched = started([one.name for one in alone], args.out, launcher, 0)
-        for one in watched:
-            result[one.name] = attached_to(one)
-            print(one.name, json.dumps(result[one.name]), flush=True)
-        switched(watched, args.soak, result)
-        (args.out / "any.json").write_text(json.dumps(result, indent=1))
-        pairs = [(one, other) for one in alone for other in watched if one.name == other.name]
-        catch_up(pairs, max(CATCH_UP_S, args.soak))
-        for one, other in pairs:
-            result[one.name] |= compared(one, other)
-            print(one.name, json.dumps(result[one.name]), flush=True)
+        for number, part in enumerate(groups):
+            mine = [pair for pair in pairs if pair[0].name in part]
+            weight = sum(1 + len(one) for one in groups[number:])
+            share_s = (until - time.monotonic()) * (1 + len(part)) / weight
+            result |= soaked(mine, time.monotonic() + share_s, args.switches)
+            (args.out / "any.json").write_text(json.dumps(result, indent=1))
     finally:
-        for one in (*alone, *watched):
-            one.end()
+        for pair in pairs:
+            end(pair)
         (args.out / "any.json").write_text(json.dumps(result, indent=1))
-    failed = len(watched) < len(names) or any(fails(one) for one in result.values())
+    failed = len(pairs) < len(names) or any(fails(one) for one in result.values())
     print("FAILED" if failed else "passed")
     return int(failed)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.advisories.catalogue import RULES
 from brrrtop.advisories.context import HEALTHY_GAIN, Context, context_of
 from brrrtop.advisories.ranking import rank
 from brrrtop.advisories.registry import Finding, Rule
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.advice import Advisory, WhatIf
+from brrrtop.model.host_tables import LoaderRow
 
 LEAST_CONFIDENCE = 0.5
 """Below even odds advice costs more trust than it brings."""
@@ -23,8 +26,7 @@ _FOR_DATA = ("loader-ready", "pinned-copies")
 """Edits that bring a step its data sooner."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """What a window is told, and every edit that was simulated for it."""
 
     given: tuple[Advisory, ...] = ()
@@ -33,13 +35,15 @@ class Advice:
     """Best first, worthwhile or not."""
     after: tuple[WhatIf, ...] = ()
     """The first of `whatif` with one more edit after it."""
+    loaders: tuple[LoaderRow, ...] = ()
+    """That were waited for, most first, with the workers that each needs."""
 
 
 def advise(judged: Analysis) -> Advice:
     """Advice on one window, given its verdict."""
     window = judged.window
     if not len(window.activities) or window.hello.get("origin") in _NOT_TORCH:
-        return Advice()
+        return Advice(loaders=tuple(loader_rows(window)))
     return advise_on(context_of(judged))
 
 
@@ -47,7 +51,7 @@ def advise_on(context: Context) -> Advice:
     """The same, for a context that exists already: gates first, then edits, then other rules."""
     for one in RULES:
         if one.is_gate and (gate := _advisory(context, one, one.check(context))) is not None:
-            return Advice((gate,))
+            return Advice((gate,), loaders=context.loaders)
     edits, kinds = _edit_advice(context)
     others = [a for one in RULES if (a := _without_price(context, one, edits)) is not None]
     given = [*edits.values(), *(a for a in others if a.confidence >= LEAST_CONFIDENCE)]
@@ -61,9 +65,14 @@ def advise_on(context: Context) -> Advice:
         if last:  # "stop tuning" beside an edit of 3 % would be two verdicts
             kinds = {}
             given = [*(a for a in given if a.kind not in edits), *last]
-    rows = tuple(replace(row, advisory=kinds.get(row.edit)) for row in context.rows)
+    rows = (replace(row, advisory=kinds.get(row.edit)) for row in context.rows)
     after = context.priced.following if context.priced else ()
-    return Advice(tuple(sorted(given, key=rank)), rows, after)
+    return Advice(
+        tuple(sorted(given, key=rank)),
+        tuple(map(context.with_line, rows)),
+        tuple(map(context.with_line, after)),
+        context.loaders,
+    )
 
 
 def _edit_advice(context: Context) -> tuple[dict[str, Advisory], dict[str, str]]:

@@ -6,15 +6,33 @@ only as far as the device idled for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
+from brrrtop.analysis.account.idle_causes import DISPATCH_NS
 from brrrtop.analysis.ceilings import Ceilings
+from brrrtop.analysis.counters.readings import Readings, readings
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.signals.facts import Facts, facts
+from brrrtop.analysis.kernels.traits import used
+from brrrtop.analysis.kernels.written_attention import WrittenAttention, written_attention
+from brrrtop.analysis.loader_workers import with_workers
+from brrrtop.analysis.signals.chains import Chains, chains
+from brrrtop.analysis.signals.host_activity import Occurrences, occurrences
+from brrrtop.analysis.signals.joined import Joined, joined
+from brrrtop.analysis.signals.optimizers import Optimizer, optimizer
+from brrrtop.analysis.signals.recomputation import recomputed_ns
 from brrrtop.analysis.signals.stack_samples import LEAST_PART, LEAST_SAMPLES
+from brrrtop.analysis.signals.syncs import Syncs, syncs
+from brrrtop.analysis.signals.transfers import Transfers, transfers
+from brrrtop.analysis.tables.loaders import loader_rows
+from brrrtop.kernel_names.architecture import least_capability
 from brrrtop.model.advice import WhatIf
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.vocabulary import Metric
+from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.tables import Bool
+from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
+from brrrtop.text import loader
 from brrrtop.whatif.edits.fusing import is_compiled
 from brrrtop.whatif.price import Priced, priced
 
@@ -30,19 +48,25 @@ NO_GAIN, NO_HOPE = 0.01, 0.03
 """An edit that wins less than the first, and than the second even where everything unknown turns out well,
 is a waste of time."""
 ONE_AT_A_TIME = "several changes at once: nobody will know which one helped"
-_UNMARKED = ("sync", "host", "io", "launch", "unknown")
-"""Where the idle time of a save is booked that no mark names, most of it first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """One judged window and its facts."""
+class Context(Struct, frozen=True):
+    """One judged window and what several rules ask of it; None is "not seen"."""
 
     estimate: Estimate
-    facts: Facts
     ceilings: Ceilings | None
-    priced: Priced | None = None
+    priced: Priced | None
     """What each edit would make of a step; None where no step can be replayed."""
+    joined: Joined
+    attention: WrittenAttention | None
+    chains: Chains | None
+    transfers: Transfers
+    syncs: Syncs | None
+    optimizer: Optimizer | None
+    readings: Readings
+    recomputed_ns: int | None
+    loaders: tuple[LoaderRow, ...] = ()
+    """Most waited for first, with the workers that each needs."""
 
     @property
     def rows(self) -> tuple[WhatIf, ...]:
@@ -54,6 +78,13 @@ class Context:
         and wins some 5 % wherever kernels are large already."""
         return row.saves >= (BATCH_GAIN if row.edit == "double-batch" else HEALTHY_GAIN)
 
+    def with_line(self, row: WhatIf) -> WhatIf:
+        """The same with the number of workers that the loader needs in its line, where that is known."""
+        needed = self.loaders[0].needed if self.loaders else None
+        if needed is None:
+            return row
+        return replace(row, line=row.line.replace(loader.line(), loader.line(needed.count)))
+
     def price(self, edit: str) -> WhatIf | None:
         """The price of one edit; None where it does not apply."""
         return next((row for row in self.rows if row.edit == edit), None)
@@ -62,7 +93,7 @@ class Context:
     def host_sets_the_pace(self) -> bool:
         """Whether the device stands idle for a quarter of the time because the host is late."""
         late = self.estimate.account.mechanical_ns
-        unseen = min(late["unknown"], self.facts.dispatch_idle_ns)
+        unseen = min(late["unknown"], self.dispatch_idle_ns)
         return self.share(late["host_late"] + late["launch"] + unseen) > 0.25
 
     @property
@@ -77,13 +108,14 @@ class Context:
     @property
     def compiled(self) -> bool:
         """Whether most that could be generated is, or CUDA graphs launch most kernels."""
-        graphs = self.facts.graph_kernels * 2 > self.facts.kernels
+        nodes = self.joined.kernels & (self.joined.window.activities.graph_ids != 0)
+        graphs = int(nodes.sum()) * 2 > self.kernels
         return graphs or (self.priced is not None and is_compiled(self.priced.step))
 
     @property
     def partly_compiled(self) -> bool:
         """Whether compiled kernels run, and pointwise work outside them takes four times as long."""
-        runs = self.facts.chains
+        runs = self.chains
         if runs is None or not runs.fused_ns or runs.kernels < 8:
             return False
         return runs.fused_ns <= 0.25 * runs.total_ns and self.share(runs.total_ns) >= 0.1
@@ -91,8 +123,8 @@ class Context:
     @property
     def memory_used(self) -> float | None:
         """Largest share of device memory in use; None without readings."""
-        total = self.facts.readings.mean(Metric.MEMORY_TOTAL_BYTES)
-        used = self.facts.readings.largest.get(int(Metric.MEMORY_USED_BYTES))
+        total = self.readings.mean(Metric.MEMORY_TOTAL_BYTES)
+        used = self.readings.largest.get(int(Metric.MEMORY_USED_BYTES))
         return used / total if total and used is not None else None
 
     @property
@@ -103,34 +135,43 @@ class Context:
     @property
     def steps(self) -> float | None:
         """Steps that the account covers; None when unknown."""
-        return self.facts.steps
+        return self.estimate.steps_covered
+
+    @property
+    def kernels(self) -> int:
+        """Kernels in the window."""
+        return int(self.joined.kernels.sum())
+
+    @property
+    def kernel_p50_ns(self) -> int | None:
+        """Half of the kernels are shorter."""
+        lengths = self.joined.durations_ns[self.joined.kernels]
+        return int(np.median(lengths)) if len(lengths) else None
+
+    @property
+    def dispatch_idle_ns(self) -> int:
+        """Idle in gaps no longer than Python needs between two launches, whatever their cause."""
+        gaps = self.joined.gap_ends_ns - self.joined.gap_starts_ns
+        return int(gaps[gaps <= DISPATCH_NS].sum())
 
     @property
     def capability(self) -> tuple[int, int]:
         """Compute capability, at least: from the kernels' names when the device is unknown."""
-        return self.estimate.device.capability or self.facts.architecture or (0, 0)
+        window = self.joined.window
+        names = (window.names[i] for i in used(window.activities.name_ids))
+        return self.estimate.device.capability or least_capability(names) or (0, 0)
 
     def share(self, time_ns: float) -> float:
         """Part of the wall."""
         return time_ns / self.wall_ns
 
+    def spent(self, rows: Bool) -> float:
+        """Part of the wall that these activities take, rows as in `joined`."""
+        return self.share(self.joined.total_ns(rows))
+
     def idle(self, *causes: str) -> float:
         """Share of the wall the device idled for these causes."""
         return self.share(sum(self.estimate.account.idle_ns.get(c, 0) for c in causes))
-
-    @property
-    def save_idle_ns(self) -> int:
-        """Idle time of saves that no mark names: what marks name is booked already."""
-        saves, idle_ns = self.facts.saves, self.estimate.account.idle_ns
-        if saves is None or saves.marked:
-            return 0
-        return min(saves.idle_ns, sum(idle_ns.get(cause, 0) for cause in _UNMARKED))
-
-    @property
-    def waited(self) -> float:
-        """Share of the wall idle after waits for the device, less what saves took of it."""
-        booked = self.estimate.account.idle_ns.get("sync", 0)
-        return self.share(max(booked - self.save_idle_ns, 0))
 
     @property
     def away(self) -> float:
@@ -138,11 +179,9 @@ class Context:
 
         Without launch records: idle without a name in gaps too long to be Python between launches.
         """
-        saved = max(self.share(self.save_idle_ns) - self.idle("sync"), 0.0)
         if self.estimate.launch.rho is not None:
-            return max(self.idle("host", "io") - saved, 0.0)
-        dispatch = self.share(self.facts.dispatch_idle_ns)
-        return max(self.idle("unknown", "host") - dispatch - saved, 0.0)
+            return self.idle("host", "io")
+        return max(self.idle("unknown", "host") - self.share(self.dispatch_idle_ns), 0.0)
 
     def sampled(self, *causes: str) -> float:
         """Share of the wall that stack samples give causes which nothing else shows; 0 when unsure.
@@ -154,6 +193,14 @@ class Context:
             return 0.0
         parts = (looks.shares.get(cause, 0.0) for cause in causes)
         return sum(part for part in parts if part >= LEAST_PART) * self.away
+
+    def marked(self, kind: MarkClass) -> Occurrences:
+        """Marks of a class in the window."""
+        return occurrences(self.joined, self.joined.window.marks, kind)
+
+    def called(self, kind: CallClass) -> Occurrences:
+        """Driver calls of a class in the window."""
+        return occurrences(self.joined, self.joined.window.calls, kind)
 
     def a_step(self, amount: float) -> float:
         """`amount` per step, or for the whole window when steps are unknown."""
@@ -175,7 +222,7 @@ class Context:
     def removed(self, spent_ns: float, kernels: int) -> float:
         """Most of the wall that not launching these kernels at all can win: their own time, and their
         part of the launches that the device waits for."""
-        part = kernels / self.facts.kernels if self.facts.kernels else 0.0
+        part = kernels / self.kernels if self.kernels else 0.0
         return self.share(spent_ns) + self.idle("launch") * min(part, 1.0)
 
     def worth(self, saves: float) -> bool:
@@ -190,10 +237,25 @@ def _loss(row: WhatIf) -> str:
 
 def context_of(judged: Analysis) -> Context:
     """The context of a judged window."""
-    return Context(
+    window = judged.window
+    seen = joined(window, judged.call_rows)
+    attention = written_attention(window)
+    excluded = seen.in_optimizer.copy()
+    if attention is not None:
+        excluded[attention.rows] = True
+    known = Context(
         estimate=judged.estimate,
-        facts=facts(judged.window, judged.estimate, judged.call_rows),
         ceilings=judged.ceilings,
         # On a GPU that another process has turns of no time is this trainer's alone.
-        priced=priced(judged) if judged.window.turns is None else None,
+        priced=priced(judged) if window.turns is None else None,
+        joined=seen,
+        attention=attention,
+        chains=chains(seen, excluded),
+        transfers=transfers(seen),
+        syncs=syncs(seen),
+        optimizer=optimizer(seen),
+        readings=readings(window),
+        recomputed_ns=recomputed_ns(seen, judged.estimate.steps_covered),
     )
+    rows, means = loader_rows(window), known.readings.means
+    return replace(known, loaders=with_workers(rows, known.price("loader-ready"), means))

@@ -7,8 +7,9 @@ decorators in one of them, or in a new one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from brrrtop.advisories.context import WORTH_SHARE, WORTH_STEP_NS
 
@@ -18,8 +19,7 @@ GROUPS = (OVERHEAD, MEMORY, COMPUTE, RANKS, TRUST)
 WORTH = f"wins {WORTH_SHARE:.0%} and {WORTH_STEP_NS / 1e6} ms a step or more".replace("%", " %")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """What a rule says of one window."""
 
     says: str
@@ -49,8 +49,7 @@ Check = Callable[..., Any]
 """Returns a `Finding` or None; of a job, which prices its own advice, an `Advisory`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One piece of advice."""
 
     kind: str

@@ -6,7 +6,9 @@ A pure state machine: `update` takes what one window says, `current` is what a s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.advisories.ranking import rank, worth
 from brrrtop.model.advice import Advisory
@@ -29,8 +31,7 @@ LINES = "lines"
 """Evidence that comes with a sample now and then: it stays, with its age."""
 
 
-@dataclass(slots=True)
-class _Seen:
+class _Seen(Struct):
     advisory: Advisory
     positives: int = 0
     negatives: int = 0

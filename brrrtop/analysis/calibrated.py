@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.tables import Device
@@ -15,8 +17,7 @@ from brrrtop.model.tables import Device
 SCHEMA = "brrrtop.calibration/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(Struct, frozen=True):
     """Rates reached on one idle GPU."""
 
     name: str

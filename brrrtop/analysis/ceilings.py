@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.calibrated import Calibration, calibration_of
 from brrrtop.model.tables import Device
@@ -58,8 +60,7 @@ _RUNS_AS = {
 is measured against the next wider one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ceilings:
+class Ceilings(Struct, frozen=True):
     """What one GPU can do at most."""
 
     part: str

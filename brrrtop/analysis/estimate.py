@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.account import account, launches, regimes, steps
 from brrrtop.analysis.account.time_slices import without_other_processes
@@ -23,8 +22,7 @@ from brrrtop.model.vocabulary import NAMED
 from brrrtop.timeline import correlation
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Analysis:
+class Analysis(Struct, frozen=True, eq=False):
     """An estimate with the per-activity labels behind it, for what digs deeper."""
 
     estimate: Estimate

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import IO, Any
 
@@ -146,8 +147,8 @@ class Watch:
     def _run(self) -> None:
         try:
             if self._wait_for_gpu():
-                _load_agent()
-                self._read()
+                with _agent():
+                    self._read()
         except Exception as fault:  # noqa: BLE001  whatever fails here, the training goes on
             action = getattr(fault, "action", "")
             self._fail(f"{fault}; {action}" if action else f"{type(fault).__name__}: {fault}")
@@ -194,8 +195,8 @@ class Watch:
         warnings.warn(f"brrrtop: {why}", RuntimeWarning, stacklevel=3)
 
 
-def _load_agent() -> None:
-    """The agent into this very process, as `brrrtop run` would: nobody stops us for it."""
+def _agent() -> AbstractContextManager[None]:
+    """The agent in this very process, as `brrrtop run` has it: nobody stops us for it."""
     from collectors.attach import agent_library, own_process
 
-    own_process.load(agent_library.agent_files())
+    return own_process.listening(agent_library.agent_files())

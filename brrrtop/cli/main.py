@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-INTERRUPTED = 130
+from brrrtop.errors import INTERRUPTED
 
 
 def main(argv: Sequence[str] | None = None) -> int:

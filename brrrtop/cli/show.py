@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from brrrtop.cli import baseline, colours, output, settings
 from brrrtop.cli.options import Options
 from brrrtop.cli.signals import uninterrupted
-from brrrtop.errors import UsageError
+from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.text import phrases
 from brrrtop.text.hero import cost, hero
 from brrrtop.text.printable import printable
@@ -72,7 +72,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
     if assumed is not None:  # Textual reads it when it is imported
         os.environ.setdefault("TEXTUAL_COLOR_SYSTEM", assumed)
     with _told_of_interrupts() as interrupts:
-        from brrrtop.tui.app import BACK, INTERRUPTED, BrrrtopApp
+        from brrrtop.tui.app import BACK, BrrrtopApp
 
         kept = settings.load()
         palette, notice = palette_of(options, kept)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130
+from brrrtop.errors import INTERRUPTED
 
 
 def end_at_once() -> None:

@@ -7,7 +7,8 @@ Labels follow NVIDIA's DCGM exporter (`gpu`, `UUID`, `modelName`, `Hostname`, `h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.ranks import RankRow
@@ -62,8 +63,7 @@ OWN_LABELS: Mapping[str, str] = {
 """The label that a metric has besides those of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     name: str
     labels: Mapping[str, str]
     value: float

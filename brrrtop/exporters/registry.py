@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from brrrtop.errors import BrrrtopError, UsageError
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from brrrtop.model.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Struct, frozen=True):
     module: str
     """Below `brrrtop.exporters`. Has `write(snapshot, path, format_id)`, which raises BrrrtopError where it
     cannot; one module may write several formats."""

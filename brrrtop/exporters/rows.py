@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases
@@ -62,7 +64,7 @@ def _account(snapshot: Snapshot) -> list[Row]:
 
 
 def _rows(table: Iterable[Any]) -> list[Row]:
-    return [flat({f.name: getattr(row, f.name) for f in fields(row)}) for row in table]
+    return [flat(asdict(row)) for row in table]
 
 
 def flat(row: Mapping[str, Any]) -> Row:
@@ -83,7 +85,7 @@ def _plain(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    if is_dataclass(value):
+    if isinstance(value, Struct):
         return str(value)
     if isinstance(value, tuple):
         return "; ".join(str(_plain(one)) for one in value)

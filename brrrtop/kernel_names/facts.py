@@ -7,8 +7,9 @@ CUDALoops.cuh, checked against recorded shapes on H100, H200 (torch 2.11) and B2
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 _NVJET_LETTER = {"h": "fp16", "t": "bf16", "s": "tf32", "q": "fp8", "o": "fp4", "d": "fp64"}
 _PRECISIONS: tuple[tuple[str, str], ...] = (
@@ -66,8 +67,7 @@ _OPAQUE = re.compile(r"OpaqueType<(\d+)")
 _TILE = re.compile(r"(?:_|tilesize|_MT)(\d{1,3})x(\d{1,3})(?:x\d+)?_")
 
 
-@dataclass(frozen=True, slots=True)
-class NameFacts:
+class NameFacts(Struct, frozen=True):
     """What one kernel name says."""
 
     precision: str | None = None

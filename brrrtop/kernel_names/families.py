@@ -9,14 +9,14 @@ are those of its fusions in HLO.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 COMPUTE, MEMORY, COMM, COPY, SPIN = "compute", "memory", "comm", "copy", "spin"
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Struct, frozen=True):
     """One row of the table."""
 
     name: str

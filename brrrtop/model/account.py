@@ -7,7 +7,8 @@ measured zero is 0. Shares are 0..1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 IDLE_CAUSES = (
     "input",
@@ -34,8 +35,7 @@ their turns in the middle of kernels."""
 MECHANICAL_CLASSES = ("host_late", "launch", "back_to_back", "device_wait", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """Where the time of a window went, in ns. Every nanosecond is in exactly one bucket."""
 
     duration_ns: int
@@ -77,8 +77,7 @@ class Account:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Struct, frozen=True):
     """The three-way split of wall time plus what nobody knows; adds up to 1."""
 
     compute: float

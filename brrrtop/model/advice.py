@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Advisory:
+
+class Advisory(Struct, frozen=True):
     """One symptom, its evidence, one thing to try."""
 
     kind: str
@@ -31,8 +31,7 @@ class Advisory:
     """Of the simulated edit; with `saves_at_most` it holds the true share four times out of five."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepWork:
+class StepWork(Struct, frozen=True):
     """What host and device have to do in a simulated step, whoever waits for whom."""
 
     kernels: float
@@ -43,8 +42,7 @@ class StepWork:
     """Of the thread that launches, without its waits for the device."""
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True):
     """What one edit is predicted to do to a step."""
 
     edit: str

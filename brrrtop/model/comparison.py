@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate, Regime
@@ -12,8 +12,7 @@ NOISE = 0.02
 """A step time that moved less than 2 % has not moved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One line of a comparison; times are ns a step, or ns per second of wall without steps."""
 
     name: str
@@ -26,8 +25,7 @@ class Change:
         return self.before_ns - self.after_ns
 
 
-@dataclass(frozen=True, slots=True)
-class PromiseResult:
+class PromiseResult(Struct, frozen=True):
     """What one advisory promised, beside what was measured."""
 
     kind: str
@@ -53,8 +51,7 @@ class PromiseResult:
         return self.won_share is not None and abs(self.won_share) < self.noise_share
 
 
-@dataclass(frozen=True, slots=True)
-class Experiment:
+class Experiment(Struct, frozen=True):
     """A change that tells what sets the pace, seen in the kernels and read."""
 
     name: str
@@ -92,8 +89,7 @@ def outcome(speedup: float | None, noise: float = NOISE) -> Outcome:
     return Outcome.FASTER if speedup > 1 else Outcome.SLOWER
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Two estimates of one trainer, side by side."""
 
     per_step: bool
@@ -129,8 +125,7 @@ class Comparison:
         return outcome(self.speedup, self.noise_share)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Baseline:
+class Baseline(Struct, frozen=True, eq=False):
     """What was judged when somebody marked it, or a file judged whole."""
 
     label: str

@@ -7,7 +7,8 @@ measured zero is 0. Shares are 0..1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.stack_samples import StackSamples
@@ -34,8 +35,7 @@ class Regime(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """How far the host runs ahead. All `None` without launch records."""
 
     lead_p50_ns: int | None = None
@@ -46,8 +46,7 @@ class Launch:
     """Kernels whose launch is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """Training iterations in the window."""
 
     count: int | None = None
@@ -63,8 +62,7 @@ class Steps:
     """These are the first three steps, or a compile ran in them: shown, never judged."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRow:
+class KernelRow(Struct, frozen=True):
     """One kernel name (and device function) over the window."""
 
     name: str
@@ -97,8 +95,7 @@ class KernelRow:
         return self.total_ns // self.count if self.count else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(Struct, frozen=True):
     """Where a kernel runs, by one execution in the middle of the window."""
 
     names: tuple[str, ...]
@@ -109,8 +106,7 @@ class Neighbours:
     """Median start within the step, 0..1; None without steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Roofs:
+class Roofs(Struct, frozen=True):
     """The rates this device cannot exceed, for the roofline view."""
 
     flop_per_s: Mapping[str, float]
@@ -119,8 +115,7 @@ class Roofs:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class CounterSamples:
+class CounterSamples(Struct, frozen=True):
     """Intervals of the GPU's hardware counters beside the kernels of a window."""
 
     count: int
@@ -131,8 +126,7 @@ class CounterSamples:
     """Median standard error of their place; None where none has one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
+class Estimate(Struct, frozen=True, eq=False):
     """Facts about one device in one window, and the verdict on them."""
 
     span: Span
@@ -164,14 +158,22 @@ class Estimate:
     """None: nobody looked at the training thread, or it was never found outside a named wait."""
 
     @property
+    def mean_step_ns(self) -> float | None:
+        """What parts of a step add up to; the median one where no whole step of the GPU is known, None
+        where no step is."""
+        spans = self.steps.spans
+        if not spans:
+            return self.steps.step_ns or None
+        return sum(span.duration_ns for span in spans) / len(spans) or None
+
+    @property
     def steps_covered(self) -> float | None:
         """Steps that the account covers, seldom a whole number; None when steps are unknown.
 
         From the mean step, so that a step cut at the window's edge and time that was not traced
-        count as what they are; from the median one where no whole step of the GPU is known.
+        count as what they are.
         """
-        spans, usual = self.steps.spans, self.steps.step_ns or 0
-        if not self.steps.count or not self.account.duration_ns:
+        mean = self.mean_step_ns
+        if not self.steps.count or not self.account.duration_ns or mean is None:
             return None
-        mean = sum(span.duration_ns for span in spans) / len(spans) if spans else usual
-        return self.account.duration_ns / mean if mean else None
+        return self.account.duration_ns / mean

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class HostGpu:
+class HostGpu(Struct, frozen=True):
     """One GPU, whoever uses it."""
 
     index: int
@@ -18,8 +18,7 @@ class HostGpu:
     """Bytes of each process with a context; None where the driver does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostTrainer:
+class HostTrainer(Struct, frozen=True):
     """A process that may be watched."""
 
     pid: int
@@ -29,8 +28,7 @@ class HostTrainer:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     trainers: tuple[HostTrainer, ...] = ()
     gpus: tuple[HostGpu, ...] = ()
     notes: tuple[str, ...] = ()

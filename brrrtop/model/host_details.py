@@ -7,16 +7,15 @@ recorded with shapes have these; they come in no frame.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.model.tables import I8, Bool, Columns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostOps(Columns):
+class HostOps(Columns, frozen=True, eq=False):
     """Framework ops on the host, by thread and start, outer ops first."""
 
     starts_ns: I8
@@ -32,8 +31,7 @@ class HostOps(Columns):
     backward: Bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PythonFrames(Columns):
+class PythonFrames(Columns, frozen=True, eq=False):
     """Calls of Python functions and of modules, in any order."""
 
     starts_ns: I8
@@ -42,8 +40,7 @@ class PythonFrames(Columns):
     name_ids: I8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MemoryEvents(Columns):
+class MemoryEvents(Columns, frozen=True, eq=False):
     """What the caching allocator of a GPU gave and took back, sorted by time."""
 
     times_ns: I8
@@ -62,8 +59,7 @@ NO_FRAMES = PythonFrames(_NONE, _NONE, _NONE, _NONE)
 NO_MEMORY = MemoryEvents(_NONE, _NONE, _NONE, _NONE, _NONE, _NONE, _NONE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostDetails:
+class HostDetails(Struct, frozen=True, eq=False):
     """Everything of the host that a table can be made of."""
 
     names: tuple[str, ...]

@@ -7,13 +7,14 @@ may overlap. `None` is "not recorded".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from brrrtop.model.stack_samples import Line
+from brrrtop.model.tables import StrEnum
 
 
-@dataclass(frozen=True, slots=True)
-class OpRow:
+class OpRow(Struct, frozen=True):
     """Calls of one op, or of one op with the same input shapes."""
 
     name: str
@@ -35,8 +36,7 @@ class OpRow:
     """The innermost Python function of the user's own that most of its device time came from."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleRow:
+class ModuleRow(Struct, frozen=True):
     """Calls of one `nn.Module`."""
 
     name: str
@@ -55,8 +55,7 @@ class ModuleRow:
     """Rate over the ceiling, weighted by time, of the kernels for which it is known; None: of none."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrameRow:
+class FrameRow(Struct, frozen=True):
     """A Python function of the user's own."""
 
     place: str
@@ -65,8 +64,7 @@ class FrameRow:
     """Launched with it as the innermost of the user's functions."""
 
 
-@dataclass(frozen=True, slots=True)
-class StallRow:
+class StallRow(Struct, frozen=True):
     """Where the host was while the device idled."""
 
     place: str
@@ -79,8 +77,28 @@ class StallRow:
     """Of the window."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoaderRow:
+class WorkersDo(StrEnum):
+    """What keeps loader workers from making batches faster."""
+
+    WAIT_FOR_DISK = "wait-for-disk"
+    COMPUTE = "compute"
+    """All the time, each on a core of its own."""
+    SHARE_CORES = "share-cores"
+    """They would compute all the time, and the host has too few cores free."""
+    SLEEP = "sleep"
+
+
+class WorkersNeeded(Struct, frozen=True):
+    """Loader workers that would keep up, each with a core of its own."""
+
+    count: int
+    batch_ns: int
+    """What one of them takes for a batch."""
+    step_ns: int
+    """What a step takes without the wait."""
+
+
+class LoaderRow(Struct, frozen=True):
     """How the training loop waited for the batches of one loader."""
 
     name: str
@@ -107,6 +125,9 @@ class LoaderRow:
     """Stack samples of the training thread within the waits."""
     lines: tuple[Line, ...] = ()
     """Lines of the user's own code that they were at, most first."""
+    workers_do: WorkersDo | None = None
+    needed: WorkersNeeded | None = None
+    """None: more workers are not what is short, or it is not known."""
 
     @property
     def share(self) -> float:
@@ -114,8 +135,7 @@ class LoaderRow:
         return self.total_ns / self.of_ns if self.of_ns else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(Struct, frozen=True):
     """How many launches waited on a stream when the next one was made."""
 
     length_p50: int
@@ -127,8 +147,7 @@ class Queue:
     """The host's time in those calls, beyond what such a call usually takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRow:
+class CopyRow(Struct, frozen=True):
     kind: str
     """`Memcpy HtoD (Pageable -> Device)`."""
     count: int
@@ -139,8 +158,7 @@ class CopyRow:
     largest_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class AnnotationRow:
+class AnnotationRow(Struct, frozen=True):
     """Ranges that somebody named; numbers at the end of a name are left out."""
 
     name: str
@@ -151,8 +169,7 @@ class AnnotationRow:
     sides_ns: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class PhaseRow:
+class PhaseRow(Struct, frozen=True):
     """A phase of inference: `prefill`, `decode` or `mixed`."""
 
     phase: str
@@ -163,8 +180,7 @@ class PhaseRow:
     """None: the ranges do not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class AliveRow:
+class AliveRow(Struct, frozen=True):
     """Memory that was in use at the peak, by what asked for it."""
 
     name: str
@@ -172,8 +188,7 @@ class AliveRow:
     blocks: int
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True):
     """The caching allocator of the device over the trace."""
 
     peak_bytes: int
@@ -188,8 +203,7 @@ class MemoryUse:
     allocated_bytes: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class HostTables:
+class HostTables(Struct, frozen=True):
     """What the records hold beyond kernels. Empty or None: the records do not tell."""
 
     ops: tuple[OpRow, ...] = ()

@@ -22,10 +22,10 @@ class Nest:
         if len(tids):
             parents[0] = -1
             parents[1:][self._tids[1:] != self._tids[:-1]] = -1
-        self.parents = self._climb(parents, self._ends, self._tids)
+        self.parents = self._climb(parents, self._ends)
         """Position in `order` of the op that holds each; -1: outermost."""
 
-    def _climb(self, candidates: I8, ends: I8, tids: I8) -> I8:
+    def _climb(self, candidates: I8, ends: I8) -> I8:
         """From a candidate upwards to the first op that lasts until `ends`.
 
         While `parents` is being built it is `candidates` itself: everything between a candidate and its
@@ -55,7 +55,7 @@ class Nest:
         holders = np.empty(len(tids), np.int64)
         holders[merged[~is_op] - len(self.order)] = before[~is_op] - 1
         holders[(holders >= 0) & (self._tids[holders] != tids)] = -1
-        return self._climb(holders, ends, tids)
+        return self._climb(holders, ends)
 
     def innermost(self, innermost: I8, wanted: Bool) -> I8:
         """From each position upwards to the first wanted op; -1: there is none."""

@@ -7,11 +7,12 @@ Times are integer nanoseconds; clocks are the reference rank's, the first one th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate
-from brrrtop.model.tables import Span, StrEnum
+from brrrtop.model.tables import StrEnum
 
 
 class Lateness(StrEnum):
@@ -43,8 +44,7 @@ class Parallelism(StrEnum):
     """Rows of embeddings or tokens of experts on their way."""
 
 
-@dataclass(frozen=True, slots=True)
-class RankRow:
+class RankRow(Struct, frozen=True):
     """One rank, beside the others."""
 
     rank: int | None
@@ -89,8 +89,7 @@ class RankRow:
         return self.estimate.steps.step_ns if self.estimate else None
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveRow:
+class CollectiveRow(Struct, frozen=True):
     """Collectives of one type, size and group."""
 
     name: str
@@ -111,8 +110,7 @@ class CollectiveRow:
     """That over the link's rate; None where the link is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitedFor:
+class WaitedFor(Struct, frozen=True):
     """The rank that the others wait for."""
 
     rank: int
@@ -136,18 +134,15 @@ class WaitedFor:
     """Share of a step that is won with this rank as early as the others."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class JobSnapshot:
+class JobSnapshot(Struct, frozen=True, eq=False):
     """All ranks of one job. `ranks` has the odd one first, then by number."""
 
     ranks: tuple[RankRow, ...]
     world: int | None = None
     shown: str | None = None
     """Key of the rank whose screen is open."""
-    together: Span | None = None
-    """Between the ends of the first and of the last collective that was matched."""
     together_ns: int | None = None
-    """Of that, what was recorded on all ranks."""
+    """What was recorded on all ranks, between the first and the last collective that was matched."""
     bursts: int = 0
     """In how many pieces."""
     undecided: bool = False

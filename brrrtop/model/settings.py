@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 PANES = ("history", "step", "account", "advice", "loader", "kernels", "side", "pace", "gauges")
 """Parts of the main screen that can be hidden, by name."""
@@ -10,8 +10,7 @@ ZOOMED = ("kernels", "advice", "history", "step", "side")
 """Those that can have the screen for themselves, in the order of the key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     theme: str | None = None
     """None: as dark or light as the terminal."""
     hidden: tuple[str, ...] = ()

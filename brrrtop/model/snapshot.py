@@ -7,8 +7,9 @@ measured zero is 0. Shares are 0..1.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.advice import Advisory, WhatIf
@@ -29,8 +30,7 @@ class Freshness(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryPoint:
+class HistoryPoint(Struct, frozen=True):
     """What was new in one earlier window, for the graph."""
 
     t_ns: int
@@ -41,8 +41,7 @@ class HistoryPoint:
     """Durations of the steps that ended in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SinceAttach:
+class SinceAttach(Struct, frozen=True):
     """Where the device's time went since watching began, as far as it was judged.
 
     What was not traced is taken to have been as the traced part around it.
@@ -60,8 +59,7 @@ class SinceAttach:
         return sum(ns for bucket, ns in self.buckets_ns.items() if bucket not in useful)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """One line of the regime-shift log."""
 
     t_ns: int
@@ -72,8 +70,7 @@ class Event:
     """What somebody asked for did not come about. Not recorded: only who asked needs it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overhead:
+class Overhead(Struct, frozen=True):
     """What watching costs this run."""
 
     step_cost_share: float | None = None
@@ -82,8 +79,7 @@ class Overhead:
     monitor_rss_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceInfo:
+class SourceInfo(Struct, frozen=True):
     """Where the frames come from."""
 
     kind: str
@@ -108,8 +104,7 @@ class SourceInfo:
     """The same for all ranks of one start of a job; None where nobody says."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Snapshot:
+class Snapshot(Struct, frozen=True, eq=False):
     """Everything a view may show at one instant."""
 
     source: SourceInfo

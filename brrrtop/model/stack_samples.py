@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line of the trainer's own code that samples of its training thread were at."""
 
     place: str
@@ -25,8 +25,7 @@ class Line:
         return f"{self.place}, {self.source}" if self.source else self.place
 
 
-@dataclass(frozen=True, slots=True)
-class StackSamples:
+class StackSamples(Struct, frozen=True):
     """Samples of the training thread's stack outside waits that have a name."""
 
     count: int

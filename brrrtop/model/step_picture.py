@@ -5,13 +5,12 @@ Times are integer nanoseconds on the trainer's CLOCK_REALTIME.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from brrrtop.model.tables import I4, I8, U1, Columns, Span
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bars(Columns):
+class Bars(Columns, frozen=True, eq=False):
     """Bars of one lane, sorted by start. They may overlap: of two, the later one is on top."""
 
     starts_ns: I8
@@ -24,15 +23,13 @@ class Bars(Columns):
     """When the host launched it; -1: not known, or nothing that is launched."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lane:
+class Lane(Struct, frozen=True, eq=False):
     name: str
     """`Python`, `calls`, `kernels`, `copies`, `communication`, `gaps`."""
     bars: Bars
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepPicture:
+class StepPicture(Struct, frozen=True, eq=False):
     """The bars of one step. Bars that straddle its edges are included whole."""
 
     span: Span

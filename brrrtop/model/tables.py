@@ -7,12 +7,12 @@ length per table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
 from enum import Enum, IntEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct, field
 
 I8 = npt.NDArray[np.int64]
 I4 = npt.NDArray[np.int32]
@@ -37,8 +37,7 @@ class ActivityType(IntEnum):
     MEMSET = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """The half-open interval `[t0_ns, t1_ns)`."""
 
     t0_ns: int
@@ -55,8 +54,7 @@ def edges(spans: Iterable[Span]) -> tuple[I8, I8]:
     return pairs[:, 0], pairs[:, 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """What is known of one GPU; `None` where nobody said."""
 
     device_id: int
@@ -79,21 +77,18 @@ class Device:
         return (self.name or "").startswith("AMD")
 
 
-class Columns:
+class Columns(Struct, frozen=True, eq=False):
     """A table: every field is an array of the same length."""
 
-    __slots__ = ()
-
     def __len__(self) -> int:
-        return len(getattr(self, fields(self)[0].name))  # type: ignore[arg-type]
+        return len(getattr(self, self.__struct_fields__[0]))
 
     def take(self, rows: Any) -> Any:
         """The same table with only `rows` (an index array, mask or slice)."""
-        return type(self)(*(getattr(self, f.name)[rows] for f in fields(self)))  # type: ignore[arg-type]
+        return type(self)(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Activities(Columns):
+class Activities(Columns, frozen=True, eq=False):
     """What the devices did: kernels, copies and memsets, sorted by start."""
 
     starts_ns: I8
@@ -121,8 +116,7 @@ class Activities(Columns):
     dst_kinds: U1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Calls(Columns):
+class Calls(Columns, frozen=True, eq=False):
     """CUDA calls on the host, sorted by start."""
 
     starts_ns: I8
@@ -134,8 +128,7 @@ class Calls(Columns):
     """`brrrtop.model.vocabulary.CallClass`"""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Marks(Columns):
+class Marks(Columns, frozen=True, eq=False):
     """What was seen in the trainer, sorted by start. Points have equal start and end."""
 
     starts_ns: I8
@@ -147,8 +140,7 @@ class Marks(Columns):
     """`brrrtop.model.vocabulary.MarkClass`"""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Links(Columns):
+class Links(Columns, frozen=True, eq=False):
     """Which op launched what, sorted by correlation."""
 
     correlations: I8
@@ -163,8 +155,7 @@ class Links(Columns):
         return np.where(known, self.op_ids[at], -1)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Gauges(Columns):
+class Gauges(Columns, frozen=True, eq=False):
     """Counter readings, sorted by time."""
 
     times_ns: I8
@@ -174,8 +165,7 @@ class Gauges(Columns):
     values: F8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Samples(Columns):
+class Samples(Columns, frozen=True, eq=False):
     """Intervals of a device's hardware counters around traced spans, sorted by start.
 
     Times are on the GPU's own clock: `offsets_ns` added to them gives the trainer's.
@@ -195,8 +185,7 @@ class Samples(Columns):
     """Instructions issued over what the SMs can issue."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TimeSlices:
+class TimeSlices(Struct, frozen=True, eq=False):
     """What another process had of the time in which kernels were recorded, as merged intervals."""
 
     starts_ns: I8
@@ -209,8 +198,7 @@ class TimeSlices:
     """Part of the launches that were hit by a whole number of such turns, 0..1."""
 
 
-@dataclass(frozen=True, slots=True)
-class OpSignature:
+class OpSignature(Struct, frozen=True):
     """A framework op as called: name and the shapes, types and constants of its inputs."""
 
     name: str
@@ -225,8 +213,7 @@ class OpSignature:
     altogether where nobody tells."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class Window(Struct, frozen=True, eq=False):
     """A slice of one device's timeline, with everything an estimate may use.
 
     Activities that straddle an edge are included whole; the account clips them. Calls and

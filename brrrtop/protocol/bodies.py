@@ -107,7 +107,8 @@ class End(Struct):
 
 Loss = dict[str, _Size | float | None]
 """Running totals by place."""
-_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises of bytes that are no JSON, or of another shape."""
 
 
 def decode(payload: bytes, shape: msgspec.json.Decoder[Any]) -> Any:
@@ -119,7 +120,7 @@ def decode(payload: bytes, shape: msgspec.json.Decoder[Any]) -> Any:
     try:
         shape.decode(payload)
         return msgspec.json.decode(payload)
-    except _FAULTS as fault:
+    except FAULTS as fault:
         raise ValueError(str(fault)) from fault
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import asdict
 
 from brrrtop.model.tables import (
     Activities,
@@ -196,8 +196,8 @@ def samples(rows: Records) -> Samples:
 
 def device(buffered: Device | None, device_id: int, facts: dict[str, Any]) -> Device:
     """What is known of a GPU: what was held of it, and what a DEVICE frame adds."""
-    merged = {f.name: getattr(buffered, f.name) for f in fields(Device)} if buffered else {}
-    known = {f.name for f in fields(Device)}
+    merged = asdict(buffered) if buffered else {}
+    known = set(Device.__struct_fields__)
     merged |= {k: v for k, v in facts.items() if k in known and v is not None}
     if isinstance(merged.get("capability"), list):
         merged["capability"] = tuple(merged["capability"])
@@ -225,7 +225,7 @@ def joined(tables: list[Any], empty: type[Columns]) -> Any:
         return tables[0]
     if not tables:
         return _empty(empty)
-    fields = list(type(tables[0]).__slots__)
+    fields = tables[0].__struct_fields__
     return type(tables[0])(*(np.concatenate([getattr(t, f) for t in tables]) for f in fields))
 
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.protocol import bodies
 from brrrtop.protocol.counter_samples import SAMPLE
@@ -176,8 +176,7 @@ class NewerWire(WireError):
     """The other side speaks a wire version that came after ours."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class Frame(Struct, frozen=True, eq=False):
     """One message. `body` is an array for record kinds, `dict[int, str]` for NAMES, else JSON data."""
 
     kind: int

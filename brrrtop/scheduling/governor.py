@@ -8,10 +8,10 @@ cost, and the next one comes when the debt is paid. What it costs is measured in
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import Metric
@@ -233,7 +233,7 @@ class Governor:
         """torch.compile is at work, or no more."""
         self._beginning.compiling = on
 
-    def says(self, now_ns: int) -> str:
+    def says(self) -> str:
         """One sentence: what is being done, and why."""
         if self._continuous:
             return "tracing every step, as asked: the overhead limit does not apply"

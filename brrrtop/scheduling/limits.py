@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from brrrtop.model.tables import StrEnum
 
@@ -15,8 +16,7 @@ UNABLE = frozenset({"waiting", "undecided", "absent", "yielded", "blocked", "off
 """States of the agent in which it traces nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What the governor keeps to."""
 
     max_overhead: float = 0.01
@@ -86,8 +86,7 @@ class Act(Enum):
     CONTINUOUS_OFF = "continuous off"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """One order for the agent, and why."""
 
     act: Act

@@ -8,10 +8,10 @@ that they cannot decide the comparison, and equal distributions still give zero 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 I8 = npt.NDArray[np.int64]
 
@@ -36,8 +36,7 @@ _CUT_EXTRA_NS = 300_000_000
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 
 
-@dataclass(frozen=True, slots=True)
-class BurstCost:
+class BurstCost(Struct, frozen=True):
     """What one burst added to the steps it touched."""
 
     start_ns: int
@@ -50,8 +49,7 @@ class BurstCost:
     worst_step_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class CostEstimate:
+class CostEstimate(Struct, frozen=True):
     """What watching added, as a share of the time it watched."""
 
     share: float

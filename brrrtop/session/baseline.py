@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from brrrtop.advisories.compare import compare
 from brrrtop.analysis.account.steps import between_steps

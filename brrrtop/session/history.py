@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.account import account
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.labels import Labels
 from brrrtop.model.account import Account
 from brrrtop.model.snapshot import HistoryPoint, SinceAttach
-from brrrtop.model.tables import I8, Span
+from brrrtop.model.tables import Span
 from brrrtop.text import phrases
 
 POINTS = 600
@@ -104,16 +103,4 @@ def _account_between(judged: Analysis, fresh: Span) -> Account:
         )
         observed = tuple(one for one in cut if one.duration_ns > 0)
     part = replace(window, span=fresh, activities=acts.take(rows), observed=observed)
-    return account.book(part, _labels(judged.labels, rows), judged.call_rows[rows])
-
-
-def _labels(labels: Labels, rows: I8) -> Labels:
-    return replace(
-        labels,
-        group_of=labels.group_of[rows],
-        classes=labels.classes[rows],
-        compute=labels.compute[rows],
-        unknown=labels.unknown[rows],
-        underfilled=labels.underfilled[rows],
-        weights=labels.weights[rows],
-    )
+    return account.book(part, judged.labels.take(rows), judged.call_rows[rows])

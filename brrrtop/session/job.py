@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.advisories.job import advise_job, beside_peers
 from brrrtop.analysis.ranks.job import RankInput, judge_job
@@ -14,10 +16,10 @@ from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.tables import Window
 
 _IN_NAME = re.compile(r"(?:rank|worker|gpu)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+ONE_RUN = "name the files of one run of one job, one a rank"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankView:
+class RankView(Struct, frozen=True, eq=False):
     """What is known of one rank at one time."""
 
     key: str
@@ -104,21 +106,19 @@ def require_one_job(views: Sequence[RankView]) -> None:
     Raises:
         BadInput: Two of them are of one rank, of jobs of different sizes, or of two starts of a job.
     """
-    sized = [view for view in views if view.world]
-    other = next((view for view in sized if view.world != sized[0].world), None)
-    if other is not None:
+    if (two := _first_unlike(views, lambda view: view.world)) is not None:
+        one, other = two
         raise BadInput(
-            f"these are of several jobs: {sized[0].label} is of {sized[0].world} ranks, "
+            f"these are of several jobs: {one.label} is of {one.world} ranks, "
             f"{other.label} of {other.world}",
-            "name the files of one run of one job, one a rank",
+            ONE_RUN,
         )
-    named = [view for view in views if view.job]
-    other = next((view for view in named if view.job != named[0].job), None)
-    if other is not None:
+    if (two := _first_unlike(views, lambda view: view.job)) is not None:
+        one, other = two
         raise BadInput(
-            f"these are of several jobs, or of several starts of one: {named[0].label} is of "
-            f"{named[0].job}, {other.label} of {other.job} (port, run and Slurm job)",
-            "name the files of one run of one job, one a rank",
+            f"these are of several jobs, or of several starts of one: {one.label} is of "
+            f"{one.job}, {other.label} of {other.job} (port, run and Slurm job)",
+            ONE_RUN,
         )
     seen: dict[int, str] = {}
     for view in views:
@@ -127,6 +127,15 @@ def require_one_job(views: Sequence[RankView]) -> None:
         if view.rank in seen:
             raise BadInput(
                 f"rank {view.rank} is there twice: {seen[view.rank]} and {view.label}",
-                "name the files of one run of one job, one a rank",
+                ONE_RUN,
             )
         seen[view.rank] = view.label
+
+
+def _first_unlike(
+    views: Sequence[RankView], trait: Callable[[RankView], object]
+) -> tuple[RankView, RankView] | None:
+    """The first that says the trait, and the first that says it otherwise; None where all agree."""
+    saying = [view for view in views if trait(view)]
+    other = next((view for view in saying if trait(view) != trait(saying[0])), None)
+    return None if other is None else (saying[0], other)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.ranks import JobSnapshot, RankRow
@@ -22,8 +24,7 @@ REACH_NS = 30_000_000_000
 """How much of each rank's past is compared: some bursts of all ranks."""
 
 
-@dataclass(slots=True, eq=False)
-class Member:
+class Member(Struct, eq=False):
     """One rank of the job."""
 
     key: str

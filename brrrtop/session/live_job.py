@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Freshness, Snapshot
@@ -24,8 +26,7 @@ BURSTS_LEAST = 2
 TRIES_MOST = 5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LiveRank:
+class LiveRank(Struct, frozen=True, eq=False):
     """A rank, with what watches it; without where it cannot be watched."""
 
     member: Member

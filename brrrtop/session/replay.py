@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Snapshot

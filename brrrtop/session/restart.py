@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
@@ -23,8 +25,7 @@ LOOK_NS = 2_000_000_000
 """Between two searches of the process list."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestartedProcess:
+class RestartedProcess(Struct, frozen=True):
     """A process that runs what the ended trainer ran."""
 
     pid: int

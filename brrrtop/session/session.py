@@ -7,9 +7,9 @@ trace go through the same lines.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.advisories.steady import Steady
 from brrrtop.analysis.estimate import Analysis, estimate

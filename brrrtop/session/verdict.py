@@ -5,7 +5,9 @@ for a file as a whole. What differs between them (which span, what is steady, ho
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.advisories.advise import Advice, advise
 from brrrtop.analysis.estimate import Analysis, estimate
@@ -21,8 +23,7 @@ from brrrtop.model.tables import Span
 from brrrtop.timeline.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Verdict:
+class Verdict(Struct, frozen=True, eq=False):
     """What is made of one span: the GPU shown, and the estimates of all."""
 
     shown: Analysis
@@ -56,11 +57,12 @@ def verdict(
         details: Of a trace: what it holds beyond a timeline.
     """
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
+    advice = advise(shown)
     return Verdict(
         shown=shown,
         devices=tuple(one.estimate for one in every),
-        advice=advise(shown),
-        tables=host_tables(shown, details, recorded),
+        advice=advice,
+        tables=replace(host_tables(shown, details, recorded), loaders=advice.loaders),
         picture=step_picture(shown),
     )
 

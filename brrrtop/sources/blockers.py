@@ -17,6 +17,8 @@ HELPS = {
     "(Proton, a profiler): brrrtop run -- COMMAND",
     StatusCode.CUPTI_TAKEN: _FREE,
     StatusCode.NO_RECORDS: _FREE,
+    StatusCode.RECORDS_HELD: "a kernel that does not end holds up all behind it (a collective that waits "
+    "for a rank); the next try comes by itself",
 }
 """The agent's code → what helps."""
 _UNTRACED = frozenset({"absent", "off"})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from brrrtop.model.snapshot import SourceInfo
 
@@ -50,7 +51,7 @@ def informed(info: SourceInfo, hello: object) -> SourceInfo:
     notes = hello.get("notes")
     texts = tuple(str(note) for note in notes) if isinstance(notes, list) else ()
     known = {key: value for key, value in facts.items() if value is not None}
-    return replace(info, **known, notes=tuple(dict.fromkeys((*texts, *info.notes))))  # type: ignore[arg-type]
+    return replace(info, **known, notes=tuple(dict.fromkeys((*texts, *info.notes))))
 
 
 def command_line(words: object) -> str | None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import SourceInfo
@@ -353,7 +353,7 @@ class LiveSource:
             **self._load.status,
         }  # fmt: skip
         if self._link.there:
-            status["sampling"] = self.governor.says(now_ns)
+            status["sampling"] = self.governor.says()
             stage = self._agent_state.stage or self.governor.stage(now_ns)
             status["stage"] = None if stage is None else stage.value
             if estimate is not None and estimate.worst_step_ns is not None:

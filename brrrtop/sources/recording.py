@@ -13,11 +13,11 @@ import os
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import zstandard
+from msgspec.structs import replace
 
 from brrrtop.errors import BadInput, BrrrtopError, UsageError
 from brrrtop.model.snapshot import SourceInfo

@@ -7,8 +7,9 @@ its own.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from brrrtop.protocol.bodies import EVENT_LINES
 from brrrtop.protocol.frames import Frame, Kind

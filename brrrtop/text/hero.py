@@ -98,11 +98,11 @@ def _does(estimate: Estimate, snapshot: Snapshot) -> str:
     if estimate.regime is Regime.MIXED:
         return (
             f"GPU computes {units.share(share['compute'])}, moves tensors {units.share(share['memory'])}, "
-            f"{_waits(cause, estimate, snapshot)} {units.share(lost[cause])} of the time"
+            f"{_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
         )
     if largest.startswith("idle_") or cause.startswith("idle_"):
-        return f"GPU idle {units.share(idle)}: it {_waits(cause, estimate, snapshot)}{_at(estimate, cause)}"
-    return f"GPU {_waits(cause, estimate, snapshot)} {units.share(lost[cause])} of the time"
+        return f"GPU idle {units.share(idle)}: it {_waits(cause, snapshot)}{_at(estimate, cause)}"
+    return f"GPU {_waits(cause, snapshot)} {units.share(lost[cause])} of the time"
 
 
 INPUT = "idle_input"
@@ -113,7 +113,7 @@ def _shares(account: Account) -> dict[str, float]:
     return {bucket: ns / whole for bucket, ns in phrases.buckets(account)}
 
 
-def _waits(bucket: str, estimate: Estimate, snapshot: Snapshot) -> str:
+def _waits(bucket: str, snapshot: Snapshot) -> str:
     if bucket != INPUT:
         return WAITS[bucket]
     workers = snapshot.tables.loaders[0].workers if snapshot.tables.loaders else None

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 
 from brrrtop.model.advice import WhatIf
-from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.host_tables import LoaderRow, WorkersDo
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.model.vocabulary import Metric
 from brrrtop.text import units
 
 READY = "loader-ready"
 """The edit that has the next batch always there."""
-BUSY, ASLEEP = 0.7, 0.3
-"""Of a core each: from there on workers work all the time; below, they wait for something else."""
-MOSTLY = 0.5
 LEAST_P99 = 100
 """Of fewer waits the slowest hundredth says nothing."""
 _KIND = re.compile(r"^(\w+)\(.*?(?:dataset=(\w+))?\)$")
@@ -24,6 +20,15 @@ NOT_ENTERED = (
     "Which line a worker is at is not known: brrrtop enters no worker process. "
     "`py-spy dump --pid PID` shows one."
 )
+_HELPS = {
+    WorkersDo.WAIT_FOR_DISK: "They wait for a disk: faster storage or a cache helps, more of them hardly.",
+    WorkersDo.COMPUTE: "They compute all the time: more of them help as long as cores are free, or cheaper "
+    "decoding.",
+    WorkersDo.SHARE_CORES: "They would compute all the time and get a part of a core each: the host's cores "
+    "are taken, and more workers would share the same ones.",
+    WorkersDo.SLEEP: "They sleep although the loop waits: for a network, a lock, or to hand over large "
+    "batches (pinning, collating). More of them may not help.",
+}
 
 
 def kind(row: LoaderRow) -> str:
@@ -85,42 +90,23 @@ def price(snapshot: Snapshot) -> WhatIf | None:
     return next((row for row in snapshot.whatif if row.edit == READY), None)
 
 
-def enough(row: LoaderRow, snapshot: Snapshot) -> str:
+def enough(row: LoaderRow) -> str:
     """How many workers would keep up; empty where they are not what is short, or nobody knows."""
-    then = price(snapshot)
-    if then is None or then.saves_low <= 0 or row.workers is None or not then.step_ns > 0:
+    if row.needed is None:
         return ""
-    alone_ns = float(row.wait_p50_ns)
-    if row.workers:
-        alive = snapshot.gauges.get(Metric.LOADER_WORKERS)
-        cores = snapshot.gauges.get(Metric.LOADER_CPU_SHARE)
-        if not alive or cores is None or cores / alive < BUSY:
-            return ""
-        alone_ns = row.workers * then.present_ns
-    count = math.ceil(alone_ns / then.step_ns)
+    count = row.needed.count
     return (
         f"at least {count} worker{'s' * (count != 1)}, a core each: a batch takes one of them "
-        f"{units.duration(alone_ns)}, a step without the wait {units.duration(then.step_ns)}"
+        f"{units.duration(row.needed.batch_ns)}, a step without the wait "
+        f"{units.duration(row.needed.step_ns)}"
     )
 
 
-def diagnosis(row: LoaderRow, gauges: Mapping[int, float]) -> str:
+def line(workers: int = 4) -> str:
+    """What to write for so many workers; a few, where it is not known how many would keep up."""
+    return f"DataLoader(..., num_workers={workers}, persistent_workers=True)"
+
+
+def diagnosis(row: LoaderRow) -> str:
     """What the workers' states say of what would help; empty where they say nothing."""
-    alive, cores = gauges.get(Metric.LOADER_WORKERS), gauges.get(Metric.LOADER_CPU_SHARE)
-    if row.workers == 0 or not alive or cores is None:
-        return ""
-    if gauges.get(Metric.LOADER_DISK_SHARE, 0.0) >= MOSTLY:
-        return "They wait for a disk: faster storage or a cache helps, more of them hardly."
-    if cores / alive >= BUSY:
-        return "They compute all the time: more of them help as long as cores are free, or cheaper decoding."
-    if gauges.get(Metric.LOADER_BUSY_SHARE, 0.0) >= BUSY:
-        return (
-            f"They would compute all the time and get {units.share(cores / alive)} of a core each: the "
-            "host's cores are taken, and more workers would share the same ones."
-        )
-    if cores / alive <= ASLEEP:
-        return (
-            "They sleep although the loop waits: for a network, a lock, or to hand over large batches "
-            "(pinning, collating). More of them may not help."
-        )
-    return ""
+    return "" if row.workers_do is None else _HELPS[row.workers_do]

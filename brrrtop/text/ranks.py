@@ -26,8 +26,7 @@ _CAUSES = {
     Lateness.BEGAN_LATE.value: "it began late",
 }
 _FIXES = {
-    "input": "more or faster loader workers on that rank's host, and evenly sized shards: "
-    "DataLoader(..., num_workers=4, persistent_workers=True)",
+    "input": "more or faster loader workers on that rank's host, and evenly sized shards",
     "host": "do on every rank, or on none, what only this rank does between steps",
     "launch": "pin each rank to its own cores (numactl, taskset), or torch.compile the step",
     "gc": "gc.freeze() after the first steps and gc.collect() every N steps on all ranks together",

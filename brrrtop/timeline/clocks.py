@@ -9,10 +9,10 @@ kernels their edges tell; without any, the passages from one kernel to another d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Activities, Samples, Span
@@ -51,16 +51,13 @@ _RIDGE = 1e-3
 _TINY = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(Struct, frozen=True):
     """What to add to the GPU's clock within one traced span."""
 
     at_ns: int
     """Middle of the samples, on the GPU's clock."""
     offset_ns: int
     error_ns: float
-    fit: float
-    """Share of the readings' variance that the kernels explain at this offset, 0..1."""
 
 
 def find_shift(acts: Activities, samples: Samples, span: Span) -> Shift | None:
@@ -103,7 +100,7 @@ def find_shift(acts: Activities, samples: Samples, span: Span) -> Shift | None:
     if fits[best] < LEAST_FIT or not error * INFLATION < WORST_ERROR * interval:
         return None
     at_ns = int((samples.starts_ns[0] + samples.ends_ns[-1]) // 2)
-    return Shift(at_ns, first + round((best + at) * step), error * INFLATION, float(fits[best]))
+    return Shift(at_ns, first + round((best + at) * step), error * INFLATION)
 
 
 def _leads(scores: F8) -> bool:

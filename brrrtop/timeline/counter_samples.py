@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from brrrtop.model.tables import I8, Activities, Samples, Span
 from brrrtop.timeline.clocks import NEAR_NS, Shift, find_shift

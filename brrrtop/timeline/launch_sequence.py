@@ -6,10 +6,9 @@ its equals in the step agree, and where the step has as many of them. All else s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from brrrtop.model.tables import I8, Activities, ActivityType, Calls, Links, Span
 from brrrtop.timeline.correlation import call_of
@@ -19,8 +18,7 @@ NONE = Links(np.zeros(0, np.int64), np.zeros(0, np.int64))
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Launched:
+class Launched(Struct, frozen=True, eq=False):
     """Kernels whose launch is known, shape (n,) each."""
 
     rows: I8

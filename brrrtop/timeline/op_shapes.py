@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Many
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.model.host_details import NO_FRAMES, NO_MEMORY, HostDetails, HostOps
 from brrrtop.model.intervals import holders
@@ -32,8 +32,7 @@ _WITHIN_OPS, _CLEARLY = 0.1, 3.0
 launches many outside of any), and so much more than those of any other."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordedStep:
+class RecordedStep(Struct, frozen=True, eq=False):
     """The ops of the step that was recorded."""
 
     span: Span
@@ -138,7 +137,7 @@ class StepShapes:
             return self._fail("no kernels were traced in the step that was recorded")
         if not (here.times_ns < step.t0_ns).any():
             return self._fail("tracing began only after the step that was recorded")
-        here = Launched(*(getattr(here, f)[inside] for f in Launched.__slots__))
+        here = Launched(*(getattr(here, name)[inside] for name in here.__struct_fields__))
         tids = _threads(here, marks, main_tid)
         op_ids = self._signature_ids(_op_of(here, marks, tids), here, acts, names, ops)
         self.recorded = RecordedStep(step, marks, tids)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from brrrtop.model.tables import I8, Columns
 from brrrtop.protocol import columns
 
 
-@dataclass(slots=True)
-class Track:
+class Track(Struct):
     """Chunks of one table, each with the times it spans."""
 
     kind: type[Columns]

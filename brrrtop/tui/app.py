@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from importlib import import_module
 from time import monotonic
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
+from brrrtop.errors import INTERRUPTED
 from brrrtop.model.advice import Advisory
 from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
@@ -28,7 +29,7 @@ from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone, textual_driver
-from brrrtop.tui.theme import textual_theme
+from brrrtop.tui.theme import begin, textual_name
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.status import Status
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
 SAYS_S = 5.0
 """How long an answer stays on the status line."""
 _NOTHING = Event(0, "", "")
-INTERRUPTED = 130
-"""The exit code after ^C, which is a key here: the terminal sends no signal."""
 BACK = -1
 """Somebody went back to the list of all trainers."""
 HUNG_UP = 129
@@ -132,6 +131,7 @@ class BrrrtopApp(App[int]):
         self.palette = palette or Palette()
         if self.no_color:
             self.palette = replace(self.palette, colour=False)
+        begin(self, self.palette)
         self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
         self.settings = settings or Settings()
         self.from_home = from_home
@@ -168,9 +168,6 @@ class BrrrtopApp(App[int]):
         return MainView(id="main")
 
     def on_mount(self) -> None:
-        for theme in self.palette.themes.values():
-            self.register_theme(textual_theme(theme))
-        self._apply_theme()
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()
@@ -185,9 +182,6 @@ class BrrrtopApp(App[int]):
 
     def on_unmount(self) -> None:
         self._feed.stop()
-
-    def _apply_theme(self) -> None:
-        self.theme = f"brrrtop-{self.palette.theme}"
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         newest = message.snapshot
@@ -250,6 +244,7 @@ class BrrrtopApp(App[int]):
                 asyncio.get_running_loop().call_soon_threadsafe(self.action_interrupt)
 
     def action_interrupt(self) -> None:
+        """`^C` is a key here: the terminal sends no signal."""
         self.exit(return_code=HUNG_UP if self._hung_up else INTERRUPTED)
 
     def on_terminal_gone(self, _message: TerminalGone) -> None:
@@ -399,7 +394,7 @@ class BrrrtopApp(App[int]):
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""
         self.palette = self.palette.with_theme(name)
-        self._apply_theme()
+        self.theme = textual_name(self.palette)
         self.choose(replace(self.settings, theme=self.palette.theme))
         self.say(f"theme: {self.palette.theme}")
         for screen in self.screen_stack:

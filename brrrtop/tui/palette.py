@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from msgspec import Struct, field
 from rich.style import Style
 
 
-@dataclass(frozen=True, slots=True)
-class BucketStyle:
+class BucketStyle(Struct, frozen=True):
     """How one bucket of time is told apart without colour."""
 
     letter: str
@@ -153,8 +152,7 @@ COLOUR_BLIND: Mapping[str, str] = MappingProxyType(
 """Blue, yellow, magenta and greys after IBM's palette: nothing hangs on red against green."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Theme:
+class Theme(Struct, frozen=True, eq=False):
     """One set of colours."""
 
     name: str
@@ -225,8 +223,7 @@ ASCII_FOR = str.maketrans(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
+class Palette(Struct, frozen=True, eq=False):
     """One way of drawing: in which theme, in colour or not, all of Unicode or ASCII."""
 
     theme: str = "dark"
@@ -234,7 +231,7 @@ class Palette:
     ascii: bool = False
     own: tuple[Theme, ...] = ()
     """Themes that somebody wrote, beside those that brrrtop has."""
-    _styles: dict[str, Style] = field(default_factory=dict, compare=False, repr=False)
+    _styles: dict[str, Style] = field(default_factory=dict)
 
     @property
     def palette(self) -> Mapping[str, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from brrrtop.model.ranks import RankRow
 
 
-@dataclass(frozen=True, slots=True)
-class BucketTime:
+class BucketTime(Struct, frozen=True):
     """One bucket of the account."""
 
     bucket: str
@@ -63,25 +62,12 @@ def shapes_outcome(snapshot: Snapshot) -> Event | None:
     return outcomes[-1] if outcomes else None
 
 
-def steps_per_s(estimate: Estimate) -> float | None:
-    step_ns = estimate.steps.step_ns
-    return 1e9 / step_ns if step_ns else None
-
-
 def jitter(estimate: Estimate) -> float | None:
     """Longest step over the median, minus one; None below three steps."""
     spans, step_ns = estimate.steps.spans, estimate.steps.step_ns
     if len(spans) < 3 or not step_ns:
         return None
     return max(span.duration_ns for span in spans) / step_ns - 1
-
-
-def percentile(values: Sequence[int], share: float) -> int | None:
-    """The value that `share` of them do not exceed (nearest rank); None without any."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def intensity(kernel: KernelRow) -> float | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from brrrtop.kernel_names.readable import fitted
 from brrrtop.model.comparison import Baseline, Change, Comparison, PromiseResult
@@ -132,4 +133,5 @@ def document(comparison: Comparison) -> dict[str, Any]:
     whole["promises"] = [
         asdict(one) | {"kept_share": one.kept_share} for one in comparison.promises
     ]
+    whole["experiments"] = [asdict(one) for one in comparison.experiments]
     return whole

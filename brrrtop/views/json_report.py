@@ -11,6 +11,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from brrrtop.model.account import IDLE_CAUSES, Account
 from brrrtop.model.advice import Advisory, WhatIf
 from brrrtop.model.estimate import Estimate, KernelRow, Launch, Regime, Steps
@@ -270,11 +273,13 @@ def _whatif_after(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def _plain(value: Any) -> Any:
-    """Numpy scalars, tuples and mappings as what JSON knows; a float that is no number is null."""
+    """Numpy scalars, tuples, mappings and rows as what JSON knows; a float that is no number is null."""
     if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
         value = value.item()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, Struct):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from brrrtop.model.host_tables import HostTables, MemoryUse, ModuleRow, Queue
 from brrrtop.text import units

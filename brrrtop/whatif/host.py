@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import BACK_TO_BACK_NS, DISPATCH_NS
 from brrrtop.model import intervals
@@ -22,8 +21,7 @@ NO_WORKERS = ("num_workers=0", "_SingleProcess")
 """In the names of input marks of a loader that loads in the loop itself."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Nodes:
+class Nodes(Struct, frozen=True, eq=False):
     """Launches and waits of some steps, sorted by their place on the host's clock."""
 
     starts_ns: I8

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.account.annotated_steps import host_steps
 from brrrtop.model.estimate import Steps
@@ -15,8 +14,7 @@ UNTRACED = 0.05
 """Part of a step before its burst began: tracing is switched on where a step ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Iterations:
+class Iterations(Struct, frozen=True):
     """Steps that stand for a window."""
 
     host: tuple[tuple[int, int], ...]

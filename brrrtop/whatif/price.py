@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.model.advice import StepWork, WhatIf
+from brrrtop.text import loader
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE, Assumptions
 from brrrtop.whatif.edits.attention import sdpa
 from brrrtop.whatif.edits.batch import double_batch
@@ -70,7 +73,7 @@ LINES: dict[str, str] = {
     "double-batch": "DataLoader(..., batch_size=2 * batch_size)",
     "fused-optimizer": "torch.optim.AdamW(model.parameters(), lr, fused=True)",
     "sdpa": "F.scaled_dot_product_attention(q, k, v)",
-    "loader-ready": "DataLoader(..., num_workers=4, persistent_workers=True)",
+    "loader-ready": loader.line(),
     "no-sync": "total += loss.detach()  # read it every N steps",
     "pinned-copies": "DataLoader(..., pin_memory=True); x.to(device, non_blocking=True)",
     "overlap-communication": "DDP(model, bucket_cap_mb=100, gradient_as_bucket_view=True)",
@@ -79,8 +82,7 @@ LINES: dict[str, str] = {
 """The line of code that each edit is."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class Priced(Struct, frozen=True, eq=False):
     """A step and what each edit would make of it."""
 
     step: Step
@@ -179,8 +181,7 @@ def edited(names: tuple[str, ...], bases: Bases, roofs: Roofs | None) -> Bases |
     return made
 
 
-@dataclass(frozen=True, slots=True)
-class PresentStep:
+class PresentStep(Struct, frozen=True):
     """The step as it is."""
 
     times_ns: tuple[float, ...]

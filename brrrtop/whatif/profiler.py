@@ -7,9 +7,9 @@ torch.profiler with shapes makes launch-bound loops 1.5 to 1.9 times as long, th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.whatif.assumptions import Assumptions
 from brrrtop.whatif.simulate import period_ns

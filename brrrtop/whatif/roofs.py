@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from brrrtop.analysis.ceilings import Ceilings
 
@@ -10,8 +10,7 @@ USUAL_MEMORY = 0.7
 """Share of the bandwidth that a kernel of unknown bytes is taken to reach."""
 
 
-@dataclass(frozen=True, slots=True)
-class Roofs:
+class Roofs(Struct, frozen=True):
     """Rates of one GPU."""
 
     ceilings: Ceilings | None

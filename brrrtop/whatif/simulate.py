@@ -44,10 +44,8 @@ def _pass(work: F8, reach: F8, spent: F8, waits: Bool) -> tuple[Pair, Pair]:
     """
     count = len(work)
     size = 1 << (count - 1).bit_length()
-    host_host, device_device = (
-        np.zeros(size),
-        np.zeros(size),
-    )  # what is beyond the stretches changes nothing
+    # What is beyond the stretches changes nothing.
+    host_host, device_device = np.zeros(size), np.zeros(size)
     host_device, device_host = np.full(size, -np.inf), np.full(size, -np.inf)
     host_host[:count] = np.where(waits, np.maximum(spent, reach), spent)
     host_device[:count][waits] = work[waits]

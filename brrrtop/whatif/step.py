@@ -8,9 +8,11 @@ Times are float nanoseconds of a trainer without a profiler (`profiler`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from functools import partial
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.estimate import Analysis
@@ -18,13 +20,26 @@ from brrrtop.analysis.kernels.classifier import Group
 from brrrtop.analysis.kernels.labels import WORK
 from brrrtop.analysis.kernels.traits import Role, Trait, used
 from brrrtop.analysis.kernels.written_attention import written_attention
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
-from brrrtop.analysis.signals.joined import Joined, joined
-from brrrtop.analysis.signals.precision import of_sequences, rows_of_ops
+from brrrtop.analysis.signals.joined import (
+    READ_BACK_BYTES,
+    Joined,
+    figures_of_ops,
+    joined,
+    of_sequences,
+    rows_of_ops,
+)
 from brrrtop.model import intervals
 from brrrtop.model.tables import F8, I8, Activities, Bool, Window, edges
 from brrrtop.model.vocabulary import CopyKind, MarkClass
-from brrrtop.whatif.convolutions import in_groups, keeps_layout
+from brrrtop.whatif.convolutions import (
+    DEPTHWISE,
+    DEPTHWISE_16_BIT,
+    is_converted_by_group,
+    is_depthwise,
+    is_wide,
+    keeps_layout,
+    last_over_first,
+)
 from brrrtop.whatif.host import (
     Nodes,
     batch_ns,
@@ -48,8 +63,7 @@ SHORT_WAIT_NS = 2_000.0
 """What a wait costs the host when there is nothing to wait for."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Kernels:
+class Kernels(Struct, frozen=True, eq=False):
     """What the kernels of a step are, shape (n,) each; NaN: nobody knows."""
 
     roles: I8
@@ -70,8 +84,12 @@ class Kernels:
     """Copies from pageable or pinned memory of the host."""
     depthwise: Bool
     """Convolutions of one channel a group by ATen's own kernels, which know channels-first images alone."""
-    in_groups: Bool
-    """Convolutions in groups of more than one channel."""
+    last_over_first: F8
+    """Time over channels-last images over that over channels-first ones, where the name or shapes tell."""
+    by_group: Bool
+    """Kernels of convolutions whose channels-last images are converted one group at a time."""
+    wide: Bool
+    """Convolutions with windows that tensor cores of 16 bits leave to slower kernels."""
     batch_norm: Bool
     """Norms over whole batches of images, which need their statistics first."""
     group_norm: Bool
@@ -92,7 +110,7 @@ class Kernels:
     """Convolutions for whose sake a compiler leaves images as they lie."""
 
     def take(self, kept: Bool | I8) -> Kernels:
-        return Kernels(*(getattr(self, f.name)[kept] for f in fields(self)))
+        return Kernels(*(getattr(self, name)[kept] for name in self.__struct_fields__))
 
     def is_role(self, *roles: Role) -> Bool:
         """Nodes of these roles."""
@@ -105,8 +123,7 @@ class Kernels:
         return np.asarray((self.traits & int(trait)) != 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
+class Step(Struct, frozen=True, eq=False):
     """Nodes of one or more whole steps, shape (n,) each, in the order the host met them."""
 
     count: int
@@ -190,26 +207,32 @@ def step_of(judged: Analysis) -> Step | None:
     nodes = _nodes(window, call_rows, repeats)
     if not (nodes.rows >= 0).any():
         return None
-    return _of_all_steps(_with_times(judged, nodes, repeats))
+    launched = float((nodes.calls[nodes.rows >= 0] >= 0).mean())
+    return _of_all_steps(_with_times(judged, nodes, repeats), launched)
 
 
-def _of_all_steps(step: Step) -> Step:
+def _of_all_steps(step: Step, launched: float) -> Step:
     """The step with every step of the device counted that its nodes are.
 
     A host that is far ahead launches in a burst what runs after it: of the steps that the device does
-    meanwhile only some have their launches in it, and their nodes hold the work of the others too.
+    meanwhile often only some have their launches in it, and their nodes hold the work of the others too.
+
+    Args:
+        launched: Share of what runs on the device whose launch was recorded: the host's time is of as
+            many steps as have their launches in it.
     """
     usual = step.undisturbed_ns
     each = round(step.measured_ns / usual) if usual else 1
     if usual is None or each < 2 or abs(step.measured_ns / (each * usual) - 1) > ALIKE:
         return step
+    unseen = min(each, round(1 / launched)) if launched else each
     return replace(
         step,
         count=step.count * each,
         measured_ns=step.measured_ns / each,
-        before_ns=step.before_ns * each,
-        call_ns=step.call_ns * each,
-        named_ns={cause: part * each for cause, part in step.named_ns.items()},
+        before_ns=step.before_ns * unseen,
+        call_ns=step.call_ns * unseen,
+        named_ns={cause: part * unseen for cause, part in step.named_ns.items()},
     )
 
 
@@ -322,7 +345,9 @@ def _kernels(judged: Analysis, nodes: Nodes) -> Kernels:
         backward=launch & (seen.has(Trait.BACKWARD)[place] | _elsewhere(seen, nodes)),
         uploads=launch & (acts.copy_kinds == CopyKind.HTOD)[place],
         depthwise=launch & seen.named(_DEPTHWISE)[place],
-        in_groups=launch & rows_of_ops(seen, in_groups)[place],
+        last_over_first=np.where(launch, _last_over_first(seen)[place], np.nan),
+        by_group=launch & rows_of_ops(seen, is_converted_by_group)[place],
+        wide=launch & rows_of_ops(seen, is_wide)[place],
         batch_norm=launch & seen.named(_BATCH_NORM)[place],
         group_norm=launch & seen.named(_GROUP_NORM)[place],
         interpolating=launch & seen.named(_INTERPOLATING)[place],
@@ -341,8 +366,25 @@ _BATCH_NORM = r"batch_norm|\bbn_(fw|bw)|BatchNorm"
 _INTERPOLATING = r"upsample_(bi|tri)?linear\w*backward"
 _SORTING = r"[sS]ort|Radix|topk|TopK|cub::|unique"
 _RECURRENT = r"LSTM|GRU|RNN"
+_POOLS = {r"max_?pool": 0.9, r"avg_?pool|average": 1.25, r"upsample_bi": 0.4, r"upsample_near": 2.2}
+"""`Kernels.last_over_first` of poolings and interpolations, measured as `convolutions.last_over_first`."""
 NEAR = 8
 """Kernels of one recurrent layer between two that name it."""
+
+
+def _last_over_first(seen: Joined) -> F8:
+    """`Kernels.last_over_first`, shape of the activities."""
+    half, depthwise = seen.has(Trait.HALF), seen.named(_DEPTHWISE)
+    ratio = np.where(depthwise, np.where(half, DEPTHWISE_16_BIT, DEPTHWISE[0]), np.nan)
+    for pattern, known in _POOLS.items():
+        ratio = np.where(seen.named(pattern) & ~seen.named("nhwc"), known, ratio)
+    # Those that ATen's kernels do not run have channels-last images already.
+    in_depth = rows_of_ops(seen, is_depthwise)
+    for bits, rows in ((32, ~half), (16, half)):
+        by_op = figures_of_ops(seen, partial(last_over_first, bits=bits))
+        own = rows & np.isfinite(by_op) & (depthwise | ~in_depth)
+        ratio = np.where(own, by_op, ratio)
+    return np.asarray(ratio)
 
 
 def _stretches(rows: Bool) -> Bool:

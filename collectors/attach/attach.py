@@ -16,10 +16,11 @@ import os
 import select
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from brrrtop.protocol.frames import WireError
+from brrrtop.protocol.frames import Frame, Kind, WireError
 from brrrtop.protocol.requests import detach
+from brrrtop.protocol.status import StatusCode
 from brrrtop.text.printable import printable
 from collectors.attach import bootstrap, by_ptrace, client, cupti_file, preflight
 from collectors.attach import files as attach_files
@@ -29,7 +30,14 @@ from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles, Place
 from collectors.attach.method import Attempt, Method
 from collectors.attach.ptrace import threads
-from collectors.errors import AttachFailed, CollectorError, NoHandshake, NoSuchProcess, NotPermitted
+from collectors.errors import (
+    RUN_INSTEAD,
+    AttachFailed,
+    CollectorError,
+    NoHandshake,
+    NoSuchProcess,
+    NotPermitted,
+)
 from collectors.process import process as processes
 from collectors.process.process import Process
 
@@ -41,8 +49,7 @@ _LOOK_EVERY_S = 0.1
 _FIND_LIMIT_S = 1.0
 """For the hello of an agent that is there already."""
 _OTHERS_LIMIT_S, _OTHERS_EVERY_S = 3.0, 0.02
-_RUN = "start the training with: brrrtop run -- CMD"
-_LATER = "attach again once it goes on, or start the training with: brrrtop run -- CMD"
+_LATER = f"attach again once it goes on, or {RUN_INSTEAD}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,12 @@ class Attached:
     place: Place | None
     """The folder made for this attach; None when the agent was there already."""
     took_ns: int
+    _last_words: list[str] = field(default_factory=list)
+
+    @property
+    def stays(self) -> str:
+        """Why the agent could not end when it was left; empty: it did, or did not say."""
+        return self._last_words[-1] if self._last_words else ""
 
     @property
     def shared(self) -> bool:
@@ -85,7 +98,7 @@ class Attached:
         while not self.client.closed and time.monotonic() < deadline:
             select.select([self.client], [], [], 0.1)
             with contextlib.suppress(WireError):
-                self.client.frames()
+                self._hear(self.client.frames())
         self.client.close()
         while (ended := not client.is_listening(self.client.path)) is False:
             if time.monotonic() > deadline:
@@ -99,6 +112,11 @@ class Attached:
         elif ended:
             attach_files.remove_beside(self.process, self.client.path)
         return ended
+
+    def _hear(self, frames: Sequence[Frame]) -> None:
+        for frame in frames:
+            if frame.kind == Kind.STATUS and frame.body.get("code") == StatusCode.NO_PAUSE:
+                self._last_words.append(printable(str(frame.body.get("says", ""))))
 
 
 def find_agent(process: Process) -> Client | None:
@@ -254,7 +272,7 @@ class _Entry:
             if connection is not None:
                 return connection
         reasons = "; ".join(f"{a.method}: {a.reason}" for a in self._attempts)
-        action = next((a.action for a in reversed(self._attempts) if a.action), _RUN)
+        action = next((a.action for a in reversed(self._attempts) if a.action), RUN_INSTEAD)
         pid = self._process.pid
         raise AttachFailed(
             f"no way into process {pid} worked ({reasons})", action, tuple(self._attempts)
@@ -335,7 +353,7 @@ class _Watch:
             )
         refusal = _refusal(self._place)
         if refusal:
-            raise CollectorError(f"the agent does not start there: {refusal}", _RUN)
+            raise CollectorError(f"the agent does not start there: {refusal}", RUN_INSTEAD)
         if not self._method.needs_main_thread:
             return
         before = self._standing

@@ -23,7 +23,7 @@ from collectors.attach import bootstrap, elf
 from collectors.attach.files import Place
 from collectors.attach.method import Attempt, Stop
 from collectors.attach.ptrace import calls
-from collectors.errors import CollectorError, Unsupported
+from collectors.errors import RUN_INSTEAD, CollectorError, Unsupported
 from collectors.process import access
 from collectors.process import process as processes
 from collectors.process.process import Process
@@ -90,13 +90,15 @@ def make_plan(process: Process) -> Plan:
     machine = platform.machine()
     python = process.python
     if machine not in _MACHINES:
-        raise Unsupported(f"entering a running process is not built for {machine}", _RUN)
+        raise Unsupported(f"entering a running process is not built for {machine}", RUN_INSTEAD)
     if process.shadow_stack:
-        raise Unsupported("the trainer runs with hardware shadow stacks", _RUN)
+        raise Unsupported("the trainer runs with hardware shadow stacks", RUN_INSTEAD)
     arch = import_module(f"collectors.attach.ptrace.{machine}")
     search = _Search(process, machine, arch.GADGET_ALIGN)
     if python is None and not hasattr(arch, "library_code"):
-        raise Unsupported(f"a program that is not Python cannot be entered on {machine}", _RUN)
+        raise Unsupported(
+            f"a program that is not Python cannot be entered on {machine}", RUN_INSTEAD
+        )
     wanted = _NATIVE if python is None else _WANTED
     for path in _in_order(process, process.exe if python is None else python.path):
         search.search(path, wanted | _HANDING | {*_BINDS}, arch.GADGETS)
@@ -111,11 +113,13 @@ def make_plan(process: Process) -> Plan:
         raise Unsupported(
             f"{whose} of this trainer does not show {missing[0]}: stripped, or replaced on "
             "disk since it started",
-            _RUN,
+            RUN_INSTEAD,
         )
     lacking = sorted(arch.GADGETS.keys() - search.gadgets.keys())
     if lacking:
-        raise Unsupported(f"no library of the trainer has the code that {_FOR[lacking[0]]}", _RUN)
+        raise Unsupported(
+            f"no library of the trainer has the code that {_FOR[lacking[0]]}", RUN_INSTEAD
+        )
     version = None if python is None else python.version
     functions = search.functions | _bind(version, search.functions)
     return Plan(machine, functions, search.gadgets, search.expected)
@@ -137,9 +141,6 @@ def _bind(version: tuple[int, int] | None, functions: dict[str, int]) -> dict[st
     if version == (3, 11):
         return {"bind": by_current} if by_current else {}
     return {"bind": by_init} if by_init and not by_current else {}
-
-
-_RUN = "start the training with: brrrtop run -- CMD"
 
 
 def _in_order(process: Process, python: str) -> list[str]:

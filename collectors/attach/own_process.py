@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any
 
 from collectors.agent.facts import VERSION
 from collectors.attach import attach, files
+from collectors.attach.attach import Attached
 from collectors.attach.files import AgentFiles
 from collectors.errors import CollectorError
 from collectors.process import process as processes
+from collectors.process.process import Process
 
 _AGENT = "_brrrtop_agent"
 """The name that every way in gives it, so that no two are loaded."""
 
 
-def load(own: AgentFiles) -> None:
-    """Loads the agent and lets it listen, where none does yet. Call it from a thread of its own.
+@contextmanager
+def listening(own: AgentFiles) -> Iterator[None]:
+    """The agent loaded and listening. One that this brought is taken out again, with its folder: a
+    monitor does that when it leaves, unless it never came or was killed.
 
     Raises:
         CollectorError: It cannot be loaded; says why.
@@ -28,7 +34,18 @@ def load(own: AgentFiles) -> None:
     there = attach.find_agent(process)
     if there is not None:
         there.close()
+        yield
         return
+    _load(process, own)
+    try:
+        yield
+    finally:
+        there = attach.find_agent(process)
+        if there is not None:
+            Attached(there, process, "shared", (), None, 0).leave()
+
+
+def _load(process: Process, own: AgentFiles) -> None:
     place = files.prepare(process, own)
     try:
         refusal = _module(place.agent_inside)(

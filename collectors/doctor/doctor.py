@@ -19,13 +19,11 @@ from collectors.attach.ptrace import calls
 from collectors.attach.ptrace import threads as ptrace_threads
 from collectors.doctor import cuda, nvml
 from collectors.doctor.check import Check, Status, bad, fine, note, wait
-from collectors.errors import CollectorError, NotPermitted, NotTheTrainer
+from collectors.errors import RUN_INSTEAD, CollectorError, NotPermitted, NotTheTrainer
 from collectors.process import access as process_access
 from collectors.process import candidates
 from collectors.process import process as processes
 from collectors.process.process import Process
-
-_RUN = "start the training with: brrrtop run -- CMD"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +111,9 @@ def _machine() -> Check:
         return fine("machine", f"Linux on {machine}")
     if machine == "aarch64":
         return note(
-            "machine", "Linux on aarch64: entering a running process is untested there", _RUN
+            "machine", "Linux on aarch64: entering a running process is untested there", RUN_INSTEAD
         )
-    return bad("machine", f"entering a running process is not built for {machine}", _RUN)
+    return bad("machine", f"entering a running process is not built for {machine}", RUN_INSTEAD)
 
 
 def _driver() -> Check:
@@ -157,7 +155,7 @@ def _tracing_here() -> Check:
     if fault is None:
         return fine("ptrace", "this system lets us trace processes")
     denied = isinstance(fault, NotPermitted)
-    return bad("ptrace", fault.message, fault.action or _RUN, denied=denied)
+    return bad("ptrace", fault.message, fault.action or RUN_INSTEAD, denied=denied)
 
 
 def _yama() -> Check:
@@ -168,7 +166,7 @@ def _yama() -> Check:
     says += process_access.YAMA_SAYS.get(scope, "restricts tracing")
     if scope < 3 and processes.has_ptrace_capability():
         return note("yama", f"{says}, and we are one")
-    fix = _RUN if scope >= 3 else f"{processes.as_root('PID')}, or {_RUN}"
+    fix = RUN_INSTEAD if scope >= 3 else f"{processes.as_root('PID')}, or {RUN_INSTEAD}"
     return bad("yama", says, fix, denied=True)
 
 
@@ -220,7 +218,7 @@ def _access(process: Process) -> Check:
     if fault is None:
         return fine("access", "the kernel lets us trace it (tried)")
     denied = isinstance(fault, NotPermitted)
-    return bad("access", fault.message, fault.action or _RUN, denied=denied)
+    return bad("access", fault.message, fault.action or RUN_INSTEAD, denied=denied)
 
 
 def _memory(process: Process) -> Check:
@@ -249,7 +247,7 @@ def _python(process: Process) -> Check:
         return note(
             "python",
             f"{python.says}, without the GIL: attaching was tried there, torch was not",
-            _RUN,
+            RUN_INSTEAD,
         )
     return fine("python", python.says)
 
@@ -260,7 +258,7 @@ def _way_in(process: Process) -> Check:
     except CollectorError as fault:
         if not RemoteExec().why_not(process):
             return fine("way in", f"sys.remote_exec, which stops nothing ({fault.message})")
-        return bad("way in", fault.message, fault.action or _RUN)
+        return bad("way in", fault.message, fault.action or RUN_INSTEAD)
     return fine("way in", "ptrace, for less than a millisecond")
 
 

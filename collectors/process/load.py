@@ -41,7 +41,7 @@ class CpuShare:
         now = self._stat()
         if now is None:
             return None
-        now_s, spent_s = time.monotonic(), (int(now[11]) + int(now[12])) / proc.TICKS_PER_S
+        now_s, spent_s = time.monotonic(), proc.cpu_s(now)
         before, self._before = self._before, (now_s, spent_s)
         if before is None or now_s <= before[0]:
             return None

@@ -49,7 +49,7 @@ class LoaderWorkers:
             self._count = len(workers)
         stats = {pid: stat for pid in workers[:MOST] if (stat := _stat(pid))}
         self._seen.append(Counter(stat[0] for stat in stats.values()))
-        self._cores = self._cores_since({pid: _spent_s(stat) for pid, stat in stats.items()})
+        self._cores = self._cores_since({pid: proc.cpu_s(stat) for pid, stat in stats.items()})
 
     def _cores_since(self, spent_s: dict[int, float]) -> float | None:
         """CPU time over wall time since the look before, of workers that were there then."""
@@ -125,9 +125,4 @@ def _stat(pid: int) -> list[str]:
 def _age_s(pid: int) -> float:
     """0 where it is gone."""
     stat = _stat(pid)
-    born_s = int(stat[19]) / proc.TICKS_PER_S if stat else float("inf")
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - born_s)
-
-
-def _spent_s(stat: list[str]) -> float:
-    return (int(stat[11]) + int(stat[12])) / proc.TICKS_PER_S
+    return max(0.0, proc.age_s(int(stat[19]))) if stat else 0.0

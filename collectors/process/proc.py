@@ -49,6 +49,11 @@ def environ(pid: int) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
+def cpu_s(fields: list[str]) -> float:
+    """CPU time that a process has used so far, by its `stat`."""
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
 def age_s(start_ticks: int) -> float:
     """Since a process was started, by the time of its start in ticks since boot."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / TICKS_PER_S

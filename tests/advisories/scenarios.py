@@ -371,7 +371,7 @@ def _ns(us: float) -> int:
 
 
 def _table(kind: type[Any], rows: list[tuple[Any, ...]]) -> Any:
-    width = len(kind.__dataclass_fields__)
+    width = len(kind.__struct_fields__)
     columns = [np.array([row[i] for row in rows], np.int64) for i in range(width)]
     if kind is Gauges:
         columns[3] = np.array([row[3] for row in rows], np.float64)

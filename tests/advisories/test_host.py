@@ -301,14 +301,6 @@ def written(s: Scene, tensors: int = 16) -> None:
         s.idle(4_000.0)
 
 
-@calls_for("checkpoint-stall")
-@silent("sync-point", "readback-traffic", "host-stall", "python-overhead")
-def a_save_that_nobody_marked() -> Scene:
-    scene = healthy()
-    written(scene)
-    return healthy(scene)
-
-
 @calls_for("readback-traffic")
 @silent("checkpoint-stall")
 def as_much_copied_back_every_step() -> Scene:

@@ -6,11 +6,11 @@ Each trace is also judged as a live monitor sees the same run: without shapes, o
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.advisories.advise import advise
 from brrrtop.analysis.estimate import estimate

@@ -17,6 +17,14 @@ FLAGS = ("-std=c11", "-O1", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-shar
 FAKES = Path(__file__).resolve().parents[1] / "fakes" / "cupti"
 CUPTI, CUDA = FAKES / "fake_cupti.c", FAKES / "fake_cuda.c"
 NVML = FAKES.parent / "nvml" / "fake_nvml.c"
+SOURCES = (
+    *sorted(agent_library.library().sources.glob("*.[ch]")),
+    *sorted(FAKES.parent.rglob("*.[ch]")),
+    Path(agent_library.__file__),
+    Path(c_library.__file__),
+    Path(__file__),
+)
+"""What the agent and its stand-ins are made of, the code that compiles them included."""
 
 
 def build(target: Path, source: Path, *flags: str) -> Path:
@@ -27,14 +35,16 @@ def build(target: Path, source: Path, *flags: str) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler is not None
     soname = f"-Wl,-soname,{target.name}"
+    made = target.with_name(f"{target.name}.part")
     done = subprocess.run(
-        [compiler, *FLAGS, *flags, soname, "-o", str(target), str(source), "-lpthread"],
+        [compiler, *FLAGS, *flags, soname, "-o", str(made), str(source), "-lpthread"],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    made.replace(target)
     return target
 
 
@@ -74,7 +84,7 @@ def build_all(folder: Path, *flags: str) -> dict[str, Path]:
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     if c_library.compiler() is None:
         pytest.skip("no C compiler here")
-    with shared.locked_folder(tmp_path_factory, "agent") as folder:
+    with shared.kept_folder(tmp_path_factory, "agent", *SOURCES) as folder:
         return build_all(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -181,6 +182,24 @@ def test_tails_of_a_burst_are_waited_for(trainer: Trainer, connect: Connect) -> 
     kernels = monitor.rows(Kind.KERNELS)
     assert (span["start_ns"], span["end_ns"]) == (kernels["start_ns"][0], kernels["end_ns"][-1])
     assert span["flags"] == 0
+
+
+def test_work_that_does_not_end_is_no_other_profiler(trainer: Trainer, connect: Connect) -> None:
+    """CUPTI gives no buffer back before the last kernel of it has ended, and asks for no other one."""
+    trainer.load().start("drain_ms=20")
+    monitor = connect(trainer)
+    monitor.in_state("ready")
+    for burst in range(1, 4):
+        monitor.burst(longest_s=0.2)
+        monitor.in_state("tracing")
+        if burst == 1:
+            trainer.do("cupti.fake_launch(name('endless'), 1, 10**12, 0, 7)")
+        trainer.do("train(cupti, lib, 3, kernels=2)")
+        assert monitor.traced(burst)["whole"] is False
+        monitor.until(lambda m: m.status()["state"] in ("ready", "blocked"))
+    status = monitor.in_state("blocked")
+    assert status["code"] == "records-held"
+    assert re.match(r"no records arrive: CUPTI has kept a buffer of them for \d+ s", status["says"])
 
 
 def test_marks_carry_names_that_are_known_before(trainer: Trainer, connect: Connect) -> None:

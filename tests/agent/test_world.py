@@ -8,6 +8,9 @@ import pytest
 
 from brrrtop.protocol import requests
 from brrrtop.protocol.frames import Kind
+from collectors.attach import client
+from collectors.attach.attach import Attached
+from collectors.process import process as processes
 from tests.agent.rig import Monitor, Trainer
 
 Connect = Callable[[Trainer], Monitor]
@@ -44,7 +47,7 @@ def test_many_threads_launch_and_none_while_cupti_is_switched(
         f"launchers.launchers_begin(cupti.fake_api, {threads}, {inside_us}, {outside_us}, {longest_us})"
     )
     for turn in range(TURNS):
-        monitor.burst(longest_s=0.02)
+        monitor.burst(longest_s=0.1)
         monitor.traced(turn + 1)
     assert trainer.do("answer = launchers.launchers_end()") == 0, "disturbed"
     assert trainer.do(BESIDE) == 0
@@ -62,4 +65,101 @@ def test_leaving_holds_the_world_too(trainer: Trainer, connect: Connect) -> None
     monitor.until(lambda m: m.ended)
     assert trainer.do(ON) == 0
     assert trainer.do("answer = launchers.launchers_end()") == 0
+    assert trainer.do(BESIDE) == 0
+
+
+def test_graphs_seen_in_a_program_without_torch_say_nothing_of_its_threads(
+    trainer: Trainer, connect: Connect
+) -> None:
+    monitor = allowed(trainer, connect)
+    monitor.send(requests.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("cupti.fake_graph(b'node', 5, 1000, 3)")
+    monitor.until(lambda m: m.count(Kind.KERNELS) >= 5)
+    monitor.send(requests.continuous(False))
+    monitor.traced(1)
+    trainer.do("launchers.launchers_begin(cupti.fake_api, 3, 20, 400, 20)")
+    for turn in range(3):  # the main thread could be met: it launches nothing
+        monitor.burst(longest_s=0.001)
+        monitor.traced(turn + 2)
+    assert trainer.do("answer = launchers.launchers_end()") == 0
+    assert trainer.do(BESIDE) == 0
+
+
+def test_a_switch_that_waits_for_the_device_is_held_out(trainer: Trainer, connect: Connect) -> None:
+    monitor = allowed(trainer, connect)
+    trainer.do("launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)")
+    trainer.do("cupti.fake_slow_switch(600)")  # of each of some 850 calls
+    monitor.burst(longest_s=0.1)
+    assert monitor.traced()["kernels"] > 0
+    assert monitor.bursts[-1]["held_us"]["on"] > 300_000
+    assert trainer.do("answer = launchers.launchers_end()") == 0
+    assert trainer.do(BESIDE) == 0
+
+
+def test_who_leaves_is_told_why_the_agent_stays(trainer: Trainer, connect: Connect) -> None:
+    monitor = allowed(trainer, connect)
+    monitor.close()
+    process = processes.read(trainer.process.pid)
+    attached = Attached(
+        client.connect(str(trainer.socket_path), pid=process.pid, uid=process.uid),
+        process, "shared", (), None, 0,
+    )  # fmt: skip
+    attached.client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    attached.client.send(requests.continuous(True))
+    trainer.until("answer = cupti.fake_enabled(10)", 1)
+    trainer.do("inside = threading.Thread(target=cupti.fake_stay_inside); inside.start()")
+    assert not attached.leave(3.0)
+    assert "no thread of the trainer is inside CUDA" in attached.stays
+    trainer.do("cupti.fake_let_out(); inside.join()")
+    trainer.until("answer = lib.brrr_wait(100) & 256", 256)
+    assert trainer.do(ON) == 0
+
+
+def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(
+    trainer: Trainer, connect: Connect
+) -> None:
+    monitor = allowed(trainer, connect)
+    monitor.send(requests.continuous(True))
+    monitor.in_state("tracing")
+    trainer.do("inside = threading.Thread(target=cupti.fake_stay_inside); inside.start()")
+    monitor.send(requests.detach())
+    monitor.until(lambda m: m.status().get("code") == "no-pause")
+    assert "no thread of the trainer is inside CUDA" in monitor.status()["says"]
+    monitor.close()
+    trainer.until("answer = stats(lib)[1]", 0)
+    before = trainer.stats()
+    trainer.do("cupti.fake_launch(name('unread'), 40_000, 10, 0, 7)")
+    trainer.until("answer = cupti.fake_lent() <= 3", True)
+    after = trainer.stats()
+    assert after["kernels"] == before["kernels"], "somebody reads them"
+    assert after["pool_mapped"] <= before["pool_mapped"] + (2 << 20)
+    assert after["outbox_bytes"] == 0
+    assert trainer.do(ON) > 0
+    trainer.do("cupti.fake_let_out(); inside.join()")
+    trainer.until("answer = lib.brrr_wait(100) & 256", 256)
+    assert trainer.do(ON) == 0
+    assert trainer.do(BESIDE) == 0
+
+
+def test_who_comes_while_the_agent_stays_goes_on_with_it(
+    trainer: Trainer, connect: Connect
+) -> None:
+    first = allowed(trainer, connect)
+    first.send(requests.continuous(True))
+    first.in_state("tracing")
+    trainer.do("inside = threading.Thread(target=cupti.fake_stay_inside); inside.start()")
+    first.send(requests.detach())
+    first.until(lambda m: m.status().get("code") == "no-pause")
+    first.close()
+    trainer.until("answer = stats(lib)[1]", 0)
+    second = connect(trainer)
+    second.in_state("tracing")  # without leave to hold the world: what is on needs it all the same
+    second.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    second.burst(longest_s=0.5)
+    trainer.do("cupti.fake_let_out(); inside.join()")
+    second.until(lambda m: m.status().get("code") == "tracing")
+    trainer.do("cupti.fake_launch(name('read'), 30, 100, 0, 7)")
+    second.until(lambda m: m.count(Kind.KERNELS) == 30)
+    second.in_state("ready")
     assert trainer.do(BESIDE) == 0

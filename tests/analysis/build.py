@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.model.tables import (
     Activities,
@@ -35,8 +35,7 @@ H2D = "Memcpy HtoD (Pageable -> Device)"
 D2H = "Memcpy DtoH (Device -> Pinned)"
 
 
-@dataclass(frozen=True)
-class K:
+class K(Struct, frozen=True):
     """One activity: a kernel unless its name says copy."""
 
     start: int
@@ -48,8 +47,7 @@ class K:
     threads: int = 384
 
 
-@dataclass(frozen=True)
-class C:
+class C(Struct, frozen=True):
     start: int
     end: int
     corr: int = 0
@@ -57,8 +55,7 @@ class C:
     tid: int = 1
 
 
-@dataclass(frozen=True)
-class M:
+class M(Struct, frozen=True):
     start: int
     end: int
     kind: MarkClass

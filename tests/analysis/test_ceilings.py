@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis import calibrated
 from brrrtop.analysis.calibrated import Calibration, calibration_of, keep

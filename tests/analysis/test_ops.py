@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import by_formula, ceilings_for, table
 from brrrtop.analysis.kernels.occupancy import blocks_per_sm

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import PRECISIONS, Ceilings, ceilings_for, table
 from brrrtop.analysis.estimate import estimate

@@ -60,10 +60,13 @@ def test_a_script_without_a_meter_gets_one(tmp_path: Path) -> None:
     assert done.stderr.count("loss") == 40, "its own words go to stderr"
 
 
-TRAINING = """
+TRAINING = f"""
+import sys
+sys.path.append({str(Path(__file__).parents[1])!r})
 import torch
+from descent import Descent
 layer = torch.nn.Linear(64, 64)
-optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+optimizer = Descent(layer.parameters())
 for step in range(40):
     loss = layer(torch.ones(8, 64)).square().mean()
     loss.backward()

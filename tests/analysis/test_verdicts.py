@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.account import launches, steps
 from brrrtop.analysis.estimate import estimate
@@ -215,7 +214,7 @@ def test_kernels_loaded_in_the_first_of_a_few_steps_mean_warming_up() -> None:
 def test_labels_have_one_row_an_activity() -> None:
     w = window(*stream(7, 10 * US, 1 * US))
     label = labels.label(w, None)
-    assert len(label.classes) == len(label.underfilled) == len(label.weights) == 7
+    assert len(label.buckets) == len(label.weights) == 7
 
 
 def test_between_bursts_steps_have_a_length_but_do_not_count() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.account.whole_steps import whole_steps
 from brrrtop.analysis.estimate import estimate

@@ -111,3 +111,4 @@ def test_a_monitor_that_cannot_start_and_a_program_without_a_gpu_leave_the_train
     problem, count = result["reports"]
     assert problem and count == 0
     assert (result["problem"], result["count"], result["logged"]) == (None, 0, [])
+    assert result["left"] == [], "an agent that nobody watches is taken out with its folder"

@@ -6,6 +6,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from collectors.attach.ptrace import x86_64
 from collectors.errors import CollectorError
 from collectors.process import process as processes
 from tests import shared
-from tests.agent.conftest import FAKES, build_few
+from tests.agent.conftest import FAKES, SOURCES, build_few
 
 pytestmark = [
     pytest.mark.timeout(120),
@@ -44,7 +45,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     if compiler is None:
         pytest.skip("no C compiler here")
     program = tmp_path_factory.mktemp("native") / "program"
-    with shared.locked_folder(tmp_path_factory, "agent") as folder:
+    with shared.kept_folder(tmp_path_factory, "agent", *SOURCES) as folder:
         built = build_few(folder) | {"program": program}
     source = str(FAKES / "launchers.c")
     words = [compiler, "-O1", "-DPROGRAM", "-o", str(program), source, "-lpthread", "-ldl"]
@@ -104,7 +105,7 @@ def test_cuda_brings_the_agent_into_a_program_that_run_starts(
     assert client is not None
     assert client.hello["cmdline"] == command(built, MOST_S) and client.hello["pid"] == launched.pid
     client.send(ALLOWED)
-    client.send(requests.burst(0, 50_000_000))
+    client.send(requests.burst(0, 500_000_000))
     assert until(client, traced) > 10
     client.close()
     launched.process.terminate()
@@ -124,10 +125,10 @@ def test_a_running_program_is_entered_and_left(
     attached = attach(one.pid, files)
     assert attached.method == "loaded library"
     attached.client.send(ALLOWED)
-    attached.client.send(requests.burst(0, 50_000_000))
+    attached.client.send(requests.burst(0, 500_000_000))
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
-    one.terminate()
+    one.send_signal(signal.SIGINT)
     text, _ = one.communicate(timeout=PATIENCE_S)
     undisturbed(text)
 
@@ -178,10 +179,10 @@ def test_a_cxx_program_whose_c_library_has_frame_pointers_is_entered_and_left(
     files = AgentFiles(agent_library.AGENT_DIR, built["agent"])
     attached = attach(cxx.pid, files)
     attached.client.send(ALLOWED)
-    attached.client.send(requests.burst(0, 50_000_000))
+    attached.client.send(requests.burst(0, 500_000_000))
     assert until(attached.client, traced) > 10
     assert attached.leave(5.0)
-    cxx.terminate()
+    cxx.send_signal(signal.SIGINT)
     text, _ = cxx.communicate(timeout=PATIENCE_S)
     undisturbed(text)
 
@@ -196,24 +197,24 @@ def test_a_program_without_such_code_is_left_alone_and_the_reason_is_said(
         refused.value
     )
     assert "brrrtop run -- CMD" in refused.value.action
-    cxx.terminate()
+    cxx.send_signal(signal.SIGINT)
     text, _ = cxx.communicate(timeout=PATIENCE_S)
     undisturbed(text)
 
 
 _LAUNCHES = """\
 import ctypes, signal, sys, time
-asked = []
-signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
+seconds = []
+signal.signal(signal.SIGTERM, lambda *_: seconds.append(1))
+signal.signal(signal.SIGINT, lambda *_: seconds.append(0))
 cuda, cupti, launchers = (ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL) for path in sys.argv[1:4])
 launchers.launchers_begin(cupti.fake_api, 2, 20, 200, 20)
 print("begun", flush=True)
 end = time.monotonic() + 30
 while time.monotonic() < end:
     time.sleep(0.01)
-    if asked:
-        asked.clear()
-        end = time.monotonic() + 1
+    if seconds:
+        end = time.monotonic() + seconds.pop()
 print("calls", 1, "wrong", launchers.launchers_end(), "beside", cupti.fake_beside(), flush=True)
 """
 
@@ -231,14 +232,14 @@ def test_a_python_without_torch_is_entered_once_it_has_loaded_the_driver(
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout is not None and one.stdout.readline() == "begun\n"
         attached = attach(one.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
-        attached.client.send(requests.burst(0, 50_000_000))
+        attached.client.send(requests.burst(0, 500_000_000))
         says = until(attached.client, lambda frames: _says(frames, "--trace-graphs"))
         assert "only torch can tell" in says
         attached.client.send(ALLOWED)
-        attached.client.send(requests.burst(0, 50_000_000))
+        attached.client.send(requests.burst(0, 500_000_000))
         assert until(attached.client, traced) > 10
         assert attached.leave(5.0)
-        one.terminate()
+        one.send_signal(signal.SIGINT)
         text, _ = one.communicate(timeout=PATIENCE_S)
     undisturbed(text)
 

@@ -1,9 +1,14 @@
 """Trains a little model on the CPU, with two loader workers, until it is ended."""
 
+import sys
 import time
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+sys.path.append(str(Path(__file__).parents[1]))  # this is a program of its own
+from descent import Descent
 
 
 class Noise(Dataset):
@@ -13,21 +18,6 @@ class Noise(Dataset):
     def __getitem__(self, index):
         time.sleep(0.001)  # leaves the cores to others
         return torch.randn(64), index % 10
-
-
-class Descent(torch.optim.Optimizer):
-    """SGD without torch._dynamo, which torch's own optimizers import: two seconds of a core."""
-
-    add_param_group = torch.optim.Optimizer.add_param_group.__wrapped__
-
-    def __init__(self, parameters):
-        super().__init__(parameters, {"lr": 0.01})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for one in group["params"]:
-                one.sub_(one.grad, alpha=group["lr"])
 
 
 def main():

@@ -51,7 +51,7 @@ def test_a_gate_must_hold_without_a_break(make_snapshot: MakeSnapshot) -> None:
     calm = {"cause": None, "account": make_snapshot().estimate.account}  # type: ignore[union-attr]
     busy = make_snapshot(now_ns=12_000_000_000)
     quiet_account = type(calm["account"])(**{
-        **{name: getattr(calm["account"], name) for name in calm["account"].__slots__},
+        **{name: getattr(calm["account"], name) for name in calm["account"].__struct_fields__},
         "idle_ns": {},
     })  # type: ignore[union-attr, misc]  # fmt: skip
     assert not one.trips(make_snapshot(now_ns=0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -9,12 +10,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.cli import fail_if, live
 from brrrtop.cli.commands import attach, find
@@ -224,7 +225,9 @@ def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     without = {"libcupti.so": 0}
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: without.get(name, 180_224))
     assert attach._left(here, ended=True).endswith("asleep (176 KiB)")
-    assert attach._left(replace(here, start_ticks=1), ended=True) == "", "its number is another's"
+    assert attach._left(dataclasses.replace(here, start_ticks=1), ended=True) == "", (
+        "its number is another's"
+    )
 
 
 def test_what_is_mapped_is_measured() -> None:

@@ -8,7 +8,6 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -17,6 +16,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError, UsageError
 from brrrtop.exporters import html, perfetto

@@ -18,7 +18,7 @@ IMPORTED = {
     "textual": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "rich": ("textual", r"brrrtop/tui/.*|brrrtop/cli/.*"),
     "numpy": ("numpy", r"brrrtop/.*|collectors/(process|gpu|attach)/.*"),
-    "msgspec": ("msgspec", r"brrrtop/(protocol|sources|text|api)/.*"),
+    "msgspec": ("msgspec", r"brrrtop/.*"),
     "zstandard": ("zstandard", r"brrrtop/(protocol|sources)/.*"),
     "zlib_ng": ("zlib-ng", r"brrrtop/sources/importers/trace/reader\.py"),
     "pynvml": ("nvidia-ml-py", r"collectors/(gpu|doctor)/.*"),

@@ -6,8 +6,12 @@ Arguments: the stand-in libcuda and the stand-in libcupti.
 import ctypes
 import sys
 import time
+from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[1]))  # this is a program of its own
+from descent import Descent
 
 GEMM = ctypes.create_string_buffer(b"nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT")
 POINTERS = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint32]
@@ -29,7 +33,7 @@ def main():
     library.impl("mm", product, "CPU")
     layers = [torch.nn.Linear(64, 32, bias=False), torch.nn.Linear(32, 8, bias=False)]
     model = torch.nn.Sequential(*layers)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = Descent(model.parameters())
     x = torch.ones(16, 64)
     step = 0
     while True:

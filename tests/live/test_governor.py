@@ -90,7 +90,7 @@ def test_a_budget_nothing_fits_into_means_counters_only() -> None:
     governor = Governor(Limits(max_overhead=0.0001))
     done = run(Loop(0.02), governor, 300)
     assert len(done.bursts_s) <= 2
-    assert "counters only" in governor.says(done.end_ns)
+    assert "counters only" in governor.says()
     none = run(Loop(0.02), Governor(Limits(max_overhead=0)), 60)
     assert none.orders == []
 
@@ -122,14 +122,14 @@ def test_without_steps_bursts_go_by_time_and_no_cost_is_claimed() -> None:
     assert len(done.bursts_s) > 5
     assert {decision.steps for _, decision in done.orders} == {0}
     assert governor.estimate(done.end_ns) is None
-    assert "cannot be measured" in governor.says(done.end_ns)
+    assert "cannot be measured" in governor.says()
 
 
 def test_an_agent_that_never_reports_is_asked_ever_less() -> None:
     governor = Governor()
     done = run(Loop(0.05, answers=False), governor, 200)
     assert done.gaps_s[-1] > done.gaps_s[0]
-    assert "has not reported" in governor.says(done.end_ns)
+    assert "has not reported" in governor.says()
 
 
 def test_bursts_are_whole_steps_of_about_the_wanted_length() -> None:
@@ -171,7 +171,7 @@ def test_continuous_mode_is_switched_once_each_way() -> None:
     first = governor.decide(now)
     assert first is not None and first.act is Act.CONTINUOUS_ON
     assert governor.decide(now + SECOND) is None
-    assert "does not apply" in governor.says(now)
+    assert "does not apply" in governor.says()
     governor.add_steps(np.arange(now, now + 20 * SECOND, 7_000_000))
     estimate = governor.estimate(now + 20 * SECOND)
     assert estimate is not None
@@ -245,7 +245,7 @@ def just_begun() -> Governor:
 def test_a_trainer_that_has_just_begun_is_traced_from_its_third_step_on() -> None:
     governor = just_begun()
     assert first_look(governor, 0.5) is None
-    assert governor.waiting == governor.says(START + SECOND // 2)
+    assert governor.waiting == governor.says()
     ends = START + np.arange(2, 7) * SECOND // 4
     governor.add_steps(ends[:3])
     assert governor.decide(START + SECOND) is None, "two whole steps"
@@ -319,7 +319,7 @@ def test_a_burst_too_dear_for_once_a_minute_is_told_by_what_bursts_may_take() ->
     governor.add_observed(START, START + SECOND // 10)
     governor.add_traced()
     governor.decide(START + SECOND)
-    assert "more than bursts may take once a minute under 0.03%" in governor.says(START + SECOND)
+    assert "more than bursts may take once a minute under 0.03%" in governor.says()
 
 
 def looked_for_2_ms(governor: Governor, step_s: float = 0.12) -> None:

@@ -6,9 +6,13 @@ Arguments: the stand-in libcuda and the stand-in libcupti.
 import ctypes
 import sys
 import time
+from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+sys.path.append(str(Path(__file__).parents[1]))  # this is a program of its own
+from descent import Descent
 
 GEMM = ctypes.create_string_buffer(b"ampere_sgemm_128x64_nn")
 LAUNCH_ARGUMENTS = [
@@ -27,21 +31,6 @@ class Slow(Dataset):
     def __getitem__(self, index):
         time.sleep(0.0005)
         return torch.randn(64), index % 10
-
-
-class Descent(torch.optim.Optimizer):
-    """SGD without torch._dynamo, which torch's own optimizers import: two seconds of a core."""
-
-    add_param_group = torch.optim.Optimizer.add_param_group.__wrapped__
-
-    def __init__(self, parameters):
-        super().__init__(parameters, {"lr": 0.01})
-
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for one in group["params"]:
-                one.sub_(one.grad, alpha=group["lr"])
 
 
 def main():

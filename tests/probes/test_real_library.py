@@ -19,11 +19,14 @@ from collectors.errors import CollectorError
 
 from .conftest import AGENT, clean_environment
 
-TRAIN = """
-import sys, time, torch
+TRAIN = f"""
+import sys, time
+sys.path.append({str(Path(__file__).parents[1])!r})
+import torch
+from descent import Descent
 from torch.utils.data import DataLoader, TensorDataset
 from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
-m = torch.nn.Linear(8, 8); o = torch.optim.AdamW(m.parameters())
+m = torch.nn.Linear(8, 8); o = Descent(m.parameters())
 with open(sys.argv[1]) as file: exec(file.read())
 data = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=8)
 end = time.monotonic() + 30; seen = False

@@ -12,9 +12,8 @@ the collectives differ by a time slice.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.ranks.job import NOT_TOGETHER, PART_OF_A_STEP
 from brrrtop.analysis.ranks.own_lines import own_line

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.ranks.links import link_rate
 from brrrtop.session.job import job_of

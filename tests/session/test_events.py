@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.advisories.compare import compare
 from brrrtop.model.estimate import Estimate, Regime

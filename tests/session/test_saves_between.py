@@ -6,10 +6,10 @@ burst of five steps between two saves.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.signals.host_activity import pauses
 from brrrtop.model.tables import Window

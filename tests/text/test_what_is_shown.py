@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import io
 import json
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from msgspec.structs import replace
 
 from brrrtop.cli import output
 from brrrtop.cli.commands import find
@@ -156,7 +157,9 @@ def _without_our_own(data: str) -> str:
 def test_the_picker_shows_no_command_line_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     own = processes.read(processes.read(1).pid)
     trainers = [
-        Candidate(replace(own, pid=pid, cmdline=("python", "t.py", ALL)), 1, True, 0, 2, "")
+        Candidate(
+            dataclasses.replace(own, pid=pid, cmdline=("python", "t.py", ALL)), 1, True, 0, 2, ""
+        )
         for pid in (4711, 4712)
     ]
     text, typed = io.StringIO(), io.StringIO(f"{ALL}\n9\n2\n".replace("\n\n", "\n"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.model.tables import Activities, Samples, Span
 from brrrtop.timeline.clocks import FAR_NS, find_shift
@@ -73,7 +73,6 @@ def test_an_offset_is_found_to_a_fraction_of_the_interval_though_the_gpu_never_i
     assert shift is not None
     assert abs(shift.offset_ns - BEHIND_NS) < 15 * US
     assert abs(shift.offset_ns - BEHIND_NS) < 4 * shift.error_ns
-    assert shift.fit > 0.9
 
 
 def test_what_no_kernel_explains_is_not_placed() -> None:

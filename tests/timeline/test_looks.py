@@ -6,11 +6,11 @@ burst of 171 ms, then 41 looks at its main thread in ten seconds.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import estimate
 from brrrtop.analysis.signals import stack_lines

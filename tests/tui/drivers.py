@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from threading import Event as Flag
+
+from msgspec.structs import replace
 
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.snapshot import Event, Snapshot

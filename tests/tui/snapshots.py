@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES, Account, Split
 from brrrtop.model.advice import Advisory, StepWork, WhatIf
@@ -19,7 +19,7 @@ from brrrtop.model.estimate import (
     Side,
     Steps,
 )
-from brrrtop.model.host_tables import HostTables, LoaderRow
+from brrrtop.model.host_tables import HostTables, LoaderRow, WorkersDo, WorkersNeeded
 from brrrtop.model.snapshot import (
     Event,
     Freshness,
@@ -300,6 +300,7 @@ LOADER = LoaderRow(
         Line("data/images.py:45", "raw = zlib.decompress(self.blobs[i])", 720, "input"),
         Line("data/images.py:52", "image = F.interpolate(image, size=self.size)", 180, "input"),
     ),
+    needed=WorkersNeeded(1, 15_300_000, 21_300_000),
 )  # fmt: skip
 """The loop makes its batches itself."""
 WITH_WORKERS = replace(
@@ -308,6 +309,7 @@ WITH_WORKERS = replace(
     "persistent_workers=True, dataset=Images)",
     workers=4, prefetch=8, ready_p50=0, none_ready_share=0.97,
     lines=(Line("train.py:88", "for images, labels in loader:", 1_000, "input"),),
+    workers_do=WorkersDo.COMPUTE, needed=WorkersNeeded(7, 146_400_000, 21_300_000),
 )  # fmt: skip
 WORKER_GAUGES = {45: 4.0, 46: 3.9, 47: 0.97, 48: 0.01}
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
+from brrrtop.errors import INTERRUPTED
 from brrrtop.model.host import Host, HostTrainer
 from brrrtop.model.ranks import JobSnapshot, RankRow
 from brrrtop.model.snapshot import Snapshot, SourceInfo
 from brrrtop.model.tables import Device
-from brrrtop.tui.app import INTERRUPTED, BrrrtopApp
+from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.home import HomeApp
 from tests.tui import snapshots
 from tests.tui.drivers import ALL, ListDriver
@@ -310,7 +311,7 @@ async def test_keys_do_what_they_are_for(stops: Sequence[tuple[str, str, Effect]
     await walk(BrrrtopApp(Player(RECORDING), interval_s=5.0), stops, "── kernels")
 
 
-async def test_keys_of_ranks() -> None:
+async def test_keys_on_the_screen_of_ranks_do_what_they_are_for() -> None:
     rows = tuple(
         RankRow(n, f"rank{n}.brrr", str(n), estimate=snapshots.estimate()) for n in range(12)
     )
@@ -328,7 +329,7 @@ async def test_enter_follows_a_successor() -> None:
 HOST = Host(tuple(HostTrainer(pid, "ada", "python train.py", True) for pid in (4711, 4712, 4713)))
 
 
-async def test_keys_of_home() -> None:
+async def test_keys_on_the_list_of_trainers_do_what_they_are_for() -> None:
     await walk(HomeApp(lambda: HOST), HOME, "4711")
 
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.model.host_tables import NO_TABLES, HostTables, LoaderRow
 from brrrtop.model.settings import Settings
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.session.analyze import analyze
+from brrrtop.sources.registry import open_source
 from brrrtop.text import loader
 from brrrtop.tui.screens.main import MainView
+from brrrtop.tui.widgets.kernel_table import HEAD_LINES, KernelTable
+from brrrtop.tui.widgets.loader import Loader
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
+
+DEMO = Path(__file__).parents[2] / "brrrtop" / "data" / "demos" / "input-bound.brrr"
 
 
 def with_loader(row: LoaderRow, gauges: Mapping[int, float] | None = None) -> Snapshot:
@@ -41,16 +48,50 @@ async def test_it_stands_on_the_main_screen_while_the_gpu_waits_for_the_loader(
         assert "── kernels" in text
 
 
-@pytest.mark.parametrize("height", [10, 14, 23, 24, 33, 34, 39, 40, 49, 50, 59, 60])
-async def test_kernels_and_keys_stay_on_the_screen_below_it(height: int) -> None:
+@pytest.mark.parametrize("height", [10, 15, 16, 23, 24, 27, 28, 37, 38, 40, 41, 51, 52, 60])
+@pytest.mark.parametrize("cause", ["input", "launch"])
+async def test_what_matters_most_stays_and_kernels_are_three_or_none(
+    height: int, cause: str
+) -> None:
     one = snapshots.snapshot()
     assert one.estimate is not None
-    second = replace(one.estimate, device=replace(one.estimate.device, device_id=1))
-    async with shown(replace(one, devices=(one.estimate, second)), size=(120, height)) as screen:
+    first = replace(one.estimate, cause=cause)
+    second = replace(first, device=replace(first.device, device_id=1))
+    several = replace(one, estimate=first, devices=(first, second))
+    async with shown(several, size=(120, height)) as screen:
         text = await screen.text()
-        assert "? help" in text.splitlines()[-1]
-        assert "── kernels" in text or height < 14
-        assert ("── loader" in text) is (height >= 24)
+        table = screen.app.query_one(KernelTable)
+        assert table.size.height >= HEAD_LINES + 3 if table.display else height < 16
+    assert "? help" in text.splitlines()[-1]
+    for words in (
+        "OVERHEAD-BOUND",
+        "GPU idle 47%",
+        "GPU 1",
+        "saves ≤42%",
+        "try  Raise num_workers",
+    ):
+        assert words in text
+    assert ("── loader" in text) is (height >= 24 and cause == "input")
+
+
+async def test_it_takes_the_lines_of_the_height_that_the_screen_has_now() -> None:
+    async with shown(snapshots.snapshot(), size=(120, 24)) as screen:
+        pane = screen.app.query_one(Loader)
+        assert pane.size.height == 4
+        await screen.resize(120, 50)
+        await screen.settle()
+        assert pane.size.height == 8
+        await screen.resize(120, 24)
+        await screen.settle()
+        assert pane.size.height == 4
+
+
+async def test_why_nothing_is_judged_is_said_on_a_flat_screen_too() -> None:
+    waiting = snapshots.snapshot(
+        estimate=None, devices=(), advisories=(), whatif=(), tables=NO_TABLES
+    )
+    async with shown(waiting, size=(80, 12)) as screen:
+        assert "── no kernels" in await screen.text()
 
 
 async def test_L_opens_all_of_it_a_click_too_and_escape_leads_back() -> None:
@@ -77,7 +118,15 @@ async def test_without_waits_it_says_where_they_would_come_from() -> None:
 
 
 async def test_what_is_not_known_of_workers_is_said() -> None:
-    row = replace(snapshots.WITH_WORKERS, samples=0, lines=(), ready_p50=None, prefetch=None)
+    row = replace(
+        snapshots.WITH_WORKERS,
+        samples=0,
+        lines=(),
+        ready_p50=None,
+        prefetch=None,
+        needed=None,
+        workers_do=None,
+    )
     async with shown(with_loader(row), size=(120, 40)) as screen:
         text = await screen.press("L")
     assert "what they do is not known" in text
@@ -100,23 +149,18 @@ async def test_busy_workers_are_counted_and_so_many_would_keep_up() -> None:
     assert "train.py:88" in text
 
 
-def test_enough_workers_make_a_batch_in_the_time_of_a_step() -> None:
-    """36.6 ms a step now, 21.3 ms with the batch ready."""
-    now = snapshots.snapshot()
-    assert loader.enough(snapshots.LOADER, now).startswith("at least 1 worker,")
-    slow = replace(snapshots.LOADER, wait_p50_ns=100_000_000)
-    assert loader.enough(slow, now).startswith("at least 5 workers,")
-    busy = with_loader(snapshots.WITH_WORKERS, snapshots.WORKER_GAUGES)
-    assert loader.enough(snapshots.WITH_WORKERS, busy).startswith("at least 7 workers,")
-    starved = {**snapshots.WORKER_GAUGES, 46: 1.1}
-    assert "the host's cores are taken" in loader.diagnosis(snapshots.WITH_WORKERS, starved)
-    assert loader.enough(snapshots.WITH_WORKERS, with_loader(snapshots.WITH_WORKERS, starved)) == ""
-    asleep = with_loader(snapshots.WITH_WORKERS, {**snapshots.WORKER_GAUGES, 46: 0.4, 47: 0.1})
-    assert loader.enough(snapshots.WITH_WORKERS, asleep) == "", "they are not what is short"
-    assert (
-        "more of them may not help"
-        in loader.diagnosis(snapshots.WITH_WORKERS, asleep.gauges).lower()
-    )
+async def test_the_pane_the_advice_and_the_edit_name_the_same_number_of_workers() -> None:
+    snapshot = analyze(open_source(str(DEMO)))
+    async with shown(snapshot, size=(120, 40)) as screen:
+        text = " ".join((await screen.text()).split())
+        enough = re.search(r"at least (\d+) workers, a core each", text)
+        advised = re.search(
+            r"DataLoader\(\.\.\., num_workers=(\d+), persistent_workers=True\)", text
+        )
+        assert enough is not None and advised is not None
+        assert enough[1] == advised[1]
+        edits = " ".join((await screen.press("w")).split())
+    assert f"num_workers={enough[1]}," in edits
 
 
 @pytest.mark.parametrize("width", [40, 60, 99])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.cli.options import Options
 from brrrtop.cli.show import parting_lines
+from brrrtop.model.estimate import Steps
 from brrrtop.model.settings import PANES, ZOOMED, Settings
 from brrrtop.model.stack_samples import Line, StackSamples
+from brrrtop.model.tables import Span
 from brrrtop.session.analyze import analyze
 from brrrtop.sources.registry import open_source
 from brrrtop.tui.app import BrrrtopApp
@@ -49,11 +53,27 @@ async def test_verdict_hero_and_first_advice_stand_above_the_kernels(size: tuple
 
 
 @pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 20)])
-async def test_small_screens_keep_verdict_hero_and_kernels(size: tuple[int, int]) -> None:
+async def test_small_screens_keep_verdict_hero_and_first_advice(size: tuple[int, int]) -> None:
     async with shown(snapshots.snapshot(), size=size) as screen:
         text = await screen.text()
-    assert "OVERHEAD-BOUND" in text and "GPU idle 47%" in text and "nvjet" in text
-    assert ("saves ≤42%" in text) is (size[1] >= 14)
+    assert "OVERHEAD-BOUND" in text and "GPU idle 47%" in text and "saves ≤42%" in text
+    assert ("nvjet" in text) is (size[1] >= 16)
+
+
+async def test_account_and_kernels_are_of_the_same_step_where_steps_differ_much() -> None:
+    ms = 1_000_000
+    edges = [0, *range(10, 100, 10), 150]
+    spans = tuple(Span(low * ms, high * ms) for low, high in pairwise(edges))
+    acc = snapshots.account(compute=0.5, input=0.5)
+    steps = Steps(10, 10 * ms, "marks", 1.0, spans)
+    rows = (replace(snapshots.KERNELS[0], total_ns=acc.compute_ns, count=10, share=1.0),)
+    uneven = snapshots.estimate(acc, steps=steps, kernels=rows)
+    async with shown(snapshots.snapshot(estimate=uneven), size=(120, 40)) as screen:
+        text = await screen.text()
+    booked = re.search(r"compute 50% ([\d.]+ ms)", text)
+    table = text[text.index("── kernels") :]
+    assert booked is not None and booked[1] == "7.50 ms" and booked[1] in table
+    assert "step 10.0 ms mean 15.0 ms (66.7/s)" in text
 
 
 async def test_z_zooms_pane_after_pane_and_shows_all_of_them_again() -> None:

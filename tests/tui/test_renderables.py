@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from rich.text import Text
 
 from brrrtop.kernel_names.readable import short_name
@@ -340,7 +340,7 @@ def test_the_account_is_shown_whole() -> None:
 def test_the_legend_keeps_to_its_lines_and_sums_up_what_has_no_room(width: int) -> None:
     shares = {"compute": 0.29, "memory": 0.47, "underfilled": 0.22, "launch": 0.018}
     parts = booked(snapshots.account(**shares, device=0.002))
-    lines = account_legend(parts, Palette(), width, 2, 36_000_000)
+    lines = account_legend(parts, Palette(), width, 2, 2.5)
     assert len(lines) <= 2 and all(line.cell_len <= width for line in lines)
     text = " ".join(line.plain for line in lines)
     assert "memory 47%" in text and ("device" in text) != (" more " in text)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 from textual.events import Key
 
 from brrrtop.errors import BrrrtopError
@@ -375,7 +375,7 @@ async def test_sizes_between_have_no_line_too_long(size: tuple[int, int]) -> Non
     async with shown(snapshots.snapshot(), size=size) as screen:
         text = await screen.text()
     assert "OVERHEAD" in text
-    assert "nvjet" in text
+    assert "nvjet" in text or size[1] < 16, "there advice has the room"
 
 
 async def test_a_failing_source_closes_the_screen_and_is_handed_on() -> None:
@@ -419,7 +419,7 @@ async def test_an_unchanged_snapshot_draws_nothing() -> None:
 async def test_the_light_theme_is_one_key_away() -> None:
     async with shown(snapshots.snapshot(), palette=Palette()) as screen:
         await screen.press("t")
-        assert screen.app.palette == Palette("light")
+        assert screen.app.palette.theme == "light"
         assert screen.app.theme == "brrrtop-light"
         for name in ("high-contrast", "colour-blind", "dark"):
             assert f"theme: {name}" in await screen.press("t")

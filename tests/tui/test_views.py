@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import base64
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.screens.help_text import KEYS, REGIME_TABLE

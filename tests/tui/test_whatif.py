@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.range_bar import range_bar

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import ceilings_for
 from brrrtop.analysis.estimate import Analysis
@@ -15,7 +16,12 @@ from brrrtop.model.advice import WhatIf
 from brrrtop.model.tables import Device, OpSignature
 from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.whatif.assumptions import CAUTIOUS, HOPEFUL, MIDDLE
-from brrrtop.whatif.convolutions import in_groups, keeps_layout
+from brrrtop.whatif.convolutions import (
+    is_converted_by_group,
+    is_wide,
+    keeps_layout,
+    last_over_first,
+)
 from brrrtop.whatif.edits.waiting import no_sync
 from brrrtop.whatif.price import _NEEDS_ROOFS, EDITS, Bases, Priced, _present, _row, edited, priced
 from brrrtop.whatif.regions import usual_call_ns
@@ -27,6 +33,7 @@ from tests.advisories.scenarios import (
     ADD,
     BN_NATIVE,
     CONV_NCHW,
+    CONV_OLD,
     GEMM,
     H200,
     MUL,
@@ -390,30 +397,77 @@ def test_channels_last_costs_where_convolutions_are_in_groups_and_norms_want_cha
     step = stepped(looped(body))
     plain = edited_once("channels-last", step)
     assert period_ns(plain) < period_ns(step)
-    convolutions = step.kernels.is_role(Role.CONV)
-    grouped = replace(step, kernels=replace(step.kernels, in_groups=convolutions))
-    assert period_ns(edited_once("channels-last", grouped)) > 1.5 * period_ns(step)
+    everywhere = np.ones(len(step), np.bool_)
+    by_group = edited_once("channels-last", with_kernels(step, by_group=everywhere))
+    assert len(by_group) == len(step), "conversions stay"
+    assert period_ns(by_group) > 1.2 * period_ns(step), "one group at a time"
     norms = step.kernels.is_role(Role.NORM)
-    normed = replace(step, kernels=replace(step.kernels, group_norm=norms))
-    kept = edited_once("channels-last", normed)
+    kept = edited_once("channels-last", with_kernels(step, group_norm=norms))
     assert len(kept) == len(step), "conversions stay"
     assert kept.before_ns.sum() > step.before_ns.sum(), "as ops of their own"
 
 
+def test_kernels_that_are_faster_or_slower_over_channels_last_images_take_their_own_time() -> None:
+    step = stepped(looped(lambda s: [s.kernel(CONV_NCHW, 200.0) for _ in range(40)]))
+    for ratio in (0.3, 2.0):
+        laid = edited_once(
+            "channels-last", with_kernels(step, last_over_first=np.full(len(step), ratio))
+        )
+        assert laid.device_ns.sum() == pytest.approx(ratio * step.device_ns.sum())
+
+
+def test_wide_windows_are_slower_in_16_bits() -> None:
+    step = stepped(looped(lambda s: [s.kernel(CONV_OLD, 200.0) for _ in range(40)]))
+    wide = with_kernels(step, wide=np.ones(len(step), np.bool_))
+    assert (
+        period_ns(edited_once("bf16", step))
+        < period_ns(step)
+        < period_ns(edited_once("bf16", wide))
+    )
+
+
+def with_kernels(step: Step, **columns: Any) -> Step:
+    return replace(step, kernels=replace(step.kernels, **columns))
+
+
+IN_GROUPS = OpSignature("aten::cudnn_convolution", ((64, 128, 56, 56), (128, 4, 3, 3)))
+BY_GROUP = OpSignature("aten::cudnn_convolution", ((64, 72, 56, 56), (72, 24, 3, 3)))
+DEEP = OpSignature("aten::_conv_depthwise2d", ((64, 128, 56, 56), (128, 1, 5, 5)))
+BACKWARD = OpSignature(
+    "aten::convolution_backward", ((64, 128, 56, 56), (64, 128, 56, 56), (128, 4, 3, 3))
+)
+TRANSPOSED = OpSignature(
+    "aten::convolution_backward", ((64, 256, 8, 8), (64, 512, 4, 4), (512, 256, 4, 4))
+)
+LONG = OpSignature("aten::convolution_backward", ((8, 40, 800), (8, 20, 800), (40, 20, 32)))
+
+
 @pytest.mark.parametrize(
-    ("op", "grouped", "kept"),
+    ("op", "grouped", "by_group", "ratios", "wide"),
     [
-        (OpSignature("aten::cudnn_convolution", ((64, 128, 56, 56), (128, 4, 3, 3))), True, True),
-        (OpSignature("aten::cudnn_convolution", ((64, 128, 56, 56), (128, 1, 3, 3))), False, False),
-        (OpSignature("aten::convolution_backward",
-                     ((64, 128, 56, 56), (64, 128, 56, 56), (128, 4, 3, 3))), True, True),
-        (OpSignature("aten::convolution_backward",
-                     ((64, 256, 8, 8), (64, 512, 4, 4), (512, 256, 4, 4))), False, False),
+        (IN_GROUPS, True, False, (0.5, 2.0), False),
+        (BY_GROUP, True, True, (1.2, 1.0), False),
+        (DEEP, False, False, (0.37, 0.2), False),
+        (BACKWARD, True, False, (0.5, 2.0), False),
+        (TRANSPOSED, False, False, (None, None), False),
+        (LONG, False, False, (None, None), True),
     ],
-    ids=["in groups", "depthwise", "backward in groups", "backward of a transposed one"],
-)  # fmt: skip
-def test_groups_are_told_by_shapes(op: OpSignature, grouped: bool, kept: bool) -> None:
-    assert (in_groups(op), keeps_layout(op)) == (grouped, kept)
+    ids=[
+        "in groups",
+        "of 24",
+        "depthwise",
+        "backward in groups",
+        "backward of a transposed one",
+        "long",
+    ],
+)
+def test_shapes_tell_what_a_layout_and_a_type_do_to_a_convolution(
+    op: OpSignature, grouped: bool, by_group: bool, ratios: tuple[float | None, ...], wide: bool
+) -> None:
+    assert keeps_layout(op) == grouped  # Inductor leaves images as they lie
+    assert is_converted_by_group(op) == by_group
+    assert [last_over_first(op, bits) for bits in (32, 16)] == list(ratios)
+    assert is_wide(op) == wide
 
 
 def test_casts_cost_as_much_as_other_ops_of_the_same_host() -> None:
@@ -464,7 +518,7 @@ def test_without_shapes_a_kernel_in_less_than_a_wave_moves_less_and_interpolatio
     assert laid.device_ns[norms].sum() < 0.3 * step.device_ns[step.kernels.batch_norm].sum()
     compiled = edited_once("compile", step)
     assert compiled.device_ns[compiled.kernels.interpolating] == pytest.approx(
-        0.7 * 300e3, rel=0.01
+        0.4 * 300e3, rel=0.01
     )
     roofs = roofs_of(H200_CEILINGS)
     cautious = EDITS["compile"](step, roofs, CAUTIOUS) if roofs else None

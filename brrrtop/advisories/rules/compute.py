@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+
+import numpy as np
 
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import COMPUTE, Finding, edit, finding, rule
-from brrrtop.analysis.kernels.traits import Trait, traits_of
+from brrrtop.analysis.kernels.traits import Role, Trait, traits_of
+from brrrtop.analysis.signals.joined import Joined
 from brrrtop.model.advice import WhatIf
+from brrrtop.model.tables import Bool
 from brrrtop.text import units
 
+_PRODUCTS = (Role.GEMM, Role.CONV, Role.SKINNY)
 _SKINNY = re.compile(
     r"gemv|dot_kernel|nvjet_(?:sm\d+_)?[a-z0-9]+_(?:(?:8|16|24|32)x\d+|\d+x(?:8|16|24|32))_"
 )
 OLD_KERNEL, SCALAR_LOADS = 0.8, 0.6
 """Part of the time that a kernel with scalar loads loses: one of Turing or Ampere on Hopper and later, where
 5-7 % of the peak were seen and aligned kernels reach 70 %; one of the device's own generation."""
+BIG_BLOCKS = 16
+"""GEMMs of fewer blocks pick odd kernels by design: they say nothing about alignment."""
 MISALIGNED = 0.03
 """Of the wall: one odd head takes less."""
 BACKEND = SKINNY = 0.1
@@ -34,17 +42,17 @@ DOUBLE = 0.02
     covers=("cudnn-benchmark",),
 )  # fmt: skip
 def enable_tf32_or_amp(context: Context, row: WhatIf) -> Finding | None:
-    used, line = context.facts.precision, 'torch.set_float32_matmul_precision("high")'
-    slow = used.simt_gemm_ns
+    seen, line = context.joined, 'torch.set_float32_matmul_precision("high")'
+    slow = products = seen.has(Trait.SIMT) & ~seen.is_role(Role.CONV)
     if row.edit == "bf16":
         if not _on_cuda_cores(context):
             return None
-        slow, line = used.simt_gemm_ns + used.simt_conv_ns, _AUTOCAST
+        slow, line = seen.has(Trait.SIMT), _AUTOCAST
     return finding(
-        f"fp32 products on the CUDA cores take {units.share(context.share(slow))} of the time; "
+        f"fp32 products on the CUDA cores take {units.share(context.spent(slow))} of the time; "
         "the tensor cores idle",
         line,
-        simt_gemm_share=context.share(used.simt_gemm_ns),
+        simt_gemm_share=context.spent(products),
     )
 
 
@@ -56,7 +64,7 @@ def enable_tf32_or_amp(context: Context, row: WhatIf) -> Finding | None:
 def use_bf16(context: Context, row: WhatIf) -> Finding | None:
     if _on_cuda_cores(context):
         return None
-    share = context.share(context.facts.precision.matrix_ns)
+    share = context.spent(context.joined.is_role(*_PRODUCTS))
     return finding(
         f"products of 32 bits take {units.share(share)} of the time; 16 bits run "
         "faster and move half the bytes",
@@ -70,8 +78,8 @@ _AUTOCAST = "with torch.autocast('cuda', torch.bfloat16): around the forward pas
 
 def _on_cuda_cores(context: Context) -> bool:
     """Whether most products run there, and another unit would be faster."""
-    used, other = context.facts.precision, context.price("tf32")
-    slow = 2 * (used.simt_gemm_ns + used.simt_conv_ns) > used.matrix_ns
+    seen, other = context.joined, context.price("tf32")
+    slow = 2 * context.spent(seen.has(Trait.SIMT)) > context.spent(seen.is_role(*_PRODUCTS))
     return slow and (other is None or context.worth(other.saves))
 
 
@@ -81,11 +89,15 @@ def _on_cuda_cores(context: Context) -> bool:
     unless="small products; fp32, which has no such rule",
 )  # fmt: skip
 def tensor_core_alignment(context: Context) -> Finding | None:
-    used = context.facts.precision
-    share = context.share(used.misaligned_ns)
+    seen, window = context.joined, context.joined.window
+    odd = seen.has(Trait.MISALIGNED) & ~seen.is_role(Role.CONV)
+    odd &= window.activities.blocks >= BIG_BLOCKS
+    share = context.spent(odd)
     if share < MISALIGNED:
         return None
-    sizes = ", ".join(str(size) for size in used.odd_sizes)
+    sizes = _odd_sizes(seen, odd)
+    listed = ", ".join(str(size) for size in sizes)
+    time = np.bincount(window.activities.name_ids[odd], seen.durations_ns[odd])
     lost = OLD_KERNEL if context.capability >= (9, 0) else SCALAR_LOADS
     # At most up to the roof, where shapes tell how far it is.
     rows = [r for r in context.estimate.kernels if traits_of(r.name) & Trait.MISALIGNED]
@@ -93,16 +105,33 @@ def tensor_core_alignment(context: Context) -> Finding | None:
     lost = sum(spent * part for spent, part in left) / max(sum(spent for spent, _ in left), 1)
     return finding(
         f"{units.share(share)} of the time goes to products that load one or two elements at a time"
-        + (f" (sizes {sizes})" if sizes else ""),
+        + (f" (sizes {listed})" if sizes else ""),
         "pad rows to a multiple of 8, better 64: "
         "nn.Linear(d, -(-out // 64) * 64), vocabulary and sequence too",
         waste="switching AMP on or off: the rows stay odd",
-        confidence=0.9 if used.odd_sizes else 0.8,
-        saves=context.device_side(lost * used.misaligned_ns),
+        confidence=0.9 if sizes else 0.8,
+        saves=context.device_side(lost * seen.total_ns(odd)),
         misaligned_share=share,
-        odd_sizes=list(used.odd_sizes),
-        kernel=used.misaligned_name,
+        odd_sizes=sizes,
+        kernel=window.names[int(np.argmax(time))],
     )
+
+
+def _odd_sizes(joined: Joined, rows: Bool) -> list[int]:
+    """Inner sizes that are no multiple of 8, from recorded shapes, most frequent first, four at most."""
+    window = joined.window
+    ids, counts = np.unique(
+        window.links.ops_of(window.activities.correlations[rows]), return_counts=True
+    )
+    sizes: Counter[int] = Counter()
+    for op_id, count in zip(ids.tolist(), counts.tolist(), strict=True):
+        op = window.ops.get(op_id)
+        shapes = [dims for dims in op.dims if isinstance(dims, tuple)] if op else []
+        inner = {size for dims in shapes if len(dims) >= 2 for size in dims[-2:]}
+        for size in inner:
+            if isinstance(size, int) and size % 8 and size > 8:
+                sizes[size] += count
+    return [size for size, _ in sizes.most_common(4)]
 
 
 @edit(
@@ -111,10 +140,11 @@ def tensor_core_alignment(context: Context) -> Finding | None:
     covers=("inefficient-kernel", "needless-copies", "fusion-ceiling"),
 )  # fmt: skip
 def flash_attention(context: Context, row: WhatIf) -> Finding | None:
-    written = context.facts.attention
+    written = context.attention
     if written is None:
         return None
-    shape, share = written.shape, context.share(context.facts.attention_ns)
+    shape = written.shape
+    share = context.share(int(context.joined.durations_ns[written.rows].sum()))
     return finding(
         f"attention written out takes {units.share(share)} of the time"
         + (f": {shape[1]} x {shape[2]} scores, {shape[0]} heads a call" if shape else ""),
@@ -131,7 +161,7 @@ def flash_attention(context: Context, row: WhatIf) -> Finding | None:
     unless="kernels of the GPU's own generation",
 )  # fmt: skip
 def fusion_ceiling(context: Context) -> Finding | None:
-    spent = context.facts.precision.old_attention_ns
+    spent = context.joined.total_ns(context.joined.has(Trait.FLASH2))
     if context.share(spent) < BACKEND or context.capability < (9, 0):
         return None
     return finding(
@@ -171,7 +201,8 @@ def skinny_products(context: Context) -> Finding | None:
     unless="the first steps, in which cuDNN tries them; fp32 without tensor cores",
 )  # fmt: skip
 def cudnn_benchmark(context: Context) -> Finding | None:
-    spent = context.facts.precision.old_conv_ns
+    seen = context.joined
+    spent = seen.total_ns(seen.is_role(Role.CONV) & seen.has(Trait.OLD_CONV))
     if context.share(spent) < OLD_CONV:
         return None
     return finding(
@@ -191,16 +222,15 @@ def cudnn_benchmark(context: Context) -> Finding | None:
     unless="double scalars as arguments of fp32 kernels",
 )  # fmt: skip
 def double_precision(context: Context) -> Finding | None:
-    used = context.facts.precision
-    share = context.share(used.double_ns)
+    rows = context.joined.kernels & context.joined.has(Trait.DOUBLE)
+    share, count = context.spent(rows), int(rows.sum())
     if share < DOUBLE:
         return None
     return finding(
-        f"{used.double_kernels} fp64 kernels take {units.share(share)} of the time",
+        f"{count} fp64 kernels take {units.share(share)} of the time",
         "torch.as_tensor(x, dtype=torch.float32): numpy arrays and Python scalars bring float64 in",
         confidence=0.75,
-        # Half the bytes; what only converts is not needed at all.
-        saves=context.device_side((used.double_ns + used.double_cast_ns) / 2),
+        saves=context.device_side(context.joined.total_ns(rows) / 2),  # half the bytes
         double_share=share,
-        double_kernels=used.double_kernels,
+        double_kernels=count,
     )

@@ -18,7 +18,7 @@ READBACK_BYTES = 1_000_000
 
 def _uploads(context: Context) -> tuple[bool, Copies]:
     """Whether most time of uploads is from pageable memory, and those of that kind."""
-    moved = context.facts.transfers
+    moved = context.transfers
     pageable = moved.pageable_up.total_ns > moved.pinned_up.total_ns
     return pageable, moved.pageable_up if pageable else moved.pinned_up
 
@@ -69,11 +69,9 @@ def overlap_copies(context: Context, row: WhatIf) -> Finding | None:
 
 def _readback_part(context: Context) -> float:
     """Part of the waits that are for large copies back."""
-    waits, moved = context.facts.syncs, context.facts.transfers
+    waits, moved = context.syncs, context.transfers
     large = moved.pageable_down.large + moved.pinned_down.large
     count = waits.count if waits is not None else 0
-    if waits is not None and waits.from_copies:  # known from the small copies alone
-        count += large
     return min(large / max(count, large, 1), 1.0)
 
 
@@ -84,40 +82,24 @@ def are_for_readbacks(context: Context) -> bool:
 
 @rule(
     "readback-traffic", OVERHEAD, "Large copies back to the host",
-    when="at least 1 MB a step and 2 % of the time, with nothing beside it; ops on the CPU on what was "
-    "copied go with it",
+    when="at least 1 MB a step and 2 % of the time, with nothing beside it",
     unless="scalars read back: those are sync-points; the copies of a save",
 )  # fmt: skip
 def readback_traffic(context: Context) -> Finding | None:
     """What the host does with the copies goes with them, as far as it takes no longer than they do: more
-    is the host's own work. Ops on CPU tensors have their like on the device, and go however long."""
-    ways = (context.facts.transfers.pageable_down, context.facts.transfers.pinned_down)
+    is the host's own work."""
+    ways = (context.transfers.pageable_down, context.transfers.pinned_down)
     after, exposed = sum(one.after_ns for one in ways), sum(one.exposed_ns for one in ways)
     size = context.a_step(sum(one.size_bytes for one in ways))
     if context.share(exposed) < EXPOSED or size < READBACK_BYTES:
         return None
-    computing, work = computed_on_copies(context), context.facts.cpu_work
-    op = work.name if computing and work is not None else None
-    waits = context.waited * _readback_part(context)
+    waits = context.idle("sync") * _readback_part(context)
     return finding(
         f"{units.size(size)} {context.per} are copied back to the host, "
-        f"{units.share(context.share(exposed))} of the time with nothing beside it"
-        + (f", and the GPU waits {units.share(computing)} for {op} on the CPU" if op else ""),
-        f"keep the tensors of {op} on the device, where it takes next to nothing; else copy "
-        "to pinned memory with non_blocking=True and compute in a thread, every N steps"
-        if op
-        else "reduce on the device first, and copy to pinned memory with non_blocking=True",
+        f"{units.share(context.share(exposed))} of the time with nothing beside it",
+        "reduce on the device first, and copy to pinned memory with non_blocking=True",
         confidence=0.75,
-        saves=context.share(exposed) + max(waits, context.share(min(after, exposed))) + computing,
+        saves=context.share(exposed) + max(waits, context.share(min(after, exposed))),
         bytes_a_step=size,
         exposed_share=context.share(exposed),
-        computed_on_the_host_share=computing or None,
-        computed_by=op,
     )
-
-
-def computed_on_copies(context: Context) -> float:
-    """Share of the wall idle while ops of the framework run on the host on what was copied there."""
-    work = context.facts.cpu_work
-    share = context.share(work.after_reads_ns) if work is not None else 0.0
-    return share if share >= EXPOSED else 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import RANKS, Finding, edit, finding, rule
+from brrrtop.analysis.signals.collectives import collectives
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import units
 
@@ -19,7 +20,7 @@ SHORT_A_STEP = 50
 )  # fmt: skip
 def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     exposed = context.share(context.estimate.account.exposed_comm_ns)
-    seen = context.facts.collectives
+    seen = collectives(context.joined)
     what, line = (
         "collectives run",
         (
@@ -51,7 +52,7 @@ def exposed_communication(context: Context, row: WhatIf) -> Finding | None:
     unless="collectives hidden behind compute",
 )  # fmt: skip
 def tiny_collectives(context: Context) -> Finding | None:
-    seen = context.facts.collectives
+    seen = collectives(context.joined)
     if context.a_step(seen.short) < SHORT_A_STEP:
         return None
     exposed = context.estimate.account.exposed_comm_ns

@@ -25,7 +25,7 @@ _NEIGHBOURS = "nvidia-smi --query-compute-apps=pid,used_memory --format=csv, the
     unless="the power cap alone, which is normal at full load",
 )  # fmt: skip
 def throttled(context: Context) -> Finding | None:
-    readings = context.facts.readings
+    readings = context.readings
     worst = max(_HOT, key=lambda name: readings.reason_shares.get(name, 0.0))
     share = readings.reason_shares.get(worst, 0.0)
     if share < THROTTLED:
@@ -50,7 +50,7 @@ def throttled(context: Context) -> Finding | None:
     unless="idling is a symptom of gaps, and says so",
 )  # fmt: skip
 def idle_clocks(context: Context) -> Finding | None:
-    readings, account = context.facts.readings, context.estimate.account
+    readings, account = context.readings, context.estimate.account
     clock, most = readings.mean(Metric.SM_CLOCK_HZ), readings.mean(Metric.SM_CLOCK_MAX_HZ)
     reasons = readings.reason_shares
     if not clock or not most or clock >= LOW_CLOCK * most or context.share(account.busy_ns) < 0.05:
@@ -79,9 +79,9 @@ def idle_clocks(context: Context) -> Finding | None:
     covers=("misleading-util", "inefficient-kernel"),
 )  # fmt: skip
 def shared_gpu(context: Context) -> Finding | None:
-    readings, account = context.facts.readings, context.estimate.account
+    readings, account = context.readings, context.estimate.account
     others = readings.largest.get(int(Metric.FOREIGN_PROCESS_COUNT))
-    waste, turns = "kernel tuning: the neighbour takes turns with you", context.facts.turns
+    waste, turns = "kernel tuning: the neighbour takes turns with you", context.joined.window.turns
     if turns is not None:  # kernels stopped for them are recorded as running
         taken = context.idle("other_process")
         return finding(
@@ -111,8 +111,8 @@ def shared_gpu(context: Context) -> Finding | None:
     unless="–",
 )  # fmt: skip
 def gpu_faults(context: Context) -> Finding | None:
-    errors = context.facts.readings.largest.get(int(Metric.ECC_UNCORRECTED_COUNT))
-    xid = context.facts.readings.largest.get(int(Metric.XID))
+    errors = context.readings.largest.get(int(Metric.ECC_UNCORRECTED_COUNT))
+    xid = context.readings.largest.get(int(Metric.XID))
     if not errors and not xid:
         return None
     return finding(

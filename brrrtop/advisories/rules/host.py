@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from brrrtop.advisories.context import WORTH_SHARE, Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, finding, rule
-from brrrtop.advisories.rules.copies import computed_on_copies, readback_traffic
+from brrrtop.analysis.signals.host_activity import cpu_work, pauses, recompiles, retries
 from brrrtop.analysis.signals.stack_samples import LEAST_SAMPLES
 from brrrtop.model.stack_samples import Line
+from brrrtop.model.vocabulary import CallClass, MarkClass
 from brrrtop.text import phrases, units
 
 AWAY = 0.1
@@ -40,8 +43,6 @@ def _names_a_cause(context: Context) -> bool:
 )  # fmt: skip
 def host_stall(context: Context) -> Finding | None:
     lost, looks = context.away, context.estimate.looks
-    if readback_traffic(context) is not None:  # it has the ops on what was copied back
-        lost -= computed_on_copies(context)
     line = looks.lines[0] if looks is not None and looks.lines else None
     in_files = line is not None and line.reads_as == "io"
     enough = looks is not None and looks.count >= LEAST_SAMPLES
@@ -74,7 +75,7 @@ def host_stall(context: Context) -> Finding | None:
 def _absence(context: Context, reading: Line | None) -> tuple[str, str]:
     """What an absence of the host is likely spent in, and what to do: by stack samples in file work, by
     the op on CPU tensors or the large copies to the host that most of it follows."""
-    looks, work, down = context.estimate.looks, context.facts.cpu_work, context.facts.transfers
+    looks, work, down = context.estimate.looks, cpu_work(context.joined), context.transfers
     if reading is not None:
         what = reading.source or reading.place
         if reading.is_reading:
@@ -136,11 +137,15 @@ def python_overhead(context: Context) -> Finding | None:
     unless="the first compile of each function; evaluation with its own shapes",
 )  # fmt: skip
 def recompilation(context: Context) -> Finding | None:
-    hosts, steps = context.facts.hosts, context.steps or 0.0
-    lost = max(context.idle("compile"), context.share(hosts.compiles.idle_ns))
-    times = hosts.recompiles or hosts.compiles.count + hosts.modules.count
+    seen, marked, steps = (
+        context.marked(MarkClass.COMPILE),
+        recompiles(context.joined.window),
+        context.steps or 0.0,
+    )
+    lost = max(context.idle("compile"), context.share(seen.idle_ns))
+    times = marked or seen.count + context.called(CallClass.MODULE).count
     # Unmarked: only code loaded in every one of several steps is no warm-up.
-    if not hosts.recompiles and (steps < 3 or times < steps or lost < COMPILING):
+    if not marked and (steps < 3 or times < steps or lost < COMPILING):
         return None
     return finding(
         f"code was compiled or loaded {times} more times in this window, which cost "
@@ -148,9 +153,9 @@ def recompilation(context: Context) -> Finding | None:
         "torch._dynamo.mark_dynamic(x, 0) or torch.compile(dynamic=True), or pad lengths "
         "to a few buckets; TORCH_LOGS=recompiles names the guard",
         waste="mode='max-autotune': each recompile would take longer still",
-        confidence=0.9 if hosts.recompiles else 0.6, saves=lost,
-        recompiles=times, compile_ns=hosts.compiles.total_ns,
-        where=[name for name, _, _ in hosts.compiles.names],
+        confidence=0.9 if marked else 0.6, saves=lost,
+        recompiles=times, compile_ns=seen.total_ns,
+        where=[name for name, _, _ in seen.names],
     )  # fmt: skip
 
 
@@ -160,7 +165,7 @@ def recompilation(context: Context) -> Finding | None:
     unless="collections while the queue is full",
 )  # fmt: skip
 def gc_pause(context: Context) -> Finding | None:
-    seen = context.facts.hosts.gc
+    seen, marks = context.marked(MarkClass.GC), context.joined.window.marks
     lost = max(context.idle("gc"), context.share(seen.idle_ns))
     long = seen.largest_ns >= GC_PAUSE_NS and seen.idle_ns > 0
     if not seen.count or not (lost >= GC_IDLE or long):
@@ -173,7 +178,7 @@ def gc_pause(context: Context) -> Finding | None:
         waste="fewer Python temporaries here and there: the collector walks all live objects",
         confidence=0.9, saves=lost,
         collections=seen.count, largest_ns=seen.largest_ns,
-        generation=context.facts.hosts.gc_generation,
+        generation=int(marks.values[marks.classes == MarkClass.GC].max()),
     )  # fmt: skip
 
 
@@ -183,18 +188,19 @@ def gc_pause(context: Context) -> Finding | None:
     unless="a single retry at the first evaluation",
 )  # fmt: skip
 def allocator_retries(context: Context) -> Finding | None:
-    hosts = context.facts.hosts
-    if not hosts.retries:
+    times = retries(context.joined.window)
+    if not times:
         return None
-    lost = max(context.idle("allocator"), context.share(hosts.allocs.idle_ns))
-    often = context.steps and hosts.retries / context.steps >= 0.01
+    seen = context.called(CallClass.ALLOC)
+    lost = max(context.idle("allocator"), context.share(seen.idle_ns))
+    often = context.steps and times / context.steps >= 0.01
     return finding(
-        f"the allocator ran out of memory and retried {hosts.retries} times in this window: each "
+        f"the allocator ran out of memory and retried {times} times in this window: each "
         "time it waits for all streams and gives memory back",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or a batch a notch smaller",
         waste="AMP for speed: fragmentation stays",
         confidence=0.9, saves=max(lost, 1.01 * WORTH_SHARE) if often else lost,
-        retries=hosts.retries, allocator_idle_share=lost,
+        retries=times, allocator_idle_share=lost,
     )  # fmt: skip
 
 
@@ -204,11 +210,13 @@ def allocator_retries(context: Context) -> Finding | None:
     unless="growth in the first steps; retries, which have their own advice",
 )  # fmt: skip
 def allocation_churn(context: Context) -> Finding | None:
-    hosts, seen = context.facts.hosts, context.facts.hosts.allocs
+    window, seen = context.joined.window, context.called(CallClass.ALLOC)
     lost = max(context.idle("allocator"), context.share(seen.idle_ns))
-    if hosts.retries or context.a_step(seen.count) < 1 or lost < FELT:
+    if retries(window) or context.a_step(seen.count) < 1 or lost < FELT:
         return None
-    if hosts.allocs_late < FILLING * seen.count:
+    calls, began = window.calls, np.sort(window.activities.starts_ns)
+    late = (calls.classes == CallClass.ALLOC) & (calls.starts_ns >= began[len(began) // 2])
+    if np.count_nonzero(late) < FILLING * seen.count:
         return None
     # While the device works they delay launches, as far as it idles for those later.
     delays = max(min(context.share(seen.total_ns), lost + context.idle("launch")), lost)
@@ -225,32 +233,20 @@ def allocation_churn(context: Context) -> Finding | None:
 @rule(
     "checkpoint-stall", OVERHEAD, "Saving holds the loop up",
     when="at least 2 % idle inside a save, one save of 2 s that idles the GPU, or saves between the "
-    "traced steps that hold the training thread up 2 % of the time; less sure without "
-    "marks: eight large copies to the host or more, no kernel between, in half the steps at most",
+    "traced steps that hold the training thread up 2 % of the time",
     unless="asynchronous saves that nothing waits for; results read back every step",
 )  # fmt: skip
 def checkpoint_stall(context: Context) -> Finding | None:
-    seen, copied = context.facts.hosts.checkpoint, context.facts.saves
-    between = context.facts.saves_between
+    seen, copied = context.marked(MarkClass.CHECKPOINT), context.transfers.saved
+    between = pauses(context.joined.window, MarkClass.CHECKPOINT)
     known = max(context.idle("checkpoint"), context.share(seen.idle_ns))
-    looks_like = 0.0
-    if copied is not None and copied.marked:
-        known += context.share(copied.exposed_ns)
-    elif copied is not None:
-        looks_like = context.share(copied.exposed_ns + context.save_idle_ns)
+    known += context.share(copied.exposed_ns)
     around = (between.share if between is not None else None) or 0.0
-    lost = max(known, context.sampled("checkpoint"), looks_like, around)
+    lost = max(known, context.sampled("checkpoint"), around)
     if lost < FELT and not (seen.largest_ns >= SAVE_NS and seen.idle_ns > 0):
         return None
     says = f"saving idled the GPU {units.share(lost)} of the time"
     most_ns, times, sure = seen.largest_ns, seen.count, 0.65 if lost > known else 0.9
-    if copied is not None and lost == looks_like:
-        size = units.size(copied.size_bytes / copied.count)
-        says = (
-            f"{copied.copies / copied.count:.0f} copies to the host in one go ({size}), in few of "
-            f"the steps, look like a save: nothing else runs {units.share(lost)} of the time"
-        )
-        most_ns, times, sure = copied.largest_ns, copied.count, 0.7 if copied.repeated else 0.55
     if between is not None and lost == around > known:
         says = (
             f"{between.count} saves hold the training thread up {units.share(lost)} of the last "
@@ -264,7 +260,7 @@ def checkpoint_stall(context: Context) -> Finding | None:
         waste="faster kernels: the loop stands still while the file is written",
         confidence=sure, saves=lost,
         largest_ns=most_ns, saves_seen=times,
-        bytes_a_save=copied.size_bytes / copied.count if copied is not None else None,
+        bytes_a_save=copied.size_bytes / max(seen.count, 1) if copied.count else None,
     )  # fmt: skip
 
 
@@ -274,7 +270,7 @@ def checkpoint_stall(context: Context) -> Finding | None:
     unless="log calls while work is queued; values read back, which are sync-points",
 )  # fmt: skip
 def logging_stall(context: Context) -> Finding | None:
-    seen, guessed = context.facts.hosts.logging, context.sampled("logging")
+    seen, guessed = context.marked(MarkClass.LOGGING), context.sampled("logging")
     lost = max(context.idle("logging"), context.share(seen.idle_ns), guessed)
     if lost < FELT:
         return None

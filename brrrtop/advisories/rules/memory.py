@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import MEMORY, Finding, edit, finding, rule
-from brrrtop.advisories.rules.overhead import compile_line
+from brrrtop.advisories.rules.overhead import ROOMY, compile_line
+from brrrtop.analysis.kernels.traits import Role, Trait
+from brrrtop.analysis.signals.embeddings import dense_gradients
+from brrrtop.analysis.signals.joined import of_sequences
 from brrrtop.model.advice import WhatIf
+from brrrtop.model.vocabulary import CopyKind
 from brrrtop.text import units
 
 CASTING = 0.125
@@ -17,12 +21,14 @@ COPYING = 0.12
 WEAK_ROOF, WEAK_SHARE = 0.3, 0.1
 """Share of the memory roof below which a full-grid kernel is inefficient; kernels with less of the wall
 than the second cannot win 5 % by being padded."""
-FULL, ROOMY = 0.9, 0.6
-"""Device memory in use: the batch cannot grow; the batch can double."""
+FULL = 0.9
+"""Device memory in use: the batch cannot grow."""
 RECOMPUTED = 0.03
 """Recomputing less buys memory for nothing."""
 INDEXING = 0.15
 """One embedding's lookups and gradient take less."""
+_WRITES = r"(?i)sort|scan|scatter|grad|backward|index_put|histogram|unique"
+"""Of index kernels: those of an embedding's gradient, which orders places and adds rows up."""
 FILLING, FILL_BYTES = 0.02, 64 << 20
 """Of the wall, and bytes a step: fewer zeros are workspaces."""
 UPDATE_PASSES = 7
@@ -37,7 +43,7 @@ fill is one. Updates over lists of tensors make more, which are not counted."""
     covers=("inefficient-kernel",),
 )  # fmt: skip
 def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
-    runs, line = context.facts.chains, compile_line(context)
+    runs, line = context.chains, compile_line(context)
     if context.host_sets_the_pace or context.partly_compiled:
         return None
     if runs is None or not runs.count:
@@ -59,15 +65,17 @@ def fuse_pointwise(context: Context, row: WhatIf) -> Finding | None:
     "without convolutions",
 )  # fmt: skip
 def channels_last(context: Context, row: WhatIf) -> Finding | None:
-    used = context.facts.precision
-    first = context.share(used.nchw_ns + used.layout_ns + used.nchw_other_ns)
+    seen = context.joined
+    conv, layout = seen.is_role(Role.CONV), seen.is_role(Role.LAYOUT)
+    first, images = seen.has(Trait.NCHW), ~of_sequences(seen)
+    share = context.spent((first | layout) & images)
     return finding(
-        f"{units.share(first)} of the time goes to channels-first convolutions, the "
+        f"{units.share(share)} of the time goes to channels-first convolutions, the "
         "conversions around them and norms over them",
         "model = model.to(memory_format=torch.channels_last); the same for the images",
-        conv_share=context.share(used.conv_ns),
-        nchw_share=context.share(used.nchw_ns),
-        layout_share=context.share(used.layout_ns),
+        conv_share=context.spent(conv),
+        nchw_share=context.spent(conv & first & images),
+        layout_share=context.spent(layout & images),
     )
 
 
@@ -78,8 +86,12 @@ def channels_last(context: Context, row: WhatIf) -> Finding | None:
     "reads; conversions that flash attention takes with it, or fusing: in its runs",
 )  # fmt: skip
 def cast_churn(context: Context) -> Finding | None:
-    used, runs = context.facts.precision, context.facts.chains
-    spent = max(used.cast_ns - (runs.casting_ns if runs is not None else 0), 0)
+    seen, runs = context.joined, context.chains
+    casts = seen.kernels & seen.has(Trait.CAST)
+    if context.attention is not None:
+        casts[context.attention.rows] = False
+    all_ns = seen.total_ns(casts)
+    spent = max(all_ns - (runs.casting_ns if runs is not None else 0), 0)
     share = context.share(spent)
     if share < CASTING:
         return None
@@ -89,7 +101,7 @@ def cast_churn(context: Context) -> Finding | None:
         "around the whole forward so that its weight cache works; no .float() before a loss, which "
         "computes in fp32 inside",
         confidence=0.6,
-        saves=context.removed(spent, round(used.cast_kernels * spent / max(used.cast_ns, 1))),
+        saves=context.removed(spent, round(int(casts.sum()) * spent / max(all_ns, 1))),
         cast_share=share,
     )
 
@@ -100,9 +112,13 @@ def cast_churn(context: Context) -> Finding | None:
     unless="the copies that attention layouts need; eager attention; conversions, which are cast-churn",
 )  # fmt: skip
 def needless_copies(context: Context) -> Finding | None:
-    used = context.facts.precision
-    share = context.share(used.copying_ns)
-    if context.facts.attention is not None or share < COPYING:
+    seen = context.joined
+    moving = (seen.kernels & seen.has(Trait.COPYING)) | (
+        seen.window.activities.copy_kinds == CopyKind.DTOD
+    )
+    moving &= ~seen.has(Trait.CAST)
+    share = context.spent(moving)
+    if context.attention is not None or share < COPYING:
         return None
     return finding(
         f"{units.share(share)} of the time only moves elements: contiguous(), cat, transposes",
@@ -110,7 +126,7 @@ def needless_copies(context: Context) -> Finding | None:
         "where the next op takes strides",
         # At twice the threshold it is over three times what a healthy GPT needs (7 %).
         confidence=0.75 if share >= 2 * COPYING else 0.55,
-        saves=context.removed(used.copying_ns, used.copying_kernels),
+        saves=context.removed(seen.total_ns(moving), int(moving.sum())),
         copying_share=share,
     )
 
@@ -152,7 +168,7 @@ def inefficient_kernel(context: Context) -> Finding | None:
 )  # fmt: skip
 def activation_checkpointing(context: Context) -> Finding | None:
     used, account = context.memory_used, context.estimate.account
-    if used is None or used < FULL or context.facts.recomputed_ns:
+    if used is None or used < FULL or context.recomputed_ns:
         return None
     if account.memory_ns < account.compute_ns:
         return None
@@ -175,7 +191,7 @@ def activation_checkpointing(context: Context) -> Finding | None:
     unless="memory that peaks elsewhere, which the largest reading shows",
 )  # fmt: skip
 def remove_checkpointing(context: Context) -> Finding | None:
-    spent, used = context.facts.recomputed_ns or 0, context.memory_used
+    spent, used = context.recomputed_ns or 0, context.memory_used
     if context.share(spent) < RECOMPUTED or (used is not None and used > ROOMY):
         return None
     free = f" although {units.share(1 - used)} of the memory is free" if used is not None else ""
@@ -196,11 +212,12 @@ def remove_checkpointing(context: Context) -> Finding | None:
     unless="gradients of whole tables, which are zero-grad-fill",
 )  # fmt: skip
 def embedding_sort(context: Context) -> Finding | None:
-    spent = context.facts.precision.index_ns
-    share = context.share(spent)
+    seen = context.joined
+    rows = seen.is_role(Role.INDEX) & seen.kernels
+    spent, share = seen.total_ns(rows), context.spent(rows)
     if share < INDEXING or _dense_gradients(context) is not None:
         return None
-    reads = context.facts.precision.looked_up_ns > 0.9 * spent
+    reads = seen.total_ns(seen.named(_WRITES, rows)) < 0.1 * spent
     return finding(
         f"{units.share(share)} of the time "
         + ("gathers rows at indices" if reads else "sorts, gathers and scatters indices"),
@@ -222,7 +239,7 @@ def embedding_sort(context: Context) -> Finding | None:
     unless="small workspaces; zeros that no embedding asked for; one vocabulary beside large products",
 )  # fmt: skip
 def zero_grad_fill(context: Context) -> Finding | None:
-    moved, dense = context.facts.transfers, _dense_gradients(context)
+    moved, dense = context.transfers, _dense_gradients(context)
     size = context.a_step(moved.set_bytes)
     if dense is not None or context.share(moved.set_ns) < FILLING or size < FILL_BYTES:
         return dense
@@ -237,7 +254,7 @@ def zero_grad_fill(context: Context) -> Finding | None:
 
 def _dense_gradients(context: Context) -> Finding | None:
     """Gradients of embedding tables, zeros but for the rows of the batch."""
-    fills, update = context.facts.dense_gradients, context.facts.optimizer
+    fills, update = dense_gradients(context.joined), context.optimizer
     if fills is None or context.share(fills.fill_ns) < FILLING:
         return None
     # None where the kernel's geometry does not tell its rate.

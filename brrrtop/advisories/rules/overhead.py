@@ -9,7 +9,7 @@ from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding
 from brrrtop.advisories.rules.copies import are_for_readbacks
 from brrrtop.analysis.signals.stack_lines import parted
 from brrrtop.model.advice import WhatIf
-from brrrtop.text import units
+from brrrtop.text import loader, units
 
 ROOMY = 0.6
 """Memory in use above which twice the batch may not fit: activations are most of it."""
@@ -31,7 +31,6 @@ SYNC_IDLE = 0.03
     unless="a wait that the GPU does not feel, because work is still queued",
 )  # fmt: skip
 def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
-    line = "DataLoader(..., num_workers=4, persistent_workers=True, prefetch_factor=4)"
     if row is None:
         stalled = context.sampled("input")
         if stalled < INPUT_IDLE:
@@ -39,21 +38,26 @@ def dataloader_stall(context: Context, row: WhatIf | None) -> Finding | None:
         return finding(
             "while the GPU idled, the main thread waited for the next batch: "
             f"{units.share(stalled)} of the time",
-            line,
+            loader.line(),
             confidence=0.65, saves=stalled, input_idle_share=stalled,
         )  # fmt: skip
-    wait_ns, stalled = context.facts.wait_p50_ns, context.idle("input")
+    waited, stalled = next(iter(context.loaders), None), context.idle("input")
+    wait_ns, needed = (waited.wait_p50_ns, waited.needed) if waited is not None else (None, None)
+    then = f"{loader.line()}; raise num_workers until the wait is gone, then look at the decoding itself"
+    if needed is not None:
+        then = f"{loader.line(needed.count)}, a core each; where fewer are free, cheaper decoding"
     return finding(
         f"{units.share(stalled)} of the time the GPU waits for the next batch"
         + (f"; the loop waits {units.duration(wait_ns)} for each" if wait_ns else ""),
-        f"{line}; raise num_workers until the wait is gone, then look at the decoding itself",
+        then,
         input_idle_share=stalled, wait_p50_ns=wait_ns,
+        workers_needed=needed.count if needed is not None else None,
     )  # fmt: skip
 
 
 def compile_line(context: Context) -> str:
     """What to write, after the waits that would break the graph."""
-    waits = context.a_step(context.facts.syncs.count) if context.facts.syncs else 0.0
+    waits = context.a_step(context.syncs.count) if context.syncs else 0.0
     line = "model = torch.compile(model)"
     return (
         f"remove the waits first, each breaks the graph; then {line}"
@@ -112,19 +116,19 @@ def cuda_graphs(context: Context, row: WhatIf) -> Finding | None:
 
 
 def _launching(context: Context) -> str:
-    kernels = context.a_step(context.facts.kernels)
+    kernels = context.a_step(context.kernels)
     idle = context.idle("launch", "sync", "host", "unknown")
     return (
         f"{kernels:.0f} kernels {context.per}, half of them under "
-        f"{units.duration(context.facts.kernel_p50_ns)}: the GPU waits {units.share(idle)} of the "
+        f"{units.duration(context.kernel_p50_ns)}: the GPU waits {units.share(idle)} of the "
         "time for the host to launch the next one"
     )
 
 
 def _launches(context: Context) -> dict[str, Any]:
     return {
-        "kernels_a_step": context.a_step(context.facts.kernels),
-        "kernel_p50_ns": context.facts.kernel_p50_ns,
+        "kernels_a_step": context.a_step(context.kernels),
+        "kernel_p50_ns": context.kernel_p50_ns,
         "launch_idle_share": context.idle("launch"),
         "lead_p50_ns": context.estimate.launch.lead_p50_ns,
         "rho": context.estimate.launch.rho,
@@ -137,7 +141,7 @@ def _launches(context: Context) -> dict[str, Any]:
     unless="eager runs; custom ops in a small part of the model",
 )  # fmt: skip
 def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
-    runs = context.facts.chains
+    runs = context.chains
     if runs is None or not context.partly_compiled:
         return None
     return finding(
@@ -158,7 +162,7 @@ def graph_breaks(context: Context, row: WhatIf) -> Finding | None:
     "those for large copies back to readback-traffic; a loss printed once a step",
 )  # fmt: skip
 def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
-    looks, waits = context.estimate.looks, context.facts.syncs
+    looks, waits = context.estimate.looks, context.syncs
     if row is None:
         lost = context.sampled("sync")
         if lost < SYNC_IDLE:
@@ -167,11 +171,13 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
         return finding(
             f"while the GPU idled, the main thread was reading values back: {units.share(lost)} "
             f"of the time{', at ' + lines[0] if lines else ''}",
-            "keep values on the device and read them every N steps",
+            _KEEP,
             confidence=0.6, saves=lost, lines=lines, stack_samples=looks.count if looks else 0,
         )  # fmt: skip
-    if waits is None or not waits.count or are_for_readbacks(context):
+    if are_for_readbacks(context):
         return None
+    if waits is None or not waits.count:  # told from the values alone: no calls were recorded
+        return finding("values are read back, and the host waits for each", _KEEP)
     where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
     return finding(
         f"{context.a_step(waits.count):.0f} waits for the GPU {context.per}{where}",
@@ -181,6 +187,9 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
         blocked_ns_a_step=context.a_step(waits.blocked_ns),
         lines=[line for line, _, _ in waits.lines],
     )
+
+
+_KEEP = "keep values on the device and read them every N steps"
 
 
 def place(line: str) -> str:
@@ -196,7 +205,7 @@ def place(line: str) -> str:
     " optimizers that multiply matrices",
 )  # fmt: skip
 def fused_optimizer(context: Context, row: WhatIf) -> Finding | None:
-    update = context.facts.optimizer
+    update = context.optimizer
     if update is None or (update.kind and update.kind not in FUSED_OPTIMIZERS):
         return None
     updates = update.updates or context.steps or 1

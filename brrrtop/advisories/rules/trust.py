@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from brrrtop.advisories.context import HEALTHY_GAIN, Context
 from brrrtop.advisories.registry import COMPUTE, TRUST, Finding, finding, rule
+from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.analysis.account.steps import LOADING_SHARE
+from brrrtop.analysis.signals.host_activity import recompiles
 from brrrtop.model.estimate import Regime
-from brrrtop.model.vocabulary import Metric
+from brrrtop.model.vocabulary import CallClass, MarkClass, Metric
 from brrrtop.text import phrases, units
 
 COMPILE_IDLE = 0.05
@@ -35,30 +37,31 @@ _PIPES = (Metric.TENSOR_ACTIVE, Metric.FP32_ACTIVE, Metric.FP16_ACTIVE, Metric.F
 )  # fmt: skip
 def warming_up(context: Context) -> Finding | None:
     # A compile that is not the first belongs to steady state, and has its own advice.
-    hosts = context.facts.hosts
-    if not context.estimate.steps.warming_up or hosts.recompiles:
+    window, compiles = context.joined.window, context.marked(MarkClass.COMPILE)
+    if not context.estimate.steps.warming_up or recompiles(window):
         return None
-    loading = context.share(hosts.loading_ns)
+    loading = context.share(loading_ns(window, context.joined.launch_rows))
     shaped = loading >= LOADING_SHARE or context.idle("compile") >= COMPILE_IDLE
     if (context.steps or 0) >= 6 and not shaped:
         return None
-    spent = units.duration(hosts.compiles.total_ns)
+    spent = units.duration(compiles.total_ns)
     return finding(
         "the first steps load modules, tune and allocate"
         + (f"; {units.share(loading)} of the time went so" if loading >= LOADING_SHARE else "")
-        + (f"; torch.compile took {spent}" if hosts.compiles.count else "")
+        + (f"; torch.compile took {spent}" if compiles.count else "")
         + _upload_text(context),
         "wait three steps, then judge",
         waste="concluding anything from the first call: a compiled model's first call is slower "
         "than eager",
         confidence=0.95,
-        compile_ns=hosts.compiles.total_ns, module_loads=hosts.modules.count, loading_share=loading,
+        compile_ns=compiles.total_ns, loading_share=loading,
+        module_loads=context.called(CallClass.MODULE).count,
     )  # fmt: skip
 
 
 def _upload_text(context: Context) -> str:
     """What the GPU did in a warm-up that hides its share of the time: mostly take uploads."""
-    up = context.facts.transfers.pageable_up
+    up = context.transfers.pageable_up
     spent = sum(row.total_ns for row in context.estimate.kernels)
     if not spent or up.total_ns < 0.5 * spent:
         return ""
@@ -78,7 +81,8 @@ def _upload_text(context: Context) -> str:
     unless="–",
 )  # fmt: skip
 def records_lost(context: Context) -> Finding | None:
-    lost = context.facts.lost_share
+    window = context.joined.window
+    lost = window.lost_records / max(len(window.activities) + window.lost_records, 1)
     hidden = context.share(context.estimate.account.unrecorded_ns)
     if hidden > UNRECORDED:
         return finding(
@@ -101,7 +105,7 @@ def records_lost(context: Context) -> Finding | None:
 def _useful_share(context: Context) -> float | None:
     """What is used of the roofs: by counters, the busiest pipe plus memory, which seldom peak together;
     else busy time by achieved share of the roof. None when too little of it is known."""
-    readings, rows = context.facts.readings, context.estimate.kernels
+    readings, rows = context.readings, context.estimate.kernels
     memory = readings.mean(Metric.DRAM_ACTIVE)
     pipes = [share for m in _PIPES if (share := readings.mean(m)) is not None]
     if memory is not None and pipes:
@@ -120,7 +124,7 @@ def _useful_share(context: Context) -> float | None:
     unless="a roof share that is known for too little of the time; another process on the GPU",
 )  # fmt: skip
 def misleading_util(context: Context) -> Finding | None:
-    util, useful = context.facts.readings.mean(Metric.SMI_UTIL), _useful_share(context)
+    util, useful = context.readings.mean(Metric.SMI_UTIL), _useful_share(context)
     if util is None or useful is None or util < FULL_UTIL or useful >= USEFUL:
         return None
     return finding(
@@ -139,8 +143,8 @@ def misleading_util(context: Context) -> Finding | None:
     unless="a figure whose error is larger than itself; a step that the GPU sets the pace of",
 )  # fmt: skip
 def monitor_cost(context: Context) -> Finding | None:
-    cost = context.facts.readings.mean(Metric.STEP_COST_SHARE)
-    error = context.facts.readings.mean(Metric.STEP_COST_ERROR_SHARE) or 0.0
+    cost = context.readings.mean(Metric.STEP_COST_SHARE)
+    error = context.readings.mean(Metric.STEP_COST_ERROR_SHARE) or 0.0
     if cost is not None and cost - error >= WATCHING:
         return finding(
             f"watching adds {units.share(cost)} to each step of this run",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.model.intervals import EMPTY
 from brrrtop.model.nesting import Nest
@@ -31,8 +31,7 @@ _ONE_FORWARD = re.compile(r"^execute_(model|context)")
 _DIGITS = re.compile(r"\d+")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class HostSteps:
+class HostSteps(Struct, frozen=True, eq=False):
     """Steps in order, shape (n,)."""
 
     starts_ns: I8

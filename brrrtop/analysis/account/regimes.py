@@ -12,7 +12,8 @@ a verdict is about to tip into another, and 0.8 at a lead of 35 points without a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Regime, Side
@@ -33,8 +34,7 @@ _SIDE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     regime: Regime
     cause: str | None
     confidence: float

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from brrrtop.analysis.account.annotated_steps import HostSteps, host_steps, lies_within_ranges
 from brrrtop.analysis.account.launches import loading_ns

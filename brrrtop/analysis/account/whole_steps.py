@@ -8,9 +8,8 @@ was traced.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.model.intervals import holders
 from brrrtop.model.tables import I8, Activities, Bool, Calls, Span, Window, edges

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import rates as samples

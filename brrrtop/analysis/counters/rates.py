@@ -9,10 +9,10 @@ lets expect. Standard errors tell which groups the samples could tell apart.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from brrrtop.model.estimate import CounterSamples
 from brrrtop.model.tables import I8, Activities, Samples, Span, Window
@@ -29,8 +29,7 @@ LEAST_NOISE = 0.01
 _SWEEPS, _SETTLED = 200, 1e-6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Rates:
+class Rates(Struct, frozen=True, eq=False):
     """One activity by group while it runs, 0..1, expected or measured; shape (g,) each."""
 
     rates: F8

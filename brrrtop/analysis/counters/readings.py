@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.model.tables import Window
 from brrrtop.model.vocabulary import Metric
@@ -22,8 +22,7 @@ REASONS: Mapping[str, int] = {
 """Bits of NVML's clocks-event reasons (docs.nvidia.com/deploy/nvml-api)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Readings:
+class Readings(Struct, frozen=True):
     """Means over the window by metric, and how often each clock reason was set."""
 
     means: Mapping[int, float]

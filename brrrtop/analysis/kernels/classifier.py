@@ -6,7 +6,8 @@ recorded shapes, L3 hardware counters (`counters`). The rules are those of `roof
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters.readings import mean_reading
@@ -30,8 +31,7 @@ _NEW_TORCH = (2, 7)
 """From this release on vectorised kernels give each thread 8 elements whatever their vectors' width."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Kernels of one name, geometry and op, and the verdict on them."""
 
     name: str

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct
 
 from brrrtop.model.tables import OpSignature
 
@@ -28,8 +29,7 @@ TYPE_PRECISION = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """What one main kernel of the op has to do."""
 
     flop: float

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.kernel_names import families
@@ -60,8 +61,7 @@ _DEPTHWISE = re.compile(r"[dD]epthwise|dwconv")
 """A few products for each element of the image: below every ridge."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """A side and how sure it is, 0..1."""
 
     side: Side

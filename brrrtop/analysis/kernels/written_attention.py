@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role, Trait, tables, used
 from brrrtop.model.tables import I8, Bool, OpSignature, Window
@@ -30,8 +30,7 @@ _PRODUCTS = (Role.GEMM, Role.SKINNY)
 _BETWEEN = (Role.POINTWISE, Role.SOFTMAX, Role.COPY, Role.SET, Role.FUSED, Role.REDUCTION)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WrittenAttention:
+class WrittenAttention(Struct, frozen=True, eq=False):
     """Unfused attention of the window."""
 
     count: int
@@ -43,8 +42,7 @@ class WrittenAttention:
     """Batch x heads, queries, keys, head size of the largest; None where no shapes were recorded."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Products:
+class _Products(Struct, frozen=True, eq=False):
     """Matrix products in stream order, shape (p,)."""
 
     at: I8

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.account import account
 from brrrtop.analysis.account.time_slices import without_other_processes
@@ -24,8 +25,7 @@ NEAR_A_STEP = 0.25
 """Of a step, that a collective may lie from where the step began."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deeds:
+class Deeds(Struct, frozen=True):
     """Of one rank, while all were recorded."""
 
     account: Account

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role, role_of, used
 from brrrtop.model import intervals
@@ -46,8 +46,7 @@ _ITEM_IN_NAME = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Collectives:
+class Collectives(Struct, frozen=True, eq=False):
     """Collectives of one rank, by their ends. Columns of shape (n,), times of its own clock."""
 
     starts_ns: I8

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from brrrtop.analysis.ranks import accounts, alignment, lateness, links, matching
 from brrrtop.analysis.ranks.accounts import Deeds
@@ -24,8 +25,7 @@ PART_OF_A_STEP = "so far all ranks were recorded together for a part of a step o
 NOT_TOGETHER = "no two ranks were recorded in the same collective: who waits for whom is not known"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankInput:
+class RankInput(Struct, frozen=True, eq=False):
     """One rank as its own session sees it."""
 
     row: RankRow
@@ -37,8 +37,7 @@ class RankInput:
     beginning says how late it began."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Together:
+class Together(Struct, frozen=True, eq=False):
     """What the ranks have in common."""
 
     inputs: Sequence[RankInput]
@@ -89,7 +88,6 @@ def judge_job(
     return JobSnapshot(
         ranks=(*_odd_first(rows, waited.rank if waited else None), *others),
         world=world,
-        together=Span(both.spans[0].t0_ns, both.spans[-1].t1_ns) if both.spans else None,
         together_ns=both.together_ns or None,
         bursts=len(both.spans),
         undecided=0 < len(both.spans) < least_bursts,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.ranks.alignment import nearest
 from brrrtop.analysis.ranks.collectives import EXCHANGE, UNKNOWN_SIZE, Collectives
 from brrrtop.model.tables import F8, I8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Matched:
+class Matched(Struct, frozen=True, eq=False):
     """One row a rank and collective, sorted by collective; and one row a collective, by their ends.
 
     Times are on the clock of the first rank that was placed.
@@ -68,7 +67,7 @@ def match(ranks: Sequence[Collectives], offsets: Sequence[int | None]) -> Matche
         ends = np.concatenate((ends, one.ends_ns[fresh] + offset))
         kinds = np.concatenate((kinds, keys[place][fresh]))
         matches.append((place, ids))
-    return _join(ranks, offsets, matches, ends)
+    return _join(ranks, matches, ends)
 
 
 def _keys(ranks: Sequence[Collectives]) -> list[I8]:
@@ -83,9 +82,7 @@ def _keys(ranks: Sequence[Collectives]) -> list[I8]:
     return keys
 
 
-def _join(
-    ranks: Sequence[Collectives], offsets: Sequence[int | None], matches: list[tuple[int, I8]], ends: I8
-) -> Matched:  # fmt: skip
+def _join(ranks: Sequence[Collectives], matches: list[tuple[int, I8]], ends: I8) -> Matched:
     ids = np.concatenate([ids for _, ids in matches]) if matches else np.zeros(0, np.int64)
     rank = np.concatenate([np.full(len(ids), place) for place, ids in matches] or [ids])
     record = np.concatenate([np.arange(len(ids)) for _, ids in matches] or [ids])

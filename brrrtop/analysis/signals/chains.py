@@ -5,9 +5,8 @@ A run is broken by anything that is no pointwise, norm, reduction or softmax ker
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.analysis.signals.joined import Joined
@@ -16,8 +15,7 @@ from brrrtop.model.tables import I8, Bool
 _MEMBERS = (Role.POINTWISE, Role.NORM, Role.REDUCTION, Role.SOFTMAX, Role.LOSS)
 
 
-@dataclass(frozen=True, slots=True)
-class Chains:
+class Chains(Struct, frozen=True):
     """Unfused runs of at least two kernels, summed over the window."""
 
     count: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role
 from brrrtop.analysis.signals.joined import Joined
@@ -13,8 +13,7 @@ _EXCHANGES = r"(?i)SendRecv|All_?to_?All|::(cached_)?(combine|dispatch|notify)|d
 """NCCL's kernel of sends and receives, of which torch makes all-to-alls too; DeepEP's of experts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Collectives:
+class Collectives(Struct, frozen=True):
     """Collectives of the window on this rank."""
 
     count: int

@@ -7,9 +7,8 @@ EmbeddingBackwardKernel.cu). The optimizer goes through all of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.signals.joined import Joined
 
@@ -19,8 +18,7 @@ _FILL = r"FillFunctor<"
 _ADDS_ROWS = r"compute_grad_weight|embedding_backward|sum_and_scatter|EmbeddingBag_acc"
 
 
-@dataclass(frozen=True, slots=True)
-class DenseGradients:
+class DenseGradients(Struct, frozen=True):
     """Fills of whole tables in the window."""
 
     fill_ns: int

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
-from brrrtop.analysis.account.launches import loading_ns
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES
 from brrrtop.analysis.signals.joined import Joined
 from brrrtop.analysis.signals.syncs import largest_names
 from brrrtop.model import intervals
 from brrrtop.model.tables import Calls, Marks, Window
-from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass
+from brrrtop.model.vocabulary import MarkClass
 
 CPU_OP_NS = 100_000
 """A shorter op is what any loop does between two launches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrences:
+class Occurrences(Struct, frozen=True):
     """Marks or calls of one class within the window."""
 
     count: int = 0
@@ -32,29 +28,7 @@ class Occurrences:
     """Part of their spans in which the device was idle."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """The host side of the window."""
-
-    allocs: Occurrences
-    """Driver allocations and frees."""
-    allocs_late: int
-    """Those after half of the device's work began: none, where a cache was only filled."""
-    modules: Occurrences
-    loading_ns: int
-    """Device idle while first launches of kernels loaded them (`launches.loading_ns`)."""
-    compiles: Occurrences
-    recompiles: int
-    gc: Occurrences
-    gc_generation: int
-    checkpoint: Occurrences
-    logging: Occurrences
-    retries: int
-    """Caching-allocator retries."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pauses:
+class Pauses(Struct, frozen=True):
     """Marks of one class on the training thread, over the minute around the window or less of it."""
 
     count: int
@@ -70,45 +44,28 @@ class Pauses:
         return self.total_ns / self.of_ns if self.count > 1 and self.of_ns else None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuWork:
+class CpuWork(Struct, frozen=True):
     """Ops on tensors of the host in gaps of the device, as the average of weights copied there."""
 
     total_ns: int
-    after_reads_ns: int
-    """Of them in gaps that begin with the end of a large copy to the host."""
     name: str
     """Of those that take the most time."""
 
 
-def hosts(joined: Joined) -> Hosts:
-    """Host facts; zero where nothing was seen."""
-    window, marks, calls = joined.window, joined.window.marks, joined.window.calls
-    compiles = marks.classes == MarkClass.COMPILE
-    retries = marks.classes == MarkClass.ALLOCATOR
-    collections = marks.values[marks.classes == MarkClass.GC]
-    began = np.sort(window.activities.starts_ns)
-    late = calls.starts_ns >= began[len(began) // 2] if len(began) else False
-
-    def seen(table: Calls | Marks, kind: int) -> Occurrences:
-        return _occurrences(joined, table, kind)
-
-    return Hosts(
-        allocs=seen(calls, CallClass.ALLOC),
-        allocs_late=int(((calls.classes == CallClass.ALLOC) & late).sum()),
-        modules=seen(calls, CallClass.MODULE),
-        loading_ns=loading_ns(window, joined.launch_rows),
-        compiles=seen(marks, MarkClass.COMPILE),
-        recompiles=int((marks.values[compiles] > 0).sum()),
-        gc=seen(marks, MarkClass.GC),
-        gc_generation=int(collections.max(initial=0)),
-        checkpoint=seen(marks, MarkClass.CHECKPOINT),
-        logging=seen(marks, MarkClass.LOGGING),
-        retries=int(np.maximum(marks.values[retries], 1).sum()),
-    )
+def recompiles(window: Window) -> int:
+    """Compiles that were not the first of their function."""
+    values = window.marks.values[window.marks.classes == MarkClass.COMPILE]
+    return int((values > 0).sum())
 
 
-def _occurrences(joined: Joined, table: Calls | Marks, kind: int) -> Occurrences:
+def retries(window: Window) -> int:
+    """Retries of the caching allocator; a mark stands for one or for as many as it says."""
+    values = window.marks.values[window.marks.classes == MarkClass.ALLOCATOR]
+    return int(np.maximum(values, 1).sum())
+
+
+def occurrences(joined: Joined, table: Calls | Marks, kind: int) -> Occurrences:
+    """Those of a class; zero where nothing was seen."""
     span = joined.window.span
     rows = np.flatnonzero(
         (table.classes == kind) & (table.ends_ns > span.t0_ns) & (table.starts_ns < span.t1_ns)
@@ -154,7 +111,7 @@ def cpu_work(joined: Joined) -> CpuWork | None:
 
     What launches a kernel or a copy ends the gap or outlasts it, so it is none of them.
     """
-    marks, acts = joined.window.marks, joined.window.activities
+    marks = joined.window.marks
     ops = np.flatnonzero(
         (marks.classes == MarkClass.OP) & (marks.ends_ns - marks.starts_ns >= CPU_OP_NS)
     )
@@ -165,15 +122,12 @@ def cpu_work(joined: Joined) -> CpuWork | None:
     at = np.maximum(np.searchsorted(joined.gap_starts_ns, starts, "right") - 1, 0)
     within = (starts >= joined.gap_starts_ns[at]) & (ends <= joined.gap_ends_ns[at])
     within &= ends <= joined.launched_ns[joined.gap_rows[at]]
-    ops, at = ops[within], at[within]
+    ops = ops[within]
     # Ops within others are counted with them.
     reach = np.maximum.accumulate(marks.ends_ns[ops])
     outer = np.concatenate(([True], marks.starts_ns[ops][1:] >= reach[:-1]))[: len(ops)]
-    ops, at = ops[outer], at[outer]
+    ops = ops[outer]
     if not len(ops):
         return None
-    large = (acts.copy_kinds == CopyKind.DTOH) & (acts.size_bytes > READ_BACK_BYTES)
-    read = np.isin(joined.gap_starts_ns, acts.ends_ns[large & ~joined.kernels])[at]
-    lengths = marks.ends_ns[ops] - marks.starts_ns[ops]
     name = largest_names(joined.window.names, marks, ops, 1)[0][0]
-    return CpuWork(int(lengths.sum()), int(lengths[read].sum()), name)
+    return CpuWork(int((marks.ends_ns[ops] - marks.starts_ns[ops]).sum()), name)

@@ -6,18 +6,24 @@ Everything here is one pass of numpy over a window; nothing is judged.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import tables, used
 from brrrtop.model import intervals
-from brrrtop.model.tables import I8, ActivityType, Bool, Window, edges
+from brrrtop.model.tables import F8, I8, ActivityType, Bool, OpSignature, Window, edges
 from brrrtop.model.vocabulary import MarkClass
 
+READ_BACK_BYTES = 4096
+"""A value, a flag or a few of them: a larger copy to the host is traffic."""
+IMAGE_AXES = 4
+"""Batch, channels, height, width; a volume has one more."""
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Joined:
+
+class Joined(Struct, frozen=True, eq=False):
     """Columns of shape (n,), rows as in `Window.activities`."""
 
     window: Window
@@ -31,6 +37,8 @@ class Joined:
     """Start of the launching call; the activity's own start where unknown."""
     in_optimizer: Bool
     """Launched within an optimizer mark."""
+    in_save: Bool
+    """Launched within a save of the training state."""
     gap_rows: I8
     """Shape (g,): rows that start after an idle gap of the device."""
     gap_starts_ns: I8
@@ -120,10 +128,16 @@ def joined(window: Window, call_rows: I8) -> Joined:
         launch_rows=call_rows,
         launched_ns=launched,
         in_optimizer=known & _in_optimizer(window, call_rows, launched),
+        in_save=_within(window, MarkClass.CHECKPOINT, launched),
         gap_rows=gap_rows,
         gap_starts_ns=gap_starts,
         gap_ends_ns=gap_ends,
     )
+
+
+def _within(window: Window, mark_class: int, times: I8) -> Bool:
+    cover = intervals.Cover(*mark_spans(window, mark_class))
+    return np.asarray(cover.between(times, times + 1) > 0)
 
 
 def _in_optimizer(window: Window, call_rows: I8, launched: I8) -> Bool:
@@ -134,9 +148,8 @@ def _in_optimizer(window: Window, call_rows: I8, launched: I8) -> Bool:
     optimizer, with what little comes before it (clipping, unscaling).
     """
     marks, calls = window.marks, window.calls
-    starts, ends = mark_spans(window, MarkClass.OPTIMIZER)
-    if len(starts):
-        return np.asarray(intervals.Cover(starts, ends).between(launched, launched + 1) > 0)
+    if ((marks.classes == MarkClass.OPTIMIZER) & (marks.ends_ns > marks.starts_ns)).any():
+        return _within(window, MarkClass.OPTIMIZER, launched)
     in_optimizer = np.zeros(len(launched), np.bool_)
     point = np.isin(marks.classes, (MarkClass.STEP, MarkClass.OPTIMIZER))
     point &= marks.starts_ns == marks.ends_ns
@@ -156,3 +169,41 @@ def _in_optimizer(window: Window, call_rows: I8, launched: I8) -> Bool:
     before = np.where(ended > 0, points[np.maximum(ended - 1, 0)], -1)
     inside = within & (last >= 0) & (backward > before) & (launched > backward)
     return np.asarray(inside & (tids == stepping))
+
+
+def _is_no_image(op: OpSignature) -> bool:
+    """Whether its first tensor is no batch of images: a sequence, also as cuDNN sees it, 1 high."""
+    first = op.dims[0] if op.dims else ()
+    if not isinstance(first, tuple) or not first:
+        return False
+    return len(first) < IMAGE_AXES or (len(first) == IMAGE_AXES and 1 in first[2:])
+
+
+def of_sequences(joined: Joined) -> Bool:
+    """Rows whose op works on tensors that are no batch of images; none where shapes are unknown."""
+    return rows_of_ops(joined, _is_no_image)
+
+
+def rows_of_ops(joined: Joined, wanted: Callable[[OpSignature], bool]) -> Bool:
+    """Rows whose framework op is as wanted; none where ops were not recorded."""
+    return _rows_of(joined, [op_id for op_id, op in joined.window.ops.items() if wanted(op)])
+
+
+def figures_of_ops(joined: Joined, figure: Callable[[OpSignature], float | None]) -> F8:
+    """A figure of each row's framework op; NaN where the op has none or was not recorded."""
+    ids: dict[float, list[int]] = defaultdict(list)
+    for op_id, op in joined.window.ops.items():
+        if (known := figure(op)) is not None:
+            ids[known].append(op_id)
+    column = np.full(len(joined.window.activities), np.nan)
+    for known, some in ids.items():
+        column[_rows_of(joined, some)] = known
+    return column
+
+
+def _rows_of(joined: Joined, op_ids: list[int]) -> Bool:
+    window = joined.window
+    if not op_ids or not len(window.links):
+        return np.zeros(len(window.activities), np.bool_)
+    launched = window.links.correlations[np.isin(window.links.op_ids, op_ids)]
+    return np.asarray(np.isin(window.activities.correlations, launched[launched != 0]))

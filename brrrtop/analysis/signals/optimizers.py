@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.kernels.traits import Role, Trait, used
 from brrrtop.analysis.signals.joined import Joined, mark_spans
@@ -17,8 +17,7 @@ _STEP = re.compile(r"Optimizer\.step#(\w+)\.step")
 """torch.optim names the range of an update after the optimizer's class."""
 
 
-@dataclass(frozen=True, slots=True)
-class Optimizer:
+class Optimizer(Struct, frozen=True):
     """Optimizer kernels of the window."""
 
     updates: int | None

@@ -6,12 +6,7 @@ import numpy as np
 
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.analysis.signals.joined import Joined
-from brrrtop.model.tables import I8, Bool, edges
-
-MOST_RUNS = 24
-"""Looked at closely; the others are taken to be like them."""
-REACH = 64
-"""Kernels before and after a run that may belong to it."""
+from brrrtop.model.tables import I8, edges
 
 
 def _bursts(joined: Joined) -> I8:
@@ -50,53 +45,12 @@ def recomputed_ns(joined: Joined, steps: float | None) -> int | None:
     whole, runs = int(long.sum()), int(short.sum())
     if most < 4 or whole < (0.5 * steps if steps else 2) or runs < 3 * whole:
         return 0
-    spans = np.stack((first, stop), 1)
-    known, spent = _again(joined, at, spans[short][:MOST_RUNS], spans[long])
+    # A kernel of known pass stands for those up to the next one, its block's products among them.
+    running = np.cumsum(np.where(joined.kernels, joined.durations_ns, 0))[at]
+    within = np.repeat(long, lengths)
+    each_ns = float(np.median(np.diff(running)[within[1:] & within[:-1]]))
     again = int(lengths[short].sum())
     # What a step recomputes first hides in its long run: forward kernels beyond the backward ones.
     names = joined.window.activities.name_ids[at]
     twice = int((~back).sum()) - int(np.bincount(names[back]).max())
-    return int(spent / known * min(max(twice, again), again * (1 + whole / runs)))
-
-
-def _again(joined: Joined, at: I8, runs: I8, passes: I8) -> tuple[int, int]:
-    """Kernels of `at` in the runs, and the time of all kernels that came again with them: those around
-    each run that stand around the same kernels in the forward pass before it, as its products do.
-
-    Args:
-        at: Rows of the kernels whose pass is known.
-        runs: First and past-last places in `at`, shape (r, 2).
-        passes: The same of forward passes.
-    """
-    kernels = np.flatnonzero(joined.kernels)
-    acts = joined.window.activities
-    keys = acts.name_ids[kernels] * np.int64(1_000_003) + acts.blocks[kernels]
-    place = np.searchsorted(kernels, at)
-    plain = np.ones(len(keys), np.bool_)
-    plain[place] = False
-    running = np.concatenate(([0], np.cumsum(joined.durations_ns[kernels])))
-    spent = 0
-    for low, high in runs.tolist():
-        begun, ended = int(place[low]), int(place[high - 1])
-        begins, ends = passes[max(int(np.searchsorted(passes[:, 0], low)) - 1, 0)]
-        for twin in range(int(begins), int(ends) - (high - low) + 1):
-            if (keys[place[low:high]] == keys[place[twin : twin + high - low]]).all():
-                before, after = int(place[twin]), int(place[twin + high - low - 1])
-                same = (
-                    keys[max(begun - REACH, 0) : begun][::-1],
-                    keys[max(before - REACH, 0) : before][::-1],
-                )
-                begun -= _alike(*same, plain[max(begun - REACH, 0) : begun][::-1])
-                ended += _alike(
-                    keys[ended + 1 :][:REACH], keys[after + 1 :][:REACH], plain[ended + 1 :][:REACH]
-                )
-                break
-        spent += int(running[ended + 1] - running[begun])
-    return int((runs[:, 1] - runs[:, 0]).sum()), spent
-
-
-def _alike(one: I8, other: I8, plain: Bool) -> int:
-    """How many kernels from the first on are the same in both."""
-    count = min(len(one), len(other))
-    differ = (one[:count] != other[:count]) | ~plain[:count]
-    return int(np.argmax(differ)) if differ.any() else count
+    return int(each_ns * min(max(twice, again), again * (1 + whole / runs)))

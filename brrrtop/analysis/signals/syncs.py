@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.kernels.traits import used
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Checkpoints
-from brrrtop.analysis.signals.joined import Joined
+from brrrtop.analysis.signals.joined import Joined, mark_spans
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
@@ -21,8 +20,7 @@ WAITING_OPS = frozenset(
 """Framework ops that read a value back; each holds the others it is made of."""
 
 
-@dataclass(frozen=True, slots=True)
-class Syncs:
+class Syncs(Struct, frozen=True):
     """Waits of threads that launch work, less those for an upload or within a save."""
 
     count: int
@@ -30,27 +28,17 @@ class Syncs:
     """Host time inside them."""
     lines: tuple[tuple[str, int, int], ...]
     """Where: Python line or op, count, ns; dearest first, at most five. Empty: nobody knows."""
-    from_copies: bool = False
-    """Told from small copies to the host: the calls themselves were not recorded."""
 
 
-def syncs(joined: Joined, saved: Checkpoints | None = None) -> Syncs | None:
-    """Waits in the window; None without call records or small values read back.
-
-    Args:
-        joined: The window's activities.
-        saved: Its saves, whose copies wait for the device too.
-    """
+def syncs(joined: Joined) -> Syncs | None:
+    """Waits in the window; None without call records."""
     window = joined.window
     calls = window.calls
     if not len(calls):
-        return _readbacks(joined, saved)
-    if not (calls.classes == CallClass.SYNC).any():
-        return _readbacks(joined, saved) or Syncs(0, 0, ())
+        return None
     waits = _waits(joined)
-    if saved is not None:
-        spans = intervals.Cover(*intervals.merge(saved.starts_ns, saved.ends_ns))
-        waits &= spans.between(calls.ends_ns - 1, calls.ends_ns) == 0
+    saves = intervals.Cover(*mark_spans(window, MarkClass.CHECKPOINT))
+    waits &= saves.between(calls.ends_ns - 1, calls.ends_ns) == 0
     last_launch = int(joined.launched_ns.max()) if len(joined.launched_ns) else 0
     waits &= calls.ends_ns <= last_launch
     uploads = _for_uploads(joined)
@@ -64,26 +52,6 @@ def syncs(joined: Joined, saved: Checkpoints | None = None) -> Syncs | None:
         count=int(called.sum()) or int(inside.sum()),
         blocked_ns=intervals.total(*merged),
         lines=_lines(window, starts, ends),
-    )
-
-
-def _readbacks(joined: Joined, saved: Checkpoints | None) -> Syncs | None:
-    """Waits told from small values copied to the host, where calls were not recorded.
-
-    The host wants such a value at once: it waits for the copy, and launches again after it.
-    """
-    activities = joined.window.activities
-    small = (activities.copy_kinds == CopyKind.DTOH) & (activities.size_bytes <= READ_BACK_BYTES)
-    if saved is not None:
-        small &= ~saved.rows
-    if not small.any():
-        return None
-    none = np.empty(0, np.int64)
-    return Syncs(
-        count=int(small.sum()),
-        blocked_ns=0,
-        lines=_lines(joined.window, none, none),
-        from_copies=True,
     )
 
 

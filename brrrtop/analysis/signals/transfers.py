@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
-from brrrtop.analysis.signals.checkpoints import READ_BACK_BYTES, Checkpoints
-from brrrtop.analysis.signals.joined import Joined, mark_spans
+from brrrtop.analysis.signals.joined import READ_BACK_BYTES, Joined
 from brrrtop.model import intervals
 from brrrtop.model.tables import Bool
-from brrrtop.model.vocabulary import CopyKind, MarkClass, MemoryKind
+from brrrtop.model.vocabulary import CopyKind, MemoryKind
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Copies of one direction and kind of host memory."""
 
     count: int = 0
@@ -35,21 +32,22 @@ class Copies:
         return self.size_bytes * 1e9 / self.total_ns if self.total_ns else None
 
 
-@dataclass(frozen=True, slots=True)
-class Transfers:
+class Transfers(Struct, frozen=True):
     """Host copies and memsets of the window."""
 
     pageable_up: Copies
     pinned_up: Copies
     pageable_down: Copies
     pinned_down: Copies
+    saved: Copies
+    """To the host within saves: none of the others."""
     set_ns: int
     """Memsets."""
     set_bytes: int
 
 
-def transfers(joined: Joined, saved: Checkpoints | None = None) -> Transfers:
-    """Copies by direction and memory, less those of `saved`; all zero where none ran."""
+def transfers(joined: Joined) -> Transfers:
+    """Copies by direction and memory; all zero where none ran."""
     activities = joined.window.activities
     kernels = joined.kernels
     cover = intervals.Cover(
@@ -60,9 +58,8 @@ def transfers(joined: Joined, saved: Checkpoints | None = None) -> Transfers:
     pageable_target = activities.dst_kinds == MemoryKind.PAGEABLE
     up = (activities.copy_kinds == CopyKind.HTOD) & ~kernels
     down = (activities.copy_kinds == CopyKind.DTOH) & ~kernels
-    if saved is not None:
-        down &= ~saved.rows
-
+    saved = down & joined.in_save
+    down &= ~saved
     first_ns = int(activities.starts_ns[kernels].min(initial=np.iinfo(np.int64).max))
 
     def copies(rows: Bool) -> Copies:
@@ -85,15 +82,7 @@ def transfers(joined: Joined, saved: Checkpoints | None = None) -> Transfers:
         pinned_up=copies(np.asarray(up & ~pageable_source)),
         pageable_down=copies(np.asarray(down & pageable_target)),
         pinned_down=copies(np.asarray(down & ~pageable_target)),
+        saved=copies(np.asarray(saved)),
         set_ns=joined.total_ns(np.asarray(sets)),
         set_bytes=int(np.maximum(activities.size_bytes[sets], 0).sum()),
     )
-
-
-def wait_p50_ns(joined: Joined) -> int | None:
-    """Median of the waits for input that touch the window; None when the trainer showed none."""
-    starts, ends = mark_spans(joined.window, MarkClass.INPUT)
-    span = joined.window.span
-    low, high = intervals.clip(starts, ends, span.t0_ns, span.t1_ns)
-    length = (high - low)[high > low]
-    return int(np.median(length)) if len(length) else None

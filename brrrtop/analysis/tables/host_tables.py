@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.analysis.tables import device, ops, python_frames
 from brrrtop.analysis.tables.launched import DeviceWork, device_work, unjudged_work
-from brrrtop.analysis.tables.loaders import loader_rows
 from brrrtop.model.host_details import HostDetails
 from brrrtop.model.host_tables import FrameRow, HostTables, ModuleRow, StallRow
 from brrrtop.model.tables import I8, Window
@@ -20,7 +18,7 @@ def host_tables(
     details: HostDetails | None = None,
     recorded: tuple[Window, HostDetails] | None = None,
 ) -> HostTables:
-    """Ops, modules, stalls, loaders, queue, copies, annotations, phases and memory.
+    """Ops, modules, stalls, queue, copies, annotations, phases and memory.
 
     Args:
         details: Of the whole source; None: it has no ops, frames and memory events.
@@ -29,7 +27,6 @@ def host_tables(
     work = device_work(judged)
     annotations, phases = device.annotation_rows(work)
     tables = HostTables(
-        loaders=tuple(loader_rows(judged.window)),
         queue=device.launch_queue(work),
         copies=tuple(device.copy_rows(work)),
         annotations=tuple(annotations),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.estimate import Analysis
 from brrrtop.model import intervals
@@ -15,8 +14,7 @@ from brrrtop.timeline.correlation import call_of
 SIDES = tuple(side.value for side in Side)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceWork:
+class DeviceWork(Struct, frozen=True, eq=False):
     """Columns of shape (n,), rows as in `Window.activities`."""
 
     window: Window

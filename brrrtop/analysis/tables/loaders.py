@@ -13,6 +13,7 @@ import numpy as np
 from brrrtop.analysis.signals.stack_samples import by_line, reading
 from brrrtop.model import intervals
 from brrrtop.model.host_tables import LoaderRow
+from brrrtop.model.percentile import percentile
 from brrrtop.model.stack_samples import Line
 from brrrtop.model.tables import I8, Bool, Marks, Window
 from brrrtop.model.vocabulary import MarkClass
@@ -64,24 +65,19 @@ def _row(window: Window, marks: Marks, rows: I8, of_ns: int) -> LoaderRow:
         count=len(rows),
         of_ns=of_ns,
         total_ns=min(intervals.total(*intervals.merge_unsorted(starts, ends)), of_ns),
-        wait_p50_ns=_percentile(lengths, 0.5),
-        wait_p99_ns=_percentile(lengths, 0.99),
+        wait_p50_ns=percentile(lengths, 0.5),
+        wait_p99_ns=percentile(lengths, 0.99),
         longest_ns=int(lengths[-1]),
         workers=workers,
         prefetch=workers * options["prefetch_factor"]
         if workers and "prefetch_factor" in options
         else None,
-        ready_p50=_percentile(np.sort(ready), 0.5) if len(ready) else None,
+        ready_p50=percentile(np.sort(ready), 0.5) if len(ready) else None,
         none_ready_share=float((ready == 0).mean()) if len(ready) else None,
         recent_ns=tuple((ends - starts)[-MOST_RECENT:].tolist()),
         samples=len(inside),
         lines=_lines(window, marks.name_ids[inside]),
     )
-
-
-def _percentile(ordered: I8, share: float) -> int:
-    """The value that `share` of them do not exceed (nearest rank)."""
-    return int(ordered[max(0, int(np.ceil(share * len(ordered))) - 1)])
 
 
 def _lines(window: Window, name_ids: I8) -> tuple[Line, ...]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.tables.launched import DeviceWork, nested_in_same, sums, with_ancestors
 from brrrtop.model.host_details import HostDetails
@@ -17,8 +17,7 @@ _MOST_SHAPES = 200
 """Characters of a row's shapes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpTimes:
+class OpTimes(Struct, frozen=True, eq=False):
     """Per op of `HostDetails.ops`, shape (n,)."""
 
     rows: I8

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from brrrtop.analysis.signals.joined import gaps
 from brrrtop.analysis.tables.launched import (
@@ -33,8 +33,7 @@ _ROOF_KNOWN = 0.5
 """Part of a module's time for which roofs must be known, or its share of them says nothing."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FrameNest:
+class FrameNest(Struct, frozen=True, eq=False):
     """Some of the frames, as a forest."""
 
     nest: Nest

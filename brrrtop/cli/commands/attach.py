@@ -72,7 +72,7 @@ def watch(process: Process, options: Options, gates: tuple[gate.Gate, ...] = ())
         finally:
             successors.close()
     finally:
-        farewell = _left(attached.process, attached.leave())
+        farewell = _left(attached, attached.leave())
         if farewell:
             output.tell(farewell)
 
@@ -86,8 +86,9 @@ def _confirm(process: Process, options: Options) -> bool:
     return output.confirmed("load brrrtop's agent into it?")
 
 
-def _left(process: Process, ended: bool) -> str:
+def _left(attached: Attached, ended: bool) -> str:
     """What detaching leaves behind; empty: the process is gone, and that is told elsewhere."""
+    process = attached.process
     pid = process.pid
     if not process.still_the_same():
         return ""
@@ -97,6 +98,8 @@ def _left(process: Process, ended: bool) -> str:
         cupti = mapped_bytes(process, _CUPTI) > 0
     except CollectorError:
         return ""
+    if not ended and attached.stays:
+        return f"left process {pid}: the agent ends by itself once it can: {attached.stays}"
     if not ended:
         return f"left process {pid}: the agent stays, as another monitor watches, or it does not answer"
     sentence = f"left process {pid}: the agent has ended; its library stays mapped, asleep "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from brrrtop.analysis import calibrated
 from brrrtop.analysis.calibrated import Calibration

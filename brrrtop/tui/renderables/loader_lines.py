@@ -34,7 +34,7 @@ def short(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list
         for label, words in (
             ("ready", loader.ready(row)),
             ("gain", _gain(snapshot)),
-            ("enough", loader.enough(row, snapshot)),
+            ("enough", loader.enough(row)),
         )
         if words
     ]
@@ -54,10 +54,10 @@ def whole(snapshot: Snapshot, palette: Palette, width: int) -> Iterator[Text]:
         yield from _wrapped("workers", loader.workers(row, snapshot.gauges), palette, width)
         if row.workers != 0:
             yield from _wrapped("ready", loader.ready(row) or "not known", palette, width)
-            yield from _wrapped("", loader.diagnosis(row, snapshot.gauges), palette, width)
+            yield from _wrapped("", loader.diagnosis(row), palette, width)
             yield from _wrapped("", loader.NOT_ENTERED, palette, width)
         yield from _wrapped("gain", _gain(snapshot) or "not known", palette, width)
-        yield from _wrapped("enough", loader.enough(row, snapshot), palette, width)
+        yield from _wrapped("enough", loader.enough(row), palette, width)
         yield Text()
         where = "makes the batches" if row.workers == 0 else "waits"
         samples = f", by {units.count(row.samples)} stack samples" if row.samples else ""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.style import Style
 from rich.text import Text
 
@@ -31,8 +31,7 @@ GUTTER = 13
 """Cells for the labels of the vertical axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """Maps intensity and rate to cells."""
 
     width: int

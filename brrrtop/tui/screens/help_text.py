@@ -105,7 +105,8 @@ TERMS: tuple[tuple[str, str], ...] = (
     ("GPU watched, lost", "time since attach, and the part of it that went neither into arithmetic nor into "
      "moving tensors; time between bursts is taken to be as the bursts around it"),
     ("p50, p99", "the median step of the history, and the one that a hundredth of them exceed"),
-    ("account", "every nanosecond of the window booked exactly once; the buckets add up to it"),
+    ("account", "every nanosecond of the window booked exactly once; the buckets add up to it, their times "
+     "to a step on average"),
     ("unknown", "kernels nobody can class, and spans whose records were lost; never folded into "
      "another bucket"),
     ("idle", "nothing resident on the GPU, by cause: input, launch, sync, allocator, compile, gc, "

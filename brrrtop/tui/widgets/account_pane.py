@@ -20,8 +20,8 @@ class AccountPane(Fitted):
         estimate = snapshot.estimate
         if estimate is None:
             return []
-        parts, step_ns = booked(estimate.account), estimate.steps.step_ns
-        return stacked(legend(parts, self.palette, width, height, step_ns), width)
+        parts, steps = booked(estimate.account), estimate.steps_covered
+        return stacked(legend(parts, self.palette, width, height, steps), width)
 
 
 def legend(
@@ -29,17 +29,17 @@ def legend(
     palette: Palette,
     width: int,
     count: int,
-    step_ns: int | None = None,
+    steps: float | None = None,
 ) -> list[Text]:
     """Buckets by size over at most `count` lines; what does not fit is summed up at the end.
 
-    Times are those of a median step, as a window's own grow with every burst; of the window where
-    there are no steps.
+    Times are of one of the window's `steps` on average, as those of kernels are: a window's own grow
+    with every burst. Of the window where there are no steps.
     """
     largest = sorted(parts, key=lambda part: -part.share)
     for left_out in range(len(largest) + 1):
         shown = largest[: len(largest) - left_out]
-        pieces = [_entry(part, palette, step_ns, not i) for i, part in enumerate(shown)]
+        pieces = [_entry(part, palette, steps, not i) for i, part in enumerate(shown)]
         if left_out:
             pieces.append(_rest(largest[len(shown) :], palette))
         lines = rows(pieces, width, len(pieces))
@@ -48,14 +48,14 @@ def legend(
     return []
 
 
-def _entry(part: BucketTime, palette: Palette, step_ns: int | None, first: bool) -> Text:
+def _entry(part: BucketTime, palette: Palette, steps: float | None, first: bool) -> Text:
     text = Text.styled(f"{letter(part.bucket)}", palette.filled(part.bucket))
     if not palette.colour:
         text = Text.styled(letter(part.bucket), "bold")
     text.append(f" {phrases.bucket(part.bucket)} ", palette.style("text"))
     text.append(units.share(part.share), palette.style(part.bucket, bold=True))
-    spent = units.duration(part.spent_ns if step_ns is None else round(part.share * step_ns))
-    of_what = "" if step_ns is None or not first else " a step"
+    spent = units.duration(round(part.spent_ns / steps) if steps else part.spent_ns)
+    of_what = " a step" if steps and first else ""
     return text.append(f" {spent}{of_what}", palette.style("muted"))
 
 

@@ -19,7 +19,7 @@ OF_WORKERS = (
     Metric.LOADER_BUSY_SHARE,
     Metric.LOADER_DISK_SHARE,
 )
-ROOM = ((60, 12), (50, 8), (40, 7), (0, 4))
+ROOM = ((60, 12), (50, 8), (41, 7), (40, 6), (0, 4))
 """Height of the screen from which it takes that many lines at most."""
 
 

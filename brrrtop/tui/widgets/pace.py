@@ -6,10 +6,11 @@ from rich.text import Text
 
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.estimate import Estimate, Steps
+from brrrtop.model.percentile import percentile
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import jitter, percentile, steps_per_s
+from brrrtop.tui.parts import jitter
 from brrrtop.tui.renderables.line import rows, stacked
 from brrrtop.tui.widgets.pane import Pane
 
@@ -20,6 +21,9 @@ SOURCES = {
 }
 
 
+UNEVEN = 0.05
+"""The mean step is told beside the median one, which parts of a step do not add up to, from so much of a
+difference on."""
 LEAST_STEPS = 20
 """Of fewer the slowest hundredth says nothing."""
 IN_TIME_NS = 10_000
@@ -55,7 +59,7 @@ class Pace(Pane):
 
 def tail_pieces(snapshot: Snapshot, palette: Palette) -> list[Text]:
     """The median and the slow ones of all steps in the history; nothing of too few."""
-    steps = [ns for point in snapshot.history for ns in point.steps_ns]
+    steps = sorted(ns for point in snapshot.history for ns in point.steps_ns)
     if len(steps) < LEAST_STEPS:
         return []
     return [
@@ -73,8 +77,13 @@ def step_piece(estimate: Estimate, palette: Palette) -> Text:
     if steps.step_ns is None:
         return text.append(units.UNMEASURED).append(" no steps seen", palette.style("muted"))
     text.append(units.duration(steps.step_ns), palette.style("text", bold=True))
-    rate = steps_per_s(estimate)
-    return text.append(f" ({units.figure(rate)}/s)" if rate else "", palette.style("muted"))
+    mean_ns = estimate.mean_step_ns
+    if not mean_ns:
+        return text
+    if abs(mean_ns - steps.step_ns) >= UNEVEN * steps.step_ns:
+        text.append(" mean ", palette.style("muted"))
+        text.append(units.duration(round(mean_ns)), palette.style("text", bold=True))
+    return text.append(f" ({units.figure(1e9 / mean_ns)}/s)", palette.style("muted"))
 
 
 def _provenance(steps: Steps) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from rich.text import Text
 
 from brrrtop.kernel_names import readable
@@ -16,8 +16,7 @@ from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import fitted
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     key: str
     title: str
     width: int

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.account.idle_causes import DISPATCH_NS, REFILL_NS
 from brrrtop.whatif.assumptions import Assumptions

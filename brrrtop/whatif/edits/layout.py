@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import Bool
@@ -37,15 +36,16 @@ def laid_out(step: Step, roofs: Roofs, guess: Assumptions) -> tuple[Step, Bool] 
     convolving = kernels.is_role(Role.CONV, Role.LAYOUT)
     if not (first & convolving & step.launches).any():
         return None
-    grouped = kernels.in_groups & kernels.is_role(Role.CONV, Role.GEMM, Role.SKINNY)
-    conv = first & kernels.is_role(Role.CONV) & ~kernels.depthwise & ~grouped
+    own = np.isfinite(kernels.last_over_first) & ~kernels.sequences
+    own &= kernels.is_role(Role.CONV, Role.GEMM, Role.SKINNY, Role.POOL)
+    conv = first & kernels.is_role(Role.CONV)
     norm = first & kernels.is_role(Role.NORM) & ~kernels.group_norm
     reached = np.where(kernels.has(Trait.HALF), guess.norm_roof_16_bit, guess.norm_roof)
     at_roof = moved_bytes(step, roofs, guess) / (roofs.bytes_per_s * reached) * 1e9
     device = np.where(conv, step.device_ns * guess.layout_conv, step.device_ns)
-    device = np.where(kernels.depthwise, step.device_ns * guess.depthwise, device)
-    device = np.where(grouped, step.device_ns * guess.grouped_conv, device)
+    measured = step.device_ns * kernels.last_over_first * guess.layout_measured
+    device = np.where(own, measured, device)
+    dearer = layout & kernels.by_group
+    device = np.where(dearer, step.device_ns * guess.by_group, device)
     device = np.where(norm, np.minimum(at_roof, device), device)
-    pool = kernels.is_role(Role.POOL) & ~kernels.sequences
-    device = np.where(pool, step.device_ns * guess.layout_pool, device)
-    return replace(step, device_ns=device), layout
+    return replace(step, device_ns=device), layout & ~dearer

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from brrrtop.analysis.kernels.traits import Role, Trait
 from brrrtop.model.tables import F8, Bool
@@ -59,6 +58,7 @@ def bf16(step: Step, roofs: Roofs, guess: Assumptions) -> Step | None:
     device = np.where(narrowed, np.maximum(device * guess.narrowed, floor), device)
     device = np.where(inside & ~narrowed, device * guess.mixed, device)
     device = np.where(kernels.is_role(Role.LAYOUT), step.device_ns * guess.layout_16_bit, device)
+    device = np.where(wide & kernels.wide, step.device_ns * guess.wide_16_bit, device)
     batch_norm = kernels.batch_norm & kernels.has(Trait.NCHW)
     device = np.where(batch_norm, step.device_ns * guess.norm_16_bit, device)
     return _with_casts(replace(step, device_ns=device), wide & ~kernels.recurrent, roofs, guess)

@@ -69,6 +69,8 @@ void agent_detach(void)
     requests_raise(BRRR_EV_STOP);
 }
 
+void agent_stay(void) { detach_ns = 0; }
+
 static void send_marks(void)
 {
     struct wire_mark mark;
@@ -215,7 +217,7 @@ static bool may_end(int64_t now_ns)
         over_ns = now_ns + LAST_PATIENCE_NS;
         trace_detach(false);
     }
-    return !trace_is_on() || now_ns >= over_ns;
+    return !trace_is_on() || (now_ns >= over_ns && !trace_must_wait());
 }
 
 static const char *work(void)

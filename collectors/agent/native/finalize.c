@@ -13,13 +13,14 @@
 /* Nobody has said so yet counts as "may exist": a C++ trainer is never taken out of. */
 enum graphs { UNASKED, NONE, POSSIBLE };
 static _Atomic int graphs = UNASKED;
-static atomic_bool never;
+static atomic_bool told, never;
 static struct condition news = NEWS_INITIALIZER;
 static bool finalizing;
 
 /* Finalizing takes 1.5-3 ms on an H200; a capture that begins meanwhile waits for it. */
 void finalize_graphs(bool may_exist)
 {
+    atomic_store(&told, true);
     if (!may_exist) {
         int unasked = UNASKED;
         atomic_compare_exchange_strong(&graphs, &unasked, NONE);
@@ -33,6 +34,8 @@ void finalize_graphs(bool may_exist)
     condition_release(&news);
 }
 
+void graphs_seen(void) { atomic_store(&graphs, POSSIBLE); }
+bool graphs_told(void) { return atomic_load(&told); }
 void finalize_never(void) { atomic_store(&never, true); }
 bool graphs_ruled_out(void) { return atomic_load(&graphs) == NONE; }
 bool graphs_possible(void) { return atomic_load(&graphs) == POSSIBLE; }
@@ -41,7 +44,7 @@ bool takeout(const struct cupti *cupti)
 {
     struct pool_counts pool;
     if (records_seen.graph_kernels != 0 || records_seen.graph_launches != 0)
-        atomic_store(&graphs, POSSIBLE);
+        graphs_seen();
     pool_count(&pool);
     if (pool.lent != 0 || cupti->finalize == NULL || atomic_load(&never))
         return false;

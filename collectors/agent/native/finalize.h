@@ -13,6 +13,12 @@ void finalize_graphs(bool may_exist);
 /* Another profiler has set CUPTI up for the life of the process: it is not ours to take out any more. */
 void finalize_never(void);
 
+/* The records have shown one: tells nothing of who launches. */
+void graphs_seen(void);
+
+/* The trainer's torch has said whether there may be any, and so tells where nothing is launched. */
+bool graphs_told(void);
+
 /* Somebody looked and found none, and none was heard of since. */
 bool graphs_ruled_out(void);
 /* One was found, captured or replayed. */

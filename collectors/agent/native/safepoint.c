@@ -22,7 +22,10 @@
 #define CAPTURE_NS (60 * NS_PER_S) /* one that failed may never be heard to end */
 #define WORLD_LAST_NS (1500 * NS_PER_MS) /* so long somebody may come by himself */
 #define WORLD_MS 300                     /* a try */
-#define WORLD_PAUSE_NS (50 * NS_PER_MS)
+#define WORLD_PAUSE_NS (50 * NS_PER_MS)  /* after one in vain, twice as long after each further one */
+#define WORLD_PAUSE_MOST_NS (20 * NS_PER_S)
+#define WORLD_WAIT_MS 16 /* some threads are held for others so long, twice as long after each in vain */
+#define WORLD_WAIT_MOST_MS 128
 #define NOBODY UINT64_MAX
 
 enum { APART, WAITING, HELD };
@@ -41,6 +44,7 @@ static _Atomic int64_t longest_ns; /* that the trainer was held, since it was la
 static enum safepoint_world world_use;
 static bool world_held, world_failed;
 static int64_t world_next_ns, world_since_ns;
+static uint32_t world_misses; /* in a row */
 static const char *world_says;
 
 static bool on_main(void) { return syscall(SYS_gettid) == getpid(); }
@@ -157,16 +161,23 @@ bool safepoint_has_world(void) { return world_held; }
 bool safepoint_world_failed(void) { return world_failed; }
 const char *safepoint_world_says(void) { return world_says; }
 
+static int64_t doubled(int64_t first, int64_t most, uint32_t times)
+{
+    return times < 16 && first << times < most ? first << times : most;
+}
+
 static enum meet ask_world(int64_t now_ns)
 {
     if (world_held)
         return MEET_HERE;
     if (now_ns < world_next_ns)
         return now_ns - asked_ns < PATIENCE_NS ? MEET_LATER : MEET_NEVER;
-    enum world world = world_hold(WORLD_MS);
+    enum world world = world_hold(WORLD_MS, (int)doubled(WORLD_WAIT_MS, WORLD_WAIT_MOST_MS, world_misses));
     world_since_ns = mono_ns();
-    world_next_ns = world_since_ns + WORLD_PAUSE_NS;
     world_held = world == WORLD_HELD;
+    if (!world_held)
+        world_next_ns = world_since_ns + doubled(WORLD_PAUSE_NS, WORLD_PAUSE_MOST_NS, world_misses);
+    world_misses = world_held ? 0 : world_misses + 1;
     world_says = world == WORLD_HELD   ? NULL
                  : world == WORLD_BUSY ? "some thread of it has been inside CUDA at every try for 10 s"
                                        : "the kernel does not let its threads be held (ptrace is forbidden "
@@ -215,7 +226,7 @@ void safepoint_arm(uint64_t step) { atomic_store(&asked_at, step); }
 
 void safepoint_over(void)
 {
-    asked_ns = 0;
+    asked_ns = world_next_ns = 0;
     leave_world();
     atomic_store(&asked_at, NOBODY);
     condition_hold(&news);

@@ -19,6 +19,7 @@
     X(CODE_PROFILER_RECORDS, "profiler-records") /* torch's own has its turn */                    \
     X(CODE_CUPTI_TAKEN, "cupti-taken")         /* another profiler has subscribed */               \
     X(CODE_NO_RECORDS, "no-records")           /* another profiler has the callbacks */            \
+    X(CODE_RECORDS_HELD, "records-held")       /* CUPTI has them, and gives none back */           \
     X(CODE_NOT_PERMITTED, "not-permitted")                                                         \
     X(CODE_CUPTI_FAILED, "cupti-failed")                                                           \
     X(CODE_GRAPH_TIMES, "graph-times")         /* CUPTI loses times inside CUDA graphs */          \

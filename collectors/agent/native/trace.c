@@ -69,12 +69,28 @@ static bool silent(void)
     return !trace_was_asked() && records_seen.kernels == run.seen.kernels && atomic_load(&step_count) > run.steps;
 }
 
+/* CUPTI asks for no buffer while it holds one with room, and gives none back before all of it is over. */
+static void block_silent(void)
+{
+    int64_t since_ns = pool_lent_since_ns();
+    if (since_ns == INT64_MAX) {
+        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
+        return;
+    }
+    char text[192];
+    snprintf(text, sizeof text,
+             "no records arrive: CUPTI has kept a buffer of them for %lld s, as it does while work on the "
+             "GPU does not end",
+             (long long)((real_ns() - since_ns) / NS_PER_S));
+    trace_block(CODE_RECORDS_HELD, text);
+}
+
 /* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
- * under way goes off at such a place only. Where steps come, one is waited for first. */
+ * under way goes off at such a place only, whoever watches by then. Where steps come, one is waited for first. */
 static void choose_place(void)
 {
-    bool may = wanted.kinds & WANT_GRAPHS && !(own.state == TRACE_TRACING && !run.world);
-    bool hooked = graphs_ruled_out() || graphs_possible() || atomic_load(&step_count) > 0;
+    bool may = own.state == TRACE_TRACING ? run.world : wanted.kinds & WANT_GRAPHS || (run.world && !graphs_told());
+    bool hooked = graphs_told() || atomic_load(&step_count) > 0;
     safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
 }
 
@@ -157,7 +173,7 @@ static void finish(bool complete)
     agent_raise(BRRR_EV_TRACED);
     if (silent_bursts >= SILENT_BURSTS) {
         silent_bursts = 0;
-        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
+        block_silent();
         return;
     }
     trace_enter(TRACE_READY, CODE_READY, "kernel tracing is ready");
@@ -212,7 +228,7 @@ static void watch(int64_t now_ns)
                           : !wanted.continuous;
     run.pressed |= pool_pressed();
     if (records_seen.graph_kernels + records_seen.graph_launches != run.seen.graph_kernels + run.seen.graph_launches)
-        finalize_graphs(true);
+        graphs_seen();
     bool ends = zeros || deaf || over || run.pressed || run.kinds != wanted.kinds;
     bool turns = !ends && !run.burst && api_filter_turn(now_ns);
     if (own.asks && !ends && !turns)
@@ -237,7 +253,7 @@ static void watch(int64_t now_ns)
                     "CUPTI loses timestamps inside CUDA graphs (its device buffers are full): kernel "
                     "tracing is off for the rest of this run");
     else if (deaf)
-        trace_block(CODE_NO_RECORDS, "no records arrive: another profiler owns the callbacks");
+        block_silent();
 }
 
 static bool must_clean(void) { return own.finalize_due || switch_changed(); }
@@ -325,6 +341,21 @@ int64_t trace_tick(int64_t now_ns)
     }
 }
 
+/* What is on stays on until the trainer can be met: tried ever more seldom. Its records go nowhere, so
+ * that nothing grows. */
+static void stay(void)
+{
+    run.burst = own.leaving = true;
+    run.deadline_ns = 0;
+    pool_attended(false);
+    coverage_taint();
+    trace_enter(TRACE_TRACING, CODE_NO_PAUSE,
+                run.world ? "tracing goes off as soon as no thread of the trainer is inside CUDA; its records "
+                            "go nowhere until then"
+                          : "tracing goes off between two training steps, or as soon as the trainer's main "
+                            "thread can be held; its records go nowhere until then");
+}
+
 /* Where the trainer cannot be met in time, what is on stays on until it can be, unless it `must` go. */
 static void leave(bool must)
 {
@@ -337,8 +368,7 @@ static void leave(bool must)
     if (own.state == TRACE_TRACING) {
         trace_flush();
         if (safepoint_within(MEET_MS) != MEET_HERE && !must) {
-            run.burst = own.leaving = true;
-            run.deadline_ns = 0;
+            stay();
             return;
         }
         end(mono_ns());
@@ -359,6 +389,9 @@ static void leave(bool must)
     pool_trim();
 }
 
+/* A switch beside a launch may kill the trainer. */
+bool trace_must_wait(void) { return trace_is_on() && run.world; }
+
 bool trace_is_on(void) { return own.found && own.state == TRACE_TRACING; }
 
 void trace_retract(void)
@@ -370,9 +403,10 @@ void trace_retract(void)
 void trace_detach(bool must)
 {
     wanted.continuous = false;
-    leave(must);
-    if (!trace_is_on())
-        pool_attended(false);
+    leave(must && !trace_must_wait());
+    if (must)
+        safepoint_over(); /* nobody is left to ask again */
+    pool_attended(false);
 }
 
 void trace_yield(const char *who)

@@ -41,6 +41,9 @@ void trace_retract(void);
 /* Flushed, then off, attributes as they were found; `must`: though the trainer could not be met. */
 void trace_detach(bool must);
 bool trace_is_on(void);
+
+/* What is on was switched on while all threads were held, and may only be switched off so. */
+bool trace_must_wait(void);
 void trace_yield(const char *who);
 void trace_resume(void);
 

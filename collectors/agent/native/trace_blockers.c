@@ -35,7 +35,7 @@ const char *trace_state_name(enum trace_state which)
  * for the switch then, which a person has to allow. */
 bool trace_held_back(uint32_t kinds)
 {
-    if (graphs_ruled_out() || graphs_possible() || kinds & WANT_GRAPHS)
+    if (graphs_told() || kinds & WANT_GRAPHS)
         return false;
     trace_enter(TRACE_READY, CODE_GRAPHS_UNKNOWN,
                 "kernel tracing waits to hear whether the trainer has CUDA graphs; "

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -66,14 +67,15 @@ static pid_t begin_child(void)
     return world_tracer_clone(stack + STACK_BYTES, &shared);
 }
 
-enum world world_hold(int patience_ms)
+enum world world_hold(int patience_ms, int wait_ms)
 {
-    memset(&shared, 0, sizeof shared);
+    memset(&shared, 0, offsetof(struct world_tracer, threads));
     if (!world_layout_read(&shared.layout))
         return WORLD_REFUSED;
     shared.process = getpid();
     shared.agent = (int)syscall(SYS_gettid);
     shared.patience_ns = patience_ms * NS_PER_MS;
+    shared.wait_ns = wait_ms * NS_PER_MS;
     atomic_store(&shared.phase, TRACER_STARTS);
     child = begin_child();
     if (child < 0)
@@ -112,9 +114,9 @@ void world_forked(void) { child = -1; }
 
 #else
 
-enum world world_hold(int patience_ms)
+enum world world_hold(int patience_ms, int wait_ms)
 {
-    (void)patience_ms;
+    (void)patience_ms, (void)wait_ms;
     return WORLD_REFUSED;
 }
 

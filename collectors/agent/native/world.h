@@ -14,11 +14,12 @@
 #include <stdbool.h>
 
 enum world {
-    WORLD_HELD,    /* until world_resume, or for 300 ms at the longest */
+    WORLD_HELD,    /* until world_resume, or for 3 s at the longest, or 300 ms if the agent waits for a lock */
     WORLD_BUSY,    /* some thread was inside CUDA at each try */
     WORLD_REFUSED, /* the kernel does not let us */
 };
-enum world world_hold(int patience_ms);
+/* Threads outside are held for those inside for at most `wait_ms` at a time. */
+enum world world_hold(int patience_ms, int wait_ms);
 
 /* Lets all go. False: they had been let go before, because this took too long. */
 bool world_resume(void);

@@ -19,14 +19,22 @@
 #include <time.h>
 
 #define MS 1000000LL
-#define HOLD_MOST_NS (300 * MS)  /* CUPTI may hang */
-#define WAIT_LEAST_NS (2 * MS)   /* threads outside are held so long for those inside, then longer, */
-#define WAIT_MOST_NS (16 * MS)   /* where that was not enough */
+#define HOLD_NS (300 * MS)       /* CUPTI may hang, on a lock; but it also waits for all that is queued */
+#define HOLD_MOST_NS (3000 * MS) /* on the device */
+#define LOCKED_TIMES 20          /* looks in a row, a millisecond apart */
+#define START_NS (300 * MS)
+#define WAIT_LEAST_NS (2 * MS)   /* threads outside are held so long for those inside, then longer */
 #define STOP_NS (1 * MS)         /* of a round: a thread without a processor, or in a driver, stops later */
 #define STOP_LAST_NS (30 * MS)   /* before we leave one alone that was asked to stop */
-#define TRY_AGAIN_NS 2000
-#define SHORT_NS 30000
+#define SPIN_NS 20000
+#define GAP_LEAST_NS 6000        /* a thread that launches without a pause is outside for less at a time */
+#define GAP_GROWS 64             /* the longer in one call, the longer it is likely to stay */
+#define GAP_MOST_NS (60000)
+#define GAP_CALL_NS (200000)     /* of one that waits in the kernel */
+#define GAP_STUCK_NS (4 * MS)    /* of one that gets no processor */
+#define GAP_LATE_NS 50000
 #define NEAR_WORDS 256           /* of the stack of a thread in code that may be called by CUDA */
+#define OWN_WORDS 1024           /* of one in CUDA */
 #define FAR_WORDS 4096           /* of one in the C library: its frames may be large */
 #define CONTROL_BLOCK_AT 0x200   /* glibc: between these lies where the thread started (struct pthread) */
 #define CONTROL_BLOCK_WORDS 256
@@ -81,18 +89,32 @@ BARE static struct traced_thread *known(struct world_tracer *all, int tid)
     return NULL;
 }
 
+#define PATH_BYTES 64
+
+BARE static char *append(char *end, const char *text)
+{
+    while (*text)
+        *end++ = *text++;
+    return end;
+}
+
+BARE static char *append_number(char *end, int number)
+{
+    char digits[12];
+    int n = 0;
+    for (; number > 0; number /= 10)
+        digits[n++] = (char)('0' + number % 10);
+    while (n > 0)
+        *end++ = digits[--n];
+    return end;
+}
+
 /* Seizes what is new. Negative: not permitted; else how many. */
 BARE static int seize_new(struct world_tracer *all)
 {
-    char path[40] = "/proc/", digits[12];
-    int at = 6, n = 0, fresh = 0;
-    for (int left = all->process; left > 0; left /= 10)
-        digits[n++] = (char)('0' + left % 10);
-    while (n > 0)
-        path[at++] = digits[--n];
-    for (const char *rest = "/task"; *rest; rest++)
-        path[at++] = *rest;
-    path[at] = '\0';
+    char path[PATH_BYTES], *end = append(append_number(append(path, "/proc/"), all->process), "/task");
+    int fresh = 0;
+    *end = '\0';
     int fd = (int)CALL(SYS_open, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0, 0);
     if (fd < 0)
         return -1;
@@ -115,7 +137,7 @@ BARE static int seize_new(struct world_tracer *all)
                 fresh = -1;
                 goto over;
             }
-            all->threads[all->count++] = (struct traced_thread){tid, RUNS, false, 0};
+            all->threads[all->count++] = (struct traced_thread){.tid = tid, .state = RUNS};
             fresh++;
         }
 over:
@@ -126,13 +148,16 @@ over:
 /* Whether an interrupted thread stands by then. Signals for it go on to it first. */
 BARE static bool stands(struct traced_thread *thread, int64_t until_ns)
 {
+    int64_t spins_ns = now_ns() + SPIN_NS;
     for (;;) {
         int status = 0;
         long told = CALL(SYS_wait4, thread->tid, &status, __WALL | WNOHANG, 0);
         if (told == 0) {
-            if (now_ns() > until_ns)
+            int64_t now = now_ns();
+            if (now > until_ns)
                 return false;
-            pause_ns(2000);
+            if (now > spins_ns)
+                pause_ns(2000);
             continue;
         }
         thread->asked = false;
@@ -186,13 +211,14 @@ BARE static bool is_return(uint64_t address)
     return false;
 }
 
-BARE static bool returns_to_cuda(const struct world_tracer *all, long count)
+/* The outermost one that is among the words; 0: there is none. */
+BARE static uint64_t return_to_cuda(const struct world_tracer *all, long count)
 {
-    for (long i = 0; i < count; i++)
+    for (long i = count - 1; i >= 0; i--)
         if (code_in(&all->layout.cuda, all->words[i]) && code_in(&all->layout.cuda, all->words[i] - 7) &&
             is_return(all->words[i]))
-            return true;
-    return false;
+            return all->words[i];
+    return 0;
 }
 
 /* Calls in which a thread waits for something, with no lock of the C library's. */
@@ -221,22 +247,56 @@ BARE static void start_again(int tid, struct user_regs_struct *registers)
     }
 }
 
-BARE static enum place place_of(struct world_tracer *all, int tid)
+BARE static uint32_t random_below(struct world_tracer *all, int64_t most)
+{
+    all->random ^= all->random << 13;
+    all->random ^= all->random >> 17;
+    all->random ^= all->random << 5;
+    return all->random % (uint32_t)most;
+}
+
+/* When one that is inside is tried again. Uneven: a loop of one call and one piece of work could keep
+ * step with even tries. One that goes from call to call is tried often, as it is outside for less than
+ * a microsecond each time; one that is in a long call, more and more seldom; one that has not moved at
+ * all waits, or gets no processor, and would never get anywhere if it was stopped each time it does. */
+BARE static void set_due(struct world_tracer *all, struct traced_thread *thread,
+                         const struct user_regs_struct *registers, uint64_t call)
+{
+    uint64_t at = registers->rip ^ registers->rsp << 1 ^ registers->rax << 9 ^ registers->rcx << 17 ^
+                  registers->rdx << 25 ^ registers->rbx << 33 ^ registers->rsi << 41 ^ registers->rdi << 49;
+    int64_t now = now_ns();
+    bool waits = (long)registers->orig_rax >= 0;
+    if (call != thread->call || thread->call_ns == 0) {
+        thread->call = call;
+        thread->call_ns = now;
+    }
+    if (at != thread->at) {
+        int64_t more_ns = (now - thread->call_ns) / GAP_GROWS, half_ns = thread->gap_ns / 2;
+        int64_t usual_ns = GAP_LEAST_NS + (more_ns < GAP_MOST_NS ? more_ns : GAP_MOST_NS);
+        thread->gap_ns = usual_ns > half_ns || half_ns < GAP_MOST_NS ? usual_ns : half_ns;
+    } else {
+        int64_t most_ns = waits ? GAP_CALL_NS : GAP_STUCK_NS;
+        thread->gap_ns = 2 * thread->gap_ns < most_ns ? 2 * thread->gap_ns : most_ns;
+    }
+    thread->at = at;
+    thread->due_ns = now + thread->gap_ns / 4 + random_below(all, 1 + 3 * thread->gap_ns / 2);
+}
+
+BARE static enum place place_of(struct world_tracer *all, struct traced_thread *thread)
 {
     struct user_regs_struct registers;
     struct iovec out = {&registers, sizeof registers};
-    if (CALL(SYS_ptrace, PTRACE_GETREGSET, tid, 1 /* NT_PRSTATUS */, &out) != 0)
+    if (CALL(SYS_ptrace, PTRACE_GETREGSET, thread->tid, 1 /* NT_PRSTATUS */, &out) != 0)
         return LOST;
-    start_again(tid, &registers);
+    start_again(thread->tid, &registers);
     bool library = code_in(&all->layout.system, registers.rip);
     bool inside = code_in(&all->layout.cuda, registers.rip);
-    if (!inside) {
-        uint64_t top = registers.rsp & ~UINT64_C(7), words = library ? FAR_WORDS : NEAR_WORDS;
-        if (registers.fs_base > top && (registers.fs_base - top) / sizeof top < words)
-            words = (registers.fs_base - top) / sizeof top; /* the stack of a thread ends there */
-        inside = returns_to_cuda(all, read_words(all, top, (uint32_t)words));
-    }
-    if (inside) {
+    uint64_t top = registers.rsp & ~UINT64_C(7), words = inside ? OWN_WORDS : library ? FAR_WORDS : NEAR_WORDS;
+    if (registers.fs_base > top && (registers.fs_base - top) / sizeof top < words)
+        words = (registers.fs_base - top) / sizeof top; /* the stack of a thread ends there */
+    uint64_t call = return_to_cuda(all, read_words(all, top, (uint32_t)words));
+    set_due(all, thread, &registers, call);
+    if (inside || call != 0) {
         long count = read_words(all, registers.fs_base + CONTROL_BLOCK_AT, CONTROL_BLOCK_WORDS);
         return any_in_cuda(all, count) ? CUDAS_OWN : INSIDE;
     }
@@ -247,40 +307,51 @@ BARE static enum place place_of(struct world_tracer *all, int tid)
 
 /* --- all of them -------------------------------------------------------------------------- */
 
-/* Stops those that run, holds those outside, lets the others go on. How many do, or do not stand yet. */
+/* Holds one that stands outside, lets any other go on. Whether it is still to be caught. */
+BARE static bool runs_on(struct world_tracer *all, struct traced_thread *thread)
+{
+    switch (place_of(all, thread)) {
+    case OUTSIDE:
+        thread->state = HELD;
+        thread->in_ns = 0;
+        return false;
+    case CUDAS_OWN:
+        thread->state = OWNED;
+        trace(PTRACE_CONT, thread->tid, NULL);
+        return false;
+    case INSIDE:
+        thread->in_ns = thread->in_ns ? thread->in_ns : now_ns();
+        trace(PTRACE_CONT, thread->tid, NULL);
+        return true;
+    case LOST:
+        break;
+    }
+    thread->state = GONE;
+    return false;
+}
+
+/* Stops those that run and are due, holds those outside, lets the others go on. How many do, or do not
+ * stand yet: one that is late is waited for no longer, or the others were tried too seldom. */
 BARE static int round_trip(struct world_tracer *all)
 {
     int inside = 0;
-    for (uint32_t i = 0; i < all->count; i++)
-        if (all->threads[i].state == RUNS && !all->threads[i].asked)
-            all->threads[i].asked = trace(PTRACE_INTERRUPT, all->threads[i].tid, NULL) == 0;
-    int64_t until_ns = now_ns() + STOP_NS;
+    int64_t now = now_ns(), until_ns = now + STOP_NS;
+    for (uint32_t i = 0; i < all->count; i++) {
+        struct traced_thread *thread = &all->threads[i];
+        thread->late = thread->asked;
+        if (thread->state == RUNS && !thread->asked && thread->due_ns <= now)
+            thread->asked = trace(PTRACE_INTERRUPT, thread->tid, NULL) == 0;
+    }
     for (uint32_t i = 0; i < all->count; i++) {
         struct traced_thread *thread = &all->threads[i];
         if (thread->state != RUNS)
             continue;
-        if (!stands(thread, until_ns)) {
+        if (!thread->asked || !stands(thread, thread->late ? 0 : until_ns)) {
+            if (thread->asked)
+                thread->due_ns = now_ns() + GAP_LATE_NS;
             inside++;
-            continue;
-        }
-        if (thread->state == GONE)
-            continue;
-        switch (place_of(all, thread->tid)) {
-        case OUTSIDE:
-            thread->state = HELD;
-            thread->in_ns = 0;
-            break;
-        case CUDAS_OWN:
-            thread->state = OWNED;
-            trace(PTRACE_CONT, thread->tid, NULL);
-            break;
-        case INSIDE:
-            inside++;
-            thread->in_ns = thread->in_ns ? thread->in_ns : until_ns;
-            trace(PTRACE_CONT, thread->tid, NULL);
-            break;
-        case LOST:
-            thread->state = GONE;
+        } else if (thread->state != GONE) {
+            inside += runs_on(all, thread);
         }
     }
     return inside;
@@ -298,30 +369,30 @@ BARE static void pass_signals(struct world_tracer *all)
         else if (status >> 16 == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP)
             trace(PTRACE_LISTEN, (int)tid, NULL);
         else if (thread != NULL && thread->asked && status >> 16) {
-            thread->asked = false; /* it stood late: tried again in the next round */
-            place_of(all, (int)tid);
-            trace(PTRACE_CONT, (int)tid, NULL);
+            thread->asked = false; /* it stands late */
+            if (thread->state == RUNS)
+                runs_on(all, thread);
+            else
+                trace(PTRACE_CONT, (int)tid, NULL);
         }
         else
             trace(PTRACE_CONT, (int)tid, status >> 16 ? NULL : (void *)(long)WSTOPSIG(status));
     }
 }
 
+/* Until the next of those that run is due. */
 BARE static void pause_between(struct world_tracer *all)
 {
+    int64_t due_ns = now_ns() + MS;
     pass_signals(all);
-    /* Uneven: a loop of one call and one piece of work could keep step with even tries. Every other
-     * one is longer when short ones do not help: a thread that gets no processor gets nowhere. */
-    all->random ^= all->random << 13;
-    all->random ^= all->random >> 17;
-    all->random ^= all->random << 5;
-    long ns = TRY_AGAIN_NS + all->random % SHORT_NS;
-    uint32_t longer = all->tries++ / 16;
-    if (all->tries % 2)
-        pause_ns(ns << (longer < 6 ? longer : 6));
-    else
-        for (int64_t until_ns = now_ns() + ns; now_ns() < until_ns;)
-            __builtin_ia32_pause();
+    for (uint32_t i = 0; i < all->count; i++)
+        if (all->threads[i].state == RUNS && all->threads[i].due_ns < due_ns)
+            due_ns = all->threads[i].due_ns;
+    int64_t left_ns = due_ns - now_ns();
+    if (left_ns > SPIN_NS)
+        pause_ns(left_ns);
+    while (now_ns() < due_ns)
+        __builtin_ia32_pause();
 }
 
 /* Tries the one that has been inside for longest until it comes out, while the others work. */
@@ -340,7 +411,6 @@ BARE static bool catch_slow(struct world_tracer *all, int64_t until_ns)
         if (thread != slow && (thread->state == HELD || (thread->state == RUNS && !thread->asked)))
             thread->state = ASIDE;
     }
-    all->tries = 0;
     while (now_ns() < until_ns && atomic_load(&all->phase) == TRACER_WORKS) {
         round_trip(all);
         if (slow == NULL || slow->state != RUNS)
@@ -372,8 +442,7 @@ BARE static bool hold_all(struct world_tracer *all)
             if (!catch_slow(all, until_ns))
                 return false;
             held_ns = now_ns();
-            all->tries = 0;
-            most_ns = most_ns < WAIT_MOST_NS ? 2 * most_ns : WAIT_MOST_NS;
+            most_ns = 2 * most_ns < all->wait_ns ? 2 * most_ns : all->wait_ns;
         } else if (inside > 0) {
             pause_between(all);
         }
@@ -391,7 +460,7 @@ BARE static void let_go(struct world_tracer *all)
     for (uint32_t i = 0; i < all->count; i++) {
         struct traced_thread *thread = &all->threads[i];
         if (thread->state == RUNS && thread->asked && stands(thread, until_ns) && thread->state != GONE) {
-            place_of(all, thread->tid);
+            place_of(all, thread);
             trace(PTRACE_DETACH, thread->tid, NULL);
         }
     }
@@ -413,18 +482,47 @@ BARE static void wait_while(struct world_tracer *all, int phase, int64_t most_ns
     }
 }
 
+/* Whether the agent's thread waits for a lock, which somebody held may have. Where nobody can tell: yes. */
+BARE static bool agent_is_locked(const struct world_tracer *all)
+{
+    static const char FUTEX[] = "202 ";
+    char path[PATH_BYTES], now[8] = "", *end = append_number(append(path, "/proc/"), all->process);
+    end = append(append_number(append(end, "/task/"), all->agent), "/syscall");
+    *end = '\0';
+    int fd = (int)CALL(SYS_open, path, O_RDONLY | O_CLOEXEC, 0, 0);
+    long bytes = fd < 0 ? fd : CALL(SYS_read, fd, now, sizeof now, 0);
+    if (fd >= 0)
+        CALL(SYS_close, fd, 0, 0, 0);
+    for (int i = 0; bytes > 4 && i < 4; i++)
+        if (now[i] != FUTEX[i])
+            return false;
+    return true;
+}
+
+BARE static void hold_on(struct world_tracer *all)
+{
+    int64_t until_ns = now_ns() + HOLD_MOST_NS;
+    wait_while(all, TRACER_HOLDS, HOLD_NS);
+    for (int locked = 0; locked < LOCKED_TIMES && now_ns() < until_ns;) {
+        if (atomic_load(&all->phase) != TRACER_HOLDS)
+            return;
+        locked = agent_is_locked(all) ? locked + 1 : 0;
+        wait_while(all, TRACER_HOLDS, MS);
+    }
+}
+
 BARE static int work(void *given)
 {
     struct world_tracer *all = given;
     CALL(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0);
     CALL(SYS_prctl, PR_SET_TIMERSLACK, 1, 0, 0);
-    wait_while(all, TRACER_STARTS, HOLD_MOST_NS);
+    wait_while(all, TRACER_STARTS, START_NS);
     all->random = (uint32_t)now_ns() | 1;
     bool held = atomic_load(&all->phase) == TRACER_WORKS && hold_all(all);
     int works = TRACER_WORKS;
     if (held && atomic_compare_exchange_strong(&all->phase, &works, TRACER_HOLDS)) {
         CALL(SYS_futex, &all->phase, FUTEX_WAKE, 1, 0);
-        wait_while(all, TRACER_HOLDS, HOLD_MOST_NS);
+        hold_on(all);
     }
     let_go(all);
     int phase = atomic_load(&all->phase);

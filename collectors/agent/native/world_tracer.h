@@ -25,16 +25,22 @@ struct traced_thread {
     int tid;
     uint8_t state;
     bool asked;    /* to stop, and does not stand yet */
+    bool late;     /* since an earlier round */
     int64_t in_ns; /* inside ever since, at each try; 0: outside at the last */
+    int64_t due_ns;           /* not tried before */
+    int64_t gap_ns;           /* from the last try to that */
+    uint64_t at;              /* its registers at the last try */
+    uint64_t call;            /* where the outermost of CUDA's frames returned to then, */
+    int64_t call_ns;          /* and since when */
 };
 
 struct world_tracer {
     atomic_int phase; /* a futex */
     int why;
     int process, agent;
-    int64_t patience_ns;
+    int64_t patience_ns, wait_ns;
     struct world_layout layout;
-    uint32_t random, tries;
+    uint32_t random;
     uint32_t count;
     struct traced_thread threads[TRACED_THREADS];
     uint64_t words[4096]; /* of a stack */

@@ -23,6 +23,7 @@ from typing import Any
 
 from collectors.attach.ptrace import calls, threads
 from collectors.attach.ptrace.injection import CodeRefused, Injection, InjectionFailed
+from collectors.errors import RUN_INSTEAD
 from collectors.process import parent
 
 _PAGE = 4096
@@ -31,7 +32,6 @@ _REHEARSALS, _REHEARSAL_LIMIT_S = 4, 0.2
 _LOOK_LIMIT_S, _LOOK_EVERY_S = 0.7, 0.02
 _NO_THREAD = "the trainer could not start a thread: no memory or too many threads"
 _REFUSED = "its Python refused to run the agent: an audit hook, or no memory"
-_RUN = "start the training with: brrrtop run -- CMD"
 _NOT_LOADED = "its C library could not load the agent's library"
 _NO_INTERPRETER = "Python does not run in it: it has not started yet, or it is exiting"
 
@@ -155,7 +155,7 @@ def _enter(job: dict[str, Any]) -> dict[str, Any]:
             with visit:
                 _inject(visit, job, arch, at, page)
         except CodeRefused as fault:  # by the process, whichever thread asks
-            report["says"], report["action"] = str(fault), _RUN
+            report["says"], report["action"] = str(fault), RUN_INSTEAD
             last = True
         except (InjectionFailed, calls.Gone) as fault:
             report["says"] = str(fault)

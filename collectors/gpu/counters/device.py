@@ -71,7 +71,6 @@ class DeviceCounters:
         """The metrics that were set last, taken or refused."""
         self._clock = ClockMatch()
         self._is_first = True
-        self.lost_buffers = 0
         self.covered_ns = 0
         """Time of all samples that were read, evaluated or not."""
         self._newest_ns = 0
@@ -135,7 +134,6 @@ class DeviceCounters:
         try:
             decoded = self._collector.decode(max_samples=most)
         except Exception as fault:
-            self.lost_buffers += 1
             self._faults += 1
             # A buffer that ran over is no fault, and CUPTI 13.4 answers ERROR_UNKNOWN now and then.
             if not isinstance(fault, MemoryError) and self._faults > FAULTS_IN_A_ROW:

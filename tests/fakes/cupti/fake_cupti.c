@@ -354,6 +354,17 @@ EXPORT void fake_api(int us, int how)
     atomic_fetch_sub(&working, 1);
 }
 
+/* One call that does not come back before it is let out. */
+static atomic_bool let_out;
+EXPORT void fake_let_out(void) { atomic_store(&let_out, true); }
+EXPORT void fake_stay_inside(void)
+{
+    atomic_fetch_add(&working, 1);
+    while (!atomic_load(&let_out))
+        nap(1000);
+    atomic_fetch_sub(&working, 1);
+}
+
 EXPORT void fake_slow_switch(int us) { atomic_store(&switch_takes_us, us); }
 
 EXPORT int fake_beside(void) { return atomic_load(&beside); }

@@ -23,6 +23,7 @@ struct launcher {
     pthread_t thread;
     api_fn api;
     int inside_us, outside_us, number;
+    int row, wait_us; /* calls one after the other, and the wait after them; 0: no such */
     uint64_t state, calls;
     double value;
 };
@@ -65,6 +66,21 @@ static void *launch(void *given)
     return NULL;
 }
 
+/* As a C++ program that does little else: outside for less than a microsecond at a time, and never at
+ * a system call of its own. */
+static void *launch_rows(void *given)
+{
+    struct launcher *one = given;
+    while (!atomic_load(&over)) {
+        for (int i = 0; i < one->row; i++) {
+            one->api(one->inside_us, 0);
+            advance(one);
+        }
+        one->api(one->wait_us, 0);
+    }
+    return NULL;
+}
+
 static void *wait_for_nothing(void *given)
 {
     int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -79,17 +95,35 @@ static void *wait_for_nothing(void *given)
 
 static pthread_t waiter;
 
-/* `threads` that launch, the last one inside for `longest_us` each time, and one that only waits. */
-EXPORT void launchers_begin(api_fn api, int threads, int inside_us, int outside_us, int longest_us)
+static void begin(struct launcher like, api_fn api, int threads, int longest_us, void *(*body)(void *))
 {
     atomic_store(&over, false);
     count = threads < MOST ? threads : MOST;
     for (int i = 0; i < count; i++) {
-        launchers[i] = (struct launcher){.api = api, .inside_us = i == count - 1 ? longest_us : inside_us,
-                                         .outside_us = outside_us, .number = i, .state = 88172645463325252u + i};
-        pthread_create(&launchers[i].thread, NULL, launch, &launchers[i]);
+        struct launcher *one = &launchers[i];
+        *one = like;
+        one->api = api;
+        one->number = i;
+        one->state = 88172645463325252u + i;
+        if (i == count - 1)
+            one->inside_us = longest_us;
+        pthread_create(&one->thread, NULL, body, one);
     }
     pthread_create(&waiter, NULL, wait_for_nothing, NULL);
+}
+
+/* `threads` that launch, the last one inside for `longest_us` each time, and one that only waits. */
+EXPORT void launchers_begin(api_fn api, int threads, int inside_us, int outside_us, int longest_us)
+{
+    struct launcher like = {.inside_us = inside_us, .outside_us = outside_us};
+    begin(like, api, threads, longest_us, launch);
+}
+
+/* `threads` that make `row` calls of `inside_us` each, then one in which they wait for `wait_us`, and so on. */
+EXPORT void launchers_begin_rows(api_fn api, int threads, int row, int inside_us, int wait_us)
+{
+    struct launcher like = {.inside_us = inside_us, .row = row, .wait_us = wait_us};
+    begin(like, api, threads, inside_us, launch_rows);
 }
 
 /* Ends them. How many came to another result than the same calls give at rest, and waits cut short. */
@@ -117,16 +151,15 @@ EXPORT uint64_t launchers_calls(void)
 }
 
 #ifdef PROGRAM
-static atomic_bool asked;
+static atomic_int asked;
 
 static void ask(int number)
 {
-    (void)number;
-    atomic_store(&asked, true);
+    atomic_store(&asked, number == SIGTERM ? 50 : 1);
 }
 
-/* program LIBCUDA LIBCUPTI SECONDS: launches so long, or for a second more once SIGTERM came, in which
- * whoever watches it leaves. Prints what went wrong, and calls of CUPTI's beside a launch. */
+/* program LIBCUDA LIBCUPTI SECONDS: launches so long, or until SIGINT, or for a second more once SIGTERM
+ * came, in which whoever watches it leaves. Prints what went wrong, and calls of CUPTI's beside a launch. */
 int main(int argc, char **argv)
 {
     void *cuda = argc == 4 ? dlopen(argv[1], RTLD_NOW) : NULL;
@@ -141,11 +174,13 @@ int main(int argc, char **argv)
     if (init(0) != 0)
         return 3;
     signal(SIGTERM, ask);
+    signal(SIGINT, ask);
     launchers_begin(api, 2, 20, 200, 20);
     for (int left = atoi(argv[3]) * 50; left > 0; left--) {
         usleep(20000);
-        if (atomic_exchange(&asked, false) && left > 50)
-            left = 50;
+        int most = atomic_exchange(&asked, 0);
+        if (most != 0 && left > most)
+            left = most;
     }
     uint64_t calls = launchers_calls();
     int wrong = launchers_end();

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from brrrtop.errors import BadInput
+from brrrtop.protocol.bodies import FAULTS
 from brrrtop.sources.budget import Budget
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.jax.events import Line, Profile
@@ -23,7 +24,6 @@ from brrrtop.sources.importers.trace.events import Torn
 
 MOST_EVENTS = 1_000_000
 """More the writer leaves out, and does not say so (xprof's trace viewer)."""
-_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _LATEST_US = 9.0e15
 
 
@@ -88,7 +88,7 @@ class _Builder:
         text = b"[" + run + b"]"
         try:
             events = _events.decode(text)
-        except _FAULTS:
+        except FAULTS:
             events = self._one_by_one(text)
         for event in events:
             if event.ph == "X":
@@ -116,13 +116,13 @@ class _Builder:
     def _one_by_one(self, text: bytes) -> list[_Event]:
         try:
             raws = _raws.decode(kineto_events.mended(text))
-        except _FAULTS as fault:
+        except FAULTS as fault:
             raise Torn from fault
         events = []
         for raw in raws:
             try:
                 events.append(_event.decode(raw))
-            except _FAULTS:
+            except FAULTS:
                 self._profile.losses["not understood"] = (
                     self._profile.losses.get("not understood", 0) + 1
                 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
 
-@dataclass(slots=True)
-class Line:
+
+class Line(Struct):
     """Events of one stream or thread; times are nanoseconds."""
 
     plane: str
@@ -36,8 +36,7 @@ class Line:
         self.steps.append(step)
 
 
-@dataclass(slots=True)
-class Profile:
+class Profile(Struct):
     """All lines that are used, and what is known of the machine."""
 
     lines: list[Line] = field(default_factory=list)

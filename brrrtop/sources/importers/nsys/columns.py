@@ -19,6 +19,7 @@ from brrrtop.model.tables import I8
 from brrrtop.protocol.columns import LONGEST_NS
 from brrrtop.sources.importers.nsys.database import Database
 from brrrtop.sources.importers.trace.columns import CALL, COPY, KERNEL, OP, RANGE, Collected
+from brrrtop.sources.importers.trace.marks import rows_of
 
 Array = npt.NDArray[Any]
 Columns = dict[str, Array]
@@ -208,18 +209,17 @@ class _Reader:
             f"Memcpy {_COPY_NAMES.get(kind, 'DtoD')} ({self._memory(source)} -> {self._memory(target)})"
             for kind, source, target in known.tolist()
         ]
-        self._copied(COPY, table, names, inverse)
+        self._copied(table, names, inverse)
 
     def _memsets(self, table: Columns) -> None:
         known, inverse = np.unique(table["memKind"], return_inverse=True)
-        self._copied(
-            COPY, table, [f"Memset ({self._memory(kind)})" for kind in known.tolist()], inverse
-        )
+        names = [f"Memset ({self._memory(kind)})" for kind in known.tolist()]
+        self._copied(table, names, inverse)
 
-    def _copied(self, code: int, table: Columns, names: Sequence[str], inverse: Array) -> None:
+    def _copied(self, table: Columns, names: Sequence[str], inverse: Array) -> None:
         ids = np.array([self._collected.names[name] for name in names], np.int64)
         rows = ids[inverse.reshape(-1)] if len(ids) else ids
-        self._add(code, table, {**self._activity(table, rows), "size_bytes": table["bytes"]})
+        self._add(COPY, table, {**self._activity(table, rows), "size_bytes": table["bytes"]})
 
     def _memory(self, kind: int) -> str:
         name = self._memories.get(kind, "Unknown")
@@ -261,8 +261,8 @@ class _Reader:
         ours = self._collected.names
         ids = np.array([ours[m[1] if m else n] for n, m in zip(names, called, strict=True)])
         ranges = {"name_id": ids, **self._places(table["globalTid"])}
-        self._add(RANGE, _rows(table, ~is_op), _rows(ranges, ~is_op))
-        self._add(OP, _rows(table, is_op), self._ops(_rows(ranges, is_op)))
+        self._add(RANGE, rows_of(table, ~is_op), rows_of(ranges, ~is_op))
+        self._add(OP, rows_of(table, is_op), self._ops(rows_of(ranges, is_op)))
 
     def _ops(self, ranges: Columns) -> Columns:
         names = list(self._collected.names)
@@ -278,10 +278,6 @@ class _Reader:
             "sequence": np.full(count, -1, np.int64),
             "forward_tid": np.zeros(count, np.int64),
         }
-
-
-def _rows(table: Columns, rows: Array) -> Columns:
-    return {key: column[rows] for key, column in table.items()}
 
 
 def _key(table: Columns) -> Array:

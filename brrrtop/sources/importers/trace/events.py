@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, field
 
+from brrrtop.protocol.bodies import FAULTS
+
 ABSENT = Raw()
 
 
@@ -64,7 +66,6 @@ class _Times(Struct, gc=False):
     dur: Raw = ABSENT
 
 
-_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _events = msgspec.json.Decoder(list[Event])
 _loose = msgspec.json.Decoder(list[Raw])
 _event = msgspec.json.Decoder(Event)
@@ -106,17 +107,17 @@ def decode_run(run: bytes) -> tuple[list[Event], int]:
     text = b"[" + run + b"]"
     try:
         return _events.decode(text), 0
-    except _FAULTS as fault:
+    except FAULTS as fault:
         if type(fault) is msgspec.DecodeError and _BYTE.search(str(fault)) is None:
             raise Torn from fault
         text = mended(text)
     try:
         return _events.decode(text), 0
-    except _FAULTS:
+    except FAULTS:
         pass
     try:
         raws = _loose.decode(text)
-    except _FAULTS as fault:
+    except FAULTS as fault:
         raise Torn(damaged=_BYTE.search(str(fault)) is not None) from fault
     return _one_by_one(raws)
 
@@ -128,7 +129,7 @@ def broken_at(run: bytes) -> int | None:
     """
     try:
         _loose.decode(b"[" + run + b"]")
-    except _FAULTS as fault:
+    except FAULTS as fault:
         match = _BYTE.search(str(fault))
         return min(int(match[1]) - 1, len(run)) if match else len(run)
     return None
@@ -138,7 +139,7 @@ def decode_times(run: bytes) -> tuple[list[Raw], list[Raw]]:
     """`ts` and `dur` of every event of a run, as text; nothing where not all are events."""
     text = b"[" + run + b"]"
     for mend in (bytes, mended):
-        with contextlib.suppress(*_FAULTS):
+        with contextlib.suppress(*FAULTS):
             rows = _times.decode(mend(text))
             return [row.ts for row in rows], [row.dur for row in rows]
     return [], []
@@ -152,7 +153,7 @@ def decode_object(text: bytes) -> dict[str, Any]:
     """
     try:
         value = _anything.decode(mended(text))
-    except _FAULTS as fault:
+    except FAULTS as fault:
         raise Torn from fault
     if not isinstance(value, dict):
         raise Torn
@@ -176,7 +177,7 @@ def _one_by_one(raws: list[Raw]) -> tuple[list[Event], int]:
         try:
             events.append(_event.decode(raw))
             continue
-        except _FAULTS:
+        except FAULTS:
             pass
         event = _tidy(raw)
         if event is None:
@@ -196,7 +197,7 @@ def _tidy(raw: Raw) -> Event | None:
             key + "_us": float(event[key]) for key in ("ts", "dur") if key in event
         }
         return Event(**texts, **ids, **times, args=_tidied_args(event.get("args")))
-    except (*_FAULTS, TypeError, ValueError, AttributeError, OverflowError):
+    except (*FAULTS, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 
@@ -237,14 +238,14 @@ def decode_rest(rest: bytes) -> tuple[bytes, dict[str, Any]]:
     text = b'{"traceEvents":[' + rest
     try:
         parts = _parts.decode(text)
-    except _FAULTS:
+    except FAULTS:
         try:
             parts = _parts.decode(mended(text))
-        except _FAULTS as fault:
+        except FAULTS as fault:
             raise Torn from fault
     run = bytes(parts.pop("traceEvents")).strip()
     facts: dict[str, Any] = {}
     for key, raw in parts.items():
-        with contextlib.suppress(*_FAULTS):
+        with contextlib.suppress(*FAULTS):
             facts[key] = _anything.decode(mended(bytes(raw)))
     return run[1:-1], facts

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from brrrtop.freed import give_back
 from brrrtop.model.host_details import HostDetails
@@ -36,8 +36,7 @@ _NO_TENSOR = frozenset(
 _U16, _U32, _I32 = (1 << 16) - 1, (1 << 32) - 1, (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Records:
+class Records(Struct, frozen=True, eq=False):
     """A trace as wire arrays, each sorted by end, and what they refer to."""
 
     kernels: Array

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-_FAULTS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+from brrrtop.protocol.bodies import FAULTS
 
 
 def strides_of(shapes: list[Any], text: bytes) -> tuple[list[list[int]], ...]:
@@ -23,7 +23,7 @@ def strides_of(shapes: list[Any], text: bytes) -> tuple[list[list[int]], ...]:
         return ()
     try:
         steps = msgspec.json.decode(text)
-    except _FAULTS:
+    except FAULTS:
         return ()
     if not isinstance(steps, list) or len(shapes) != len(steps):
         return ()
