@@ -66,8 +66,8 @@ def test_no_public_trace_has_one_either(traces: Path, name: str) -> None:
         check(estimate(window).estimate, ceilings_for(window.device))
 
 
-@pytest.mark.parametrize(("launches", "expected"), [(1, 6 << 20), (4, 2 << 20)])
-def test_a_copy_in_several_kernels_moves_no_more_than_their_grids_hold(launches: int, expected: int) -> None:
+@pytest.mark.parametrize(("launches", "expected"), [(1, 6 << 20), (4, 6 << 18)])
+def test_a_copy_in_several_kernels_moves_its_bytes_once(launches: int, expected: int) -> None:
     shape = (1 << 20,)
     work = work_of(OpSignature("aten::copy_", (shape, shape, ()), ("c10::BFloat16", "float", "")))
     facts = name_facts(TO_BF16)

@@ -174,9 +174,9 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
             _KEEP,
             confidence=0.6, saves=lost, lines=lines, stack_samples=looks.count if looks else 0,
         )  # fmt: skip
-    if are_for_readbacks(context):
+    if are_for_readbacks(context) or (waits is not None and not waits.count):
         return None
-    if waits is None or not waits.count:  # told from the values alone: no calls were recorded
+    if waits is None:  # told from the values alone: no calls were recorded
         return finding("values are read back, and the host waits for each", _KEEP)
     where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
     return finding(

@@ -31,7 +31,10 @@ def amounts(
         size = float(blocks * each * facts.tensor_count * facts.element_bytes)
         if work is not None and work.families is STREAMING:
             # One op may have several launches: none does more than its grid has room for.
-            return None, min(size, work.size_bytes or size), facts.precision, SHAPES
+            part = min(1.0, blocks * each / work.flop) if work.exact and work.flop else 1.0
+            least = work.size_bytes * part
+            size_bytes = least if work.exact else min(size, least or size)
+            return None, size_bytes, facts.precision, SHAPES
         return None, size, facts.precision, BYTES
     if work is not None and family.name in work.families:
         size = work.size_bytes - (work.written if facts.only_reads else 0.0)

@@ -43,6 +43,8 @@ class Work(Struct, frozen=True):
     """Bytes that were added for an output that the op's arguments do not show."""
     channels: int | None = None
     """Of a convolution's image, in a group."""
+    exact: bool = False
+    """No operand is left out and none is guessed: a copy from one type to another."""
 
 
 GEMMS = frozenset({"gemm", "gemm-skinny", "gemm-grouped"})
@@ -293,8 +295,9 @@ def _streaming(op: OpSignature) -> Work | None:
         written = largest * element
     if name in ("copy_", "fill_", "zero_"):
         written = 0
+    copied = name == "copy_" and len(tensors) == 2
     size = float(read + written)
-    return Work(float(largest), size, None, STREAMING, written=float(written))
+    return Work(float(largest), size, None, STREAMING, written=float(written), exact=copied)
 
 
 def _lookup(op: OpSignature) -> Work | None:
