@@ -118,6 +118,9 @@ class MainView(View):
         self.table.focus()
         self._arrange()
 
+    def on_resize(self) -> None:
+        self.query_one(Loader).redraw()  # it has more lines on a higher screen
+
     @property
     def _settings(self) -> Settings:
         return cast("Configured", self.app).settings
