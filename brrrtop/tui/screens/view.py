@@ -70,13 +70,25 @@ class View(Screen[None]):
         (52, "-grand"),
     ]
 
+    @classmethod
+    def classes_of(cls, width: int, height: int) -> str:
+        """What a screen of that many cells is, for one that opens: a change styles all panes again."""
+        return " ".join(
+            [name for least, name in breakpoints if cells >= least][-1]
+            for breakpoints, cells in (
+                (cls.HORIZONTAL_BREAKPOINTS, width), (cls.VERTICAL_BREAKPOINTS, height),
+            )
+        )  # fmt: skip
+
     def show(self, snapshot: Snapshot) -> None:
-        for pane in self.query(Pane):
+        panes = list(self.walk_children(Pane))
+        for pane in panes:
             pane.show(snapshot)
         ahead = () if snapshot.successor is None else (FOLLOW,)
         behind = (TRACE, SHAPES) if snapshot.source.tier == "bursts" else ()
-        for line in self.query(KeyLine):
-            line.frame(ahead, behind)
+        for pane in panes:
+            if isinstance(pane, KeyLine):
+                pane.frame(ahead, behind)
 
     def on_screen_resume(self) -> None:
         """What came while another screen lay over this one is not waited for."""
