@@ -165,7 +165,7 @@ class BrrrtopApp(App[int]):
         return filters
 
     def get_default_screen(self) -> MainView:
-        return MainView(id="main")
+        return MainView(id="main", classes=f"{MainView.OPENING} {MainView.classes_of(*self.size)}")
 
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
