@@ -475,7 +475,7 @@ class BrrrtopApp(App[int]):
     def copy(self, advisory: Advisory) -> None:
         """Hands what to try to the terminal's clipboard, which tells nobody whether it took it."""
         self.copy_to_clipboard(advisory.suggests)
-        self.say(f"to the clipboard, for {advisory.kind}: {advisory.suggests}")
+        self.say(f"what to try for {advisory.kind} went to the clipboard")
 
     def on_kernel_table_opened(self, message: KernelTable.Opened) -> None:
         from brrrtop.tui.screens.kernel import KernelView

@@ -80,7 +80,7 @@ class Classifier:
         """Sides are told at the clock the GPU ran at; what is shown is over the datasheet."""
 
     def group(
-        self, row: int, count: int, total_ns: int, op_id: int, is_score: bool = False
+        self, row: int, count: int, total_ns: int, op_id: int, is_score: bool, size_bytes: float
     ) -> Group:
         """The verdict on a group.
 
@@ -89,12 +89,13 @@ class Classifier:
             total_ns: Summed time at work, for rates.
             op_id: -1: no op known.
             is_score: A product of attention written out, by its place in the sequence.
+            size_bytes: Mean of what a copy of the group moves; 0: unknown.
         """
         acts = self._window.activities
         name = self._window.names[int(acts.name_ids[row])]
         family, facts = family_of(name), name_facts(name, self._torch_new)
         if acts.types[row] != ActivityType.KERNEL:
-            return self._copy(name, family, facts, count, total_ns, int(acts.size_bytes[row]))
+            return self._copy(name, family, facts, count, total_ns, size_bytes)
         blocks, threads = int(acts.blocks[row]), int(acts.threads[row])
         mean_ns = max(total_ns / count, 1.0)
         waves, fills = self._geometry(row)
@@ -179,10 +180,10 @@ class Classifier:
         return waves if is_known else None, fills
 
     def _copy(
-        self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: int
+        self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: float
     ) -> Group:
         """A copy or a fill that no kernel did; those within the device are under the memory roof."""
-        mean = float(size) if size > 0 else None
+        mean = size if size > 0 else None
         within = family.kind == families.MEMORY
         moved = mean * (2.0 if family.name == "copy" else 1.0) if mean else None
         side = Side.MEMORY if within else Side.COMM if family.kind == families.COMM else Side.COPY
