@@ -15,7 +15,7 @@ from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels.classifier import Classifier, Group
 from brrrtop.analysis.kernels.written_attention import written_attention
-from brrrtop.model.tables import F8, I8, Window
+from brrrtop.model.tables import F8, I8, Activities, Window
 
 BUCKETS = ("compute", "memory", "underfilled", "unknown", "comm", "copy")
 """Where time of each side is booked, by the sides' names."""
