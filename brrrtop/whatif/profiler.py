@@ -1,7 +1,7 @@
 """The step as it runs when nobody watches: recording takes host time for each op and launch.
 
 torch.profiler with shapes makes launch-bound loops 1.5 to 1.9 times as long, the agent's bursts up to
-1.4 times. Live the steps between bursts say what is true; of a trace nobody knows it.
+1.6 times. Live the steps between bursts say what is true; of a trace nobody knows it.
 """
 
 from __future__ import annotations
