@@ -59,7 +59,8 @@ IN_WORKERS = (*PYTEST, "--dist", "loadfile", "--no-loadscope-reorder", "-n")
 WAITING = (*IN_WORKERS, "3", *ON_THE_CLOCK, *(f"--ignore={file}" for file in ALONE))
 NO_CLOCK = (*IN_WORKERS, "3", *(f"--ignore={folder}" for folder in ON_THE_CLOCK))
 """More workers than a small machine has cores: a screen under test mostly waits to be idle."""
-TYPES = ("mypy",)
+TYPES = ("mypy", *(("--cache-dir", os.devnull) if os.environ.get("CI") else ()))
+"""A checkout that is used once needs no memory of what was checked: a sixth of the time."""
 MOST_AGAIN = 5
 """So many tests that failed beside others may be tried once more, alone: more are no accident."""
 PATIENT = ("nice", "-n", "15")

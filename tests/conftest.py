@@ -19,14 +19,17 @@ from tests import shared
 _REMOVED = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "TERM", "PYTHONPATH")
 _LEAK_PATIENCE_S = 3.0
 _LONGEST = """
-    live/test_whole_path agent/test_sanitized live/test_shapes_whole_path live/test_recorded_log
-    probes/test_steps probes/test_signal_handlers live/test_live_job agent/test_world
-    probes/test_pauses probes/test_fault_guard probes/test_real_library agent/test_fault_page
-    live/test_governor attach/test_native attach/test_attach attach/test_launch
-    api/test_public_names cli/test_terminal_gone tui/test_screen session/test_events
-    cli/test_on_a_terminal importers/test_scanner tui/test_views cli/test_demos tui/test_panes
-    cli/test_live_verbs analysis/test_account tui/test_few_colours session/test_baseline
-    exporters/test_metrics analysis/test_stalls analysis/test_rates analysis/test_elsewhere
+    probes/test_steps live/test_whole_path live/test_shapes_whole_path attach/test_ptrace
+    attach/test_harmless agent/test_sanitized live/test_live_job attach/test_soak
+    live/test_recorded_log live/test_with_agent live/test_nvml probes/test_real_library
+    live/test_governor attach/test_attach attach/test_facts attach/test_native
+    live/test_odd_agents agent/test_lifecycle agent/test_fault_page agent/test_world
+    api/test_public_names exporters/test_metrics tui/test_screen cli/test_terminal_gone
+    tui/test_panes tui/test_views tui/test_every_key cli/test_demos cli/test_on_a_terminal
+    session/test_events tui/test_step tui/test_plain_terminals tui/test_whatif
+    importers/test_scanner session/test_baseline sources/test_fuzz tui/test_few_colours
+    cli/test_serve analysis/test_rates tui/test_long_use analysis/test_stalls
+    cli/test_live_verbs analysis/test_account analysis/test_elsewhere
 """.split()
 """Of the files, by what they cost: first, so that no worker is left alone with one at the end."""
 

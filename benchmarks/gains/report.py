@@ -325,10 +325,10 @@ def plot(pairs: Pairs, side: int = 520, low: float = -0.6, high: float = 1.0) ->
     edge = 60
 
     def at(value: float) -> float:
-        return edge + side * (min(max(value, low), high) - low) / (high - low)
+        return round(edge + side * (min(max(value, low), high) - low) / (high - low), 1)
 
     def up(value: float) -> float:
-        return side + 2 * edge - at(value)
+        return round(side + 2 * edge - at(value), 1)
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {side + 270} {side + 2 * edge}" '
@@ -353,7 +353,7 @@ def plot(pairs: Pairs, side: int = 520, low: float = -0.6, high: float = 1.0) ->
         )
     result = errors(pairs)
     colours = dict(zip(sorted({edit for _, _, edit, *_ in result}), 2 * COLOURS, strict=False))
-    for _, name, edit, truth, (guess, down, top) in result:
+    for _, name, edit, truth, (guess, down, top) in sorted(result, key=lambda pair: pair[1:3]):
         colour = colours[edit]
         fill = colour if half_of(name) == "fresh" else "#fff"
         says = f"{name}, {edit}: measured {100 * truth:.0f} %, predicted {100 * guess:.0f} %"
@@ -361,7 +361,7 @@ def plot(pairs: Pairs, side: int = 520, low: float = -0.6, high: float = 1.0) ->
             f'<path stroke="{colour}" stroke-opacity=".25" d="M{at(truth)} {up(down)}V{up(top)}"/>'
         )
         parts.append(
-            f'<circle cx="{at(truth):.1f}" cy="{up(guess):.1f}" r="3.5" stroke="{colour}" fill="{fill}">'
+            f'<circle cx="{at(truth)}" cy="{up(guess)}" r="3.5" stroke="{colour}" fill="{fill}">'
             f"<title>{escape(says)}</title></circle>"
         )
     for line, (edit, colour) in enumerate(colours.items()):

@@ -29,7 +29,7 @@ from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
 from brrrtop.tui.sixteen import Sixteen
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone, textual_driver
-from brrrtop.tui.theme import textual_theme
+from brrrtop.tui.theme import begin, textual_name
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.status import Status
 
@@ -131,6 +131,7 @@ class BrrrtopApp(App[int]):
         self.palette = palette or Palette()
         if self.no_color:
             self.palette = replace(self.palette, colour=False)
+        begin(self, self.palette)
         self._printable, self._colourless, self._asciified = Printable(), Colourless(), Asciified()
         self.settings = settings or Settings()
         self.from_home = from_home
@@ -167,9 +168,6 @@ class BrrrtopApp(App[int]):
         return MainView(id="main")
 
     def on_mount(self) -> None:
-        for theme in self.palette.themes.values():
-            self.register_theme(textual_theme(theme))
-        self._apply_theme()
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()
@@ -184,9 +182,6 @@ class BrrrtopApp(App[int]):
 
     def on_unmount(self) -> None:
         self._feed.stop()
-
-    def _apply_theme(self) -> None:
-        self.theme = f"brrrtop-{self.palette.theme}"
 
     def on_snapshot_ready(self, message: SnapshotReady) -> None:
         newest = message.snapshot
@@ -399,7 +394,7 @@ class BrrrtopApp(App[int]):
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""
         self.palette = self.palette.with_theme(name)
-        self._apply_theme()
+        self.theme = textual_name(self.palette)
         self.choose(replace(self.settings, theme=self.palette.theme))
         self.say(f"theme: {self.palette.theme}")
         for screen in self.screen_stack:

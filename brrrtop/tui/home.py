@@ -21,7 +21,7 @@ from brrrtop.tui.renderables.bar import meter
 from brrrtop.tui.renderables.line import clipped, fitted, joined, rule, wrapped
 from brrrtop.tui.sixteen import Sixteen
 from brrrtop.tui.terminal import TerminalGone, textual_driver
-from brrrtop.tui.theme import textual_theme
+from brrrtop.tui.theme import begin, textual_name
 from brrrtop.tui.widgets.pane import strip_of
 
 if TYPE_CHECKING:
@@ -240,6 +240,7 @@ class HomeApp(App[Choice]):
         super().__init__(driver_class=textual_driver())
         self._remember = remember
         self.palette = palette or Palette()
+        begin(self, self.palette)
         self._read = read
         self._reading = False
         self.animation_level = "none"
@@ -262,9 +263,6 @@ class HomeApp(App[Choice]):
         return self.query_one(HomeList)
 
     def on_mount(self) -> None:
-        for theme in self.palette.themes.values():
-            self.register_theme(textual_theme(theme))
-        self.theme = f"brrrtop-{self.palette.theme}"
         self.list.focus()
         self.set_interval(EVERY_S, self.read_host)
         self.read_host()
@@ -306,7 +304,7 @@ class HomeApp(App[Choice]):
 
     def action_theme(self) -> None:
         self.palette = self.palette.with_theme()
-        self.theme = f"brrrtop-{self.palette.theme}"
+        self.theme = textual_name(self.palette)
         self.list.refresh()
         if self._remember is not None:
             self._remember(self.palette.theme)

@@ -29,7 +29,7 @@ def unprofiled(step: Step, guesses: Sequence[Assumptions]) -> list[Step]:
     limit = step.undisturbed_ns * CLOSE
     whole = period_ns(step)
     share = 1.0 if whole <= limit else _share_for(step, limit)
-    less = [with_host(step, part * share) for part in usual]
+    less = [with_host(step, min(part, share)) for part in usual]
     # A host that is not waited for may be as much ahead as recording usually holds it back.
     hidden = (period_ns(one) > 0.98 * min(whole, limit) for one in less)
     return [

@@ -207,26 +207,32 @@ def step_of(judged: Analysis) -> Step | None:
     nodes = _nodes(window, call_rows, repeats)
     if not (nodes.rows >= 0).any():
         return None
-    return _of_all_steps(_with_times(judged, nodes, repeats))
+    launched = float((nodes.calls[nodes.rows >= 0] >= 0).mean())
+    return _of_all_steps(_with_times(judged, nodes, repeats), launched)
 
 
-def _of_all_steps(step: Step) -> Step:
+def _of_all_steps(step: Step, launched: float) -> Step:
     """The step with every step of the device counted that its nodes are.
 
     A host that is far ahead launches in a burst what runs after it: of the steps that the device does
-    meanwhile only some have their launches in it, and their nodes hold the work of the others too.
+    meanwhile often only some have their launches in it, and their nodes hold the work of the others too.
+
+    Args:
+        launched: Share of what runs on the device whose launch was recorded: the host's time is of as
+            many steps as have their launches in it.
     """
     usual = step.undisturbed_ns
     each = round(step.measured_ns / usual) if usual else 1
     if usual is None or each < 2 or abs(step.measured_ns / (each * usual) - 1) > ALIKE:
         return step
+    unseen = min(each, round(1 / launched)) if launched else each
     return replace(
         step,
         count=step.count * each,
         measured_ns=step.measured_ns / each,
-        before_ns=step.before_ns * each,
-        call_ns=step.call_ns * each,
-        named_ns={cause: part * each for cause, part in step.named_ns.items()},
+        before_ns=step.before_ns * unseen,
+        call_ns=step.call_ns * unseen,
+        named_ns={cause: part * unseen for cause, part in step.named_ns.items()},
     )
 
 

@@ -20,7 +20,7 @@ _EHDR = struct.Struct("<16sHHIQQQIHHHHHH")
 _PHDR = struct.Struct("<IIQQQQQQ")
 _SHDR = struct.Struct("<IIQQQQIIQQ")
 _SYM = struct.Struct("<IBBHQQ")
-_PT_LOAD, _PT_INTERP = 1, 3
+_PT_LOAD = 1
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _ET_EXEC = 2
 _EXECUTABLE = 1
@@ -45,7 +45,6 @@ class Image:
     fixed: bool
     """ET_EXEC: linked for one address, so its bias is 0."""
     segments: tuple[Segment, ...]
-    interpreter: str
     symbols: dict[str, int]
     """Wanted names that the file defines → address before the bias."""
 
@@ -68,14 +67,14 @@ class Image:
         return map_start - map_offset
 
 
-def _segments(data: mmap.mmap, at: int, size: int, count: int) -> list[tuple[int, Segment]]:
-    segments = []
-    for index in range(count):
-        kind, flags, offset, address, _, file_bytes, _, _ = _PHDR.unpack_from(
-            data, at + index * size
-        )
-        segments.append((kind, Segment(flags, offset, address, file_bytes)))
-    return segments
+def _loaded(data: mmap.mmap, at: int, size: int, count: int) -> tuple[Segment, ...]:
+    """The segments that are mapped."""
+    headers = (_PHDR.unpack_from(data, at + index * size) for index in range(count))
+    return tuple(
+        Segment(flags, offset, address, file_bytes)
+        for kind, flags, offset, address, _, file_bytes, _, _ in headers
+        if kind == _PT_LOAD
+    )
 
 
 def _find_definition(
@@ -149,17 +148,10 @@ def _parse(data: mmap.mmap, path: str, wanted: frozenset[str]) -> Image:
     header = _EHDR.unpack_from(data, 0)
     if header[0][:6] != b"\x7fELF\x02\x01":
         raise Unsupported(f"{path} is not a 64-bit little-endian ELF file")
-    parts = _segments(data, header[5], header[9], header[10])
-    named = [s for kind, s in parts if kind == _PT_INTERP]
-    interpreter = ""
-    if named:
-        text = data[named[0].offset : named[0].offset + named[0].file_bytes].rstrip(b"\0")
-        interpreter = text.decode("utf-8", "replace")
     return Image(
         machine=MACHINES.get(header[2], f"machine {header[2]}"),
         fixed=header[1] == _ET_EXEC,
-        segments=tuple(s for kind, s in parts if kind == _PT_LOAD),
-        interpreter=interpreter,
+        segments=_loaded(data, header[5], header[9], header[10]),
         symbols=_symbols(data, header, wanted) if wanted else {},
     )
 

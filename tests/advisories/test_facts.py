@@ -199,16 +199,6 @@ def test_an_idle_stream_changes_nothing() -> None:
     assert first.chains.total_ns == second.chains.total_ns
 
 
-def test_small_values_copied_back_tell_waits_where_calls_were_not_recorded() -> None:
-    scene = Scene()
-    for _ in range(3):
-        scene.kernel(GEMM, 500.0).copy("down", 4, 2.0).kernel(GEMM, 10.0, late=90.0)
-    scene.calls.clear()
-    result = of(scene).syncs
-    assert result is not None and result.from_copies
-    assert result.count == 3
-
-
 def test_bursts_are_not_one_run() -> None:
     """A forward pass cut by the end of a burst is no short run."""
     scene = Scene()

@@ -78,8 +78,8 @@ def test_graphs_seen_in_a_program_without_torch_say_nothing_of_its_threads(
     monitor.until(lambda m: m.count(Kind.KERNELS) >= 5)
     monitor.send(requests.continuous(False))
     monitor.traced(1)
-    trainer.do("launchers.launchers_begin(cupti.fake_api, 3, 20, 20, 20)")
-    for turn in range(TURNS):  # the main thread could be met: it launches nothing
+    trainer.do("launchers.launchers_begin(cupti.fake_api, 3, 20, 400, 20)")
+    for turn in range(3):  # the main thread could be met: it launches nothing
         monitor.burst(longest_s=0.001)
         monitor.traced(turn + 2)
     assert trainer.do("answer = launchers.launchers_end()") == 0
@@ -139,4 +139,27 @@ def test_what_cannot_be_switched_off_yet_stays_on_and_goes_nowhere(
     trainer.do("cupti.fake_let_out(); inside.join()")
     trainer.until("answer = lib.brrr_wait(100) & 256", 256)
     assert trainer.do(ON) == 0
+    assert trainer.do(BESIDE) == 0
+
+
+def test_who_comes_while_the_agent_stays_goes_on_with_it(
+    trainer: Trainer, connect: Connect
+) -> None:
+    first = allowed(trainer, connect)
+    first.send(requests.continuous(True))
+    first.in_state("tracing")
+    trainer.do("inside = threading.Thread(target=cupti.fake_stay_inside); inside.start()")
+    first.send(requests.detach())
+    first.until(lambda m: m.status().get("code") == "no-pause")
+    first.close()
+    trainer.until("answer = stats(lib)[1]", 0)
+    second = connect(trainer)
+    second.in_state("tracing")  # without leave to hold the world: what is on needs it all the same
+    second.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    second.burst(longest_s=0.5)
+    trainer.do("cupti.fake_let_out(); inside.join()")
+    second.until(lambda m: m.status().get("code") == "tracing")
+    trainer.do("cupti.fake_launch(name('read'), 30, 100, 0, 7)")
+    second.until(lambda m: m.count(Kind.KERNELS) == 30)
+    second.in_state("ready")
     assert trainer.do(BESIDE) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import Counter
 from functools import cache
@@ -26,6 +25,7 @@ from brrrtop.model.host_tables import (
 )
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.session.analyze import analyze
+from brrrtop.sources.importers.trace.reader import Inflater
 from brrrtop.sources.registry import open_source
 from brrrtop.text.python_frames import is_users
 from brrrtop.views.json_report import document
@@ -44,14 +44,19 @@ def analyzed(path: Path) -> Snapshot:
         source.close()
 
 
+def trace(name: str) -> Path:
+    return next(TRACES.glob(f"{name}.json.*"))
+
+
 def tables(name: str) -> HostTables:
-    return analyzed(TRACES / f"{name}.json.gz").tables
+    return analyzed(trace(name)).tables
 
 
 @cache
 def events(name: str) -> list[dict[str, Any]]:
-    with gzip.open(TRACES / f"{name}.json.gz") as file:
-        return [e for e in json.load(file)["traceEvents"] if "cat" in e]
+    with trace(name).open("rb") as file:
+        text = b"".join(Inflater(file, trace(name).stat().st_size).blocks())
+    return [e for e in json.loads(text)["traceEvents"] if "cat" in e]
 
 
 def on_the_device(name: str) -> list[dict[str, Any]]:
@@ -149,13 +154,13 @@ def test_stalls_name_the_function_and_what_it_waited_in() -> None:
     # Two of the three steps' pauses of 4 ms lie between the first and the last kernel.
     assert 7.9e6 < asleep.idle_ns < 9e6
     assert not any("0x" in (row.inside or "") for row in rows)
-    estimate = analyzed(TRACES / "stacks.json.gz").estimate
+    estimate = analyzed(trace("stacks")).estimate
     assert estimate is not None
     assert sum(row.idle_ns for row in rows) <= estimate.account.idle_total_ns
 
 
 def test_the_verdict_names_the_line_that_the_host_was_at() -> None:
-    snapshot = analyzed(TRACES / "stacks.json.gz")
+    snapshot = analyzed(trace("stacks"))
     estimate = snapshot.estimate
     assert estimate is not None and estimate.looks is not None
     line = estimate.looks.lines[0]
@@ -248,14 +253,14 @@ def test_a_live_run_has_the_ops_of_the_step_that_was_recorded_with_shapes() -> N
 
 
 def test_the_report_shows_them_and_json_has_null_for_what_was_not_recorded() -> None:
-    text = to_text(analyzed(TRACES / "stacks.json.gz"))
+    text = to_text(analyzed(trace("stacks")))
     for line in ("Ops by GPU time", "Modules", "Where the host was", "Memory at its peak"):
         assert line in text
     assert max(map(len, text.splitlines())) <= 80
-    known = document(analyzed(TRACES / "stacks.json.gz"))["tables"]
+    known = document(analyzed(trace("stacks")))["tables"]
     assert known["modules"][0]["name"] == "Net_0"
     assert known["memory"]["timeline"][0][1] > 0 and known["inference"] is None
-    other = document(analyzed(TRACES / "deep_queue.json.gz"))["tables"]
+    other = document(analyzed(trace("deep_queue")))["tables"]
     assert other["modules"] is other["memory"] is other["stalls"] is None
     json.dumps(known, allow_nan=False)
 

@@ -135,7 +135,7 @@ def refused_with(kind: type[CollectorError], pid: int, files: AgentFiles) -> Col
     return caught.value
 
 
-def test_no_such_process(stand_in: AgentFiles) -> None:
+def test_a_process_that_is_not_there_is_refused(stand_in: AgentFiles) -> None:
     fault = refused_with(NoSuchProcess, 2**22 - 1, stand_in)
     assert fault.exit_code == 3
 
@@ -160,17 +160,21 @@ def test_a_number_that_went_to_another_process_is_noticed() -> None:
 
 def test_a_thread_number_names_its_process(stand_in: AgentFiles) -> None:
     with python(children.BLOCKED) as one:
-        tid = max(int(name) for name in os.listdir(f"/proc/{one.pid}/task"))
+        until_s = time.monotonic() + 60
+        while not (others := {*os.listdir(f"/proc/{one.pid}/task")} - {str(one.pid)}):
+            assert time.monotonic() < until_s, "its thread never began"
+            time.sleep(0.01)
+        tid = int(others.pop())
         fault = refused_with(NoSuchProcess, tid, stand_in)
         assert fault.action == f"brrrtop attach {one.pid}"
 
 
-def test_not_python(stand_in: AgentFiles) -> None:
+def test_a_program_that_is_not_python_is_refused_by_its_name(stand_in: AgentFiles) -> None:
     with children.child(["sleep", "20"]) as one:
         assert "sleep" in refused_with(NotPython, one.pid, stand_in).message
 
 
-def test_python_without_torch(stand_in: AgentFiles) -> None:
+def test_a_python_without_torch_is_refused(stand_in: AgentFiles) -> None:
     with python(children.SLEEPING) as one:
         assert "torch" in refused_with(NoTorch, one.pid, stand_in).message
 
@@ -269,7 +273,9 @@ def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatc
     ("scope", "words"),
     [(1, "ancestors"), (2, "administrators"), (3, "next boot")],
 )
-def test_yama_is_explained(scope: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_yama_forbids_tracing_what_helps_is_named(
+    scope: int, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from collectors.process import access
 
     monkeypatch.setattr(access, "yama_scope", lambda: scope)

@@ -138,7 +138,9 @@ def test_kernels_that_take_no_time_are_nothing_to_judge(brrrtop: Run, tmp_path: 
     assert "takes time" in done.stderr
 
 
-def test_odd_names_survive(brrrtop: Run, command: Run, tmp_path: Path) -> None:
+def test_kernel_names_that_are_no_utf8_are_reported_on_any_terminal(
+    brrrtop: Run, command: Run, tmp_path: Path
+) -> None:
     (tmp_path / "t.json").write_bytes(
         b'{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k\xff\xfe\\u0000\\ud800",'
         b' "pid": 0, "tid": 7, "ts": 1, "dur": 5, "args": {"device": 0, "stream": 7}}]}'

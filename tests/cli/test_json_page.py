@@ -54,7 +54,7 @@ def is_named(path: str, pattern: str) -> bool:
     ("schema", "words"),
     [
         ("brrrtop.report/1", (["analyze", STACKS], ["analyze", RANKS])),
-        ("brrrtop.compare/1", (["compare", STACKS, str(TRACES / "serving.json.gz")],)),
+        ("brrrtop.compare/1", (["compare", STACKS, str(TRACES / "serving.json.zst")],)),
     ],
 )
 def test_the_page_names_the_keys_of_reports(

@@ -198,7 +198,7 @@ def test_text_leads_with_the_verdict_and_fits(make_snapshot: MakeSnapshot) -> No
     assert "idle: gc" not in text
 
 
-def test_ascii_means_ascii(make_snapshot: MakeSnapshot) -> None:
+def test_an_ascii_report_has_no_other_character(make_snapshot: MakeSnapshot) -> None:
     text = to_text(make_snapshot(), ascii_only=True)
     assert text.isascii()
     assert "CCCC" in text

@@ -28,7 +28,7 @@ from brrrtop.views.brief import MOST_LINES, to_brief
 
 RECORDED = Path(__file__).parents[1] / "recordings"
 TRACE = RECORDED / "traces" / "stacks.json.gz"
-SOURCES = [TRACE, RECORDED / "traces" / "serving.json.gz", RECORDED / "h200" / "item_sync.brrr"]
+SOURCES = [TRACE, RECORDED / "traces" / "serving.json.zst", RECORDED / "h200" / "item_sync.brrr"]
 
 
 @cache

@@ -73,7 +73,7 @@ STANDS_FOR = {
     "TRACE": "tests/recordings/traces/stacks.json.gz",
     "DIR": "tests/ranks/traces/dlrm",
     "A": "tests/recordings/traces/stacks.json.gz",
-    "B": "tests/recordings/traces/serving.json.gz",
+    "B": "tests/recordings/traces/serving.json.zst",
     "PID": "4711",
     "URL": "http://localhost:4318",
 }
@@ -106,7 +106,7 @@ def test_what_the_pages_tell_one_to_type_works(
     ran = []
     for line in sorted(typed):
         words = shlex.split(line.replace(" PATH", f" {tmp_path / str(len(ran))}"))
-        files = [one for one in words if "/" in one or one.endswith((".gz", ".brrr"))]
+        files = [one for one in words if "/" in one or one.endswith((".gz", ".zst", ".brrr"))]
         exist = all((ROOT / one).exists() or tmp_path in Path(one).parents for one in files)
         if line.startswith(NEEDS_NO_GPU) and exist:
             monkeypatch.chdir(ROOT)

@@ -20,8 +20,8 @@ from collectors.gpu.counters.device import COUNTERS, DeviceCounters
 from collectors.gpu.counters.faults import sentence
 from collectors.gpu.counters.sampler import CounterThread, binned
 from tests.live.agents import SECOND, FakeFeed
+from tests.live.bench import Bench, kinds
 from tests.live.counter_hardware import BEHIND_NS, MS, Decoded, Hardware, OneSample, until
-from tests.live.test_live import Bench, kinds
 
 Start = Callable[[Hardware], CounterThread]
 

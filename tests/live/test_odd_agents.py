@@ -17,7 +17,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from brrrtop.timeline.timeline import Timeline
 from tests.live.agents import SECOND, STEP_NS, FakeFeed
-from tests.live.test_live import TICK_NS, Bench
+from tests.live.bench import TICK_NS, Bench
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_frames_too_old_fall_out() -> None:
     assert [frame.sent_ns for frame in records] == [s * SECOND for s in range(90, 101)]
 
 
-def test_bytes_are_bounded() -> None:
+def test_the_ring_keeps_no_more_bytes_than_it_may() -> None:
     ring = filled(1000, FrameRing(keep_bytes=100_000))
     kept = [frame for frame in ring.frames() if frame.kind == Kind.KERNELS]
     assert sum(map(frame_bytes, kept)) <= 100_000

@@ -12,7 +12,7 @@ from brrrtop.protocol.requests import Op
 from brrrtop.scheduling.governor import Governor
 from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
-from tests.live.test_live import Bench
+from tests.live.bench import Bench
 
 
 def _quiet(bench: Bench) -> None:

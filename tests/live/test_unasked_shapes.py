@@ -18,7 +18,7 @@ from brrrtop.session.live import LiveSession
 from brrrtop.session.session import Session
 from brrrtop.sources.live import LiveSource
 from tests.live.agents import SECOND, STEP_NS, FakeAgent
-from tests.live.test_live import START_NS, Bench
+from tests.live.bench import START_NS, Bench
 from tests.tui import snapshots
 
 

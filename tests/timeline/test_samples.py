@@ -14,7 +14,7 @@ from brrrtop.session.session import Session
 from brrrtop.sources.recording import RecordingSource
 from brrrtop.timeline.timeline import Timeline
 from tests.live.agents import SECOND, FakeFeed
-from tests.live.test_live import Bench, kinds
+from tests.live.bench import Bench, kinds
 
 MS = 1_000_000
 BEHIND_NS = 77 * SECOND

@@ -116,8 +116,10 @@ async def test_without_steps_nothing_is_called_a_step() -> None:
 async def test_the_screen_survives_any_size() -> None:
     async with shown(compared()) as screen:
         await screen.press("b")
-        for size in ((1, 1), (40, 10), (20, 50), (200, 60), (80, 24)):
+        before = await screen.resize(80, 24)
+        for size in ((1, 1), (40, 10), (20, 50), (200, 60)):
             await screen.resize(*size)
+        assert await screen.resize(80, 24) == before
 
 
 async def test_the_screen_says_what_the_command_line_says() -> None:

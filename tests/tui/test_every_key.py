@@ -311,7 +311,7 @@ async def test_keys_do_what_they_are_for(stops: Sequence[tuple[str, str, Effect]
     await walk(BrrrtopApp(Player(RECORDING), interval_s=5.0), stops, "── kernels")
 
 
-async def test_keys_of_ranks() -> None:
+async def test_keys_on_the_screen_of_ranks_do_what_they_are_for() -> None:
     rows = tuple(
         RankRow(n, f"rank{n}.brrr", str(n), estimate=snapshots.estimate()) for n in range(12)
     )
@@ -329,7 +329,7 @@ async def test_enter_follows_a_successor() -> None:
 HOST = Host(tuple(HostTrainer(pid, "ada", "python train.py", True) for pid in (4711, 4712, 4713)))
 
 
-async def test_keys_of_home() -> None:
+async def test_keys_on_the_list_of_trainers_do_what_they_are_for() -> None:
     await walk(HomeApp(lambda: HOST), HOME, "4711")
 
 

@@ -44,7 +44,9 @@ def _as_sent(style: Style, dark: bool, system: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("system", ["256", "16", "8"])
 @pytest.mark.parametrize("dark", [True, False])
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_regimes_differ(one: str, other: str, dark: bool, system: str) -> None:
+def test_regimes_differ_on_terminals_of_few_colours(
+    one: str, other: str, dark: bool, system: str
+) -> None:
     palette = Palette("dark" if dark else "light")
     assert _as_sent(palette.style(one), dark, system) != _as_sent(
         palette.style(other), dark, system
@@ -175,7 +177,9 @@ def test_the_background_is_what_the_terminal_says(text: str, dark: bool) -> None
     assert colours.theme({"COLORFGBG": text}, "colour-blind") == "colour-blind"
 
 
-async def test_choices_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_theme_sort_order_and_hidden_panes_are_there_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert settings.load() == Settings()
     app = None

@@ -10,6 +10,7 @@ from brrrtop.analysis.estimate import Analysis, estimate
 from brrrtop.cli.commands import demo
 from brrrtop.model.tables import Span
 from brrrtop.session.analyze import analyze
+from brrrtop.session.session import Session
 from brrrtop.sources.registry import open_source
 from brrrtop.timeline.timeline import Timeline
 from brrrtop.whatif.price import priced
@@ -82,3 +83,17 @@ def test_the_present_step_of_a_live_run_is_the_one_between_its_bursts(recording:
     for row in snapshot.whatif:
         present_ns = row.step_ns / (1 - row.saves)
         assert present_ns == pytest.approx(snapshot.estimate.steps.step_ns, rel=0.05)
+
+
+@pytest.mark.parametrize(("name", "edit"), [("plain-attention", "sdpa"), ("healthy", "compile")])
+def test_an_edit_saves_the_same_by_each_burst_of_a_steady_run(name: str, edit: str) -> None:
+    """A host far ahead launches three steps in a burst at once: its time is of all three."""
+    source = open_source(demo.scenarios()[name])
+    whole = next(row for row in analyze(source).whatif if row.edit == edit)
+    session = Session(open_source(demo.scenarios()[name]), keep_ns=None)
+    span = session.source.span
+    for tenth in range(1, 11):
+        snapshot = session.advance(span.t0_ns + span.duration_ns * tenth // 10)
+        for row in snapshot.whatif:
+            if row.edit == edit:
+                assert row.saves == pytest.approx(whole.saves, abs=0.03), f"{tenth} tenths"

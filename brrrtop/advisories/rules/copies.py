@@ -72,8 +72,6 @@ def _readback_part(context: Context) -> float:
     waits, moved = context.syncs, context.transfers
     large = moved.pageable_down.large + moved.pinned_down.large
     count = waits.count if waits is not None else 0
-    if waits is not None and waits.from_copies:  # known from the small copies alone
-        count += large
     return min(large / max(count, large, 1), 1.0)
 
 

@@ -171,11 +171,13 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
         return finding(
             f"while the GPU idled, the main thread was reading values back: {units.share(lost)} "
             f"of the time{', at ' + lines[0] if lines else ''}",
-            "keep values on the device and read them every N steps",
+            _KEEP,
             confidence=0.6, saves=lost, lines=lines, stack_samples=looks.count if looks else 0,
         )  # fmt: skip
-    if waits is None or not waits.count or are_for_readbacks(context):
+    if are_for_readbacks(context):
         return None
+    if waits is None or not waits.count:  # told from the values alone: no calls were recorded
+        return finding("values are read back, and the host waits for each", _KEEP)
     where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
     return finding(
         f"{context.a_step(waits.count):.0f} waits for the GPU {context.per}{where}",
@@ -185,6 +187,9 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
         blocked_ns_a_step=context.a_step(waits.blocked_ns),
         lines=[line for line, _, _ in waits.lines],
     )
+
+
+_KEEP = "keep values on the device and read them every N steps"
 
 
 def place(line: str) -> str:

@@ -10,19 +10,18 @@ from __future__ import annotations
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
+from msgspec.structs import replace
 
 from brrrtop.analysis.account import idle_causes, sweep, time_slices
 from brrrtop.analysis.kernels.labels import Labels
 from brrrtop.analysis.signals import stack_samples
 from brrrtop.model import intervals
-from brrrtop.model.account import Account, Split
+from brrrtop.model.account import IDLE_CAUSES, Account, Split
 from brrrtop.model.intervals import Cover
-from brrrtop.model.tables import Activities, Calls, Marks, Window, edges
+from brrrtop.model.tables import I8, Activities, Calls, Marks, Window, edges
 from brrrtop.model.vocabulary import NAMED
 
-I8 = npt.NDArray[np.int64]
-HostTable = TypeVar("HostTable", Calls, Marks)
+Table = TypeVar("Table", Activities, Calls, Marks)
 
 
 def book(window: Window, labels: Labels, call_rows: I8) -> Account:
@@ -40,22 +39,24 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     taken = (window.turns.starts_ns, window.turns.ends_ns) if window.turns else time_slices.NOBODY
     if window.observed is not None:
         clock = Cover(*edges(window.observed))  # spans nobody traced take no time
-        acts = type(acts)(
-            clock.up_to(acts.starts_ns), clock.up_to(acts.ends_ns),
-            *(getattr(acts, name) for name in acts.__struct_fields__[2:]),
+        acts, calls, marks = (
+            _on_clock(acts, clock), _on_clock(calls, clock), _on_clock(marks, clock)
         )  # fmt: skip
-        calls = _host_table(calls, clock)
-        marks = _host_table(marks, clock)
         others = intervals.merge(*(clock.up_to(times) for times in others))
         taken = intervals.merge(*(clock.up_to(times) for times in taken))
         low, high = (int(t) for t in clock.up_to(np.array([low, high], np.int64)))
     starts, ends = intervals.clip(acts.starts_ns, acts.ends_ns, low, high)
     charges = sweep.charge(starts, ends, labels)
+    both = zip(charges.busy, intervals.clip(*taken, low, high), strict=True)
+    busy = intervals.merge_unsorted(*(np.concatenate(pair) for pair in both))
+    gaps = idle_causes.by_gap(acts, calls, marks, call_rows, busy, (low, high), others)
+    causes = dict.fromkeys(IDLE_CAUSES, 0)
+    causes |= {cause: int(times.sum()) for cause, times in gaps.causes_ns.items()}
     io_part = stack_samples.io_part(stack_samples.looks(window, NAMED))
-    busy = _recorded_spans(charges.busy, intervals.clip(*taken, low, high))
-    gaps = idle_causes.book(acts, calls, marks, call_rows, busy, (low, high), others, io_part)
+    causes["io"] = int(causes["host"] * io_part)
+    causes["host"] -= causes["io"]
     buckets = charges.buckets_ns
-    causes, unknown_ns = _with_losses(gaps.causes_ns, buckets["unknown"], window, acts)
+    causes, unknown_ns = _with_losses(causes, buckets["unknown"], window, acts)
     taken_ns = intervals.total(*busy) - intervals.total(*charges.busy)
     # What a kernel waits for in its middle is what queued work waits for.
     causes["other_process"] += taken_ns
@@ -76,18 +77,9 @@ def book(window: Window, labels: Labels, call_rows: I8) -> Account:
     )
 
 
-def _recorded_spans(worked: tuple[I8, I8], taken: tuple[I8, I8]) -> tuple[I8, I8]:
-    """When activity was recorded: what the trainer's had of the device, and others out of it."""
-    if not len(taken[0]):
-        return worked
-    return intervals.merge_unsorted(
-        *(np.concatenate(pair) for pair in zip(worked, taken, strict=True))
-    )
-
-
-def _host_table(table: HostTable, clock: Cover) -> HostTable:
-    rest = [getattr(table, name) for name in table.__struct_fields__[2:]]
-    return type(table)(clock.up_to(table.starts_ns), clock.up_to(table.ends_ns), *rest)
+def _on_clock(table: Table, clock: Cover) -> Table:
+    starts, ends = clock.up_to(table.starts_ns), clock.up_to(table.ends_ns)
+    return replace(table, starts_ns=starts, ends_ns=ends)
 
 
 def _with_losses(

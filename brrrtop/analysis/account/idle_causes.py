@@ -15,20 +15,20 @@ advice of that name reads the clocks.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from brrrtop.analysis.account.launches import AHEAD_NS
 from brrrtop.analysis.account.unrecorded import call_times
 from brrrtop.analysis.account.unrecorded_nodes import unrecorded_from
 from brrrtop.model import intervals
-from brrrtop.model.account import IDLE_CAUSES, MECHANICAL_CLASSES
+from brrrtop.model.account import MECHANICAL_CLASSES
 from brrrtop.model.intervals import Cover
-from brrrtop.model.tables import Activities, ActivityType, Calls, Marks
+from brrrtop.model.tables import I8, Activities, ActivityType, Bool, Calls, Marks
 from brrrtop.model.vocabulary import PAINT, CallClass, CopyKind, MarkClass, MemoryKind
-
-I8 = npt.NDArray[np.int64]
 
 BACK_TO_BACK_NS = 5_000
 DISPATCH_NS = 300_000
@@ -42,19 +42,8 @@ WAIT_NS = 20_000
 """A copy call that takes longer than this blocked on the device: an asynchronous one returns in
 a few microseconds."""
 
-Causes = dict[str, I8]
-"""Of every gap, by cause; a cause that is not there has none."""
-NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
-
-
-class Idle(Struct, frozen=True):
-    """The gaps of a window, booked twice: by cause and by mechanics. Both add up to the idle time but
-    for what ran and was not recorded."""
-
-    causes_ns: dict[str, int]
-    mechanical_ns: dict[str, int]
-    unrecorded_ns: int = 0
-    """Time of the gaps in which nodes of CUDA graphs ran that nobody recorded."""
+Causes = defaultdict[str, I8]
+"""Time of every gap by cause."""
 
 
 def _ranges(marks: Marks, classes: tuple[MarkClass, ...]) -> tuple[I8, I8]:
@@ -79,9 +68,9 @@ def _layers(marks: Marks, calls: Calls) -> list[tuple[I8, I8]]:
     return intervals.paint(layers)
 
 
-def blocking(activities: Activities, calls: Calls, call_rows: I8) -> npt.NDArray[np.bool_]:
+def blocking(activities: Activities, calls: Calls, call_rows: I8) -> Bool:
     """Which calls made the host wait for the device: synchronisations and blocking copies."""
-    waits: npt.NDArray[np.bool_] = calls.classes == CallClass.SYNC
+    waits: Bool = calls.classes == CallClass.SYNC
     copies = (activities.types == ActivityType.COPY) & (call_rows >= 0)
     copies &= (activities.copy_kinds == CopyKind.DTOH) | (
         (activities.src_kinds == MemoryKind.PAGEABLE)
@@ -103,37 +92,17 @@ def gaps_of(busy: tuple[I8, I8], low: int, high: int) -> tuple[I8, I8]:
 
 
 class GapCauses(Struct, frozen=True, eq=False):
-    """The gaps of a span one by one, and what each lost to every cause that has any; shape (n,)."""
+    """The gaps of a span one by one, and what each lost to every cause that has any; shape (n,).
+
+    Causes and mechanics each add up to the gaps.
+    """
 
     starts_ns: I8
     ends_ns: I8
-    causes_ns: dict[str, I8]
+    causes_ns: Mapping[str, I8]
     mechanical_ns: dict[str, int]
     unrecorded_ns: int = 0
-    """`Idle.unrecorded_ns`: no part of these gaps."""
-
-
-def book(
-    activities: Activities,
-    calls: Calls,
-    marks: Marks,
-    call_rows: I8,
-    busy: tuple[I8, I8],
-    span: tuple[int, int],
-    others: tuple[I8, I8] = NOBODY,
-    io_part: float = 0.0,
-) -> Idle:
-    """Every idle nanosecond of the span, by cause and by mechanics.
-
-    All times are on one clock; `busy` is merged and clipped to the span, `others` (when another
-    process was on the device) merged. `io_part` is `looks.io_part`.
-    """
-    gaps = by_gap(activities, calls, marks, call_rows, busy, span, others)
-    causes = dict.fromkeys(IDLE_CAUSES, 0)
-    causes |= {cause: int(times.sum()) for cause, times in gaps.causes_ns.items()}
-    causes["io"] = int(causes["host"] * io_part)
-    causes["host"] -= causes["io"]
-    return Idle(causes, gaps.mechanical_ns, gaps.unrecorded_ns)
+    """When nodes of CUDA graphs ran that nobody recorded: no part of these gaps."""
 
 
 def by_gap(
@@ -143,54 +112,57 @@ def by_gap(
     call_rows: I8,
     busy: tuple[I8, I8],
     span: tuple[int, int],
-    others: tuple[I8, I8] = NOBODY,
+    others: tuple[I8, I8],
 ) -> GapCauses:
-    """The same for each gap; `io` is part of `host`."""
-    causes: Causes = {}
-    mechanical = dict.fromkeys(MECHANICAL_CLASSES, 0)
+    """Every idle nanosecond of the span, by cause and by mechanics; `io` is part of `host`.
+
+    Args:
+        call_rows: Launching call of each activity, -1 unknown.
+        busy: Merged, and clipped to the span.
+        others: When another process was on the device, merged.
+    """
     starts, ends = gaps_of(busy, *span)
+    causes: Causes = defaultdict(lambda: np.zeros(len(starts), np.int64))
     if not len(starts):
-        return GapCauses(starts, ends, causes, mechanical)
+        return GapCauses(starts, ends, causes, dict.fromkeys(MECHANICAL_CLASSES, 0))
     call_starts, call_ends, known = _next_call(activities, calls, call_rows, starts, ends)
     full_ends = ends
     ends = unrecorded_from(activities, calls, call_rows, (starts, full_ends), (call_ends, known))
     ends = np.where(Cover(*others).between(ends, full_ends) > 0, full_ends, ends)
+    length = ends - starts
     late = known & (call_starts > starts)
     host_ends = np.where(late, np.minimum(ends, call_starts), starts)
-    inside = known & (call_ends > starts) & ~(late & (host_ends == ends))
-    queued = known & ~late & ~inside
-    soon = ends - starts < BACK_TO_BACK_NS
+    launching = known & (late | (call_ends > starts))
+    queued = known & ~launching
+    soon = queued & (length < BACK_TO_BACK_NS)
     waited = queued & ~soon
-    mechanical["host_late"] = int((host_ends - starts).sum())
-    mechanical["launch"] = int((ends - host_ends)[inside | late].sum())
-    mechanical["back_to_back"] = int((ends - starts)[queued & soon].sum())
-    mechanical["device_wait"] = int((ends - starts)[waited].sum())
-    mechanical["unknown"] = int((ends - starts)[~known].sum())
-    shared = np.zeros(len(starts), np.int64)
-    shared[waited] = Cover(*others).between(starts[waited], ends[waited])
-    _add(causes, "other_process", shared)
-    _add(causes, "device", np.where(waited, ends - starts - shared, 0))
-    _add(causes, "launch", np.where(queued & soon, ends - starts, 0))
+    launch_part = np.where(launching, ends - host_ends, 0)
+    parts = (host_ends - starts, launch_part, length[soon], length[waited], length[~known])
+    mechanical = dict(zip(MECHANICAL_CLASSES, (int(part.sum()) for part in parts), strict=True))
+    shared = np.where(waited, Cover(*others).between(starts, ends), 0)
+    causes["other_process"] += shared
+    causes["device"] += np.where(waited, length - shared, 0)
+    causes["launch"] += np.where(soon, length, 0)
     # Without a launch record the whole gap may be the host's: marks can still name it.
-    host_starts = starts
     host_ends = np.where(known, host_ends, ends)
-    rest = _named_causes(causes, marks, calls, host_starts, host_ends)
-    launch_part = np.where(inside | late, ends - host_ends, 0)
+    rest = host_ends - starts
+    for (cause, _), layer in zip(PAINT, _layers(marks, calls), strict=True):
+        covered = Cover(*layer).between(starts, host_ends)
+        causes[cause] += covered
+        rest = rest - covered
     rest, launch_part = _sync_times(
         causes, activities, calls, call_rows, busy, (starts, rest, launch_part)
     )
-    _add(causes, "launch", launch_part)
-    _book_unnamed(causes, marks, (host_starts, host_ends), rest, known)
+    away = np.where(known, _absences(marks, starts, host_ends, rest), 0)
+    causes["launch"] += launch_part + np.where(known, rest - away, 0)
+    causes["host"] += away
+    causes["unknown"] += np.where(known, 0, rest)
     return GapCauses(starts, ends, causes, mechanical, int((full_ends - ends).sum()))
-
-
-def _add(causes: Causes, cause: str, times: I8) -> None:
-    causes[cause] = causes[cause] + times if cause in causes else times
 
 
 def _next_call(
     activities: Activities, calls: Calls, call_rows: I8, starts: I8, ends: I8
-) -> tuple[I8, I8, npt.NDArray[np.bool_]]:
+) -> tuple[I8, I8, Bool]:
     """Start and end of the call that launched what ended each gap, and whether it is known."""
     if not len(activities):
         zero = np.zeros(len(starts), np.int64)
@@ -200,16 +172,6 @@ def _next_call(
     rows = order[np.minimum(at, len(order) - 1)]
     call_starts, call_ends, known = call_times(activities, calls, call_rows)
     return call_starts[rows], call_ends[rows], known[rows] & (at < len(order))
-
-
-def _named_causes(causes: Causes, marks: Marks, calls: Calls, starts: I8, ends: I8) -> I8:
-    """Books what marks and calls name; returns what is left of each gap's host part."""
-    rest = ends - starts
-    for (cause, _), layer in zip(PAINT, _layers(marks, calls), strict=True):
-        covered = Cover(*layer).between(starts, ends)
-        _add(causes, cause, covered)
-        rest = rest - covered
-    return rest
 
 
 def _sync_times(
@@ -233,7 +195,7 @@ def _sync_times(
     if not len(waits):
         return rest, launch_part
     drained, away = _drain_times(calls, waits, starts, rest)
-    _add(causes, "sync", drained)
+    causes["sync"] += drained
     rest = rest - drained
     debts = Cover(*busy).between(calls.starts_ns[waits], calls.ends_ns[waits])
     known = np.flatnonzero(call_rows >= 0)
@@ -242,12 +204,12 @@ def _sync_times(
     refill = np.where(away, 0, rest)
     need = refill + launch_part
     charged = _spend((calls.starts_ns[waits], debts), ahead, (starts, need))
-    _add(causes, "sync", charged)
+    causes["sync"] += charged
     from_host = np.minimum(charged, refill)
     return rest - from_host, launch_part - (charged - from_host)
 
 
-def _drain_times(calls: Calls, waits: I8, starts: I8, rest: I8) -> tuple[I8, npt.NDArray[np.bool_]]:
+def _drain_times(calls: Calls, waits: I8, starts: I8, rest: I8) -> tuple[I8, Bool]:
     """The part of each gap that is a wait's that came back in it, and whether the host was away.
 
     A refill belongs to the wait with all of the host's part; of an absence only what was before it.
@@ -295,26 +257,15 @@ def _spend(waits: tuple[I8, I8], ahead: I8, gaps: tuple[I8, I8]) -> I8:
     return np.clip(paid[count:], 0, gaps[1])
 
 
-def _book_unnamed(
-    causes: Causes,
-    marks: Marks,
-    host: tuple[I8, I8],
-    rest: I8,
-    known: npt.NDArray[np.bool_],
-) -> None:
-    """Books the nameless rest: dispatching ops is `launch`, long absences are `host`."""
-    starts, ends = host
-    launching = marks.take(~_on_host(marks, starts, ends))
-    ops = Cover(*_ranges(launching, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, ends)
-    dispatch = np.minimum(ops, rest)
-    away = rest - dispatch
-    launching_ns = dispatch + np.where(away <= DISPATCH_NS, away, 0)
-    _add(causes, "launch", np.where(known, launching_ns, 0))
-    _add(causes, "host", np.where(known & (away > DISPATCH_NS), away, 0))
-    _add(causes, "unknown", np.where(known, 0, rest))
+def _absences(marks: Marks, starts: I8, ends: I8, rest: I8) -> I8:
+    """Of the nameless rest of each gap the long absences; dispatching ops is on the way to a launch."""
+    ops = marks.take(~_on_host(marks, starts, ends))
+    dispatch = Cover(*_ranges(ops, (MarkClass.OP, MarkClass.OPTIMIZER))).between(starts, ends)
+    away = np.maximum(rest - dispatch, 0)
+    return np.where(away > DISPATCH_NS, away, 0)
 
 
-def _on_host(marks: Marks, starts: I8, ends: I8) -> npt.NDArray[np.bool_]:
+def _on_host(marks: Marks, starts: I8, ends: I8) -> Bool:
     """Long ops that began and ended while the host was late: what launched nothing ran on the CPU."""
     at = np.maximum(np.searchsorted(starts, marks.starts_ns, "right") - 1, 0)
     within = (marks.starts_ns >= starts[at]) & (marks.ends_ns <= ends[at])

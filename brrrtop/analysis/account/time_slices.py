@@ -22,13 +22,11 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brrrtop.analysis.kernels.labels import U8, one_number
 from brrrtop.kernel_names import families
 from brrrtop.model import intervals
-from brrrtop.model.tables import I8, Activities, ActivityType, Bool, TimeSlices, Window
+from brrrtop.model.tables import F8, I8, Activities, ActivityType, Bool, TimeSlices, Window
 from brrrtop.model.vocabulary import Metric
-
-U8 = npt.NDArray[np.uint64]
-F8 = npt.NDArray[np.float64]
 
 LEAST_NS = 1_000_000
 """Less extra time is not told from a kernel's own spread."""
@@ -58,7 +56,6 @@ SLOW_TOO = 0.5
 """Part of the extra share of those that were hit: launches beside them that have more are slow for
 the same reason, as at low clocks."""
 NOBODY: tuple[I8, I8] = (intervals.EMPTY, intervals.EMPTY)
-_PRIME = np.uint64(0x9E3779B97F4A7C15)
 
 
 def others_there(window: Window) -> tuple[I8, I8]:
@@ -161,20 +158,16 @@ def _judgeable(window: Window) -> Bool:
 
 def _places(acts: Activities) -> U8:
     """One number for what runs, after which two and before which two on its stream; shape (n,)."""
-    what: U8 = acts.name_ids.astype(np.uint64)
-    for column in (
-        acts.blocks, acts.threads, acts.registers, acts.shared_bytes, acts.size_bytes,
-        acts.stream_ids,
-    ):  # fmt: skip
-        what = what * _PRIME + column.astype(np.int64).view(np.uint64)
+    what = one_number(
+        acts.name_ids, acts.blocks, acts.threads, acts.registers, acts.shared_bytes,
+        acts.size_bytes, acts.stream_ids,
+    )  # fmt: skip
     order = np.lexsort((acts.starts_ns, acts.stream_ids))
-    around = np.concatenate((np.zeros(2, np.uint64), what[order], np.zeros(2, np.uint64)))
-    place = np.zeros(len(what), np.uint64)
-    for offset in range(5):
-        place = place * _PRIME + (around[offset : offset + len(what)] ^ (place >> np.uint64(29)))
-    ranks = np.empty_like(place)
-    ranks[order] = place
-    return ranks
+    _, kinds = np.unique(what[order], return_inverse=True)
+    around = np.concatenate(([-1, -1], kinds, [-1, -1]))
+    places = np.empty_like(what)
+    places[order] = one_number(*(around[at : at + len(what)] for at in range(5)))
+    return places
 
 
 def _least(lengths: I8, kind: npt.NDArray[np.intp]) -> tuple[I8, I8]:

@@ -5,22 +5,23 @@ Kernels are judged in groups of one name, geometry and op.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
-from msgspec.structs import replace
 
 from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.analysis.counters import evidence
 from brrrtop.analysis.kernels.classifier import Classifier, Group
-from brrrtop.analysis.kernels.twins import twin_groups
 from brrrtop.analysis.kernels.written_attention import written_attention
-from brrrtop.model.tables import F8, I8, Activities, ActivityType, Bool, Window
+from brrrtop.model.tables import F8, I8, Activities, Window
 
 BUCKETS = ("compute", "memory", "underfilled", "unknown", "comm", "copy")
 """Where time of each side is booked, by the sides' names."""
 WORK, COMM, TRANSFER = 0, 1, 2
 """Classes of the sweep line: kernels and on-device copies, collectives, host or peer copies."""
+U8 = npt.NDArray[np.uint64]
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -44,38 +45,24 @@ class Labels(Struct, frozen=True, eq=False):
         return Labels(self.group_of[rows], self.groups, self.buckets[rows], self.weights[rows])
 
 
-class _Grouping(Struct, frozen=True, eq=False):
-    """Equal kernels: shape (n,) and (g,)."""
-
-    group_of: I8
-    first: I8
-    counts: I8
-    totals_ns: I8
-    """Time at work: what a kernel waited for its predecessor on the stream is left out."""
-    op_ids: I8
-    """Per activity; -1: no op known."""
-    scores: Bool | None
-    """Per activity: a product of attention written out; None where there is none."""
-
-
 def label(window: Window, ceilings: Ceilings | None) -> Labels:
     """Labels of all activities of the window."""
-    grouping = _group(window)
-    judge = Classifier(window, ceilings)
-    scores = grouping.scores
-    groups = tuple(
-        judge.group(
-            row, count, total, int(grouping.op_ids[row]), scores is not None and bool(scores[row])
-        )
-        for row, count, total in zip(
-            grouping.first.tolist(),
-            grouping.counts.tolist(),
-            grouping.totals_ns.tolist(),
-            strict=True,
-        )
+    acts, op_ids = window.activities, _ops_of(window)
+    attention, scores = written_attention(window), np.zeros(len(window.activities), np.bool_)
+    if attention is not None:
+        scores[attention.products] = True
+    key = one_number(
+        acts.name_ids, scores, acts.blocks, acts.threads, acts.registers, acts.shared_bytes,
+        acts.copy_kinds, op_ids,
+    )  # fmt: skip
+    _, first, group_of, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
     )
-    group_of = grouping.group_of
-    groups = evidence.refined(window, groups, group_of, ceilings)
+    totals = np.bincount(group_of, _at_work(acts).astype(np.float64), len(first)).astype(np.int64)
+    judge = Classifier(window, ceilings)
+    columns = (first, counts, totals, op_ids[first], scores[first])
+    plain = tuple(judge.group(*row) for row in zip(*(c.tolist() for c in columns), strict=True))
+    groups = evidence.refined(window, plain, group_of, ceilings)
     return Labels(
         group_of,
         groups,
@@ -84,8 +71,8 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     )
 
 
-def _group(window: Window) -> _Grouping:
-    """Equal activities, and the op of each."""
+def _ops_of(window: Window) -> I8:
+    """Op that launched each activity and tells what it does; -1 without one."""
     acts = window.activities
     op_ids = window.links.ops_of(acts.correlations)
     if len(window.links):
@@ -94,53 +81,13 @@ def _group(window: Window) -> _Grouping:
         op_ids[~np.isin(op_ids, np.array(telling, np.int64))] = -1
         # All nodes of a CUDA graph carry its launch's id: the op around that is not what a node does.
         op_ids[acts.graph_ids > 0] = -1
-    attention, scores = written_attention(window), None
-    if attention is not None:
-        scores = np.zeros(len(acts), np.bool_)
-        scores[attention.products] = True
-    key = _key(acts, scores)
-    _, first, inverse, counts = np.unique(
-        key * _MIX + op_ids.view(np.uint64),
-        return_index=True,
-        return_inverse=True,
-        return_counts=True,
-    )
-    totals = np.bincount(inverse, _at_work(acts).astype(np.float64), len(first)).astype(np.int64)
-    grouping = _Grouping(inverse.astype(np.int64), first, counts, totals, op_ids, scores)
-    return _with_twins(window, grouping, key[first]) if len(window.links) else grouping
+    return op_ids
 
 
-def _with_twins(window: Window, grouping: _Grouping, key: npt.NDArray[np.uint64]) -> _Grouping:
-    """Kernels without an op put to those of the group that they are the same as."""
-    acts, first = window.activities, grouping.first
-    bare = (acts.types[first] == ActivityType.KERNEL) & (acts.graph_ids[first] == 0)
-    bare &= grouping.op_ids[first] < 0
-    means = grouping.totals_ns / grouping.counts
-    targets = twin_groups(window, key, grouping.op_ids[first], means, bare)
-    kept, place = np.unique(targets, return_inverse=True)
-    if len(kept) == len(targets):
-        return grouping
-    counts, totals = (
-        np.bincount(place, column.astype(np.float64), len(kept)).astype(np.int64)
-        for column in (grouping.counts, grouping.totals_ns)
-    )
-    return replace(
-        grouping,
-        group_of=place[grouping.group_of],
-        first=first[kept],
-        counts=counts,
-        totals_ns=totals,
-    )
-
-
-def _key(acts: Activities, scores: Bool | None) -> npt.NDArray[np.uint64]:
-    """One number for a name, its place and a geometry; shape (n,)."""
-    key: npt.NDArray[np.uint64] = acts.name_ids.astype(np.uint64)
-    if scores is not None:
-        key = key * np.uint64(2) + scores
-    for column in (
-        acts.blocks, acts.threads, acts.registers, acts.shared_bytes, acts.copy_kinds,
-    ):  # fmt: skip
+def one_number(*columns: npt.NDArray[Any]) -> U8:
+    """A number for each row of columns that is the same for equal rows alone, shape (n,)."""
+    key = columns[0].astype(np.uint64)
+    for column in columns[1:]:
         key = key * _MIX + column.astype(np.int64).view(np.uint64)
     return key
 

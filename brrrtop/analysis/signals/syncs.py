@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from brrrtop.analysis.account.idle_causes import blocking
 from brrrtop.analysis.kernels.traits import used
-from brrrtop.analysis.signals.joined import READ_BACK_BYTES, Joined, mark_spans
+from brrrtop.analysis.signals.joined import Joined, mark_spans
 from brrrtop.model import intervals
 from brrrtop.model.tables import I8, Bool, Calls, Marks, Window
 from brrrtop.model.vocabulary import CallClass, CopyKind, MarkClass, MemoryKind
@@ -28,18 +28,14 @@ class Syncs(Struct, frozen=True):
     """Host time inside them."""
     lines: tuple[tuple[str, int, int], ...]
     """Where: Python line or op, count, ns; dearest first, at most five. Empty: nobody knows."""
-    from_copies: bool = False
-    """Told from small copies to the host: the calls themselves were not recorded."""
 
 
 def syncs(joined: Joined) -> Syncs | None:
-    """Waits in the window; None without call records or small values read back."""
+    """Waits in the window; None without call records."""
     window = joined.window
     calls = window.calls
     if not len(calls):
-        return _readbacks(joined)
-    if not (calls.classes == CallClass.SYNC).any():
-        return _readbacks(joined) or Syncs(0, 0, ())
+        return None
     waits = _waits(joined)
     saves = intervals.Cover(*mark_spans(window, MarkClass.CHECKPOINT))
     waits &= saves.between(calls.ends_ns - 1, calls.ends_ns) == 0
@@ -56,25 +52,6 @@ def syncs(joined: Joined) -> Syncs | None:
         count=int(called.sum()) or int(inside.sum()),
         blocked_ns=intervals.total(*merged),
         lines=_lines(window, starts, ends),
-    )
-
-
-def _readbacks(joined: Joined) -> Syncs | None:
-    """Waits told from small values copied to the host, where calls were not recorded.
-
-    The host wants such a value at once: it waits for the copy, and launches again after it.
-    """
-    activities = joined.window.activities
-    small = (activities.copy_kinds == CopyKind.DTOH) & (activities.size_bytes <= READ_BACK_BYTES)
-    small &= ~joined.in_save
-    if not small.any():
-        return None
-    none = np.empty(0, np.int64)
-    return Syncs(
-        count=int(small.sum()),
-        blocked_ns=0,
-        lines=_lines(joined.window, none, none),
-        from_copies=True,
     )
 
 

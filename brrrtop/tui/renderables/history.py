@@ -13,6 +13,7 @@ from brrrtop.model.account import IDLE_CAUSES, Account
 from brrrtop.model.snapshot import HistoryPoint
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.renderables.line import painted
 
 LAYERS = (
     "compute", "memory", "underfilled", "exposed_comm", "exposed_copy",
@@ -25,6 +26,7 @@ LIVE_NS = 1_000_000_000
 """Time of a column of a source that goes on."""
 
 Layers = Mapping[str, float]
+_EMPTY = Style.null()
 
 
 def layers(point: HistoryPoint) -> Layers:
@@ -70,19 +72,25 @@ def stacked_area(
     shares: Sequence[Layers | None], palette: Palette, height: int, order: Sequence[str] = LAYERS
 ) -> list[Text]:
     """`height` lines of a cell a column; what is None stays empty."""
-    runs = [(one, sum(1 for _ in same)) for one, same in groupby(shares, key=_Same)]
+    runs = [(_stack(one.value, order), len(list(same))) for one, same in groupby(shares, key=_Same)]
     lines = []
     for row in range(height):
-        line = Text(no_wrap=True)
         low, high = (height - 1 - row) / height, (height - row) / height
-        for same, count in runs:
-            if same.value is None:
-                line.append(" " * count)
-            else:
-                sign, style = _cell(same.value, low, high, palette, order)
-                line.append(sign * count, style)
-        lines.append(line)
+        cells = ((_cell(stack, low, high, palette), count) for stack, count in runs)
+        lines.append(painted((sign * count, style) for (sign, style), count in cells))
     return lines
+
+
+def _stack(parts: Layers | None, order: Sequence[str]) -> list[tuple[float, float, str]]:
+    """The layers of a column that take any room: from where to where, and which."""
+    stack: list[tuple[float, float, str]] = []
+    edge = 0.0
+    for layer in order if parts else ():
+        part = parts.get(layer, 0.0) if parts else 0.0
+        if part:
+            stack.append((edge, edge + part, layer))
+        edge += part
+    return stack
 
 
 class _Same:
@@ -100,19 +108,16 @@ class _Same:
 
 
 def _cell(
-    parts: Layers, low: float, high: float, palette: Palette, order: Sequence[str]
+    stack: Sequence[tuple[float, float, str]], low: float, high: float, palette: Palette
 ) -> tuple[str, Style]:
     """One cell of a column: the layers of the stack between `low` and `high`."""
     inside: list[tuple[float, str]] = []
-    edge = 0.0
-    for layer in order:
-        part = parts.get(layer, 0.0)
-        covered = min(edge + part, high) - max(edge, low)
+    for begin, end, layer in stack:
+        covered = min(end, high) - max(begin, low)
         if covered > 1e-9:
             inside.append((covered, layer))
-        edge += part
     if not inside:
-        return " ", Style.null()
+        return " ", _EMPTY
     if not palette.colour or len(inside) == 1:
         layer = max(inside)[1]
         return (palette.fill(layer) if not palette.colour else "█"), palette.style(layer)

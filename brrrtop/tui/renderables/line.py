@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
+from rich.style import Style
 from rich.text import Text
 
 from brrrtop.tui.palette import Palette
@@ -26,6 +27,20 @@ def clipped(text: Text, width: int) -> Text:
         text.truncate(max(0, width), overflow="ellipsis")
     text.no_wrap = True
     return text
+
+
+def painted(cells: Iterable[tuple[str, Style]]) -> Text:
+    """One line of these signs; neighbours of one style are one piece, as each piece costs."""
+    text = Text(no_wrap=True)
+    signs: list[str] = []
+    last: Style | None = None
+    for sign, style in cells:
+        if style is not last and last is not None:
+            text.append("".join(signs), last)
+            signs = []
+        last = style
+        signs.append(sign)
+    return text if last is None else text.append("".join(signs), last)
 
 
 def stacked(lines: Iterable[Text], width: int) -> list[Text]:

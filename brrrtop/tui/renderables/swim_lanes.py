@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from rich.style import Style
 from rich.text import Text
 
 from brrrtop.model.step_picture import Bars, StepPicture
@@ -15,7 +16,7 @@ from brrrtop.model.tables import I8, Span
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.history import Layers, level, stacked_area
-from brrrtop.tui.renderables.line import fitted
+from brrrtop.tui.renderables.line import fitted, painted
 
 GUTTER = 8
 """Cells for the names of lanes."""
@@ -153,15 +154,15 @@ def _order(row: Row) -> tuple[str, ...]:
 
 def _thin(row: Row, palette: Palette) -> Text:
     """A lane of one line: how much of a cell is covered is the height of its block."""
-    text = Text(no_wrap=True)
-    for cell in row.cells:
+
+    def sign(cell: Layers) -> tuple[str, Style]:
         if not cell:
-            text.append(" ")
-            continue
+            return " ", Style.null()
         kind = max(cell, key=lambda one: cell[one])
-        sign = level(cell[kind], palette) if palette.colour else palette.fill(kind)
-        text.append(sign, palette.style(kind))
-    return text
+        height = level(cell[kind], palette) if palette.colour else palette.fill(kind)
+        return height, palette.style(kind)
+
+    return painted(map(sign, row.cells))
 
 
 def _lane_name(row: Row, line: Text, view: Span, palette: Palette) -> Text:

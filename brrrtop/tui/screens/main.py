@@ -101,15 +101,22 @@ class MainView(View):
         yield KeyLine(KEYS, LAST)
 
     def show(self, snapshot: Snapshot) -> None:
-        self.set_class(snapshot.estimate is None, "-unjudged")
-        self.set_class(waits_for_loader(snapshot), "-waits")
-        self.set_class(not snapshot.history, "-no-past")
+        self.update_classes(
+            {
+                "-unjudged": snapshot.estimate is None,
+                "-waits": waits_for_loader(snapshot),
+                "-no-past": not snapshot.history,
+            }
+        )
         super().show(snapshot)
 
     def on_mount(self) -> None:
         self.table.sort_by(self._settings.sort if self._settings.sort in SORTABLE else "total")
         self.table.focus()
         self._arrange()
+
+    def on_resize(self) -> None:
+        self.query_one(Loader).redraw()  # it has more lines on a higher screen
 
     @property
     def _settings(self) -> Settings:
@@ -118,10 +125,9 @@ class MainView(View):
     def _arrange(self) -> None:
         """Hides and zooms panes as the settings say."""
         chosen = self._settings
-        for name in PANES:
-            self.set_class(name in chosen.hidden, f"-no-{name}")
-            self.set_class(name == chosen.zoomed, f"-zoom-{name}")
-        self.set_class(bool(chosen.zoomed), "-zoom")
+        classes = {f"-no-{name}": name in chosen.hidden for name in PANES}
+        classes |= {f"-zoom-{name}": name == chosen.zoomed for name in PANES}
+        self.update_classes(classes | {"-zoom": bool(chosen.zoomed)})
 
     def _choose(self, settings: Settings) -> None:
         cast("Configured", self.app).choose(settings)

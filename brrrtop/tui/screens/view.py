@@ -71,12 +71,14 @@ class View(Screen[None]):
     ]
 
     def show(self, snapshot: Snapshot) -> None:
-        for pane in self.query(Pane):
+        panes = list(self.walk_children(Pane))
+        for pane in panes:
             pane.show(snapshot)
         ahead = () if snapshot.successor is None else (FOLLOW,)
         behind = (TRACE, SHAPES) if snapshot.source.tier == "bursts" else ()
-        for line in self.query(KeyLine):
-            line.frame(ahead, behind)
+        for pane in panes:
+            if isinstance(pane, KeyLine):
+                pane.frame(ahead, behind)
 
     def on_screen_resume(self) -> None:
         """What came while another screen lay over this one is not waited for."""

@@ -35,10 +35,15 @@ class Advice(Pane, can_focus=True):
     class Opened(Message):
         """All advice is wanted."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._flowed_from: object = None
+        self._lines_of: tuple[int, list[Text]] = (0, [])
+
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
         total = len(snapshot.advisories)
-        count = fitting(snapshot.advisories, palette, width, height - 1)
+        count, flowed = self._flowed(snapshot.advisories, width, height - 1)
         note = f"{count} of {total}, a: all" if total > count else ""
         if snapshot.silenced:
             note = f"{note or 'a: all'}, {len(snapshot.silenced)} silenced"
@@ -47,10 +52,21 @@ class Advice(Pane, can_focus=True):
         lines = [rule("advice", note, palette, width)]
         if not total:
             lines.append(Text.styled(why_none(snapshot), palette.style("muted")))
-        lines += blocks(snapshot.advisories[:count], palette, width, height - 1)
+        lines += flowed
         if not self.screen.has_class("-huge"):  # there the log has a place of its own
             lines += log_tail(snapshot, palette, width, height - len(lines))
         return stacked(lines[:height], width)
+
+    def _flowed(
+        self, advisories: tuple[Advisory, ...], width: int, height: int
+    ) -> tuple[int, list[Text]]:
+        """How many are shown, and their lines; a verdict's advice is flowed once."""
+        key = (advisories, self.palette, width, height)
+        if key != self._flowed_from:
+            count = fitting(advisories, self.palette, width, height)
+            self._lines_of = count, blocks(advisories[:count], self.palette, width, height)
+            self._flowed_from = key
+        return self._lines_of
 
     def action_open(self) -> None:
         self.post_message(self.Opened())

@@ -28,6 +28,9 @@ class Gauges(Pane):
         self.set_class(not snapshot.gauges, "-bare")
         super().show(snapshot)
 
+    def inputs(self, snapshot: Snapshot) -> object:
+        return (snapshot.gauges, snapshot.gauge_history, snapshot.source.kind)
+
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
         if not snapshot.gauges:

@@ -10,8 +10,8 @@ from brrrtop.model.percentile import percentile
 from brrrtop.model.snapshot import HistoryPoint, Snapshot
 from brrrtop.text import units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.renderables.history import column_ns, columns, layers, level, stacked_area
-from brrrtop.tui.renderables.line import clipped, stacked
+from brrrtop.tui.renderables.history import Layers, column_ns, columns, layers, level, stacked_area
+from brrrtop.tui.renderables.line import clipped, painted, stacked
 from brrrtop.tui.widgets.pane import Pane
 
 MS = 1_000_000
@@ -37,6 +37,11 @@ MARKS = {
 
 
 class HistoryGraph(Pane):
+    def __init__(self) -> None:
+        super().__init__()
+        self._layers: dict[int, tuple[HistoryPoint, Layers]] = {}
+        """Of the points shown last, by their identity: most are shown again."""
+
     def inputs(self, snapshot: Snapshot) -> object:
         """The present only as far as it has come to another column."""
         if not snapshot.history:
@@ -54,8 +59,11 @@ class HistoryGraph(Pane):
         shown = columns(history, edges, snapshot.now_ns)
         axis, steps = height >= AXIS_FROM, height >= STEPS_FROM
         lines = [time_axis(snapshot, edges, self.palette)] if axis else []
-        shares = {id(point): layers(point) for point in shown if point is not None}
-        area = [None if point is None else shares[id(point)] for point in shown]
+        points = {id(point): point for point in shown if point is not None}
+        self._layers = {
+            key: self._layers.get(key) or (one, layers(one)) for key, one in points.items()
+        }
+        area = [None if point is None else self._layers[id(point)][1] for point in shown]
         lines += stacked_area(area, self.palette, height - axis - steps)
         if steps:
             lines.append(step_line(history, edges, self.palette))
@@ -94,10 +102,7 @@ def time_axis(snapshot: Snapshot, edges: list[int], palette: Palette) -> Text:
         if place is not None and place + len(words) <= width:
             style = palette.style(hue, bold=hue == "text")
             cells[place : place + len(words)] = [(sign, style) for sign in words]
-    text = Text(no_wrap=True)
-    for sign, style in cells:
-        text.append(sign, style)
-    return text
+    return painted(cells)
 
 
 def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Palette) -> Text:
@@ -110,8 +115,10 @@ def step_line(history: tuple[HistoryPoint, ...], edges: list[int], palette: Pale
     top = max(slowest) or 1
     steps = sorted(ns for point in history for ns in point.steps_ns)
     usual = percentile(steps, 0.5) if steps else 0
-    text = Text(no_wrap=True)
-    for ns in slowest:
-        hue = "alarm" if usual and ns > 1.5 * usual else "muted"
-        text.append(level(ns / top, palette) if ns else " ", palette.style(hue))
-    return text
+    return painted(
+        (
+            level(ns / top, palette) if ns else " ",
+            palette.style("alarm" if usual and ns > 1.5 * usual else "muted"),
+        )
+        for ns in slowest
+    )

@@ -30,7 +30,11 @@ class KeyLine(Pane):
             self._ahead, self._behind = tuple(ahead), tuple(behind)
             self.redraw()
 
+    def inputs(self, snapshot: Snapshot) -> object:
+        return ()
+
     def redraw(self) -> None:
+        self._drawn_from = ()
         self.put([self.line(self.content_size.width)])
 
     def line(self, width: int) -> Text:

@@ -41,6 +41,17 @@ def changed(old: Sequence[Text], new: Sequence[Text]) -> list[int]:
     return differing + list(range(shared, max(len(old), len(new))))
 
 
+def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as first and count of those that follow each other: regions cost, not lines."""
+    begun: list[tuple[int, int]] = []
+    for number in numbers:
+        if begun and sum(begun[-1]) == number:
+            begun[-1] = (begun[-1][0], begun[-1][1] + 1)
+        else:
+            begun.append((number, 1))
+    return begun
+
+
 class Pane(Widget):
     """Draws lines from the newest snapshot. Subclasses say how in `draw`."""
 
@@ -50,6 +61,8 @@ class Pane(Widget):
         self._lines: list[Text] = []
         self._drawn_from: object = None
         """`inputs` of what is drawn; None: draw in any case."""
+        self._base = Style.null()
+        """What the lines are drawn on, while they are."""
 
     @property
     def palette(self) -> Palette:
@@ -80,8 +93,8 @@ class Pane(Widget):
 
     def put(self, lines: list[Text]) -> None:
         """Shows these lines; those that are the same as before cost nothing."""
-        for y in changed(self._lines, lines):
-            self.refresh(Region(0, y, self.size.width, 1))
+        for y, count in runs(changed(self._lines, lines)):
+            self.refresh(Region(0, y, self.size.width, count))
         self._lines = lines
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
@@ -94,8 +107,12 @@ class Pane(Widget):
     def on_resize(self, _event: Resize) -> None:
         self.redraw()
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._base = self.rich_style  # looked up in all ancestors
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
-        base = self.rich_style
+        base = self._base
         width = self.content_size.width
         if y >= len(self._lines):
             return Strip.blank(width, base)

@@ -33,7 +33,7 @@
 #include "records.h"
 
 #define BEAT_NS (100 * NS_PER_MS)
-#define DETACH_PATIENCE_NS (2 * NS_PER_S)
+#define DETACH_PATIENCE_NS (2 * NS_PER_S) /* for Python's side to take its hooks out, where there is one */
 #define LAST_PATIENCE_NS (30 * NS_PER_S)
 #define STACK_BYTES (1u << 20)
 
@@ -65,9 +65,11 @@ void agent_detach(void)
 {
     trace_detach(false);
     if (detach_ns == 0)
-        detach_ns = mono_ns() + DETACH_PATIENCE_NS;
+        detach_ns = mono_ns() + (requests_awaited() ? DETACH_PATIENCE_NS : 0);
     requests_raise(BRRR_EV_STOP);
 }
+
+void agent_stay(void) { detach_ns = 0; }
 
 static void send_marks(void)
 {

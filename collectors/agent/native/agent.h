@@ -14,6 +14,9 @@ void agent_raise(int bits);
 /* A monitor asked for the end. */
 void agent_detach(void);
 
+/* Somebody wants to see more: a detach that has not come to its end is void. */
+void agent_stay(void);
+
 /* CUPTI has been used for the first time. */
 void agent_guard_exit(void);
 

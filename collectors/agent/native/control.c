@@ -13,12 +13,15 @@ static void obey(const struct wire_control *control, int slot)
 {
     switch (control->op) {
     case OP_BURST:
+        agent_stay();
         trace_burst(control->a, control->b);
         break;
     case OP_BURST_END:
         trace_burst_end();
         break;
     case OP_CONTINUOUS:
+        if (control->a != 0)
+            agent_stay();
         server_set_continuous(slot, control->a != 0);
         break;
     case OP_DETACH:

@@ -13,6 +13,7 @@ enum { IDLE, STARTING, RUNNING };
 static struct condition news = NEWS_INITIALIZER;
 static int phase, asked, events;
 static uint64_t tickets, answered;
+static bool awaited; /* somebody takes events */
 static char asker[128];
 
 enum requests_entry requests_enter(void)
@@ -110,10 +111,19 @@ void requests_raise(int bits)
     condition_release(&news);
 }
 
+bool requests_awaited(void)
+{
+    condition_hold(&news);
+    bool now = awaited;
+    condition_release(&news);
+    return now;
+}
+
 int requests_wait(int timeout_ms)
 {
     int64_t until_ns = mono_ns() + timeout_ms * NS_PER_MS;
     condition_hold(&news);
+    awaited = true;
     while (events == 0)
         if (!condition_wait(&news, until_ns))
             break;
@@ -128,5 +138,6 @@ void requests_forked(void)
     condition_forked(&news);
     phase = IDLE;
     asked = events = 0;
+    awaited = false;
     tickets = answered = 0;
 }

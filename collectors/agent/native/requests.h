@@ -23,6 +23,9 @@ void requests_answer(uint64_t ticket);
 /* Events for brrr_wait. */
 void requests_raise(int bits);
 int requests_wait(int timeout_ms);
+
+/* Somebody has waited for events: Python's side, which a C++ program has not. */
+bool requests_awaited(void);
 void requests_forked(void);
 
 #endif

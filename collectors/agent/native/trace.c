@@ -86,10 +86,10 @@ static void block_silent(void)
 }
 
 /* How the trainer is met: what was switched on at a place where nothing of the runtime's API was
- * under way goes off at such a place only. Where steps come, one is waited for first. */
+ * under way goes off at such a place only, whoever watches by then. Where steps come, one is waited for first. */
 static void choose_place(void)
 {
-    bool may = wanted.kinds & WANT_GRAPHS && !(own.state == TRACE_TRACING && !run.world);
+    bool may = own.state == TRACE_TRACING ? run.world : wanted.kinds & WANT_GRAPHS || (run.world && !graphs_told());
     bool hooked = graphs_told() || atomic_load(&step_count) > 0;
     safepoint_world(!may ? WORLD_NEVER : hooked ? WORLD_LAST : WORLD_ONLY);
 }

@@ -271,8 +271,9 @@ BARE static void set_due(struct world_tracer *all, struct traced_thread *thread,
         thread->call_ns = now;
     }
     if (at != thread->at) {
-        int64_t more_ns = (now - thread->call_ns) / GAP_GROWS;
-        thread->gap_ns = GAP_LEAST_NS + (more_ns < GAP_MOST_NS ? more_ns : GAP_MOST_NS);
+        int64_t more_ns = (now - thread->call_ns) / GAP_GROWS, half_ns = thread->gap_ns / 2;
+        int64_t usual_ns = GAP_LEAST_NS + (more_ns < GAP_MOST_NS ? more_ns : GAP_MOST_NS);
+        thread->gap_ns = usual_ns > half_ns || half_ns < GAP_MOST_NS ? usual_ns : half_ns;
     } else {
         int64_t most_ns = waits ? GAP_CALL_NS : GAP_STUCK_NS;
         thread->gap_ns = 2 * thread->gap_ns < most_ns ? 2 * thread->gap_ns : most_ns;

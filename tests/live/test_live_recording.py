@@ -1,0 +1,132 @@
+"""A live session is recorded, and what fails in that ends nothing else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from brrrtop.cli.live import left
+from brrrtop.errors import BrrrtopError
+from brrrtop.model.snapshot import Snapshot
+from brrrtop.model.vocabulary import Metric
+from brrrtop.protocol.frames import Frame, Kind
+from brrrtop.session.live import LiveSession
+from brrrtop.session.session import Session
+from brrrtop.sources.live import LiveSource
+from brrrtop.sources.recording import RecordingSource
+from brrrtop.sources.writer_thread import WriterThread
+from tests.live.agents import gauges
+from tests.live.bench import Bench, bench, kinds, statuses
+
+__all__ = ["bench"]
+
+
+def plain(snapshot: Snapshot) -> str:
+    """All that a snapshot shows of the trainer, and nothing of where the frames came from."""
+    return repr(
+        replace(
+            snapshot, source=None, freshness=None, age_ns=None, progress=None, speed=None, whole_ns=None,
+            paused=False,
+        )  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_recording_gives_the_snapshots_that_were_seen_live(tmp_path: Path) -> None:
+    bench = Bench(path=tmp_path / "run.brrr")
+    seen = bench.watch(25)
+    bench.source.close()
+    assert seen[-1][1].estimate is not None
+    replayed = RecordingSource(tmp_path / "run.brrr")
+    session = Session(replayed)
+    for now_ns, snapshot in seen:
+        assert plain(session.advance(now_ns)) == plain(snapshot)
+    assert replayed.info.torch == "2.13"
+    replayed.close()
+
+
+def test_what_is_in_memory_can_be_saved_and_replayed(tmp_path: Path, bench: Bench) -> None:
+    seen = bench.watch(12)
+    path = tmp_path / "saved.brrr"
+    assert str(path) in bench.driver.save(str(path))
+    replayed = RecordingSource(path)
+    session = Session(replayed)
+    for now_ns, _ in seen[:-1]:
+        session.advance(now_ns)
+    assert plain(session.advance(seen[-1][0])) == plain(seen[-1][1])
+    replayed.close()
+    with pytest.raises(BrrrtopError, match="exists"):
+        bench.driver.save(str(path))
+
+
+def test_a_full_disk_stops_the_recording_and_nothing_else(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Full:
+        def write(self, frame: Frame) -> None:
+            raise BrrrtopError("recording to run.brrr stopped: No space left on device")
+
+        def flush_if_due(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    source = LiveSource(
+        None,
+        None,
+        [bench.feed],
+        bench.load,
+        sink=Full(),
+        now_ns=lambda: bench.now_ns,  # type: ignore[arg-type]
+    )
+    frames = []
+    for _ in range(12):
+        bench.tick()
+        frames += source.frames(bench.now_ns)
+        time.sleep(0.01)
+    source.close()
+    assert "No space left" in str(statuses(frames)["recording"])
+    assert any("No space left" in note for note in source.info.notes)
+    left(LiveSession(Session(source), source))
+    assert "No space left" in capsys.readouterr().err
+    assert Kind.GAUGES in kinds(frames)
+
+
+def test_a_disk_that_hangs_costs_the_recording_only(bench: Bench) -> None:
+    free = threading.Event()
+
+    class Hung:
+        def write(self, frame: Frame) -> None:
+            free.wait(5)
+
+        def flush_if_due(self) -> None: ...
+
+        def close(self) -> None: ...
+
+    scribe = WriterThread(Hung(), waiting_bytes=2_000)
+    began = time.monotonic()
+    for second in range(20):
+        scribe.write(gauges(second, (Metric.POWER_WATT, 1.0)))
+    assert scribe.stopped is not None
+    assert "too slow" in scribe.stopped
+    scribe.close(wait_s=0.2)
+    assert time.monotonic() - began < 1
+    free.set()
+
+
+def test_whatever_fails_in_writing_is_told() -> None:
+    class Broken:
+        def write(self, frame: Frame) -> None:
+            raise MemoryError
+
+        def flush_if_due(self) -> None: ...
+
+        def close(self) -> None:
+            raise ValueError("no stream to end")
+
+    scribe = WriterThread(Broken())
+    scribe.write(gauges(1, (Metric.POWER_WATT, 1.0)))
+    scribe.close()
+    assert scribe.stopped == "recording stopped: MemoryError"
