@@ -222,7 +222,9 @@ def wheels(folder: list[str]) -> int:
     make(ENVIRONMENTS / "wheels")
     python = str(ENVIRONMENTS / "wheels" / "bin" / "python")
     pip = [python, "-m", "pip", "--disable-pip-version-check"]
-    install(pip, ["build", "hatchling>=1.27", "ziglang>=0.13"], "what builds wheels")
+    install(
+        pip, ["build", "hatchling>=1.27", "msgspec>=0.19", "ziglang>=0.13"], "what builds wheels"
+    )
     build = [python, "-m", "build", "--no-isolation", "--outdir", str(target)]
     codes = [subprocess.call([*build, "--sdist"])]
     for machine in MACHINES:

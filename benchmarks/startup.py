@@ -67,6 +67,7 @@ def shown(name: str, times: list[float]) -> str:
 
 
 def main() -> int:
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: compiled once
     program = shutil.which("brrrtop", path=str(Path(sys.executable).parent)) or "brrrtop"
     starts = interleaved(
         {

@@ -32,7 +32,8 @@ def started(scenario: str, columns: int, rows: int) -> tuple[subprocess.Popen[by
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
-    environment.pop("NO_COLOR", None)
+    for name in ("NO_COLOR", "PYTHONDONTWRITEBYTECODE"):  # as installed: compiled once
+        environment.pop(name, None)
     program = subprocess.Popen(
         [sys.executable, "-m", "brrrtop", "demo", scenario],
         stdin=theirs,

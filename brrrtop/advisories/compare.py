@@ -7,7 +7,8 @@ where both sides know their steps, else as shares of the wall, which cannot say 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -123,11 +124,13 @@ def _buckets(before: Account, after: Account, scales: tuple[float, float]) -> tu
     return tuple(Change(n, b * scales[0], a * scales[1]) for n, b, a in pairs if a or b)
 
 
-def _sums(rows: Iterable[KernelRow], by: str) -> dict[str, int]:
-    sums: dict[str, int] = {}
+def _sums(
+    rows: Iterable[KernelRow], by: str, keys: Mapping[str, str] | None = None
+) -> dict[str, int]:
+    sums: Counter[str] = Counter()
     for row in rows:
-        key: str = getattr(row, by)
-        sums[key] = sums.get(key, 0) + row.total_ns
+        name = getattr(row, by)
+        sums[(keys or {}).get(name, name)] += row.total_ns
     return sums
 
 
@@ -136,7 +139,8 @@ def _rows(
 ) -> tuple[Change, ...]:
     old, new = _sums(before.kernels, by), _sums(after.kernels, by)
     if by == "name":
-        old, new = _pair(old, new)
+        keys = _pairs(old, new)
+        old, new = _sums(before.kernels, by, keys), _sums(after.kernels, by, keys)
     changes = [
         Change(name, old.get(name, 0) * scales[0], new.get(name, 0) * scales[1])
         for name in dict.fromkeys([*old, *new])
@@ -144,22 +148,13 @@ def _rows(
     return tuple(sorted(changes, key=lambda change: -abs(change.won_ns)))
 
 
-def _pair(old: dict[str, int], new: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Kernels that only one side has under one name where both have the function: another release or
-    type writes other template arguments. The longest of the new ones gives its name."""
-    left = [{name for name in old if name not in new}, {name for name in new if name not in old}]
-    functions = [{function_name(name) for name in names} for names in left]
-    renamed = functions[0] & functions[1]
-    names: dict[str, str] = {}
-    for name in sorted(left[1], key=lambda name: new[name]):
-        names[function_name(name)] = name
-    sums: list[dict[str, int]] = [{}, {}]
-    for side, (times, own) in enumerate(zip((old, new), left, strict=True)):
-        for name, time_ns in times.items():
-            function = function_name(name) if name in own else ""
-            key = names[function] if function in renamed else name
-            sums[side][key] = sums[side].get(key, 0) + time_ns
-    return sums[0], sums[1]
+def _pairs(old: dict[str, int], new: dict[str, int]) -> dict[str, str]:
+    """New names for kernels that only one side has under their own where both have the function: another
+    release or type writes other template arguments. The longest of the new ones gives its name."""
+    gone, came = old.keys() - new.keys(), new.keys() - old.keys()
+    names = {function_name(name): name for name in sorted(came, key=lambda name: new[name])}
+    functions = {function_name(name) for name in gone} & names.keys()
+    return {n: names[f] for n in gone | came if (f := function_name(n)) in functions}
 
 
 def changes_in_kind(before: Estimate, after: Estimate) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.advisories.ranking import rank, worth
+from brrrtop.analysis.signals.stack_lines import place
 from brrrtop.model.advice import Advisory
 from brrrtop.text import units
 
@@ -165,16 +166,9 @@ def _with_lines(advisory: Advisory, seen: _Seen, t_ns: int) -> Advisory:
     age = units.duration(max(0, t_ns - seen.lines_ns))
     return replace(
         advisory,
-        says=f"{advisory.says}, {age} ago most in {_place(seen.lines[0])}",
+        says=f"{advisory.says}, {age} ago most in {place(seen.lines[0])}",
         evidence={**advisory.evidence, LINES: list(seen.lines), "lines_seen": f"{age} ago"},
     )
-
-
-def _place(line: str) -> str:
-    """`train.py:8 main | loss.item()` → its place and the source in it."""
-    where, _, source = line.partition(" | ")
-    place = where.split(" ")[0]
-    return f"{place} (`{source}`)" if source else place
 
 
 def _copy(seen: dict[str, _Seen]) -> dict[str, _Seen]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from brrrtop.analysis.account import idle_causes, time_slices
 from brrrtop.analysis.estimate import Analysis
-from brrrtop.analysis.kernels.labels import COMM, TRANSFER, WORK
+from brrrtop.analysis.kernels.labels import BUCKETS, COMM, TRANSFER, WORK
 from brrrtop.model import intervals
 from brrrtop.model.account import IDLE_CAUSES
 from brrrtop.model.step_picture import Bars, Lane, StepPicture
@@ -21,7 +21,7 @@ LEAST_GAP_NS = 1_000
 """Shorter gaps are the device's own, between one kernel and the next."""
 HOST = ("launching", "optimizer", "annotation", "host")
 KINDS = (
-    "compute", "memory", "underfilled", "unknown", "comm", "copy",
+    *BUCKETS,
     *(f"idle_{cause}" for cause in IDLE_CAUSES), *HOST,
 )  # fmt: skip
 _KIND = {kind: number for number, kind in enumerate(KINDS)}
@@ -154,7 +154,7 @@ def _calls(window: Window, span: Span, names: dict[str, int]) -> Bars:
 def _device(judged: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lane]:
     acts, labels, calls = judged.window.activities, judged.labels, judged.window.calls
     rows = np.flatnonzero((acts.ends_ns > span.t0_ns) & (acts.starts_ns < span.t1_ns))
-    sides = np.array([_KIND[group.side.value] for group in labels.groups], np.uint8)
+    kinds = labels.buckets.astype(np.uint8)  # `KINDS` begins with the buckets
     for name, kind in (("kernels", WORK), ("communication", COMM), ("copies", TRANSFER)):
         mine = rows[labels.classes[rows] == kind]
         call = judged.call_rows[mine]
@@ -164,7 +164,7 @@ def _device(judged: Analysis, span: Span, names: dict[str, int]) -> Iterable[Lan
         yield Lane(
             name,
             _bars(
-                acts.starts_ns[mine], acts.ends_ns[mine], sides[labels.group_of[mine]],
+                acts.starts_ns[mine], acts.ends_ns[mine], kinds[mine],
                 [judged.window.names[i] for i in acts.name_ids[mine].tolist()], names, launched,
             ),
         )  # fmt: skip

@@ -84,7 +84,7 @@ def outcome(speedup: float | None, noise: float = NOISE) -> Outcome:
     """
     if speedup is None:
         return Outcome.UNKNOWN
-    if abs(speedup - 1) < noise:
+    if abs(1 - 1 / speedup) < noise:
         return Outcome.SAME
     return Outcome.FASTER if speedup > 1 else Outcome.SLOWER
 

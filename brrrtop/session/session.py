@@ -234,7 +234,7 @@ class Session:
 
     def _snapshot(self, now: int, wall_ns: int | None) -> Snapshot:
         gauges = self._gauges(now)
-        latest = {int(m): float(v) for m, v in zip(gauges.metrics, gauges.values, strict=True)}
+        latest = dict(zip(gauges.metrics.tolist(), gauges.values.tolist(), strict=True))
         span = self.source.span
         newest = self.timeline.newest_ns
         age = None if newest is None or wall_ns is None else max(0, wall_ns - newest)
@@ -296,9 +296,7 @@ def _progress(span: Span | None, now: int) -> float | None:
 
 
 def _history(gauges: Gauges) -> dict[int, tuple[float, ...]]:
-    history: dict[int, tuple[float, ...]] = {}
-    for metric in np.unique(gauges.metrics):
-        history[int(metric)] = tuple(
-            float(v) for v in gauges.values[gauges.metrics == metric][-GAUGE_POINTS:]
-        )
-    return history
+    return {
+        metric: tuple(gauges.values[gauges.metrics == metric][-GAUGE_POINTS:].tolist())
+        for metric in np.unique(gauges.metrics).tolist()
+    }

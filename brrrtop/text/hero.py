@@ -135,7 +135,7 @@ def promised(advisory: Advisory) -> str:
         return ""
     times = 1 / (1 - saves)
     about = "about" if advisory.saves is not None else "at most"
-    faster = f"{times:.0f}×" if times >= 9.5 else f"{times:.1f}×"
+    faster = units.times_as_fast(saves)
     if times < 1.5:
         faster = units.share(times - 1)
     return (

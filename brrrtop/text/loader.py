@@ -43,14 +43,15 @@ def waits(row: LoaderRow, brief: bool = False) -> str:
     """`94% of the time: median 111 ms, p99 190 ms, longest 279 ms, of 469 batches in 59.7 s`.
 
     Args:
-        brief: With one of the slow figures only.
+        brief: With one of the slow figures, and without the length of the time.
     """
     slow = [f"longest {units.duration(row.longest_ns)}"]
     if row.count >= LEAST_P99:
         slow = [f"p99 {units.duration(row.wait_p99_ns)}", *([] if brief else slow)]
+    of_time = "" if brief else f" in {units.duration(row.of_ns)}"
     return (
         f"{units.share(row.share)} of the time: median {units.duration(row.wait_p50_ns)}, "
-        f"{', '.join(slow)}, of {units.count(row.count)} batches in {units.duration(row.of_ns)}"
+        f"{', '.join(slow)}, of {units.count(row.count)} batches{of_time}"
     )
 
 

@@ -5,6 +5,17 @@ from __future__ import annotations
 UNMEASURED = "–"
 
 
+def times_as_fast(saves: float) -> str:
+    """How many times as fast steps are with so much of each gone: `1.07×`, `1.7×`, `15×`.
+
+    Of large gains a point more or less is several times: they come in fives.
+    """
+    times = 1 / (1 - saves)
+    if times >= 9.5:
+        return f"{5 * round(times / 5)}×"
+    return f"{times:.1f}×" if times >= 1.5 else f"{times:.2f}×"
+
+
 def share(value: float | None, digits: int = 0) -> str:
     """0.314 → `31%`. Never rounds something that is there to 0 %, nor something less than all to 100 %."""
     if value is None:

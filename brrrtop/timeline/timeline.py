@@ -30,7 +30,7 @@ from brrrtop.sources.source import FELL_NS
 from brrrtop.timeline import watched
 from brrrtop.timeline.counter_samples import SampleClock
 from brrrtop.timeline.launch_sequence import NONE as NO_LINKS
-from brrrtop.timeline.launch_sequence import launched
+from brrrtop.timeline.launch_sequence import launches_in_order
 from brrrtop.timeline.op_shapes import StepShapes, insert
 from brrrtop.timeline.track import Track, in_order
 
@@ -395,7 +395,7 @@ class Timeline:
         if step is None or not self._activities.chunks:
             return None
         acts, calls = self._launched_in(Span(step.span.t0_ns - REACH_NS, step.span.t1_ns))
-        made = launched(acts, calls)
+        made = launches_in_order(acts, calls)
         inside = (made.times_ns >= step.span.t0_ns) & (made.times_ns < step.span.t1_ns)
         inside &= acts.device_ids[made.rows] == device_id
         if not inside.any():

@@ -165,7 +165,7 @@ class BrrrtopApp(App[int]):
         return filters
 
     def get_default_screen(self) -> MainView:
-        return MainView(id="main")
+        return MainView(id="main", classes=f"{MainView.OPENING} {MainView.classes_of(*self.size)}")
 
     def on_mount(self) -> None:
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
@@ -475,7 +475,7 @@ class BrrrtopApp(App[int]):
     def copy(self, advisory: Advisory) -> None:
         """Hands what to try to the terminal's clipboard, which tells nobody whether it took it."""
         self.copy_to_clipboard(advisory.suggests)
-        self.say(f"to the clipboard, for {advisory.kind}: {advisory.suggests}")
+        self.say(f"what to try for {advisory.kind} went to the clipboard")
 
     def on_kernel_table_opened(self, message: KernelTable.Opened) -> None:
         from brrrtop.tui.screens.kernel import KernelView

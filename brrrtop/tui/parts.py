@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from brrrtop.model.account import Account, Split
 from brrrtop.model.estimate import Estimate, KernelRow, Neighbours, Roofs, Side
-from brrrtop.model.snapshot import Event, Snapshot
+from brrrtop.model.snapshot import Event, Snapshot, SourceInfo
 from brrrtop.text import phrases
 
 if TYPE_CHECKING:
@@ -22,6 +22,28 @@ class BucketTime(Struct, frozen=True):
     bucket: str
     spent_ns: int
     share: float
+
+
+def why_unjudged(snapshot: Snapshot) -> str:
+    """Why a view has nothing to show while nothing is judged, in sentences; a live trainer's is named
+    with what shows the time of one that uses no GPU."""
+    above = reason(snapshot.source)
+    says = phrases.unjudged(snapshot)
+    sentences = [f"{says[0].upper()}{says[1:]}."]
+    if above is not None:
+        sentences.append(f"{above[0].upper()}{above[1:]}.")
+    if snapshot.source.kind == "live" and snapshot.source.pid is not None:
+        sentences.append(
+            "Waits and lines of code are judged by the GPU that idles meanwhile. Where a trainer "
+            f"without one spends its time: py-spy top --pid {snapshot.source.pid}"
+        )
+    return " ".join(sentences)
+
+
+def reason(source: SourceInfo) -> str | None:
+    """The note that says why nothing is judged; a missing gauge is none where kernels are traced."""
+    traced = source.tier != "nvml"
+    return next((note for note in source.notes if not (traced and note in source.gauges)), None)
 
 
 def booked(account: Account) -> tuple[BucketTime, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -12,7 +12,16 @@ from brrrtop.text import units
 
 _MOST = 100
 """Rows of one table in JSON; exports have all."""
-_SHOWN = {"ops": 8, "modules": 14, "stalls": 5, "copies": 6, "annotations": 6, "alive": 5}
+_SHOWN: Mapping[str, int] = {
+    "ops": 8,
+    "modules": 14,
+    "stalls": 5,
+    "copies": 6,
+    "annotations": 6,
+    "alive": 5,
+}
+ALL_OF_IT = dict.fromkeys(_SHOWN, 40)
+"""For a view that scrolls."""
 _WORTH = 0.005
 """Of the device's time, or of the window: smaller modules and stalls are left out of the text."""
 
@@ -48,44 +57,48 @@ def _memory(memory: MemoryUse | None) -> dict[str, Any] | None:
     return table | {"timeline": [list(point) for point in points]}
 
 
-def lines(tables: HostTables, window_ns: int) -> Iterator[str]:
-    """The text; nothing for tables without rows."""
-    yield from _ops(tables)
-    yield from _modules(tables.modules)
-    yield from _stalls(tables)
+def lines(tables: HostTables, window_ns: int, most: Mapping[str, int] = _SHOWN) -> Iterator[str]:
+    """The text; nothing for tables without rows.
+
+    Args:
+        most: Rows of each table.
+    """
+    yield from _ops(tables, most["ops"])
+    yield from _modules(tables.modules, most["modules"])
+    yield from _stalls(tables, most["stalls"])
     yield from _queue(tables.queue)
-    yield from _copies(tables)
-    yield from _annotations(tables, window_ns)
+    yield from _copies(tables, most["copies"])
+    yield from _annotations(tables, window_ns, most["annotations"])
     yield from _inference(tables)
-    yield from _memory_lines(tables.memory)
+    yield from _memory_lines(tables.memory, most["alive"])
 
 
-def _ops(tables: HostTables) -> Iterator[str]:
+def _ops(tables: HostTables, most: int) -> Iterator[str]:
     rows = [row for row in tables.ops if row.device_self_ns]
     if not rows:
         return
     yield ""
     of_one = ", of one recorded step" if tables.ops_of_one_step else ""
     yield f"{'Ops by GPU time' + of_one:<38} count  GPU self GPU total  CPU self"
-    for row in rows[: _SHOWN["ops"]]:
+    for row in rows[:most]:
         times = "".join(
             f"{units.duration(ns):>10}"
             for ns in (row.device_self_ns, row.device_total_ns, row.cpu_self_ns)
         )
         yield f"  {_cut(row.name, 35):<36}{units.count(row.count):>6}{times}"
-    if len(rows) > _SHOWN["ops"]:
-        rest = sum(row.device_self_ns for row in rows[_SHOWN["ops"] :])
-        yield f"  and {len(rows) - _SHOWN['ops']} more with {units.duration(rest)}"
+    if len(rows) > most:
+        rest = sum(row.device_self_ns for row in rows[most:])
+        yield f"  and {len(rows) - most} more with {units.duration(rest)}"
 
 
-def _modules(rows: Sequence[ModuleRow]) -> Iterator[str]:
+def _modules(rows: Sequence[ModuleRow], most: int) -> Iterator[str]:
     whole = sum(row.device_self_ns for row in rows)
     shown = [row for row in rows if row.device_total_ns >= _WORTH * whole and whole]
     if not shown:
         return
     yield ""
     yield f"{'Modules':<30} calls  GPU time backward  compute  memory  roof"
-    for row in shown[: _SHOWN["modules"]]:
+    for row in shown[:most]:
         name = _cut("  " * min(row.depth, 6) + row.name, 27)
         back, compute, memory = (
             units.share(ns / row.device_total_ns)
@@ -95,12 +108,12 @@ def _modules(rows: Sequence[ModuleRow]) -> Iterator[str]:
         )  # fmt: skip
         figures = f"{units.count(row.count):>6}{units.duration(row.device_total_ns):>10}{back:>9}"
         yield f"  {name:<28}{figures}{compute:>9}{memory:>8}{units.share(row.roof_share):>6}"
-    if len(shown) > _SHOWN["modules"]:
-        yield f"  and {len(shown) - _SHOWN['modules']} more"
+    if len(shown) > most:
+        yield f"  and {len(shown) - most} more"
 
 
-def _stalls(tables: HostTables) -> Iterator[str]:
-    rows = [row for row in tables.stalls if row.share >= _WORTH][: _SHOWN["stalls"]]
+def _stalls(tables: HostTables, most: int) -> Iterator[str]:
+    rows = [row for row in tables.stalls if row.share >= _WORTH][:most]
     if not rows:
         return
     yield ""
@@ -121,8 +134,8 @@ def _queue(queue: Queue | None) -> Iterator[str]:
     yield text
 
 
-def _copies(tables: HostTables) -> Iterator[str]:
-    rows = [row for row in tables.copies if row.total_ns][: _SHOWN["copies"]]
+def _copies(tables: HostTables, most: int) -> Iterator[str]:
+    rows = [row for row in tables.copies if row.total_ns][:most]
     if not rows:
         return
     yield ""
@@ -133,8 +146,8 @@ def _copies(tables: HostTables) -> Iterator[str]:
         yield f"  {_cut(row.kind, 37):<38}{units.count(row.count):>6}{figures}{rate:>12}"
 
 
-def _annotations(tables: HostTables, window_ns: int) -> Iterator[str]:
-    rows = tables.annotations[: _SHOWN["annotations"]]
+def _annotations(tables: HostTables, window_ns: int, most: int) -> Iterator[str]:
+    rows = tables.annotations[:most]
     if not rows:
         return
     yield ""
@@ -156,7 +169,7 @@ def _inference(tables: HostTables) -> Iterator[str]:
         yield f"  {row.phase:<39}{units.count(row.count):>6}{figures}"
 
 
-def _memory_lines(memory: MemoryUse | None) -> Iterator[str]:
+def _memory_lines(memory: MemoryUse | None, most: int) -> Iterator[str]:
     if memory is None:
         return
     yield ""
@@ -164,7 +177,7 @@ def _memory_lines(memory: MemoryUse | None) -> Iterator[str]:
     reserved = f" of {units.size(memory.reserved_bytes)} reserved" if memory.reserved_bytes else ""
     yield f"Memory at its peak: {peak} in use{reserved}"
     yield f"  {'in use since before the trace':<52}{before:>10}"
-    for row in memory.alive[: _SHOWN["alive"]]:
+    for row in memory.alive[:most]:
         yield f"  {_cut(row.name, 50):<52}{units.size(row.size_bytes):>10}{row.blocks:>7} blocks"
 
 

@@ -11,7 +11,7 @@ from brrrtop.advisories.advise import advise
 from brrrtop.advisories.compare import compare
 from brrrtop.advisories.experiments import batch_test, precision_test
 from brrrtop.analysis.account.steps import on_device
-from brrrtop.model.comparison import Outcome, PromiseResult
+from brrrtop.model.comparison import Outcome, PromiseResult, outcome
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import MarkClass
@@ -87,6 +87,12 @@ def test_steps_that_scatter_hide_a_small_difference_and_an_even_run_does_not() -
     assert "won: no change beyond noise (-5% ±" in promise(hidden.promises[0])
     assert hidden.promises[0].kept_share is None
     assert seen.outcome is Outcome.SLOWER and "nothing: it costs 5%" in promise(seen.promises[0])
+
+
+def test_the_sentence_and_the_promise_measure_a_change_by_the_same_step() -> None:
+    """30 % faster is 23 % of a step: within a noise of 25 % neither is a change."""
+    assert outcome(1.3, noise=0.25) is Outcome.SAME
+    assert outcome(1 / 1.3, noise=0.25) is Outcome.SLOWER, "30 % of a step"
 
 
 def test_a_promise_is_not_broken_by_what_is_noise() -> None:

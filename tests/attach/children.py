@@ -102,8 +102,6 @@ time.sleep(600)
 """Once there is a file at PATH, a thread forks: in the child it is the main one, and the call that
 waits for the sleeping one is its own."""
 READING = "input()"
-PATIENT = ("nice", "-n", str(max(0, 15 - os.nice(0))))
-"""Many of these never sleep: as patient as the tests that run beside, they take no core from them."""
 
 
 class Child:
@@ -179,9 +177,9 @@ def child(
 
 @contextmanager
 def python(code: str, interpreter: str = sys.executable, **more: object) -> Iterator[Child]:
-    """A Python that has said `up` and now runs `code`, on what other tests leave of the cores."""
+    """A Python that has said `up` and now runs `code`."""
     text = "import sys; sys.stdout.write('up\\n'); sys.stdout.flush()\n" + code
-    with child([*PATIENT, interpreter, "-c", text], **more) as one:  # type: ignore[arg-type]
+    with child([interpreter, "-c", text], **more) as one:  # type: ignore[arg-type]
         assert one.hears(b"up\n"), one.output
         time.sleep(0.05)
         yield one

@@ -94,3 +94,35 @@ def test_the_manual_page_has_every_verb_and_option_and_reads_without_a_warning()
         command = ["groff", "-man", "-Tutf8", "-P-cbou", "-ww", "-K", "utf8"]
         done = subprocess.run(command, input=page, capture_output=True, text=True, check=True)
         assert done.stderr == "" and "EXIT STATUS" in done.stdout
+
+
+BUILDING = """
+import sys
+before = set(sys.modules)
+from brrrtop.cli.manpage import manpage
+from brrrtop.sources.importers.kineto.scanner_library import LIBRARY
+from collectors.attach import agent_library
+manpage()
+for library in (LIBRARY, agent_library.library()):
+    library.is_current(library.bundled_in / library.file_name)
+new = {name.split(".")[0] for name in set(sys.modules) - before if not name.startswith("_")}
+print(*new - {"brrrtop", "collectors"} - sys.stdlib_module_names)
+"""
+"""What the hook of `hatch_build.py` does, but for compiling."""
+
+
+def test_what_builds_a_wheel_needs_nothing_that_is_not_asked_for() -> None:
+    """pip and pipx build with what `build-system.requires` lists and nothing else."""
+    done = subprocess.run(
+        [sys.executable, "-c", BUILDING],
+        cwd=ROOT, capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    (line,) = (
+        line for line in (ROOT / "pyproject.toml").read_text().splitlines()
+        if line.startswith("requires = [")
+    )  # fmt: skip
+    asked = {name.split(">")[0] for name in line.split('"')[1::2]}
+    assert set(done.stdout.split()) - {"typing_extensions"} <= asked, (
+        "msgspec takes that where it is"
+    )

@@ -161,7 +161,7 @@ MAIN_SCREEN = tour(
     ("MainView", "f6", shows("by roof")),
     ("MainView", "less_than_sign", shows("by calls")),
     ("MainView", "I", shows("calls▲")),
-    ("MainView", "y", shows("to the clipboard")),
+    ("MainView", "y", shows("went to the clipboard")),
     ("MainView", "z", hides("── advice")),
     ("-", "z", shows("── advice")),
     ("MainView", "Z", MAIN),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from rich.style import Style
 from rich.text import Text
 
 from brrrtop.kernel_names.readable import short_name
@@ -19,7 +20,16 @@ from brrrtop.tui.palette import MARKS, THEMES, Palette, luminance, to_ascii
 from brrrtop.tui.parts import booked, intensity, split_parts, whole_step
 from brrrtop.tui.renderables.bar import bar, cells, meter
 from brrrtop.tui.renderables.history import columns, layers, sparkline, stacked_area
-from brrrtop.tui.renderables.line import clipped, fitted, joined, rows, rule, sided, wrapped
+from brrrtop.tui.renderables.line import (
+    clipped,
+    fitted,
+    joined,
+    painted,
+    rows,
+    rule,
+    sided,
+    wrapped,
+)
 from brrrtop.tui.renderables.roofline_plot import roofline
 from brrrtop.tui.screens.roofline import legend
 from brrrtop.tui.widgets.account_pane import legend as account_legend
@@ -27,6 +37,7 @@ from brrrtop.tui.widgets.advice import MOST, blocks, evidence_pairs, evidence_te
 from brrrtop.tui.widgets.banner import headline, nothing_yet
 from brrrtop.tui.widgets.history_graph import column_edges, step_line, time_axis
 from brrrtop.tui.widgets.pace import launch_pieces
+from brrrtop.tui.widgets.pane import runs
 from brrrtop.tui.widgets.table_columns import header_line, kernel_line
 from brrrtop.tui.widgets.title import pace, subject
 from brrrtop.views.text import in_ascii
@@ -110,6 +121,19 @@ def test_history_stacks_compute_below_memory_below_overhead() -> None:
     bottom_up = "".join(line.plain[0] for line in reversed(lines))
     assert bottom_up == "######==is", "each cause has a layer of its own"
     assert {line.plain[1] for line in lines} == {" "}
+
+
+def test_neighbours_of_one_style_are_one_piece() -> None:
+    red, blue = Style(color="red"), Style(color="blue")
+    line = painted([("a", red), ("b", red), ("c", blue), ("d", red)])
+    pieces = [(line.plain[span.start : span.end], span.style) for span in line.spans]
+    assert pieces == [("ab", red), ("c", blue), ("d", red)]
+    assert painted([]).plain == ""
+
+
+def test_lines_that_follow_each_other_are_drawn_as_one_region() -> None:
+    assert runs([0, 1, 2, 5, 7, 8]) == [(0, 3), (5, 1), (7, 2)]
+    assert runs([]) == []
 
 
 def test_sparklines_stand_at_the_right_edge() -> None:

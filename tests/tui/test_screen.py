@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 from msgspec.structs import replace
+from textual.css.stylesheet import Stylesheet
 from textual.events import Key
 
 from brrrtop.errors import BrrrtopError
@@ -14,7 +15,7 @@ from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.model.snapshot import Freshness, SourceInfo
 from brrrtop.model.tables import Device
 from brrrtop.tui.app import BrrrtopApp
-from brrrtop.tui.palette import Palette
+from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.widgets.kernel_table import KernelTable
 from brrrtop.tui.widgets.pane import Pane
 from tests.tui import snapshots
@@ -414,6 +415,21 @@ async def test_an_unchanged_snapshot_draws_nothing() -> None:
         for pane in screen.app.screen.query("Pane"):
             pane.show(replace(snapshots.snapshot()))  # type: ignore[attr-defined]
         assert not drawn
+
+
+@pytest.mark.parametrize("name", THEMES)
+async def test_a_screen_opens_in_its_theme_with_every_style_sheet_parsed_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed_again: list[Stylesheet] = []
+    monkeypatch.setattr(Stylesheet, "reparse", lambda sheet: parsed_again.append(sheet))
+    async with shown(snapshots.snapshot(), palette=Palette(name)) as screen:
+        await screen.text()
+        app = screen.app
+        assert app.theme == f"brrrtop-{name}"
+        assert app.screen.styles.background.hex.lower() == THEMES[name].colours["background"]
+        assert app.has_class("-dark-mode") is THEMES[name].dark is not app.has_class("-light-mode")
+    assert not parsed_again
 
 
 async def test_the_light_theme_is_one_key_away() -> None:

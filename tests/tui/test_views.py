@@ -8,8 +8,10 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.screens.help_text import KEYS, REGIME_TABLE
+from brrrtop.tui.widgets.advice import blocks, whole
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 
@@ -81,7 +83,7 @@ async def test_all_advice_comes_with_evidence_prize_and_id() -> None:
     for advisory in snapshots.ADVISORIES:
         assert advisory.kind in text
         assert advisory.waste in text
-    assert "1.72× as fast" in text
+    assert "1.7× as fast" in text
     assert "step: 36.6 ms" in text
     assert "input: 42%" in text
 
@@ -119,7 +121,7 @@ async def test_what_to_try_is_copied_through_the_terminal_and_the_notice_says_wh
         text = await screen.press(*keys)
         copied = base64.b64encode(wanted.suggests.encode()).decode()
         assert f"\x1b]52;c;{copied}\a" in written
-        assert f"to the clipboard, for {wanted.kind}: {wanted.suggests}" in text
+        assert f"what to try for {wanted.kind} went to the clipboard" in text.splitlines()[-2]
         assert " y copy" in text.splitlines()[-1]
 
 
@@ -210,3 +212,45 @@ async def test_every_view_survives_any_size(key: str) -> None:
         await screen.press(key)
         for size in ((1, 1), (40, 10), (20, 50), (200, 60), (80, 24)):
             await screen.resize(*size)
+
+
+async def test_a_trainer_without_a_gpu_says_so_in_every_view_that_needs_one() -> None:
+    note = "its torch (2.13.0+cpu) is built without CUDA: it uses no NVIDIA GPU"
+    waits = snapshots.waiting()
+    source = replace(waits.source, kind="live", pid=4711, notes=(note,))
+    one = replace(waits, source=source, tables=NO_TABLES)
+    for key in "LCT":
+        async with shown(one) as screen:
+            text = " ".join((await screen.press(key)).split())
+        assert text.count("Nothing to judge yet") == 1, text
+        assert "Its torch (2.13.0+cpu) is built without CUDA" in text
+        assert "py-spy top --pid 4711" in text
+
+
+async def test_the_code_view_leads_from_the_wait_to_the_line_that_makes_the_batch() -> None:
+    async with shown(snapshots.snapshot()) as screen:
+        text = await screen.press("C")
+    (line,) = (line for line in text.splitlines() if "idle: input" in line)
+    assert "72% of it at data/images.py:45, L: more" in line
+
+
+async def test_the_palette_says_how_many_commands_there_are() -> None:
+    async with shown(snapshots.snapshot(), size=(80, 24)) as screen:
+        text = await screen.press("colon")
+        total = re.search(r"1–(\d+) of (\d+), ↑↓ or a word", text)
+        assert total is not None and int(total[1]) < int(total[2])
+        assert "or a word" not in await screen.press(*"theme")
+
+
+def test_nothing_is_cut_where_lines_are_left() -> None:
+    """Two pieces of advice whose headlines and evidence run over: all of the first fits, or more lines do."""
+    palette, width = Palette(), 60
+    advice = [
+        replace(one, waste="simulated, these win nothing: " + "an-edit (0%), " * 6)
+        for one in snapshots.ADVISORIES[:2]
+    ]
+    all_of_it = [line for one in advice for line in whole(one, palette, width)]
+    for height in range(4, len(all_of_it)):
+        lines = [line.plain for line in blocks(advice, palette, width, height)]
+        cut = [line for line in lines if line.endswith("…")]
+        assert len(lines) >= height - 2 or not cut, "\n".join([f"of {height}:", *lines])

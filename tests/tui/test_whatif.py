@@ -77,7 +77,7 @@ async def test_enter_shows_the_step_before_and_after_and_escape_leads_back_in_tu
         assert "GPU busy 12.1 ms 12.1 ms 0 ns" in flat
         assert "host, without GPU waits 19.8 ms 4.40 ms 15.4 ms" in flat
         assert "kernels and copies 454 454 0" in flat
-        assert "42% of the step, four times of five 35-48%; 1.72× as fast" in flat
+        assert "42% of the step, four times of five 35-48%; 1.7× as fast" in flat
         assert "dataloader-stall; a shows it" in flat
         assert "compile: 8% more, 18.5 ms a step with both (saves 41-57%)" in flat
         assert chosen(await screen.press("escape")) == "loader-ready"

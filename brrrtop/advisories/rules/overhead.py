@@ -7,7 +7,7 @@ from typing import Any
 from brrrtop.advisories.context import Context
 from brrrtop.advisories.registry import OVERHEAD, Finding, edit, finding
 from brrrtop.advisories.rules.copies import are_for_readbacks
-from brrrtop.analysis.signals.stack_lines import parted
+from brrrtop.analysis.signals.stack_lines import place
 from brrrtop.model.advice import WhatIf
 from brrrtop.text import loader, units
 
@@ -174,9 +174,9 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
             _KEEP,
             confidence=0.6, saves=lost, lines=lines, stack_samples=looks.count if looks else 0,
         )  # fmt: skip
-    if are_for_readbacks(context):
+    if are_for_readbacks(context) or (waits is not None and not waits.count):
         return None
-    if waits is None or not waits.count:  # told from the values alone: no calls were recorded
+    if waits is None:  # told from the values alone: no calls were recorded
         return finding("values are read back, and the host waits for each", _KEEP)
     where = f", most in {place(waits.lines[0][0])}" if waits.lines else ""
     return finding(
@@ -190,12 +190,6 @@ def sync_point(context: Context, row: WhatIf | None) -> Finding | None:
 
 
 _KEEP = "keep values on the device and read them every N steps"
-
-
-def place(line: str) -> str:
-    """`train.py:8 main | total += loss.item()` → its place and the source in it."""
-    where, source = parted(line)
-    return f"{where} (`{source}`)" if source else where
 
 
 @edit(

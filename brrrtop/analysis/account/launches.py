@@ -7,14 +7,11 @@ waited for the host, or was about to; on an idle H200 a launch takes some 4 us.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from brrrtop.analysis.signals.joined import gaps
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Launch
-from brrrtop.model.tables import Activities, ActivityType, Calls, Window
-
-I8 = npt.NDArray[np.int64]
+from brrrtop.model.tables import I8, Activities, ActivityType, Calls, Window
 
 AHEAD_NS = 10_000
 LOADING_NS = 1_000_000

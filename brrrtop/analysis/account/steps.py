@@ -5,16 +5,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from brrrtop.analysis.account.annotated_steps import HostSteps, host_steps, lies_within_ranges
 from brrrtop.analysis.account.launches import loading_ns
 from brrrtop.model.estimate import Steps
-from brrrtop.model.tables import Activities, ActivityType, Calls, Marks, Span, Window, edges
+from brrrtop.model.tables import I8, Activities, ActivityType, Calls, Marks, Span, Window, edges
 from brrrtop.model.vocabulary import CallClass, MarkClass
-
-I8 = npt.NDArray[np.int64]
 
 WARM_UP_STEPS = 3
 """Steps in which a process loads kernels, tunes and allocates (PyTorch's profiler recipe skips as many)."""

@@ -8,7 +8,6 @@ shapes say.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -47,27 +46,18 @@ def refined(
     if not plain or ceilings is None or window.samples is None or window.turns is not None:
         return plain
     clock = ceilings.clock_ratio(mean_reading(window, Metric.SM_CLOCK_HZ))
-    tensor = [_tensor(group, clock) for group in plain]
-    dram = [_dram(group) for group in plain]
-    measured = samples.measured(
-        window, group_of, {"tensor": _column(tensor), "dram": _column(dram)}
-    )
+    expected = {
+        "tensor": Rates(*np.array([_tensor(group, clock) for group in plain]).T),
+        "dram": Rates(*np.array([_dram(group) for group in plain]).T),
+    }
+    measured = samples.measured(window, group_of, expected)
     if measured is None or len(measured) < 2:
         return plain
-    refined_rates = zip(
-        plain,
-        *(measured[c].rates for c in measured),
-        *(measured[c].errors for c in measured),
-        strict=True,
-    )
-    return tuple(
-        _judge(group, float(one), float(other), math.hypot(a, b), clock)
-        for group, one, other, a, b in refined_rates
-    )
-
-
-def _column(rates: list[tuple[float, float]]) -> Rates:
-    return Rates(np.array([rate for rate, _ in rates]), np.array([doubt for _, doubt in rates]))
+    tensor, dram = measured["tensor"], measured["dram"]
+    errors = np.hypot(tensor.errors, dram.errors)
+    columns = (column.tolist() for column in (tensor.rates, dram.rates, errors))
+    rows = zip(plain, *columns, strict=True)
+    return tuple(_judge(group, one, other, error, clock) for group, one, other, error in rows)
 
 
 def _tensor(group: Group, clock: float) -> tuple[float, float]:

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from brrrtop.model.estimate import CounterSamples
-from brrrtop.model.tables import I8, Activities, Samples, Span, Window
-
-F8 = npt.NDArray[np.float64]
+from brrrtop.model.tables import F8, I8, Activities, Bool, Samples, Span, Window
 
 WORST_OFFSET = 0.3
 """Of an interval: samples placed worse than this are not used."""
@@ -26,7 +23,6 @@ MOST_SAMPLES = 6_000
 """The newest; more cost time and change nothing."""
 LEAST_NOISE = 0.01
 """Readings are never taken for better than this."""
-_SWEEPS, _SETTLED = 200, 1e-6
 
 
 class Rates(Struct, frozen=True, eq=False):
@@ -80,8 +76,8 @@ def _solve(shares: F8, read: F8, expected: Rates) -> Rates:
 def solve(shares: F8, readings: F8, expected: Rates, noise: float) -> Rates:
     """Rates that explain the readings and stay near what was expected.
 
-    Minimises |shares·rates - readings|²/noise² + |(rates - expected)/errors|² over [0, 1], one coordinate
-    at a time: what the rows cannot tell apart stays as expected, and its error says so.
+    Minimises |shares·rates - readings|²/noise² + |(rates - expected)/errors|²: what the rows cannot tell
+    apart stays as expected, and its error says so.
 
     Args:
         shares: Part of interval w that group g runs, shape (w, g).
@@ -91,16 +87,7 @@ def solve(shares: F8, readings: F8, expected: Rates, noise: float) -> Rates:
     weight = 1.0 / np.maximum(expected.errors, 1e-6) ** 2
     square = shares.T @ shares / noise**2 + np.diag(weight)
     target = shares.T @ readings / noise**2 + weight * expected.rates
-    rates = np.clip(expected.rates, 0.0, 1.0)
-    for _ in range(_SWEEPS):
-        moved = 0.0
-        for k in range(len(rates)):
-            best = rates[k] + (target[k] - square[k] @ rates) / square[k, k]
-            best = min(1.0, max(0.0, best))
-            moved = max(moved, abs(best - rates[k]))
-            rates[k] = best
-        if moved < _SETTLED:
-            break
+    rates = np.clip(np.linalg.solve(square, target), 0.0, 1.0)
     left = np.sqrt(np.clip(np.diag(np.linalg.inv(square)) * weight, 0.0, 1.0))
     return Rates(rates, left * expected.errors)
 
@@ -117,7 +104,7 @@ def _usable(window: Window) -> Samples | None:
     return samples.take(rows) if len(rows) >= LEAST_SAMPLES else None
 
 
-def _within(samples: Samples, spans: tuple[Span, ...]) -> npt.NDArray[np.bool_]:
+def _within(samples: Samples, spans: tuple[Span, ...]) -> Bool:
     starts = samples.starts_ns + samples.offsets_ns
     ends = samples.ends_ns + samples.offsets_ns
     inside = np.zeros(len(samples), np.bool_)

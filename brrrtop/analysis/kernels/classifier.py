@@ -25,8 +25,6 @@ from brrrtop.model.vocabulary import Metric
 IMPOSSIBLE = 3.0
 """Times the roof that no kernel of the op's work can reach: Winograd's and FFT's save up to 2.25 and some
 of the multiplications, helpers with next to no work seem to reach dozens."""
-HALVED = "d884gemm"
-"""An A100's instruction for fp64, at half the rate of later tensor cores."""
 _NEW_TORCH = (2, 7)
 """From this release on vectorised kernels give each thread 8 elements whatever their vectors' width."""
 
@@ -75,14 +73,14 @@ class Classifier:
         self._window = window
         self._ceilings = ceilings
         self._device = _complete(window.device, ceilings)
-        self._sms = occupancy.sm_count(self._device, ceilings)
+        self._sms = window.device.sm_count or (ceilings.sm_count if ceilings else None)
         self._torch_new = _is_new(window.hello.get("torch"))
         clock = mean_reading(window, Metric.SM_CLOCK_HZ)
         self._clock = ceilings.clock_ratio(clock) if ceilings else 1.0
         """Sides are told at the clock the GPU ran at; what is shown is over the datasheet."""
 
     def group(
-        self, row: int, count: int, total_ns: int, op_id: int, is_score: bool = False
+        self, row: int, count: int, total_ns: int, op_id: int, is_score: bool, size_bytes: float
     ) -> Group:
         """The verdict on a group.
 
@@ -91,12 +89,13 @@ class Classifier:
             total_ns: Summed time at work, for rates.
             op_id: -1: no op known.
             is_score: A product of attention written out, by its place in the sequence.
+            size_bytes: Mean of what a copy of the group moves; 0: unknown.
         """
         acts = self._window.activities
         name = self._window.names[int(acts.name_ids[row])]
         family, facts = family_of(name), name_facts(name, self._torch_new)
         if acts.types[row] != ActivityType.KERNEL:
-            return self._copy(name, family, facts, count, total_ns, int(acts.size_bytes[row]))
+            return self._copy(name, family, facts, count, total_ns, size_bytes)
         blocks, threads = int(acts.blocks[row]), int(acts.threads[row])
         mean_ns = max(total_ns / count, 1.0)
         waves, fills = self._geometry(row)
@@ -105,8 +104,7 @@ class Classifier:
         flop, size, precision, level = amounts(family, facts, work, blocks, threads)
         if family.kind == families.COMM:  # its name tells what is sent, not what computes
             precision = None
-        cores = self._cores(facts, name)
-        c_roof = self._compute_share(flop, precision, cores, mean_ns)
+        c_roof = self._compute_share(flop, precision, facts.tensor_cores, mean_ns)
         m_roof = self._memory_share(size, mean_ns)
         if max(c_roof or 0.0, m_roof or 0.0) > IMPOSSIBLE:  # a helper, not what did the op's work
             flop = size = c_roof = m_roof = None
@@ -121,11 +119,11 @@ class Classifier:
             memory_share_of_roof=m_roof, inner=work.inner if work and level == SHAPES else (),
             channels=work.channels if work and level == SHAPES else None, op=op.name if op else None,
         )  # fmt: skip
-        bound = self._bound_of(group, cores, is_score)
+        bound = self._bound_of(group, is_score)
         level = NOTHING if bound.side is Side.UNKNOWN else level
         return replace(group, side=bound.side, certainty=bound.certainty, level=level)
 
-    def _bound_of(self, group: Group, cores: bool | None, is_score: bool) -> Bound:
+    def _bound_of(self, group: Group, is_score: bool) -> Bound:
         family, mean_ns = group.family, group.mean_ns
         if family.kind == families.COMM:
             return Bound(Side.COMM, 1.0)
@@ -138,16 +136,16 @@ class Classifier:
             return Bound(Side.UNKNOWN, 0.0)
         bound = Bound(Side.MEMORY, roofline.BY_FAMILY)
         if roofline.is_contraction(family):
-            bound = self._contraction(group, cores, is_score)
+            bound = self._contraction(group, is_score)
         if group.waves is None and mean_ns < roofline.LAUNCH_SCALE_NS:
             bound = Bound(bound.side, min(bound.certainty, roofline.SHORT_UNPLACED))
         return bound
 
-    def _contraction(self, group: Group, cores: bool | None, is_score: bool) -> Bound:
+    def _contraction(self, group: Group, is_score: bool) -> Bound:
         """A product, convolution or attention: by its shapes, else by its name, grid and duration."""
         if self._ceilings is None and self._device.is_amd:
             return Bound(Side.UNKNOWN, 0.0)  # what names tell was learnt on NVIDIA's libraries
-        ridge = None
+        ridge, cores = None, group.facts.tensor_cores
         if self._ceilings and group.precision:
             ridge = roofline.ridge_of(self._ceilings, group.precision, cores, self._clock)
         if ridge and group.flop and group.size_bytes:
@@ -182,10 +180,10 @@ class Classifier:
         return waves if is_known else None, fills
 
     def _copy(
-        self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: int
+        self, name: str, family: Family, facts: NameFacts, count: int, total_ns: int, size: float
     ) -> Group:
         """A copy or a fill that no kernel did; those within the device are under the memory roof."""
-        mean = float(size) if size > 0 else None
+        mean = size if size > 0 else None
         within = family.kind == families.MEMORY
         moved = mean * (2.0 if family.name == "copy" else 1.0) if mean else None
         side = Side.MEMORY if within else Side.COMM if family.kind == families.COMM else Side.COPY
@@ -202,11 +200,6 @@ class Classifier:
             return None
         rate = self._ceilings.rate(precision, tensor_cores)
         return flop / (mean_ns * 1e-9) / rate if rate else None
-
-    def _cores(self, facts: NameFacts, name: str) -> bool | None:
-        """Whether a product runs at the tensor cores' full rate; None where its name does not say."""
-        halved = HALVED in name and (self._device.capability or (0, 0)) >= (9, 0)
-        return False if halved else facts.tensor_cores
 
     def _is_cached(self, size: float | None) -> bool:
         cache = self._ceilings.cache_bytes if self._ceilings else None

@@ -60,7 +60,8 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     )
     totals = np.bincount(group_of, _at_work(acts).astype(np.float64), len(first)).astype(np.int64)
     judge = Classifier(window, ceilings)
-    columns = (first, counts, totals, op_ids[first], scores[first])
+    sizes = _mean_sizes(acts, group_of, counts)
+    columns = (first, counts, totals, op_ids[first], scores[first], sizes)
     plain = tuple(judge.group(*row) for row in zip(*(c.tolist() for c in columns), strict=True))
     groups = evidence.refined(window, plain, group_of, ceilings)
     return Labels(
@@ -69,6 +70,13 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
         np.array([BUCKETS.index(g.side) for g in groups], np.int8)[group_of],
         np.array([max(g.fills, 1e-3) for g in groups], np.float64)[group_of],
     )
+
+
+def _mean_sizes(acts: Activities, group_of: I8, counts: I8) -> F8:
+    """Bytes that a copy of each group moves in the mean; 0 where that of any is not known."""
+    known = np.bincount(group_of[acts.size_bytes > 0], minlength=len(counts))
+    total = np.bincount(group_of, np.maximum(acts.size_bytes, 0), len(counts))
+    return np.where(known == counts, total / np.maximum(counts, 1), 0.0)
 
 
 def _ops_of(window: Window) -> I8:

@@ -6,7 +6,6 @@ are allocated per warp in units of 256.
 
 from __future__ import annotations
 
-from brrrtop.analysis.ceilings import Ceilings
 from brrrtop.model.tables import Device
 
 _THREADS_PER_SM = {
@@ -40,8 +39,3 @@ def blocks_per_sm(device: Device, threads: int, registers: int, shared_bytes: in
         kept = RESERVED_SINCE_8 if capability >= (8, 0) else 0
         limits.append(room // (shared_bytes + kept))
     return max(1, min(limits))
-
-
-def sm_count(device: Device, ceilings: Ceilings | None) -> int | None:
-    """SMs of the device; the table's when the source did not say."""
-    return device.sm_count or (ceilings.sm_count if ceilings else None)

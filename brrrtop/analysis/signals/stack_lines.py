@@ -96,6 +96,12 @@ def parted(line: str) -> tuple[str, str]:
     return (file if source or function == "<module>" else place), source
 
 
+def place(line: str) -> str:
+    """`train.py:8 main | total += loss.item()` → its place and the source in it."""
+    where, source = parted(line)
+    return f"{where} (`{source}`)" if source else where
+
+
 def shares(names: Sequence[str], name_ids: npt.NDArray[np.int64]) -> Mapping[str, float]:
     """Part of the samples by what their line reads as; lines that name nothing count nowhere."""
     result: dict[str, float] = {}

@@ -6,12 +6,11 @@ import numpy as np
 from msgspec import Struct
 
 from brrrtop.analysis.estimate import Analysis
+from brrrtop.analysis.kernels.labels import BUCKETS
 from brrrtop.model import intervals
 from brrrtop.model.estimate import Side
 from brrrtop.model.tables import F8, I8, Bool, Window
 from brrrtop.timeline.correlation import call_of
-
-SIDES = tuple(side.value for side in Side)
 
 
 class DeviceWork(Struct, frozen=True, eq=False):
@@ -23,7 +22,7 @@ class DeviceWork(Struct, frozen=True, eq=False):
     call_rows: I8
     """Launching call; -1: unknown."""
     sides: I8
-    """Into `SIDES`."""
+    """Into `BUCKETS`."""
     roof_shares: F8
     """NaN: not known."""
 
@@ -41,17 +40,20 @@ def device_work(judged: Analysis) -> DeviceWork:
     window, labels = judged.window, judged.labels
     acts, span = window.activities, window.span
     low, high = intervals.clip(acts.starts_ns, acts.ends_ns, span.t0_ns, span.t1_ns)
-    sides = np.array([SIDES.index(group.side.value) for group in labels.groups], np.int64)
     roofs = np.array([_roof_share(judged, row) for row in range(len(labels.groups))], np.float64)
     return DeviceWork(
-        window, high - low, judged.call_rows, sides[labels.group_of], roofs[labels.group_of]
+        window,
+        high - low,
+        judged.call_rows,
+        labels.buckets.astype(np.int64),
+        roofs[labels.group_of],
     )
 
 
 def unjudged_work(window: Window) -> DeviceWork:
     """The activities of a window that nobody may judge: durations and launches, no sides and no roofs."""
     acts = window.activities
-    nothing = np.full(len(acts), SIDES.index(Side.UNKNOWN.value), np.int64)
+    nothing = np.full(len(acts), BUCKETS.index(Side.UNKNOWN.value), np.int64)
     return DeviceWork(
         window, acts.ends_ns - acts.starts_ns, call_of(acts, window.calls, window.observed),
         nothing, np.full(len(acts), np.nan),
@@ -112,10 +114,10 @@ def sums(keys: I8, size: int, values: I8 | F8) -> I8:
 
 def sides_by(keys: I8, size: int, work: DeviceWork, rows: I8) -> I8:
     """Shape (size, sides): device time of activities by key and side."""
-    flat = keys * len(SIDES) + work.sides[rows]
-    return sums(flat, size * len(SIDES), work.durations_ns[rows]).reshape(size, len(SIDES))
+    flat = keys * len(BUCKETS) + work.sides[rows]
+    return sums(flat, size * len(BUCKETS), work.durations_ns[rows]).reshape(size, len(BUCKETS))
 
 
 def named_sides(row: I8) -> dict[str, int]:
     """The sides that have any time."""
-    return {side: int(ns) for side, ns in zip(SIDES, row.tolist(), strict=True) if ns}
+    return {side: int(ns) for side, ns in zip(BUCKETS, row.tolist(), strict=True) if ns}

@@ -130,7 +130,9 @@ def advisory_lines(advisory: Advisory, palette: Palette, width: int) -> list[Tex
 def _gain(advisory: Advisory) -> str:
     """What was predicted with its range, or the bound; and how much faster that is."""
     share = advisory.saves_at_most if advisory.saves is None else advisory.saves
-    faster = f", {1 / (1 - share):.2f}× as fast" if share is not None and 0 < share < 1 else ""
+    faster = (
+        f", {units.times_as_fast(share)} as fast" if share is not None and 0 < share < 1 else ""
+    )
     return f"{whatif.gain(advisory)} of the time{faster}"
 
 

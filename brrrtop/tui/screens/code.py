@@ -7,7 +7,7 @@ from rich.text import Text
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import letter
-from brrrtop.tui.parts import booked
+from brrrtop.tui.parts import booked, why_unjudged
 from brrrtop.tui.renderables.code_lines import code_lines, no_samples
 from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.tui.screens.view import SubView
@@ -22,7 +22,8 @@ class Code(Scrolled):
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         palette = self.palette
         if snapshot.estimate is None:
-            return [Text.styled("Nothing is judged yet.", palette.style("muted"))]
+            muted = palette.style("muted")
+            return [Text.styled(one, muted) for one in wrapped(why_unjudged(snapshot), width)]
         lines = code_lines(snapshot, palette, width)
         if not lines:
             says = no_samples(snapshot, "No line stands out") + NAMED
@@ -38,11 +39,23 @@ class Code(Scrolled):
                 text.append(
                     f"{phrases.bucket(part.bucket)}  ", palette.style(part.bucket, bold=True)
                 )
-                lines.append(text.append(phrases.meaning(part.bucket), palette.style("text")))
+                text.append(phrases.meaning(part.bucket), palette.style("text"))
+                if part.bucket == "idle_input":
+                    text.append(loader_line(snapshot), palette.style("text"))
+                lines.append(clipped(text, width))
         for place in sync_lines(snapshot):
             line = Text.styled(f"       {place}", palette.style("text"))
             lines.append(clipped(line, width))
         return lines
+
+
+def loader_line(snapshot: Snapshot) -> str:
+    """`: 72% of it at data.py:45, L: more`: where the loop makes its batches, or waits for them."""
+    rows = [row for row in snapshot.tables.loaders if row.lines]
+    if not rows:
+        return ""
+    first = rows[0].lines[0]
+    return f": {units.share(first.count / rows[0].samples)} of it at {first.place}, L: more"
 
 
 def sync_lines(snapshot: Snapshot) -> list[str]:

@@ -54,14 +54,22 @@ class CommandList(Pane):
         palette, shown = self.palette, matching(self._commands, self._typed)
         if not shown:
             return [Text.styled("no command has these words", palette.style("muted"))]
+        below = len(shown) > height
+        height -= below
         first = max(0, min(self._at - height + 1, len(shown) - height))
-        first = max(first, 0)
         lines = []
         for place, (does, key, _) in enumerate(shown[first : first + height], first):
             here = place == self._at
             text = Text.styled("▸ " if here else "  ", palette.style("good", bold=True))
             text.append(does, palette.style("text", bold=here))
             lines.append(sided(text, Text.styled(key, palette.style("muted")), width))
+        if below:
+            shown_of = (
+                f"{first + 1}{'-' if palette.ascii else '–'}{first + height} of {len(shown)}, "
+            )
+            lines.append(
+                Text.styled(f"  {shown_of}{palette.keys('↑↓')} or a word", palette.style("muted"))
+            )
         return lines
 
 

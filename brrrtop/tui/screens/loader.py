@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.parts import why_unjudged
 from brrrtop.tui.renderables.line import wrapped
 from brrrtop.tui.renderables.loader_lines import whole
 from brrrtop.tui.screens.view import SubView
@@ -22,7 +23,7 @@ class Loaders(Scrolled):
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         if snapshot.tables.loaders:
             return list(whole(snapshot, self.palette, width))
-        words = "Nothing is judged yet." if snapshot.estimate is None else NONE
+        words = why_unjudged(snapshot) if snapshot.estimate is None else NONE
         return [Text.styled(one, self.palette.style("muted")) for one in wrapped(words, width)]
 
 

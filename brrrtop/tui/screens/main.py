@@ -78,6 +78,9 @@ class MainView(View):
         Binding("Z", "zoom(0)", show=False),
     ]
 
+    OPENING = "-unjudged -no-past"
+    """Its classes before the first snapshot."""
+
     def compose(self) -> ComposeResult:
         yield TooSmall()
         yield Title()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
+from brrrtop.tui.parts import why_unjudged
 from brrrtop.tui.renderables.line import clipped, wrapped
 from brrrtop.tui.screens.view import SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
@@ -23,8 +24,9 @@ class Tables(Scrolled):
     def content(self, snapshot: Snapshot, width: int) -> list[Text]:
         muted, heading = self.palette.style("muted"), self.palette.style("compute", bold=True)
         if snapshot.estimate is None:
-            return [Text.styled("Nothing is judged yet.", muted)]
-        rows = list(tables.lines(snapshot.tables, snapshot.estimate.account.duration_ns))
+            return [Text.styled(one, muted) for one in wrapped(why_unjudged(snapshot), width)]
+        window_ns = snapshot.estimate.account.duration_ns
+        rows = list(tables.lines(snapshot.tables, window_ns, tables.ALL_OF_IT))
         if not rows:
             return [Text.styled(one, muted) for one in wrapped(NONE, width)]
         lines: list[Text] = []

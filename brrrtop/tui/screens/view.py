@@ -70,6 +70,16 @@ class View(Screen[None]):
         (52, "-grand"),
     ]
 
+    @classmethod
+    def classes_of(cls, width: int, height: int) -> str:
+        """What a screen of that many cells is, for one that opens: a change styles all panes again."""
+        return " ".join(
+            [name for least, name in breakpoints if cells >= least][-1]
+            for breakpoints, cells in (
+                (cls.HORIZONTAL_BREAKPOINTS, width), (cls.VERTICAL_BREAKPOINTS, height),
+            )
+        )  # fmt: skip
+
     def show(self, snapshot: Snapshot) -> None:
         panes = list(self.walk_children(Pane))
         for pane in panes:

@@ -202,7 +202,7 @@ def edit_lines(
     saves, between = whatif_text.saving(row)
     says = f"{saves}{' of the step' * (saves != 'slower')}, four times of five {between}"
     if row.saves > 0:
-        says += f"; {1 / (1 - row.saves):.2f}× as fast"
+        says += f"; {units.times_as_fast(row.saves)} as fast"
     lines += _with_label("saves", says, hue_of(row), palette, width)
     if row.advisory is not None:
         lines += _with_label("advice", f"{row.advisory}; a shows it", "text", palette, width)

@@ -128,12 +128,28 @@ def blocks(advisories: Sequence[Advisory], palette: Palette, width: int, height:
             if len(mine) <= depth < len(lines) and left > 0:
                 mine.append(lines[depth])
                 left -= 1
+    for mine, advisory, count in zip(kept, advisories, tries, strict=True):
+        left -= _unfold(mine, count, detail_lines(advisory, palette, width, cut=False), left)
     for mine, lines, count in zip(kept, details, tries, strict=True):
         if 0 < len(mine) < count:
             cut = Text.assemble(mine[-1], " ", lines[len(mine)].plain.strip(), no_wrap=True)
             mine[-1] = clipped(cut, width)
     shown = [line for head, lines in zip(heads, kept, strict=True) for line in (*head, *lines)]
     return shown[: max(0, height)]
+
+
+def _unfold(kept: list[Text], tries: int, whole: list[Text], left: int) -> int:
+    """Puts all of the evidence and of the waste in the place of the lines they were cut to, where no
+    more than `left` lines come of it; how many came."""
+    more = len(whole) - len(kept)
+    if len(kept) <= tries or not 0 < more <= left or kept[-1].plain[:9] != _last_label(whole):
+        return 0
+    kept[:] = whole
+    return more
+
+
+def _last_label(lines: list[Text]) -> str:
+    return next((line.plain[:9] for line in reversed(lines) if line.plain[:9].strip()), "")
 
 
 def log_tail(snapshot: Snapshot, palette: Palette, width: int, height: int) -> list[Text]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.text import Text
 
 from brrrtop.model.estimate import Estimate, Regime
-from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
+from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases, units
 from brrrtop.tui.palette import Palette
-from brrrtop.tui.parts import split_parts
+from brrrtop.tui.parts import reason, split_parts
 from brrrtop.tui.renderables.bar import bar
 from brrrtop.tui.renderables.line import clipped, sided, stacked, wrapped
 from brrrtop.tui.widgets.pane import Pane
@@ -57,12 +57,6 @@ def nothing_yet(snapshot: Snapshot, palette: Palette, width: int, height: int) -
         text = Text.styled(lead, palette.style("text", bold=True))
         lines.append(clipped(text.append(line, palette.style("muted")), width))
     return lines
-
-
-def reason(source: SourceInfo) -> str | None:
-    """The note that says why nothing is judged; a missing gauge is none where kernels are traced."""
-    traced = source.tier != "nvml"
-    return next((note for note in source.notes if not (traced and note in source.gauges)), None)
 
 
 def tells_whole(note: str, width: int) -> bool:

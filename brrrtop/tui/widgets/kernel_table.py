@@ -15,8 +15,9 @@ from brrrtop.model.estimate import KernelRow, Side
 from brrrtop.model.snapshot import Freshness, Snapshot
 from brrrtop.text import phrases
 from brrrtop.tui.palette import Palette
+from brrrtop.tui.parts import reason
 from brrrtop.tui.renderables.line import rule, stacked, wrapped
-from brrrtop.tui.widgets.banner import reason, tells_whole
+from brrrtop.tui.widgets.banner import tells_whole
 from brrrtop.tui.widgets.pane import Pane, strip_of
 from brrrtop.tui.widgets.table_columns import (
     SORTABLE,
