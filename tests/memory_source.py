@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import Span
 from brrrtop.protocol.frames import Frame, Kind
-from brrrtop.sources.hello import informed
+from brrrtop.sources.hello import with_hello
 
 
 class MemorySource:
@@ -16,7 +16,7 @@ class MemorySource:
     def __init__(self, frames: Iterable[Frame], info: SourceInfo | None = None) -> None:
         self._frames = sorted(frames, key=lambda frame: frame.sent_ns)
         self._next = 0
-        self._info = informed(
+        self._info = with_hello(
             info or SourceInfo(kind="memory", label="memory"),
             next((f.body for f in self._frames if f.kind == Kind.HELLO), {}),
         )

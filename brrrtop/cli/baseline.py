@@ -12,7 +12,7 @@ from brrrtop.model.comparison import Baseline
 from brrrtop.model.snapshot import Snapshot
 
 
-def loaded(options: Options) -> Baseline | None:
+def load(options: Options) -> Baseline | None:
     """The baseline that was asked for; None when none was. A file is read once.
 
     Raises:
@@ -39,7 +39,7 @@ def _read(path: str, force: bool) -> Baseline:
         source.close()
 
 
-def compared(snapshot: Snapshot, baseline: Baseline | None) -> Snapshot:
+def compare(snapshot: Snapshot, baseline: Baseline | None) -> Snapshot:
     """A whole source's snapshot, beside the baseline."""
     if baseline is None or snapshot.estimate is None:
         return snapshot

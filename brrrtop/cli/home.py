@@ -6,12 +6,12 @@ from msgspec.structs import replace
 
 from brrrtop.cli import settings, show
 from brrrtop.cli.options import Options
-from brrrtop.cli.signals import uninterrupted
+from brrrtop.cli.signals import without_interrupts
 from brrrtop.model.host import Host, HostTrainer
 from brrrtop.text.printable import printable
 from collectors.gpu.nvidia.overview import GpuOverview
 from collectors.process import process as processes
-from collectors.process.candidates import Candidate, candidates, shortened
+from collectors.process.candidates import Candidate, candidates, short_name
 
 FIRST_S = 1.0
 """How long the first picture waits for the GPUs."""
@@ -45,7 +45,7 @@ def _host_trainer(one: Candidate) -> HostTrainer:
     return HostTrainer(
         pid=one.pid,
         user=printable(processes.user_name(one.process.uid)),
-        command=printable(shortened(one.command)),
+        command=printable(short_name(one.command)),
         on_gpu=one.on_gpu,
         rank=one.rank,
     )
@@ -53,7 +53,7 @@ def _host_trainer(one: Candidate) -> HostTrainer:
 
 def choose(options: Options) -> tuple[Candidate, bool] | None:
     """The trainer somebody chose, and whether the agent may enter it; None: nobody was chosen."""
-    with uninterrupted():
+    with without_interrupts():
         from brrrtop.tui.home import HomeApp
 
     reader = HostReader()

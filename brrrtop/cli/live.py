@@ -71,7 +71,7 @@ def refuse_taken_file(options: Options) -> None:
     """
     if options.verb != "run" and not (options.once or options.json or options.fail_if):
         show.on_a_terminal()
-    baseline.loaded(options)
+    baseline.load(options)
     if options.record is None:
         return
     if os.path.lexists(options.record):
@@ -112,7 +112,7 @@ def followed(
 
 
 def _session(source: LiveSource, options: Options) -> Session:
-    before = baseline.loaded(options)
+    before = baseline.load(options)
     return Session(source, device_id=options.gpu, baseline=before, silenced=options.silenced)
 
 

@@ -74,13 +74,13 @@ def tell(sentence: str) -> None:
     say("\n".join(lines) if sys.stderr is not None and sys.stderr.isatty() else sentence)
 
 
-def confirmed(question: str) -> bool:
+def confirm(question: str) -> bool:
     """Asks on stderr; an empty answer is a yes, the end of the input a no."""
-    answer = asked(f"{question} [Y/n] ")
+    answer = ask(f"{question} [Y/n] ")
     return answer is not None and answer.lower() in ("", "y", "yes")
 
 
-def asked(question: str) -> str | None:
+def ask(question: str) -> str | None:
     """One line typed by a person; None when there is nobody."""
     sys.stderr.write(printable(question))
     sys.stderr.flush()

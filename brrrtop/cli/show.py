@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from brrrtop.cli import baseline, colours, output, settings
 from brrrtop.cli.options import Options
-from brrrtop.cli.signals import uninterrupted
+from brrrtop.cli.signals import without_interrupts
 from brrrtop.errors import INTERRUPTED, UsageError
 from brrrtop.text import phrases
 from brrrtop.text.hero import cost, hero
@@ -101,7 +101,7 @@ def screen(driver: Driver, options: Options, label: str) -> int:
 
     width = shutil.get_terminal_size().columns
     for line in parting_lines(app.snapshot, options):
-        for part in flowed(line, width):
+        for part in wrap(line, width):
             output.say(in_ascii(part) if palette.ascii else part)
     return INTERRUPTED if app.return_code is None else app.return_code
 
@@ -156,7 +156,7 @@ def parting_lines(snapshot: Snapshot, options: Options) -> list[str]:
     return [*lines, f"  again: {again}"] if again else lines
 
 
-def flowed(line: str, width: int) -> list[str]:
+def wrap(line: str, width: int) -> list[str]:
     """The line without broken words; a command stays whole, to be copied."""
     if line.startswith("  again: "):
         return [line]
@@ -217,20 +217,20 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
     if options.once or not on_a_terminal():
         from brrrtop.session.analyze import analyze
 
-        before = baseline.loaded(options)
+        before = baseline.load(options)
         trimmed = before is not None
         whole = analyze(source, device=options.gpu, trimmed=trimmed, silenced=options.silenced)
-        output.report(baseline.compared(whole, before), options)
+        output.report(baseline.compare(whole, before), options)
         return 0
     gc.disable()  # until the first frame: a tenth of the start went into looking for garbage
-    with uninterrupted():
+    with without_interrupts():
         from brrrtop.cli.opening_view import FromFirstActivity
         from brrrtop.session.replay import Replay
         from brrrtop.session.session import Session
 
     session = Session(
         FromFirstActivity(source), keep_ns=None, device_id=options.gpu,
-        baseline=baseline.loaded(options), silenced=options.silenced,
+        baseline=baseline.load(options), silenced=options.silenced,
     )  # fmt: skip
     replay = Replay(session, speed=options.speed, loop=loop)
     to_first_verdict(replay, steps=DEMO_STEPS if loop else 0)
@@ -256,7 +256,7 @@ def _lines(source: Source, options: Options) -> int:
     from brrrtop.session.session import Session
 
     span = source.span
-    before = baseline.loaded(options)
+    before = baseline.load(options)
     session = Session(
         source, keep_ns=None, device_id=options.gpu, baseline=before, silenced=options.silenced
     )

@@ -38,7 +38,7 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def without_interrupts() -> Iterator[None]:
     """`^C` waits until everything is imported.
 
     numpy, interrupted while it loads, swallows it or calls itself broken, and the locks of imports

@@ -10,7 +10,7 @@ from types import FrameType, ModuleType
 
 from brrrtop import deadline
 from brrrtop.cli.options import Options
-from brrrtop.cli.signals import begin, end_if_untouched, uninterrupted
+from brrrtop.cli.signals import begin, end_if_untouched, without_interrupts
 
 MODULES = {
     None: "find",
@@ -32,7 +32,7 @@ _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 def run_verb(options: Options) -> int:
     """Runs the verb's module and returns the exit code."""
-    with uninterrupted():
+    with without_interrupts():
         module = _import_verb(f"brrrtop.cli.commands.{MODULES[options.verb]}")
     ended_by = _end_as_by_interrupt()
     code = 0

@@ -35,7 +35,7 @@ def live_info(
     )
 
 
-def informed(info: SourceInfo, hello: object) -> SourceInfo:
+def with_hello(info: SourceInfo, hello: object) -> SourceInfo:
     """`info` with what a hello says; values of unexpected types are left out."""
     if not isinstance(hello, dict):
         return info

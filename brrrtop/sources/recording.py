@@ -36,7 +36,7 @@ from brrrtop.protocol.frames import (
 )
 from brrrtop.sources.budget import Budget
 from brrrtop.sources.files import open_input
-from brrrtop.sources.hello import informed
+from brrrtop.sources.hello import with_hello
 from brrrtop.sources.record_columns import by_column, by_row
 from brrrtop.sources.stamps import Stamps
 from brrrtop.text.printable import printable
@@ -226,7 +226,7 @@ class RecordingSource:
             self.close()
             raise
         hello = first.body if first.kind == Kind.HELLO else {}
-        self._info = informed(replace(self._info, notes=_origin(hello)), hello)
+        self._info = with_hello(replace(self._info, notes=_origin(hello)), hello)
 
     @property
     def info(self) -> SourceInfo:

@@ -32,7 +32,7 @@ class Launched(Struct, frozen=True, eq=False):
     tids: I8
 
 
-def launched(activities: Activities, calls: Calls) -> Launched:
+def launches_in_order(activities: Activities, calls: Calls) -> Launched:
     """Kernels with a launch of their own; nodes of a graph share one, so they are left out."""
     call_rows = call_of(activities, calls)
     rows = np.flatnonzero(
@@ -87,7 +87,7 @@ class Sequence:
             steps_ns: Ends of steps on the host, sorted.
             traced: Spans in which everything was recorded, sorted; empty: all of it was.
         """
-        here = launched(activities, calls)
+        here = launches_in_order(activities, calls)
         if not len(self) or not len(here.rows):
             return NONE
         op_ids = self._ops_of(here, activities.starts_ns[here.rows], steps_ns, traced)

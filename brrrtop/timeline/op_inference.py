@@ -70,7 +70,7 @@ def half_of(kernels: Iterable[str]) -> str | None:
     return halves.pop() if len(halves) == 1 else None
 
 
-def signed(
+def signature(
     op: OpSignature, kernel: str, others: Iterable[OpSignature], half: str | None = None
 ) -> OpSignature | None:
     """The op as this kernel's work; None where it says too little to be evidence.

@@ -16,8 +16,8 @@ from brrrtop.model.tables import I8, Activities, Bool, Calls, Links, Marks, OpSi
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol import columns
 from brrrtop.sources.disturbances import RECOVERY_NS, with_recovery
-from brrrtop.timeline.launch_sequence import NONE, Launched, Sequence, launched
-from brrrtop.timeline.op_inference import half_of, signed
+from brrrtop.timeline.launch_sequence import NONE, Launched, Sequence, launches_in_order
+from brrrtop.timeline.op_inference import half_of, signature
 
 LEAD_NS = 2_000_000_000
 """A host is not further ahead than that: queues hold about 1,024 launches."""
@@ -46,7 +46,7 @@ class RecordedStep(Struct, frozen=True, eq=False):
         """The ops as a table, and what each launched."""
         marks = self.marks
         nest = Nest(self.tids, marks.starts_ns, marks.ends_ns)
-        here = launched(acts, calls)
+        here = launches_in_order(acts, calls)
         rows = nest.holder(here.tids, here.middles_ns, here.middles_ns)
         correlations, first = np.unique(acts.correlations[here.rows], return_index=True)
         used, ids = np.unique(marks.values[nest.order], return_inverse=True)
@@ -129,7 +129,7 @@ class StepShapes:
         step, count, main_tid = self._due
         marks = _between(self._ops, step)
         self._ops = []
-        here = launched(acts, calls)
+        here = launches_in_order(acts, calls)
         inside = (here.times_ns >= step.t0_ns) & (here.times_ns < step.t1_ns)
         if len(marks) != count:
             return self._fail("a part of the recorded ops was lost")
@@ -167,7 +167,7 @@ class StepShapes:
         ids_of_pairs = np.full(pairs.shape[1], -1, np.int64)
         for index, (raw_id, name_id) in enumerate(pairs.T.tolist()):
             op = ops.get(raw_id)
-            full = signed(op, names[name_id], known, half) if op is not None else None
+            full = signature(op, names[name_id], known, half) if op is not None else None
             if full is None:
                 continue
             if full not in ids:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .library import thread_number
 from .probes.memory import devices_in_use
-from .probes.probe import imported
+from .probes.probe import find_imported
 
 VERSION = "0.1.0"
 WIRE = 1
@@ -56,8 +56,8 @@ def hello() -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "cmdline": command_line(),
         "python": platform.python_version(),
-        "torch": imported("torch", "__version__"),
-        "cuda": imported("torch.version", "cuda"),
+        "torch": find_imported("torch", "__version__"),
+        "cuda": find_imported("torch.version", "cuda"),
         "clock": clock_pair(),
         "main_thread": thread_number(threading.main_thread().ident or 0),
         "environment": {k: v[:256] for k, v in os.environ.items() if k.startswith(_VARIABLES)},
@@ -96,7 +96,7 @@ def settings() -> dict[str, Any]:
     """Switches of torch that decide how fast it may be, by calls that print and change nothing."""
     values: dict[str, Any] = {}
     for name, getter in _SETTINGS.items():
-        call = imported("torch._C", getter)
+        call = find_imported("torch._C", getter)
         if call is not None:
             with suppress(RuntimeError):  # old and new TF32 switches were mixed
                 values[name] = call()
@@ -105,7 +105,7 @@ def settings() -> dict[str, Any]:
 
 def devices() -> list[dict[str, Any]]:
     """A DEVICE frame for each GPU in use, with the field names of `brrrtop.model.Device`."""
-    properties = imported("torch.cuda", "get_device_properties")
+    properties = find_imported("torch.cuda", "get_device_properties")
     known_devices = []
     if properties is None:
         return []

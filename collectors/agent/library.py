@@ -60,7 +60,7 @@ class Native:
         Raises:
             NativeError: With the library's own reason.
         """
-        code = self._start(os.fsencode(socket_path), packed(hello), options.encode())
+        code = self._start(os.fsencode(socket_path), to_json(hello), options.encode())
         if code != 0:
             reason = (self._error() or b"no reason given").decode("utf-8", "replace")
             raise NativeError(reason)
@@ -81,7 +81,7 @@ class Native:
 
     def frame(self, kind: int, body: Any) -> int:
         """Send one JSON frame; negative: it was not taken."""
-        return int(self._json(kind, packed(body)))
+        return int(self._json(kind, to_json(body)))
 
     def send_marks(self, records: bytes, count: int) -> int:
         """Send marks as the wire has them; negative: they were not taken."""
@@ -120,7 +120,7 @@ def this_thread() -> int:
     return get_ident() & 0xFFFFFFFF
 
 
-def packed(body: Any) -> bytes:
+def to_json(body: Any) -> bytes:
     """JSON without lone surrogates, which no reader would take."""
     return json.dumps(body, default=str, ensure_ascii=False).encode("utf-8", "replace")
 

@@ -27,7 +27,7 @@ NO_GROUP = 65534
 """The kernel's overflow group, which owns nothing."""
 
 
-def needed(uid: int) -> bool:
+def is_needed(uid: int) -> bool:
     """We are root, and `uid` is somebody else."""
     return os.geteuid() == 0 and uid != 0
 
@@ -38,7 +38,7 @@ def run_as(uid: int, gid: int, work: Callable[[], Result]) -> Result:
     Raises:
         NotPermitted: Root here may not take another user's rights (a container without CAP_SETUID).
     """
-    if not needed(uid):
+    if not is_needed(uid):
         return work()
     results: list[Result] = []
     faults: list[BaseException] = []

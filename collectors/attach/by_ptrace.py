@@ -311,7 +311,7 @@ def probe(process: Process) -> CollectorError | None:
         return None
     first = answer["tries"][0]
     if first["errno"]:
-        return access.refused(process, first["errno"])
+        return access.refusal(process, first["errno"])
     return CollectorError(first["says"])
 
 
@@ -328,7 +328,7 @@ class _Ptrace:
             plan = make_plan(process)
         except Unsupported as fault:
             if not process.still_the_same():
-                raise access.refused(process, errno.ESRCH) from fault
+                raise access.refusal(process, errno.ESRCH) from fault
             return Attempt(self.name, False, fault.message, fault.action)
         job = {
             **make_job(process, plan, self.job, text, place),
@@ -348,7 +348,7 @@ class _Ptrace:
             return Attempt(self.name, True, stops=stops)
         last: dict[str, Any] = tries[-1] if tries else {"says": self.nobody, "errno": 0}
         if last["errno"] or not process.still_the_same():
-            raise access.refused(process, last["errno"])
+            raise access.refusal(process, last["errno"])
         return Attempt(self.name, False, last["says"], last.get("action", ""), stops=stops)
 
     nobody = "no thread of the trainer could be used"

@@ -88,13 +88,13 @@ def _find_definition(
     at = data.find(name + b"\0", *texts)
     while at >= 0:
         needle = struct.pack("<I", at - texts[0])
-        restarted_process = data.find(needle, offset, offset + size)
-        while restarted_process >= 0:
-            if (restarted_process - offset) % _SYM.size == 0:
-                _, _, _, section, value, _ = _SYM.unpack_from(data, restarted_process)
+        entry = data.find(needle, offset, offset + size)
+        while entry >= 0:
+            if (entry - offset) % _SYM.size == 0:
+                _, _, _, section, value, _ = _SYM.unpack_from(data, entry)
                 if section and value:
                     return int(value)
-            restarted_process = data.find(needle, restarted_process + 1, offset + size)
+            entry = data.find(needle, entry + 1, offset + size)
         at = data.find(name + b"\0", at + 1, texts[1])
     return 0
 

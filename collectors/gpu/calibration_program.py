@@ -32,7 +32,7 @@ def main() -> int:
         return report({"error": "cuda", "python": sys.executable})
     try:
         with torch.no_grad():
-            return report(measured(torch))
+            return report(measure(torch))
     except torch.cuda.OutOfMemoryError:
         return report({"error": "memory"})
 
@@ -42,7 +42,7 @@ def report(document: dict[str, Any]) -> int:
     return 1 if "error" in document else 0
 
 
-def measured(torch: Any) -> dict[str, Any]:
+def measure(torch: Any) -> dict[str, Any]:
     """Best of a few rounds of each: what the GPU can do, not what it does on average."""
     properties = torch.cuda.get_device_properties(0)
     uuid = getattr(properties, "uuid", None)
@@ -50,9 +50,9 @@ def measured(torch: Any) -> dict[str, Any]:
         "name": properties.name,
         "uuid": f"GPU-{uuid}" if uuid is not None else None,
         "torch": torch.__version__,
-        "bytes_per_s": copied(torch),
+        "bytes_per_s": copy_rate(torch),
         "flop_per_s": {
-            precision: multiplied(torch, *source)
+            precision: product_rate(torch, *source)
             for precision, source in SOURCES.items()
             if usable(torch, precision)
         },
@@ -64,7 +64,7 @@ def usable(torch: Any, precision: str) -> bool:
     return major >= 8 or precision not in ("bf16", "tf32")
 
 
-def copied(torch: Any) -> float:
+def copy_rate(torch: Any) -> float:
     """Bytes read plus written a second by a copy much larger than the L2 cache."""
     size = min(COPY_BYTES, torch.cuda.mem_get_info()[0] // 4)
     source = torch.empty(size, dtype=torch.uint8, device="cuda")
@@ -72,7 +72,7 @@ def copied(torch: Any) -> float:
     return 2.0 * float(size) / fastest(torch, lambda: target.copy_(source))
 
 
-def multiplied(torch: Any, dtype: str, tf32: bool) -> float:
+def product_rate(torch: Any, dtype: str, tf32: bool) -> float:
     """FLOPs a second of a square product of random numbers: zeros would draw less power."""
     torch.backends.cuda.matmul.allow_tf32 = tf32
     kind = getattr(torch, dtype)

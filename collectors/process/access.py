@@ -34,7 +34,7 @@ def debugged(process: Process) -> NotPermitted | None:
     )
 
 
-def refused(process: Process, number: int) -> CollectorError:
+def refusal(process: Process, number: int) -> CollectorError:
     """The refusal of a trace request as a sentence with what helps.
 
     Args:

@@ -53,7 +53,7 @@ class Candidate:
         return " ".join(self.process.cmdline) or self.process.name
 
 
-def shortened(command: str) -> str:
+def short_name(command: str) -> str:
     """Of the interpreter its name: the script is what tells."""
     program, space, rest = command.partition(" ")
     return f"{program.rpartition('/')[2]}{space}{rest}"

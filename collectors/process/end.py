@@ -37,7 +37,7 @@ class ProcessEnd:
         status = self._ask()
         if status is None:
             status = processes.zombie_status(self._pid)
-        return None if status is None else worded(status)
+        return None if status is None else status_text(status)
 
     def _ask(self) -> int | None:
         if self._descriptor is None:
@@ -57,7 +57,7 @@ class ProcessEnd:
             self._descriptor = None
 
 
-def worded(status: int) -> str:
+def status_text(status: int) -> str:
     """A wait status in words."""
     number = status & 0x7F
     if not number:

@@ -263,7 +263,7 @@ def test_refusals_for_another_user_name_the_owner(monkeypatch: pytest.MonkeyPatc
         theirs = processes.Process(**{**vars(sheet), "uid": NOBODY})
         monkeypatch.setattr(access, "has_ptrace_capability", lambda: False)
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
-        fault = access.refused(theirs, 1)
+        fault = access.refusal(theirs, 1)
         assert isinstance(fault, NotPermitted)
         assert processes.user_name(NOBODY) in fault.message
         assert fault.exit_code == 4
@@ -281,7 +281,7 @@ def test_where_yama_forbids_tracing_what_helps_is_named(
     monkeypatch.setattr(access, "yama_scope", lambda: scope)
     monkeypatch.setattr(access, "has_ptrace_capability", lambda: False)
     with children.child(["sleep", "20"]) as one:
-        fault = access.refused(processes.read(one.pid), 1)
+        fault = access.refusal(processes.read(one.pid), 1)
         assert words in fault.message
         assert "brrrtop run" in fault.action
         assert ("sudo" in fault.action) == (scope < 3)

@@ -29,7 +29,7 @@ from collectors.doctor.doctor import Report, doctor
 from collectors.errors import NoSuchProcess, NotTheTrainer, Unsupported
 from collectors.process import maps as process_maps
 from collectors.process import process as processes
-from collectors.process.access import refused
+from collectors.process.access import refusal
 from collectors.process.candidates import candidates, check_trains, trainers_instead
 from collectors.process.end import ProcessEnd
 from tests.attach import children
@@ -205,7 +205,7 @@ def test_a_refusal_of_the_kernel_is_a_want_of_permission(
     tracing: None, stand_in: AgentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the kernel answers to a process without the right; root here cannot be refused."""
-    monkeypatch.setattr(by_ptrace, "probe", lambda one: refused(one, errno.EPERM))
+    monkeypatch.setattr(by_ptrace, "probe", lambda one: refusal(one, errno.EPERM))
     with python(children.BUSY) as one:
         report = doctor(one.pid, stand_in)
     result = {check.name: check for check in report.checks}

@@ -18,7 +18,7 @@ from collectors.gpu.counters.clock import ClockMatch
 from collectors.gpu.counters.coverage import Coverage
 from collectors.gpu.counters.device import COUNTERS, DeviceCounters
 from collectors.gpu.counters.faults import sentence
-from collectors.gpu.counters.sampler import CounterThread, binned
+from collectors.gpu.counters.sampler import CounterThread, bin_means
 from tests.live.agents import SECOND, FakeFeed
 from tests.live.bench import Bench, kinds
 from tests.live.counter_hardware import BEHIND_NS, MS, Decoded, Hardware, OneSample, until
@@ -123,7 +123,7 @@ def test_a_stretch_with_few_samples_has_no_reading_for_what_was_lost_is_not_idle
     rows = np.concatenate((rows, rows[100:103]))
     rows["start_ns"][-3:] += 100 * MS
     rows["end_ns"][-3:] += 100 * MS
-    gauges = binned(rows, ["sm"], least=counters.LEAST_IN_BIN)
+    gauges = bin_means(rows, ["sm"], least=counters.LEAST_IN_BIN)
     assert len(gauges) == 2, "three of a hundred say nothing"
     assert gauges["value"].tolist() == pytest.approx([0.8, 0.8])
 
@@ -365,7 +365,7 @@ def test_bins_weigh_samples_by_their_length() -> None:
     rows = np.zeros(2, SAMPLE)
     rows["start_ns"], rows["end_ns"] = [0, 10], [10, 40]
     rows["sm"] = [1.0, 0.2]
-    gauges = binned(rows, ["sm"], bin_ns=100)
+    gauges = bin_means(rows, ["sm"], bin_ns=100)
     assert gauges["value"].tolist() == pytest.approx([0.4])
 
 

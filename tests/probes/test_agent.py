@@ -197,7 +197,7 @@ def test_the_hello_knows_its_rank_and_keeps_secrets() -> None:
     program = f"""
 import sys; sys.path.insert(0, {str(AGENT.parents[1])!r})
 from collectors.agent import facts, library
-import json; print(json.dumps(json.loads(library.packed(facts.hello()))))
+import json; print(json.dumps(json.loads(library.to_json(facts.hello()))))
 """
     known = {
         "SLURM_PROCID": "3",

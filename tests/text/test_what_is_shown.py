@@ -179,7 +179,7 @@ def test_no_line_of_narration_and_no_question_has_any_of_it(text: str) -> None:
         patch.setattr(sys, "stderr", stderr)
         patch.setattr(sys, "stdin", io.StringIO("y\n"))
         output.say(f"process 4711 belongs to mallory: {text}")
-        assert output.confirmed(f"load the agent into {text}?")
+        assert output.confirm(f"load the agent into {text}?")
     assert not harm(stderr.getvalue())
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from brrrtop.analysis.kernels.ops import work_of
 from brrrtop.model.tables import OpSignature
-from brrrtop.timeline.op_inference import half_of, signed, type_of
+from brrrtop.timeline.op_inference import half_of, signature, type_of
 from tests.session.runs import GEMM, POINTWISE, SGEMM
 
 COPY = (
@@ -46,8 +46,8 @@ def test_the_element_type_is_what_the_kernel_is_called_after(kernel: str, kind: 
 
 def test_an_op_whose_type_nobody_knows_or_without_shapes_is_no_evidence() -> None:
     product = OpSignature("aten::mm", ((64, 64), (64, 64)))
-    assert signed(product, "my_own_kernel", []) is None
-    assert signed(OpSignature("aten::_foreach_add_", ((), ())), POINTWISE[0], []) is None
+    assert signature(product, "my_own_kernel", []) is None
+    assert signature(OpSignature("aten::_foreach_add_", ((), ())), POINTWISE[0], []) is None
 
 
 def _conv(name: str, *dims: tuple[int, ...]) -> OpSignature:
@@ -61,22 +61,22 @@ KEPT = _conv("convolution_backward", (32, 128, 56, 56), IMAGE, WEIGHT)
 
 
 def test_a_convolution_is_as_large_as_the_gradient_that_comes_back() -> None:
-    op = signed(FORWARD, FPROP, [HALVED, _conv("convolution_backward", (1,), (1,), (1,))])
+    op = signature(FORWARD, FPROP, [HALVED, _conv("convolution_backward", (1,), (1,), (1,))])
     assert op is not None
     work = work_of(op)
     assert work is not None and work.flop == 2.0 * 32 * 128 * 28 * 28 * 64 * 9
     assert work.precision == "bf16"
-    back = signed(HALVED, FPROP, [])
+    back = signature(HALVED, FPROP, [])
     assert back is not None and work_of(back).flop == work.flop  # type: ignore[union-attr]
 
 
 def test_a_convolution_with_two_strides_or_none_known_is_no_evidence() -> None:
-    assert signed(FORWARD, FPROP, [HALVED, KEPT]) is None
-    assert signed(FORWARD, FPROP, []) is None
+    assert signature(FORWARD, FPROP, [HALVED, KEPT]) is None
+    assert signature(FORWARD, FPROP, []) is None
     larger = _conv("convolution_backward", (32, 64, 112, 112), IMAGE, (64, 64, 3, 3))
-    assert signed(larger, FPROP, []) is None, "a transposed one"
+    assert signature(larger, FPROP, []) is None, "a transposed one"
     transposed = _conv("cudnn_convolution_transpose", IMAGE, WEIGHT)
-    assert signed(transposed, FPROP, [HALVED]) is None
+    assert signature(transposed, FPROP, [HALVED]) is None
 
 
 def test_attention_is_taken_for_causal_unless_its_name_says_otherwise() -> None:
@@ -90,7 +90,7 @@ def test_attention_is_taken_for_causal_unless_its_name_says_otherwise() -> None:
         FLASH.format(dropout="false", causal="false"),
         FLASH.format(dropout="(bool)1", causal="(bool)0"),
     ):
-        known = signed(op, kernel, [])
+        known = signature(op, kernel, [])
         assert known is not None
         work = work_of(known)
         assert work is not None
@@ -107,7 +107,7 @@ def test_products_that_compiled_code_calls_end_with_their_output() -> None:
         (OpSignature("aten::mm", ((32, 64), (64, 256), (32, 256))), (32, 256, 64)),
         (OpSignature("aten::addmm", ((32, 256), (32, 64), (64, 256), (), ())), (32, 256, 64)),
     ):
-        known = signed(op, GEMM, [])
+        known = signature(op, GEMM, [])
         assert known is not None
         work = work_of(known)
         assert work is not None and work.inner == inner
@@ -142,7 +142,7 @@ def test_copies_that_convert_have_two_types(
     kernel: str, half: str | None, types: tuple[str, str]
 ) -> None:
     op = OpSignature("aten::copy_", ((64, 64), (64, 64), ()))
-    known = signed(op, kernel, [], half)
+    known = signature(op, kernel, [], half)
     assert known is not None and known.types[:2] == types
 
 
@@ -155,5 +155,5 @@ def test_the_type_of_a_step_is_the_one_that_its_kernels_name() -> None:
 def test_a_convolution_of_rows_is_run_as_one_of_images_a_pixel_high() -> None:
     forward = _conv("cudnn_convolution", (16, 64, 1, 16000), (256, 64, 1, 1))
     back = _conv("convolution_backward", (16, 256, 16000), (16, 64, 16000), (256, 64, 1))
-    op_signature = signed(forward, FPROP, [forward, back])
+    op_signature = signature(forward, FPROP, [forward, back])
     assert op_signature is not None and op_signature.out == (16, 256, 1, 16000)

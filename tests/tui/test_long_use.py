@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from textual.notifications import Notification
 from textual.widgets import Input
 
-from brrrtop.cli.show import flowed
+from brrrtop.cli.show import wrap
 from brrrtop.exporters.html import page
 from brrrtop.model.snapshot import Event
 from brrrtop.tui.palette import Palette, to_ascii
@@ -73,12 +73,12 @@ def test_a_headline_is_cut_at_a_clause_and_not_within_a_number() -> None:
 
 def test_parting_lines_break_between_words_and_commands_not_at_all() -> None:
     line = "  try: " + "DataLoader(..., num_workers=4, persistent_workers=True); " * 4
-    parts = flowed(line, 60)
+    parts = wrap(line, 60)
     assert len(parts) > 1 and max(map(len, parts)) <= 60
     assert " ".join(" ".join(parts).split()) == " ".join(line.split())
     assert all(part.startswith(" ") for part in parts)
     again = "  again: brrrtop replay " + "x" * 100
-    assert flowed(again, 60) == [again]
+    assert wrap(again, 60) == [again]
 
 
 async def test_the_screen_is_saved_as_a_picture_without_the_dialog(tmp_path: Path) -> None:

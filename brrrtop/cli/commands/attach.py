@@ -83,7 +83,7 @@ def _confirm(process: Process, options: Options) -> bool:
         return True
     owner = processes.user_name(process.uid)
     output.say(f"process {process.pid} belongs to {owner}: {' '.join(process.cmdline)[:60]}")
-    return output.confirmed("load brrrtop's agent into it?")
+    return output.confirm("load brrrtop's agent into it?")
 
 
 def _left(attached: Attached, ended: bool) -> str:

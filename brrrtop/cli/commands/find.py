@@ -17,7 +17,7 @@ from brrrtop.cli.restarted import RestartedProcesses
 from brrrtop.errors import NoTrainer, UsageError
 from collectors.errors import CollectorError
 from collectors.gpu.nvidia.nvml import NvmlUnavailable, close_nvml, open_nvml
-from collectors.process.candidates import Candidate, candidates, shortened
+from collectors.process.candidates import Candidate, candidates, short_name
 from collectors.process.jobs import ranks_of
 
 LIST_WIDTH = 75
@@ -125,7 +125,7 @@ def _nobody(
         return live.watch(live.open_live(None, None, options, ""), options, gates)
     if show.on_a_terminal() and not (options.once or options.json):
         output.say(message)
-        if output.confirmed("watch a recorded run instead?"):
+        if output.confirm("watch a recorded run instead?"):
             from brrrtop.cli.commands import demo
 
             return demo.run(options)
@@ -143,7 +143,7 @@ def line_of(one: Candidate) -> str:
     rank = "" if one.rank is None else f"rank {one.rank} "
     where = "GPU" if one.on_gpu else "no GPU yet"
     width = max(LIST_WIDTH, shutil.get_terminal_size().columns - 6)
-    return f"{one.pid:>8}  {where:<10}  {rank}{shortened(one.command)}"[:width]
+    return f"{one.pid:>8}  {where:<10}  {rank}{short_name(one.command)}"[:width]
 
 
 def _picked(trainers: Sequence[Candidate]) -> Candidate:
@@ -156,7 +156,7 @@ def _picked(trainers: Sequence[Candidate]) -> Candidate:
     for number, one in enumerate(trainers, 1):
         output.say(f"{number:>3} {line_of(one)}")
     while sys.stdin is not None and sys.stdin.isatty():
-        answer = output.asked(f"which one? [1-{len(trainers)} or its pid; Enter: 1, q: none] ")
+        answer = output.ask(f"which one? [1-{len(trainers)} or its pid; Enter: 1, q: none] ")
         if answer is None or answer.lower() in ("q", "quit"):
             break
         for number, one in enumerate(trainers, 1):
@@ -174,7 +174,7 @@ def _open(one: Candidate, options: Options, gates: tuple[gate.Gate, ...]) -> int
     output.say(f"found {' '.join(line_of(one).split())}")
     asking = show.on_a_terminal()
     question = "load the agent into it? (no: the GPU's counters only)"
-    if options.yes or (asking and output.confirmed(question)):
+    if options.yes or (asking and output.confirm(question)):
         try:
             return attach.watch_job(one.process, ranks_of(one.pid), options, gates)
         except CollectorError as fault:

@@ -35,7 +35,7 @@ from collectors.attach.files import AgentFiles
 from collectors.attach.launch import Launched, launch
 from collectors.errors import CollectorError, NotWritable
 from collectors.process import process as processes
-from collectors.process.end import worded
+from collectors.process.end import status_text
 
 if TYPE_CHECKING:
     from brrrtop.tui.driver import Driver
@@ -141,7 +141,7 @@ class _Beside:
 
     def _end(self) -> str:
         code = self._launch.process.returncode
-        return f"the program exited: {worded(code << 8 if code >= 0 else -code)}"
+        return f"the program exited: {status_text(code << 8 if code >= 0 else -code)}"
 
     def _connect(self) -> None:
         self._opened_s = time.monotonic()

@@ -7,7 +7,7 @@ from time import time_ns
 from typing import Any
 
 from ..library import CHECKPOINT, LOGGING, this_thread
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 
 _CALLS = (
     (CHECKPOINT, "torch", "save"),
@@ -30,7 +30,7 @@ class Saving(Probe):
     def place(self) -> None:
         for mark_class, where, attributes in _CALLS:
             module, _, path = where.partition(":")
-            owner = imported(module, path)
+            owner = find_imported(module, path)
             if owner is not None:
                 for attribute in attributes.split():
                     label = f"{path or module}.{attribute}"

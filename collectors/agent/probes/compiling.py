@@ -8,7 +8,7 @@ from types import CodeType
 from typing import Any
 
 from ..library import COMPILE, STATUS, this_thread
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 
 _METRICS_WAIT_NS = 3_000_000_000
 """torch books a compile's metrics after its end callback; later than this they will not come."""
@@ -38,7 +38,7 @@ class Compiling(Probe):
         for callbacks, ours in self._places():  # torch._dynamo.reset() empties these lists
             if ours not in callbacks:
                 callbacks.append(ours)
-        skip = imported("torch._dynamo.eval_frame", "skip_code")
+        skip = find_imported("torch._dynamo.eval_frame", "skip_code")
         if skip is not None:
             for code in self.fence.codes - self._skipped:
                 self._skipped.add(code)
@@ -53,7 +53,9 @@ class Compiling(Probe):
 
     def wake(self, now_ns: int) -> None:
         """Send what has ended, and say so when a compile takes more than a second."""
-        read = imported("torch._dynamo.utils", "get_compilation_metrics") if self._done else None
+        read = (
+            find_imported("torch._dynamo.utils", "get_compilation_metrics") if self._done else None
+        )
         metrics = {str(one.compile_id): one for one in read()[-64:]} if read is not None else {}
         for _ in range(len(self._done)):
             compile_ = self._done.popleft()
@@ -72,7 +74,7 @@ class Compiling(Probe):
             self.native.frame(STATUS, {"compiling": False})
 
     def _places(self) -> list[tuple[list[Any], Any]]:
-        handler = imported("torch._dynamo.callback", "callback_handler")
+        handler = find_imported("torch._dynamo.callback", "callback_handler")
         if handler is None:
             return []
         return [(handler.start_callbacks, self._started), (handler.end_callbacks, self._ended)]

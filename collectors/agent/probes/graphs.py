@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 
 
 class Graphs(Probe):
@@ -20,7 +20,7 @@ class Graphs(Probe):
     """Called on the thread that captures, before it begins."""
 
     def place(self) -> None:
-        owner = imported("torch.cuda.graphs", "CUDAGraph")
+        owner = find_imported("torch.cuda.graphs", "CUDAGraph")
         if owner is not None:
             self.patch(owner, "capture_begin", before=self._capturing)
             self.patch(owner, "capture_end", after=self._on_capture)
@@ -31,7 +31,7 @@ class Graphs(Probe):
             self._on_capture((), 0)
 
     def wake(self, now_ns: int) -> None:
-        cuda = imported("torch.cuda")
+        cuda = find_imported("torch.cuda")
         if self._looked or cuda is None or not self._patches or not cuda.is_initialized():
             return
         self._looked = True

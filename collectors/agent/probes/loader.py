@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from ..fault_guard import FaultGuard
 from ..library import EVALUATION, INPUT, Native, this_thread
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 from .steps import Steps
 
 _OPTIONS = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
@@ -31,10 +31,10 @@ class Loader(Probe):
         self._grad_enabled: Callable[[], bool] = lambda: True
 
     def place(self) -> None:
-        base = imported("torch.utils.data.dataloader", "_BaseDataLoaderIter")
+        base = find_imported("torch.utils.data.dataloader", "_BaseDataLoaderIter")
         if base is None:
             return
-        self._grad_enabled = imported("torch", "is_grad_enabled") or self._grad_enabled
+        self._grad_enabled = find_imported("torch", "is_grad_enabled") or self._grad_enabled
         for owner in (base, *base.__subclasses__()):
             self.patch(owner, "__next__", after=self._on_wait)
 

@@ -6,7 +6,7 @@ import gc
 from typing import Any
 
 from ..library import ALLOCATOR, STATUS, this_thread
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 
 
 class Collections(Probe):
@@ -47,7 +47,7 @@ class Allocator(Probe):
 
     def wake(self, now_ns: int) -> None:
         """Once a second, mark new retries and send the totals of all devices if any has changed."""
-        read = imported("torch._C", "_cuda_memoryStats")
+        read = find_imported("torch._C", "_cuda_memoryStats")
         if read is None or now_ns - self._asked_ns < 1_000_000_000:
             return
         self._asked_ns = now_ns
@@ -63,9 +63,9 @@ class Allocator(Probe):
 
 def devices_in_use() -> list[int]:
     """CUDA ordinals on which the trainer has a context; none before it initialised CUDA itself."""
-    ready = imported("torch.cuda", "is_initialized")
-    count = imported("torch._C", "_cuda_getDeviceCount")
-    context = imported("torch._C", "_cuda_hasPrimaryContext")
+    ready = find_imported("torch.cuda", "is_initialized")
+    count = find_imported("torch._C", "_cuda_getDeviceCount")
+    context = find_imported("torch._C", "_cuda_hasPrimaryContext")
     if ready is None or count is None or context is None or not ready():
         return []
     return [device for device in range(count()) if context(device)]

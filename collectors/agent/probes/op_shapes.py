@@ -18,7 +18,7 @@ from ..fault_guard import FaultGuard
 from ..library import PERTURBED, SHAPES, STATUS, TRACING, Native, this_thread
 from .graphs import Graphs
 from .op_recorder import CLOCK, Instants, OpRecording
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 from .steps import Steps
 from .torch_profiler import Neighbour
 
@@ -117,7 +117,7 @@ class Shapes(Probe):
 
     def place(self) -> None:
         for module, owner in _OTHERS:
-            profiler = imported(module, owner)
+            profiler = find_imported(module, owner)
             if profiler is not None:
                 self.patch(
                     profiler,
@@ -162,15 +162,17 @@ class Shapes(Probe):
 
     def _reason_now(self) -> str:
         """Why not at this moment."""
-        if self._neighbour.present or imported("torch.autograd.profiler", "_is_profiler_enabled"):
+        if self._neighbour.present or find_imported(
+            "torch.autograd.profiler", "_is_profiler_enabled"
+        ):
             return "torch.profiler is at work"
-        if imported("torch._C._autograd", "_profiler_enabled")():
+        if find_imported("torch._C._autograd", "_profiler_enabled")():
             return "another profiler of torch's is at work"
-        if imported("torch.distributed.rpc.api", "_init_rpc_backend") is not None:
-            agent_is_set = imported("torch.distributed.rpc.api", "_is_current_rpc_agent_set")
+        if find_imported("torch.distributed.rpc.api", "_init_rpc_backend") is not None:
+            agent_is_set = find_imported("torch.distributed.rpc.api", "_is_current_rpc_agent_set")
             if agent_is_set is None or agent_is_set():
                 return "torch.distributed.rpc would make its peers record too"
-        cuda = imported("torch.cuda")
+        cuda = find_imported("torch.cuda")
         if cuda is not None and cuda.is_initialized() and cuda.is_current_stream_capturing():
             return "a CUDA graph is being captured"
         return ""
@@ -288,7 +290,7 @@ class _Recorder:
 
 def _recorder() -> _Recorder | None:
     """None where this torch has none; it has all of it since 2.1."""
-    module, settings = imported("torch._C._autograd"), imported("torch._C._profiler")
+    module, settings = find_imported("torch._C._autograd"), find_imported("torch._C._profiler")
     needed = (*_CONFIGURED, "_RecordFunctionFast")
     if not hasattr(module, "_disable_profiler_legacy"):
         return None

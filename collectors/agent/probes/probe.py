@@ -96,7 +96,7 @@ class Probe:
         return brrrtop_around
 
 
-def imported(module: str, path: str = "") -> Any:
+def find_imported(module: str, path: str = "") -> Any:
     """A module the trainer has imported to the end, or what the dotted `path` leads to in it.
 
     `None` where there is no such thing. Looks into dictionaries only: `getattr` on a module may

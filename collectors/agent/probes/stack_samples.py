@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 
 from ..fault_guard import FaultGuard
 from ..library import STACK, Native, thread_number
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 from .steps import Steps
 
 PERIOD_MS, _SLOWEST_MS = 25, 500
@@ -114,7 +114,7 @@ def library_dirs() -> tuple[str, ...]:
     """Beginnings of file names that are not the user's own code."""
     folders = {os.path.dirname(os.__file__), os.path.dirname(os.path.dirname(__file__))}
     folders.update(e for e in sys.path if "site-packages" in e or "dist-packages" in e)
-    torch_file = imported("torch", "__file__")
+    torch_file = find_imported("torch", "__file__")
     if torch_file is not None:
         folders.add(os.path.dirname(torch_file))
     return ("<frozen", "<string>", *(found_dir.rstrip(os.sep) + os.sep for found_dir in folders))

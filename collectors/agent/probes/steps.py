@@ -14,7 +14,7 @@ from time import sleep, time_ns
 from typing import Any
 
 from ..library import OPTIMIZER, this_thread
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 
 _MARKED_OPTIMIZERS = 8
 """With more (an optimizer per parameter), marking each would cost more than it tells."""
@@ -61,12 +61,12 @@ class Steps(Probe):
         """Called after each step, on the thread that steps."""
 
     def place(self) -> None:
-        register = imported("torch.optim.optimizer", "register_optimizer_step_post_hook")
+        register = find_imported("torch.optim.optimizer", "register_optimizer_step_post_hook")
         self._inert = False
         if self._handle is None and register is not None:
             self._between_steps(lambda: setattr(self, "_handle", register(self._hook)))
         for module in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
-            scaler = imported(module, "GradScaler")
+            scaler = find_imported(module, "GradScaler")
             if scaler is not None:
                 self.patch(scaler, "_maybe_opt_step", after=self._on_scaler)
 

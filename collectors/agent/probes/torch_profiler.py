@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Callable
 
-from .probe import Probe, imported
+from .probe import Probe, find_imported
 
 _RECORDING = ("torch.autograd.profiler", "_is_profiler_enabled")
 
@@ -33,7 +33,7 @@ class Neighbour(Probe):
         return self._yielded
 
     def place(self) -> None:
-        owner = imported("torch.autograd.profiler", "profile")
+        owner = find_imported("torch.autograd.profiler", "profile")
         if owner is None or self._patches:
             return
         self.patch(owner, "_prepare_trace", before=self._on_enter)
@@ -41,7 +41,7 @@ class Neighbour(Probe):
         self.patch(owner, "__exit__", after=self._on_leave)
         # What ended while we were not looking, and what was running before we came.
         self._drop(lambda profile: profile is None or profile.kineto_results is not None)
-        self._found_running = bool(imported(*_RECORDING)) and not self._open
+        self._found_running = bool(find_imported(*_RECORDING)) and not self._open
         self._settle()
 
     def wake(self, now_ns: int) -> None:
@@ -65,7 +65,7 @@ class Neighbour(Probe):
                 del self._open[key]
 
     def _settle(self) -> None:
-        self._found_running = self._found_running and bool(imported(*_RECORDING))
+        self._found_running = self._found_running and bool(find_imported(*_RECORDING))
         wanted = bool(self._open) or self._found_running
         if wanted != self._yielded:
             self._yielded = wanted

@@ -54,7 +54,7 @@ def _reads_on(pid: int, descriptor: int) -> bool:
     return target.startswith(("pipe:", "socket:", "/dev/pts/", "/dev/tty"))
 
 
-def parked(
+def parked_threads(
     pid: int, calls: tuple[int, ...], reads: tuple[int, ...] = (), at_most: int = 6
 ) -> list[int]:
     """Threads that wait in one of the system calls `calls`, best first, the main thread last.

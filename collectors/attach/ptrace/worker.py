@@ -91,13 +91,13 @@ def _candidates(job: dict[str, Any], arch: ModuleType) -> list[int]:
     pid = job["pid"]
     if job.get("main_only"):
         return [pid]
-    parked = threads.parked(pid, arch.PARKED_CALLS, arch.READ_CALLS)
+    parked = threads.parked_threads(pid, arch.PARKED_CALLS, arch.READ_CALLS)
     if job["do"] == "pending":
         return [*parked, pid] if pid not in parked else parked
     deadline = time.monotonic() + _LOOK_LIMIT_S
     while not parked and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-        parked = threads.parked(pid, arch.PARKED_CALLS, arch.READ_CALLS)
+        parked = threads.parked_threads(pid, arch.PARKED_CALLS, arch.READ_CALLS)
     return parked
 
 
@@ -112,7 +112,7 @@ def _rehearse(job: dict[str, Any], arch: ModuleType) -> None:
             time.sleep(1)
     with contextlib.suppress(InjectionFailed, calls.Gone, calls.TimedOut, OSError):
         deadline = time.monotonic() + _REHEARSAL_LIMIT_S
-        while not threads.parked(child, arch.PARKED_CALLS):
+        while not threads.parked_threads(child, arch.PARKED_CALLS):
             if time.monotonic() > deadline:
                 raise calls.TimedOut
         for _ in range(_REHEARSALS):

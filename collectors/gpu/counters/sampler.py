@@ -226,7 +226,7 @@ class CounterThread:
                 self._unheard.discard(uuid)
             if number is None or not len(rows):
                 continue
-            gauges = binned(self._whole_bins(uuid, rows), device.columns, least=LEAST_IN_BIN)
+            gauges = bin_means(self._whole_bins(uuid, rows), device.columns, least=LEAST_IN_BIN)
             if len(gauges):
                 self._gauged_s = time.monotonic()
                 self._queue.put([Frame(Kind.GAUGES, gauges, time.time_ns())])
@@ -255,7 +255,7 @@ class CounterThread:
                 self._says = [sentence(fault)]
 
 
-def binned(
+def bin_means(
     rows: npt.NDArray[np.void], columns: list[str], bin_ns: int = BIN_NS, least: int = 1
 ) -> npt.NDArray[np.void]:
     """Means of `SAMPLE` rows over stretches of `bin_ns`, as `wire.GAUGE` rows on the host's clock.

@@ -115,7 +115,7 @@ class _Builder:
 
     def _one_by_one(self, text: bytes) -> list[_Event]:
         try:
-            raws = _raws.decode(kineto_events.mended(text))
+            raws = _raws.decode(kineto_events.repair(text))
         except FAULTS as fault:
             raise Torn from fault
         events = []

@@ -134,7 +134,7 @@ class Scanner:
             yield ctypes.string_at(address, length.value)
 
 
-def loaded(path: str | os.PathLike[str]) -> ctypes.CDLL:
+def load_library(path: str | os.PathLike[str]) -> ctypes.CDLL:
     """The library with the types of its functions.
 
     Raises:

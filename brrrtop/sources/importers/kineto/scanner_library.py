@@ -33,9 +33,9 @@ LIBRARY = CLibrary(
 
 def scanner_library() -> ctypes.CDLL | None:
     """The library, ready to be called; None where there is none and none can be built."""
-    from brrrtop.sources.importers.kineto.scanner import loaded
+    from brrrtop.sources.importers.kineto.scanner import load_library
 
     try:
-        return loaded(LIBRARY.path())
+        return load_library(LIBRARY.path())
     except (CollectorError, OSError, AttributeError):
         return None

@@ -169,7 +169,7 @@ def salvage(collected: Collected, run: bytes, last: bool = False) -> None:
 
     What follows the events of the `last` run is no damage.
     """
-    text = kineto_events.mended(run)
+    text = kineto_events.repair(run)
     left_bytes = _MOST_SALVAGED_BYTES
     for _ in range(_MOST_DAMAGES):
         at = kineto_events.broken_at(text)

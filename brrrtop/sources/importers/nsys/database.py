@@ -138,7 +138,7 @@ class _Work:
 
 
 @contextmanager
-def opened(path: Path, size_bytes: int, force: bool = False) -> Iterator[Database]:
+def open_database(path: Path, size_bytes: int, force: bool = False) -> Iterator[Database]:
     """The database of a file.
 
     Raises:

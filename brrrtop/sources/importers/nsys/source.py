@@ -9,7 +9,7 @@ from brrrtop.protocol import bodies
 from brrrtop.protocol.frames import Frame
 from brrrtop.sources.files import open_input
 from brrrtop.sources.importers.nsys import columns
-from brrrtop.sources.importers.nsys.database import Database, opened
+from brrrtop.sources.importers.nsys.database import Database, open_database
 from brrrtop.sources.importers.trace.source import TraceSource
 
 _HOW_TO_RECORD = "profile with nsys profile --trace=cuda,nvtx, and export it again"
@@ -23,7 +23,7 @@ class NsysSource(TraceSource):
     def _read(self) -> list[Frame]:
         file, size_bytes = open_input(self._path)
         file.close()
-        with opened(self._path, size_bytes, self._force) as database:
+        with open_database(self._path, size_bytes, self._force) as database:
             if not database.any_of(columns.TABLES):
                 raise BadInput(
                     f"{self._path.name} is an SQLite file, but none with GPU work that Nsight Systems "

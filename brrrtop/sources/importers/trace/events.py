@@ -110,7 +110,7 @@ def decode_run(run: bytes) -> tuple[list[Event], int]:
     except FAULTS as fault:
         if type(fault) is msgspec.DecodeError and _BYTE.search(str(fault)) is None:
             raise Torn from fault
-        text = mended(text)
+        text = repair(text)
     try:
         return _events.decode(text), 0
     except FAULTS:
@@ -138,7 +138,7 @@ def broken_at(run: bytes) -> int | None:
 def decode_times(run: bytes) -> tuple[list[Raw], list[Raw]]:
     """`ts` and `dur` of every event of a run, as text; nothing where not all are events."""
     text = b"[" + run + b"]"
-    for mend in (bytes, mended):
+    for mend in (bytes, repair):
         with contextlib.suppress(*FAULTS):
             rows = _times.decode(mend(text))
             return [row.ts for row in rows], [row.dur for row in rows]
@@ -152,7 +152,7 @@ def decode_object(text: bytes) -> dict[str, Any]:
         Torn: It is none.
     """
     try:
-        value = _anything.decode(mended(text))
+        value = _anything.decode(repair(text))
     except FAULTS as fault:
         raise Torn from fault
     if not isinstance(value, dict):
@@ -160,7 +160,7 @@ def decode_object(text: bytes) -> dict[str, Any]:
     return value
 
 
-def mended(text: bytes) -> bytes:
+def repair(text: bytes) -> bytes:
     """The text with bytes that are not UTF-8, lone surrogates and NaNs replaced."""
     text = text.decode("utf-8", "replace").encode()
     if any(word in text for word in (b"NaN", b"nan", b"Inf", b"inf")):
@@ -223,7 +223,7 @@ def _tidied_args(args: Any) -> Args:
 
 def decode_tidily(run: bytes) -> tuple[list[Event], int]:
     """As `decode_run`, for a run whose ids are beyond 64 bits: those ids are left out."""
-    raws = _loose.decode(mended(b"[" + run + b"]"))
+    raws = _loose.decode(repair(b"[" + run + b"]"))
     tidied = [_tidy(raw) for raw in raws]
     events = [event for event in tidied if event is not None]
     return events, len(raws) - len(events)
@@ -240,12 +240,12 @@ def decode_rest(rest: bytes) -> tuple[bytes, dict[str, Any]]:
         parts = _parts.decode(text)
     except FAULTS:
         try:
-            parts = _parts.decode(mended(text))
+            parts = _parts.decode(repair(text))
         except FAULTS as fault:
             raise Torn from fault
     run = bytes(parts.pop("traceEvents")).strip()
     facts: dict[str, Any] = {}
     for key, raw in parts.items():
         with contextlib.suppress(*FAULTS):
-            facts[key] = _anything.decode(mended(bytes(raw)))
+            facts[key] = _anything.decode(repair(bytes(raw)))
     return run[1:-1], facts

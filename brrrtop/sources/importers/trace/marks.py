@@ -22,7 +22,7 @@ def rows_of(table: Columns, rows: Array) -> Columns:
     return {key: column[rows] for key, column in table.items()}
 
 
-def filled(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> Array:
+def records_of(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> Array:
     """Records with the named columns, the rest zero."""
     records = np.zeros(len(table["start_ns"]), dtype)
     for key in keys:
@@ -32,7 +32,7 @@ def filled(dtype: np.dtype[Any], table: Columns, keys: tuple[str, ...]) -> Array
 
 def of_class(table: Columns, mark_class: MarkClass) -> Array:
     """One mark a row."""
-    records = filled(MARK, table, ("start_ns", "end_ns", "tid", "name_id"))
+    records = records_of(MARK, table, ("start_ns", "end_ns", "tid", "name_id"))
     records["mark_class"] = mark_class
     return records
 

@@ -22,7 +22,7 @@ from brrrtop.sources.importers.trace import marks as kineto_marks
 from brrrtop.sources.importers.trace import names as kineto_names
 from brrrtop.sources.importers.trace.columns import COLUMNS, Collected
 from brrrtop.sources.importers.trace.joins import in_u32, op_of_launch, told_apart
-from brrrtop.sources.importers.trace.marks import filled, rows_of
+from brrrtop.sources.importers.trace.marks import records_of, rows_of
 from brrrtop.sources.importers.trace.processes import part_processes
 from brrrtop.sources.importers.trace.strides import strides_of
 
@@ -276,7 +276,9 @@ def _by_end(records: Array) -> Array:
 
 def _activity(dtype: np.dtype[Any], table: Columns) -> Array:
     table["device"] = np.clip(table["device"], -1, _I32)
-    return filled(dtype, table, ("start_ns", "end_ns", "correlation", "device", "stream", "graph"))
+    return records_of(
+        dtype, table, ("start_ns", "end_ns", "correlation", "device", "stream", "graph")
+    )
 
 
 def _kernels(table: Columns) -> Array:
@@ -302,6 +304,6 @@ def _copies(table: Columns, names: list[str]) -> Array:
 
 
 def _calls(table: Columns, classes: I8) -> Array:
-    records = filled(CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
+    records = records_of(CALL, table, ("start_ns", "end_ns", "correlation", "tid", "name_id"))
     records["call_class"] = classes
     return records

@@ -21,7 +21,7 @@ from brrrtop.model.snapshot import SourceInfo
 from brrrtop.model.tables import BROKEN_OFF, Span
 from brrrtop.protocol.frames import WIRE_VERSION, Frame, Kind
 from brrrtop.sources.files import open_input
-from brrrtop.sources.hello import informed
+from brrrtop.sources.hello import with_hello
 from brrrtop.sources.importers.trace.columns import Collected
 from brrrtop.sources.importers.trace.records import Records, build
 from brrrtop.text.printable import printable, printable_data
@@ -142,7 +142,7 @@ class TraceSource(ABC):
         pid = next((pid for pid in collected.pids if isinstance(pid, int)), None)
         body = {"wire": WIRE_VERSION, "origin": self.kind, "tier": "trace", "pid": pid, **hello}
         body["notes"] = [*hello.get("notes", ()), *lost]
-        self._info = informed(self._info, body)
+        self._info = with_hello(self._info, body)
         active = np.unique(np.concatenate([records.kernels["device"], records.copies["device"]]))
         return list(_frames(records, body, devices(active.tolist()), collected.losses))
 
