@@ -244,6 +244,9 @@ class Window(Struct, frozen=True, eq=False):
     """What the process does before it trains, as `loading`; None: it trains, infers, or nobody knows."""
     turns: TimeSlices | None = None
     """Other processes' part of recorded kernels, whose ends are moved up by it; None: none is known."""
+    near_steps_ns: I8 = field(default_factory=lambda: np.empty(0, np.int64))
+    """Ends of the host's steps a little before and after the span, shape (n,), sorted: those of a run that
+    nobody recorded. Empty where all of it was traced."""
     watched: Marks | None = None
     """Stack samples of the minute around the span, and what was marked at the time that names a
     cause; None: nothing was sampled."""

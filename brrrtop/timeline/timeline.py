@@ -39,6 +39,8 @@ I8 = npt.NDArray[np.int64]
 REACH_NS = 2_000_000_000
 """How far before a window launches are looked for: hosts were seen 164 ms ahead, queues hold
 about 1,024 launches, and a step of seconds may be queued at once."""
+NEAR_STEPS_NS = 2_000_000_000
+"""Before and after what is judged, steps tell the pace at which the trainer runs when nobody records it."""
 COUNT_HOLDS_NS = 15_000_000_000
 """Other processes are counted every 5 s, a burst is shorter: the last count holds until then, and
 where two more were missed nothing is known."""
@@ -315,8 +317,19 @@ class Timeline:
             self._samples_in(span, device_id, acts, observed), self.losses.get(BROKEN_OFF, 0),
             stage=self.status.get("stage"),
             mps=MPS in (self.status.get("facts") or ()),
+            near_steps_ns=self._near_steps_ns(span),
             watched=self._watched_marks(span),
         )  # fmt: skip
+
+    def _near_steps_ns(self, span: Span) -> I8:
+        """Ends of steps around the span; none where everything is traced."""
+        if self.observed is None:
+            return np.empty(0, np.int64)
+        low, high = span.t0_ns - NEAR_STEPS_NS, span.t1_ns + NEAR_STEPS_NS
+        marks: Marks = self._marks.between(low, high)
+        ends = marks.ends_ns[marks.classes == MarkClass.STEP]
+        outside = (ends < span.t0_ns) | (ends >= span.t1_ns)
+        return np.sort(ends[outside & (ends >= low) & (ends < high)])
 
     def _gauges_in(self, span: Span, device_id: int) -> Gauges:
         """Readings in the span, and the count of other processes that held when it began."""

@@ -1,7 +1,7 @@
 """The step as it runs when nobody watches: recording takes host time for each op and launch.
 
 torch.profiler with shapes makes launch-bound loops 1.5 to 1.9 times as long, the agent's bursts up to
-1.4 times. Live the steps between bursts say what is true; of a trace nobody knows it.
+1.6 times. Live the steps between bursts say what is true; of a trace nobody knows it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def unprofiled(step: Step, guesses: Sequence[Assumptions]) -> list[Step]:
     limit = step.undisturbed_ns * CLOSE
     whole = period_ns(step)
     share = 1.0 if whole <= limit else _share_for(step, limit)
-    less = [with_host(step, part * share) for part in usual]
+    less = [with_host(step, min(part, share)) for part in usual]
     # A host that is not waited for may be as much ahead as recording usually holds it back.
     hidden = (period_ns(one) > 0.98 * min(whole, limit) for one in less)
     return [

@@ -80,15 +80,6 @@ def test_attention_is_described_by_its_largest_scores() -> None:
     assert result is not None and result.shape == (96, 3_137, 3_137, 64)
 
 
-def test_attention_written_with_exp_is_believed_with_shapes_only() -> None:
-    exp = MUL.replace("MulFunctor", "exp_kernel_cuda")
-    op = OpSignature("aten::bmm", ((8, 1024, 64), (8, 64, 1024)), ("c10::BFloat16",) * 2)
-    for given, count in ((op, 1), (None, None)):
-        scene = Scene().kernel(GEMM, 100.0, op=given).kernel(exp, 30.0)
-        result = of(scene.kernel(GEMM, 100.0, op=given)).attention
-        assert (result.count if result else None) == count
-
-
 def test_copies_beside_a_kernel_are_hidden() -> None:
     scene = Scene().kernel(GEMM, 1_000.0).copy("up", 1 << 20, 400.0, beside=True)
     scene.copy("up", 1 << 20, 300.0).copy("down", 8, 2.0, pageable=True)

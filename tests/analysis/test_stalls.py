@@ -40,7 +40,7 @@ def test_waits_for_values_read_back_are_booked_where_the_queue_had_to_fill_again
 
 def test_the_table_names_what_is_off() -> None:
     row = _row("input-bound")
-    assert "| slow_loader | input-bound | 118.3 ms |" in "\n".join(stalls.table([row]))
+    assert "| slow_loader | input-bound | 118.4 ms |" in "\n".join(stalls.table([row]))
     assert stalls.main([]) == 0
 
 

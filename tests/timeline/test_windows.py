@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from brrrtop.analysis.account.steps import find_steps
 from brrrtop.model.tables import Span
 from brrrtop.model.vocabulary import MarkClass
 from brrrtop.protocol.frames import CALL, MARK, OBSERVED, Frame, Kind
 from brrrtop.session.session import Session
 from brrrtop.timeline import windows
+from brrrtop.timeline.correlation import call_of
 from brrrtop.timeline.timeline import Timeline
 from tests.memory_source import MemorySource
 from tests.session.runs import T0_NS, Run
@@ -91,3 +93,27 @@ def test_a_part_of_a_step_must_do_where_nothing_better_comes() -> None:
     assert slow.advance(T0_NS + 12 * SECOND).estimate is not None
     done = Session(MemorySource(looked_at_once(stepped=True)))
     assert done.advance().estimate is not None, "a file that ends there has no more to come"
+
+
+def test_the_steps_around_one_burst_tell_the_pace_of_a_trainer_that_nobody_records() -> None:
+    """In the burst each step of 4 ms takes 6; nothing else is traced."""
+    run = Run().steps(5)
+    timeline = Timeline()
+    for frame in run.frames:
+        if frame.kind != Kind.MARKS:
+            timeline.add(frame)
+    inside = T0_NS + 6_000_000 * np.arange(5)
+    before, after = (
+        T0_NS - 4_000_000 * np.arange(100, 0, -1),
+        run.now_ns + 4_000_000 * np.arange(1, 99),
+    )
+    far = T0_NS - 60 * SECOND + 50_000_000 * np.arange(500)
+    rows = np.zeros(len(far) + 203, MARK)
+    rows["start_ns"] = rows["end_ns"] = np.concatenate((far, before, inside, after))
+    rows["mark_class"] = MarkClass.STEP
+    timeline.add(Frame(Kind.MARKS, rows, run.now_ns))
+    timeline.add(Frame(Kind.OBSERVED, np.array([(T0_NS, run.now_ns, 0, 0)], OBSERVED), run.now_ns))
+    window = timeline.window(Span(T0_NS, run.now_ns), 0)
+    steps = find_steps(window, call_of(window.activities, window.calls))
+    assert steps.step_ns == 4_000_000
+    assert steps.count == len(steps.spans) == 4, "those that were traced"

@@ -172,10 +172,10 @@ def _gpu_boundaries(activities: Activities, calls: Calls, call_rows: I8, times: 
 
 def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
     """Steps between the marks. Between bursts their length is known but not what was in them, so
-    only those that were traced from end to end are counted."""
+    only those that were traced from end to end are counted, and recording makes these longer."""
     times = np.sort(marks.ends_ns[rows])
     starts, ends = times[:-1], times[1:]
-    step_ns = int(np.median(ends - starts))
+    step_ns = int(np.median(np.diff(np.sort(np.concatenate((times, window.near_steps_ns))))))
     if window.observed is not None:
         lows, highs = edges(window.observed)
         at = np.searchsorted(lows, starts, "right") - 1

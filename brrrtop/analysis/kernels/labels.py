@@ -58,7 +58,8 @@ def label(window: Window, ceilings: Ceilings | None) -> Labels:
     _, first, group_of, counts = np.unique(
         key, return_index=True, return_inverse=True, return_counts=True
     )
-    totals = np.bincount(group_of, _at_work(acts).astype(np.float64), len(first)).astype(np.int64)
+    durations = np.maximum(acts.ends_ns - acts.starts_ns, 0).astype(np.float64)
+    totals = np.bincount(group_of, durations, len(first)).astype(np.int64)
     judge = Classifier(window, ceilings)
     sizes = _mean_sizes(acts, group_of, counts)
     columns = (first, counts, totals, op_ids[first], scores[first], sizes)
@@ -98,26 +99,3 @@ def one_number(*columns: npt.NDArray[Any]) -> U8:
     for column in columns[1:]:
         key = key * _MIX + column.astype(np.int64).view(np.uint64)
     return key
-
-
-def _at_work(acts: Activities) -> I8:
-    """Durations less what a kernel was resident while its predecessor on the stream still ran.
-
-    Programmatic dependent launch (CUDA programming guide) starts the next kernel of a stream early; it
-    then waits inside.
-    """
-    durations: I8 = np.maximum(acts.ends_ns - acts.starts_ns, 0)
-    if len(acts) < 2:
-        return durations
-    reach = np.maximum.accumulate(acts.ends_ns)
-    late = np.flatnonzero(acts.starts_ns[1:] < reach[:-1]) + 1
-    if not len(late):
-        return durations
-    # Whatever overlaps is late, or the first of those that do.
-    crowd = np.union1d(late, late - 1)
-    order = crowd[np.lexsort((acts.starts_ns[crowd], acts.stream_ids[crowd]))]
-    same = acts.stream_ids[order[1:]] == acts.stream_ids[order[:-1]]
-    start = acts.starts_ns[order[1:]]
-    start = np.where(same, np.maximum(start, acts.ends_ns[order[:-1]]), start)
-    durations[order[1:]] = np.maximum(acts.ends_ns[order[1:]] - start, 1)
-    return durations

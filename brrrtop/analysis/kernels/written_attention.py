@@ -56,13 +56,11 @@ def written_attention(window: Window) -> WrittenAttention | None:
     """Attention written out in the window; None when there is none."""
     acts = window.activities
     by_name, named_traits = tables(window)
-    softmax, written = by_name == Role.SOFTMAX, np.zeros(len(by_name), np.bool_)
+    softmax = by_name == Role.SOFTMAX
     for name_id in used(acts.name_ids):
-        name = window.names[name_id]
         if by_name[name_id] == Role.FUSED:
-            softmax[name_id] = _FUSED_SOFTMAX.search(name) is not None
-        written[name_id] = by_name[name_id] == Role.POINTWISE and "::exp_kernel" in name
-    if not (softmax | written)[acts.name_ids].any():
+            softmax[name_id] = _FUSED_SOFTMAX.search(window.names[name_id]) is not None
+    if not softmax[acts.name_ids].any():
         return None
     order = np.lexsort((acts.starts_ns, acts.stream_ids))
     order = order[by_name[acts.name_ids[order]] != Role.SET]
@@ -72,7 +70,7 @@ def written_attention(window: Window) -> WrittenAttention | None:
     products = _products(window, order, is_product & ((traits & Trait.EPILOGUE) == 0))
     if len(products.at) < 2:
         return None
-    at = np.flatnonzero((softmax | written)[ids])
+    at = np.flatnonzero(softmax[ids])
     before = np.searchsorted(products.at, at) - 1
     kept = (before >= 0) & (before + 1 < len(products.at))
     at, before = at[kept], before[kept]
@@ -83,9 +81,6 @@ def written_attention(window: Window) -> WrittenAttention | None:
     low, high = products.at[before], products.at[before + 1]
     kept = (running[high] == running[low]) & (streams[low] == streams[high])
     kept &= products.kinds[before] != _PLAIN
-    # Written with exp and sum, it is only believed where shapes show batched products around it.
-    batched = products.kinds == _IS_BATCHED
-    kept &= softmax[ids][at] | (batched[before] & batched[before + 1])
     at, before = at[kept], before[kept]
     if not len(at):
         return None
