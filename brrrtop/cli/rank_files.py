@@ -86,7 +86,7 @@ def replay(files: Sequence[str], options: Options, *, loop: bool = False) -> int
         output.report(read_all(files, options), options)
         return 0
     driver = open_job(files, options, loop=loop)
-    show.to_first_verdict(driver)
+    show.to_first_verdict(driver, after=show.DEMO_OF_RANKS_AFTER if loop else 0.0)
     return show.screen(driver, options, f"{len(files)} ranks")
 
 

@@ -28,6 +28,8 @@ PATIENCE_S = 2.0
 """What an app may take to end after `^C`."""
 HOME = -1
 """No exit code: somebody went back to the list of all trainers."""
+DEMO_OF_RANKS_AFTER = 0.4
+"""Share of a demo of ranks after which stack samples say at which line the late one is."""
 DEMO_STEPS = 2
 """Whole steps a demo opens on: within one, what waits between steps is not seen yet."""
 
@@ -235,9 +237,13 @@ def finished(source: Source, options: Options, *, loop: bool = False) -> int:
     return screen(replay, options, source.info.label)
 
 
-def to_first_verdict(replay: Replay, steps: int = 0) -> None:
-    """Moves the playhead to where at least `steps` were judged, so that the screen opens on that."""
-    for share in FIRST_LOOKS:
+def to_first_verdict(replay: Replay, steps: int = 0, after: float = 0.0) -> None:
+    """Moves the playhead to where at least `steps` were judged, so that the screen opens on that.
+
+    Args:
+        after: Share of the source before which nothing is shown.
+    """
+    for share in (share for share in FIRST_LOOKS if share >= after):
         replay.seek(share)
         estimate = replay.advance().estimate
         if estimate is not None and (estimate.steps.count or 0) >= steps:

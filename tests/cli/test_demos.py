@@ -184,7 +184,8 @@ def test_the_straggler_names_the_line_at_which_its_rank_sleeps_wherever_one_look
     ticks = count()
     files = sorted(map(str, scenarios()["straggler"].iterdir()))
     driver = rank_files.open_job(files, Options(), loop=True, clock=lambda: float(next(ticks)))
-    show.to_first_verdict(driver)
+    show.to_first_verdict(driver, after=show.DEMO_OF_RANKS_AFTER)
+    assert driver.advance().advisories[0].suggests.startswith("do on every rank"), "of the line"
     try:
         for _ in range(25):
             job = driver.advance().job
