@@ -66,8 +66,8 @@ class Replayed:
         pid = os.getpid()
         self.hello = {**hello, "rank": rank, "world": world, "local_rank": rank, "pid": pid}
         self._again = frozenset(DTYPES)
-        said = {*self._again, Kind.NAMES, Kind.OPS, Kind.LOSS, Kind.DEVICE}
-        self._frames = [frame for frame in frames if frame.kind in said]
+        kept = {*self._again, Kind.NAMES, Kind.OPS, Kind.LOSS, Kind.DEVICE}
+        self._frames = [frame for frame in frames if frame.kind in kept]
         for frame in self._frames:
             if frame.kind == Kind.DEVICE:
                 frame.body["uuid"] = f"GPU-{rank}"
@@ -179,12 +179,12 @@ def measured(args: argparse.Namespace, tree: Path, show: str) -> dict[str, float
     )  # fmt: skip
     os.close(theirs)
     try:
-        said = drained(ours, SETTLE_S)
+        written = drained(ours, SETTLE_S)
         before_s, at_s = cpu_s(process.pid), time.perf_counter()
-        said += drained(ours, args.seconds)
+        written += drained(ours, args.seconds)
         spent_s, took_s = cpu_s(process.pid) - before_s, time.perf_counter() - at_s
         if process.poll() is not None:
-            raise RuntimeError(said[-2000:].decode("utf-8", "replace"))
+            raise RuntimeError(written[-2000:].decode("utf-8", "replace"))
         return {"cpu": spent_s / took_s, "rss_mb": rss_mb(process.pid)}
     finally:
         process.kill()
@@ -194,14 +194,14 @@ def measured(args: argparse.Namespace, tree: Path, show: str) -> dict[str, float
 
 def drained(terminal: int, seconds: float) -> bytes:
     """What is written meanwhile."""
-    end_s, said = time.perf_counter() + seconds, b""
+    end_s, written = time.perf_counter() + seconds, b""
     while (left_s := end_s - time.perf_counter()) > 0:
         if select.select([terminal], [], [], left_s)[0]:
             try:
-                said += os.read(terminal, 1 << 16)
+                written += os.read(terminal, 1 << 16)
             except OSError:  # it has ended
                 time.sleep(left_s)
-    return said
+    return written
 
 
 def cpu_s(pid: int) -> float:
