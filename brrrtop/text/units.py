@@ -26,7 +26,7 @@ def share(value: float | None, digits: int = 0) -> str:
         return f"<{least:.{digits}f}%"
     if 100 - least / 2 < percent < 100:
         return f">{100 - least:.{digits}f}%"
-    return f"{percent:.{digits}f}%"
+    return f"{round(percent, digits) or 0.0:.{digits}f}%"
 
 
 def within(value: float, error: float) -> str:

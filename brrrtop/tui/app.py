@@ -391,7 +391,8 @@ class BrrrtopApp(App[int]):
 
     def _record(self, path: str) -> None:
         """Has the driver write the recording, or says why there is none to write."""
-        self.ask(abilities.SAVE, lambda d: d.save(path), "this is a file already: .svg or .html")
+        otherwise = "a recording is not saved again: end the name in .svg or .html"
+        self.ask(abilities.SAVE, lambda d: d.save(path), otherwise)
 
     def action_theme(self, name: str = "") -> None:
         """The theme of that name, else the next."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 
 import pytest
@@ -14,6 +15,7 @@ from brrrtop.errors import BrrrtopError
 from brrrtop.model.host_tables import NO_TABLES
 from brrrtop.model.snapshot import Freshness, SourceInfo
 from brrrtop.model.tables import Device
+from brrrtop.text import units
 from brrrtop.tui.app import BrrrtopApp
 from brrrtop.tui.palette import THEMES, Palette
 from brrrtop.tui.widgets.kernel_table import KernelTable
@@ -143,6 +145,7 @@ async def test_a_click_on_a_title_sorts_and_a_second_one_reverses() -> None:
         column = text.splitlines()[row].index("calls")
         await screen.pilot.click(offset=(column, row))
         assert "calls▼" in await screen.text()
+        assert screen.app.settings.sort == "count", "kept for the next time, as with the key"
         await screen.pilot.click(offset=(column, row))
         assert "calls▲" in await screen.text()
 
@@ -261,7 +264,7 @@ async def test_a_source_that_cannot_do_something_says_so() -> None:
         assert "only a replay can step" in await screen.press("right")
         assert "this source takes no baseline" in await screen.press("m")
         await screen.press("S", *[*["backspace"] * 40, *"taken.brrr", "enter"])
-        await screen.until("this is a file already")
+        await screen.until("a recording is not saved again")
         assert not screen.driver.asked
 
 
@@ -301,6 +304,12 @@ async def test_a_refused_wish_for_every_step_is_asked_again_not_taken_back(
         await screen.press("c")
         await screen.until("tracing in bursts")
         assert screen.driver.asked == ["continuous True", "continuous False"]
+
+
+async def test_the_end_of_the_name_to_save_under_is_all_that_must_be_typed() -> None:
+    async with shown(snapshots.snapshot(), can=frozenset()) as screen:
+        text = await screen.press("S", *["backspace"] * 3, *"html")
+        assert re.search(r"brrrtop-\d{8}-\d{6}\.html", text)
 
 
 async def test_saving_asks_for_a_name_and_reports_failure() -> None:
@@ -563,3 +572,28 @@ async def test_a_note_too_long_for_the_banner_is_told_in_full_below() -> None:
     async with shown(waiting, size=(80, 24)) as screen:
         text = " ".join((await screen.text()).split())
     assert text.count("and an end") == 1
+
+
+async def test_lines_that_advice_does_not_need_are_the_kernels() -> None:
+    """No black lines over a table that is cut; and what is below does not jump back and forth."""
+    short = snapshots.ADVISORIES[0]
+    long = replace(short, suggests=short.suggests + ", or more" * 12)
+    turns = [
+        snapshots.snapshot(advisories=(one,), events=(), tables=NO_TABLES)
+        for one in (short, long, short)
+    ]
+    tops = []
+    async with shown(*turns, size=(120, 40)) as screen:
+        for words in (short.suggests, "or more", short.suggests + "\n"):
+            lines = (await screen.until(words.split("\n")[0])).splitlines()
+            tops.append(next(i for i, line in enumerate(lines) if "── kernels" in line))
+            if len(tops) == 1:
+                assert lines[tops[0] - 1].strip(), "advice ends right above"
+            screen.advance()
+            await screen.settle()
+    assert tops[0] < tops[1] == tops[2], "it keeps the lines it once had for the same advice"
+
+
+def test_a_cost_that_rounds_to_nought_has_no_sign() -> None:
+    assert units.share(-0.0001, 1) == "0.0%"
+    assert units.share(-0.012, 1) == "-1.2%"

@@ -253,3 +253,21 @@ def test_nothing_is_cut_where_lines_are_left() -> None:
         lines = [line.plain for line in blocks(advice, palette, width, height)]
         cut = [line for line in lines if line.endswith("…")]
         assert len(lines) >= height - 2 or not cut, "\n".join([f"of {height}:", *lines])
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+async def test_a_term_of_the_help_never_runs_into_its_meaning(ascii_only: bool) -> None:
+    palette = Palette(ascii=ascii_only)
+    async with shown(snapshots.snapshot(), size=(120, 200), palette=palette) as screen:
+        lines = [line.strip() for line in (await screen.press("question_mark")).splitlines()]
+    assert {"SM, tensor, DRAM", "saves 34% (28-41%)"} <= set(lines), "lines of their own"
+
+
+async def test_a_roofline_without_kernels_asks_for_no_shapes_that_are_there() -> None:
+    bare = tuple(replace(k, flop_per_s=None) for k in snapshots.KERNELS)
+    for evidence, says in (("L2", "op shapes are recorded"), ("L1", "or at the key o")):
+        kernels = tuple(replace(k, evidence=evidence) for k in bare)
+        async with shown(
+            snapshots.snapshot(estimate=snapshots.estimate(kernels=kernels))
+        ) as screen:
+            assert says in " ".join((await screen.press("r")).split())

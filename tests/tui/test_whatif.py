@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.range_bar import range_bar
+from brrrtop.tui.screens.whatif import edit_lines
 from tests.tui import snapshots
 from tests.tui.shown import SIZES, shown
 
@@ -150,3 +153,10 @@ async def test_only_what_matters_in_a_row_is_bold() -> None:
         (row,) = (one for one in screen.strips() if "compile  " in "".join(s.text for s in one))
         bold = {s.text.strip() for s in row if s.style and s.style.bold and s.text.strip()}
     assert bold == {"7%", "●"}
+
+
+def test_names_and_figures_of_a_step_stay_together_on_a_wide_screen() -> None:
+    row = snapshots.WHATIF[0]
+    lines = [line.plain for line in edit_lines(row, (), False, Palette(), 198)]
+    step = next(line for line in lines if line.startswith("step "))
+    assert re.search(r"^step {1,30}\d", step), step

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from brrrtop.model.snapshot import Snapshot
@@ -43,6 +44,9 @@ def _entries(
     lines = []
     for name, sentence in entries:
         term, meaning = palette.keys(name), palette.keys(sentence)
+        if cell_len(term) >= indent:
+            lines.append(Text.styled(term, palette.style("text", bold=True)))
+            term = ""
         for i, line in enumerate(wrapped(meaning, max(10, width - indent))):
             text = Text(no_wrap=True)
             text.append(f"{term if not i else '':<{indent}}", palette.style("text", bold=True))

@@ -112,6 +112,16 @@ class MainView(View):
             }
         )
         super().show(snapshot)
+        self._fit_advice()
+
+    def _fit_advice(self) -> None:
+        """Lines that advice has no use for go to the kernels; not beside other panes."""
+        for advice in self.query(Advice):  # none before the panes are there
+            counsel = self.query_one("#counsel")
+            height, most = counsel.styles.height, None
+            if height is not None and height.is_cells and not self.has_class("-huge"):
+                most = advice.wanted(int(height.value))
+            counsel.styles.max_height = most
 
     def on_mount(self) -> None:
         self.table.sort_by(self._settings.sort if self._settings.sort in SORTABLE else "total")
@@ -120,6 +130,7 @@ class MainView(View):
 
     def on_resize(self) -> None:
         self.query_one(Loader).redraw()  # it has more lines on a higher screen
+        self.call_after_refresh(self._fit_advice)
 
     @property
     def _settings(self) -> Settings:
@@ -131,6 +142,7 @@ class MainView(View):
         classes = {f"-no-{name}": name in chosen.hidden for name in PANES}
         classes |= {f"-zoom-{name}": name == chosen.zoomed for name in PANES}
         self.update_classes(classes | {"-zoom": bool(chosen.zoomed)})
+        self.call_after_refresh(self._fit_advice)
 
     def _choose(self, settings: Settings) -> None:
         cast("Configured", self.app).choose(settings)
@@ -186,6 +198,9 @@ class MainView(View):
 
     def action_sort(self, by: int) -> None:
         self.table.cycle_sort(by)
+        self.on_kernel_table_sorted()
+
+    def on_kernel_table_sorted(self) -> None:
         cast("Configured", self.app).choose(replace(self._settings, sort=self.table.sort_key))
 
     def action_reverse(self) -> None:

@@ -91,7 +91,10 @@ def legend(estimate: Estimate, palette: Palette, width: int) -> list[Text]:
     shown = plotted(estimate.kernels)
     if not shown:
         words = (
-            "No kernel is plotted: their FLOPs come with op shapes. A live run records them once it "
+            "No kernel is plotted: op shapes are recorded, but none of a product, a convolution or "
+            "attention, whose FLOPs they would give."
+            if any("L2" in kernel.evidence for kernel in estimate.kernels)
+            else "No kernel is plotted: their FLOPs come with op shapes. A live run records them once it "
             "is steady (not with --no-shapes), or at the key o; torch.profiler by record_shapes=True."
         )
         return [Text.styled(line, palette.style("muted")) for line in wrapped(words, width)]

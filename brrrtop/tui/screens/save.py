@@ -29,7 +29,7 @@ class SaveDialog(ModalScreen[str | None]):
         now = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
         with Vertical(id="dialog"):
             yield Label("Save what was seen so far to (Enter saves, Esc leaves):")
-            yield Input(f"brrrtop-{now}{next(iter(self._kinds))}", id="path")
+            yield Input(f"brrrtop-{now}{next(iter(self._kinds))}", id="path", select_on_focus=False)
             for ending, what in self._kinds.items():
                 yield Label(f"{ending:<6} {what}", classes="kind")
 

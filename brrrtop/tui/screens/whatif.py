@@ -16,7 +16,15 @@ from brrrtop.text import units
 from brrrtop.tui.palette import Palette
 from brrrtop.tui.renderables.line import fitted, stacked, wrapped
 from brrrtop.tui.renderables.range_bar import MIDDLE, RANGE, range_bar
-from brrrtop.tui.screens.compare import change_row, change_titles, name_cells
+from brrrtop.tui.screens.compare import (
+    FIGURES,
+    change_row,
+    change_titles,
+    name_cells,
+)
+from brrrtop.tui.screens.compare import (
+    LONGEST_BAR as LONGEST_CHANGE,
+)
 from brrrtop.tui.screens.view import KEYS, SubView
 from brrrtop.tui.widgets.scrolled import Scrolled
 from brrrtop.views import whatif as whatif_text
@@ -222,6 +230,7 @@ def edit_lines(
 def _parts(row: WhatIf, palette: Palette, width: int) -> list[Text]:
     """The step, the GPU's part and the host's in time, and the kernels in number."""
     step = Change("step", row.present_ns, row.step_ns)
+    width = min(width, PARTS + FIGURES + 1 + LONGEST_CHANGE)  # wider only parts names and figures
     lines = [change_titles("one step, simulated", PARTS, palette, width)]
     lines.append(change_row(step, whole=step, least=PARTS, palette=palette, width=width))
     now, then = row.now, row.then

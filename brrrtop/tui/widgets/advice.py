@@ -39,6 +39,7 @@ class Advice(Pane, can_focus=True):
         super().__init__()
         self._flowed_from: object = None
         self._lines_of: tuple[int, list[Text]] = (0, [])
+        self._wanted: tuple[object, int] = (None, 0)
 
     def draw(self, snapshot: Snapshot, width: int, height: int) -> list[Text]:
         palette = self.palette
@@ -56,6 +57,22 @@ class Advice(Pane, can_focus=True):
         if not self.screen.has_class("-huge"):  # there the log has a place of its own
             lines += log_tail(snapshot, palette, width, height - len(lines))
         return stacked(lines[:height], width)
+
+    def wanted(self, height: int) -> int | None:
+        """How many of so many lines it has a use for; no fewer than before while the same is advised,
+        so that what is below stays where it is. None: not known yet."""
+        width, snapshot = self.content_size.width, self.snapshot
+        if not width or snapshot is None:
+            return None
+        shown = snapshot.advisories[: height - 1]
+        lines = 1 + (sum(len(whole(one, self.palette, width)) for one in shown) or 1)
+        if log_tail(snapshot, self.palette, width, height - lines):
+            return height
+        key = (tuple(one.kind for one in shown), width, height)
+        if key == self._wanted[0]:
+            lines = max(lines, self._wanted[1])
+        self._wanted = key, lines
+        return lines
 
     def _flowed(
         self, advisories: tuple[Advisory, ...], width: int, height: int

@@ -82,6 +82,9 @@ class KernelTable(Pane, can_focus=True):
     class Opened(Message):
         kernel: KernelRow
 
+    class Sorted(Message):
+        """Somebody chose a column by its title."""
+
     def __init__(self) -> None:
         super().__init__()
         self.sort_key = "total"
@@ -203,6 +206,7 @@ class KernelTable(Pane, can_focus=True):
             key = column_at(event.x, self.content_size.width)
             if key:
                 self.sort_by(key, key == self.sort_key and not self.reverse)
+                self.post_message(self.Sorted())
         elif event.y >= HEAD_LINES:
             self._choose(event.y - HEAD_LINES + self._first)
             if event.chain == 2:
