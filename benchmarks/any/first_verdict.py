@@ -15,7 +15,7 @@ def ask(client: Any) -> None:
     client.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.HOLDS))
 
 
-def verdict(name: str, pid: int) -> dict[str, Any]:
+def verdict(pid: int) -> dict[str, Any]:
     """How long the first verdict took from before the attach, and what it was."""
     from brrrtop.model.estimate import Regime
     from brrrtop.session.live import LiveSession

@@ -221,7 +221,7 @@ def attached_to(one: Program) -> dict[str, Any]:
     """Its first verdict, while it alone runs."""
     one.go_on()
     try:
-        return verdict(one.name, one.process.pid)
+        return verdict(one.process.pid)
     except Exception as fault:
         traceback.print_exc()
         return {"fault": repr(fault)[:300]}
