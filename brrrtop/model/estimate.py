@@ -60,6 +60,9 @@ class Steps(Struct, frozen=True):
     """The whole steps, on the device where that is known; empty where the host's say nothing of it."""
     warming_up: bool = False
     """These are the first three steps, or a compile ran in them: shown, never judged."""
+    run_mean_ns: int | None = None
+    """Mean duration of the host's steps in and near the window that nobody recorded: recording makes a step
+    longer. None: all was recorded, or the host's steps are not known."""
 
 
 class KernelRow(Struct, frozen=True):

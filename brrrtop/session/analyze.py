@@ -86,12 +86,13 @@ def analyze_rank(
     if trimmed and steps is None:
         every = tuple(_trim(timeline, one) for one in every)
     shown = verdicts.of_device(every, device)
-    verdict = verdicts.verdict(timeline, every, shown, details)
+    verdict = verdicts.verdict(timeline, shown, details)
     if worst:
         verdict = replace(verdict, picture=worst_step_picture(shown))
     shown_advice, quiet = parted(verdict.advice.given, silenced)
     end_ns = shown.estimate.span.t1_ns
     at = verdicts.snapshot(source.info, timeline, Freshness.ENDED, end_ns, 0, 1.0)
+    at = verdicts.judged(at, shown, (one.estimate for one in every))
     snapshot = verdicts.showing(at, verdict, shown_advice, quiet)
     snapshot = replace(snapshot, since_attach=since_attach(shown))
     return snapshot, timeline.window(span, shown.estimate.device.device_id)

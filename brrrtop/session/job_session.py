@@ -42,6 +42,7 @@ class JobSession:
 
     Args:
         least_bursts: In which a rank must be recorded to be called slow.
+        all_in_view: Whether each rank's own snapshots have their advice, for somebody who wants that of all.
     """
 
     def __init__(
@@ -49,14 +50,24 @@ class JobSession:
         members: Sequence[Member],
         silenced: frozenset[str] = frozenset(),
         least_bursts: int = 1,
+        all_in_view: bool = False,
     ) -> None:
-        self.members = list(members)
+        self._all_in_view = all_in_view
+        self.members: list[Member] = []
+        for member in members:
+            self.join(member)
         self._least_bursts = least_bursts
         self._silenced = silenced
         self._chosen: str | None = None
         """The rank that somebody opened; None: the odd one."""
         self._job: JobSnapshot | None = None
         self._judged: tuple[object, ...] = ()
+
+    def join(self, member: Member) -> None:
+        """One more rank."""
+        self.members.append(member)
+        if member.session is not None:
+            member.session.in_view = self._all_in_view
 
     @property
     def shown(self) -> Member:
@@ -107,8 +118,8 @@ class JobSession:
             self._job = self._judge(snapshots)
             self._judged = judged
         job = replace(self._job, ranks=tuple(_present(r, snapshots) for r in self._job.ranks))
-        shown = self.shown
-        return with_job(snapshots[shown.key], job, shown.key)
+        key = self.shown.key
+        return with_job(self.session.in_full(snapshots[key]), job, key)
 
     def _judge(self, snapshots: Mapping[str, Snapshot]) -> JobSnapshot:
         views = [

@@ -40,6 +40,7 @@ class LiveJob(Present):
     Args:
         ranks: Those that run now.
         newcomers: Ranks that were not there before; asked every `look_s` seconds.
+        all_in_view: As of `JobSession`.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class LiveJob(Present):
         silenced: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
         look_s: float = LOOK_S,
+        all_in_view: bool = False,
     ) -> None:
         super().__init__()
         self._ranks = {one.member.key: one for one in ranks}
@@ -56,7 +58,8 @@ class LiveJob(Present):
         self._clock = clock
         self._looked_s = clock()
         self._look_s = look_s
-        self.job = JobSession([one.member for one in ranks], silenced, BURSTS_LEAST)
+        members = [one.member for one in ranks]
+        self.job = JobSession(members, silenced, BURSTS_LEAST, all_in_view)
         self._bursts = 0
         self._steps_least = STEPS_LEAST
         self._tries = 0
@@ -178,7 +181,7 @@ class LiveJob(Present):
         for one in self._newcomers():
             self._replace_ended(one.member)
             self._ranks[one.member.key] = one
-            self.job.members.append(one.member)
+            self.job.join(one.member)
 
     def _replace_ended(self, newcomer: Member) -> None:
         """A rank that came back takes the row of the one that ended."""

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from brrrtop.advisories.steady import Steady
-from brrrtop.analysis.estimate import Analysis, estimate
+from brrrtop.analysis.estimate import Analysis, estimate, kernel_by_kernel
 from brrrtop.errors import BrrrtopError
 from brrrtop.model.comparison import Baseline
 from brrrtop.model.estimate import Estimate
@@ -51,6 +51,8 @@ class Session:
         self._silenced = silenced
         self._device_id = device_id
         self._marking = BaselineTracker(baseline)
+        self.in_view = True
+        """Whether each snapshot has all that can be shown; if not, see `in_full`."""
         self._latest: Snapshot | None = None
         self._history = History()
         self._log = EventLog()
@@ -63,7 +65,15 @@ class Session:
         self._judged_to_ns = 0
         self._read_to_ns = 0
         self._looked = 0
+        self._judged: Analysis | None = None
+        self._devices: tuple[Estimate, ...] = ()
+        self._without_kernels: tuple[Analysis, ...] = ()
+        """All of the newest analyses, where they are."""
         self._verdict: Verdict | None = None
+        """On the newest analysis; None until somebody wants to see it."""
+        self._again = False
+        """The newest analysis is of the span of the one before."""
+        self._seen_verdicts = 0
         self.verdicts = 0
         """How many there were: a span is judged again when more is known of it."""
 
@@ -83,7 +93,7 @@ class Session:
     @property
     def judged(self) -> Analysis | None:
         """What the newest verdict rests on, of the GPU shown; None before there is one."""
-        return self._verdict.shown if self._verdict else None
+        return self._judged
 
     def recorded(self, reach_ns: int) -> Window | None:
         """What was recorded of the device shown, the last `reach_ns` of it; None before a verdict."""
@@ -137,7 +147,8 @@ class Session:
         Raises:
             BrrrtopError: Nothing is judged yet.
         """
-        shown = shown or self._latest
+        if shown is None and self._latest is not None:
+            shown = self.in_full(self._latest)
         if shown is None:
             raise BrrrtopError("nothing has been judged yet", "wait for the first verdict")
         says = self._marking.mark(shown, self._part, label)
@@ -171,7 +182,40 @@ class Session:
             self._refuse(fault)
         self._log.update(self.timeline, self.judged.estimate if self.judged else None, now)
         self._latest = self._snapshot(now, wall_ns)
+        return self.in_full(self._latest) if self.in_view else self._latest
+
+    def in_full(self, at: Snapshot) -> Snapshot:
+        """The newest snapshot with what is made only for somebody who sees it: kernels, advice, what-ifs,
+        tables and the picture of a step."""
+        if self._judged is None:
+            return at
+        try:
+            if self._without_kernels:
+                self._keep(tuple(map(kernel_by_kernel, self._without_kernels)))
+            kept = self._verdict = self._verdict or self._advised(self._judged)
+        except Exception as fault:  # noqa: BLE001  as in `advance`
+            self._refuse(fault)
+            self._without_kernels = ()
+            self._steady.forget()
+            kept = self._verdict = verdicts.NOTHING
+        at = verdicts.judged(at, self._judged, self._devices)
+        self._latest = verdicts.showing(at, kept, self._steady.current, self._steady.quiet)
         return self._latest
+
+    def _keep(self, every: tuple[Analysis, ...], with_kernels: bool = True) -> None:
+        self._judged = verdicts.of_device(every, self._device_id)
+        self._devices = tuple(one.estimate for one in every)
+        self._without_kernels = () if with_kernels else every
+
+    def _advised(self, shown: Analysis) -> Verdict:
+        made = verdicts.verdict(self.timeline, shown)
+        unseen = self.verdicts - self._seen_verdicts > 1
+        if unseen:  # advice of before is old, and what came since did not count
+            self._steady.forget()
+        again = self._again and not unseen
+        self._steady.update(made.advice.given, again=again, t_ns=shown.estimate.span.t1_ns)
+        self._seen_verdicts = self.verdicts
+        return made
 
     def _judge_new(self, span: Span | None, now: int) -> None:
         """Judges the span where there is something new in it."""
@@ -201,18 +245,19 @@ class Session:
         self._log.clock_fell(now_ns)
 
     def _judge(self, span: Span) -> None:
-        every = verdicts.analyses(self.timeline, span)
+        with_kernels = self.in_view or self.baseline is not None
+        every = verdicts.analyses(self.timeline, span, with_kernels)
         if not every:
             return
         shown = verdicts.of_device(every, self._device_id)
         steps, now = shown.estimate.steps.count, self._read_to_ns
         if windows.is_stump(self.timeline, now, steps) and not self._is_over(now):
             return
-        self._verdict = verdicts.verdict(self.timeline, every, shown)
+        self._keep(every, with_kernels)
+        self._verdict = None
         self.verdicts += 1
         self._history.add(shown)
-        again = span.t1_ns <= self._judged_to_ns
-        self._steady.update(self._verdict.advice.given, again=again, t_ns=span.t1_ns)
+        self._again = span.t1_ns <= self._judged_to_ns
         self._marking.compare(shown.estimate, self._part)
         if self._marking.comparison is not None:
             self._log.compared(self._marking.comparison, span.t1_ns)
@@ -242,8 +287,8 @@ class Session:
         at = verdicts.snapshot(
             self.source.info, self.timeline, self._freshness(age, now), now, age, progress
         )
-        if self._verdict is not None:
-            at = verdicts.showing(at, self._verdict, self._steady.current, self._steady.quiet)
+        if self._judged is not None:
+            at = verdicts.judged(at, self._judged, self._devices)
         return replace(
             at,
             gauges=latest,

@@ -16,7 +16,7 @@ from brrrtop.analysis.tables.host_tables import host_tables
 from brrrtop.model.advice import Advisory
 from brrrtop.model.estimate import Estimate
 from brrrtop.model.host_details import HostDetails
-from brrrtop.model.host_tables import HostTables
+from brrrtop.model.host_tables import NO_TABLES, HostTables
 from brrrtop.model.snapshot import Freshness, Snapshot, SourceInfo
 from brrrtop.model.step_picture import StepPicture
 from brrrtop.model.tables import Span
@@ -24,20 +24,21 @@ from brrrtop.timeline.timeline import Timeline
 
 
 class Verdict(Struct, frozen=True, eq=False):
-    """What is made of one span: the GPU shown, and the estimates of all."""
+    """What is made of the analysis of one span."""
 
-    shown: Analysis
-    devices: tuple[Estimate, ...]
-    """Busiest first."""
     advice: Advice
     tables: HostTables
     picture: StepPicture | None
     """Of the last whole step."""
 
 
-def analyses(timeline: Timeline, span: Span) -> tuple[Analysis, ...]:
+NOTHING = Verdict(Advice(), NO_TABLES, None)
+
+
+def analyses(timeline: Timeline, span: Span, with_kernels: bool = True) -> tuple[Analysis, ...]:
     """Of each GPU that was at work in the span, busiest first."""
-    return tuple(estimate(timeline.window(span, i)) for i in timeline.active_devices(span))
+    ids = timeline.active_devices(span)
+    return tuple(estimate(timeline.window(span, i), with_kernels) for i in ids)
 
 
 def of_device(every: tuple[Analysis, ...], device_id: int | None) -> Analysis:
@@ -45,13 +46,8 @@ def of_device(every: tuple[Analysis, ...], device_id: int | None) -> Analysis:
     return next((one for one in every if one.estimate.device.device_id == device_id), every[0])
 
 
-def verdict(
-    timeline: Timeline,
-    every: tuple[Analysis, ...],
-    shown: Analysis,
-    details: HostDetails | None = None,
-) -> Verdict:
-    """What follows from the analyses of a span.
+def verdict(timeline: Timeline, shown: Analysis, details: HostDetails | None = None) -> Verdict:
+    """What follows from the analysis of the GPU shown.
 
     Args:
         details: Of a trace: what it holds beyond a timeline.
@@ -59,8 +55,6 @@ def verdict(
     recorded = timeline.recorded_step(shown.estimate.device.device_id)
     advice = advise(shown)
     return Verdict(
-        shown=shown,
-        devices=tuple(one.estimate for one in every),
         advice=advice,
         tables=replace(host_tables(shown, details, recorded), loaders=advice.loaders),
         picture=step_picture(shown),
@@ -88,10 +82,19 @@ def snapshot(
     )
 
 
+def judged(at: Snapshot, shown: Analysis, devices: Iterable[Estimate]) -> Snapshot:
+    """A snapshot with what was judged, and nothing that follows from it yet.
+
+    Args:
+        devices: Busiest first, that of `shown` among them.
+    """
+    return replace(at, estimate=shown.estimate, devices=tuple(devices))
+
+
 def showing(
     at: Snapshot, verdict: Verdict, given: Iterable[Advisory], quiet: Iterable[Advisory]
 ) -> Snapshot:
-    """A snapshot with the verdict in it.
+    """A judged snapshot with the verdict in it.
 
     Args:
         given: The advice to show.
@@ -99,8 +102,6 @@ def showing(
     """
     return replace(
         at,
-        estimate=verdict.shown.estimate,
-        devices=verdict.devices,
         advisories=tuple(given),
         silenced=tuple(quiet),
         whatif=verdict.advice.whatif,

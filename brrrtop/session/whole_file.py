@@ -42,11 +42,12 @@ class WholeFile:
         shown = verdicts.of_device(self._every, device_id)
         number = shown.estimate.device.device_id
         if number not in self._verdicts:
-            self._verdicts[number] = verdicts.verdict(self._timeline, self._every, shown)
+            self._verdicts[number] = verdicts.verdict(self._timeline, shown)
         kept = self._verdicts[number]
         shown_advice, quiet = parted(kept.advice.given, silenced)
+        judged = verdicts.judged(at, shown, (one.estimate for one in self._every))
         return replace(
-            verdicts.showing(at, kept, shown_advice, quiet),
+            verdicts.showing(judged, kept, shown_advice, quiet),
             tables=at.tables,
             picture=step_picture(shown, at.now_ns),
             since_attach=since_attach(shown),

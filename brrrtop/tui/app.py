@@ -27,7 +27,7 @@ from brrrtop.tui.palette import Palette
 from brrrtop.tui.parts import rank_order, shapes_outcome
 from brrrtop.tui.screens.main import MainView
 from brrrtop.tui.screens.view import View
-from brrrtop.tui.sixteen import Sixteen
+from brrrtop.tui.sixteen import Sixteen, ansi_theme
 from brrrtop.tui.terminal import Continued, Terminal, TerminalGone, textual_driver
 from brrrtop.tui.theme import begin, textual_name
 from brrrtop.tui.widgets.kernel_table import KernelTable
@@ -168,6 +168,8 @@ class BrrrtopApp(App[int]):
         return MainView(id="main", classes=f"{MainView.OPENING} {MainView.classes_of(*self.size)}")
 
     def on_mount(self) -> None:
+        if self.console.color_system == "standard":
+            self.ansi_theme_dark = self.ansi_theme_light = ansi_theme()
         self.app_resume_signal.subscribe(self, lambda _: self.action_repaint())
         self._show()
         self._feed.start()

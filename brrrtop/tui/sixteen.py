@@ -13,6 +13,7 @@ from itertools import combinations
 from rich.color import Color, ColorSystem, ColorType
 from rich.segment import Segment
 from rich.style import Style
+from rich.terminal_theme import TerminalTheme
 from textual.color import Color as Background
 from textual.filter import LineFilter
 
@@ -67,6 +68,20 @@ def look_alikes(theme: Theme) -> list[str]:
             if codes[pair[0]] == codes[pair[1]]:
                 sentences.setdefault(pair, f"{pair[0]} and {pair[1]} look the same{terminal}")
     return list(sentences.values())
+
+
+_VGA = (
+    (0, 0, 0), (170, 0, 0), (0, 170, 0), (170, 85, 0), (0, 0, 170), (170, 0, 170), (0, 170, 170),
+    (170, 170, 170), (85, 85, 85), (255, 85, 85), (85, 255, 85), (255, 255, 85), (85, 85, 255),
+    (255, 85, 255), (85, 255, 255), (255, 255, 255),
+)  # fmt: skip
+"""What Rich compares with when it looks for the nearest of the sixteen."""
+
+
+def ansi_theme() -> TerminalTheme:
+    """The sixteen as Rich takes them: what is below a dialog goes through true colours once more, and
+    each is to come back as the number that it was."""
+    return TerminalTheme(_VGA[0], _VGA[15], list(_VGA[:8]), list(_VGA[8:]))
 
 
 class Sixteen(LineFilter):

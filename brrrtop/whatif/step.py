@@ -29,6 +29,7 @@ from brrrtop.analysis.signals.joined import (
     rows_of_ops,
 )
 from brrrtop.model import intervals
+from brrrtop.model.estimate import Estimate
 from brrrtop.model.tables import F8, I8, Activities, Bool, Window, edges
 from brrrtop.model.vocabulary import CopyKind, MarkClass
 from brrrtop.whatif.convolutions import (
@@ -55,6 +56,8 @@ MOST_NODES = 6_000
 """More steps than these nodes fill tell nothing new; one step is always taken whole."""
 USUAL_LATENCY_NS = 4_000.0
 """From a launch to its kernel on an idle device, where no launch of the step found it idle."""
+UNLIKE = 2.0
+"""Steps in which the device is so many times as busy as in all do not stand for them."""
 ALIKE = 0.1
 """So near to a whole number of usual steps, the nodes are that many."""
 MOST_LATENCY_NS = 20_000.0
@@ -208,7 +211,17 @@ def step_of(judged: Analysis) -> Step | None:
     if not (nodes.rows >= 0).any():
         return None
     launched = float((nodes.calls[nodes.rows >= 0] >= 0).mean())
-    return _of_all_steps(_with_times(judged, nodes, repeats), launched)
+    step = _of_all_steps(_with_times(judged, nodes, repeats), launched)
+    return step if _is_usual(step, judged.estimate) else None
+
+
+def _is_usual(step: Step, estimate: Estimate) -> bool:
+    """Whether the device is as busy in these steps as in all that was judged: the one after a loader's late
+    batch says nothing of the others."""
+    account = estimate.account
+    busy = step.device_ns.sum() / (step.count * step.measured_ns)
+    usual = 1 - account.idle_total_ns / account.duration_ns
+    return bool(busy <= UNLIKE * usual)
 
 
 def _of_all_steps(step: Step, launched: float) -> Step:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from brrrtop.protocol import frames as wire
@@ -115,17 +114,6 @@ class Client:
         """Hangs up; the agent then takes its hands off the trainer by itself."""
         self._closed = True
         self._socket.close()
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def connect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -47,7 +48,7 @@ def pair(tmp_path: Path, first: bytes = HELLO) -> Iterator[tuple[client.Client, 
         thread = threading.Thread(target=answer)
         thread.start()
         try:
-            with connect(tmp_path / "s") as ours:
+            with contextlib.closing(connect(tmp_path / "s")) as ours:
                 thread.join(5)
                 yield ours, agents[0]
         finally:
@@ -169,7 +170,7 @@ def test_paths_longer_than_a_socket_may_have_are_reached_all_the_same(tmp_path: 
         thread = threading.Thread(target=lambda: kept.append(answered(listener)))
         kept: list[socket.socket] = []
         thread.start()
-        with connect(folder / "s") as ours:
+        with contextlib.closing(connect(folder / "s")) as ours:
             assert ours.hello["wire"] == 1
         thread.join(5)
         kept[0].close()

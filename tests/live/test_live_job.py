@@ -305,6 +305,7 @@ def test_metrics_of_a_job_say_who_waits_and_who_is_late_until_a_rank_ends(late: 
     assert gauge("brrrtop_late_seconds")["1"] == 0
     waits = gauge("brrrtop_waits_for_peers_ratio")
     assert waits["1"] > 0.2 > waits["2"]
+    assert gauge("brrrtop_whatif_saves_ratio").keys() == {"1", "2"}  # each one's own, shown or not
     late.loads[1].tell_end("the trainer (pid 4001) exited: exit code 1")
     late.agents[1].close()
     late.watch(3)

@@ -117,3 +117,4 @@ def test_the_steps_around_one_burst_tell_the_pace_of_a_trainer_that_nobody_recor
     steps = find_steps(window, call_of(window.activities, window.calls))
     assert steps.step_ns == 4_000_000
     assert steps.count == len(steps.spans) == 4, "those that were traced"
+    assert steps.run_mean_ns is not None and steps.run_mean_ns < 4_300_000, "none of the burst's"

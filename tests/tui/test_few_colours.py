@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import textual.constants
 from rich.color import Color, ColorSystem
+from rich.segment import Segment
 from rich.style import Style
 
 from brrrtop.cli import colours, settings
@@ -115,6 +116,26 @@ async def test_the_screen_has_only_the_sixteen(
                     seen.add(colour.number)
                     assert colour.triplet is None or colour.triplet.hex not in palette
     assert len(seen) >= 4
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+async def test_below_a_dialog_the_sixteen_stay_what_they_are(
+    theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textual.constants, "COLOR_SYSTEM", "standard")
+
+    def sent(segments: list[Segment]) -> list[tuple[str, int | None, int | None]]:
+        styles = [(one.text, one.style or Style()) for one in segments]
+        return [
+            (text, *(c and c.downgrade(ColorSystem.STANDARD).number for c in (s.color, s.bgcolor)))
+            for text, s in styles
+        ]
+
+    async with shown(snapshots.snapshot(), size=(120, 40), palette=Palette(theme)) as screen:
+        await screen.text()
+        before = [sent(list(line)) for line in screen.strips()[:6]]
+        await screen.press("colon")
+        assert [sent(list(line)) for line in screen.strips()[:6]] == before
 
 
 def test_on_a_plain_xterm_the_bar_has_three_colours() -> None:

@@ -73,3 +73,16 @@ async def test_the_environment_can_ask_for_no_colour(monkeypatch: pytest.MonkeyP
     async with shown(snapshots.snapshot()) as screen:
         await screen.text()
         assert not screen.app.palette.colour
+
+
+@pytest.mark.parametrize("key", ["S", "colon"])
+async def test_without_colour_a_dialog_has_an_edge(key: str) -> None:
+    """Nothing else tells it from the screen that it covers."""
+    async with shown(snapshots.snapshot(), palette=ASCII, size=(80, 24)) as screen:
+        text = await screen.press(key)
+    assert sum(line.count("|") == 2 for line in text.splitlines()) >= 3, text
+
+
+async def test_in_ascii_arrows_of_a_long_page_are_words_too() -> None:
+    async with shown(snapshots.snapshot(), palette=ASCII, size=(80, 24)) as screen:
+        assert "up/down to read on" in await screen.press("question_mark")

@@ -175,14 +175,18 @@ def _from_points(marks: Marks, rows: I8, window: Window) -> Steps:
     only those that were traced from end to end are counted, and recording makes these longer."""
     times = np.sort(marks.ends_ns[rows])
     starts, ends = times[:-1], times[1:]
-    step_ns = int(np.median(np.diff(np.sort(np.concatenate((times, window.near_steps_ns))))))
+    every = np.sort(np.concatenate((times, window.near_steps_ns)))
+    step_ns, mean_ns = int(np.median(np.diff(every))), None
     if window.observed is not None:
         lows, highs = edges(window.observed)
         at = np.searchsorted(lows, starts, "right") - 1
         whole = (at >= 0) & (ends <= highs[np.maximum(at, 0)]) if len(lows) else starts < 0
         starts, ends = starts[whole], ends[whole]
+        # As many bursts have begun before a free step's end as have ended before its start.
+        free = np.searchsorted(lows, every[1:]) == np.searchsorted(highs, every[:-1], "right")
+        mean_ns = int(np.diff(every)[free].mean()) if free.any() else None
     spans = tuple(Span(int(a), int(b)) for a, b in zip(starts, ends, strict=True))
-    return Steps(len(spans), step_ns, "marks", 1.0, spans)
+    return Steps(len(spans), step_ns, "marks", 1.0, spans, run_mean_ns=mean_ns)
 
 
 def _from_period(window: Window, call_rows: I8) -> Steps:

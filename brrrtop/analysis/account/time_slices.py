@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 from msgspec.structs import replace
 
 from brrrtop.analysis.kernels.labels import U8, one_number
@@ -93,24 +92,20 @@ def without_other_processes(window: Window, uncut: Window) -> Window:
     if slices is None:
         return window
     acts = window.activities
-    extra_ns = slices.extra_ns[np.isin(uncut.activities.starts_ns, acts.starts_ns)]
+    everywhere_ns, turn_ns, alike = slices
+    extra_ns = everywhere_ns[np.isin(uncut.activities.starts_ns, acts.starts_ns)]
     ends = acts.ends_ns - extra_ns
     hit = np.flatnonzero(extra_ns)
     if not len(hit):
         return window
     taken = intervals.merge_unsorted(ends[hit], acts.ends_ns[hit])
-    turns = TimeSlices(*taken, len(hit), slices.turn_ns, slices.alike)
+    turns = TimeSlices(*taken, len(hit), turn_ns, alike)
     return replace(window, activities=replace(acts, ends_ns=ends), turns=turns)
 
 
-class _Slices(Struct, frozen=True, eq=False):
-    extra_ns: I8
-    """Of each activity beyond its own pace, shape (n,); 0 where it was not hit."""
-    turn_ns: int
-    alike: float
-
-
-def _find_slices(window: Window, there: tuple[I8, I8]) -> _Slices | None:
+def _find_slices(window: Window, there: tuple[I8, I8]) -> tuple[I8, int, float] | None:
+    """Of each activity the time beyond its own pace, 0 where it was not hit, shape (n,); the length of a
+    turn; and the part of the turns that are of that length. None where no turns show."""
     acts = window.activities
     lengths = np.maximum(acts.ends_ns - acts.starts_ns, 0)
     kernels = np.flatnonzero(_judgeable(window))
@@ -142,7 +137,7 @@ def _find_slices(window: Window, there: tuple[I8, I8]) -> _Slices | None:
         return None
     everywhere = np.zeros(len(acts), np.int64)
     everywhere[kernels[hit]] = extra
-    return _Slices(everywhere, turn_ns, alike)
+    return everywhere, turn_ns, alike
 
 
 def _judgeable(window: Window) -> Bool:
@@ -194,8 +189,7 @@ def _in_proportion(slower: F8, hit: Bool, like: Bool, alike: float) -> bool:
     usual = float(np.median(more))
     if usual >= OUT_OF_PROPORTION:
         return False
-    beside = np.concatenate((at - 1, at + 1))
-    beside = beside[(beside >= 0) & (beside < len(slower))]
+    beside = _beside(at, len(slower))
     beside = beside[like[beside] & ~hit[beside]]
     if len(beside) and float(np.median(slower[beside])) - 1 > SLOW_TOO * usual:
         return True
@@ -210,11 +204,14 @@ def _sudden(slower: F8, hit: Bool) -> bool:
         hit: Which of them were.
     """
     at = np.flatnonzero(hit)
+    beside = slower[_beside(at, len(slower))]
+    return bool(np.median(slower[at]) >= 1 + OUT_OF_PROPORTION and np.median(beside) <= UNTOUCHED)
+
+
+def _beside(at: I8, count: int) -> I8:
+    """Rows just before and after these, of so many."""
     beside = np.concatenate((at - 1, at + 1))
-    beside = beside[(beside >= 0) & (beside < len(slower))]
-    return bool(
-        np.median(slower[at]) >= 1 + OUT_OF_PROPORTION and np.median(slower[beside]) <= UNTOUCHED
-    )
+    return beside[(beside >= 0) & (beside < count)]
 
 
 def _usual(extra: I8) -> tuple[int, float]:

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
+from brrrtop.model import intervals
 from brrrtop.model.estimate import CounterSamples
-from brrrtop.model.tables import F8, I8, Activities, Bool, Samples, Span, Window
+from brrrtop.model.tables import F8, I8, Activities, Samples, Window, edges
 
 WORST_OFFSET = 0.3
 """Of an interval: samples placed worse than this are not used."""
@@ -100,17 +101,10 @@ def _usable(window: Window) -> Samples | None:
     lengths = samples.ends_ns - samples.starts_ns
     known = samples.errors_ns <= WORST_OFFSET * lengths  # NaN is not
     spans = window.observed if window.observed is not None else (window.span,)
-    rows = np.flatnonzero(known & _within(samples, spans))[-MOST_SAMPLES:]
+    starts, ends = (t + samples.offsets_ns for t in (samples.starts_ns, samples.ends_ns))
+    traced = intervals.Cover(*intervals.merge(*edges(spans))).between(starts, ends)
+    rows = np.flatnonzero(known & (traced == ends - starts))[-MOST_SAMPLES:]
     return samples.take(rows) if len(rows) >= LEAST_SAMPLES else None
-
-
-def _within(samples: Samples, spans: tuple[Span, ...]) -> Bool:
-    starts = samples.starts_ns + samples.offsets_ns
-    ends = samples.ends_ns + samples.offsets_ns
-    inside = np.zeros(len(samples), np.bool_)
-    for span in spans:
-        inside |= (starts >= span.t0_ns) & (ends <= span.t1_ns)
-    return inside
 
 
 def overlap_shares(acts: Activities, group_of: I8, samples: Samples, size: int) -> F8:

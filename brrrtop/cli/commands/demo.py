@@ -22,6 +22,7 @@ WHAT = {
     "memory-bound": "long chains of unfused pointwise ops",
     "misaligned": "bf16 products with odd row lengths",
     "plain-attention": "attention written out instead of fused",
+    "slow-workers": "a loader with too few workers for its photos",
     "straggler": "two ranks of FSDP: one sleeps in each step",
     "sync-bound": ".item() all over the loop",
     "unpinned-copies": "large batches copied from pageable memory",

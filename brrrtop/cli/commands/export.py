@@ -105,7 +105,7 @@ class Host:
             self._fresh[key].append(rank)
             return
         fresh = self._fresh[key] = []
-        self.jobs[key] = LiveJob([rank], lambda: _taken(fresh), look_s=0.0)
+        self.jobs[key] = LiveJob([rank], lambda: _taken(fresh), look_s=0.0, all_in_view=True)
 
     def advance(self) -> None:
         """New snapshots, and the samples of all."""

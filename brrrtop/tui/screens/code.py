@@ -40,9 +40,11 @@ class Code(Scrolled):
                     f"{phrases.bucket(part.bucket)}  ", palette.style(part.bucket, bold=True)
                 )
                 text.append(phrases.meaning(part.bucket), palette.style("text"))
-                if part.bucket == "idle_input":
-                    text.append(loader_line(snapshot), palette.style("text"))
                 lines.append(clipped(text, width))
+                if part.bucket == "idle_input" and (place := loader_line(snapshot)):
+                    lines.append(
+                        clipped(Text.styled(f"       {place}", palette.style("text")), width)
+                    )
         for place in sync_lines(snapshot):
             line = Text.styled(f"       {place}", palette.style("text"))
             lines.append(clipped(line, width))
@@ -50,12 +52,12 @@ class Code(Scrolled):
 
 
 def loader_line(snapshot: Snapshot) -> str:
-    """`: 72% of it at data.py:45, L: more`: where the loop makes its batches, or waits for them."""
+    """`72% of it at data.py:45, L: more`: where the loop makes its batches, or waits for them."""
     rows = [row for row in snapshot.tables.loaders if row.lines]
     if not rows:
         return ""
     first = rows[0].lines[0]
-    return f": {units.share(first.count / rows[0].samples)} of it at {first.place}, L: more"
+    return f"{units.share(first.count / rows[0].samples)} of it at {first.place}, L: more"
 
 
 def sync_lines(snapshot: Snapshot) -> list[str]:

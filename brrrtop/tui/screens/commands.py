@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from brrrtop.model.snapshot import Snapshot
 from brrrtop.tui.renderables.line import sided
-from brrrtop.tui.widgets.pane import Pane
+from brrrtop.tui.widgets.pane import Pane, Shown
 
 Command = tuple[str, str, str]
 """What it does, its key (empty: none), the action behind it."""
@@ -92,6 +92,7 @@ class CommandDialog(ModalScreen[str | None]):
             yield CommandList(self._commands)
 
     def on_mount(self) -> None:
+        self.set_class(not cast("Shown", self.app).palette.colour, "-colourless")
         self.query_one(Input).focus()
 
     @property

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
+
+from brrrtop.tui.widgets.pane import Shown
 
 
 class SaveDialog(ModalScreen[str | None]):
@@ -32,6 +34,7 @@ class SaveDialog(ModalScreen[str | None]):
                 yield Label(f"{ending:<6} {what}", classes="kind")
 
     def on_mount(self) -> None:
+        self.set_class(not cast("Shown", self.app).palette.colour, "-colourless")
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:

@@ -77,7 +77,7 @@ def step_piece(estimate: Estimate, palette: Palette) -> Text:
     if steps.step_ns is None:
         return text.append(units.UNMEASURED).append(" no steps seen", palette.style("muted"))
     text.append(units.duration(steps.step_ns), palette.style("text", bold=True))
-    mean_ns = estimate.mean_step_ns
+    mean_ns = steps.run_mean_ns or estimate.mean_step_ns
     if not mean_ns:
         return text
     if abs(mean_ns - steps.step_ns) >= UNEVEN * steps.step_ns:

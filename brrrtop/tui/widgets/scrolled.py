@@ -80,7 +80,8 @@ class Scrolled(Pane, can_focus=True):
         shown = lines[self._top : self._top + room]
         note = ""
         if len(lines) > room:
-            note = f"{self._top + 1}–{self._top + len(shown)} of {len(lines)}, ↑↓ to read on"
+            note = f"{self._top + 1}–{self._top + len(shown)} of {len(lines)}, "
+            note += f"{self.palette.keys('↑↓')} to read on"
         if self.wanted:
             count = len(self._hits)
             which = f"{self._hit + 1} of {count}" if count else "nowhere"

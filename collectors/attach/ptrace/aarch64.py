@@ -201,12 +201,7 @@ _CBZ_W0, _CBZ_X0, _CBNZ_X0, _BNE = 0x34000000, 0xB4000000, 0xB5000000, 0x5400000
 def starter_code(
     functions: dict[str, int], pid: int, thread: int, reason: int, refusal: int, handed: bool
 ) -> bytes:
-    """`int starter(void *)`, a pending call: starts a thread at `thread` in process `pid`.
-
-    In any other process, a forked child, it does nothing. It always returns 0. With `handed` it makes
-    the thread's state, as the interpreter does for threads of its own: it holds the GIL, so that no
-    thread forks meanwhile.
-    """
+    """A pending call: what `x86_64.starter_code` is there."""
     refuse = _refuse(functions, reason, refusal)
     make, drop, argument = b"", b"", 0xD2800003  # mov x3, #0
     if handed:
@@ -250,13 +245,7 @@ def starter_code(
 def thread_code(
     functions: dict[str, int], text: int, reason: int, refusal: int, handed: bool
 ) -> bytes:
-    """Machine code of a thread that nobody joins, which runs `text` under the GIL and ends.
-
-    The text runs in names of its own. What it raises is dropped, not printed: `reason` becomes the
-    target of a link at `refusal` instead. With `handed` its argument is its state; without, it makes
-    one before it has the GIL: a child that another thread forks at that moment can hang in its first
-    steps, up to Python 3.11.
-    """
+    """A thread that nobody joins: what `x86_64.thread_code` is there."""
     refuse = b"".join(
         (
             _call(functions["PyErr_Clear"]),
