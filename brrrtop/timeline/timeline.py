@@ -335,8 +335,10 @@ class Timeline:
         """Readings in the span, and the count of other processes that held when it began."""
         table: Gauges = self._gauges.between(span.t0_ns - COUNT_HOLDS_NS, span.t1_ns)
         here = (table.device_ids == device_id) | (table.device_ids < 0)
-        inside = table.times_ns >= span.t0_ns
-        before = here & ~inside & (table.metrics == Metric.FOREIGN_PROCESS_COUNT)
+        inside = (table.times_ns >= span.t0_ns) & (table.times_ns < span.t1_ns)
+        before = (
+            here & (table.times_ns < span.t0_ns) & (table.metrics == Metric.FOREIGN_PROCESS_COUNT)
+        )
         before &= table.times_ns >= span.t0_ns - COUNT_HOLDS_NS
         if before.any():
             before &= table.times_ns == table.times_ns[before].max()

@@ -10,16 +10,29 @@ from msgspec import Struct, field
 from brrrtop.model.tables import I8, Columns
 from brrrtop.protocol import columns
 
+SMALL, MANY = 256, 16
+"""Chunks of fewer rows are made one as soon as there are so many: a frame of marks or gauges has a few,
+and each chunk is gone through for each frame and each window."""
+
 
 class Track(Struct):
     """Chunks of one table, each with the times it spans."""
 
     kind: type[Columns]
     chunks: list[tuple[int, int, Any]] = field(default_factory=list)
+    small: int = 0
+    """How many of the last chunks are."""
 
     def add(self, table: Any, starts: I8, ends: I8) -> None:
-        if len(starts):
-            self.chunks.append((int(starts.min()), int(ends.max()), table))
+        if not len(starts):
+            return
+        self.chunks.append((int(starts.min()), int(ends.max()), table))
+        self.small = self.small + 1 if len(table) < SMALL else 0
+        if self.small == MANY:
+            low, high, tables = zip(*self.chunks[-MANY:], strict=True)
+            table = columns.joined(list(tables), self.kind)
+            self.chunks[-MANY:] = [(min(low), max(high), table)]
+            self.small = int(len(table) < SMALL)
 
     def forget(self, before_ns: int) -> None:
         self.chunks = [chunk for chunk in self.chunks if chunk[1] >= before_ns]

@@ -71,7 +71,7 @@ def _crowd(starts: I8, ends: I8, labels: Labels) -> list[int]:
     times = []
     for bucket in range(BUCKETS.index("comm")):
         shares = np.clip(open_sum(np.where(labels.buckets == bucket, weights, 0.0)) / whole, 0, 1)
-        times.append(int(lengths @ np.where(work, shares, 0.0)))
+        times.append(int((lengths * np.where(work, shares, 0.0)).sum()))  # `@` is slow for integers
     # What rounding leaves is nobody's: the largest takes it, and the sum is exact.
     times[int(np.argmax(times))] += int(lengths[work].sum()) - sum(times)
     return [*times, int(lengths[~work & comm].sum()), int(lengths[~work & ~comm & copy].sum())]
