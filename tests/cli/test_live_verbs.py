@@ -218,16 +218,18 @@ def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     here = processes.read(os.getpid())
-    assert "another monitor" in attach._left(here, ended=False)
+    left: Any = SimpleNamespace(process=here, stays="")
+    assert "another monitor" in attach._left(left, ended=False)
+    held = SimpleNamespace(process=here, stays="no thread can be met")
+    assert attach._left(held, ended=False).endswith("no thread can be met")  # type: ignore[arg-type]
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: 180_224)
-    left = attach._left(here, ended=True)
-    assert "stays mapped, asleep (176 KiB), and so does what CUPTI" in left
+    asleep = attach._left(left, ended=True)
+    assert "stays mapped, asleep (176 KiB), and so does what CUPTI" in asleep
     without = {"libcupti.so": 0}
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: without.get(name, 180_224))
-    assert attach._left(here, ended=True).endswith("asleep (176 KiB)")
-    assert attach._left(dataclasses.replace(here, start_ticks=1), ended=True) == "", (
-        "its number is another's"
-    )
+    assert attach._left(left, ended=True).endswith("asleep (176 KiB)")
+    left.process = dataclasses.replace(here, start_ticks=1)
+    assert attach._left(left, ended=True) == "", "its number is another's"
 
 
 def test_what_is_mapped_is_measured() -> None:
