@@ -23,6 +23,7 @@ from brrrtop.cli.options import Options
 from brrrtop.errors import BrrrtopError, NoTrainer, UsageError
 from brrrtop.model.snapshot import Event, Freshness, Snapshot, SourceInfo
 from brrrtop.model.vocabulary import Metric
+from collectors.attach.attach import Attached
 from collectors.process import process as processes
 from collectors.process.process import mapped_bytes
 from tests.tui import snapshots
@@ -217,19 +218,18 @@ def test_a_gate_says_what_it_waits_for(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_detaching_says_what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = processes.read(os.getpid())
-    left: Any = SimpleNamespace(process=here, stays="")
-    assert "another monitor" in attach._left(left, ended=False)
-    held = SimpleNamespace(process=here, stays="no thread can be met")
-    assert attach._left(held, ended=False).endswith("no thread can be met")  # type: ignore[arg-type]
+    process = processes.read(os.getpid())
+    client: Any = None
+    here = Attached(client, process, "shared", (), None, 0)
+    assert "another monitor" in attach._left(here, ended=False)
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: 180_224)
-    asleep = attach._left(left, ended=True)
-    assert "stays mapped, asleep (176 KiB), and so does what CUPTI" in asleep
+    left = attach._left(here, ended=True)
+    assert "stays mapped, asleep (176 KiB), and so does what CUPTI" in left
     without = {"libcupti.so": 0}
     monkeypatch.setattr(attach, "mapped_bytes", lambda process, name: without.get(name, 180_224))
-    assert attach._left(left, ended=True).endswith("asleep (176 KiB)")
-    left.process = dataclasses.replace(here, start_ticks=1)
-    assert attach._left(left, ended=True) == "", "its number is another's"
+    assert attach._left(here, ended=True).endswith("asleep (176 KiB)")
+    other = dataclasses.replace(here, process=dataclasses.replace(process, start_ticks=1))
+    assert attach._left(other, ended=True) == "", "its number is another's"
 
 
 def test_what_is_mapped_is_measured() -> None:
