@@ -124,6 +124,8 @@ static struct text status_text(char *room, size_t bytes, const struct burst *bur
                  ",\"traced\":{\"kernels\":%" PRIu64 ",\"steps\":%" PRIu64 ",\"whole\":%s,\"launches\":%s",
                  burst->kernels, burst->steps, burst->whole ? "true" : "false",
                  LAUNCHES[burst->launches]);
+        if (burst->all_threads)
+            text_add(&text, ",\"all_threads\":true");
         text_add(&text, ",\"held_us\":{\"out\":%" PRId64 ",\"on\":%" PRId64 ",\"off\":%" PRId64 "}}",
                  burst->holds.out_ns / 1000, burst->holds.on_ns / 1000, burst->holds.off_ns / 1000);
     }
