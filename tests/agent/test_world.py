@@ -175,7 +175,7 @@ def test_who_comes_while_the_agent_stays_goes_on_with_it(
     seen = len(second.of(Kind.STATUS))
     second.burst(longest_s=0.5)
     second.send(requests.control(requests.Op.PING, 1))
-    second.until(lambda m: len(m.of(Kind.STATUS)) > seen)  # the wish was heard before the way is free
+    second.until(lambda m: len(m.of(Kind.STATUS)) > seen)  # the wish was heard
     trainer.do("cupti.fake_let_out(); inside.join()")
     second.until(lambda m: m.status().get("code") == "tracing")
     trainer.do("cupti.fake_launch(name('read'), 30, 100, 0, 7)")
