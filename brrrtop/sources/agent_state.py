@@ -39,6 +39,7 @@ class AgentState:
         self.hurdle: str | None = None
         """What keeps it from tracing, or from tracing all, in its own words, and what helps."""
         self._code: str | None = None
+        self._holds_all = False
         self._holds_us: deque[int] = deque(maxlen=20)
 
     @property
@@ -60,12 +61,14 @@ class AgentState:
     @property
     def holds(self) -> str | None:
         """What switching does to a program all of whose threads are held for it; None: it is not that."""
-        if not self._holds_us:
+        if not self._holds_all:
             return None
-        usual_us = sorted(self._holds_us)[len(self._holds_us) // 2]
-        duration = units.duration(int(float(f"{1000 * usual_us:.0e}")))
+        duration = "a moment"
+        if self._holds_us:
+            usual_us = sorted(self._holds_us)[len(self._holds_us) // 2]
+            duration = f"some {units.duration(float(f'{1000 * usual_us:.0e}'))}"
         return (
-            f"all threads are held outside CUDA for some {duration} at each switch of tracing; "
+            f"all threads are held outside CUDA for {duration} at each switch of tracing; "
             "--no-trace-graphs leaves that out"
         )
 
@@ -86,8 +89,10 @@ class AgentState:
         state, says = str(status.get("state")), str(status.get("says") or "")
         code = status.get("code")
         traced = status.get("traced")
+        self._holds_all |= bool(status.pop("all_threads", False))
         if isinstance(traced, dict) and traced.get("all_threads"):
             held_us = dict(traced.get("held_us") or {})
+            self._holds_all = True
             self._holds_us += [int(held_us.get(switch, 0)) for switch in ("on", "off")]
         if code == StatusCode.GRAPHS_UNKNOWN:
             state = "undecided"

@@ -172,7 +172,10 @@ def test_who_comes_while_the_agent_stays_goes_on_with_it(
     second = connect(trainer)
     second.in_state("tracing")  # without leave to hold the world: what is on needs it all the same
     second.send(requests.kinds(requests.Wanted.DEFAULT | requests.Wanted.GRAPHS))
+    seen = len(second.of(Kind.STATUS))
     second.burst(longest_s=0.5)
+    second.send(requests.control(requests.Op.PING, 1))
+    second.until(lambda m: len(m.of(Kind.STATUS)) > seen)  # the wish was heard
     trainer.do("cupti.fake_let_out(); inside.join()")
     second.until(lambda m: m.status().get("code") == "tracing")
     trainer.do("cupti.fake_launch(name('read'), 30, 100, 0, 7)")

@@ -26,6 +26,8 @@ from collectors.attach.attach import attach
 from collectors.attach.client import Client
 from collectors.attach.files import AgentFiles
 from collectors.attach.ptrace import x86_64
+from collectors.doctor.check import Status
+from collectors.doctor.doctor import doctor
 from collectors.errors import CollectorError
 from collectors.process import process as processes
 from tests import shared
@@ -269,6 +271,15 @@ def test_a_program_without_torch_is_traced_unless_that_is_left_out(
     torchless.send_signal(signal.SIGINT)
     text, _ = torchless.communicate(timeout=PATIENCE_S)
     undisturbed(text)
+
+
+def test_doctor_says_how_such_a_program_is_traced(
+    torchless: subprocess.Popen[str], built: dict[str, Path]
+) -> None:
+    report = doctor(torchless.pid, AgentFiles(agent_library.AGENT_DIR, built["agent"]))
+    checks = {check.name: check for check in report.checks}
+    assert "--no-trace-graphs" in checks["torch"].says or checks["torch"].denied
+    assert checks["python"].status is Status.FINE
 
 
 def test_run_brings_the_agent_into_a_python_that_imports_another_library_for_gpus(

@@ -167,6 +167,6 @@ def test_what_is_undecided_about_graphs_holds_bursts_back_until_it_is_known(
         trainer.do("lib.brrr_graphs(0)")
         judged = until(driver, lambda s: s.estimate is not None, 8)
         assert judged.source.tier == "bursts"
-        assert not any("waits to hear" in note for note in judged.source.notes)
+        assert not any("--no-trace-graphs" in note for note in judged.source.notes)
     finally:
         driver.close()
