@@ -22,6 +22,8 @@
 #define FAR_WORDS 4096           /* of one in the C library: its frames may be large */
 #define CONTROL_BLOCK_AT 0x200   /* glibc: between these lies where the thread started (struct pthread) */
 #define CONTROL_BLOCK_WORDS 256
+#define SAVED_RSP 21             /* words behind the restorer: struct ucontext */
+#define SAVED_RIP 22
 
 BARE bool world_thread_stands(struct traced_thread *thread, int64_t until_ns)
 {
@@ -94,6 +96,30 @@ BARE static uint64_t return_to_cuda(const struct world_tracer *all, long count)
             is_return(all->words[i]))
             return all->words[i];
     return 0;
+}
+
+/* `mov $15, %rax; syscall`: where a handler of a signal returns to. */
+BARE static bool is_restorer(uint64_t address)
+{
+    static const uint8_t CODE[] = {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+    for (unsigned i = 0; i < sizeof CODE; i++)
+        if (((const uint8_t *)address)[i] != CODE[i])
+            return false;
+    return true;
+}
+
+/* A signal's handler may run inside CUDA: the registers saved for it are larger than what was read of
+ * the stack, and CUDA's frames lie behind them. */
+BARE static bool interrupted_in_cuda(struct world_tracer *all, long count)
+{
+    for (long i = 0; i + SAVED_RIP < count; i++) {
+        uint64_t at = all->words[i];
+        if (!code_in(&all->layout.system, at) || !code_in(&all->layout.system, at + 8) || !is_restorer(at))
+            continue;
+        uint64_t rip = all->words[i + SAVED_RIP], rsp = all->words[i + SAVED_RSP] & ~UINT64_C(7);
+        return code_in(&all->layout.cuda, rip) || return_to_cuda(all, read_words(all, rsp, FAR_WORDS)) != 0;
+    }
+    return false;
 }
 
 /* Calls in which a thread waits for something, with no lock of the C library's. */
@@ -169,12 +195,15 @@ BARE enum place world_thread_place(struct world_tracer *all, struct traced_threa
     uint64_t top = registers.rsp & ~UINT64_C(7), words = inside ? OWN_WORDS : library ? FAR_WORDS : NEAR_WORDS;
     if (registers.fs_base > top && (registers.fs_base - top) / sizeof top < words)
         words = (registers.fs_base - top) / sizeof top; /* the stack of a thread ends there */
-    uint64_t call = return_to_cuda(all, read_words(all, top, (uint32_t)words));
+    long stacked = read_words(all, top, (uint32_t)words);
+    uint64_t call = return_to_cuda(all, stacked);
     set_due(all, thread, &registers, call);
     if (inside || call != 0) {
         long count = read_words(all, registers.fs_base + CONTROL_BLOCK_AT, CONTROL_BLOCK_WORDS);
         return any_in_cuda(all, count) ? CUDAS_OWN : INSIDE;
     }
+    if (interrupted_in_cuda(all, stacked))
+        return INSIDE;
     if (library && !((long)registers.orig_rax >= 0 && is_wait(registers.orig_rax)))
         return INSIDE; /* perhaps with the lock of an allocator */
     return OUTSIDE;
