@@ -56,6 +56,18 @@ def test_many_threads_launch_and_none_while_cupti_is_switched(
     assert all(burst["held_us"]["on"] > 0 for burst in monitor.bursts)
 
 
+def test_a_thread_whose_signal_handler_interrupted_a_launch_is_inside(
+    trainer: Trainer, connect: Connect
+) -> None:
+    monitor = allowed(trainer, connect)
+    trainer.do("launchers.launchers_begin_signalled(cupti.fake_api, 3, 200, 200)")
+    for turn in range(TURNS):
+        monitor.burst(longest_s=0.1)
+        monitor.traced(turn + 1)
+    assert trainer.do("answer = launchers.launchers_end()") == 0, "disturbed"
+    assert trainer.do(BESIDE) == 0
+
+
 def test_a_torch_that_has_not_spoken_yet_is_left_alone(trainer: Trainer, connect: Connect) -> None:
     trainer.load().start(graphs=True)
     monitor = connect(trainer)
